@@ -167,9 +167,8 @@ impl Measuring<'_> {
         });
         listen_to_signals().map_err(environment)?;
         let io_thread = IoThread::new("I/O").map_err(environment)?;
-        let started = Job::start(&made, &folder, 0)
-            .map_err(|e| environment(format!("cannot start {}: {e}", tool.program.display())))?;
-        Ok(Job::new(started, &folder, 0, &io_thread))
+        Job::start(&made, &folder, 0, &io_thread)
+            .map_err(|e| environment(format!("cannot start {}: {e}", tool.program.display())))
     }
 
     /// Listens to rank 0 until all sweeps are measured, and ends the job.

@@ -9,7 +9,6 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
@@ -39,14 +38,16 @@ const STATUS_PATIENCE: Duration = Duration::from_millis(300);
 const END_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A file that another process writes, copied on as it grows.
+#[derive(Clone)]
 struct Tail {
     path: PathBuf,
     at: u64,
+    /// Bytes that were written between the last two looks.
+    fresh: Vec<u8>,
 }
 
 impl Tail {
-    /// Returns the bytes written since the last call.
-    fn read(&mut self) -> Vec<u8> {
+    fn look(&mut self) {
         let fresh = || -> io::Result<Vec<u8>> {
             let mut file = File::open(&self.path)?;
             file.seek(SeekFrom::Start(self.at))?;
@@ -55,9 +56,8 @@ impl Tail {
             Ok(bytes)
         };
         // Bytes that cannot be read now can be later.
-        let bytes = fresh().unwrap_or_default();
-        self.at += bytes.len() as u64;
-        bytes
+        self.fresh = fresh().unwrap_or_default();
+        self.at += self.fresh.len() as u64;
     }
 }
 
@@ -130,62 +130,69 @@ pub fn is_over(status: i32) -> bool {
 /// Status with which an attempt has come to its end, or announced it, if it has. The caller must know whether a launcher's 0
 /// means that.
 pub fn end_of(folder: &Folder, attempt: u32, zero_counts: bool) -> Option<u8> {
-    let left = fs::read_to_string(folder.exit(attempt));
-    let left = left.ok().and_then(|text| text.trim().parse().ok());
-    left.filter(|status| is_over(*status) && (*status != 0 || zero_counts))
-        .map(|status| status as u8)
-        .or_else(|| match Files::of(folder, attempt).look().announced {
-            Announced::All { status } => Some(status),
-            Announced::Nothing | Announced::Halted | Announced::Part { .. } => None,
-        })
+    let mut files = Files::of(folder, attempt);
+    files.look();
+    match (files.status, files.announced()) {
+        (Some(status), _) if is_over(status) && (status != 0 || zero_counts) => Some(status as u8),
+        (_, Announced::All { status }) => Some(status),
+        (_, Announced::Nothing | Announced::Halted | Announced::Part { .. }) => None,
+    }
 }
 
-/// Files of a launch. Only the I/O thread touches them.
-struct Files {
+/// Files of a launch, and their content at the last look. Only the I/O thread looks.
+#[derive(Clone)]
+pub struct Files {
     exit: PathBuf,
     output: Tail,
     errors: Tail,
+    /// Beginning of the last look.
+    looked: Option<Instant>,
+    /// Exit status of the launcher.
+    status: Option<i32>,
     /// Status and bytes of results, once all tests are done.
     done: Option<(u8, u64)>,
-    refused: Option<u8>,
     halted: bool,
-    /// A last line that is not complete yet.
+    /// Status with which the benchmark has refused to run, if it has.
+    pub refused: Option<u8>,
+    /// Losses that it has recovered in place, and the moment when each was read.
+    pub gone_on: Vec<(GoneOn, u64)>,
+    /// A last line of the errors that is not complete yet.
     line: Vec<u8>,
-}
-
-/// Content of the files at one moment.
-struct Look {
-    began: Instant,
-    output: Vec<u8>,
-    errors: Vec<u8>,
-    exit: Option<i32>,
-    announced: Announced,
-    refused: Option<u8>,
-    gone_on: Vec<(GoneOn, u64)>,
 }
 
 impl Files {
     fn of(folder: &Folder, attempt: u32) -> Self {
-        let tail = |path| Tail { path, at: 0 };
+        let tail = |path| Tail { path, at: 0, fresh: Vec::new() };
         Self {
             exit: folder.exit(attempt),
             output: tail(folder.output(attempt)),
             errors: tail(folder.errors(attempt)),
+            looked: None,
+            status: None,
             done: None,
-            refused: None,
             halted: false,
+            refused: None,
+            gone_on: Vec::new(),
             line: Vec::new(),
         }
     }
 
-    /// Returns the reports of losses in lines that these bytes complete, and the moment of reading. Notes the benchmark's
-    /// announcements. A recovered loss makes a refusal void.
-    fn read_lines(&mut self, bytes: &[u8]) -> Vec<(GoneOn, u64)> {
-        self.line.extend_from_slice(bytes);
-        let Some(end) = self.line.iter().rposition(|&b| b == b'\n') else { return Vec::new() };
+    fn look(&mut self) {
+        self.looked = Some(Instant::now());
+        // The status is written last: once it is there, all other output is.
+        let exit = fs::read_to_string(&self.exit).ok().and_then(|text| text.trim().parse().ok());
+        self.status = self.status.or(exit);
+        self.errors.look();
+        self.output.look();
+        self.read_lines();
+    }
+
+    /// Notes announcements and losses in lines of the errors that are complete now. A recovered loss makes a refusal void.
+    fn read_lines(&mut self) {
+        self.line.extend_from_slice(&self.errors.fresh);
+        let Some(end) = self.line.iter().rposition(|&b| b == b'\n') else { return };
         let lines: Vec<u8> = self.line.drain(..=end).collect();
         let read_ms = steady_ms();
-        let mut gone_on = Vec::new();
         for line in String::from_utf8_lossy(&lines).lines() {
             match Announcement::find(line) {
                 Some(Announcement::Done { status, printed }) => self.done = Some((status, printed)),
@@ -195,27 +202,20 @@ impl Files {
             }
             if let Some(it) = GoneOn::find(line) {
                 self.refused = None;
-                gone_on.push((it, read_ms));
+                self.gone_on.push((it, read_ms));
             }
         }
-        gone_on
     }
 
-    fn look(&mut self) -> Look {
-        let began = Instant::now();
-        // The status is written last: once it is there, all other output is.
-        let exit = fs::read_to_string(&self.exit).ok().and_then(|text| text.trim().parse().ok());
-        let errors = self.errors.read();
-        let output = self.output.read();
-        let gone_on = self.read_lines(&errors);
+    /// Returns the part of the announced output that is here.
+    pub fn announced(&self) -> Announced {
         let here = self.output.at;
-        let announced = match self.done {
+        match self.done {
             None if self.halted => Announced::Halted,
             None => Announced::Nothing,
             Some((status, printed)) if here >= printed => Announced::All { status },
             Some((status, printed)) => Announced::Part { status, here, printed },
-        };
-        Look { began, output, errors, exit, announced, refused: self.refused, gone_on }
+        }
     }
 }
 
@@ -256,31 +256,27 @@ fn last_lines(errors: &[u8]) -> String {
 }
 
 pub struct Job {
-    id: ProcessId,
+    pub id: ProcessId,
     /// Child to reap; None if an earlier supervisor started it.
     child: Option<Child>,
     io_thread: IoThread,
-    files: Arc<Mutex<Files>>,
-    output: PathBuf,
-    errors: PathBuf,
-    looking: Option<Answer<Look>>,
-    /// Beginning of the last look whose answer is here.
-    looked: Option<Instant>,
+    /// As the last look has seen them.
+    pub files: Files,
+    looking: Option<Answer<Files>>,
     /// Output and errors that were seen but not passed on yet.
     unsaid: (Vec<u8>, Vec<u8>),
-    exit: Option<i32>,
-    announced: Announced,
-    refused: Option<u8>,
-    gone_on: Vec<(GoneOn, u64)>,
     vanished: Option<Instant>,
 }
 
-/// Launcher's process that has just been started.
-pub struct Started(ProcessId, Option<Child>);
-
 impl Job {
-    /// Writes the launch's files and starts it, on the I/O thread, as all of that may wait for a disk.
-    pub fn start(launch: &Launch, folder: &Folder, attempt: u32) -> io::Result<Started> {
+    /// Writes the launch's files and starts it. All of that may wait for a disk.
+    pub fn start(
+        launch: &Launch,
+        folder: &Folder,
+        attempt: u32,
+        io_thread: &IoThread,
+    ) -> io::Result<Self> {
+        let job = |id| Self::adopt(id, folder, attempt, io_thread);
         for (path, content, executable) in &launch.files {
             fs::write(path, content)?;
             if *executable {
@@ -291,7 +287,7 @@ impl Job {
         let exit = folder.exit(attempt);
         let _ = fs::remove_file(&exit);
         if let Some(machine) = simulated() {
-            return Ok(Started(machine.launch(launch, folder, attempt)?, None));
+            return Ok(job(machine.launch(launch, folder, attempt)?));
         }
         let mut command = Command::new("/bin/sh");
         command.args(["-c", WRAPPER, "skt-hpl-launch"]).arg(&exit).args(&launch.argv);
@@ -310,13 +306,7 @@ impl Job {
             .spawn()?;
         let pid = child.id();
         let started = processes::look(pid).map_or(0, |(_, started)| started);
-        Ok(Started(ProcessId { pid, started }, Some(child)))
-    }
-
-    /// The job that was started.
-    pub fn new(started: Started, folder: &Folder, attempt: u32, io_thread: &IoThread) -> Self {
-        let Started(id, child) = started;
-        Self { child, ..Self::adopt(id, folder, attempt, io_thread) }
+        Ok(Self { child: Some(child), ..job(ProcessId { pid, started }) })
     }
 
     /// A job that an earlier supervisor started.
@@ -325,47 +315,32 @@ impl Job {
             id,
             child: None,
             io_thread: io_thread.clone(),
-            files: Arc::new(Mutex::new(Files::of(folder, attempt))),
-            output: folder.output(attempt),
-            errors: folder.errors(attempt),
+            files: Files::of(folder, attempt),
             looking: None,
-            looked: None,
             unsaid: Default::default(),
-            exit: None,
-            announced: Announced::Nothing,
-            refused: None,
-            gone_on: Vec::new(),
             vanished: None,
         }
-    }
-
-    pub fn id(&self) -> ProcessId {
-        self.id
     }
 
     /// Asks the I/O thread to look at the files, unless a look is still in progress.
     pub fn look(&mut self) {
         if self.looking.is_none() {
-            let files = Arc::clone(&self.files);
-            self.looking = Some(
-                self.io_thread
-                    .ask(move || files.lock().unwrap_or_else(|broken| broken.into_inner()).look()),
-            );
+            let mut files = self.files.clone();
+            let look = move || {
+                files.look();
+                files
+            };
+            self.looking = Some(self.io_thread.ask(look));
         }
     }
 
     /// Takes in the result of the look. Returns false while the look is in progress.
     pub fn has_looked(&mut self) -> bool {
         let Some(looking) = &self.looking else { return true };
-        let Some(look) = looking.here() else { return false };
-        self.looking = None;
-        self.looked = Some(look.began);
-        self.unsaid.0.extend(look.output);
-        self.unsaid.1.extend(look.errors);
-        self.exit = self.exit.or(look.exit);
-        self.announced = look.announced;
-        self.refused = look.refused;
-        self.gone_on.extend(look.gone_on);
+        let Some(files) = looking.here() else { return false };
+        (self.looking, self.files) = (None, files);
+        self.unsaid.0.append(&mut self.files.output.fresh);
+        self.unsaid.1.append(&mut self.files.errors.fresh);
         true
     }
 
@@ -375,14 +350,14 @@ impl Job {
             // The child is reaped; its status comes from the file, as for an adopted job.
             let _ = child.try_wait();
         }
-        if self.exit.is_some() {
-            return Some(self.exit);
+        if self.files.status.is_some() {
+            return Some(self.files.status);
         }
         if processes::is_alive(self.id) {
             return None;
         }
         let since = *self.vanished.get_or_insert_with(Instant::now);
-        self.looked.is_some_and(|at| at > since + STATUS_PATIENCE).then_some(None)
+        self.files.looked.is_some_and(|at| at > since + STATUS_PATIENCE).then_some(None)
     }
 
     /// Ends the launcher and its processes on this machine; returns the number of those.
@@ -426,24 +401,9 @@ impl Job {
         say(Stream::Output, echo.rest());
     }
 
-    /// Returns the part of the announced output that was here at the last look.
-    pub fn announced(&self) -> Announced {
-        self.announced
-    }
-
-    /// Status with which the benchmark has refused to run, if it has, as far as the last look has seen.
-    pub fn refused(&self) -> Option<u8> {
-        self.refused
-    }
-
-    /// Losses that it has recovered in place, as far as the last look has seen, and the moment when each was read.
-    pub fn gone_on(&self) -> &[(GoneOn, u64)] {
-        &self.gone_on
-    }
-
     /// Reads the words of the launcher, which has ended.
     pub fn last_words(&self) -> Answer<LastWords> {
-        let (output, errors) = (self.output.clone(), self.errors.clone());
+        let (output, errors) = (self.files.output.path.clone(), self.files.errors.path.clone());
         self.io_thread.ask(move || LastWords::read(&output, &errors))
     }
 }
@@ -465,8 +425,7 @@ mod tests {
             remove_prefixes: vec![],
             files: vec![(dir.path().join("hosts"), "n1\n".to_string(), false)],
         };
-        let started = Job::start(&launch, &folder, 1).unwrap();
-        let job = Job::new(started, &folder, 1, &IoThread::new("I/O").unwrap());
+        let job = Job::start(&launch, &folder, 1, &IoThread::new("I/O").unwrap()).unwrap();
         (dir, folder, job, run_id)
     }
 
@@ -486,7 +445,7 @@ mod tests {
     fn an_exit_status_is_there_for_whoever_asks() {
         let (_dir, folder, mut job, _) = started("cat hosts 2>/dev/null; echo out; exit 42");
         assert_eq!(wait(&mut job), Some(42));
-        let mut other = Job::adopt(job.id(), &folder, 1, &IoThread::new("I/O").unwrap());
+        let mut other = Job::adopt(job.id, &folder, 1, &IoThread::new("I/O").unwrap());
         assert_eq!(wait(&mut other), Some(42));
         assert!(fs::read_to_string(folder.output(1)).unwrap().contains("out"));
     }
@@ -497,11 +456,11 @@ mod tests {
         let (_dir, _folder, mut job, _) = started("sleep 1; exit 42");
         for signal in [Signal::SIGUSR1, Signal::SIGUSR2] {
             let since = Instant::now();
-            while !catches(job.id().pid, signal) {
+            while !catches(job.id.pid, signal) {
                 assert!(since.elapsed() < Duration::from_secs(10), "{signal} is not minded");
                 std::thread::sleep(Duration::from_millis(1));
             }
-            nix::sys::signal::kill(Pid::from_raw(job.id().pid as i32), signal).unwrap();
+            nix::sys::signal::kill(Pid::from_raw(job.id.pid as i32), signal).unwrap();
         }
         assert_eq!(wait(&mut job), Some(42));
     }
@@ -517,7 +476,7 @@ mod tests {
             let script = format!("printf '%s' '{text}'; echo 'skt-hpl: {done}' >&2");
             let (_dir, _folder, mut job, _) = started(&script);
             wait(&mut job);
-            assert_eq!(job.announced(), told);
+            assert_eq!(job.files.announced(), told);
         }
     }
 
@@ -540,7 +499,7 @@ mod tests {
         ] {
             let (_dir, _folder, mut job, _) = started(&script);
             assert_eq!(wait(&mut job), Some(1));
-            assert_eq!(job.refused(), found, "{script}");
+            assert_eq!(job.files.refused, found, "{script}");
         }
     }
 
@@ -564,7 +523,7 @@ mod tests {
     fn a_job_is_adopted_and_ended_with_all_it_started() {
         let (_dir, folder, mut job, run_id) = started("sleep 50 & sleep 50");
         std::thread::sleep(Duration::from_millis(100));
-        let mut adopted = Job::adopt(job.id(), &folder, 1, &IoThread::new("I/O").unwrap());
+        let mut adopted = Job::adopt(job.id, &folder, 1, &IoThread::new("I/O").unwrap());
         assert_eq!(adopted.poll(), None);
         let ended = adopted.end(&run_id);
         while ended.here().is_none() {
@@ -607,7 +566,8 @@ mod tests {
         let mut heard = Vec::new();
         for cut in [3, 100, text.len() - 5, text.len()] {
             fs::write(folder.errors(1), &text[..cut]).unwrap();
-            heard.extend(files.look().gone_on.into_iter().map(|(it, _)| (it.words, cut)));
+            files.look();
+            heard.extend(files.gone_on.drain(..).map(|(it, _)| (it.words, cut)));
         }
         assert_eq!(heard, [(words.to_owned(), text.len())]);
     }
@@ -627,11 +587,14 @@ mod tests {
             let mut files = Files::of(&folder, 1);
             for cut in [3, 1010, 1020, text.len() - words.len() / 2] {
                 fs::write(folder.errors(1), &text[..cut]).unwrap();
-                assert_eq!(files.look().announced, Announced::Nothing);
+                files.look();
+                assert_eq!(files.announced(), Announced::Nothing);
             }
             fs::write(folder.errors(1), &text).unwrap();
-            assert_eq!(files.look().announced, told);
-            assert_eq!(files.look().announced, told, "and stays");
+            for when in ["at once", "and stays"] {
+                files.look();
+                assert_eq!(files.announced(), told, "{when}");
+            }
         }
     }
 }

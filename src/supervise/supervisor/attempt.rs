@@ -18,7 +18,7 @@ use crate::supervise::judge::ranks::Breakage;
 use crate::supervise::remember::events::{Event, FaultKind};
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::{Announced, Job, LastWords, is_over};
-use crate::supervise::start::launch::{LaunchPlan, launch};
+use crate::supervise::start::launch::{Launch, LaunchPlan, launch};
 use crate::supervise::start::room::room;
 use crate::supervise::tell::status::Activity;
 
@@ -85,11 +85,8 @@ impl Supervisor<'_> {
         let mut warned = false;
         let mut refused_since = None;
         let job = loop {
-            let (launch, folder) = (made.clone(), settings.folder.clone());
-            let error = match self.in_folder(move || Job::start(&launch, &folder, attempt))? {
-                Ok(started) => {
-                    break Job::new(started, &settings.folder, attempt, &self.io_thread);
-                }
+            let error = match self.start_job(&made, attempt)? {
+                Ok(job) => break job,
                 Err(error) => error,
             };
             if attempt == 1 {
@@ -120,18 +117,29 @@ impl Supervisor<'_> {
                 return Ok(None);
             }
         };
-        self.note(Event::Launched { attempt, launcher: job.id(), hosts: hosts.to_vec() })?;
+        self.note(Event::Launched { attempt, launcher: job.id, hosts: hosts.to_vec() })?;
         self.attempt = AttemptState::default();
         self.room.is_doubted = false;
         Ok(Some(job))
     }
 
+    /// Starts a launcher; its files and its start may have to wait for the folder's disk.
+    pub(super) fn start_job(
+        &mut self,
+        launch: &Launch,
+        attempt: u32,
+    ) -> anyhow::Result<std::io::Result<Job>> {
+        let (launch, folder) = (launch.clone(), self.settings.folder.clone());
+        let io_thread = self.io_thread.clone();
+        self.in_folder(move || Job::start(&launch, &folder, attempt, &io_thread))
+    }
+
     /// Returns the facts by which an attempt's end is judged.
     pub(super) fn facts(&self, job: &Job, zero_counts: bool) -> Facts {
         Facts {
-            announced: job.announced(),
+            announced: job.files.announced(),
             announces: self.settings.benchmark.progress_shows,
-            refused: job.refused(),
+            refused: job.files.refused,
             zero_counts,
             halt: self.halt.as_ref().map(|h| h.why.clone()),
             output: self.settings.folder.output(self.state.attempts).display().to_string(),
@@ -204,7 +212,7 @@ impl Supervisor<'_> {
     ) -> anyhow::Result<()> {
         let Breakage { kind, struck_ms, mut node, mut position, test, iteration, detail } = fault;
         // A refusal of the benchmark is not the fault of a node, even if the launcher names one.
-        let refused = job.refused().map(i32::from).filter(|refused| code == Some(*refused));
+        let refused = job.files.refused.map(i32::from).filter(|refused| code == Some(*refused));
         if refused.is_some() {
             (node, position) = (None, None);
             self.attempt.ranks_seen = true;
@@ -234,7 +242,7 @@ impl Supervisor<'_> {
         self.stop(Some(job), false)?;
         // The benchmark may have finished before its ranks were ended.
         self.look_once_more(job)?;
-        if let Announced::All { status } = job.announced() {
+        if let Announced::All { status } = job.files.announced() {
             self.finish(job, status, true)?;
             return over(status, format!("{}; afterwards {detail}", finished_words(status)));
         }

@@ -12,7 +12,6 @@ use super::{Supervisor, over};
 use crate::base::clock::Instant;
 use crate::supervise::judge::ending::{STATUS_ENVIRONMENT, STATUS_RESUMABLE};
 use crate::supervise::start::hosts::Host;
-use crate::supervise::start::job::Job;
 use crate::supervise::start::launch::LaunchPlan;
 use crate::supervise::start::search::Search;
 use crate::supervise::start::trial::{
@@ -182,11 +181,9 @@ impl Supervisor<'_> {
         let plan = LaunchPlan { ranks, command: &[], ..self.launch_plan(hosts, &dir, 0) };
         let startup_timeout = Duration::from_millis(settings.thresholds.startup_timeout_ms);
         let launch = launch_of(&plan, &settings.agent[0]);
-        let folder = settings.folder.clone();
-        let started = self.in_folder(move || Job::start(&launch, &folder, NUMBER))?;
-        let started =
+        let started = self.start_job(&launch, NUMBER)?;
+        let mut job =
             started.with_context(|| format!("cannot start {}", settings.tool.program.display()))?;
-        let mut job = Job::new(started, &settings.folder, NUMBER, &self.io_thread);
         let since = Instant::now();
         let end = loop {
             if let Some(end) = end_of(&mut job, since, startup_timeout) {

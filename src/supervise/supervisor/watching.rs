@@ -208,7 +208,7 @@ impl Supervisor<'_> {
         }
         // The way of another program to its end is unknown. If no node can be reached, none can report that its ranks are done,
         // and the launcher would wait with them.
-        let done = match job.announced() {
+        let done = match job.files.announced() {
             Announced::All { .. } => {
                 self.settings.benchmark.progress_shows
                     && (watch.ranks.all_through() || self.nodes.is_alone())
@@ -280,7 +280,8 @@ impl Supervisor<'_> {
     fn note_recovered(&mut self, job: &Job, watch: &mut Watch) -> anyhow::Result<Option<Front>> {
         let mut reached = None;
         // A supervisor that takes a run over reads all from the beginning.
-        while let Some((it, read_ms)) = job.gone_on().get(self.state.history.gone_on_last).cloned()
+        while let Some((it, read_ms)) =
+            job.files.gone_on.get(self.state.history.gone_on_last).cloned()
         {
             let now = self.now_ms();
             let own = |at_ms: u64| steady_ms().saturating_sub(now.saturating_sub(at_ms));

@@ -1,7 +1,7 @@
 //! Watchdog of an attempt: distinguishes a healthy run from a broken one, by the events it is given and their times. Pure.
 //!
 //! The supervisor feeds every heartbeat, the launcher's end and each lost node in, and the clock into [`Watch::tick`]; out come
-//! verdicts. The judges themselves are in other files (`ranks`, `hang`, `speed`); here they are put together. `nodes`, which
+//! verdicts. The judges themselves are in other files (`ranks`, `hang`, `pace`, `trips`); here they are put together. `nodes`, which
 //! outlives attempts, judges whether a node is lost.
 //!
 //! Times are milliseconds of any clock that only goes forward.
@@ -9,9 +9,10 @@
 use super::ending::End;
 use super::hang::Hang;
 use super::nodes::Loss;
+use super::pace::Pace;
 use super::ranks::{Breakage, Ranks, Step};
-use super::speed::Speed;
 use super::thresholds::Thresholds;
+use super::trips::Trips;
 use crate::supervise::remember::events::FaultKind;
 use crate::supervise::talk::wire::Beat;
 
@@ -34,7 +35,8 @@ pub struct Watch {
     names: Vec<String>,
     pub ranks: Ranks,
     hang: Hang,
-    speed: Speed,
+    pace: Pace,
+    trips: Trips,
     started_ms: u64,
     ticked_ms: u64,
     over: bool,
@@ -66,7 +68,8 @@ impl Watch {
             names: names.to_vec(),
             ranks: Ranks::default(),
             hang: Hang::new(thresholds),
-            speed: Speed::new(&thresholds),
+            pace: Pace::new(thresholds.pace_factor, thresholds.pace_ms),
+            trips: Trips::default(),
             started_ms: now_ms,
             ticked_ms: now_ms,
             over: false,
@@ -100,7 +103,8 @@ impl Watch {
         self.hang.beat(now_ms, node, beat.stopped);
         let steps = self.ranks.beat(now_ms, node, &beat.ranks);
         let round_trip_ms = beat.round_trip_ms.map_or(0.0, f64::from);
-        let slow = self.speed.beat(now_ms, node, round_trip_ms, &beat.ranks);
+        beat.ranks.iter().for_each(|rank| self.pace.see(now_ms, node, rank));
+        let slow = self.trips.see(now_ms, node, round_trip_ms);
         let slow = slow.map(|detail| Verdict::Slow { node, detail });
         steps.into_iter().map(Verdict::Step).chain(slow).collect()
     }
@@ -143,7 +147,7 @@ impl Watch {
             self.ending.iter_mut().for_each(|(since_ms, _)| *since_ms += gap_ms);
             self.ranks.forgive(gap_ms);
             self.hang.forgive(gap_ms);
-            self.speed.pause(now_ms);
+            self.pace.pause(now_ms);
             return Vec::new();
         }
         let name = |node: usize| self.names[node].clone();
@@ -165,7 +169,7 @@ impl Watch {
         } else if let Some(breakage) = self.hang.find(now_ms, &self.ranks, heard, name) {
             return self.hung(now_ms, breakage);
         }
-        let slow = self.speed.tick(now_ms).into_iter();
+        let slow = self.pace.tick(now_ms).into_iter();
         slow.map(|(node, detail)| Verdict::Slow { node, detail }).collect()
     }
 

@@ -1,6 +1,6 @@
 //! Judgement of nodes whose replies take much longer than the others'. Pure.
 //!
-//! `speed` feeds every heartbeat's round trip in. The usual time is the median of all nodes, worked out once in a while and not
+//! `watch` feeds every heartbeat's round trip in. The usual time is the median of all nodes, worked out once in a while and not
 //! with every reply.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -9,6 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::supervise::talk::progress::{Doing, Progress};
+
 /// Number of slow stretches in a row before a node is named.
 const STRETCHES: u32 = 3;
 /// Number of stretches without computing after which a rank is no longer compared with.
@@ -22,11 +24,11 @@ const EVEN_SHARE: f64 = 0.3;
 const OTHERS_LEAST: usize = 2;
 
 /// Work that a rank reports, counted from its process's start.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Work {
-    pub pid: u32,
-    pub busy_us: u64,
-    pub flops: u64,
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    pid: u32,
+    busy_us: u64,
+    flops: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -36,15 +38,6 @@ struct Rank {
     base: Work,
     last: Work,
     slow: u32,
-}
-
-/// A node that is slow by one of its ranks.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Slow {
-    pub node: usize,
-    pub position: u32,
-    /// Its time for an operation, as a multiple of the others' median.
-    pub times: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -62,12 +55,14 @@ impl Pace {
         Self { factor, after_ms, ranks: BTreeMap::new(), since_ms: None, told: BTreeSet::new() }
     }
 
-    /// Notes that a rank was seen to compute.
-    pub fn see(&mut self, now_ms: u64, position: u32, node: usize, work: Work) {
+    /// Takes in a rank of a heartbeat.
+    pub fn see(&mut self, now_ms: u64, node: usize, seen: &Progress) {
+        let Progress { position, pid, busy_us, flops, .. } = *seen;
         // A rank with checksums alone never multiplies; others have not begun.
-        if work.flops == 0 {
+        if seen.doing != Doing::Computing || !seen.lives() || flops == 0 {
             return;
         }
+        let work = Work { pid, busy_us, flops };
         let fresh = Rank { node, seen_ms: now_ms, base: work, last: work, slow: 0 };
         let rank = self.ranks.entry(position).or_insert_with(|| fresh.clone());
         // Another process, or another test in the same one, counts from zero again.
@@ -95,8 +90,9 @@ impl Pace {
         }
     }
 
-    /// Judges a stretch that has passed; to be called now and then. Returns nodes that are certain to be slow.
-    pub fn tick(&mut self, now_ms: u64) -> Vec<Slow> {
+    /// Judges a stretch that has passed; to be called now and then. Returns nodes that are certain to be slow, each with a
+    /// description.
+    pub fn tick(&mut self, now_ms: u64) -> Vec<(usize, String)> {
         let since_ms = *self.since_ms.get_or_insert(now_ms);
         let stretch_ms = (self.after_ms / u64::from(STRETCHES)).max(1);
         let passed_ms = now_ms.saturating_sub(since_ms);
@@ -106,7 +102,7 @@ impl Pace {
         self.ranks.retain(|_, r| now_ms.saturating_sub(r.seen_ms) < GONE_STRETCHES * stretch_ms);
         // An iteration may be longer than a stretch: the stretch then lasts until ranks can be compared.
         let Some(costs) = self.costs(passed_ms) else { return Vec::new() };
-        let mut found: Vec<Slow> = Vec::new();
+        let mut found = Vec::new();
         let sorted = Sorted::new(&costs);
         for (cost, rank) in costs.iter().zip(self.ranks.values_mut()) {
             let (own, position) = (cost.each, cost.position);
@@ -117,7 +113,11 @@ impl Pace {
             let slow = cost.busy && times > self.factor;
             rank.slow = if slow { rank.slow + 1 } else { 0 };
             if rank.slow >= STRETCHES && self.told.insert(rank.node) {
-                found.push(Slow { node: rank.node, position, times });
+                let detail = format!(
+                    "position {position} takes {times:.1} times the others' time to compute the same: its processor is \
+                     throttled, or something else runs there"
+                );
+                found.push((rank.node, detail));
             }
         }
         self.begin(now_ms);
@@ -194,13 +194,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Returns the state of a rank that computes.
+    fn computes(position: u32, work: Work) -> Progress {
+        let Work { pid, busy_us, flops } = work;
+        let doing = Doing::Computing;
+        Progress { position, pid, busy_us, flops, doing, state: 'R', ..Progress::default() }
+    }
+
     /// Ranks in step: all do the same operations, each at a cost of its own that may change.
     struct Run {
         pace: Pace,
         now: u64,
         work: Vec<Work>,
         ranks_a_node: usize,
-        found: Vec<(u64, Slow)>,
+        found: Vec<(u64, (usize, String))>,
     }
 
     impl Run {
@@ -224,7 +231,7 @@ mod tests {
                 for (r, work) in self.work.iter_mut().enumerate() {
                     work.flops += (1e9 / slowest) as u64;
                     work.busy_us += (200e3 * costs[r] / slowest) as u64;
-                    self.pace.see(self.now, r as u32, r / self.ranks_a_node, *work);
+                    self.pace.see(self.now, r / self.ranks_a_node, &computes(r as u32, *work));
                 }
                 let now = self.now;
                 self.found.extend(self.pace.tick(now).into_iter().map(|s| (now, s)));
@@ -238,9 +245,9 @@ mod tests {
         let mut run = Run::new(4, 1);
         run.until(20_000, |_, _| 1.0).until(100_000, |r, _| if r == 2 { 2.0 } else { 1.0 });
         assert_eq!(run.found.len(), 1, "{:?}", run.found);
-        let (at, slow) = &run.found[0];
-        assert_eq!((slow.node, slow.position), (2, 2));
-        assert!((slow.times - 2.0).abs() < 0.1);
+        let (at, (node, detail)) = &run.found[0];
+        assert_eq!(*node, 2);
+        assert!(detail.starts_with("position 2 takes 2.0 times"), "{detail}");
         assert!((33_000..=42_000).contains(at), "{at}");
     }
 
@@ -250,7 +257,7 @@ mod tests {
         for times in [3.0, 10.0, 30.0, 300.0] {
             let mut run = Run::new(4, 1);
             run.until(20_000, |_, _| 1.0).until(60_000, |r, _| if r == 2 { times } else { 1.0 });
-            let named: Vec<usize> = run.found.iter().map(|f| f.1.node).collect();
+            let named: Vec<usize> = run.found.iter().map(|f| f.1.0).collect();
             assert_eq!(named, [2], "{times} times as slow");
         }
     }
@@ -265,11 +272,12 @@ mod tests {
             for r in 0..4u32 {
                 let each_us = if r == 2 { 150_000_000 } else { 10_000_000 };
                 let (busy_us, flops) = (iterations * each_us, iterations * 1_000_000_000);
-                pace.see(half_s * 500, r, r as usize, Work { pid: r, busy_us, flops });
+                let seen = computes(r, Work { pid: r, busy_us, flops });
+                pace.see(half_s * 500, r as usize, &seen);
             }
             found.extend(pace.tick(half_s * 500));
         }
-        assert_eq!(found.iter().map(|slow| slow.node).collect::<Vec<_>>(), [2]);
+        assert_eq!(found.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [2]);
     }
 
     /// A rank whose place another has taken, or whose node is lost while the run continues without it.
@@ -279,29 +287,29 @@ mod tests {
         run.until(30_000, |_, _| 1.0);
         run.work.pop();
         run.until(150_000, |r, _| if r == 1 { 2.0 } else { 1.0 });
-        assert_eq!(run.found.iter().map(|f| f.1.node).collect::<Vec<_>>(), [1]);
+        assert_eq!(run.found.iter().map(|f| f.1.0).collect::<Vec<_>>(), [1]);
     }
 
     #[test]
     fn who_never_multiplies_keeps_nobody_from_being_named() {
         let mut run = Run::new(4, 1);
-        let keeps = Work { pid: 99, busy_us: 0, flops: 0 };
-        run.pace.see(0, 9, 9, keeps);
+        let keeps = computes(9, Work { pid: 99, busy_us: 0, flops: 0 });
+        run.pace.see(0, 9, &keeps);
         run.until(60_000, |r, _| if r == 1 { 2.0 } else { 1.0 });
-        run.pace.see(60_000, 9, 9, keeps);
+        run.pace.see(60_000, 9, &keeps);
         run.until(100_000, |r, _| if r == 1 { 2.0 } else { 1.0 });
-        assert_eq!(run.found.iter().map(|f| f.1.node).collect::<Vec<_>>(), [1]);
+        assert_eq!(run.found.iter().map(|f| f.1.0).collect::<Vec<_>>(), [1]);
     }
 
     #[test]
     fn one_of_several_ranks_gives_its_node_away() {
         let mut run = Run::new(8, 2);
         run.until(60_000, |r, _| if r == 5 { 1.8 } else { 1.0 });
-        assert_eq!(run.found.iter().map(|f| f.1.node).collect::<Vec<_>>(), [2]);
+        assert_eq!(run.found.iter().map(|f| f.1.0).collect::<Vec<_>>(), [2]);
         // If all ranks of a node are slow, it is still named once.
         let mut run = Run::new(8, 2);
         run.until(60_000, |r, _| if r / 2 == 3 { 1.8 } else { 1.0 });
-        assert_eq!(run.found.iter().map(|f| f.1.node).collect::<Vec<_>>(), [3]);
+        assert_eq!(run.found.iter().map(|f| f.1.0).collect::<Vec<_>>(), [3]);
     }
 
     #[test]
@@ -336,7 +344,7 @@ mod tests {
                 let flops = if scrap { half_s * 10_000_000 } else { half_s * 1_000_000_000 };
                 let work =
                     Work { pid: r, busy_us: half_s * if scrap { 20_000 } else { 200_000 }, flops };
-                pace.see(half_s * 500, r, r as usize, work);
+                pace.see(half_s * 500, r as usize, &computes(r, work));
             }
             found.extend(pace.tick(half_s * 500));
         }
@@ -391,7 +399,7 @@ mod tests {
                 if r == culprit { 3.0 * noise } else { noise }
             });
             prop_assert_eq!(run.found.len(), 1);
-            prop_assert_eq!(run.found[0].1.node, culprit);
+            prop_assert_eq!(run.found[0].1.0, culprit);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::{AttemptState, Supervisor, over};
-use crate::base::clock::{Instant, steady_ms};
+use crate::base::clock::Instant;
 use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::judge::ending::{
     End, Facts, Next, STATUS_ENVIRONMENT, STATUS_LOSS, STATUS_RESUMABLE, finished_words, verdict,
@@ -223,7 +223,7 @@ impl Supervisor<'_> {
             fault: self.state.next_fault(),
             attempt: self.state.attempts,
             kind,
-            struck_ms: steady_ms().saturating_sub(self.now_ms().saturating_sub(struck_ms)),
+            struck_ms,
             node: node.map(|at| self.cluster.nodes[at].host.name.clone()),
             position,
             test,

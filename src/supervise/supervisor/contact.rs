@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Supervisor;
-use crate::base::clock::Instant;
+use crate::base::clock::{Instant, steady_ms};
 use crate::supervise::judge::first_calls::FirstCalls;
 use crate::supervise::judge::nodes::{Judged, Loss, Report};
 use crate::supervise::remember::events::{Event, FaultKind};
@@ -58,7 +58,7 @@ impl Supervisor<'_> {
     ) -> anyhow::Result<Option<BTreeMap<usize, String>>> {
         let asked = self.cluster.call_new();
         self.cluster.called_at_once = asked.len();
-        let began_ms = self.now_ms();
+        let began_ms = steady_ms();
         let mut calls = FirstCalls::new(began_ms, &asked);
         let placed = self.state.placed.iter().filter(|_| runs);
         let needed: BTreeSet<usize> = placed.filter_map(|h| self.cluster.find(&h.name)).collect();
@@ -71,7 +71,7 @@ impl Supervisor<'_> {
             match self.hear(FIRST_LOOK)? {
                 Some((node, News::Up)) => calls.answers(node),
                 Some((node, News::Closed(why))) => {
-                    calls.fails(self.now_ms(), node, unreachable_words(&why));
+                    calls.fails(steady_ms(), node, unreachable_words(&why));
                 }
                 _ => {}
             }
@@ -79,7 +79,7 @@ impl Supervisor<'_> {
                 // The judge sees no outage if only one node had answered.
                 let rebooted = loss.kind == FaultKind::NodeRebooted;
                 if !rebooted && runs && self.nobody_answers(&asked, &calls, Some(loss.node)) {
-                    calls.falls_silent(self.now_ms(), loss.node, loss.detail);
+                    calls.falls_silent(steady_ms(), loss.node, loss.detail);
                 } else {
                     self.contact.given_up.insert(loss.node, loss.detail);
                 }
@@ -92,7 +92,7 @@ impl Supervisor<'_> {
             if enough.is_some() {
                 return Ok(None);
             }
-            let now_ms = self.now_ms();
+            let now_ms = steady_ms();
             let nobody =
                 runs && calls.open().next().is_some() && self.nobody_answers(&asked, &calls, None);
             if !nobody && calls.one_answers(now_ms) {
@@ -209,7 +209,7 @@ impl Supervisor<'_> {
             let least_ms = self.settings.thresholds.redial_ms;
             self.nodes.redial_within(self.cluster.logins.patience_ms(least_ms, called));
         }
-        judged.extend(self.nodes.tick(self.now_ms()));
+        judged.extend(self.nodes.tick(steady_ms()));
         self.heed(judged)
     }
 
@@ -339,7 +339,7 @@ impl Supervisor<'_> {
 
     /// Takes in a spare, or a lost node that is back, to run ranks: from now on the node is watched.
     pub(super) fn take_in(&mut self, node: usize) -> anyhow::Result<()> {
-        let now_ms = self.now_ms();
+        let now_ms = steady_ms();
         let state = &mut self.cluster.nodes[node];
         state.lost = None;
         state.spare = false;

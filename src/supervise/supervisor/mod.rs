@@ -189,10 +189,6 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
 }
 
 impl Supervisor<'_> {
-    fn now_ms(&self) -> u64 {
-        self.cluster.now_ms()
-    }
-
     /// Runs from first contact to the end of the run.
     fn run(&mut self, resumed: bool) -> anyhow::Result<Infallible> {
         // A job that has come to its end needs no node any more.

@@ -155,6 +155,7 @@ impl<'a> Supervisor<'a> {
     pub(super) fn new(settings: &'a Settings, run: Run, cluster: Cluster) -> anyhow::Result<Self> {
         let Run { journal_writer, records, state, io_thread, .. } = run;
         let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let every_ms = settings.progress_every.as_millis() as u64;
         let most = settings.benchmark.needs.values().copied().reduce(Need::max);
         Ok(Supervisor {
             status: Status {
@@ -180,7 +181,7 @@ impl<'a> Supervisor<'a> {
             contact: Contact::default(),
             own: ThisProcess { binary: binary_digest(), boot: boot() },
             display: Display {
-                lines: Lines::new(settings.progress_every.as_millis() as u64),
+                lines: Lines { every_ms, said_ms: steady_ms(), ..Lines::default() },
                 ..Display::default()
             },
             halt: None,

@@ -182,7 +182,7 @@ impl Supervisor<'_> {
 
     pub(super) fn show_line(&mut self) {
         if !std::io::IsTerminal::is_terminal(&std::io::stderr()) {
-            if self.display.lines.due(self.now_ms(), self.status.share()) {
+            if self.display.lines.due(steady_ms(), self.status.share()) {
                 say!("skt-hpl run: {}", self.status.line(steady_ms()).trim_start());
             }
             return;

@@ -70,7 +70,7 @@ impl Course {
 impl Supervisor<'_> {
     /// Returns a watch that has seen nothing yet.
     pub(super) fn new_watch(&self) -> Watch {
-        let mut watch = Watch::new(self.settings.thresholds, &self.cluster.names(), self.now_ms());
+        let mut watch = Watch::new(self.settings.thresholds, &self.cluster.names(), steady_ms());
         watch.progress_shows = self.settings.benchmark.progress_shows;
         watch.goes_on = self.settings.benchmark.in_place;
         watch
@@ -88,7 +88,7 @@ impl Supervisor<'_> {
             {
                 self.see_members(node, &beat.ranks);
                 self.learn_problem(&beat.ranks);
-                verdicts.extend(watch.beat(self.now_ms(), node, &beat));
+                verdicts.extend(watch.beat(steady_ms(), node, &beat));
             }
             // Every message of an agent wakes this loop; files need not be looked at as often.
             let looks = course.looked.elapsed() >= LOOK_EVERY;
@@ -103,7 +103,7 @@ impl Supervisor<'_> {
                     return Ok(End::Lingering);
                 }
                 if let Some(code) = job.poll() {
-                    verdicts.extend(watch.launcher_ends(self.now_ms(), code));
+                    verdicts.extend(watch.launcher_ends(steady_ms(), code));
                 }
             }
             self.begin_test(watch);
@@ -171,7 +171,7 @@ impl Supervisor<'_> {
         watch: &mut Watch,
         placed: &BTreeSet<usize>,
     ) -> anyhow::Result<Vec<Verdict>> {
-        let now = self.now_ms();
+        let now = steady_ms();
         let mut verdicts = Vec::new();
         for node in std::mem::take(&mut self.contact.heard_again) {
             watch.ranks.heard_again(now, node);
@@ -221,7 +221,7 @@ impl Supervisor<'_> {
 
     /// Judges the passage of time.
     fn tick(&mut self, watch: &mut Watch, course: &mut Course) -> Vec<Verdict> {
-        let now = self.now_ms();
+        let now = steady_ms();
         course.ticked = Instant::now();
         self.status.doing = words(watch.ranks.doing()).to_owned();
         let due = course.positions_taken.is_none_or(|at| at.elapsed() >= PLACES_EVERY);
@@ -283,11 +283,10 @@ impl Supervisor<'_> {
         while let Some((it, read_ms)) =
             job.files.gone_on.get(self.state.history.gone_on_last).cloned()
         {
-            let now = self.now_ms();
-            let own = |at_ms: u64| steady_ms().saturating_sub(now.saturating_sub(at_ms));
-            let hung_ms = watch.gone_on(now).map(own);
+            let now = steady_ms();
+            let hung_ms = watch.gone_on(now);
             let positions = it.lost.iter().filter_map(|gone| gone.position);
-            let lived = positions.filter_map(|p| watch.ranks.last_lived_ms(p as u32)).map(own);
+            let lived = positions.filter_map(|p| watch.ranks.last_lived_ms(p as u32));
             let well_ms = lived.chain(hung_ms).min();
             // A process that was only stopped would stay, and the launcher would wait for it for ever.
             for gone in &it.lost {

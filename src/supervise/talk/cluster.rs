@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::branch::{Branch, MOST_TIMES};
 use super::link::{Links, room_for};
 use super::wire::{Attend, Beat, Charge, Facts, Free, FromAgent, ToAgent, Which};
-use crate::base::clock::{Instant, unix_ms};
+use crate::base::clock::{Instant, steady_ms, unix_ms};
 use crate::shm::Store;
 use crate::supervise::judge::fitness::{Expected, Finding, judge};
 use crate::supervise::judge::logins::Logins;
@@ -74,7 +74,6 @@ pub struct Cluster {
     by_name: HashMap<String, usize>,
     branch: Branch,
     links: Box<dyn Connections>,
-    zero: Instant,
     ticked: Option<Instant>,
     /// Time of the last look for messages.
     looked_ms: u64,
@@ -135,9 +134,8 @@ impl Cluster {
                 .map_or_else(|| Box::new(Links::default()) as _, Machine::connections),
             nodes,
             by_name,
-            zero: now,
             ticked: None,
-            looked_ms: 0,
+            looked_ms: steady_ms(),
             news: VecDeque::new(),
             reports: VecDeque::new(),
             next_end: 0,
@@ -201,11 +199,6 @@ impl Cluster {
         node.called.filter(|_| !node.up).map(|at| at.elapsed())
     }
 
-    /// Returns the time since the cluster was made.
-    pub fn now_ms(&self) -> u64 {
-        self.zero.elapsed().as_millis() as u64
-    }
-
     pub fn has_reports(&self) -> bool {
         !self.reports.is_empty()
     }
@@ -229,15 +222,13 @@ impl Cluster {
             let node = &mut self.nodes[*node];
             (node.called, node.up, node.silent) = (Some(now), false, None);
         }
-        let now_ms = self.now_ms();
-        self.branch.call(&charges, now_ms, &mut *self.links);
+        self.branch.call(&charges, steady_ms(), &mut *self.links);
     }
 
     fn leave(&mut self, node: usize) {
         let state = &mut self.nodes[node];
         (state.called, state.up, state.silent) = (None, false, None);
-        let now_ms = self.now_ms();
-        self.branch.leave(&[node as u32], now_ms, &mut *self.links);
+        self.branch.leave(&[node as u32], steady_ms(), &mut *self.links);
     }
 
     /// Calls all nodes that are not lost and have not been called; returns all that are not lost.
@@ -306,14 +297,13 @@ impl Cluster {
                 return Some(news);
             }
             if let Some((line, heard)) = self.links.heard() {
-                let now_ms = self.now_ms();
-                let told = self.branch.hear(line, heard, now_ms, &mut *self.links);
+                let told = self.branch.hear(line, heard, steady_ms(), &mut *self.links);
                 self.take_in(told);
                 continue;
             }
             if self.ticked.is_none_or(|at| at.elapsed() >= TICK) {
                 self.ticked = Some(Instant::now());
-                self.branch.ask(self.now_ms(), &mut *self.links);
+                self.branch.ask(steady_ms(), &mut *self.links);
                 // Messages up to the last look have been received by now, later ones have not. So a slow look makes no node seem
                 // unresponsive.
                 let told = self.branch.tick(self.looked_ms, &mut *self.links);
@@ -322,7 +312,7 @@ impl Cluster {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             self.links.wait(left.min(TICK));
-            self.looked_ms = self.now_ms();
+            self.looked_ms = steady_ms();
             if left.is_zero() && !self.links.has_news() {
                 return None;
             }
@@ -332,7 +322,7 @@ impl Cluster {
     fn take_in(&mut self, told: Vec<super::branch::Told>) {
         for (node, word) in told {
             let at = node as usize;
-            let now_ms = self.now_ms();
+            let now_ms = steady_ms();
             let Some(node) = self.nodes.get_mut(at) else { continue };
             if node.called.is_none() {
                 continue;

@@ -174,17 +174,14 @@ const GAP_MS: u64 = 5_000;
 /// Moments of lines of progress if no terminal shows one. Pure.
 #[derive(Clone, Debug, Default)]
 pub struct Lines {
-    every_ms: u64,
-    said_ms: u64,
+    /// Longest time without a line; zero for no lines at all.
+    pub every_ms: u64,
+    /// Moment of the last line, at first that of the beginning.
+    pub said_ms: u64,
     said_step: u64,
 }
 
 impl Lines {
-    /// `every_ms` is the longest time without a line; zero for no lines at all.
-    pub fn new(every_ms: u64) -> Self {
-        Self { every_ms, said_ms: 0, said_step: 0 }
-    }
-
     /// Whether to print a line now; `share` of the work is done, if known.
     pub fn due(&mut self, now_ms: u64, share: Option<f64>) -> bool {
         if self.every_ms == 0 {
@@ -379,7 +376,7 @@ mod tests {
     #[test]
     fn lines_come_at_steps_and_at_the_latest_after_a_while() {
         let said = |every_ms: u64, seconds: u64, share: &dyn Fn(u64) -> Option<f64>| -> Vec<u64> {
-            let mut lines = Lines::new(every_ms);
+            let mut lines = Lines { every_ms, ..Lines::default() };
             (1..=seconds).filter(|s| lines.due(s * 1000, share(*s))).collect()
         };
         // An hour's run: every minute, and at its steps of three minutes where those fall between.

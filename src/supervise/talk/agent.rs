@@ -12,16 +12,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
 use nix::sys::statfs::{Statfs, statfs};
-use nix::unistd::pipe2;
 use serde::de::DeserializeOwned;
 
 use super::branch::{Heard, MOST_TIMES};
@@ -58,6 +56,8 @@ const CENSUS_EVERY_AT_FIRST: Duration = Duration::from_millis(500);
 /// for its first message.
 const LOOK_MOST: Duration = Duration::from_secs(5);
 const END_PATIENCE: Duration = Duration::from_secs(3);
+/// Interval at which the result of ending processes is looked for.
+const END_LOOK: Duration = Duration::from_millis(10);
 /// Time that killed processes may take to release memory that is to be removed: processes with hundreds of gigabytes of their own
 /// release these first.
 pub const LET_GO_PATIENCE: Duration = Duration::from_secs(60);
@@ -68,6 +68,7 @@ const DEAF_PATIENCE: Duration = Duration::from_secs(10);
 /// The line upward; those to children count from 1.
 const UP: u64 = 0;
 
+#[derive(Default)]
 struct Agent {
     source: Heads,
     run_id: String,
@@ -84,15 +85,13 @@ struct Agent {
     before: Vec<Progress>,
     /// Time at which the run was first asked to stop.
     halted: Option<Instant>,
-    /// Processes are ended on another thread, so that nodes below do not become unresponsive; this reports the result.
     ending: Option<Ending>,
     orphaned: Orphaned,
 }
 
+/// A request to end processes, which another thread carries out, so that nodes below do not become unresponsive.
 struct Ending {
     id: u64,
-    /// Readable when the work is done. None if no more files may be opened: then the agent waits for the work.
-    done: Option<OwnedFd>,
     /// Number of processes that were ended.
     count: Answer<usize>,
 }
@@ -146,7 +145,7 @@ impl Asked {
 
 /// Runs until the input closes and no process is left to watch. The exit status goes to the remote shell and means nothing.
 pub fn run(asked: &Asked) -> io::Result<()> {
-    let mut agent = Agent::new();
+    let mut agent = Agent::default();
     pass_over_warnings()?;
     let began = Instant::now();
     let now_ms = || began.elapsed().as_millis() as u64;
@@ -161,7 +160,7 @@ pub fn run(asked: &Asked) -> io::Result<()> {
             super::branch::Lines::send(&mut links, UP, &text);
         }
         let patience = Duration::from_millis(relay.patience_ms());
-        let (ended, done) = agent.poll(&mut links, patience)?;
+        let ended = agent.poll(&mut links, patience)?;
         if !ended.is_empty() {
             for pid in &ended {
                 // Its rank's earlier progress no longer shows that it runs.
@@ -174,11 +173,11 @@ pub fn run(asked: &Asked) -> io::Result<()> {
                 agent.known.remove(&pid);
             }
         }
-        if done && let Some(ending) = agent.ending.take() {
-            let ended = ending.count.wait().unwrap_or_default();
+        let done = agent.ending.as_ref().and_then(|ending| Some((ending.id, ending.count.here()?)));
+        if let Some((id, ended)) = done {
+            (agent.ending, agent.census_at) = (None, None);
             agent.known.clear();
-            agent.census_at = None;
-            relay.ended(ending.id, ended, &mut agent, &mut up);
+            relay.ended(id, ended, &mut agent, &mut up);
         }
         // Messages from the parent come first, so that nodes it has taken away are not called again.
         let mut below = Vec::new();
@@ -247,8 +246,6 @@ impl Hands for Agent {
             }
         }
         let (run_id, job) = (self.run_id.clone(), self.job.clone());
-        // A remote shell that is started at this time must not keep the other end open.
-        let (done, tell) = pipe2(OFlag::O_CLOEXEC).ok().unzip();
         let before = self.ending.take();
         let leaves = std::mem::take(&mut self.leaves);
         let count = Answer::beside(move || {
@@ -264,10 +261,9 @@ impl Hands for Agent {
                 let _ = MemoryStore::new(Store::Posix, job)
                     .and_then(|memory_store| memory_store.clean_within(LET_GO_PATIENCE));
             }
-            drop(tell);
             before + ended
         });
-        self.ending = Some(Ending { id, done, count });
+        self.ending = Some(Ending { id, count });
     }
 
     fn end_rank(&mut self, which: Which, below: u32) {
@@ -327,43 +323,15 @@ impl Hands for Agent {
 }
 
 impl Agent {
-    fn new() -> Self {
-        Self {
-            source: Heads::new(None),
-            run_id: String::new(),
-            job: None,
-            known: BTreeMap::new(),
-            leaves: BTreeSet::new(),
-            stopped: 0,
-            census_at: None,
-            before: Vec::new(),
-            halted: None,
-            ending: None,
-            orphaned: Orphaned::new(Instant::now()),
-        }
-    }
-
-    /// Waits until a line has news or a process of the run has ended. Returns the processes that have ended, and whether the work
-    /// of ending the run is done.
-    fn poll(&self, links: &mut Links, patience: Duration) -> io::Result<(Vec<u32>, bool)> {
-        let mut fds = Vec::new();
-        let mut watched = Vec::new();
-        for (pid, process) in &self.known {
-            if let Some(end) = &process.end {
-                fds.push(end.as_fd());
-                watched.push(*pid);
-            }
-        }
-        let ending = self.ending.as_ref().map(|ending| ending.done.as_ref());
-        fds.extend(ending.flatten().map(AsFd::as_fd));
+    /// Waits until a line has news or a process of the run has ended. Returns the processes that have ended.
+    fn poll(&self, links: &mut Links, patience: Duration) -> io::Result<Vec<u32>> {
+        // The thread that ends processes wakes nobody when it is done.
+        let patience = if self.ending.is_some() { patience.min(END_LOOK) } else { patience };
+        let ends = self.known.iter().filter_map(|(pid, known)| Some((*pid, known.end.as_ref()?)));
+        let (pids, fds): (Vec<u32>, Vec<BorrowedFd>) =
+            ends.map(|(pid, end)| (pid, end.as_fd())).unzip();
         let ready = links.poll(&fds, patience)?;
-        let done = match ending {
-            None => false,
-            Some(None) => true,
-            Some(Some(_)) => ready.last() == Some(&true),
-        };
-        let ended = watched.into_iter().zip(ready).filter(|(_, ready)| *ready);
-        Ok((ended.map(|(pid, _)| pid).collect(), done))
+        Ok(pids.into_iter().zip(ready).filter_map(|(pid, ready)| ready.then_some(pid)).collect())
     }
 
     /// Watches the run's processes after the line upward has closed. Ends them once they have stood still for too long. Until
@@ -647,7 +615,6 @@ fn cannot_have(
 mod tests {
     use super::*;
     use crate::supervise::start::launcher::RUN_ID_VAR;
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use std::io::Write;
     use std::process::Stdio;
 
@@ -684,7 +651,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         }
         let long_ago = Instant::now().checked_sub(10 * DEAF_PATIENCE);
-        let mut agent = Agent { run_id, halted: long_ago, ..Agent::new() };
+        let mut agent = Agent { run_id, halted: long_ago, ..Agent::default() };
         agent.halt(true);
         std::thread::sleep(Duration::from_millis(50));
         let ended = ranks.each_mut().map(|rank| rank.try_wait().unwrap().is_some());
@@ -705,17 +672,14 @@ mod tests {
             command
         };
         let mut rank = sleep().env(RUN_ID_VAR, &run_id).spawn().unwrap();
-        let mut agent = Agent { run_id, ..Agent::new() };
+        let mut agent = Agent { run_id, ..Agent::default() };
         agent.end(1, false);
         let mut meanwhile = sleep().spawn().unwrap();
-        let ending = agent.ending.as_ref().unwrap();
-        let done = ending.done.as_ref().unwrap().as_fd();
-        let mut fds = [PollFd::new(done, PollFlags::POLLIN)];
-        let told = poll(&mut fds, PollTimeout::from(10_000_u16)).unwrap();
+        let told = agent.ending.take().unwrap().count.wait_for(Duration::from_secs(10));
         meanwhile.kill().unwrap();
         meanwhile.wait().unwrap();
         assert!(!rank.wait().unwrap().success());
-        assert_eq!(told, 1);
+        assert_eq!(told, Some(1));
     }
 
     #[test]

@@ -15,19 +15,16 @@ type Step = (u32, u32, u64, u64);
 /// Factor on the longest earlier pause: ranks that have stood still for longer are stuck.
 const LONGER_THAN_BEFORE: u32 = 3;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Orphaned {
-    moved: Instant,
+    /// Time at which ranks were last seen to make progress.
+    moved: Option<Instant>,
     seen: Vec<Step>,
     /// Longest pause of the present ranks that ended.
     longest: Duration,
 }
 
 impl Orphaned {
-    pub fn new(now: Instant) -> Self {
-        Self { moved: now, seen: Vec::new(), longest: Duration::ZERO }
-    }
-
     /// Notes the ranks' progress. To be called regularly, so that their pauses are known.
     pub fn sees(&mut self, now: Instant, ranks: &[Progress]) {
         let step = |p: &Progress| (p.position, p.pid, p.beat, p.iteration);
@@ -36,20 +33,20 @@ impl Orphaned {
         if steps == self.seen {
             return;
         }
+        let moved = self.moved.replace(now).unwrap_or(now);
         self.longest = if who(&steps) == who(&self.seen) {
-            self.longest.max(now.duration_since(self.moved))
+            self.longest.max(now.duration_since(moved))
         } else {
             Duration::ZERO
         };
-        self.moved = now;
         self.seen = steps;
     }
 
     /// Returns whether the ranks are to be ended, if no message has come for `silent`; `limit` is the time for which they may
     /// stand still unheard.
     pub fn is_over(&self, now: Instant, silent: Duration, limit: Duration) -> bool {
-        silent >= limit
-            && now.duration_since(self.moved) >= limit.max(LONGER_THAN_BEFORE * self.longest)
+        let longest = limit.max(LONGER_THAN_BEFORE * self.longest);
+        silent >= limit && self.moved.is_none_or(|at| now.duration_since(at) >= longest)
     }
 }
 
@@ -69,7 +66,7 @@ mod tests {
     fn ended_after(began: u64, at: impl Fn(i64) -> (u32, u64)) -> Option<u64> {
         let start = Instant::now();
         let last = start + Duration::from_secs(began);
-        let mut orphaned = Orphaned::new(start);
+        let mut orphaned = Orphaned::default();
         let mut now = start;
         while now < last + 100 * LIMIT {
             now += STEP;

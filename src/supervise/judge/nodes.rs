@@ -108,11 +108,6 @@ const CALL_AGAIN_MS: u64 = 100;
 /// are.
 const OUTAGE_LEAST: usize = 2;
 
-/// Whether none of so many nodes elsewhere answers: then the supervisor is cut off.
-fn is_our_outage(asked: usize, silent: usize) -> bool {
-    asked >= OUTAGE_LEAST && silent == asked
-}
-
 impl Nodes {
     pub fn new(thresholds: &Thresholds, names: Vec<String>) -> Self {
         Self {
@@ -296,22 +291,15 @@ impl Nodes {
     }
 
     /// Whether none of the nodes that were asked has answered, without those on this machine: then the supervisor is cut off.
-    pub fn none_answers(&self, asked: &[usize], silent: impl Iterator<Item = usize>) -> bool {
+    pub fn none_answers<'n>(
+        &self,
+        asked: impl IntoIterator<Item = &'n usize>,
+        silent: impl IntoIterator<Item = usize>,
+    ) -> bool {
         let elsewhere = |node: &usize| !self.here.contains(node);
-        let back = self.back.iter().copied().filter(elsewhere).count();
-        is_our_outage(
-            asked.iter().copied().filter(elsewhere).count() + back,
-            silent.filter(elsewhere).count(),
-        )
-    }
-
-    /// Number of nodes elsewhere that have answered, and how many of these are in trouble.
-    fn elsewhere(&self) -> (usize, usize) {
-        let away = |nodes: usize, here: usize| nodes - here;
-        let here = self.here.iter().filter(|n| self.boots.contains_key(n)).count();
-        let here_in_trouble = self.here.iter().filter(|n| self.trouble.contains_key(n)).count();
-        let back = self.back.difference(&self.here).count();
-        (away(self.boots.len(), here) + back, away(self.trouble.len(), here_in_trouble))
+        let asked = asked.into_iter().copied().chain(self.back.iter().copied());
+        let asked = asked.filter(elsewhere).count();
+        asked >= OUTAGE_LEAST && silent.into_iter().filter(elsewhere).count() == asked
     }
 
     /// Judges the nodes in trouble. To be called several times a second.
@@ -321,8 +309,8 @@ impl Nodes {
         if self.trouble.is_empty() {
             return judged;
         }
-        let (elsewhere, troubled) = self.elsewhere();
-        if is_our_outage(elsewhere, troubled) && !sabotaged(Sabotage::NoOutage) {
+        let is_our_outage = self.none_answers(self.boots.keys(), self.in_trouble());
+        if is_our_outage && !sabotaged(Sabotage::NoOutage) {
             self.call_all(now_ms, &mut judged);
             return judged;
         }

@@ -152,15 +152,10 @@ impl Supervisor<'_> {
 
     /// Waits until lost nodes have answered a last call, or a while has passed.
     fn await_lost(&mut self) -> anyhow::Result<()> {
-        let until =
-            Instant::now() + LAST_CALL.max(self.cluster.lost_patience().unwrap_or_default());
-        while self.cluster.lost_patience().is_some()
-            && Instant::now() < until
-            && self.is_to_halt()?.is_none()
-        {
-            self.idle(Duration::from_millis(100))?;
-        }
-        Ok(())
+        let time = LAST_CALL.max(self.cluster.lost_patience().unwrap_or_default());
+        self.idle_unless(time, |this| {
+            Ok(this.cluster.lost_patience().is_none() || this.is_to_halt()?.is_some())
+        })
     }
 
     /// Returns whether an unresponsive node that the placement leaves out or lacks is not judged yet: it may be about to answer.

@@ -22,9 +22,6 @@ const FIRST_LOOK: Duration = Duration::from_millis(50);
 /// Interval at which the time for heartbeats is checked.
 const BEAT_LOOK: Duration = Duration::from_millis(20);
 
-/// Interval at which a request to stop is looked for during a wait.
-const HALT_LOOK: Duration = Duration::from_millis(100);
-
 /// Time for which a failed call is repeated if no job would be ended for the node: a wrong name stays wrong.
 const REPEAT_FIRST: Duration = Duration::from_secs(3);
 
@@ -113,7 +110,7 @@ impl Supervisor<'_> {
             let in_vain = |node| {
                 let ms = if needed.contains(&node) { most_ms } else { usual_ms };
                 let patience = Duration::from_millis(ms);
-                let so_long = self.cluster.silent_for(node);
+                let so_long = self.cluster.nodes[node].silent.unwrap_or_default();
                 let so_long = heard.map_or(so_long, |heard| so_long.min(heard.elapsed()));
                 (so_long >= patience).then_some((node, patience))
             };
@@ -151,7 +148,7 @@ impl Supervisor<'_> {
     fn nobody_answers(&self, asked: &[usize], calls: &FirstCalls, lost: Option<usize>) -> bool {
         let silent = calls.open().chain(self.contact.given_up.keys().copied()).chain(lost);
         let silent: BTreeSet<usize> = silent.chain(self.nodes.in_trouble()).collect();
-        self.nodes.none_answers(asked, silent.into_iter())
+        self.nodes.none_answers(asked, silent)
     }
 
     /// Returns the next news within `patience`. Nodes are judged here, and lost nodes are called and attended to, during every
@@ -177,7 +174,7 @@ impl Supervisor<'_> {
     /// Judges nodes if there are new reports or enough time has passed.
     pub(super) fn weigh_if_due(&mut self) -> anyhow::Result<()> {
         // News come by the thousand; time passes in tens of milliseconds.
-        if self.cluster.has_reports()
+        if !self.cluster.reports.is_empty()
             || self.contact.weighed.is_none_or(|at| at.elapsed() >= WEIGH_EVERY)
         {
             self.weigh_reports()
@@ -190,7 +187,7 @@ impl Supervisor<'_> {
     fn weigh_reports(&mut self) -> anyhow::Result<()> {
         self.contact.weighed = Some(Instant::now());
         let mut judged = Vec::new();
-        for (at_ms, node, report) in self.cluster.reports() {
+        for (at_ms, node, report) in std::mem::take(&mut self.cluster.reports) {
             let answers = matches!(report, Report::AgentUp { .. } | Report::Heard);
             if matches!(&report, Report::AgentUp { boot } if *boot == self.own.boot) {
                 self.nodes.is_here(node);
@@ -275,23 +272,24 @@ impl Supervisor<'_> {
         self.lose_all(losses.into_iter().map(|loss| (loss.node, loss.detail)))
     }
 
-    /// Passes time as [`idle`](Self::idle) does, but ends early if the run is to stop.
-    pub(super) fn idle_unless_halted(&mut self, time: Duration) -> anyhow::Result<()> {
-        let until = Instant::now() + time;
-        while self.is_to_halt()?.is_none() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            self.idle(left.min(HALT_LOOK))?;
-        }
-        Ok(())
-    }
-
     /// Passes time between attempts, with heartbeats, lost nodes and the progress line attended to.
     pub(super) fn idle(&mut self, time: Duration) -> anyhow::Result<()> {
+        self.idle_unless(time, |_| Ok(false))
+    }
+
+    /// Passes time as [`idle`](Self::idle) does, but ends early if the run is to stop.
+    pub(super) fn idle_unless_halted(&mut self, time: Duration) -> anyhow::Result<()> {
+        self.idle_unless(time, |this| Ok(this.is_to_halt()?.is_some()))
+    }
+
+    /// Passes time as [`idle`](Self::idle) does, until `enough` ends it early.
+    pub(super) fn idle_unless(
+        &mut self,
+        time: Duration,
+        enough: impl Fn(&mut Self) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
         let until = Instant::now() + time;
-        while Instant::now() < until {
+        while Instant::now() < until && !enough(self)? {
             self.show_progress();
             self.hear(Duration::from_millis(50))?;
             self.settle_losses()?;
@@ -320,7 +318,7 @@ impl Supervisor<'_> {
             }
             // News that was laid aside may be from before the loss.
             News::Ended { ended, .. }
-                if self.cluster.is_up(node) && !self.cluster.nodes[node].returned =>
+                if self.cluster.nodes[node].up && !self.cluster.nodes[node].returned =>
             {
                 self.cluster.nodes[node].returned = true;
                 let state = &self.cluster.nodes[node];
@@ -339,17 +337,13 @@ impl Supervisor<'_> {
 
     /// Takes in a spare, or a lost node that is back, to run ranks: from now on the node is watched.
     pub(super) fn take_in(&mut self, node: usize) -> anyhow::Result<()> {
-        let now_ms = steady_ms();
         let state = &mut self.cluster.nodes[node];
-        state.lost = None;
-        state.spare = false;
-        let Some((facts, _)) = &state.facts else { return Ok(()) };
-        let boot = facts.boot.clone();
-        if boot == self.own.boot {
-            self.nodes.is_here(node);
+        (state.lost, state.spare) = (None, false);
+        if let Some((facts, _)) = &state.facts {
+            let report = Report::AgentUp { boot: facts.boot.clone() };
+            self.cluster.reports.push_back((steady_ms(), node, report));
         }
-        let judged = self.nodes.hear(now_ms, node, Report::AgentUp { boot });
-        self.heed(judged)
+        self.weigh_reports()
     }
 
     /// Returns whether a launcher's status 0 means success. If it does not, the benchmark's own report of its end decides, which

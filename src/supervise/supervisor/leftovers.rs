@@ -47,10 +47,10 @@ impl Supervisor<'_> {
         if self.settings.job.is_none() {
             return Ok(BTreeSet::new());
         }
-        let mut returned = self.cluster.those(|node| {
-            node.lost.is_some() && node.returned && self.state.ran_on.contains(&node.host.name)
+        let returned = self.cluster.those(|node| {
+            let back = node.lost.is_some() && node.returned && node.up;
+            back && self.state.ran_on.contains(&node.host.name)
         });
-        returned.retain(|at| self.cluster.is_up(*at));
         // An earlier request to stop is passed over, because the run came to its end all the same.
         self.remove_from(&returned, |this| this.nodes.is_alone())
     }

@@ -106,7 +106,7 @@ impl Supervisor<'_> {
         let id = self.cluster.next_end();
         let begun = Instant::now();
         let (up, down): (Vec<usize>, Vec<usize>) =
-            nodes.iter().partition(|node| self.cluster.is_up(**node));
+            nodes.iter().partition(|node| self.cluster.nodes[**node].up);
         // For each node: when it was asked, or, if it could not be asked yet, since when that is tried.
         let mut waiting: BTreeMap<usize, Instant> =
             nodes.iter().map(|node| (*node, begun)).collect();

@@ -95,7 +95,7 @@ impl Supervisor<'_> {
     /// Returns the note on a node that is not lost and is being called: for how long. During the first calls, a node's last call
     /// may have failed and the next may not be due yet.
     fn called(&self, at: usize) -> Option<String> {
-        let is_down = self.cluster.nodes[at].lost.is_none() && !self.cluster.is_up(at);
+        let is_down = self.cluster.nodes[at].lost.is_none() && !self.cluster.nodes[at].up;
         match self.cluster.called_for(at).filter(|_| is_down) {
             Some(so_long) => {
                 Some(format!("its agent has not answered for {} s", so_long.as_secs()))

@@ -37,7 +37,7 @@ pub struct Node {
     /// Time of the last call, if that connection has not ended.
     called: Option<Instant>,
     /// The agent has answered on this connection.
-    up: bool,
+    pub up: bool,
     /// Time without an answer, as last reported, if that is too long.
     pub silent: Option<Duration>,
 }
@@ -78,8 +78,8 @@ pub struct Cluster {
     /// Time of the last look for messages.
     looked_ms: u64,
     news: VecDeque<(usize, News)>,
-    /// Reports for the judge of nodes, each with its time and its node.
-    reports: VecDeque<(u64, usize, Report)>,
+    /// Reports that the judge of nodes has yet to weigh, each with its time and its node.
+    pub reports: VecDeque<(u64, usize, Report)>,
     next_end: u64,
     /// Times that nodes took to answer a call, and the number of nodes that are called at once.
     pub logins: Logins,
@@ -184,28 +184,10 @@ impl Cluster {
         self.nodes.iter().map(|node| node.host.name.clone()).collect()
     }
 
-    pub fn is_up(&self, node: usize) -> bool {
-        self.nodes[node].up
-    }
-
-    /// Returns how long the caller of the node, this process or an agent, has had no answer, as far as that is known.
-    pub fn silent_for(&self, node: usize) -> Duration {
-        self.nodes[node].silent.unwrap_or_default()
-    }
-
     /// Returns how long ago a node was called that has not answered yet.
     pub fn called_for(&self, node: usize) -> Option<Duration> {
         let node = &self.nodes[node];
         node.called.filter(|_| !node.up).map(|at| at.elapsed())
-    }
-
-    pub fn has_reports(&self) -> bool {
-        !self.reports.is_empty()
-    }
-
-    /// Takes the reports since the last call, in order.
-    pub fn reports(&mut self) -> VecDeque<(u64, usize, Report)> {
-        std::mem::take(&mut self.reports)
     }
 
     /// Opens connections to nodes: directly, or by way of other nodes if they are many.
@@ -255,7 +237,7 @@ impl Cluster {
         let began = Instant::now();
         let mut missing: BTreeSet<usize> = self.call_new().into_iter().collect();
         let all = missing.len();
-        missing.retain(|node| !self.is_up(*node));
+        missing.retain(|node| !self.nodes[*node].up);
         let mut failed: BTreeMap<usize, String> = BTreeMap::new();
         while !missing.is_empty() && !asked_by_signal() {
             match self.hear(CALL_LOOK) {
@@ -266,7 +248,8 @@ impl Cluster {
                 _ => {}
             }
             let nobody = missing.len() + failed.len() == all && began.elapsed() >= patience;
-            let in_vain = |node: &&usize| nobody || self.silent_for(**node) >= patience;
+            let long = |silent: Duration| silent >= patience;
+            let in_vain = |node: &&usize| nobody || self.nodes[**node].silent.is_some_and(long);
             let late: Vec<usize> = missing.iter().filter(in_vain).copied().collect();
             for node in late {
                 missing.remove(&node);
@@ -482,11 +465,11 @@ impl Cluster {
         let node = &self.nodes[at];
         if node.lost.is_some() {
             // The node's memory of this run is removed before its ranks start, or used again.
-            let well = node.returned && self.is_up(at) && self.problems(at, expected).is_empty();
+            let well = node.returned && node.up && self.problems(at, expected).is_empty();
             let returned = well.then(|| self.free_bytes(at, expected) + node.beat.held_bytes);
             return Fitness::Lost { returned };
         }
-        if !self.is_up(at) {
+        if !node.up {
             return Fitness::Unfit("it cannot be reached".to_string());
         }
         match self.problems(at, expected) {

@@ -7,37 +7,22 @@
 pub fn first_to_end(complaints: &str) -> Option<String> {
     // Open MPI wraps its lines at any word.
     let words: Vec<&str> = complaints.split_whitespace().collect();
-    (0..words.len())
-        .find_map(|at| {
-            let words = &words[at..];
-            open_mpi(words).or_else(|| open_mpi_at_start(words)).or_else(|| hydra(words))
-        })
-        .or_else(|| complaints.lines().find_map(srun))
-        .map(String::from)
+    let mut places = (0..words.len()).map(|at| &words[at..]);
+    let found = places.find_map(mpirun).or_else(|| complaints.lines().find_map(srun));
+    found.map(String::from)
 }
 
-/// `mpirun noticed that process rank 2 with PID 0 on node n3 exited on signal 9 (Killed).`
-fn open_mpi<'t>(words: &[&'t str]) -> Option<&'t str> {
+/// Reads the words of Open MPI's mpirun, or of Hydra, from their beginning.
+fn mpirun<'t>(words: &[&'t str]) -> Option<&'t str> {
     match words {
+        // `mpirun noticed that process rank 2 with PID 0 on node n3 exited on signal 9 (Killed).`
         ["process", "rank", _, "with", "PID", _, "on", "node", node, "exited", ..] => Some(node),
-        _ => None,
-    }
-}
-
-/// `[n4:02051] Local abort before MPI_INIT completed ...`: for a rank that could not begin, others name only the number.
-fn open_mpi_at_start<'t>(words: &[&'t str]) -> Option<&'t str> {
-    match words {
+        // `[n4:02051] Local abort before MPI_INIT completed ...`: for a rank that could not begin, others name only the number.
         [who, "Local", "abort", "before", "MPI_INIT", ..] => {
             let (node, pid) = who.strip_prefix('[')?.strip_suffix(']')?.rsplit_once(':')?;
-            pid.parse::<u32>().ok().map(|_| node)
+            pid.parse::<u32>().is_ok().then_some(node)
         }
-        _ => None,
-    }
-}
-
-/// `=   PID 28129 RUNNING AT n3`
-fn hydra<'t>(words: &[&'t str]) -> Option<&'t str> {
-    match words {
+        // `=   PID 28129 RUNNING AT n3`
         ["PID", _, "RUNNING", "AT", node, ..] => Some(node),
         _ => None,
     }

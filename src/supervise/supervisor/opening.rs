@@ -3,6 +3,7 @@
 //! `supervise` calls this once. From then on the journal is locked, so that no second supervisor works on the run.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
 
 use anyhow::{Context as _, anyhow, bail};
 
@@ -142,12 +143,7 @@ impl Run {
 }
 
 fn fresh_run_id() -> String {
-    let mut bytes = [0u8; 4];
-    // If there is no such device, time and pid make the id unique.
-    if let Ok(mut file) = std::fs::File::open("/dev/urandom") {
-        let _ = std::io::Read::read_exact(&mut file, &mut bytes);
-    }
-    let random = u32::from_le_bytes(bytes) ^ std::process::id();
+    let random = RandomState::new().hash_one(std::process::id()) as u32;
     format!("{:011x}{random:08x}", steady_ms())
 }
 

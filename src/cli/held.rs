@@ -196,9 +196,7 @@ fn line(position: &Position) -> String {
     };
     let at = match h.doing {
         // Iterations are counted while the rank computes; otherwise the saved checkpoint is more useful than the present work.
-        Some(doing) if h.group.is_empty() && doing != Doing::Computing => {
-            progress::words(doing).to_owned()
-        }
+        Some(doing) if h.group.is_empty() && doing != Doing::Computing => progress::words(doing),
         _ => format!("iteration {} of {blocks}", h.iteration),
     };
     let sign = h.silent_s.map_or(String::new(), |s| format!(", last sign of life {s:.0} s ago"));

@@ -6,9 +6,7 @@ use crate::model::plot::escape;
 use crate::review::charts::{Stretch, timeline as time_bar};
 use crate::review::findings::short;
 use crate::supervise::remember::events::Record;
-use crate::supervise::tell::timeline::{
-    self, FaultTimes, Part, WallTime, end, faults, stretches, wall_time,
-};
+use crate::supervise::tell::timeline::{self, FaultTimes, Part, end, faults, seconds, stretches};
 
 impl Page<'_> {
     pub(super) fn supervised(&mut self, file: &str, records: &[Record]) {
@@ -20,8 +18,9 @@ impl Page<'_> {
             end(records).map(|(code, why)| format!("Ended with status {code}: {}", escape(why)));
         let ended = ended.unwrap_or("<span class=\"bad\">Its end is not in the log.</span>".into());
         self.put(format!("<p>{ended}</p>\n"));
-        let wall: WallTime = wall_time(records, end_ms);
         let all = stretches(records, end_ms);
+        let spent_s = |part: Part| seconds(&all, |other| other == part);
+        let total_s = seconds(&all, |part| part != Part::Pause);
         let drawn: Vec<Stretch> = all
             .iter()
             .map(|s| Stretch {
@@ -33,15 +32,15 @@ impl Page<'_> {
             .collect();
         self.put(time_bar("Where the wall time went", &drawn, at(end_ms)));
         let spent: Vec<Part> =
-            Part::COUNTED.into_iter().filter(|part| wall.part(*part) > 0.0).collect();
+            Part::COUNTED.into_iter().filter(|part| spent_s(*part) > 0.0).collect();
         let entries: Vec<(String, &str)> =
             spent.iter().map(|part| (class_of_part(*part).to_owned(), part.words().1)).collect();
         self.put(legend(&entries));
         let rows: Vec<String> = spent
             .iter()
             .map(|part| {
-                let seconds = wall.part(*part);
-                let share = 100.0 * seconds / wall.total_s.max(1e-9);
+                let seconds = spent_s(*part);
+                let share = 100.0 * seconds / total_s.max(1e-9);
                 [words(part.words().1), number(&short(seconds)), number(&format!("{share:.1} %"))]
                     .concat()
             })
@@ -64,7 +63,7 @@ impl Page<'_> {
                 let cost: f64 = f.cost(all).iter().map(|c| c.1).sum();
                 [
                     number(&f.fault.to_string()),
-                    words(f.kind.words()),
+                    words(&f.kind.words()),
                     words(f.node.as_deref().unwrap_or("-")),
                     number(&f.iteration.to_string()),
                     number(&seconds(start_ms, f.struck_ms)),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::in_place::Gone;
 use crate::supervise::start::launcher::Launcher;
+use crate::supervise::talk::progress::words;
 
 /// Kind of a fault of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -50,16 +51,8 @@ impl FaultKind {
         matches!(self, FaultKind::RankDied | FaultKind::RankHung)
     }
 
-    pub fn words(self) -> &'static str {
-        match self {
-            FaultKind::RankDied => "rank died",
-            FaultKind::RankHung => "rank hung",
-            FaultKind::NodeSilent => "node silent",
-            FaultKind::NodeGone => "node gone",
-            FaultKind::NodeRebooted => "node rebooted",
-            FaultKind::LauncherGone => "launcher gone",
-            FaultKind::LaunchFailed => "launch failed",
-        }
+    pub fn words(self) -> String {
+        words(self)
     }
 }
 

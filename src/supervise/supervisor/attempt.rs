@@ -236,7 +236,7 @@ impl Supervisor<'_> {
         if matches!(kind, FaultKind::NodeSilent | FaultKind::NodeRebooted)
             && let Some(at) = node
         {
-            self.lose(at, kind.words())?;
+            self.lose(at, &kind.words())?;
         }
         let lost_before = self.state.lost.len();
         self.stop(Some(job), false)?;

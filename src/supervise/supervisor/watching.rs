@@ -223,7 +223,7 @@ impl Supervisor<'_> {
     fn tick(&mut self, watch: &mut Watch, course: &mut Course) -> Vec<Verdict> {
         let now = steady_ms();
         course.ticked = Instant::now();
-        self.status.doing = words(watch.ranks.doing()).to_owned();
+        self.status.doing = words(watch.ranks.doing());
         let due = course.positions_taken.is_none_or(|at| at.elapsed() >= PLACES_EVERY);
         if self.settings.benchmark.in_place && !watch.ranks.is_empty() && due {
             course.positions_taken = Some(course.ticked);

@@ -12,18 +12,10 @@ use crate::shm::header::{BESIDE_SUMS, CheckpointId, Head, Identity, SUMS};
 use crate::shm::memory_store::Listed;
 use crate::shm::{Held, MemoryStore, Part, Store};
 
-/// Returns the rank's activity in a word for people.
-pub fn words(doing: Doing) -> &'static str {
-    match doing {
-        Doing::Starting => "starting",
-        Doing::Generating => "generating",
-        Doing::Computing => "computing",
-        Doing::Saving => "saving",
-        Doing::Recovering => "recovering",
-        Doing::Solving => "solving",
-        Doing::Verifying => "verifying",
-        Doing::Done => "done",
-    }
+/// Returns the name of a variant without fields in words for people.
+pub fn words(variant: impl Serialize) -> String {
+    let name = serde_json::to_string(&variant).expect("a name has a JSON form");
+    name.trim_matches('"').replace('-', " ")
 }
 
 /// Role of a position's rank in a test that checksums protect.

@@ -9,7 +9,7 @@ use super::timeline::{FaultTimes, WallTime};
 use crate::base::clock::{self, Instant};
 use crate::supervise::remember::folder::{Folder, read_whole};
 use crate::supervise::remember::journal::{Held, Journal};
-use crate::supervise::talk::progress::Role;
+use crate::supervise::talk::progress::{Role, words};
 
 /// Activity of the run as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -256,7 +256,7 @@ impl Status {
             (Activity::Starting, _) if !self.doing.is_empty() && self.doing != "starting" => {
                 format!("starting, {}", self.doing)
             }
-            (other, _) => format!("{other:?}").to_lowercase(),
+            (other, _) => words(other),
         };
         if self.activity == Activity::Halting {
             text.push_str(", halting");
@@ -308,7 +308,7 @@ impl Status {
             self.describe_supervision(silent_ms, held)
         );
         for node in &self.nodes {
-            let role = format!("{:?}", node.role).to_lowercase();
+            let role = words(node.role);
             let between = if node.part.is_empty() || node.note.is_empty() { "" } else { "; " };
             let _ = writeln!(
                 text,

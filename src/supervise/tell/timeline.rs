@@ -298,34 +298,26 @@ fn find_changes(records: &[Record]) -> Vec<(u64, Part)> {
     changes
 }
 
-/// Parts of the wall time, up to `now_ms` or the end of the run.
-pub fn wall_time(records: &[Record], now_ms: u64) -> WallTime {
-    let mut wall = WallTime::default();
-    for stretch in stretches(records, now_ms) {
-        let seconds = (stretch.to_ms - stretch.from_ms) as f64 / 1e3;
-        let Some(into) = wall.part_mut(stretch.part) else { continue };
-        *into += seconds;
-        wall.total_s += seconds;
-    }
-    wall
+/// Seconds of the stretches of some parts.
+pub fn seconds(stretches: &[Stretch], counts: impl Fn(Part) -> bool) -> f64 {
+    let counted = stretches.iter().filter(|stretch| counts(stretch.part));
+    let all_ms: u64 = counted.map(|stretch| stretch.to_ms - stretch.from_ms).sum();
+    all_ms as f64 / 1e3
 }
 
-impl WallTime {
-    fn part_mut(&mut self, part: Part) -> Option<&mut f64> {
-        Some(match part {
-            Part::Start => &mut self.start_s,
-            Part::Compute => &mut self.compute_s,
-            Part::Detect => &mut self.detect_s,
-            Part::Stop => &mut self.stop_s,
-            Part::Replace => &mut self.replace_s,
-            Part::Restore => &mut self.restore_s,
-            Part::Repeat => &mut self.repeat_s,
-            Part::Pause => return None,
-        })
-    }
-
-    pub fn part(mut self, part: Part) -> f64 {
-        self.part_mut(part).map_or(0.0, |seconds| *seconds)
+/// Parts of the wall time, up to `now_ms` or the end of the run.
+pub fn wall_time(records: &[Record], now_ms: u64) -> WallTime {
+    let stretches = stretches(records, now_ms);
+    let of = |part| seconds(&stretches, |other| other == part);
+    WallTime {
+        start_s: of(Part::Start),
+        compute_s: of(Part::Compute),
+        detect_s: of(Part::Detect),
+        stop_s: of(Part::Stop),
+        replace_s: of(Part::Replace),
+        restore_s: of(Part::Restore),
+        repeat_s: of(Part::Repeat),
+        total_s: seconds(&stretches, |part| part != Part::Pause),
     }
 }
 
@@ -490,13 +482,13 @@ pub fn report(records: &[Record], results: &[String], now_ms: u64) -> String {
             );
         }
     }
-    let wall = wall_time(records, now_ms);
-    let _ = writeln!(text, "wall time {:.1} s, of which", wall.total_s);
+    let total_s = seconds(&stretches, |part| part != Part::Pause);
+    let _ = writeln!(text, "wall time {total_s:.1} s, of which");
     for part in Part::COUNTED {
-        let seconds = wall.part(part);
+        let seconds = seconds(&stretches, |other| other == part);
         let (letter, word) = part.words();
         if seconds > 0.0 {
-            let share = 100.0 * seconds / wall.total_s.max(1e-9);
+            let share = 100.0 * seconds / total_s.max(1e-9);
             let _ = writeln!(text, "  {letter} {word:<10} {seconds:>9.1} s  {share:>5.1} %");
         }
     }

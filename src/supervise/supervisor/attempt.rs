@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
+use super::watching::new_watch;
 use super::{AttemptState, Supervisor, over};
 use crate::base::clock::Instant;
 use crate::base::faults::{Sabotage, sabotaged};
@@ -153,9 +154,9 @@ impl Supervisor<'_> {
     pub(super) fn see_through(&mut self, mut job: Job) -> anyhow::Result<()> {
         self.status.attempt = self.state.attempts;
         self.display.echo.again();
-        let mut watch = self.new_watch();
-        let end = self.watch(&mut job, &mut watch)?;
-        self.hear_out(&mut job, &mut watch)?;
+        self.watch = new_watch(self.settings, &self.cluster);
+        let end = self.watch(&mut job)?;
+        self.hear_out(&mut job)?;
         job.forward(&mut self.display.echo);
         let zero_counts =
             !matches!(end, End::Exit { code: Some(0), .. }) || self.believes_zero()?;
@@ -169,21 +170,15 @@ impl Supervisor<'_> {
                 over(STATUS_RESUMABLE, why)
             }
             Next::Fault { mut fault, code } => {
-                let came_to = fault.position.and_then(|position| watch.ranks.seen_at(position));
-                let rank_iteration = self.complete(&mut fault, &job, came_to)?;
+                let rank_iteration = self.complete(&mut fault, &job)?;
                 self.recover(&mut job, fault, rank_iteration, code)
             }
         }
     }
 
-    /// Completes a fault with the ranks' last progress and the node that the launcher names. `came_to` is the test and iteration
-    /// that the rank that died had reached. Returns its iteration if the fault has a position and the same test.
-    fn complete(
-        &mut self,
-        fault: &mut Breakage,
-        job: &Job,
-        came_to: Option<(u32, u64)>,
-    ) -> anyhow::Result<Option<u64>> {
+    /// Completes a fault with the ranks' last progress and the node that the launcher names. Returns the iteration that the rank
+    /// that died had reached, if the fault has a position and the rank was in the same test.
+    fn complete(&mut self, fault: &mut Breakage, job: &Job) -> anyhow::Result<Option<u64>> {
         if !matches!(fault.kind, FaultKind::RankDied | FaultKind::LauncherGone) {
             return Ok(None);
         }
@@ -198,7 +193,8 @@ impl Supervisor<'_> {
         if fault.kind == FaultKind::LauncherGone && !complaint.is_empty() {
             fault.detail = format!("{}: {complaint}", fault.detail);
         }
-        let own = came_to.filter(|(test, _)| fault.position.is_some() && *test == fault.test);
+        let came_to = fault.position.and_then(|position| self.watch.ranks.seen_at(position));
+        let own = came_to.filter(|(test, _)| *test == fault.test);
         Ok(own.map(|(_, iteration)| iteration))
     }
 

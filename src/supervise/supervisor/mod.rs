@@ -34,6 +34,7 @@ use crate::supervise::judge::ending::{End, Next, STATUS_ENVIRONMENT, STATUS_RESU
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::members::Members;
 use crate::supervise::judge::nodes::Nodes;
+use crate::supervise::judge::watch::Watch;
 use crate::supervise::remember::events::{Event, ProcessId, Record};
 use crate::supervise::remember::io_thread::IoThread;
 use crate::supervise::remember::journal::RunState;
@@ -41,7 +42,6 @@ use crate::supervise::remember::journal_writer::JournalWriter;
 use crate::supervise::start::job::{Job, end_of};
 use crate::supervise::talk::cluster::{Cluster, News};
 use crate::supervise::talk::processes::is_alive;
-use crate::supervise::talk::progress::Role;
 use crate::supervise::tell::status::{Activity, Status};
 use crate::supervise::tell::{say, say_on, timeline, voice};
 
@@ -79,6 +79,7 @@ struct Supervisor<'a> {
     /// Number of the last attempt before this supervisor began.
     began_after: u32,
     attempt: AttemptState,
+    watch: Watch,
     room: RoomDoubts,
 }
 
@@ -111,8 +112,6 @@ struct AttemptState {
     replaced: Vec<(String, String)>,
     /// Working nodes found slow, each with the reason.
     slow: BTreeMap<String, String>,
-    /// Positions of each node's ranks, if ranks stand by and the supervisor knows which.
-    positions: Option<BTreeMap<usize, Vec<(u32, Role)>>>,
 }
 
 /// Doubts whether the nodes have room for the run's memory.
@@ -258,7 +257,7 @@ impl Supervisor<'_> {
         let mut job = Job::adopt(launcher.unwrap_or(nobody), folder, attempt, &self.io_thread);
         // A supervisor that has noted a fault, or has stopped the job, has looked before.
         if launcher.is_none() && !self.state.history.stopping && self.state.running.is_some() {
-            self.hear_out(&mut job, &mut self.new_watch())?;
+            self.hear_out(&mut job)?;
         }
         Ok(Some(job))
     }

@@ -10,6 +10,7 @@ use anyhow::{Context as _, anyhow, bail};
 use super::contact::Contact;
 use super::halting::{OldRequest, Requests};
 use super::telling::Display;
+use super::watching::new_watch;
 use super::{AttemptState, RanksKnown, RoomDoubts, Settings, Supervisor, ThisProcess};
 use crate::base::clock::steady_ms;
 use crate::supervise::judge::fitness::Need;
@@ -173,6 +174,7 @@ impl<'a> Supervisor<'a> {
             records,
             state,
             nodes: Nodes::new(&settings.thresholds, cluster.names()),
+            watch: new_watch(settings, &cluster),
             cluster,
             contact: Contact::default(),
             own: ThisProcess { binary: binary_digest(), boot: boot() },

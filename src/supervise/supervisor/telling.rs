@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::Supervisor;
+use super::{Benchmark, Supervisor};
 use crate::base::clock::{Instant, steady_ms, unix_ms};
 use crate::supervise::judge::fitness::Finding;
 use crate::supervise::judge::policy::Fitness;
@@ -130,6 +130,9 @@ impl Supervisor<'_> {
         let gone = gone_from(&self.records, self.state.attempts, |told| {
             self.cluster.find_by_own_name(told)
         });
+        let Benchmark { in_place, stays_vacant, .. } = self.settings.benchmark;
+        let ranks = Some(&self.watch.ranks).filter(|ranks| in_place && !ranks.is_empty());
+        let positions = ranks.map(|ranks| ranks.positions(stays_vacant));
         let nodes = self
             .cluster
             .nodes
@@ -144,11 +147,11 @@ impl Supervisor<'_> {
                 };
                 let has_ranks = matches!(role, NodeRole::Working | NodeRole::Called);
                 let ranks = if has_ranks { ranks_of(name).unwrap_or(0) } else { 0 };
-                let part = match &self.attempt.positions {
+                let part = match &positions {
                     Some(positions) if role == NodeRole::Working => {
                         let here = positions.get(&at).map_or(&[][..], |positions| positions);
                         let gone = gone.get(&at).copied().unwrap_or(0);
-                        status::part(ranks, here, gone, self.settings.benchmark.stays_vacant)
+                        status::part(ranks, here, gone, stays_vacant)
                     }
                     _ => String::new(),
                 };

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 
-use super::Supervisor;
+use super::{Settings, Supervisor};
 use crate::base::clock::{Instant, steady_ms};
 use crate::supervise::judge::ending::End;
 use crate::supervise::judge::ranks::Step;
 use crate::supervise::judge::watch::{Verdict, Watch};
 use crate::supervise::remember::events::{Event, FaultKind};
 use crate::supervise::start::job::{Announced, Job};
-use crate::supervise::talk::cluster::News;
+use crate::supervise::talk::cluster::{Cluster, News};
 use crate::supervise::talk::progress::{Progress, words};
 use crate::supervise::talk::wire::Which;
 use crate::supervise::tell::status::{Activity, LastSave, Problem};
@@ -27,10 +27,6 @@ const LOOK_SOON: Duration = Duration::from_millis(5);
 
 /// Interval at which the passage of time is judged.
 const TICK_EVERY: Duration = Duration::from_millis(40);
-
-/// Interval at which the positions of all nodes' ranks are taken, if they can change. The status, which shows them, is written no
-/// more often.
-const PLACES_EVERY: Duration = Duration::from_secs(1);
 
 /// Time in which a run that has reported all its results, or that it has halted, may end its processes. MPI libraries have been
 /// seen to hang there for ever.
@@ -55,7 +51,6 @@ struct Course {
     /// Time since when the benchmark has nothing left to do.
     done_since: Option<Instant>,
     ticked: Instant,
-    positions_taken: Option<Instant>,
 }
 
 impl Course {
@@ -67,28 +62,28 @@ impl Course {
     }
 }
 
-impl Supervisor<'_> {
-    /// Returns a watch that has seen nothing yet.
-    pub(super) fn new_watch(&self) -> Watch {
-        let mut watch = Watch::new(self.settings.thresholds, &self.cluster.names(), steady_ms());
-        watch.progress_shows = self.settings.benchmark.progress_shows;
-        watch.goes_on = self.settings.benchmark.in_place;
-        watch
-    }
+/// Returns a watch that has seen nothing yet.
+pub(super) fn new_watch(settings: &Settings, cluster: &Cluster) -> Watch {
+    let mut watch = Watch::new(settings.thresholds, &cluster.names(), steady_ms());
+    watch.progress_shows = settings.benchmark.progress_shows;
+    watch.goes_on = settings.benchmark.in_place;
+    watch
+}
 
+impl Supervisor<'_> {
     /// Watches the job until it ends, breaks or is halted.
-    pub(super) fn watch(&mut self, job: &mut Job, watch: &mut Watch) -> anyhow::Result<End> {
+    pub(super) fn watch(&mut self, job: &mut Job) -> anyhow::Result<End> {
         let mut course = self.begin_course()?;
         loop {
             self.show_progress();
             let news = self.hear(course.patience())?;
-            let mut verdicts = self.see_nodes(watch, &course.placed)?;
+            let mut verdicts = self.see_nodes(&course.placed)?;
             if let Some((node, News::Beat(beat))) = news
                 && course.placed.contains(&node)
             {
                 self.see_members(node, &beat.ranks);
                 self.learn_problem(&beat.ranks);
-                verdicts.extend(watch.beat(steady_ms(), node, &beat));
+                verdicts.extend(self.watch.beat(steady_ms(), node, &beat));
             }
             // Every message of an agent wakes this loop; files need not be looked at as often.
             let looks = course.looked.elapsed() >= LOOK_EVERY;
@@ -98,32 +93,32 @@ impl Supervisor<'_> {
                 course.looking = course.looking.or(Some(course.looked));
             }
             if course.looking.is_some() && job.has_looked() {
-                self.read_files(job, watch, &mut course)?;
+                self.read_files(job, &mut course)?;
                 if course.done_since.is_some_and(|since| since.elapsed() > LINGER) {
                     return Ok(End::Lingering);
                 }
                 if let Some(code) = job.poll() {
-                    verdicts.extend(watch.launcher_ends(steady_ms(), code));
+                    verdicts.extend(self.watch.launcher_ends(steady_ms(), code));
                 }
             }
-            self.begin_test(watch);
-            self.status.iteration = watch.ranks.front().1;
+            self.begin_test();
+            self.status.iteration = self.watch.ranks.front().1;
             // News come by the thousand; time passes in tens of milliseconds.
             if course.ticked.elapsed() >= TICK_EVERY {
-                verdicts.extend(self.tick(watch, &mut course));
+                verdicts.extend(self.tick(&mut course));
             }
-            self.attempt.ranks_seen |= watch.has_seen_ranks();
+            self.attempt.ranks_seen |= self.watch.has_seen_ranks();
             self.ranks.seen |= self.attempt.ranks_seen;
             for verdict in verdicts {
                 if let Some(end) = self.act_on(verdict, &mut course)? {
                     return Ok(end);
                 }
             }
-            self.note_caught_up(watch, &mut course)?;
+            self.note_caught_up(&mut course)?;
             if looks && let Some(why) = self.halting()? {
                 return Ok(End::Halted { why });
             }
-            watch.end_expected = self.halt.is_some();
+            self.watch.end_expected = self.halt.is_some();
         }
     }
 
@@ -149,13 +144,12 @@ impl Supervisor<'_> {
             looking: None,
             done_since: None,
             ticked: now,
-            positions_taken: None,
         })
     }
 
     /// Notes once that the run is where it had been before.
-    fn note_caught_up(&mut self, watch: &Watch, course: &mut Course) -> anyhow::Result<()> {
-        let (test, iteration) = watch.ranks.front();
+    fn note_caught_up(&mut self, course: &mut Course) -> anyhow::Result<()> {
+        let (test, iteration) = self.watch.ranks.front();
         let computes = self.attempt.computing_since.is_some();
         if course.caught_up || !computes || (test, iteration) < course.aim {
             return Ok(());
@@ -166,15 +160,11 @@ impl Supervisor<'_> {
     }
 
     /// Shows the watch which nodes are heard again and which are lost.
-    fn see_nodes(
-        &mut self,
-        watch: &mut Watch,
-        placed: &BTreeSet<usize>,
-    ) -> anyhow::Result<Vec<Verdict>> {
+    fn see_nodes(&mut self, placed: &BTreeSet<usize>) -> anyhow::Result<Vec<Verdict>> {
         let now = steady_ms();
         let mut verdicts = Vec::new();
         for node in std::mem::take(&mut self.contact.heard_again) {
-            watch.ranks.heard_again(now, node);
+            self.watch.ranks.heard_again(now, node);
         }
         let mut broken = false;
         for loss in std::mem::take(&mut self.contact.losses) {
@@ -182,7 +172,7 @@ impl Supervisor<'_> {
                 self.lose(loss.node, &loss.detail)?;
             } else if !broken {
                 broken = true;
-                verdicts.extend(watch.loses(loss));
+                verdicts.extend(self.watch.loses(loss));
             } else if loss.kind != FaultKind::NodeGone {
                 // A single loss ends the attempt; the other nodes are declared lost when the attempt is stopped. Nodes whose
                 // connection ended have a second chance then.
@@ -193,17 +183,12 @@ impl Supervisor<'_> {
     }
 
     /// Takes in the launcher's files after a look at them.
-    fn read_files(
-        &mut self,
-        job: &mut Job,
-        watch: &mut Watch,
-        course: &mut Course,
-    ) -> anyhow::Result<()> {
+    fn read_files(&mut self, job: &mut Job, course: &mut Course) -> anyhow::Result<()> {
         course.looking = None;
         if job.forward(&mut self.display.echo) {
             self.display.line_shown = false;
         }
-        if let Some(reached) = self.note_recovered(job, watch)? {
+        if let Some(reached) = self.note_recovered(job)? {
             (course.aim, course.caught_up) = (course.aim.max(reached), false);
         }
         // The way of another program to its end is unknown. If no node can be reached, none can report that its ranks are done,
@@ -211,7 +196,7 @@ impl Supervisor<'_> {
         let done = match job.files.announced() {
             Announced::All { .. } => {
                 self.settings.benchmark.progress_shows
-                    && (watch.ranks.all_through() || self.nodes.is_alone())
+                    && (self.watch.ranks.all_through() || self.nodes.is_alone())
             }
             announced => announced == Announced::Halted,
         };
@@ -220,21 +205,15 @@ impl Supervisor<'_> {
     }
 
     /// Judges the passage of time.
-    fn tick(&mut self, watch: &mut Watch, course: &mut Course) -> Vec<Verdict> {
-        let now = steady_ms();
+    fn tick(&mut self, course: &mut Course) -> Vec<Verdict> {
         course.ticked = Instant::now();
+        let Self { watch, nodes, .. } = self;
         self.status.doing = words(watch.ranks.doing());
-        let due = course.positions_taken.is_none_or(|at| at.elapsed() >= PLACES_EVERY);
-        if self.settings.benchmark.in_place && !watch.ranks.is_empty() && due {
-            course.positions_taken = Some(course.ticked);
-            self.attempt.positions =
-                Some(watch.ranks.positions(self.settings.benchmark.stays_vacant));
-        }
-        if self.nodes.is_alone() {
-            // While no node can be heard, no node is blamed for missing news.
+        // While no node can be heard, no node is blamed for missing news.
+        if nodes.is_alone() {
             return Vec::new();
         }
-        watch.tick(now, |node| !self.nodes.is_in_trouble(node))
+        watch.tick(steady_ms(), |node| !nodes.is_in_trouble(node))
     }
 
     /// Acts on a verdict. Some: the attempt has ended.
@@ -269,24 +248,24 @@ impl Supervisor<'_> {
     }
 
     /// Takes in all that a job has reported by now, with losses that it recovered in place while no supervisor watched.
-    pub(super) fn hear_out(&mut self, job: &mut Job, watch: &mut Watch) -> anyhow::Result<()> {
+    pub(super) fn hear_out(&mut self, job: &mut Job) -> anyhow::Result<()> {
         self.look_once_more(job)?;
-        self.note_recovered(job, watch)?;
+        self.note_recovered(job)?;
         Ok(())
     }
 
     /// Notes the losses that the ranks have recovered in place since the last call, as the launcher's files report. Returns how
     /// far the ranks had come, if they were set back.
-    fn note_recovered(&mut self, job: &Job, watch: &mut Watch) -> anyhow::Result<Option<Front>> {
+    fn note_recovered(&mut self, job: &Job) -> anyhow::Result<Option<Front>> {
         let mut reached = None;
         // A supervisor that takes a run over reads all from the beginning.
         while let Some((it, read_ms)) =
             job.files.gone_on.get(self.state.history.gone_on_last).cloned()
         {
             let now = steady_ms();
-            let hung_ms = watch.gone_on(now);
+            let hung_ms = self.watch.gone_on(now);
             let positions = it.lost.iter().filter_map(|gone| gone.position);
-            let lived = positions.filter_map(|p| watch.ranks.last_lived_ms(p as u32));
+            let lived = positions.filter_map(|p| self.watch.ranks.last_lived_ms(p as u32));
             let well_ms = lived.chain(hung_ms).min();
             // A process that was only stopped would stay, and the launcher would wait for it for ever.
             for gone in &it.lost {
@@ -297,14 +276,14 @@ impl Supervisor<'_> {
             }
             if self.settings.benchmark.stays_vacant {
                 let lost = it.lost.iter().filter_map(|gone| gone.position);
-                lost.for_each(|position| watch.ranks.excuse(position as u32));
+                lost.for_each(|position| self.watch.ranks.excuse(position as u32));
             }
             let noticed_ms = it.noticed_ms(well_ms, read_ms);
             // The ranks may have come further since the last heartbeat.
-            let (test, iteration) = if watch.ranks.is_empty() {
+            let (test, iteration) = if self.watch.ranks.is_empty() {
                 self.state.progress.furthest
             } else {
-                watch.ranks.front()
+                self.watch.ranks.front()
             };
             let iteration = iteration.max(it.boundary.unwrap_or(0));
             self.note(Event::GoneOn {
@@ -321,7 +300,7 @@ impl Supervisor<'_> {
                 detail: it.words,
             })?;
             if let Some(boundary) = it.boundary {
-                watch.ranks.set_back(now, boundary);
+                self.watch.ranks.set_back(now, boundary);
                 self.attempt.computing_since =
                     self.attempt.computing_since.map(|_| (Instant::now(), boundary));
                 if boundary < iteration {
@@ -333,8 +312,8 @@ impl Supervisor<'_> {
     }
 
     /// Begins to measure again at the start of a test: its iterations begin at 0, and nothing of it is saved yet.
-    fn begin_test(&mut self, watch: &Watch) {
-        let (test, iteration) = watch.ranks.front();
+    fn begin_test(&mut self) {
+        let (test, iteration) = self.watch.ranks.front();
         if std::mem::replace(&mut self.status.test, test) < test {
             self.attempt.computing_since =
                 self.attempt.computing_since.map(|_| (Instant::now(), iteration));

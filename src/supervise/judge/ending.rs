@@ -4,7 +4,6 @@
 //! If results were printed but did not reach the run's folder, because its disk is full, the run never counts as passed.
 
 use super::ranks::Breakage;
-use crate::supervise::remember::events::FaultKind;
 use crate::supervise::start::job::Announced;
 
 pub const STATUS_PASSED: u8 = 0;
@@ -29,12 +28,10 @@ fn is_final(code: i32, attempt: u32) -> bool {
 /// End of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
-    /// The launcher ended.
+    /// The launcher ended. `fault`: what that is unless the run was to end, with the first rank that was seen to die.
     Exit {
         code: Option<i32>,
-        struck_ms: u64,
-        /// The first rank that was seen to die, and its node.
-        death: Option<(usize, u32)>,
+        fault: Breakage,
     },
     Broken(Breakage),
     /// Stopped on request.
@@ -70,17 +67,8 @@ pub struct Facts {
     pub halt: Option<String>,
     /// Path of the output.
     pub output: String,
-    pub test: u32,
-    pub iteration: u64,
     /// Number of the attempt, from 1.
     pub attempt: u32,
-}
-
-pub fn launcher_words(code: Option<i32>) -> String {
-    match code {
-        Some(code) => format!("the launcher ended with status {code}"),
-        None => "the launcher is gone without a trace".to_string(),
-    }
 }
 
 /// Describes a status with which the benchmark ends a run for good.
@@ -101,8 +89,7 @@ pub fn finished_words(code: u8) -> &'static str {
 fn interrupted(end: &End, announced: u8) -> Option<String> {
     match end {
         End::Exit { code: Some(code), .. } if *code == i32::from(announced) => None,
-        End::Exit { code, .. } => Some(launcher_words(*code)),
-        End::Broken(breakage) => Some(breakage.detail.clone()),
+        End::Exit { fault, .. } | End::Broken(fault) => Some(fault.detail.clone()),
         End::Halted { why } => Some(why.clone()),
         End::Lingering => Some("its processes did not end by themselves".to_string()),
     }
@@ -129,19 +116,7 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
         }
         End::Exit { code: Some(75), .. } => Next::Resumable { why: stopped.to_string() },
         End::Halted { why } => Next::Resumable { why },
-        End::Exit { code, struck_ms, death } => {
-            let (node, position) = death.unzip();
-            let fault = Breakage {
-                kind: FaultKind::LauncherGone,
-                struck_ms,
-                node,
-                position,
-                test: facts.test,
-                iteration: facts.iteration,
-                detail: launcher_words(code),
-            };
-            Next::Fault { fault, code }
-        }
+        End::Exit { code, fault } => Next::Fault { fault, code },
         // If the benchmark has announced its end, a rank that was seen to end before the launcher is no other fault.
         End::Broken(fault) => {
             match facts.refused.filter(|_| fault.kind.is_of_a_rank()).map(i32::from) {
@@ -171,10 +146,10 @@ fn judge_results(end: &End, facts: &Facts) -> Option<Next> {
             (status, format!("only {here} of {printed} bytes are"))
         }
         // The end is announced in the last line of the errors, which a full disk cuts off too.
-        (Announced::Nothing, End::Exit { code: Some(code @ (0 | 3)), death, .. })
+        (Announced::Nothing, End::Exit { code: Some(code @ (0 | 3)), fault })
             if facts.announces
                 // Ranks that have come to their end are not seen to die.
-                && if *code == 0 { facts.zero_counts } else { death.is_none() } =>
+                && if *code == 0 { facts.zero_counts } else { fault.node.is_none() } =>
         {
             (*code as u8, "the last lines are not".to_string())
         }
@@ -191,9 +166,14 @@ fn judge_results(end: &End, facts: &Facts) -> Option<Next> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::supervise::remember::events::FaultKind;
 
+    fn fault(kind: FaultKind, node: Option<usize>, position: Option<u32>) -> Breakage {
+        let detail = "no heartbeat".to_string();
+        Breakage { kind, struck_ms: 5, node, position, test: 1, iteration: 40, detail }
+    }
     fn exit(code: Option<i32>) -> End {
-        End::Exit { code, struck_ms: 5, death: Some((2, 7)) }
+        End::Exit { code, fault: fault(FaultKind::LauncherGone, Some(2), Some(7)) }
     }
     fn facts(told: Announced) -> Facts {
         Facts {
@@ -203,21 +183,11 @@ mod tests {
             zero_counts: true,
             halt: None,
             output: "state/out.1".to_string(),
-            test: 1,
-            iteration: 40,
             attempt: 1,
         }
     }
     fn broken() -> End {
-        End::Broken(Breakage {
-            kind: FaultKind::NodeSilent,
-            struck_ms: 5,
-            node: Some(1),
-            position: None,
-            test: 1,
-            iteration: 40,
-            detail: "no heartbeat".to_string(),
-        })
+        End::Broken(fault(FaultKind::NodeSilent, Some(1), None))
     }
 
     #[test]
@@ -314,7 +284,8 @@ mod tests {
             }
         }
         // A full disk takes the announcement of a residual that failed, but then no rank was seen to die.
-        let alive = End::Exit { code: Some(3), struck_ms: 5, death: None };
+        let fault = fault(FaultKind::LauncherGone, None, None);
+        let alive = End::Exit { code: Some(3), fault };
         let next = verdict(alive, &facts(Announced::Nothing));
         assert!(matches!(next, Next::Over { code: STATUS_ENVIRONMENT, .. }), "{next:?}");
     }

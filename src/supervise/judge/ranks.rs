@@ -222,13 +222,6 @@ impl Ranks {
         (self.test, self.foremost)
     }
 
-    /// The positions of a node's ranks that work.
-    pub fn at(&self, node: usize) -> impl Iterator<Item = u32> {
-        let positions = self.on.get(&node).into_iter().flat_map(|state| &state.positions);
-        let here = move |rank: &&Rank| rank.node == node && !rank.is_through();
-        positions.filter(move |p| self.ranks.get(p).as_ref().is_some_and(here)).copied()
-    }
-
     /// Returns the test and the iteration in which the rank of a position has been seen.
     pub fn seen_at(&self, position: u32) -> Option<(u32, u64)> {
         Some(self.ranks.get(&position)?.at())
@@ -247,16 +240,16 @@ impl Ranks {
         (self.recent_ms.len() >= 3).then(|| self.recent_ms.iter().copied().max().unwrap_or(0))
     }
 
-    fn those_dead(&self) -> impl Iterator<Item = &Rank> {
-        self.dead.iter().filter_map(|position| self.ranks.get(position))
+    /// Deaths that were noticed and not recovered: each rank, and the moments at which it was last known to live and was missed.
+    fn deaths(&self) -> impl Iterator<Item = (&Rank, (u64, u64))> {
+        let dead = self.dead.iter().filter_map(|position| self.ranks.get(position));
+        dead.filter(|rank| !rank.excused).filter_map(|rank| Some((rank, rank.died?)))
     }
 
     /// The first death that was noticed and not recovered: its moment, node and position.
     pub fn first_death(&self) -> Option<(u64, usize, u32)> {
-        let missed = self.those_dead().filter(|r| !r.is_missed_by_nobody());
-        let died = missed.filter_map(|r| Some((r.died?, r.node, r.last.position)));
-        let first = died.min_by_key(|((_, noticed_ms), ..)| *noticed_ms);
-        first.map(|((struck_ms, _), node, position)| (struck_ms, node, position))
+        let first = self.deaths().min_by_key(|(_, (_, noticed_ms))| *noticed_ms);
+        first.map(|(rank, (struck_ms, _))| (struck_ms, rank.node, rank.last.position))
     }
 
     /// Moment at which the last ended process of this position was known to live, whether or not another has taken its place.
@@ -494,8 +487,7 @@ impl Ranks {
         grace_ms: u64,
         name: impl Fn(usize) -> String,
     ) -> Option<Breakage> {
-        let died = self.those_dead().filter(|r| !r.excused).filter_map(|r| Some((r, r.died?)));
-        let long_ago = died.filter(|(_, (_, at))| now_ms.saturating_sub(*at) >= grace_ms);
+        let long_ago = self.deaths().filter(|(_, (_, at))| now_ms.saturating_sub(*at) >= grace_ms);
         // The others may have been ended for it.
         let (rank, (struck_ms, _)) = long_ago.min_by_key(|(_, (_, noticed_ms))| *noticed_ms)?;
         let position = rank.last.position;

@@ -114,10 +114,20 @@ impl Watch {
         if std::mem::replace(&mut self.over, true) {
             return Vec::new();
         }
+        vec![Verdict::Over(self.exit(now_ms, code))]
+    }
+
+    /// Returns the end of an attempt whose launcher ended with this status.
+    pub fn exit(&self, now_ms: u64, code: Option<i32>) -> End {
         let first = self.ranks.first_death();
         let struck_ms = first.map_or(self.ticked_ms.min(now_ms), |(at, _, _)| at);
-        let death = first.map(|(_, node, position)| (node, position));
-        vec![Verdict::Over(End::Exit { code, struck_ms, death })]
+        let (node, position) = first.map(|(_, node, position)| (node, position)).unzip();
+        let detail = match code {
+            Some(code) => format!("the launcher ended with status {code}"),
+            None => "the launcher is gone without a trace".to_string(),
+        };
+        let fault = self.ranks.breakage(FaultKind::LauncherGone, struck_ms, node, detail);
+        End::Exit { code, fault: Breakage { position, ..fault } }
     }
 
     /// Notes that a node with ranks is lost.
@@ -312,6 +322,15 @@ mod tests {
             let more = self.watch.launcher_ends(self.now, Some(code));
             self.note(more);
         }
+        /// Returns the moment of the launcher's end, its status, and the moment, node and position of the first death.
+        fn exit(&self) -> (u64, Option<i32>, u64, Option<(usize, u32)>) {
+            match self.verdicts.last() {
+                Some((at, Verdict::Over(End::Exit { code, fault }))) => {
+                    (*at, *code, fault.struck_ms, fault.node.zip(fault.position))
+                }
+                other => panic!("{other:?}"),
+            }
+        }
         fn breakage(&self) -> (u64, &Breakage) {
             let found: Vec<_> = self
                 .verdicts
@@ -465,17 +484,7 @@ mod tests {
         run.until(20_000).states[3] = 'X';
         run.until(20_600).launcher_ends(137);
         run.until(30_000);
-        assert_eq!(
-            run.verdicts.last(),
-            Some(&(
-                20_600,
-                Verdict::Over(End::Exit {
-                    code: Some(137),
-                    struck_ms: 20_000,
-                    death: Some((3, 3))
-                })
-            ))
-        );
+        assert_eq!(run.exit(), (20_600, Some(137), 20_000, Some((3, 3))));
     }
 
     #[test]
@@ -483,13 +492,7 @@ mod tests {
         let mut run = Run::new();
         run.until(20_000).states = ['X'; 4];
         run.until(24_000).launcher_ends(4);
-        assert_eq!(
-            run.verdicts.last(),
-            Some(&(
-                24_000,
-                Verdict::Over(End::Exit { code: Some(4), struck_ms: 20_000, death: Some((0, 0)) })
-            ))
-        );
+        assert_eq!(run.exit(), (24_000, Some(4), 20_000, Some((0, 0))));
     }
 
     #[test]

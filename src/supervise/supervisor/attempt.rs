@@ -144,8 +144,6 @@ impl Supervisor<'_> {
             zero_counts,
             halt: self.halt.as_ref().map(|h| h.why.clone()),
             output: self.settings.folder.output(self.state.attempts).display().to_string(),
-            test: self.status.test,
-            iteration: self.status.iteration,
             attempt: self.state.attempts,
         }
     }

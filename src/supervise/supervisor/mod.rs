@@ -30,7 +30,7 @@ pub use self::settings::{Benchmark, Settings};
 use self::telling::Display;
 use crate::base::clock::{Instant, steady_ms};
 use crate::base::faults::{Sabotage, sabotaged};
-use crate::supervise::judge::ending::{End, Next, STATUS_ENVIRONMENT, STATUS_RESUMABLE, verdict};
+use crate::supervise::judge::ending::{Next, STATUS_ENVIRONMENT, STATUS_RESUMABLE, verdict};
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::members::Members;
 use crate::supervise::judge::nodes::Nodes;
@@ -269,7 +269,7 @@ impl Supervisor<'_> {
             if let Some(code) = self.recorded_end(zero_counts)? {
                 // The job had come to its end unseen, maybe after the last look at it.
                 self.look_once_more(&mut job)?;
-                let end = End::Exit { code: Some(code.into()), struck_ms: 0, death: None };
+                let end = self.watch.exit(steady_ms(), Some(code.into()));
                 if let Next::Over { code, why, all_done } = verdict(end, &self.facts(&job, true)) {
                     self.finish(&mut job, code, all_done)?;
                     return over(code, why);

@@ -151,7 +151,7 @@ impl Forest {
     fn ask_end(&mut self, nodes: &[u32]) {
         if let Some(id) = self.end {
             let end = ToAgent::End { id, clean: false };
-            self.branch.tell(Some(nodes), &end, &mut self.simulated_agents);
+            self.branch.tell(nodes, &end, &mut self.simulated_agents);
         }
     }
 

@@ -96,9 +96,8 @@ const MOST_ASKED: usize = 100;
 
 pub struct Branch {
     attend: Attend,
-    names: BTreeMap<u32, String>,
-    /// Nodes that have been up.
-    been_up: BTreeSet<u32>,
+    /// Nodes that this process is in charge of.
+    charges: BTreeMap<u32, Charge>,
     links: BTreeMap<u32, Link>,
     lines: BTreeMap<u64, u32>,
     /// Child that leads to each node below a child.
@@ -129,8 +128,7 @@ impl Branch {
     /// Makes a branch; `first_line` is the number of its first line.
     pub fn new(attend: Attend, first_line: u64) -> Self {
         Self {
-            names: BTreeMap::new(),
-            been_up: BTreeSet::new(),
+            charges: BTreeMap::new(),
             links: BTreeMap::new(),
             lines: BTreeMap::new(),
             route: BTreeMap::new(),
@@ -161,7 +159,7 @@ impl Branch {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
+        self.charges.is_empty()
     }
 
     /// Returns the number of open lines.
@@ -173,14 +171,7 @@ impl Branch {
     pub fn call(&mut self, nodes: &[Charge], now_ms: u64, lines: &mut dyn Lines) {
         let wanted: Vec<u32> = nodes.iter().map(|c| c.node).collect();
         let mut orphans = self.forget(&wanted, lines);
-        for charge in nodes {
-            self.names.insert(charge.node, charge.name.clone());
-            if charge.again {
-                self.been_up.insert(charge.node)
-            } else {
-                self.been_up.remove(&charge.node)
-            };
-        }
+        self.charges.extend(nodes.iter().map(|charge| (charge.node, charge.clone())));
         orphans.retain(|node| !wanted.contains(node));
         orphans.extend(wanted);
         self.reach(&orphans, now_ms, lines);
@@ -190,10 +181,10 @@ impl Branch {
     pub fn leave(&mut self, nodes: &[u32], now_ms: u64, lines: &mut dyn Lines) {
         let mut orphans = self.forget(nodes, lines);
         for node in nodes {
-            self.names.remove(node);
+            self.charges.remove(node);
             self.tried.remove(node);
         }
-        orphans.retain(|node| self.names.contains_key(node));
+        orphans.retain(|node| self.charges.contains_key(node));
         self.reach(&orphans, now_ms, lines);
     }
 
@@ -224,15 +215,6 @@ impl Branch {
         orphans
     }
 
-    fn charges(&self, nodes: &[u32]) -> Vec<Charge> {
-        let charge = |node: &u32| Charge {
-            node: *node,
-            name: self.names.get(node).cloned().unwrap_or_default(),
-            again: self.been_up.contains(node),
-        };
-        nodes.iter().map(charge).collect()
-    }
-
     fn reach(&mut self, nodes: &[u32], now_ms: u64, lines: &mut dyn Lines) {
         if nodes.is_empty() || self.paused {
             self.unplaced.extend(nodes);
@@ -244,14 +226,9 @@ impl Branch {
         let room = (MOST_TIMES * fanout).saturating_sub(self.links.len());
         let free = fanout.saturating_sub(busy).min(room);
         // Children with the fewest nodes come first: nodes often come one by one.
-        let mut children: Vec<(usize, u32)> = self
-            .links
-            .iter()
-            .filter(|(_, link)| link.is_well())
-            .map(|(node, link)| (link.below.len(), *node))
-            .collect();
-        children.sort_unstable();
-        let children: Vec<u32> = children.into_iter().map(|(_, node)| node).collect();
+        let well = self.links.iter().filter(|(_, link)| link.is_well());
+        let mut children: Vec<u32> = well.map(|(node, _)| *node).collect();
+        children.sort_by_key(|child| self.links[child].below.len());
         let steps = place(nodes, free, &children, &self.tried);
         if steps.is_empty() {
             self.unplaced.extend(nodes);
@@ -265,7 +242,8 @@ impl Branch {
     }
 
     fn give(&mut self, child: u32, nodes: &[u32], lines: &mut dyn Lines) {
-        let message = ToAgent::Call { nodes: self.charges(nodes) };
+        let charges = nodes.iter().filter_map(|node| self.charges.get(node).cloned());
+        let message = ToAgent::Call { nodes: charges.collect() };
         let Some(link) = self.links.get_mut(&child) else { return };
         lines.send(link.line, &to_line(&message));
         link.below.extend(nodes);
@@ -273,9 +251,9 @@ impl Branch {
     }
 
     fn open(&mut self, head: u32, below: Vec<u32>, now_ms: u64, lines: &mut dyn Lines) {
+        let Some(Charge { name, again, .. }) = self.charges.get(&head).cloned() else { return };
         let line = self.next_line;
         self.next_line += 1;
-        let name = self.names.get(&head).cloned().unwrap_or_default();
         let (node, login_ms) = (name.clone(), self.quickest_ms);
         let attend = Attend { node, login_ms, ..self.attend.clone() };
         // The agent's command line names run and node, so that a successor knows its predecessor.
@@ -284,34 +262,17 @@ impl Branch {
         lines.open(line, &name, &words, &attend);
         self.tried.insert(head, now_ms);
         self.lines.insert(line, head);
-        self.links.insert(
-            head,
-            Link {
-                line,
-                opened_ms: now_ms,
-                heard_ms: now_ms,
-                again: self.been_up.contains(&head),
-                ..Link::default()
-            },
-        );
+        let link =
+            Link { line, opened_ms: now_ms, heard_ms: now_ms, again, ..Link::default() };
+        self.links.insert(head, link);
         lines.send(line, &to_line(&ToAgent::Attend(attend)));
         if !below.is_empty() {
             self.give(head, &below, lines);
         }
     }
 
-    /// Sends a message to nodes, directly or through the child that leads there; to all nodes if none are named.
-    pub fn tell(&mut self, to: Option<&[u32]>, message: &ToAgent, lines: &mut dyn Lines) {
-        let Some(to) = to else {
-            for link in self.links.values() {
-                lines.send(link.line, &to_line(message));
-                if !link.below.is_empty() {
-                    let all = ToAgent::Pass { to: None, message: Box::new(message.clone()) };
-                    lines.send(link.line, &to_line(&all));
-                }
-            }
-            return;
-        };
+    /// Sends a message to nodes, directly or through the child that leads there.
+    pub fn tell(&mut self, to: &[u32], message: &ToAgent, lines: &mut dyn Lines) {
         let mut passed: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for node in to {
             if let Some(link) = self.links.get(node) {
@@ -322,7 +283,7 @@ impl Branch {
         }
         for (child, nodes) in passed {
             if let Some(link) = self.links.get(&child) {
-                let pass = ToAgent::Pass { to: Some(nodes), message: Box::new(message.clone()) };
+                let pass = ToAgent::Pass { to: nodes, message: Box::new(message.clone()) };
                 lines.send(link.line, &to_line(&pass));
             }
         }
@@ -341,7 +302,7 @@ impl Branch {
             Heard::Closed(why) => {
                 // After the end of a line, the nodes below are reached another way.
                 let orphans = self.forget(&[child], lines);
-                self.names.remove(&child);
+                self.charges.remove(&child);
                 self.reach(&orphans, now_ms, lines);
                 let mut told = vec![(child, FromAgent::Closed { why })];
                 told.extend(orphans.into_iter().map(unheard));
@@ -372,8 +333,7 @@ impl Branch {
                 link.greeted_ms.get_or_insert(now_ms);
                 let took_ms = now_ms.saturating_sub(link.opened_ms);
                 self.quickest_ms = Some(self.quickest_ms.map_or(took_ms, |ms| ms.min(took_ms)));
-                self.been_up.insert(child);
-                self.tried.remove(&child);
+                self.greets(child);
                 told.push((child, FromAgent::Hello(facts)));
                 let waiting: Vec<u32> = std::mem::take(&mut self.unplaced).into_iter().collect();
                 self.reach(&waiting, now_ms, lines);
@@ -394,6 +354,12 @@ impl Branch {
         told
     }
 
+    /// Notes that the agent of a node has answered its caller.
+    fn greets(&mut self, node: u32) {
+        self.charges.entry(node).and_modify(|charge| charge.again = true);
+        self.tried.remove(&node);
+    }
+
     /// Handles news of nodes below a child; returns the news that count.
     fn hear_below(&mut self, child: u32, mut news: Vec<Told>, lines: &mut dyn Lines) -> Vec<Told> {
         news.retain(|(node, word)| {
@@ -401,12 +367,11 @@ impl Branch {
             let counts = self.route.get(node) == Some(&child);
             match word {
                 FromAgent::Hello(_) if counts => {
-                    self.been_up.insert(*node);
-                    self.tried.remove(node);
+                    self.greets(*node);
                 }
                 FromAgent::Closed { .. } if counts => {
                     self.forget(&[*node], lines);
-                    self.names.remove(node);
+                    self.charges.remove(node);
                 }
                 _ => {}
             }

@@ -20,6 +20,7 @@ use crate::supervise::machine::{Connections, Machine, simulated};
 use crate::supervise::signals::asked_by_signal;
 use crate::supervise::start::hosts::Host;
 
+#[derive(Default)]
 pub struct Node {
     pub host: Host,
     /// Only ever a spare so far: the loss of this node does not break the run.
@@ -32,8 +33,8 @@ pub struct Node {
     /// Fault of the node that a trial start of MPI found.
     pub unfit: Option<String>,
     /// Time of the loss, and of the next call to a lost node.
-    lost_at: Instant,
-    call_at: Instant,
+    lost_at: Option<Instant>,
+    call_at: Option<Instant>,
     /// Time of the last call, if that connection has not ended.
     called: Option<Instant>,
     /// The agent has answered on this connection.
@@ -107,26 +108,9 @@ impl Cluster {
     pub fn new(attend: Attend, hosts: &[Host], spares: &[Host]) -> Result<Self, String> {
         // Bypassed connections stay open for a while, in addition to those made in their place.
         room_for(MOST_TIMES * attend.fanout.min(hosts.len() + spares.len()))?;
-        let now = Instant::now();
-        let node = |host: &Host, spare| Node {
-            host: host.clone(),
-            spare,
-            facts: None,
-            beat: Beat::default(),
-            lost: None,
-            returned: false,
-            unfit: None,
-            lost_at: now,
-            call_at: now,
-            called: None,
-            up: false,
-            silent: None,
-        };
-        let nodes: Vec<Node> = hosts
-            .iter()
-            .map(|h| node(h, false))
-            .chain(spares.iter().map(|h| node(h, true)))
-            .collect();
+        let node = |spare| move |host: &Host| Node { host: host.clone(), spare, ..Node::default() };
+        let nodes = hosts.iter().map(node(false)).chain(spares.iter().map(node(true)));
+        let nodes: Vec<Node> = nodes.collect();
         let by_name = nodes.iter().enumerate().map(|(at, n)| (n.host.name.clone(), at)).collect();
         Ok(Self {
             branch: Branch::new(attend, 0),
@@ -269,7 +253,8 @@ impl Cluster {
     }
 
     pub fn halt_all(&mut self, now: bool) {
-        self.branch.tell(None, &ToAgent::Halt { now }, &mut *self.links);
+        let all = Vec::from_iter(0..self.nodes.len() as u32);
+        self.branch.tell(&all, &ToAgent::Halt { now }, &mut *self.links);
     }
 
     /// Returns the next news that comes within `patience`, and updates the nodes' states by it. Heartbeats are asked for in here.
@@ -364,8 +349,8 @@ impl Cluster {
         state.lost = Some(why.to_string());
         state.returned = false;
         state.beat = Beat::default();
-        state.lost_at = Instant::now();
-        state.call_at = state.lost_at + CALL_AGAIN;
+        let now = Instant::now();
+        (state.lost_at, state.call_at) = (Some(now), Some(now + CALL_AGAIN));
     }
 
     /// Ends the run's processes on all nodes that answer, and waits up to `patience` for them.
@@ -414,29 +399,28 @@ impl Cluster {
     /// Calls lost nodes from time to time, to see whether they are back.
     pub fn call_lost(&mut self) {
         let now = Instant::now();
-        let due = |n: &Node| {
-            let silent = n.called.is_none() || !n.up && !self.may_answer(n);
-            n.lost.is_some() && !n.returned && now >= n.call_at && silent
-        };
-        self.call_again(&self.those(due));
-    }
-
-    fn call_again(&mut self, nodes: &[usize]) {
-        for node in nodes {
-            let node = &mut self.nodes[*node];
-            node.call_at = Instant::now() + call_again_in(node.lost_at.elapsed());
-        }
-        if !nodes.is_empty() {
-            self.call(nodes);
-        }
+        self.call_away(|node| node.call_at.is_none_or(|at| now >= at));
     }
 
     /// Calls all lost nodes that are neither back nor being called, however recent their last call. False if no lost node is
     /// away.
     pub fn call_lost_now(&mut self) -> bool {
-        let away = self.those(|n| n.lost.is_some() && !n.returned);
-        self.call_again(&self.those(|n| n.lost.is_some() && !n.returned && !self.may_answer(n)));
-        !away.is_empty()
+        self.call_away(|_| true);
+        self.nodes.iter().any(|node| node.lost.is_some() && !node.returned)
+    }
+
+    /// Calls the lost nodes that are away and are `due`.
+    fn call_away(&mut self, due: impl Fn(&Node) -> bool) {
+        let away = |node: &Node| node.lost.is_some() && !node.returned && !node.up;
+        let nodes = self.those(|node| away(node) && due(node) && !self.may_answer(node));
+        for node in &nodes {
+            let node = &mut self.nodes[*node];
+            let lost = node.lost_at.map_or(Duration::ZERO, |at| at.elapsed());
+            node.call_at = Some(Instant::now() + call_again_in(lost));
+        }
+        if !nodes.is_empty() {
+            self.call(&nodes);
+        }
     }
 
     /// Asks nodes to end the run's processes; those named in `clean` also remove the memory that the run has left.
@@ -447,14 +431,14 @@ impl Cluster {
             .partition(|n| clean.contains(&self.nodes[*n as usize].host.name));
         for (to, clean) in [(cleaned, true), (kept, false)] {
             let end = ToAgent::End { id, clean };
-            self.branch.tell(Some(&to), &end, &mut *self.links);
+            self.branch.tell(&to, &end, &mut *self.links);
         }
     }
 
     /// Asks a node to end a rank of attempts below `below` that the other ranks have lost.
     pub fn ask_end_rank(&mut self, node: usize, which: Which, below: u32) {
         let end = ToAgent::EndRank { which, below };
-        self.branch.tell(Some(&[node as u32]), &end, &mut *self.links);
+        self.branch.tell(&[node as u32], &end, &mut *self.links);
     }
 
     /// Returns the node's fitness, by its facts and last heartbeat.

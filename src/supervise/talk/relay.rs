@@ -126,7 +126,7 @@ impl Relay {
             }
             ToAgent::Pass { to, message } => {
                 if let Some(branch) = &mut self.branch {
-                    branch.tell(to.as_deref(), &message, lines);
+                    branch.tell(&to, &message, lines);
                 }
             }
         }

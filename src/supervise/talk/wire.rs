@@ -11,7 +11,7 @@ use crate::kernels::arithmetic::Arithmetic;
 use crate::supervise::judge::thresholds::Thresholds;
 
 /// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
-pub const WIRE_VERSION: u32 = 16;
+pub const WIRE_VERSION: u32 = 17;
 
 /// Number of connections that the supervisor or an agent has; more nodes make a tree.
 pub const FANOUT: usize = 32;
@@ -92,8 +92,8 @@ pub enum ToAgent {
     Call { nodes: Vec<Charge> },
     /// Give up charge of these nodes.
     Leave { nodes: Vec<u32> },
-    /// Pass a message on to nodes below, to all of them if none are named.
-    Pass { to: Option<Vec<u32>>, message: Box<ToAgent> },
+    /// Pass a message on to these nodes below.
+    Pass { to: Vec<u32>, message: Box<ToAgent> },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

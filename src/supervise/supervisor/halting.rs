@@ -36,7 +36,7 @@ pub(super) struct Halt {
     pub(super) after_checkpoint: bool,
     since: Instant,
     /// Time at which the request was last sent to the nodes.
-    told: Instant,
+    told: Option<Instant>,
 }
 
 /// Interval at which the supervisor looks for a request.
@@ -103,8 +103,8 @@ impl Supervisor<'_> {
         }
         let why = format!("stopped on request by {why}");
         self.note(Event::HaltRequested { after_checkpoint, why: why.clone() })?;
-        let now = Instant::now();
-        self.halt = Some(Halt { why: why.clone(), after_checkpoint, since: now, told: now });
+        let since = Instant::now();
+        self.halt = Some(Halt { why: why.clone(), after_checkpoint, since, told: None });
         Ok(Some(why))
     }
 
@@ -121,12 +121,10 @@ impl Supervisor<'_> {
     pub(super) fn halting(&mut self) -> anyhow::Result<Option<String>> {
         if self.asked_to_halt()?.is_some() {
             self.status.activity = Activity::Halting;
-            let now = !self.halt.as_ref().is_some_and(|h| h.after_checkpoint);
-            self.cluster.halt_all(now);
         }
         let Some(halt) = &mut self.halt else { return Ok(None) };
-        if halt.told.elapsed() >= TELL_AGAIN {
-            halt.told = Instant::now();
+        if halt.told.is_none_or(|at| at.elapsed() >= TELL_AGAIN) {
+            halt.told = Some(Instant::now());
             self.cluster.halt_all(!halt.after_checkpoint);
         }
         if asked_again() {

@@ -61,7 +61,10 @@ impl Supervisor<'_> {
         let (ended, failed) =
             self.end_on(&asked, &clean, |this| this.nodes.is_alone() && late(this))?;
         // A node that was rebooted has answered.
-        let silent = failed.iter().map(|(node, _)| *node).filter(|at| !self.was_restarted(*at));
+        let mut rebooted = self.contact.losses.clone();
+        rebooted.retain(|loss| loss.kind == FaultKind::NodeRebooted);
+        let silent = failed.iter().map(|(node, _)| *node);
+        let silent = silent.filter(|node| !rebooted.iter().any(|loss| loss.node == *node));
         let nobody = self.nodes.is_alone() || self.nodes.none_answers(&asked, silent);
         let mut unreachable = self.state.lost.clone();
         unreachable
@@ -84,14 +87,6 @@ impl Supervisor<'_> {
         self.meanwhile(Answer::beside(move || end_run(&run_id, HERE_PATIENCE)))
     }
 
-    /// Returns whether the node was judged lost because it was rebooted.
-    fn was_restarted(&self, node: usize) -> bool {
-        self.contact
-            .losses
-            .iter()
-            .any(|loss| loss.node == node && loss.kind == FaultKind::NodeRebooted)
-    }
-
     /// Ends the run's processes on these nodes. Returns how many were ended on each, and the nodes that do not answer. Nodes
     /// named in `clean` also remove the memory that the run has left. If no node can be reached, waits until a node can. `enough`
     /// ends the wait.
@@ -105,17 +100,16 @@ impl Supervisor<'_> {
         let redial = REDIAL_PATIENCE.max((2 * self.cluster.logins.slowest()).min(silence));
         let id = self.cluster.next_end();
         let begun = Instant::now();
-        let (up, down): (Vec<usize>, Vec<usize>) =
-            nodes.iter().partition(|node| self.cluster.nodes[**node].up);
+        let mut up = nodes.to_vec();
+        up.retain(|node| self.cluster.nodes[*node].up);
         // For each node: when it was asked, or, if it could not be asked yet, since when that is tried.
         let mut waiting: BTreeMap<usize, Instant> =
             nodes.iter().map(|node| (*node, begun)).collect();
-        // Ended connections that were laid aside are known: `down` has their nodes.
+        // Ended connections that were laid aside are known: their nodes are not up.
         self.backlog
             .retain(|(node, news)| !waiting.contains_key(node) || !matches!(news, News::Closed(_)));
         // Bytes of memory that each node was last seen to have.
         let mut held: BTreeMap<usize, u64> = BTreeMap::new();
-        let mut called: BTreeSet<usize> = down.iter().copied().collect();
         self.cluster.ask_end(&up, id, clean);
         self.cluster.call_new();
         let mut counts = BTreeMap::new();
@@ -133,16 +127,11 @@ impl Supervisor<'_> {
                     self.cluster.ask_end(&[node], id, clean);
                     waiting.insert(node, Instant::now());
                 }
+                // The judge has nodes that it knows called again.
                 Some((node, News::Closed(why)))
-                    if waiting.contains_key(&node) && !self.nodes.knows(node) =>
+                    if !self.nodes.knows(node) && waiting.remove(&node).is_some() =>
                 {
-                    // A second call, in case only the connection was at fault.
-                    if called.insert(node) {
-                        self.cluster.call(&[node]);
-                    } else {
-                        failed.push((node, unreachable_words(&why)));
-                        waiting.remove(&node);
-                    }
+                    failed.push((node, unreachable_words(&why)));
                 }
                 _ => {}
             }

@@ -252,7 +252,7 @@ impl Forest {
                 self.learn(told);
                 let in_trouble = self.judge.in_trouble().count();
                 if in_trouble > 0 {
-                    self.judge.redial_within(self.logins.patience_ms(REDIAL_MS, in_trouble));
+                    self.judge.redial_ms = self.logins.patience_ms(REDIAL_MS, in_trouble);
                 }
                 let judged = self.judge.tick(now_ms);
                 self.judged(judged);

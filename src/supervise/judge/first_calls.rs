@@ -57,8 +57,9 @@ impl FirstCalls {
     /// Notes that some node answers. Returns true if that is new after none did: earlier failures then count against no node.
     pub fn one_answers(&mut self, now_ms: u64) -> bool {
         let was_alone = std::mem::take(&mut self.alone);
-        if was_alone {
-            self.excuse(now_ms);
+        for open in self.open.values_mut().filter(|_| was_alone) {
+            (open.since_ms, open.failed) = (now_ms, 0);
+            open.again_ms = open.again_ms.map(|_| now_ms);
         }
         was_alone
     }
@@ -105,14 +106,6 @@ impl FirstCalls {
     /// Gives a node up, and returns the reason of its last failure.
     pub fn give_up(&mut self, node: usize) -> Option<String> {
         self.open.remove(&node).map(|open| open.why)
-    }
-
-    /// Clears all failures before this moment, and calls every node that waits for a call.
-    fn excuse(&mut self, now_ms: u64) {
-        for open in self.open.values_mut() {
-            (open.since_ms, open.failed) = (now_ms, 0);
-            open.again_ms = open.again_ms.map(|_| now_ms);
-        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::thresholds::Thresholds;
 use crate::supervise::remember::events::FaultKind;
 use crate::supervise::talk::progress::{Doing, words};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Hang {
     thresholds: Thresholds,
     /// Nodes on which any process of the run is stopped, and the moment since when.
@@ -23,7 +23,7 @@ pub struct Hang {
 
 impl Hang {
     pub fn new(thresholds: Thresholds) -> Self {
-        Self { thresholds, stopped: BTreeMap::new(), in_step_since_ms: None }
+        Self { thresholds, ..Self::default() }
     }
 
     /// Notes how many processes of the run are stopped on a node.

@@ -77,10 +77,10 @@ struct Trouble {
 pub struct Nodes {
     node_timeout_ms: u64,
     /// Time in which a connection that ended must be made again.
-    redial_ms: u64,
+    pub redial_ms: u64,
     names: Vec<String>,
     /// Nodes whose agents are this machine's own: they show nothing about the network.
-    here: BTreeSet<usize>,
+    pub here: BTreeSet<usize>,
     /// Boot identity of each node; an entry means that it has answered.
     boots: BTreeMap<usize, String>,
     /// Lost nodes that answer again: the supervisor is not cut off.
@@ -116,16 +116,6 @@ impl Nodes {
             names,
             ..Self::default()
         }
-    }
-
-    /// Notes that the node is this very machine.
-    pub fn is_here(&mut self, node: usize) {
-        self.here.insert(node);
-    }
-
-    /// Sets the timeout of a login.
-    pub fn redial_within(&mut self, ms: u64) {
-        self.redial_ms = ms;
     }
 
     /// Whether the node has answered and is neither lost nor forgotten.
@@ -178,7 +168,7 @@ impl Nodes {
                 if let Some(boot) = self.lost_boots.remove(&node) {
                     self.boots.insert(node, boot);
                 }
-                if !self.is_closed(node) {
+                if self.trouble.get(&node).is_none_or(|t| t.closed_ms.is_none()) {
                     self.speaks(now_ms, node, &mut judged);
                 }
             }
@@ -215,10 +205,6 @@ impl Nodes {
             self.back.remove(&node);
         }
         judged
-    }
-
-    fn is_closed(&self, node: usize) -> bool {
-        self.trouble.get(&node).is_some_and(|t| t.closed_ms.is_some())
     }
 
     fn agent_up(&mut self, now_ms: u64, node: usize, boot: String, judged: &mut Vec<Judged>) {
@@ -577,7 +563,7 @@ mod tests {
     #[test]
     fn a_login_that_takes_long_is_given_its_time() {
         let mut world = World::new();
-        world.nodes.redial_within(9000);
+        world.nodes.redial_ms = 9000;
         world.until(20_000).hear(1, Report::Closed);
         world.hear(1, Report::Quiet { heard_ms: 19_000 });
         world.until(28_000).up(1);
@@ -685,7 +671,7 @@ mod tests {
     #[test]
     fn calls_of_all_leave_a_login_its_time() {
         let mut world = World::new();
-        world.nodes.redial_within(15_000);
+        world.nodes.redial_ms = 15_000;
         world.until(20_000);
         (0..4).for_each(|node| world.hear(node, Report::Quiet { heard_ms: 18_000 }));
         world.until(140_000);
@@ -696,7 +682,7 @@ mod tests {
     #[test]
     fn the_machine_the_supervisor_runs_on_says_nothing_about_the_network() {
         let mut world = World::new();
-        world.nodes.is_here(0);
+        world.nodes.here.insert(0);
         world.until(20_000);
         (1..4).for_each(|node| world.hear(node, Report::Quiet { heard_ms: 19_000 }));
         world.until(60_000);
@@ -709,7 +695,7 @@ mod tests {
     #[test]
     fn who_is_asked_here_does_not_count() {
         let mut nodes = World::new().nodes;
-        nodes.is_here(0);
+        nodes.here.insert(0);
         let none =
             |asked: &[usize], silent: &[usize]| nodes.none_answers(asked, silent.iter().copied());
         assert!(none(&[0, 1, 2, 3], &[1, 2, 3]));

@@ -40,7 +40,7 @@ struct Rank {
     slow: u32,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Pace {
     /// Factor on the others' time for an operation that is slow, if it lasts for so long.
     factor: f64,
@@ -52,7 +52,7 @@ pub struct Pace {
 
 impl Pace {
     pub fn new(factor: f64, after_ms: u64) -> Self {
-        Self { factor, after_ms, ranks: BTreeMap::new(), since_ms: None, told: BTreeSet::new() }
+        Self { factor, after_ms, ..Self::default() }
     }
 
     /// Takes in a rank of a heartbeat.

@@ -29,7 +29,7 @@ pub enum Verdict {
 }
 
 /// An attempt under watch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Watch {
     thresholds: Thresholds,
     names: Vec<String>,
@@ -66,18 +66,11 @@ impl Watch {
         Self {
             thresholds,
             names: names.to_vec(),
-            ranks: Ranks::default(),
             hang: Hang::new(thresholds),
             pace: Pace::new(thresholds.pace_factor, thresholds.pace_ms),
-            trips: Trips::default(),
             started_ms: now_ms,
             ticked_ms: now_ms,
-            over: false,
-            end_expected: false,
-            progress_shows: false,
-            goes_on: false,
-            ending: None,
-            seen_processes: false,
+            ..Self::default()
         }
     }
 

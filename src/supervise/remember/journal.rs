@@ -115,7 +115,8 @@ fn lock(mut file: File) -> Result<Flock<File>, Errno> {
 pub struct Journal {
     file: Flock<File>,
     path: PathBuf,
-    next: u64,
+    /// Number of the next record.
+    pub(super) next: u64,
     /// Bytes of whole records.
     good: u64,
     #[cfg(test)]
@@ -186,11 +187,6 @@ impl Journal {
         // The lock is a shared one: NFS refuses an exclusive one for a file that is open for reading only.
         let locked = Flock::lock(file, FlockArg::LockSharedNonblock);
         held_by(locked.map(drop).map_err(|(_, errno)| errno))
-    }
-
-    /// Returns the number of the next record.
-    pub fn next(&self) -> u64 {
-        self.next
     }
 
     /// Writes the next records and waits until all of them are on disk. Error: none of them is left in the file, and the caller

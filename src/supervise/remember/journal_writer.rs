@@ -43,7 +43,7 @@ impl JournalWriter {
     pub fn new(journal: Journal) -> Result<Self, NoThread> {
         Ok(Self {
             io_thread: IoThread::new("journal")?,
-            next: journal.next(),
+            next: journal.next,
             desk: Arc::default(),
             journal: Arc::new(Mutex::new(journal)),
         })

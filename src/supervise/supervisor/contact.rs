@@ -190,7 +190,7 @@ impl Supervisor<'_> {
         for (at_ms, node, report) in std::mem::take(&mut self.cluster.reports) {
             let answers = matches!(report, Report::AgentUp { .. } | Report::Heard);
             if matches!(&report, Report::AgentUp { boot } if *boot == self.own.boot) {
-                self.nodes.is_here(node);
+                self.nodes.here.insert(node);
             }
             if self.cluster.nodes[node].lost.is_some() {
                 judged.extend(self.nodes.hear_lost(at_ms, node, answers));
@@ -204,7 +204,7 @@ impl Supervisor<'_> {
         let called = self.nodes.in_trouble().count();
         if called > 0 {
             let least_ms = self.settings.thresholds.redial_ms;
-            self.nodes.redial_within(self.cluster.logins.patience_ms(least_ms, called));
+            self.nodes.redial_ms = self.cluster.logins.patience_ms(least_ms, called);
         }
         judged.extend(self.nodes.tick(steady_ms()));
         self.heed(judged)

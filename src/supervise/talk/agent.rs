@@ -392,7 +392,7 @@ impl Agent {
         }
         self.census_at = Some(Instant::now());
         let known = |pid| self.known.contains_key(&pid);
-        for pid in processes::more_of_run(&self.run_id, known) {
+        for pid in processes::seek(&self.run_id, known).0 {
             self.leaves.extend(processes::session_of(pid));
             self.known.insert(pid, Watched::new(pid));
         }

@@ -95,7 +95,7 @@ pub const MOST_TIMES: usize = 3;
 const MOST_ASKED: usize = 100;
 
 pub struct Branch {
-    attend: Attend,
+    pub attend: Attend,
     /// Nodes that this process is in charge of.
     charges: BTreeMap<u32, Charge>,
     links: BTreeMap<u32, Link>,
@@ -152,10 +152,6 @@ impl Branch {
     /// Makes the next `ask` send requests, even soon after the last.
     pub fn ask_soon(&mut self) {
         self.asked_ms = None;
-    }
-
-    pub fn attend(&self) -> &Attend {
-        &self.attend
     }
 
     pub fn is_empty(&self) -> bool {

@@ -102,14 +102,9 @@ pub fn of_run(run_id: &str) -> BTreeSet<u32> {
     seek(run_id, |_| false).0
 }
 
-/// Returns the run's processes that are not `known` yet: a process never changes to another run.
-pub fn more_of_run(run_id: &str, known: impl Fn(u32) -> bool) -> BTreeSet<u32> {
-    seek(run_id, known).0
-}
-
 /// Returns the run's processes that are not `known`, and whether these are all: a process that becomes another program just now
-/// is undecided.
-fn seek(run_id: &str, known: impl Fn(u32) -> bool) -> (BTreeSet<u32>, bool) {
+/// is undecided. A process never changes to another run.
+pub fn seek(run_id: &str, known: impl Fn(u32) -> bool) -> (BTreeSet<u32>, bool) {
     let me = std::process::id();
     let uid = nix::unistd::getuid().as_raw();
     let mut kin = BTreeSet::from([me]);

@@ -148,7 +148,7 @@ impl Relay {
 
     fn note(&mut self, told: Vec<Told>) {
         let node_timeout_ms =
-            self.branch.as_ref().map_or(0, |branch| branch.attend().node_timeout_ms);
+            self.branch.as_ref().map_or(0, |branch| branch.attend.node_timeout_ms);
         for (node, word) in told {
             self.urgent |= match &word {
                 // The end of a rank is reported by a heartbeat that nobody has asked for.
@@ -197,7 +197,7 @@ impl Relay {
         }
         if let Some(branch) = self.branch.as_mut().filter(|branch| !branch.is_empty()) {
             // After half of this time without a message the parent gives these nodes to another child.
-            branch.pause(silent_ms >= branch.attend().node_timeout_ms * 3 / 8);
+            branch.pause(silent_ms >= branch.attend.node_timeout_ms * 3 / 8);
             branch.ask(now_ms, lines);
             let told = branch.tick(now_ms, lines);
             self.note(told);

@@ -277,20 +277,17 @@ impl Supervisor<'_> {
     pub(super) fn unfit_words(&self) -> String {
         // Each reason, with the nodes that have it: a full folder that all share is one reason for all of them.
         let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
-        let mut add = |name: String, why: String| match reasons.iter_mut().find(|(w, _)| *w == why)
-        {
-            Some((_, names)) => names.push(name),
-            None => reasons.push((why, vec![name])),
-        };
         for node in &self.cluster.nodes {
             let name = &node.host.name;
-            let spare = if self.is_placed(name) { "" } else { "spare " };
-            match self.cluster.fitness(name, &self.expected(name)) {
-                Fitness::Fit { .. } => {}
-                Fitness::Unfit(why) => add(format!("{spare}{name}"), why),
-                Fitness::Lost { .. } => {
-                    add(format!("{spare}{name}"), node.lost.clone().unwrap_or_default());
-                }
+            let why = match self.cluster.fitness(name, &self.expected(name)) {
+                Fitness::Fit { .. } => continue,
+                Fitness::Unfit(why) => why,
+                Fitness::Lost { .. } => node.lost.clone().unwrap_or_default(),
+            };
+            let name = if self.is_placed(name) { name.clone() } else { format!("spare {name}") };
+            match reasons.iter_mut().find(|(other, _)| *other == why) {
+                Some((_, names)) => names.push(name),
+                None => reasons.push((why, vec![name])),
             }
         }
         let words: Vec<String> =

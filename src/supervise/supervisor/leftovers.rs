@@ -32,12 +32,8 @@ impl Supervisor<'_> {
     /// all.
     pub(super) fn make_room(&mut self, replaced: &[(String, String)]) -> anyhow::Result<bool> {
         let chosen: BTreeSet<&String> = replaced.iter().map(|(_, by)| by).collect();
-        let stale: Vec<usize> = chosen
-            .into_iter()
-            .filter(|name| self.state.stale.contains(*name))
-            .filter_map(|name| self.cluster.find(name))
-            .filter(|node| self.cluster.nodes[*node].lost.is_some())
-            .collect();
+        let stale = |name: &String| chosen.contains(name) && self.state.stale.contains(name);
+        let stale = self.cluster.those(|node| node.lost.is_some() && stale(&node.host.name));
         let done = self.remove_from(&stale, |this| this.halt.is_some())?;
         Ok(done.len() == stale.len())
     }

@@ -42,9 +42,8 @@ type Front = (u32, u64);
 struct Course {
     /// Nodes with ranks.
     placed: BTreeSet<usize>,
-    /// Furthest point that the run has reached: beyond it nothing is computed twice.
-    aim: Front,
-    caught_up: bool,
+    /// Furthest point that the run has reached, until it is reached again: beyond it nothing is computed twice.
+    aim: Option<Front>,
     /// Time of the last look at the launcher's files, and since when an unfinished look runs.
     looked: Instant,
     looking: Option<Instant>,
@@ -138,8 +137,7 @@ impl Supervisor<'_> {
         let now = Instant::now();
         Ok(Course {
             placed,
-            aim: self.state.progress.aim.unwrap_or_default(),
-            caught_up: self.state.progress.aim.is_none(),
+            aim: self.state.progress.aim,
             looked: now,
             looking: None,
             done_since: None,
@@ -151,10 +149,9 @@ impl Supervisor<'_> {
     fn note_caught_up(&mut self, course: &mut Course) -> anyhow::Result<()> {
         let (test, iteration) = self.watch.ranks.front();
         let computes = self.attempt.computing_since.is_some();
-        if course.caught_up || !computes || (test, iteration) < course.aim {
+        if course.aim.take_if(|aim| computes && (test, iteration) >= *aim).is_none() {
             return Ok(());
         }
-        course.caught_up = true;
         let attempt = self.state.attempts;
         self.note(Event::CaughtUp { attempt, test, iteration })
     }
@@ -189,7 +186,7 @@ impl Supervisor<'_> {
             self.display.line_shown = false;
         }
         if let Some(reached) = self.note_recovered(job)? {
-            (course.aim, course.caught_up) = (course.aim.max(reached), false);
+            course.aim = course.aim.max(Some(reached));
         }
         // The way of another program to its end is unknown. If no node can be reached, none can report that its ranks are done,
         // and the launcher would wait with them.
@@ -235,7 +232,7 @@ impl Supervisor<'_> {
                     self.status.activity = Activity::Running;
                 }
                 self.attempt.computing_since = Some((Instant::now(), iteration));
-                course.caught_up |= (test, iteration) >= course.aim;
+                course.aim.take_if(|aim| (test, iteration) >= *aim);
                 self.note(Event::Computing { attempt, test, iteration })?;
             }
             Verdict::Step(Step::Saved { test, iteration }) => {

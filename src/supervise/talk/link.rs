@@ -220,18 +220,14 @@ impl Links {
         let mut chunk = vec![0u8; 1 << 16];
         match nix::unistd::read(output, &mut chunk) {
             Ok(count @ 1..) => {
-                let from = open.partial.len();
-                open.partial.extend_from_slice(&chunk[..count]);
-                // Only new bytes can contain the end of a line.
-                let mut begin = 0;
-                for at in from..open.partial.len() {
-                    if open.partial[at] == b'\n' {
-                        let text = String::from_utf8_lossy(&open.partial[begin..at]).into_owned();
+                for piece in chunk[..count].split_inclusive(|&b| b == b'\n') {
+                    open.partial.extend_from_slice(piece);
+                    if let Some(text) = open.partial.strip_suffix(b"\n") {
+                        let text = String::from_utf8_lossy(text).into_owned();
                         self.news.push_back((line, Heard::Text(text)));
-                        begin = at + 1;
+                        open.partial.clear();
                     }
                 }
-                open.partial.drain(..begin);
             }
             Err(Errno::EINTR | Errno::EAGAIN) => {}
             Ok(0) | Err(_) => {

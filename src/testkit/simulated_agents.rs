@@ -361,10 +361,10 @@ impl<N: Nodes> SimulatedAgents<N> {
                     return;
                 }
                 let now_ms = self.now_ms;
-                self.with(to, |relay, hands, asked, up| {
-                    relay.from_above(&text, now_ms, hands, asked, up);
+                self.with(to, |relay, hands, asked| {
+                    relay.from_above(&text, now_ms, hands, asked);
                     for id in N::ended(hands) {
-                        relay.ended(id, 1, hands, up);
+                        relay.ended(id, 1, hands);
                     }
                     true
                 });
@@ -388,7 +388,7 @@ impl<N: Nodes> SimulatedAgents<N> {
                     due
                 });
                 if due && !self.is_off(who) {
-                    self.with(who, |relay, hands, asked, up| relay.tick(now_ms, hands, asked, up));
+                    self.with(who, |relay, hands, asked| relay.tick(now_ms, hands, asked));
                 }
             }
         }
@@ -443,7 +443,7 @@ impl<N: Nodes> SimulatedAgents<N> {
             Above::Outside(line) => self.heard.push((line, heard)),
             Above::Agent(who, line) => {
                 let now_ms = self.now_ms;
-                self.with(who, |relay, _, asked, _| {
+                self.with(who, |relay, _, asked| {
                     relay.from_below(line, heard, now_ms, asked);
                     true
                 });
@@ -455,11 +455,12 @@ impl<N: Nodes> SimulatedAgents<N> {
     fn with(
         &mut self,
         who: usize,
-        what: impl FnOnce(&mut Relay, &mut N::Hands, &mut Asked, &mut Vec<String>) -> bool,
+        what: impl FnOnce(&mut Relay, &mut N::Hands, &mut Asked) -> bool,
     ) {
         let Some(agent) = self.agents.get_mut(&who).filter(|a| a.alive) else { return };
-        let (mut asked, mut up) = (Asked::default(), Vec::new());
-        let goes_on = what(&mut agent.relay, self.nodes.hands(&agent.node), &mut asked, &mut up);
+        let mut asked = Asked::default();
+        let goes_on = what(&mut agent.relay, self.nodes.hands(&agent.node), &mut asked);
+        let up = std::mem::take(&mut agent.relay.up);
         // News of children that cannot wait go up at the next tick.
         let tick_ms = self.now_ms + agent.relay.patience_ms();
         self.most_lines = self.most_lines.max(agent.relay.load());

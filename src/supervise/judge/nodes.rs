@@ -86,8 +86,8 @@ pub struct Nodes {
     /// Lost nodes that answer again: the supervisor is not cut off.
     back: BTreeSet<usize>,
     trouble: BTreeMap<usize, Trouble>,
-    /// Boots of nodes that were judged lost, until the caller has acted on that.
-    lost_boots: BTreeMap<usize, String>,
+    /// Nodes that were judged lost, until the caller has acted on that.
+    lost: BTreeSet<usize>,
     ticked_ms: Option<u64>,
     /// Moment up to which no node could be heard, by the supervisor's own fault.
     deaf_until_ms: u64,
@@ -120,7 +120,7 @@ impl Nodes {
 
     /// Whether the node has answered and is neither lost nor forgotten.
     pub fn knows(&self, node: usize) -> bool {
-        self.boots.contains_key(&node)
+        self.boots.contains_key(&node) && !self.lost.contains(&node)
     }
 
     /// Whether the node is unresponsive now.
@@ -142,7 +142,7 @@ impl Nodes {
         self.boots.remove(&node);
         self.back.remove(&node);
         self.trouble.remove(&node);
-        self.lost_boots.remove(&node);
+        self.lost.remove(&node);
     }
 
     pub fn hear(&mut self, now_ms: u64, node: usize, report: Report) -> Vec<Judged> {
@@ -165,9 +165,7 @@ impl Nodes {
             }
             Report::Heard => {
                 // It was judged lost, and nobody has acted on that yet.
-                if let Some(boot) = self.lost_boots.remove(&node) {
-                    self.boots.insert(node, boot);
-                }
+                self.lost.remove(&node);
                 if self.trouble.get(&node).is_none_or(|t| t.closed_ms.is_none()) {
                     self.speaks(now_ms, node, &mut judged);
                 }
@@ -211,9 +209,8 @@ impl Nodes {
         let before = self.trouble.get(&node).copied();
         self.speaks(now_ms, node, judged);
         self.back.remove(&node);
-        let lost_boot = self.lost_boots.remove(&node);
-        let known = self.boots.insert(node, boot.clone()).or(lost_boot);
-        match known {
+        self.lost.remove(&node);
+        match self.boots.insert(node, boot.clone()) {
             Some(known) if known != boot => {
                 judged.push(Judged::Lost(Loss {
                     node,
@@ -295,7 +292,8 @@ impl Nodes {
         if self.trouble.is_empty() {
             return judged;
         }
-        let is_our_outage = self.none_answers(self.boots.keys(), self.in_trouble());
+        let known = self.boots.keys().filter(|node| self.knows(**node));
+        let is_our_outage = self.none_answers(known, self.in_trouble());
         if is_our_outage && !sabotaged(Sabotage::NoOutage) {
             self.call_all(now_ms, &mut judged);
             return judged;
@@ -324,9 +322,7 @@ impl Nodes {
         }
         for loss in lost {
             self.trouble.remove(&loss.node);
-            if let Some(boot) = self.boots.remove(&loss.node) {
-                self.lost_boots.insert(loss.node, boot);
-            }
+            self.lost.insert(loss.node);
             judged.push(Judged::Lost(loss));
         }
         judged

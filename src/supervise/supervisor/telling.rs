@@ -61,7 +61,6 @@ impl Supervisor<'_> {
                 "node {node} answers again; it was {}; {ended} left-over process(es) ended there",
                 if *same_boot { "cut off" } else { "restarted" }
             ),
-            Event::Rounding { .. } => return,
             Event::MemoryRemoved { node, bytes } => {
                 format!("node {node}: {bytes} bytes of memory from before it was lost are removed")
             }

@@ -154,9 +154,9 @@ pub fn run(asked: &Asked) -> io::Result<()> {
     let own = |stream: BorrowedFd| stream.try_clone_to_owned();
     links.adopt(UP, own(io::stdin().as_fd())?, own(io::stdout().as_fd())?);
     // A login script may have printed something without an end of line: a terminal's title.
-    let mut up = vec![format!("\n{}", to_line(&FromAgent::Hello(Box::new(facts(asked)))))];
+    relay.up.push(format!("\n{}", to_line(&FromAgent::Hello(Box::new(facts(asked))))));
     loop {
-        for text in up.drain(..) {
+        for text in relay.up.drain(..) {
             super::branch::Lines::send(&mut links, UP, &text);
         }
         let patience = Duration::from_millis(relay.patience_ms());
@@ -167,8 +167,7 @@ pub fn run(asked: &Asked) -> io::Result<()> {
                 agent.known.entry(*pid).and_modify(|process| process.end = None);
             }
             // A rank's end is reported at once, without a request.
-            let beat = agent.beat(None);
-            relay.beats(beat, &mut up);
+            relay.beats(agent.beat(None));
             for pid in ended {
                 agent.known.remove(&pid);
             }
@@ -177,14 +176,14 @@ pub fn run(asked: &Asked) -> io::Result<()> {
         if let Some((id, ended)) = done {
             (agent.ending, agent.census_at) = (None, None);
             agent.known.clear();
-            relay.ended(id, ended, &mut agent, &mut up);
+            relay.ended(id, ended, &mut agent);
         }
         // Messages from the parent come first, so that nodes it has taken away are not called again.
         let mut below = Vec::new();
         while let Some((line, heard)) = links.heard() {
             match (line, heard) {
                 (UP, Heard::Text(text)) => {
-                    relay.from_above(&text, now_ms(), &mut agent, &mut links, &mut up);
+                    relay.from_above(&text, now_ms(), &mut agent, &mut links);
                 }
                 (UP, Heard::Closed(_)) => {
                     // The agents below find themselves alone as well.
@@ -199,7 +198,7 @@ pub fn run(asked: &Asked) -> io::Result<()> {
         for (line, heard) in below {
             relay.from_below(line, heard, now_ms(), &mut links);
         }
-        if !relay.tick(now_ms(), &mut agent, &mut links, &mut up) {
+        if !relay.tick(now_ms(), &mut agent, &mut links) {
             return Ok(());
         }
     }

@@ -223,7 +223,7 @@ impl Cluster {
         let all = missing.len();
         missing.retain(|node| !self.nodes[*node].up);
         let mut failed: BTreeMap<usize, String> = BTreeMap::new();
-        while !missing.is_empty() && !asked_by_signal() {
+        while !missing.is_empty() {
             match self.hear(CALL_LOOK) {
                 Some((node, News::Up)) => drop(missing.remove(&node)),
                 Some((node, News::Closed(why))) if missing.remove(&node) => {
@@ -232,16 +232,14 @@ impl Cluster {
                 _ => {}
             }
             let nobody = missing.len() + failed.len() == all && began.elapsed() >= patience;
+            let enough = nobody || asked_by_signal();
             let long = |silent: Duration| silent >= patience;
-            let in_vain = |node: &&usize| nobody || self.nodes[**node].silent.is_some_and(long);
+            let in_vain = |node: &&usize| enough || self.nodes[**node].silent.is_some_and(long);
             let late: Vec<usize> = missing.iter().filter(in_vain).copied().collect();
             for node in late {
                 missing.remove(&node);
                 failed.insert(node, self.give_up(node, patience));
             }
-        }
-        for node in missing {
-            failed.insert(node, self.give_up(node, patience));
         }
         failed.into_iter().collect()
     }

@@ -39,6 +39,8 @@ pub struct Relay {
     flushed_ms: u64,
     /// Last report on this node to the parent, if that was a heartbeat.
     said: Option<Beat>,
+    /// Messages to the parent that the caller is to send.
+    pub up: Vec<String>,
 }
 
 /// Number of the first line to a child; the agent's own line has number 0.
@@ -71,14 +73,13 @@ impl Relay {
         (Duration::from_millis(silent_ms), Duration::from_millis(self.orphan_timeout_ms))
     }
 
-    /// Handles a message from the parent; answers are added to `up`.
+    /// Handles a message from the parent.
     pub fn from_above(
         &mut self,
         text: &str,
         now_ms: u64,
         hands: &mut impl Hands,
         lines: &mut dyn Lines,
-        up: &mut Vec<String>,
     ) {
         self.heard_ms = now_ms;
         if let Some(branch) = &mut self.branch {
@@ -97,15 +98,15 @@ impl Relay {
                 match self.said.as_mut().and_then(|said| Some((beat.moved_since(said)?, said))) {
                     Some((moved, said)) => {
                         said.moves(&moved);
-                        up.push(to_line(&FromAgent::Moved(moved)));
+                        self.up.push(to_line(&FromAgent::Moved(moved)));
                     }
-                    None => self.beats(beat, up),
+                    None => self.beats(beat),
                 }
                 let is_slight = |(_, word): &Told| matches!(word, FromAgent::Moved(_));
                 if now_ms.saturating_sub(self.flushed_ms) >= SLIGHT_MS
                     || !self.pending.iter().all(is_slight)
                 {
-                    self.flush(now_ms, up);
+                    self.flush(now_ms);
                 }
             }
             ToAgent::End { id, clean } => hands.end(id, clean),
@@ -133,9 +134,9 @@ impl Relay {
     }
 
     /// Sends a heartbeat in full, also if nobody has asked for it.
-    pub fn beats(&mut self, beat: Beat, up: &mut Vec<String>) {
+    pub fn beats(&mut self, beat: Beat) {
         self.said = Some(beat.clone());
-        up.push(to_line(&FromAgent::Beat(beat)));
+        self.up.push(to_line(&FromAgent::Beat(beat)));
     }
 
     /// Handles a message on a child's line.
@@ -177,19 +178,13 @@ impl Relay {
     }
 
     /// Reports the processes that the hands have ended.
-    pub fn ended(&mut self, id: u64, ended: usize, hands: &mut impl Hands, up: &mut Vec<String>) {
+    pub fn ended(&mut self, id: u64, ended: usize, hands: &mut impl Hands) {
         self.said = None;
-        up.push(to_line(&FromAgent::Ended { id, ended, beat: hands.beat(None) }));
+        self.up.push(to_line(&FromAgent::Ended { id, ended, beat: hands.beat(None) }));
     }
 
     /// Does the work that is due by the clock; false if this agent has to end.
-    pub fn tick(
-        &mut self,
-        now_ms: u64,
-        hands: &mut impl Hands,
-        lines: &mut dyn Lines,
-        up: &mut Vec<String>,
-    ) -> bool {
+    pub fn tick(&mut self, now_ms: u64, hands: &mut impl Hands, lines: &mut dyn Lines) -> bool {
         let (silent, limit) = self.silence(now_ms);
         let silent_ms = silent.as_millis() as u64;
         if silent >= limit / 2 && hands.orphaned(silent, limit) {
@@ -203,7 +198,7 @@ impl Relay {
             self.note(told);
         }
         if self.urgent {
-            self.flush(now_ms, up);
+            self.flush(now_ms);
         }
         true
     }
@@ -217,12 +212,13 @@ impl Relay {
         }
     }
 
-    fn flush(&mut self, now_ms: u64, up: &mut Vec<String>) {
+    fn flush(&mut self, now_ms: u64) {
         self.urgent = false;
         self.flushed_ms = now_ms;
         self.last.clear();
         if !self.pending.is_empty() {
-            up.push(to_line(&FromAgent::Below { told: std::mem::take(&mut self.pending) }));
+            let told = std::mem::take(&mut self.pending);
+            self.up.push(to_line(&FromAgent::Below { told }));
         }
     }
 }
@@ -298,13 +294,12 @@ mod tests {
             Progress { state: 'R', ..progress }
         };
         let mut node = Node((0..20).map(|position| rank(position, 5)).collect());
-        let mut up = Vec::new();
         let call =
             ToAgent::Call { nodes: vec![Charge { node: 7, name: "n7".to_owned(), again: false }] };
         for message in [attend(), call] {
-            middle.from_above(&to_line(&message), 0, &mut own, &mut ways, &mut up);
+            middle.from_above(&to_line(&message), 0, &mut own, &mut ways);
         }
-        let mut said = vec![to_line(&FromAgent::Hello(Box::<Facts>::default()))];
+        leaf.up.push(to_line(&FromAgent::Hello(Box::<Facts>::default())));
         let (mut known, mut full, mut slight) = (Beat::default(), 0, 0);
         let mut dice = 1u64;
         let mut random = move |below: u64| {
@@ -333,23 +328,23 @@ mod tests {
             // Now and then the agent is asked to halt, or has ended processes.
             if random(30) == 0 {
                 let halt = to_line(&ToAgent::Halt { now: false });
-                leaf.from_above(&halt, now_ms, &mut node, &mut nobody, &mut said);
+                leaf.from_above(&halt, now_ms, &mut node, &mut nobody);
             }
             if random(300) == 0 {
-                leaf.ended(now_ms, 0, &mut node, &mut said);
+                leaf.ended(now_ms, 0, &mut node);
             }
-            middle.tick(now_ms, &mut own, &mut ways, &mut up);
+            middle.tick(now_ms, &mut own, &mut ways);
             for text in std::mem::take(&mut ways.1) {
-                leaf.from_above(&text, now_ms, &mut node, &mut nobody, &mut said);
+                leaf.from_above(&text, now_ms, &mut node, &mut nobody);
             }
-            for text in said.drain(..) {
+            for text in leaf.up.drain(..) {
                 middle.from_below(ways.0, Heard::Text(text), now_ms, &mut ways);
             }
             if rests && now_ms % 500 == 0 || random(15) == 0 {
                 let beat = to_line(&ToAgent::Beat { seq: now_ms });
-                middle.from_above(&beat, now_ms, &mut own, &mut ways, &mut up);
+                middle.from_above(&beat, now_ms, &mut own, &mut ways);
             }
-            for text in up.drain(..) {
+            for text in middle.up.drain(..) {
                 let Some(FromAgent::Below { told }) = from_line(&text) else { continue };
                 for (_, word) in told {
                     match word {

@@ -201,16 +201,10 @@ fn report_nodes(cluster: &Cluster, working: usize, needs: &[Need], rules: Option
             show!("{name}: {}", facts.line());
         }
         let need = needs.get(at).copied().or(most);
-        let expected = Expected { rounding, ..expected(&binary, need) };
+        let expected = Expected { binary: &binary, need, rounding };
         problems += told(name, &cluster.findings(at, &expected));
     }
     problems
-}
-
-/// Facts that a node should have, without memory of the run and its arithmetic.
-fn expected(binary: &str, need: Option<Need>) -> Expected<'_> {
-    let version = env!("CARGO_PKG_VERSION");
-    Expected { version, binary, unix_ms: unix_ms(), need, held_bytes: 0, rounding: None }
 }
 
 /// Hosts of a trial start: with the very ranks of the run if these are known, otherwise one a node. Each spare has as many as the
@@ -276,8 +270,8 @@ fn this_node(flags: &DoctorFlags, planned: Option<&Plan>, own: &str) -> Result<u
     let held_bytes =
         held.map_or(0, |memory_store| memory_store.list().iter().map(|part| part.bytes).sum());
     let binary = binary_digest();
-    let expected = Expected { held_bytes, ..expected(&binary, need) };
-    problems += told(&facts.host, &judge(&facts, &expected));
+    let expected = Expected { binary: &binary, need, rounding: None };
+    problems += told(&facts.host, &judge(&facts, unix_ms(), held_bytes, &expected));
     // The launcher alone starts processes on this node, so the remote shell does not matter.
     let host = Host::new("localhost", ranks);
     let pair = [(host, Place::of(&facts))];

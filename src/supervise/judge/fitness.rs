@@ -34,13 +34,10 @@ impl Need {
 /// Conditions for every node.
 #[derive(Clone, Debug)]
 pub struct Expected<'a> {
-    pub version: &'a str,
+    /// Digest of the program file.
     pub binary: &'a str,
-    /// The supervisor's clock when the facts came in.
-    pub unix_ms: u64,
-    /// Need of the node's ranks, if known, and the bytes they have already.
+    /// Need of the node's ranks, if known.
     pub need: Option<Need>,
-    pub held_bytes: u64,
     /// Arithmetic of the run, if identical bits are promised.
     pub rounding: Option<(Rules, &'a str)>,
 }
@@ -61,13 +58,15 @@ const SHM_TINY_BYTES: u64 = 64 << 20;
 /// Users below are system users, whom logind leaves alone.
 const FIRST_PLAIN_UID: u32 = 1000;
 
-pub fn judge(facts: &Facts, expected: &Expected) -> Vec<Finding> {
+/// Judges the facts of a node that came in at `unix_ms` by the clock here, and whose ranks have so many bytes already.
+pub fn judge(facts: &Facts, unix_ms: u64, held_bytes: u64, expected: &Expected) -> Vec<Finding> {
+    let version = env!("CARGO_PKG_VERSION");
     let mut found = Vec::new();
     let mut problem = |text: String| found.push(Finding::Problem(text));
-    if facts.wire != WIRE_VERSION || facts.version != expected.version {
+    if facts.wire != WIRE_VERSION || facts.version != version {
         problem(format!(
-            "skt-hpl is version {} there and {} here; install the same one",
-            facts.version, expected.version
+            "skt-hpl is version {} there and {version} here; install the same one",
+            facts.version
         ));
     } else if facts.binary != expected.binary {
         problem(format!(
@@ -86,7 +85,7 @@ pub fn judge(facts: &Facts, expected: &Expected) -> Vec<Finding> {
         problem("/dev/shm is not a tmpfs; mount one".to_string());
     }
     if let Some(need) = &expected.need
-        && let Some(text) = lacking(facts, need, expected.held_bytes)
+        && let Some(text) = lacking(facts, need, held_bytes)
     {
         problem(text);
     }
@@ -99,7 +98,7 @@ pub fn judge(facts: &Facts, expected: &Expected) -> Vec<Finding> {
         lacking.into_iter().for_each(&mut problem);
     }
     facts.helper_cores.clone().into_iter().for_each(problem);
-    let off_ms = facts.unix_ms.abs_diff(expected.unix_ms);
+    let off_ms = facts.unix_ms.abs_diff(unix_ms);
     if off_ms > CLOCK_OFF_MAX_MS {
         found.push(Finding::Warning(format!(
             "its clock is {} s off; times in its logs will not match",
@@ -187,7 +186,7 @@ mod tests {
     fn good() -> Facts {
         Facts {
             wire: WIRE_VERSION,
-            version: "1".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
             binary: "b".into(),
             unix_ms: 1_000_000,
             shm: Shm { bytes: 8 << 30, is_memory: true, device: 0 },
@@ -197,21 +196,21 @@ mod tests {
             ..Facts::default()
         }
     }
+    fn judged(facts: &Facts, expected: &Expected) -> Vec<Finding> {
+        judge(facts, 1_000_400, 0, expected)
+    }
     fn expected(named_bytes: u64) -> Expected<'static> {
         let need = Need { store: Store::Posix, named_bytes, own_bytes: 1 << 30, stored_bytes: 0 };
         Expected {
-            version: "1",
             binary: "b",
-            unix_ms: 1_000_400,
             need: Some(need),
-            held_bytes: 0,
             rounding: None,
         }
     }
 
     #[test]
     fn a_good_node_passes() {
-        assert_eq!(judge(&good(), &expected(4 << 30)), []);
+        assert_eq!(judged(&good(), &expected(4 << 30)), []);
     }
 
     #[test]
@@ -223,14 +222,14 @@ mod tests {
         let rules = Rules { engine, preflight: true, told: false, named: false };
         let run = rules.rounding([&facts.arithmetic]).unwrap();
         let promised = Expected { rounding: Some((rules, &run)), ..expected(4 << 30) };
-        assert_eq!(judge(&facts, &promised), []);
+        assert_eq!(judged(&facts, &promised), []);
         facts.arithmetic.engines = engines(&["blas"]);
-        let found = judge(&facts, &promised);
+        let found = judged(&facts, &promised);
         assert!(
             matches!(&found[..], [Finding::Problem(why)] if why.contains("same last bits")),
             "{found:?}"
         );
-        assert_eq!(judge(&facts, &expected(4 << 30)), []);
+        assert_eq!(judged(&facts, &expected(4 << 30)), []);
     }
 
     type Spoil = fn(&mut Facts);
@@ -264,7 +263,7 @@ mod tests {
         for (spoil, fatal, part) in cases {
             let mut facts = good();
             spoil(&mut facts);
-            match &judge(&facts, &expected(3 << 30))[..] {
+            match &judged(&facts, &expected(3 << 30))[..] {
                 [Finding::Problem(text)] if fatal => assert!(text.contains(part), "{text}"),
                 [Finding::Warning(text)] if !fatal => assert!(text.contains(part), "{text}"),
                 other => panic!("{part}: {other:?}"),
@@ -278,8 +277,7 @@ mod tests {
         facts.free.shm_bytes = 1 << 30;
         facts.remove_ipc = Some(true);
         facts.uid = 0;
-        let held = Expected { held_bytes: 2 << 30, ..expected(3 << 30) };
-        assert_eq!(judge(&facts, &held), []);
+        assert_eq!(judge(&facts, facts.unix_ms, 2 << 30, &expected(3 << 30)), []);
     }
 
     #[test]
@@ -287,7 +285,7 @@ mod tests {
         let mut facts = good();
         let ask = |facts: &Facts, store, held_bytes| {
             let need = expected(3 << 30).need.map(|need| Need { store, ..need });
-            judge(facts, &Expected { need, held_bytes, ..expected(0) })
+            judge(facts, facts.unix_ms, held_bytes, &Expected { need, ..expected(0) })
         };
         assert_eq!(ask(&facts, Store::SysV, 0), [], "nobody knows");
         facts.free.sysv_bytes = Some(2 << 30);
@@ -309,7 +307,7 @@ mod tests {
             Storage { dir, free_bytes: 3 << 30, held_bytes: 1 << 30, lying: Vec::new() };
         let ask = |facts: &Facts, stored_bytes| {
             let need = expected(0).need.map(|need| Need { stored_bytes, ..need });
-            judge(facts, &Expected { need, ..expected(0) })
+            judged(facts, &Expected { need, ..expected(0) })
         };
         assert_eq!(ask(&facts, 2 << 30), [], "nobody has looked");
         facts.storage = Some(Ok(storage.clone()));
@@ -334,7 +332,7 @@ mod tests {
     fn each_kind_of_memory_has_a_limit_of_its_own() {
         let ask = |facts: &Facts, store| {
             let need = Need { store, named_bytes: 3 << 30, own_bytes: 1 << 30, stored_bytes: 0 };
-            judge(facts, &Expected { need: Some(need), ..expected(0) })
+            judged(facts, &Expected { need: Some(need), ..expected(0) })
         };
         let mut facts = good();
         facts.free.shm_bytes = 1 << 30;

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use super::{Supervisor, over};
-use crate::base::clock::{Instant, unix_ms};
+use crate::base::clock::Instant;
 use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::judge::ending::{STATUS_ENVIRONMENT, STATUS_RESUMABLE};
 use crate::supervise::judge::fitness::{Expected, Need};
@@ -55,11 +55,8 @@ impl Supervisor<'_> {
             _ => Need { stored_bytes: 0, ..need },
         });
         Expected {
-            version: env!("CARGO_PKG_VERSION"),
             binary: &self.own.binary,
-            unix_ms: unix_ms(),
             need,
-            held_bytes: 0,
             rounding: self.settings.benchmark.rounding.zip(self.rounding.as_deref()),
         }
     }

@@ -478,9 +478,7 @@ impl Cluster {
         let node = &self.nodes[at];
         let Some((facts, at_ms)) = &node.facts else { return Vec::new() };
         let facts = Facts { free: node.free(), ..facts.clone() };
-        let expected =
-            Expected { unix_ms: *at_ms, held_bytes: node.beat.held_bytes, ..expected.clone() };
-        let mut found = judge(&facts, &expected);
+        let mut found = judge(&facts, *at_ms, node.beat.held_bytes, expected);
         found.extend(node.unfit.clone().map(Finding::Problem));
         found
     }
@@ -631,20 +629,13 @@ mod tests {
     fn what_a_node_has_free_is_known_before_its_first_heartbeat() {
         const GIB: u64 = 1 << 30;
         let mut cluster = cluster(&[("n1", "n1")]);
-        let expected = Expected {
-            version: "1",
-            binary: "b",
-            unix_ms: 0,
-            need: None,
-            held_bytes: 0,
-            rounding: None,
-        };
+        let expected = Expected { binary: "b", need: None, rounding: None };
         let node = &mut cluster.nodes[0];
         node.up = true;
         node.facts = Some((
             Facts {
                 wire: WIRE_VERSION,
-                version: "1".into(),
+                version: env!("CARGO_PKG_VERSION").into(),
                 binary: "b".into(),
                 shm: Shm { is_memory: true, ..Shm::default() },
                 free: Free { shm_bytes: 90 * GIB, memory_bytes: 100 * GIB, ..Free::default() },

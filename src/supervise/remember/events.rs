@@ -12,10 +12,11 @@ use crate::supervise::start::launcher::Launcher;
 use crate::supervise::talk::progress::words;
 
 /// Kind of a fault of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
     /// A rank's process ended although the run had not.
+    #[default]
     RankDied,
     /// A rank made no progress for a multiple of the expected time.
     RankHung,

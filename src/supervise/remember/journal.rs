@@ -311,9 +311,7 @@ pub struct History {
 impl RunState {
     pub fn replay(records: &[Record]) -> Self {
         let mut state = Self::default();
-        for record in records {
-            state.apply(record);
-        }
+        records.iter().for_each(|record| state.apply(record));
         state
     }
 

@@ -13,7 +13,7 @@ use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::is_over;
 
 /// A fault and its moments, in Unix milliseconds; None for those that have not come (yet).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FaultTimes {
     pub fault: u32,
     pub kind: FaultKind,
@@ -66,12 +66,7 @@ impl FaultTimes {
                     iteration: *iteration,
                     struck_ms: *struck_ms,
                     noticed_ms: record.at_ms,
-                    stopped_ms: None,
-                    relaunched_ms: None,
-                    restored_ms: None,
-                    restored_at: None,
-                    caught_up_ms: None,
-                    agreed_ms: None,
+                    ..Self::default()
                 })
             }
             Event::GoneOn {
@@ -98,12 +93,11 @@ impl FaultTimes {
                     iteration: *iteration,
                     struck_ms: *struck_ms,
                     noticed_ms: *noticed_ms,
-                    stopped_ms: None,
-                    relaunched_ms: None,
                     restored_ms: Some(*going_on_ms),
                     restored_at: *boundary,
                     caught_up_ms: (!back).then_some(*going_on_ms),
                     agreed_ms: Some(*agreed_ms),
+                    ..Self::default()
                 })
             }
             _ => None,
@@ -171,14 +165,12 @@ pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
 
 /// End of the run, if it has ended: a run that another supervisor has taken on since continues, or did.
 pub fn end(records: &[Record]) -> Option<(u8, &str)> {
-    for record in records.iter().rev() {
-        match &record.event {
-            Event::Finished { code, why } => return Some((*code, why)),
-            Event::TookOver { .. } => return None,
-            _ => {}
-        }
-    }
-    None
+    let last = records.iter().rev().find_map(|record| match &record.event {
+        Event::Finished { code, why } => Some(Some((*code, why.as_str()))),
+        Event::TookOver { .. } => Some(None),
+        _ => None,
+    });
+    last.flatten()
 }
 
 /// Uses of wall time, in the order of a fault's course.

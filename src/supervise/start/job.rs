@@ -34,9 +34,6 @@ const WRAPPER: &str = r#"trap '' HUP INT; trap : USR1 USR2; f=$1; shift; "$@"; c
 /// Time to wait for the exit status: on a network file system it may appear a moment after its writer has ended.
 const STATUS_PATIENCE: Duration = Duration::from_millis(300);
 
-/// Time for processes to end.
-const END_PATIENCE: Duration = Duration::from_secs(3);
-
 /// A file that another process writes, copied on as it grows.
 #[derive(Clone)]
 struct Tail {
@@ -375,7 +372,7 @@ impl Job {
             if let Some(mut child) = child {
                 let _ = new_thread::start("wait", move || child.wait());
             }
-            let ended = processes::end_run(&run_id, END_PATIENCE);
+            let ended = processes::end_run(&run_id);
             processes::remove_left(left);
             ended
         })

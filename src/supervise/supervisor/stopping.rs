@@ -23,9 +23,6 @@ const REDIAL_PATIENCE: Duration = Duration::from_millis(1500);
 /// Interval at which nodes that have not answered a request to end the run are checked.
 const END_LOOK: Duration = Duration::from_millis(50);
 
-/// Time limit for ending the processes on this machine.
-const HERE_PATIENCE: Duration = Duration::from_secs(3);
-
 /// Time for which nodes of a run that is over are asked again to remove its memory, if none of them answers.
 const TIDY_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -84,7 +81,7 @@ impl Supervisor<'_> {
     /// Ends the run's processes on this machine, and returns their number.
     pub(super) fn end_here(&mut self) -> anyhow::Result<usize> {
         let run_id = self.state.run_id.clone();
-        self.meanwhile(Answer::beside(move || end_run(&run_id, HERE_PATIENCE)))
+        self.meanwhile(Answer::beside(move || end_run(&run_id)))
     }
 
     /// Ends the run's processes on these nodes. Returns how many were ended on each, and the nodes that do not answer. Nodes

@@ -49,13 +49,11 @@ pub const HALT_AFTER_SAVE: Signal = Signal::SIGUSR2;
 
 /// Interval of looks through all processes of the node, which are costly, once the ranks are known.
 const CENSUS_EVERY: Duration = Duration::from_secs(10);
-/// Interval while the launcher works and no rank has shown up yet.
-const CENSUS_EVERY_AT_START: Duration = Duration::from_secs(1);
-const CENSUS_EVERY_AT_FIRST: Duration = Duration::from_millis(500);
+/// Interval while no rank has shown up yet.
+const CENSUS_EVERY_AT_START: Duration = Duration::from_millis(500);
 /// Time limit for loading a BLAS or looking at storage: longer attempts will not succeed. The caller of this agent waits longer
 /// for its first message.
 const LOOK_MOST: Duration = Duration::from_secs(5);
-const END_PATIENCE: Duration = Duration::from_secs(3);
 /// Interval at which the result of ending processes is looked for.
 const END_LOOK: Duration = Duration::from_millis(10);
 /// Time that killed processes may take to release memory that is to be removed: processes with hundreds of gigabytes of their own
@@ -249,7 +247,7 @@ impl Hands for Agent {
         let leaves = std::mem::take(&mut self.leaves);
         let count = Answer::beside(move || {
             let before = before.and_then(|before| before.count.wait()).unwrap_or_default();
-            let ended = processes::end_run(&run_id, END_PATIENCE);
+            let ended = processes::end_run(&run_id);
             // Processes that could not be ended would still use some of these files.
             if processes::of_run(&run_id).is_empty() {
                 processes::remove_left(leaves);
@@ -315,7 +313,7 @@ impl Hands for Agent {
         self.orphaned.sees(now, &self.source.sample());
         let over = self.orphaned.is_over(now, silent, limit);
         if over && !self.run_id.is_empty() {
-            processes::end_run(&self.run_id, END_PATIENCE);
+            processes::end_run(&self.run_id);
         }
         over
     }
@@ -348,7 +346,7 @@ impl Agent {
             // If a program shows no progress, its standstill cannot be seen. A closed line may only mean that the supervisor has
             // died: the next supervisor takes the job over.
             if !ranks.is_empty() && self.orphaned.is_over(now, silent + closed.elapsed(), limit) {
-                processes::end_run(&self.run_id, END_PATIENCE);
+                processes::end_run(&self.run_id);
                 return;
             }
             std::thread::sleep(limit / LOOKS);
@@ -381,11 +379,7 @@ impl Agent {
                 self.leaves.extend(processes::session_of(progress.pid));
             }
         }
-        let every = match (self.known.is_empty(), shown) {
-            (true, _) => CENSUS_EVERY_AT_FIRST,
-            (false, false) => CENSUS_EVERY_AT_START,
-            (false, true) => CENSUS_EVERY,
-        };
+        let every = if shown { CENSUS_EVERY } else { CENSUS_EVERY_AT_START };
         if self.census_at.is_some_and(|at| at.elapsed() < every) {
             return;
         }

@@ -310,16 +310,19 @@ pub fn remove_left(left: BTreeSet<PathBuf>) {
     });
 }
 
+/// Time limit for ending the processes of a run.
+const END_PATIENCE: Duration = Duration::from_secs(3);
+
 /// Ends all processes of a run on this node, and returns their number. Their files in /tmp and /dev/shm, which would otherwise
 /// pile up with every attempt, are removed a moment later.
 ///
 /// The signal is SIGKILL, not SIGTERM. A rank's memory is consistent at every moment by design. A handler that waits for a dead
 /// peer would cost the seconds that a restart should save.
-pub fn end_run(run_id: &str, patience: Duration) -> usize {
+pub fn end_run(run_id: &str) -> usize {
     if let Some(machine) = simulated() {
         return machine.end_run(run_id);
     }
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + END_PATIENCE;
     let mut ended = BTreeSet::new();
     let mut leave = BTreeSet::new();
     loop {
@@ -485,7 +488,7 @@ mod tests {
         }
         let attempts = of_run(&run).into_iter().map(|pid| attempt_of(&environ(pid).unwrap()));
         assert_eq!(attempts.collect::<BTreeSet<_>>(), BTreeSet::from([Some(1), Some(2)]));
-        assert_eq!(end_run(&run, Duration::from_secs(5)), 2);
+        assert_eq!(end_run(&run), 2);
         assert!(of_run(&run).is_empty());
         assert!(theirs.try_wait().unwrap().is_none(), "another run was touched");
         theirs.kill().unwrap();
@@ -539,7 +542,7 @@ mod tests {
         while of_run(&run).len() < 3 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(end_run(&run, Duration::from_secs(5)), 3);
+        assert_eq!(end_run(&run), 3);
         while folders[..2].iter().any(|folder| folder.exists()) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -308,7 +308,8 @@ impl Supervisor<'_> {
 
     /// Handles news from lost nodes: a node that is back ends its processes of this run, and then counts as back.
     fn mind_lost(&mut self, node: usize, news: &News) -> anyhow::Result<()> {
-        if self.cluster.nodes[node].lost.is_none() {
+        let state = &mut self.cluster.nodes[node];
+        if state.lost.is_none() {
             return Ok(());
         }
         match news {
@@ -317,11 +318,8 @@ impl Supervisor<'_> {
                 self.cluster.ask_end(&[node], id, &clean);
             }
             // News that was laid aside may be from before the loss.
-            News::Ended { ended, .. }
-                if self.cluster.nodes[node].up && !self.cluster.nodes[node].returned =>
-            {
-                self.cluster.nodes[node].returned = true;
-                let state = &self.cluster.nodes[node];
+            News::Ended { ended, .. } if state.up && !state.returned => {
+                state.returned = true;
                 let event = Event::NodeReturned {
                     node: state.host.name.clone(),
                     same_boot: state.beat.held_positions > 0 || *ended > 0,
@@ -329,7 +327,7 @@ impl Supervisor<'_> {
                 };
                 self.note(event)?;
             }
-            News::Closed(_) => self.cluster.nodes[node].returned = false,
+            News::Closed(_) => state.returned = false,
             _ => {}
         }
         Ok(())

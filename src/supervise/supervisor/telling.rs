@@ -132,32 +132,26 @@ impl Supervisor<'_> {
         let Benchmark { in_place, stays_vacant, .. } = self.settings.benchmark;
         let ranks = Some(&self.watch.ranks).filter(|ranks| in_place && !ranks.is_empty());
         let positions = ranks.map(|ranks| ranks.positions(stays_vacant));
-        let nodes = self
-            .cluster
-            .nodes
-            .iter()
-            .enumerate()
-            .map(|(at, node)| {
-                let name = &node.host.name;
-                let (role, note) = match (self.contact.given_up.get(&at), self.called(at)) {
-                    (Some(why), _) => (NodeRole::Unfit, why.clone()),
-                    (None, Some(note)) => (NodeRole::Called, note),
-                    (None, None) => self.role_of(node, ranks_of(name).is_some()),
-                };
-                let has_ranks = matches!(role, NodeRole::Working | NodeRole::Called);
-                let ranks = if has_ranks { ranks_of(name).unwrap_or(0) } else { 0 };
-                let part = match &positions {
-                    Some(positions) if role == NodeRole::Working => {
-                        let here = positions.get(&at).map_or(&[][..], |positions| positions);
-                        let gone = gone.get(&at).copied().unwrap_or(0);
-                        status::part(ranks, here, gone, stays_vacant)
-                    }
-                    _ => String::new(),
-                };
-                NodeStatus { name: name.clone(), role, ranks, part, note }
-            })
-            .collect();
-        self.status.nodes = nodes;
+        let of_node = |(at, node): (usize, &Node)| {
+            let name = &node.host.name;
+            let (role, note) = match (self.contact.given_up.get(&at), self.called(at)) {
+                (Some(why), _) => (NodeRole::Unfit, why.clone()),
+                (None, Some(note)) => (NodeRole::Called, note),
+                (None, None) => self.role_of(node, ranks_of(name).is_some()),
+            };
+            let has_ranks = matches!(role, NodeRole::Working | NodeRole::Called);
+            let ranks = if has_ranks { ranks_of(name).unwrap_or(0) } else { 0 };
+            let part = match &positions {
+                Some(positions) if role == NodeRole::Working => {
+                    let here = positions.get(&at).map_or(&[][..], |positions| positions);
+                    let gone = gone.get(&at).copied().unwrap_or(0);
+                    status::part(ranks, here, gone, stays_vacant)
+                }
+                _ => String::new(),
+            };
+            NodeStatus { name: name.clone(), role, ranks, part, note }
+        };
+        self.status.nodes = self.cluster.nodes.iter().enumerate().map(of_node).collect();
         self.status.faults = timeline::faults(&self.records);
         match self.attempt.computing_since {
             Some((since, from)) => self.status.measure(from, since.elapsed().as_secs_f64()),

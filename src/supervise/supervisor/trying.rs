@@ -18,9 +18,6 @@ use crate::supervise::start::trial::{
 };
 use crate::supervise::tell::say;
 
-/// Reason that a trial gives for a node that was lost during the trial.
-const LOST_MEANWHILE: &str = "it was lost meanwhile";
-
 impl Supervisor<'_> {
     /// Starts MPI on trial over the chosen nodes and the spares. If MPI does not start, finds the nodes at fault. False:
     /// a node was found unfit or was lost, and nodes have to be chosen again.
@@ -161,7 +158,7 @@ impl Supervisor<'_> {
             let lost = |host: &Host| self.state.lost.contains(&host.name);
             let lost = hosts.iter().position(lost);
             if lost.is_some() || self.is_to_halt()?.is_some() {
-                let what = LOST_MEANWHILE.to_string();
+                let what = "it was lost meanwhile".to_string();
                 break Err(Trouble { nodes: Vec::from_iter(lost), what });
             }
         };

@@ -82,7 +82,7 @@ impl Hang {
         // the rank furthest behind, and of these the first without progress.
         let rank = ranks
             .all()
-            .filter(|r| r.last.doing != Doing::Done && !r.is_missed_by_nobody() && heard(r.node))
+            .filter(|r| r.last.doing != Doing::Done && !(r.excused && r.is_dead()) && heard(r.node))
             .min_by_key(|r| {
                 (r.stopped_since_ms.is_none(), r.waits(now_ms), r.at(), r.changed_ms)
             })?;

@@ -46,7 +46,7 @@ pub(super) struct Rank {
     /// Moment at which the earlier process of this position was last known to live.
     before_ms: Option<u64>,
     /// Whether all continue without it.
-    excused: bool,
+    pub excused: bool,
     /// Whether it stood idle when the moment of its last change was noted: see [`Rank::stands_idle`].
     idle: bool,
 }
@@ -54,10 +54,6 @@ pub(super) struct Rank {
 impl Rank {
     pub fn is_dead(&self) -> bool {
         self.died.is_some()
-    }
-    /// Whether it is dead, and all continue without it.
-    pub fn is_missed_by_nobody(&self) -> bool {
-        self.excused && self.is_dead()
     }
     /// Test and iteration at which it was last seen.
     pub fn at(&self) -> (u32, u64) {

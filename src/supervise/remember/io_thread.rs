@@ -14,10 +14,7 @@ use crate::supervise::machine::{Work, simulated};
 
 /// A handle of an I/O thread; clones are handles of the same thread.
 #[derive(Clone, Debug)]
-pub struct IoThread(Worker);
-
-#[derive(Clone, Debug)]
-enum Worker {
+pub enum IoThread {
     Thread(Sender<Work>),
     /// The simulation's number of this thread.
     Simulated(u32),
@@ -34,19 +31,19 @@ impl IoThread {
     /// Starts a thread of this name.
     pub fn new(name: &str) -> Result<Self, NoThread> {
         if let Some(machine) = simulated() {
-            return Ok(Self(Worker::Simulated(machine.io_thread())));
+            return Ok(Self::Simulated(machine.io_thread()));
         }
         let (orders, works) = channel::<Work>();
         // The thread ends with the process: a wait for a disk that hangs would hang the process.
         new_thread::start(name, move || works.into_iter().for_each(|work| work()))?;
-        Ok(Self(Worker::Thread(orders)))
+        Ok(Self::Thread(orders))
     }
 
     pub fn ask<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Answer<T> {
         let (work, answer) = Answer::of(work);
-        match &self.0 {
-            Worker::Thread(orders) => drop(orders.send(work)),
-            Worker::Simulated(number) => {
+        match self {
+            Self::Thread(orders) => drop(orders.send(work)),
+            Self::Simulated(number) => {
                 simulated().expect("it has begun").does_later(work, Some(*number));
             }
         }

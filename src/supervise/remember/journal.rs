@@ -50,10 +50,8 @@ pub fn from_line(line: &str) -> Result<Record, String> {
 pub fn parse(bytes: &[u8], path: &Path) -> Result<(Vec<Record>, usize), String> {
     let mut records: Vec<Record> = Vec::new();
     let mut good = 0;
-    let mut number = 0;
-    while let Some(length) = bytes[good..].iter().position(|&b| b == b'\n') {
-        number += 1;
-        let line = &bytes[good..good + length];
+    for (at, piece) in bytes.split_inclusive(|&b| b == b'\n').enumerate() {
+        let Some(line) = piece.strip_suffix(b"\n") else { break };
         let read = std::str::from_utf8(line)
             .map_err(|e| e.to_string())
             .and_then(from_line)
@@ -63,16 +61,17 @@ pub fn parse(bytes: &[u8], path: &Path) -> Result<(Vec<Record>, usize), String> 
             });
         match read {
             Ok(record) => records.push(record),
-            Err(_) if good + length + 1 == bytes.len() => break,
+            Err(_) if good + piece.len() == bytes.len() => break,
             Err(what) => {
                 return Err(format!(
-                    "{}, line {number}: the record is damaged ({what}); move the folder away to start a new run, its \
+                    "{}, line {}: the record is damaged ({what}); move the folder away to start a new run, its \
                      memory stays on the nodes until cleaned",
-                    path.display()
+                    path.display(),
+                    at + 1
                 ));
             }
         }
-        good += length + 1;
+        good += piece.len();
     }
     Ok((records, good))
 }

@@ -298,7 +298,8 @@ impl Supervisor<'_> {
             Attempt::Relaunch { after_ms } => {
                 if after_ms > 0 {
                     self.note(Event::BackOff { delay_ms: after_ms })?;
-                    self.idle_unless_halted(Duration::from_millis(after_ms))?;
+                    let pause = Duration::from_millis(after_ms);
+                    self.idle_unless(pause, |this| Ok(this.is_to_halt()?.is_some()))?;
                 }
                 self.room.is_doubted = self.room.refusals >= REFUSALS_THAT_ASK;
                 Ok(())

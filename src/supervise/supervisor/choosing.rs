@@ -23,23 +23,19 @@ use crate::supervise::tell::status::Activity;
 const LAST_CALL: Duration = Duration::from_secs(6);
 
 impl Supervisor<'_> {
-    /// Returns the requirements that a node has to meet. A working node that has its memory already is not asked for room again.
-    /// The exception is a doubt whether there is room for the rest of its memory.
-    pub(super) fn expected(&self, name: &str) -> Expected<'_> {
-        self.expected_of(name, self.is_placed(name))
-    }
-
     /// Returns whether a node has ranks.
-    fn is_placed(&self, name: &str) -> bool {
+    pub(super) fn is_placed(&self, name: &str) -> bool {
         self.state.placed.iter().any(|host| host.name == name)
     }
 
     pub(super) fn is_fit(&self, name: &str) -> bool {
-        matches!(self.cluster.fitness(name, &self.expected(name)), Fitness::Fit { .. })
+        let expected = self.expected(name, self.is_placed(name));
+        matches!(self.cluster.fitness(name, &expected), Fitness::Fit { .. })
     }
 
-    /// Returns the requirements for a node, for callers that already know whether the node has ranks.
-    pub(super) fn expected_of(&self, name: &str, placed: bool) -> Expected<'_> {
+    /// Returns the requirements that a node has to meet. A node that is `placed` and has its memory already is not asked for room
+    /// again. The exception is a doubt whether there is room for the rest of its memory.
+    pub(super) fn expected(&self, name: &str, placed: bool) -> Expected<'_> {
         let needs = &self.settings.benchmark.needs;
         let most = self.room.most;
         let asked_again = self.state.attempts == 0 || self.room.is_doubted;
@@ -55,7 +51,7 @@ impl Supervisor<'_> {
             _ => Need { stored_bytes: 0, ..need },
         });
         Expected {
-            binary: &self.own.binary,
+            binary: &self.binary,
             need,
             rounding: self.settings.benchmark.rounding.zip(self.rounding.as_deref()),
         }
@@ -178,7 +174,7 @@ impl Supervisor<'_> {
             placed: &self.state.placed,
             spares: &spares,
             fitness: &|name| {
-                self.cluster.fitness(name, &self.expected_of(name, placed.contains(name)))
+                self.cluster.fitness(name, &self.expected(name, placed.contains(name)))
             },
             ranks: self.settings.ranks,
             rank_bytes: self.ranks.bytes,
@@ -200,7 +196,7 @@ impl Supervisor<'_> {
         for (node, by) in replaced {
             let kept = self.cluster.find(&node);
             let kept = kept.filter(|at| self.cluster.nodes[*at].lost.is_none());
-            let problems = kept.map(|at| self.cluster.problems(at, &self.expected(&node)));
+            let problems = kept.map(|at| self.cluster.problems(at, &self.expected(&node, true)));
             if let Some(at) = self.cluster.find(&by) {
                 self.take_in(at)?;
             }
@@ -276,12 +272,13 @@ impl Supervisor<'_> {
         let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
         for node in &self.cluster.nodes {
             let name = &node.host.name;
-            let why = match self.cluster.fitness(name, &self.expected(name)) {
+            let placed = self.is_placed(name);
+            let why = match self.cluster.fitness(name, &self.expected(name, placed)) {
                 Fitness::Fit { .. } => continue,
                 Fitness::Unfit(why) => why,
                 Fitness::Lost { .. } => node.lost.clone().unwrap_or_default(),
             };
-            let name = if self.is_placed(name) { name.clone() } else { format!("spare {name}") };
+            let name = if placed { name.clone() } else { format!("spare {name}") };
             match reasons.iter_mut().find(|(other, _)| *other == why) {
                 Some((_, names)) => names.push(name),
                 None => reasons.push((why, vec![name])),

@@ -189,7 +189,7 @@ impl Supervisor<'_> {
         let mut judged = Vec::new();
         for (at_ms, node, report) in std::mem::take(&mut self.cluster.reports) {
             let answers = matches!(report, Report::AgentUp { .. } | Report::Heard);
-            if matches!(&report, Report::AgentUp { boot } if *boot == self.own.boot) {
+            if matches!(&report, Report::AgentUp { boot } if *boot == self.boot) {
                 self.nodes.here.insert(node);
             }
             if self.cluster.nodes[node].lost.is_some() {
@@ -275,11 +275,6 @@ impl Supervisor<'_> {
     /// Passes time between attempts, with heartbeats, lost nodes and the progress line attended to.
     pub(super) fn idle(&mut self, time: Duration) -> anyhow::Result<()> {
         self.idle_unless(time, |_| Ok(false))
-    }
-
-    /// Passes time as [`idle`](Self::idle) does, but ends early if the run is to stop.
-    pub(super) fn idle_unless_halted(&mut self, time: Duration) -> anyhow::Result<()> {
-        self.idle_unless(time, |this| Ok(this.is_to_halt()?.is_some()))
     }
 
     /// Passes time as [`idle`](Self::idle) does, until `enough` ends it early.

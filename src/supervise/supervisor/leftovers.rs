@@ -82,18 +82,16 @@ impl Supervisor<'_> {
         if nodes.is_empty() {
             return Ok(Vec::new());
         }
-        let name = |at: &usize| self.cluster.nodes[*at].host.name.clone();
-        let clean = nodes.iter().map(name).collect();
-        let held = |this: &Self, at: usize| this.cluster.nodes[at].beat.held_bytes;
-        let before: Vec<u64> = nodes.iter().map(|at| held(self, *at)).collect();
+        let all = nodes.iter().map(|at| &self.cluster.nodes[*at]);
+        let (clean, before): (BTreeSet<String>, Vec<u64>) =
+            all.map(|node| (node.host.name.clone(), node.beat.held_bytes)).unzip();
         let (counts, _) = self.end_on(nodes, &clean, enough)?;
-        let cleared = |(at, before_bytes): (&usize, u64)| {
-            let left_bytes = held(self, *at);
+        let cleared = nodes.iter().zip(before).map(|(at, before_bytes)| {
+            let left_bytes = self.cluster.nodes[*at].beat.held_bytes;
             let freed_bytes = before_bytes.saturating_sub(left_bytes);
-            let count = counts.get(at);
-            (*at, count.map(|&ended| Cleared { ended, freed_bytes, left_bytes }))
-        };
-        Ok(nodes.iter().zip(before).map(cleared).collect())
+            (*at, counts.get(at).map(|&ended| Cleared { ended, freed_bytes, left_bytes }))
+        });
+        Ok(cleared.collect())
     }
 
     /// Ends a run that is given up for a new one, and removes its memory, on all its nodes that can be reached. The other nodes

@@ -68,7 +68,9 @@ struct Supervisor<'a> {
     cluster: Cluster,
     nodes: Nodes,
     contact: Contact,
-    own: ThisProcess,
+    /// Digest of this program, and id of this machine's boot.
+    binary: String,
+    boot: String,
     status: Status,
     display: Display,
     halt: Option<Halt>,
@@ -81,14 +83,6 @@ struct Supervisor<'a> {
     attempt: AttemptState,
     watch: Watch,
     room: RoomDoubts,
-}
-
-/// This process and its machine.
-struct ThisProcess {
-    /// Digest of the program.
-    binary: String,
-    /// Id of the machine's boot.
-    boot: String,
 }
 
 /// Facts about the ranks that outlast an attempt.

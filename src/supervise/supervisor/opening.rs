@@ -11,7 +11,7 @@ use super::contact::Contact;
 use super::halting::{OldRequest, Requests};
 use super::telling::Display;
 use super::watching::new_watch;
-use super::{AttemptState, RanksKnown, RoomDoubts, Settings, Supervisor, ThisProcess};
+use super::{AttemptState, RanksKnown, RoomDoubts, Settings, Supervisor};
 use crate::base::clock::steady_ms;
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::nodes::Nodes;
@@ -71,8 +71,7 @@ impl Run {
         }
         let Self { state, resumed, .. } = &mut run;
         state.go_on();
-        let resumed = *resumed;
-        if resumed && (state.command != settings.command || state.ranks != settings.ranks) {
+        if *resumed && (state.command != settings.command || state.ranks != settings.ranks) {
             bail!(
                 "{} holds an unfinished run of another command ({} ranks: {}); give that command to resume it, \
                  another --state folder, or --new to give it up",
@@ -81,7 +80,7 @@ impl Run {
                 state.command.join(" ")
             );
         }
-        if !resumed {
+        if !*resumed {
             state.run_id = fresh_run_id();
             // The old run was given up by this command, or by an earlier one that was interrupted. Memory under other names is
             // not given up.
@@ -177,7 +176,8 @@ impl<'a> Supervisor<'a> {
             watch: new_watch(settings, &cluster),
             cluster,
             contact: Contact::default(),
-            own: ThisProcess { binary: binary_digest(), boot: boot() },
+            binary: binary_digest(),
+            boot: boot(),
             display: Display {
                 lines: Lines { every_ms, said_ms: steady_ms(), ..Lines::default() },
                 ..Display::default()

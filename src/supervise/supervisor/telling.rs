@@ -107,7 +107,7 @@ impl Supervisor<'_> {
     /// Returns the role of a node that is not being called, and a note on it.
     fn role_of(&self, node: &Node, placed: bool) -> (NodeRole, String) {
         let name = &node.host.name;
-        match self.cluster.fitness(name, &self.expected_of(name, placed)) {
+        match self.cluster.fitness(name, &self.expected(name, placed)) {
             Fitness::Lost { returned } => {
                 let why = node.lost.clone().unwrap_or_default();
                 let back = if returned.is_some() { ", answers again" } else { "" };
@@ -204,7 +204,8 @@ impl Supervisor<'_> {
         self.finish_line();
         for at in 0..self.cluster.nodes.len() {
             let name = &self.cluster.nodes[at].host.name;
-            for finding in self.cluster.findings(at, &self.expected(name)) {
+            let expected = self.expected(name, self.is_placed(name));
+            for finding in self.cluster.findings(at, &expected) {
                 match finding {
                     Finding::Problem(text) => {
                         say!("skt-hpl run: {name} cannot be used: {text}")

@@ -108,11 +108,13 @@ pub struct Branch {
     tried: BTreeMap<u32, u64>,
     next_line: u64,
     seq: u64,
-    asked_ms: Option<u64>,
+    /// Time of the last requests; None makes the next `ask` send them, even soon after the last.
+    pub asked_ms: Option<u64>,
     ticked_ms: Option<u64>,
     /// Quickest first answer of a child, which measures a login here.
     quickest_ms: Option<u64>,
-    paused: bool,
+    /// Set while no node is called, and none given to children: the parent may already have given them to others.
+    pub paused: bool,
 }
 
 /// A node, and news of it.
@@ -142,16 +144,6 @@ impl Branch {
             attend,
             paused: false,
         }
-    }
-
-    /// Calls no node for a while, and gives none to children: the parent may already have given them to others.
-    pub fn pause(&mut self, paused: bool) {
-        self.paused = paused;
-    }
-
-    /// Makes the next `ask` send requests, even soon after the last.
-    pub fn ask_soon(&mut self) {
-        self.asked_ms = None;
     }
 
     pub fn is_empty(&self) -> bool {

@@ -246,7 +246,7 @@ impl Cluster {
 
     /// Asks for a heartbeat at once; otherwise heartbeats are asked for at their interval, within [`hear`](Self::hear).
     pub fn beat_all(&mut self) {
-        self.branch.ask_soon();
+        self.branch.asked_ms = None;
         self.ticked = None;
     }
 

@@ -83,7 +83,7 @@ impl Relay {
     ) {
         self.heard_ms = now_ms;
         if let Some(branch) = &mut self.branch {
-            branch.pause(false);
+            branch.paused = false;
         }
         let Some(message) = from_line::<ToAgent>(text) else { return };
         match message {
@@ -192,7 +192,7 @@ impl Relay {
         }
         if let Some(branch) = self.branch.as_mut().filter(|branch| !branch.is_empty()) {
             // After half of this time without a message the parent gives these nodes to another child.
-            branch.pause(silent_ms >= branch.attend.node_timeout_ms * 3 / 8);
+            branch.paused = silent_ms >= branch.attend.node_timeout_ms * 3 / 8;
             branch.ask(now_ms, lines);
             let told = branch.tick(now_ms, lines);
             self.note(told);

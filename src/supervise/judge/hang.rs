@@ -46,7 +46,7 @@ impl Hang {
         now_ms: u64,
         ranks: &Ranks,
         heard: impl Fn(usize) -> bool,
-        name: impl Fn(usize) -> String,
+        names: &[String],
     ) -> Option<Breakage> {
         let t = self.thresholds;
         let usual_ms = ranks.iteration_ms();
@@ -60,7 +60,7 @@ impl Hang {
         };
         let other = self
             .find_lingering(now_ms, ranks)
-            .or_else(|| self.find_stopped(now_ms, ranks, &heard, &name));
+            .or_else(|| self.find_stopped(now_ms, ranks, &heard, names));
         if other.is_some() {
             return other;
         }
@@ -94,7 +94,7 @@ impl Hang {
         let detail = format!(
             "position {} on {} ({}, process state {}) has stood still for {still_s:.1} s{usual}",
             rank.last.position,
-            name(rank.node),
+            names[rank.node],
             words(rank.last.doing),
             rank.last.state
         );
@@ -122,7 +122,7 @@ impl Hang {
         now_ms: u64,
         ranks: &Ranks,
         heard: impl Fn(usize) -> bool,
-        name: impl Fn(usize) -> String,
+        names: &[String],
     ) -> Option<Breakage> {
         let long = |since_ms| now_ms.saturating_sub(since_ms) >= self.thresholds.stopped_ms;
         let (&node, &since_ms) =
@@ -132,7 +132,7 @@ impl Hang {
         }
         let detail = format!(
             "a process of the run on {} that is no working rank has been stopped (state T) for {:.1} s",
-            name(node),
+            names[node],
             (now_ms - since_ms) as f64 / 1e3
         );
         Some(ranks.breakage(FaultKind::RankHung, since_ms, Some(node), detail))
@@ -143,6 +143,10 @@ impl Hang {
 mod tests {
     use super::*;
     use crate::supervise::talk::progress::Progress;
+
+    fn names() -> Vec<String> {
+        (0..3).map(|node| format!("n{node}")).collect()
+    }
 
     /// Runs nodes with a rank each up to `end`, every half-second with `(beat, iteration, doing)`, and returns the first breakage
     /// and its moment. Nodes that are not `heard` send nothing from `still` on, and the judge never hears them.
@@ -165,7 +169,7 @@ mod tests {
                 }
                 hang.beat(now, node, 0);
             }
-            let found = hang.find(now, &ranks, &heard, |node| format!("n{node}"));
+            let found = hang.find(now, &ranks, &heard, &names());
             found.map(|found| (now, found))
         })
     }
@@ -250,12 +254,11 @@ mod tests {
     fn a_stopped_process_without_progress_is_noticed() {
         let mut hang = Hang::new(Thresholds::default());
         let ranks = Ranks::default();
-        let name = |node| format!("n{node}");
         hang.beat(0, 1, 1);
-        assert_eq!(hang.find(8_900, &ranks, |_| true, name), None);
-        assert_eq!(hang.find(9_000, &ranks, |_| false, name), None, "unseen");
-        assert_eq!(hang.find(9_000, &ranks, |_| true, name).unwrap().node, Some(1));
+        assert_eq!(hang.find(8_900, &ranks, |_| true, &names()), None);
+        assert_eq!(hang.find(9_000, &ranks, |_| false, &names()), None, "unseen");
+        assert_eq!(hang.find(9_000, &ranks, |_| true, &names()).unwrap().node, Some(1));
         hang.beat(9_100, 1, 0);
-        assert_eq!(hang.find(60_000, &ranks, |_| true, name), None);
+        assert_eq!(hang.find(60_000, &ranks, |_| true, &names()), None);
     }
 }

@@ -61,7 +61,7 @@ pub enum Judged {
     },
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Trouble {
     /// Last heartbeat.
     heard_ms: u64,
@@ -151,7 +151,7 @@ impl Nodes {
         match report {
             Report::Quiet { .. } | Report::Closed if !self.knows(node) => {}
             Report::Quiet { heard_ms } => {
-                let fresh = Trouble { heard_ms, closed_ms: None, again_ms: None, known_ms: 0 };
+                let fresh = Trouble { heard_ms, ..Trouble::default() };
                 let trouble = self.trouble.entry(node).or_insert(fresh);
                 let since_ms = match trouble.closed_ms {
                     // A connection that is being made has a timeout of its own.
@@ -171,20 +171,19 @@ impl Nodes {
                 }
             }
             Report::Closed => {
-                if let Some(trouble) = self.trouble.get_mut(&node).filter(|t| t.closed_ms.is_some())
-                {
+                let (from_ms, is_alone) = (self.called_from_ms(now_ms), self.is_alone());
+                let fresh = Trouble { heard_ms: now_ms, ..Trouble::default() };
+                let trouble = self.trouble.entry(node).or_insert(fresh);
+                match trouble.closed_ms {
                     // A failed call is repeated once more, while there is time.
-                    trouble.again_ms = Some(now_ms + CALL_AGAIN_MS);
-                    let closed_ms = trouble.closed_ms.unwrap_or(now_ms);
-                    trouble.known_ms = now_ms.saturating_sub(closed_ms);
-                    return judged;
-                }
-                let heard_ms = self.trouble.get(&node).map_or(now_ms, |t| t.heard_ms);
-                let closed_ms = Some(self.called_from_ms(now_ms));
-                let trouble = Trouble { heard_ms, closed_ms, again_ms: None, known_ms: 0 };
-                self.trouble.insert(node, trouble);
-                if !self.is_alone() {
-                    judged.push(Judged::Redial { node });
+                    Some(closed_ms) => {
+                        trouble.again_ms = Some(now_ms + CALL_AGAIN_MS);
+                        trouble.known_ms = now_ms.saturating_sub(closed_ms);
+                    }
+                    None => {
+                        (trouble.closed_ms, trouble.known_ms) = (Some(from_ms), 0);
+                        judged.extend((!is_alone).then_some(Judged::Redial { node }));
+                    }
                 }
             }
             Report::AgentUp { boot } => self.agent_up(now_ms, node, boot, &mut judged),

@@ -109,7 +109,7 @@ pub(super) struct Sum {
     /// Number of ranks in each activity.
     doing: [usize; DOINGS],
     /// Of those that work: place of the hindmost, and moment of the last progress of one of them.
-    pub hindmost: Option<((u32, u64), u64)>,
+    pub hindmost: Option<Place>,
     /// Moment of the last progress of any.
     pub changed_ms: u64,
     /// Moment since when a living rank has been stopped.
@@ -117,6 +117,9 @@ pub(super) struct Sum {
     /// Whether a rank is stopped, or was when it died.
     pub stopped: bool,
 }
+
+/// Test and iteration that a rank has reached, and the moment of its last progress.
+type Place = ((u32, u64), u64);
 
 const DOINGS: usize = Doing::Done as usize + 1;
 
@@ -137,10 +140,7 @@ impl Sum {
 }
 
 /// Of two places with the moment of the last progress there: the one further behind; of equal places the later moment.
-pub(super) fn hindmost(
-    one: Option<((u32, u64), u64)>,
-    other: Option<((u32, u64), u64)>,
-) -> Option<((u32, u64), u64)> {
+pub(super) fn hindmost(one: Option<Place>, other: Option<Place>) -> Option<Place> {
     one.into_iter().chain(other).reduce(|(at, ms), (other, other_ms)| match at.cmp(&other) {
         Ordering::Less => (at, ms),
         Ordering::Equal => (at, ms.max(other_ms)),
@@ -168,6 +168,8 @@ pub struct Ranks {
     pub(super) longest_other_ms: u64,
     /// Moment of the last progress of any rank: asked with every heartbeat, so it is not searched for among all ranks.
     pub(super) latest_ms: Option<u64>,
+    /// Events that the heartbeat which is being taken in shows.
+    steps: Vec<Step>,
     /// Moment at which a living rank last made progress in computing. Idle ranks follow from it when they are asked for: going
     /// through all ranks for that with every heartbeat would cost more than a core with thousands of nodes.
     computing_ms: Option<u64>,
@@ -291,11 +293,6 @@ impl Ranks {
         self.foremost_ms = Some(now_ms);
     }
 
-    /// Notes a heartbeat of a node, whether or not it has ranks.
-    pub fn heard(&mut self, now_ms: u64, node: usize) {
-        self.on.entry(node).or_default().heard_ms = now_ms;
-    }
-
     /// Takes in a heartbeat: the state of all ranks on this node.
     pub fn beat(&mut self, now_ms: u64, node: usize, ranks: &[Progress]) -> Vec<Step> {
         let fresh = || Node { heard_ms: now_ms, ..Node::default() };
@@ -305,14 +302,13 @@ impl Ranks {
             return Vec::new();
         }
         let last = std::mem::replace(&mut state.seen, ranks.to_vec());
-        let mut steps = Vec::new();
         let mut gets_on = false;
         let mut touched = BTreeSet::from([node]);
         for (at, seen) in ranks.iter().enumerate() {
             // A rank with an unchanged state has done nothing.
             if last.get(at) != Some(seen) {
                 let from = self.ranks.get(&seen.position).map(|rank| rank.node);
-                gets_on |= self.rank(now_ms, before_ms, node, seen, &mut steps);
+                gets_on |= self.rank(now_ms, before_ms, node, seen);
                 touched.extend(from);
             }
         }
@@ -325,7 +321,7 @@ impl Ranks {
             self.computing_ms = self.computing_ms.max(Some(now_ms));
         }
         self.sum_up(touched);
-        steps
+        std::mem::take(&mut self.steps)
     }
 
     /// Notes ranks that have disappeared. A rank that has removed its memory is through, although its process may take a moment
@@ -345,14 +341,7 @@ impl Ranks {
     }
 
     /// Takes in a rank of a heartbeat; returns whether it lives and makes progress in computing.
-    fn rank(
-        &mut self,
-        now_ms: u64,
-        before_ms: u64,
-        node: usize,
-        progress: &Progress,
-        steps: &mut Vec<Step>,
-    ) -> bool {
+    fn rank(&mut self, now_ms: u64, before_ms: u64, node: usize, progress: &Progress) -> bool {
         let gone = !progress.lives();
         let Some(rank) = self.ranks.get_mut(&progress.position) else {
             // Memory left by an earlier attempt is not a rank that died.
@@ -369,7 +358,7 @@ impl Ranks {
             self.ranks.insert(progress.position, rank);
             self.latest_ms = self.latest_ms.max(Some(now_ms));
             self.on.entry(node).or_default().positions.insert(progress.position);
-            self.advance(now_ms, progress, steps);
+            self.advance(now_ms, progress);
             return progress.doing == Doing::Computing;
         };
         // Processes of two nodes may have the same number.
@@ -396,11 +385,11 @@ impl Ranks {
             }
             return false;
         }
-        self.take_sample(now_ms, progress, steps)
+        self.take_sample(now_ms, progress)
     }
 
     /// Takes in a sample of a known rank that lives; returns whether it makes progress in computing.
-    fn take_sample(&mut self, now_ms: u64, progress: &Progress, steps: &mut Vec<Step>) -> bool {
+    fn take_sample(&mut self, now_ms: u64, progress: &Progress) -> bool {
         let latest_ms = self.latest_ms.unwrap_or(now_ms);
         let Some(rank) = self.ranks.get_mut(&progress.position) else { return false };
         rank.idle = progress.doing == Doing::Done && rank.stands_idle(self.computing_ms);
@@ -425,12 +414,12 @@ impl Ranks {
             self.latest_ms = self.latest_ms.max(Some(now_ms));
             rank.last = *progress;
         }
-        self.advance(now_ms, progress, steps);
+        self.advance(now_ms, progress);
         computes
     }
 
     /// Derives the events of a new sample for the run as a whole.
-    fn advance(&mut self, now_ms: u64, progress: &Progress, steps: &mut Vec<Step>) {
+    fn advance(&mut self, now_ms: u64, progress: &Progress) {
         let works = matches!(
             progress.doing,
             Doing::Computing | Doing::Saving | Doing::Solving | Doing::Verifying | Doing::Done
@@ -448,7 +437,7 @@ impl Ranks {
             self.computing = true;
             self.foremost = progress.iteration;
             self.foremost_ms = Some(now_ms);
-            steps.push(Step::Computing { test: progress.test, iteration: progress.iteration });
+            self.steps.push(Step::Computing { test: progress.test, iteration: progress.iteration });
         }
         if let Some((checkpoint, at)) = progress.saved
             && self.computing
@@ -458,7 +447,7 @@ impl Ranks {
             // A save that existed before the first look is no event.
             if self.saved.replace(checkpoint).is_some() || checkpoint.number == 1 || self.whole_test
             {
-                steps.push(Step::Saved { test: progress.test, iteration: at });
+                self.steps.push(Step::Saved { test: progress.test, iteration: at });
             }
         }
         if self.computing && progress.test == self.test && progress.iteration > self.foremost {
@@ -477,19 +466,14 @@ impl Ranks {
     }
 
     /// The first rank whose end was noticed so long ago, as a breakage.
-    pub fn dead(
-        &self,
-        now_ms: u64,
-        grace_ms: u64,
-        name: impl Fn(usize) -> String,
-    ) -> Option<Breakage> {
+    pub fn dead(&self, now_ms: u64, grace_ms: u64, names: &[String]) -> Option<Breakage> {
         let long_ago = self.deaths().filter(|(_, (_, at))| now_ms.saturating_sub(*at) >= grace_ms);
         // The others may have been ended for it.
         let (rank, (struck_ms, _)) = long_ago.min_by_key(|(_, (_, noticed_ms))| *noticed_ms)?;
         let position = rank.last.position;
         let detail = format!(
             "the process of position {position} on {} is gone, while it was {}",
-            name(rank.node),
+            names[rank.node],
             words(rank.last.doing)
         );
         let (test, iteration) = self.front().max(rank.at());
@@ -511,8 +495,8 @@ impl Ranks {
 
     /// Notes that a node answers again after it was unresponsive: its ranks' progress meanwhile is unknown.
     pub fn heard_again(&mut self, now_ms: u64, node: usize) {
-        self.heard(now_ms, node);
-        let Some(state) = self.on.get(&node) else { return };
+        let state = self.on.entry(node).or_default();
+        state.heard_ms = now_ms;
         for position in &state.positions {
             if let Some(rank) = self.ranks.get_mut(position) {
                 rank.changed_at(now_ms, self.computing_ms);
@@ -550,8 +534,8 @@ mod tests {
         let pid = 7 + position;
         Progress { position, pid, beat, iteration, doing, state, ..Progress::default() }
     }
-    fn name(node: usize) -> String {
-        format!("n{node}")
+    fn names() -> Vec<String> {
+        (0..10).map(|node| format!("n{node}")).collect()
     }
 
     #[test]
@@ -581,20 +565,20 @@ mod tests {
                 ranks.excuse(0);
             }
             ranks.beat(500, 0, &[seen(0, 1, 5, 'X')]);
-            assert_eq!(ranks.dead(9_000, 300, name).is_none(), told_first);
+            assert_eq!(ranks.dead(9_000, 300, &names()).is_none(), told_first);
             ranks.excuse(0);
             ranks.beat(500, 1, &[]);
             ranks.beat(1000, 2, &[seen(2, 9, 6, 'R')]);
             assert_eq!(ranks.positions(true).len(), 2, "it may be the end");
             ranks.beat(1500, 2, &[seen(2, 10, 7, 'R')]);
             assert_eq!(ranks.positions(false).len(), 2);
-            assert_eq!((ranks.dead(9_000, 300, name), ranks.first_death()), (None, None));
+            assert_eq!((ranks.dead(9_000, 300, &names()), ranks.first_death()), (None, None));
             assert_eq!(ranks.positions(true), BTreeMap::from([(2, vec![(2, Role::Own)])]));
             // In another test another process has its place, and its death counts.
             ranks.beat(2000, 1, &[seen(0, 1, 0, 'R'), seen(1, 9, 6, 'R')]);
             assert_eq!(ranks.positions(true)[&1].len(), 2);
             ranks.beat(2500, 1, &[seen(0, 1, 0, 'X'), seen(1, 9, 6, 'R')]);
-            assert!(ranks.dead(9_000, 300, name).is_some());
+            assert!(ranks.dead(9_000, 300, &names()).is_some());
         }
     }
 
@@ -724,8 +708,8 @@ mod tests {
         ranks.beat(0, 3, &[seen(0, 1, 5, 'R')]);
         ranks.beat(500, 3, &[seen(0, 2, 6, 'R')]);
         ranks.beat(1000, 3, &[seen(0, 2, 6, 'X')]);
-        assert_eq!(ranks.dead(1200, 300, name), None);
-        let found = ranks.dead(1300, 300, name).unwrap();
+        assert_eq!(ranks.dead(1200, 300, &names()), None);
+        let found = ranks.dead(1300, 300, &names()).unwrap();
         assert_eq!((found.struck_ms, found.node, found.position), (500, Some(3), Some(0)));
         assert!(found.detail.contains("n3"), "{}", found.detail);
         assert!(ranks.all_through());
@@ -740,7 +724,7 @@ mod tests {
         ranks.beat(500, 3, &[seen(6, 2, 12, 'R'), seen(7, 2, 9, 'X')]);
         ranks.beat(510, 4, &[seen(1, 2, 14, 'X')]);
         ranks.beat(520, 3, &[seen(6, 3, 15, 'X'), seen(7, 2, 9, 'X')]);
-        let found = ranks.dead(900, 300, name).unwrap();
+        let found = ranks.dead(900, 300, &names()).unwrap();
         assert_eq!((found.node, found.position), (Some(3), Some(7)));
         assert_eq!((found.test, found.iteration), (0, 12), "the furthest that was seen alive");
         assert_eq!([7, 1, 6].map(|p| ranks.seen_at(p).unwrap()), [(0, 9), (0, 14), (0, 15)]);
@@ -754,7 +738,7 @@ mod tests {
         ranks.beat(500, 0, &[seen(0, 1, 5, 'R')]);
         ranks.beat(1000, 0, &[]);
         assert!(ranks.all_through());
-        assert_eq!(ranks.dead(90_000, 0, name), None);
+        assert_eq!(ranks.dead(90_000, 0, &names()), None);
     }
 
     /// The memory of a dead rank stays where it was when another rank, on another node, has taken its place in the job.
@@ -770,7 +754,7 @@ mod tests {
                 taker.beat += 1;
                 ranks.beat(500 + 1000 * at, 4, &[taker]);
                 ranks.beat(600 + 1000 * at, 1, &[seen(1, 1, 5, 'X')]);
-                assert_eq!(ranks.dead(600 + 1000 * at, 300, name), None, "pid {pid}");
+                assert_eq!(ranks.dead(600 + 1000 * at, 300, &names()), None, "pid {pid}");
             }
             assert_eq!(ranks.last_lived_ms(1), Some(0));
             assert_eq!(ranks.positions(false), BTreeMap::from([(4, vec![(1, Role::Own)])]));

@@ -153,23 +153,20 @@ impl Watch {
             self.pace.pause(now_ms);
             return Vec::new();
         }
-        let name = |node: usize| self.names[node].clone();
         // If all have ended at once, the benchmark has most likely ended by itself, and its exit status is on its way.
         let all_gone = self.end_expected || self.ranks.all_through();
         let grace_ms = if all_gone { END_GRACE_MS } else { self.grace_ms() };
-        if let Some(breakage) = self.ranks.dead(now_ms, grace_ms, name) {
+        if let Some(breakage) = self.ranks.dead(now_ms, grace_ms, &self.names) {
             return self.broken(breakage);
         }
         if let Some(breakage) = self.not_started(now_ms) {
             return self.broken(breakage);
         }
-        let names = &self.names;
-        let name = |node: usize| names[node].clone();
         if let Some((since_ms, breakage)) = &self.ending {
             if now_ms.saturating_sub(*since_ms) >= self.grace_ms() {
                 return self.broken(breakage.clone());
             }
-        } else if let Some(breakage) = self.hang.find(now_ms, &self.ranks, heard, name) {
+        } else if let Some(breakage) = self.hang.find(now_ms, &self.ranks, heard, &self.names) {
             return self.hung(now_ms, breakage);
         }
         let slow = self.pace.tick(now_ms).into_iter();

@@ -126,24 +126,17 @@ impl Pace {
 
     /// Times for an operation in this stretch, in the ranks' order; None if they cannot be compared.
     fn costs(&self, passed_ms: u64) -> Option<Vec<Cost>> {
-        let did = |r: &Rank| {
-            (
-                r.last.busy_us.saturating_sub(r.base.busy_us),
-                r.last.flops.saturating_sub(r.base.flops),
-            )
+        let busy_us = |r: &Rank| r.last.busy_us.saturating_sub(r.base.busy_us);
+        let flops = |r: &Rank| r.last.flops.saturating_sub(r.base.flops);
+        let most = self.ranks.values().map(flops).max()?;
+        let cost = |(position, rank): (&u32, &Rank)| {
+            let (busy_us, flops) = (busy_us(rank) as f64, flops(rank) as f64);
+            let busy = busy_us >= BUSY_SHARE * passed_ms as f64 * 1e3;
+            let even = flops > 0.0 && flops >= EVEN_SHARE * most as f64;
+            let each = busy_us / flops;
+            even.then_some(Cost { position: *position, node: rank.node, each, busy })
         };
-        let most = self.ranks.values().map(|r| did(r).1).max()?;
-        let costs: Option<Vec<Cost>> = self
-            .ranks
-            .iter()
-            .map(|(position, rank)| {
-                let (busy_us, flops) = did(rank);
-                let busy = busy_us as f64 >= BUSY_SHARE * passed_ms as f64 * 1e3;
-                let even = flops > 0 && flops as f64 >= EVEN_SHARE * most as f64;
-                let each = busy_us as f64 / flops as f64;
-                even.then_some(Cost { position: *position, node: rank.node, each, busy })
-            })
-            .collect();
+        let costs: Option<Vec<Cost>> = self.ranks.iter().map(cost).collect();
         costs.filter(|costs| costs.iter().any(|cost| cost.busy))
     }
 }

@@ -263,12 +263,9 @@ impl<'a> Draft<'a> {
             }
             return Placement::GiveUp { why };
         }
-        let hosts: Vec<Host> = self
-            .hosts
-            .into_iter()
-            .zip(self.extra)
-            .filter_map(|(host, extra)| host.map(|h| Host { slots: h.slots + extra, ..h }))
-            .collect();
+        let hosts = self.hosts.into_iter().zip(self.extra);
+        let hosts = hosts.filter_map(|(h, extra)| h.map(|h| Host { slots: h.slots + extra, ..h }));
+        let hosts: Vec<Host> = hosts.collect();
         debug_assert!(hosts.iter().map(|h| h.slots).sum::<usize>() >= self.now.ranks);
         Placement::Go { hosts, replaced: self.replaced }
     }

@@ -36,11 +36,6 @@ const REFUSALS_THAT_ASK: u32 = 2;
 /// Pause before another try at a launch for which a disk had no room, or that this machine refused.
 const START_PAUSE: Duration = Duration::from_secs(1);
 
-/// Returns whether a write failed for lack of room, which may become free.
-fn is_full(error: &std::io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
-}
-
 impl Supervisor<'_> {
     /// Returns the plan for a launch of the benchmark on these hosts, with its files in `dir`.
     pub(super) fn launch_plan<'p>(
@@ -93,7 +88,7 @@ impl Supervisor<'_> {
             if attempt == 1 {
                 return Err(error).with_context(|| format!("cannot start {}", made.argv[0]));
             }
-            let full = is_full(&error);
+            let full = matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
             if !std::mem::replace(&mut warned, true) {
                 let what = if full {
                     "waiting for room to start the next attempt"
@@ -102,10 +97,9 @@ impl Supervisor<'_> {
                 };
                 self.print(&format!("{dir}: {error}; {what}"));
             }
-            let since = *refused_since.get_or_insert_with(Instant::now);
             if full {
                 refused_since = None;
-            } else if since.elapsed() >= startup_timeout {
+            } else if refused_since.get_or_insert_with(Instant::now).elapsed() >= startup_timeout {
                 let why = format!(
                     "the job could not be restarted for {} s: {dir}: {error}",
                     startup_timeout.as_secs()
@@ -325,12 +319,8 @@ impl Supervisor<'_> {
         // Ranks remove the memory of a run that is over, except that of ranks whose places other ranks took within the job.
         let unreachable = self.stop(Some(job), over)?;
         let cleared = if over { self.clear_returned()? } else { BTreeSet::new() };
-        let unseen: Vec<&String> = self
-            .state
-            .ran_on
-            .intersection(&unreachable)
-            .filter(|n| !cleared.contains(*n))
-            .collect();
+        let unseen = self.state.ran_on.intersection(&unreachable);
+        let unseen: Vec<&String> = unseen.filter(|node| !cleared.contains(*node)).collect();
         if let Some(name) = &self.settings.job
             && !unseen.is_empty()
             && over

@@ -18,6 +18,9 @@ use crate::supervise::start::trial::{
 };
 use crate::supervise::tell::say;
 
+/// Nodes at fault for a trial that failed, each with its failure.
+type Culprits = Vec<(String, String)>;
+
 impl Supervisor<'_> {
     /// Starts MPI on trial over the chosen nodes and the spares. If MPI does not start, finds the nodes at fault. False:
     /// a node was found unfit or was lost, and nodes have to be chosen again.
@@ -90,11 +93,7 @@ impl Supervisor<'_> {
     }
 
     /// Returns the nodes at fault for the `trouble` of a trial on all these nodes, each with its failure.
-    fn find_culprits(
-        &mut self,
-        hosts: &[Host],
-        trouble: &Trouble,
-    ) -> anyhow::Result<Vec<(String, String)>> {
+    fn find_culprits(&mut self, hosts: &[Host], trouble: &Trouble) -> anyhow::Result<Culprits> {
         if !trouble.nodes.is_empty() || hosts.len() == 1 {
             let named = trouble.nodes.iter();
             return Ok(named.map(|n| (hosts[*n].name.clone(), trouble.what.clone())).collect());

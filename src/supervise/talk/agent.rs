@@ -126,18 +126,14 @@ impl Dir {
 impl Asked {
     /// Returns the agent's arguments for these requests.
     pub fn words(&self) -> Vec<String> {
-        let mut words = Vec::new();
-        if let Some(name) = &self.blas {
-            words.extend(["--blas".to_owned(), name.clone()]);
-        }
-        if let Some(dir) = &self.storage {
+        let blas = self.blas.iter().flat_map(|name| ["--blas".to_owned(), name.clone()]);
+        let storage = self.storage.iter().flat_map(|dir| {
             let path = dir.path.to_string_lossy().into_owned();
-            words.extend(["--level2".to_owned(), path].into_iter().chain(dir.words()));
-        }
-        if let Some(list) = &self.helper_cores {
-            words.extend(["--helper-cores".to_owned(), list.clone()]);
-        }
-        words
+            ["--level2".to_owned(), path].into_iter().chain(dir.words())
+        });
+        let cores = self.helper_cores.iter();
+        let cores = cores.flat_map(|list| ["--helper-cores".to_owned(), list.clone()]);
+        blas.chain(storage).chain(cores).collect()
     }
 }
 

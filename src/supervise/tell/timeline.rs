@@ -228,13 +228,11 @@ pub fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
     for at in (1..changes.len()).rev() {
         changes[at - 1].0 = changes[at - 1].0.min(changes[at].0);
     }
-    let mut ends: Vec<u64> = changes.iter().skip(1).map(|c| c.0).collect();
-    ends.push(now_ms.max(changes.last().map_or(0, |c| c.0)));
-    changes
-        .into_iter()
-        .zip(ends)
-        .map(|((from_ms, part), to_ms)| Stretch { part, from_ms, to_ms })
-        .collect()
+    let last_ms = changes.last().map_or(0, |c| c.0);
+    changes.push((now_ms.max(last_ms), Part::Pause));
+    let stretch =
+        |pair: &[(u64, Part)]| Stretch { part: pair[0].1, from_ms: pair[0].0, to_ms: pair[1].0 };
+    changes.windows(2).map(stretch).collect()
 }
 
 /// Changes of state in the records' order: from this moment on, time goes into that part.

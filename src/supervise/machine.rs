@@ -26,7 +26,6 @@ pub enum Stream {
 pub trait Connections: Lines {
     /// Returns the next message, if one has come.
     fn heard(&mut self) -> Option<(u64, Heard)>;
-    fn has_news(&self) -> bool;
     /// Waits until a message comes, but at most for `patience`.
     fn wait(&mut self, patience: Duration);
 }

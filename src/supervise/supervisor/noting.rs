@@ -38,15 +38,14 @@ impl Supervisor<'_> {
             self.state.apply(&record);
             self.records.push(record);
         }
-        if is_step && !sabotaged(Sabotage::NoRecord) { self.until_written() } else { Ok(()) }
-    }
-
-    /// Waits until all records are on disk. Records that cannot be written are not waited for.
-    pub(super) fn until_written(&mut self) -> anyhow::Result<()> {
-        self.hear_until(|this| {
-            (this.journal_writer.is_dry() || this.journal_writer.trouble().is_some()).then_some(())
-        })?;
-        self.print_journal_trouble();
+        // Records that cannot be written are not waited for.
+        if is_step && !sabotaged(Sabotage::NoRecord) {
+            self.hear_until(|this| {
+                let writer = &this.journal_writer;
+                (writer.is_dry() || writer.trouble().is_some()).then_some(())
+            })?;
+            self.print_journal_trouble();
+        }
         Ok(())
     }
 

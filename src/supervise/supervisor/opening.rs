@@ -114,25 +114,18 @@ impl Run {
     pub(super) fn cluster(&self, settings: &Settings) -> anyhow::Result<Cluster> {
         // A resumed run continues on its own nodes. Newly named nodes become further spares. So do nodes that an earlier command
         // added and that this command need not name.
-        let (hosts, spares) = if self.resumed {
-            let (hosts, mut spares) = (self.state.hosts.clone(), self.state.spares.clone());
-            let names = hosts.iter().chain(&spares).map(|host| host.name.clone());
-            let mut known: BTreeSet<String> = names.collect();
-            let named = settings.hosts.iter().chain(&settings.spares).cloned();
-            let further = named.chain(self.state.had_ranks());
-            spares.extend(further.filter(|host| known.insert(host.name.clone())));
-            (hosts, spares)
-        } else {
-            (settings.hosts.clone(), settings.spares.clone())
-        };
+        let hosts = if self.resumed { &self.state.hosts } else { &settings.hosts };
+        let mut spares = self.state.spares.clone();
+        let names = hosts.iter().chain(&spares).map(|host| host.name.clone());
+        let mut known: BTreeSet<String> = names.collect();
+        let named = settings.hosts.iter().chain(&settings.spares).cloned();
+        let further = named.chain(self.state.had_ranks());
+        spares.extend(further.filter(|host| known.insert(host.name.clone())));
         // If nothing is protected, the benchmark's ranks show their progress under the run's own name.
-        let job = if settings.shows_only_progress() {
-            Some(self.state.run_id.clone())
-        } else {
-            settings.job.clone()
-        };
+        let own = settings.shows_only_progress().then(|| self.state.run_id.clone());
+        let job = own.or_else(|| settings.job.clone());
         let attend = settings.attend(&self.state.run_id, job);
-        let mut cluster = Cluster::new(attend, &hosts, &spares).map_err(anyhow::Error::msg)?;
+        let mut cluster = Cluster::new(attend, hosts, &spares).map_err(anyhow::Error::msg)?;
         for name in &self.state.lost {
             if let Some(node) = cluster.find(name) {
                 cluster.lose(node, "lost earlier in this run");

@@ -258,6 +258,7 @@ impl Cluster {
     /// Returns the next news that comes within `patience`, and updates the nodes' states by it. Heartbeats are asked for in here.
     pub fn hear(&mut self, patience: Duration) -> Option<(usize, News)> {
         let deadline = Instant::now() + patience;
+        let mut is_late = false;
         loop {
             if let Some(news) = self.news.pop_front() {
                 return Some(news);
@@ -276,12 +277,13 @@ impl Cluster {
                 self.take_in(told);
                 continue;
             }
+            if is_late {
+                return None;
+            }
             let left = deadline.saturating_duration_since(Instant::now());
             self.links.wait(left.min(TICK));
             self.looked_ms = steady_ms();
-            if left.is_zero() && !self.links.has_news() {
-                return None;
-            }
+            is_late = left.is_zero();
         }
     }
 

@@ -320,10 +320,6 @@ impl Connections for Links {
         self.news.pop_front()
     }
 
-    fn has_news(&self) -> bool {
-        !self.news.is_empty()
-    }
-
     fn wait(&mut self, patience: Duration) {
         // If polling fails, no wait is possible on this machine; the missing messages of agents will show it.
         let _ = self.poll(&[], patience);

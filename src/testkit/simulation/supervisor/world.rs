@@ -670,10 +670,6 @@ impl Connections for Shells {
         heard.map(|(line, heard)| (line - self.first, heard))
     }
 
-    fn has_news(&self) -> bool {
-        World::with(|world| !world.heard.is_empty())
-    }
-
     fn wait(&mut self, patience: Duration) {
         World::with(|world| {
             world.idle = if patience.is_zero() { world.idle + 1 } else { 0 };

@@ -94,6 +94,7 @@ pub const MOST_TIMES: usize = 3;
 /// Number of unanswered requests that are remembered of each child.
 const MOST_ASKED: usize = 100;
 
+#[derive(Default)]
 pub struct Branch {
     pub attend: Attend,
     /// Nodes that this process is in charge of.
@@ -129,21 +130,8 @@ fn unheard(node: u32) -> Told {
 impl Branch {
     /// Makes a branch; `first_line` is the number of its first line.
     pub fn new(attend: Attend, first_line: u64) -> Self {
-        Self {
-            charges: BTreeMap::new(),
-            links: BTreeMap::new(),
-            lines: BTreeMap::new(),
-            route: BTreeMap::new(),
-            unplaced: BTreeSet::new(),
-            tried: BTreeMap::new(),
-            next_line: first_line,
-            seq: 0,
-            asked_ms: None,
-            ticked_ms: None,
-            quickest_ms: attend.login_ms,
-            attend,
-            paused: false,
-        }
+        let quickest_ms = attend.login_ms;
+        Self { attend, next_line: first_line, quickest_ms, ..Self::default() }
     }
 
     pub fn is_empty(&self) -> bool {

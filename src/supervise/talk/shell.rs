@@ -19,6 +19,12 @@ pub enum RemoteShell {
     Blaunch { shell: Vec<String>, env: Vec<(String, String)> },
 }
 
+impl Default for RemoteShell {
+    fn default() -> Self {
+        Self::Ssh(vec!["ssh".to_owned()])
+    }
+}
+
 /// Interval at which ssh checks that the other side is still there.
 const QUESTION_EVERY: Duration = Duration::from_secs(30);
 

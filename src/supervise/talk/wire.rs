@@ -23,7 +23,7 @@ pub const HEARTBEAT_MS: u64 = 500;
 pub const ORPHAN_TIMEOUT_MS: u64 = 60_000;
 
 /// The run to watch, and the settings for reaching the nodes below.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Attend {
     pub run_id: String,
     /// Job whose memory is looked at; None: all memory of this user.
@@ -52,15 +52,14 @@ impl Attend {
         Self {
             run_id: run_id.to_string(),
             job,
-            node: String::new(),
             orphan_timeout_ms: ORPHAN_TIMEOUT_MS,
             beat_ms: HEARTBEAT_MS,
             node_timeout_ms: Thresholds::default().node_timeout_ms,
             fanout: FANOUT,
-            login_ms: None,
             shell,
             dir: std::env::current_dir().ok().and_then(|dir| Some(dir.to_str()?.to_owned())),
             agent,
+            ..Self::default()
         }
     }
 }

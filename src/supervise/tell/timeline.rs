@@ -416,20 +416,19 @@ pub fn results(output: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for line in output.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let timed = fields.len() == 7
-            && (fields[0].starts_with("WR") || fields[0].starts_with("WC"))
-            && fields[1..].iter().all(|f| f.parse::<f64>().is_ok());
-        if timed {
-            let [_, n, nb, p, q, seconds, gflops] = fields[..] else { continue };
-            found.push(format!(
-                "{} N={n} NB={nb} grid {p}x{q}: {seconds} s, {gflops} Gflop/s",
-                fields[0]
-            ));
-        } else if line.starts_with("||Ax-b||")
-            && let (Some(verdict @ ("PASSED" | "FAILED")), Some(last)) =
-                (fields.last().copied(), found.last_mut())
-        {
-            *last = format!("{last}, {verdict}");
+        match fields[..] {
+            [variant, n, nb, p, q, seconds, gflops]
+                if (variant.starts_with("WR") || variant.starts_with("WC"))
+                    && fields[1..].iter().all(|field| field.parse::<f64>().is_ok()) =>
+            {
+                found.push(format!(
+                    "{variant} N={n} NB={nb} grid {p}x{q}: {seconds} s, {gflops} Gflop/s"
+                ));
+            }
+            [.., verdict @ ("PASSED" | "FAILED")] if line.starts_with("||Ax-b||") => {
+                found.last_mut().into_iter().for_each(|last| *last += &format!(", {verdict}"));
+            }
+            _ => {}
         }
     }
     found

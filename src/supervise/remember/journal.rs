@@ -119,9 +119,7 @@ pub struct Journal {
     /// Bytes of whole records.
     good: u64,
     #[cfg(test)]
-    fails: std::sync::Arc<std::sync::atomic::AtomicBool>,
-    #[cfg(test)]
-    syncs: std::sync::Arc<std::sync::atomic::AtomicUsize>,
+    disk: tests::Disk,
 }
 
 impl Journal {
@@ -160,9 +158,7 @@ impl Journal {
             next: records.len() as u64,
             good: good as u64,
             #[cfg(test)]
-            fails: Default::default(),
-            #[cfg(test)]
-            syncs: Default::default(),
+            disk: Default::default(),
         };
         Ok((journal, records))
     }
@@ -215,13 +211,8 @@ impl Journal {
 
     fn write_lines(&mut self, lines: &[u8]) -> std::io::Result<()> {
         #[cfg(test)]
-        if self.fails.load(std::sync::atomic::Ordering::Relaxed) {
-            self.file.write_all(&lines[..lines.len() / 2])?;
-            return Err(std::io::ErrorKind::StorageFull.into());
-        }
+        self.disk.takes(&mut self.file, lines)?;
         self.file.write_all(lines)?;
-        #[cfg(test)]
-        self.syncs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.file.sync_data()
     }
 }
@@ -470,6 +461,8 @@ mod tests {
     use super::*;
     use crate::base::clock::steady_ms;
     use crate::supervise::remember::events::samples;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     impl Journal {
         /// Writes an event and waits until it is on disk.
@@ -479,19 +472,27 @@ mod tests {
             Ok(record)
         }
 
-        /// Returns the counter of waits for the disk.
-        pub(in crate::supervise::remember) fn syncs(
-            &self,
-        ) -> std::sync::Arc<std::sync::atomic::AtomicUsize> {
-            std::sync::Arc::clone(&self.syncs)
+        pub(in crate::supervise::remember) fn disk(&self) -> Disk {
+            self.disk.clone()
         }
+    }
 
-        /// Makes the journal fail while `full` is set, as a full disk does: half of the text is written.
-        pub(in crate::supervise::remember) fn fails_while(
-            &mut self,
-            full: std::sync::Arc<std::sync::atomic::AtomicBool>,
-        ) {
-            self.fails = full;
+    /// The disk of a test. While it is full, half of a text is written.
+    #[derive(Clone, Debug, Default)]
+    pub(in crate::supervise::remember) struct Disk {
+        pub full: Arc<AtomicBool>,
+        /// Number of waits for the disk.
+        pub syncs: Arc<AtomicUsize>,
+    }
+
+    impl Disk {
+        pub fn takes(&self, file: &mut File, lines: &[u8]) -> std::io::Result<()> {
+            if self.full.load(Ordering::Relaxed) {
+                file.write_all(&lines[..lines.len() / 2])?;
+                return Err(std::io::ErrorKind::StorageFull.into());
+            }
+            self.syncs.fetch_add(1, Ordering::Relaxed);
+            Ok(())
         }
     }
 

@@ -118,7 +118,7 @@ fn write_all(journal: &mut Journal, desk: &Mutex<Desk>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::Ordering;
     use std::time::Instant;
 
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -154,19 +154,19 @@ mod tests {
     fn records_that_wait_together_wait_for_the_disk_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
-        let (mut journal, _) = Journal::open(&path).unwrap();
-        let (full, syncs) = (Arc::new(AtomicBool::new(true)), journal.syncs());
-        journal.fails_while(Arc::clone(&full));
+        let (journal, _) = Journal::open(&path).unwrap();
+        let disk = journal.disk();
+        disk.full.store(true, Ordering::Relaxed);
         let mut journal_writer = JournalWriter::new(journal).unwrap();
         let told: Vec<Record> =
             (0..200).map(|missing| journal_writer.append(Event::Waiting { missing })).collect();
         wait("the trouble is reported", || journal_writer.trouble().is_some());
-        assert_eq!(syncs.load(Ordering::Relaxed), 0);
-        full.store(false, Ordering::Relaxed);
+        assert_eq!(disk.syncs.load(Ordering::Relaxed), 0);
+        disk.full.store(false, Ordering::Relaxed);
         journal_writer.settle(PATIENCE);
         assert!(journal_writer.is_dry());
         // Some records may still have been on their way when the first were tried.
-        assert!(syncs.load(Ordering::Relaxed) <= 3, "{syncs:?}");
+        assert!(disk.syncs.load(Ordering::Relaxed) <= 3, "{disk:?}");
         drop(journal_writer);
         wait("the journal is closed", || Journal::open(&path).is_ok());
         assert_eq!(Journal::open(&path).unwrap().1, told);
@@ -177,14 +177,14 @@ mod tests {
     fn what_cannot_be_written_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
-        let (mut journal, _) = Journal::open(&path).unwrap();
-        let full = Arc::new(AtomicBool::new(true));
-        journal.fails_while(Arc::clone(&full));
+        let (journal, _) = Journal::open(&path).unwrap();
+        let disk = journal.disk();
+        disk.full.store(true, Ordering::Relaxed);
         let mut journal_writer = JournalWriter::new(journal).unwrap();
         let told = journal_writer.append(Event::Waiting { missing: 1 });
         wait("the trouble is reported", || journal_writer.trouble().is_some());
         assert!(!journal_writer.is_dry());
-        full.store(false, Ordering::Relaxed);
+        disk.full.store(false, Ordering::Relaxed);
         // The write of the status also writes the record.
         journal_writer.file(dir.path().join("status"), Vec::new());
         wait("it is written", || journal_writer.is_dry());

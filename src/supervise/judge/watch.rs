@@ -1,8 +1,8 @@
 //! Watchdog of an attempt: distinguishes a healthy run from a broken one, by the events it is given and their times. Pure.
 //!
 //! The supervisor feeds every heartbeat, the launcher's end and each lost node in, and the clock into [`Watch::tick`]; out come
-//! verdicts. The judges themselves are in other files (`ranks`, `hang`, `pace`, `trips`); here they are put together. `nodes`, which
-//! outlives attempts, judges whether a node is lost.
+//! verdicts. The judges themselves are in other files (`ranks`, `hang`, `pace`, `trips`); here they are put together. `nodes`,
+//! which outlives attempts, judges whether a node is lost.
 //!
 //! Times are milliseconds of any clock that only goes forward.
 

@@ -257,7 +257,7 @@ pub struct Job {
     /// Child to reap; None if an earlier supervisor started it.
     child: Option<Child>,
     io_thread: IoThread,
-    /// As the last look has seen them.
+    /// Files of the launch, as the last look has seen them.
     pub files: Files,
     looking: Option<Answer<Files>>,
     /// Output and errors that were seen but not passed on yet.

@@ -358,15 +358,15 @@ pub fn next_attempt(
         };
     }
     // The first fault after a gain costs no delay; nor does a lost node, which will not come again.
-    let barren = history.iter().rev().take_while(|f| !f.advanced).count() as u32;
-    if barren >= max_restarts {
+    let barren = history.iter().rev().take_while(|f| !f.advanced);
+    let barren: Vec<&PastFault> = barren.collect();
+    if barren.len() >= max_restarts as usize {
+        let faults = barren.len();
         return Attempt::Stop {
-            why: format!("{barren} faults in a row without any progress between them"),
+            why: format!("{faults} faults in a row without any progress between them"),
         };
     }
-    let own =
-        history.iter().rev().take_while(|f| !f.advanced).filter(|f| f.kind.may_be_a_bug()).count()
-            as u32;
+    let own = barren.iter().filter(|f| f.kind.may_be_a_bug()).count();
     let after_ms = match own {
         0 => 0,
         n => BACK_OFF_FIRST_MS.saturating_mul(1 << (n - 1).min(20)).min(BACK_OFF_MAX_MS),

@@ -236,10 +236,9 @@ fn number(text: &str) -> Result<usize, String> {
 }
 
 fn number_or_zero(text: &str) -> Result<usize, String> {
-    if text.is_empty() || text.len() > 9 || !text.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(format!("'{text}' is not a node number"));
-    }
-    text.parse().map_err(|_| format!("'{text}' is not a node number"))
+    let is_number = text.len() <= 9 && text.bytes().all(|b| b.is_ascii_digit());
+    let number = text.parse().ok().filter(|_| is_number);
+    number.ok_or_else(|| format!("'{text}' is not a node number"))
 }
 
 /// Checks a name, which goes into command lines of remote shells: characters with a meaning there are refused, and a leading dash

@@ -403,9 +403,8 @@ impl Branch {
                 link.quiet_ms = Some(now_ms);
                 told.push((*node, FromAgent::Quiet { age_ms: silent_ms }));
             }
-            let late = self
-                .quickest_ms
-                .is_some_and(|ms| now_ms.saturating_sub(link.opened_ms) >= 1000 + 3 * ms);
+            let called_ms = now_ms.saturating_sub(link.opened_ms);
+            let late = self.quickest_ms.is_some_and(|ms| called_ms >= 1000 + 3 * ms);
             let bypass = if greeted { silent_ms >= node_timeout_ms / 2 } else { late };
             if bypass && !link.bypassed {
                 link.bypassed = true;

@@ -199,9 +199,8 @@ impl Beat {
     /// Returns whether only those values have changed since `last` that change all the time.
     fn is_like(&self, last: &Self) -> bool {
         let like = |free: u64, before: u64| free.abs_diff(before) <= before / FREE_PART;
-        let like_some = |free: Option<u64>, before: Option<u64>| match (free, before) {
-            (Some(free), Some(before)) => like(free, before),
-            (free, before) => free == before,
+        let like_some = |free: Option<u64>, before: Option<u64>| {
+            free.zip(before).map_or(free == before, |(free, before)| like(free, before))
         };
         let resting = |rank: &Progress| Progress {
             beat: 0,

@@ -358,13 +358,10 @@ pub fn next_attempt(
         };
     }
     // The first fault after a gain costs no delay; nor does a lost node, which will not come again.
-    let barren = history.iter().rev().take_while(|f| !f.advanced);
-    let barren: Vec<&PastFault> = barren.collect();
+    let barren: Vec<_> = history.iter().rev().take_while(|f| !f.advanced).collect();
     if barren.len() >= max_restarts as usize {
-        let faults = barren.len();
-        return Attempt::Stop {
-            why: format!("{faults} faults in a row without any progress between them"),
-        };
+        let why = format!("{} faults in a row without any progress between them", barren.len());
+        return Attempt::Stop { why };
     }
     let own = barren.iter().filter(|f| f.kind.may_be_a_bug()).count();
     let after_ms = match own {

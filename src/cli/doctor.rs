@@ -388,8 +388,7 @@ fn try_mpi(
     io_thread: &IoThread,
 ) -> Tried {
     let folder = Folder::new(plan.dir);
-    let mut job =
-        Job::start(&trial::launch_of(plan, own), &folder, trial::NUMBER, io_thread)?;
+    let mut job = Job::start(&trial::launch_of(plan, own), &folder, trial::NUMBER, io_thread)?;
     let since = clock::Instant::now();
     let end = loop {
         let end = trial::end_of(&mut job, since, patience);

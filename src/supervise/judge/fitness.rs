@@ -201,11 +201,7 @@ mod tests {
     }
     fn expected(named_bytes: u64) -> Expected<'static> {
         let need = Need { store: Store::Posix, named_bytes, own_bytes: 1 << 30, stored_bytes: 0 };
-        Expected {
-            binary: "b",
-            need: Some(need),
-            rounding: None,
-        }
+        Expected { binary: "b", need: Some(need), rounding: None }
     }
 
     #[test]

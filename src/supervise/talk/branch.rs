@@ -238,8 +238,7 @@ impl Branch {
         lines.open(line, &name, &words, &attend);
         self.tried.insert(head, now_ms);
         self.lines.insert(line, head);
-        let link =
-            Link { line, opened_ms: now_ms, heard_ms: now_ms, again, ..Link::default() };
+        let link = Link { line, opened_ms: now_ms, heard_ms: now_ms, again, ..Link::default() };
         self.links.insert(head, link);
         lines.send(line, &to_line(&ToAgent::Attend(attend)));
         if !below.is_empty() {

@@ -178,7 +178,8 @@ pub struct Lines {
     pub every_ms: u64,
     /// Moment of the last line, at first that of the beginning.
     pub said_ms: u64,
-    said_step: u64,
+    /// Number of steps of the work that were done by then.
+    pub said_step: u64,
 }
 
 impl Lines {

@@ -66,7 +66,7 @@ fn main() -> ExitCode {
 
 fn measure(flags: &Flags) -> Result<(), String> {
     let nodes = NodeFlags { launcher_program: flags.mpirun.clone(), ..NodeFlags::default() };
-    let (tool, _) = nodes.launcher().map_err(|Refusal(_, why)| why)?;
+    let (tool, _) = nodes.launcher().map_err(|Refusal { why, .. }| why)?;
     if tool.goes_on().is_none() {
         let library = World::library();
         return Err(format!("this needs Open MPI 5, and is built for {library}"));

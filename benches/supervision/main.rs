@@ -66,7 +66,7 @@ fn main() -> ExitCode {
 
 fn measure(flags: &Flags) -> Result<(), String> {
     let library = World::library();
-    let (tool, _) = NodeFlags::default().launcher().map_err(|Refusal(_, why)| why)?;
+    let (tool, _) = NodeFlags::default().launcher().map_err(|Refusal { why, .. }| why)?;
     let program = flags.usual.program()?;
     let cores = cores::count();
     let mut report = Report::new(cores, library, flags.usual.json.clone());

@@ -62,9 +62,30 @@ impl Exit {
     }
 }
 
-/// Reason that a command did not do its work: the exit status and the message.
-#[derive(Debug)]
-pub struct Refusal(pub Exit, pub String);
+/// Reason that a command or a run ends before its work is done: the exit status and the message.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Refusal {
+    pub exit: Exit,
+    pub why: String,
+}
+
+impl Refusal {
+    pub fn new(exit: Exit, why: impl ToString) -> Self {
+        Self { exit, why: why.to_string() }
+    }
+
+    pub fn usage(why: impl ToString) -> Self {
+        Self::new(Exit::Usage, why)
+    }
+
+    pub fn bad_input(why: impl ToString) -> Self {
+        Self::new(Exit::BadInput, why)
+    }
+
+    pub fn environment(why: impl ToString) -> Self {
+        Self::new(Exit::Environment, why)
+    }
+}
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {

@@ -96,7 +96,7 @@ fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<(Needs, Option<Rules
     run::enough_slots(plan.ranks, slots, hosts.len())?;
     let goes_on = plan.loaded.settings.saves().is_some_and(need::may_go_on);
     let needs = need::of_hosts(&plan.loaded, hosts, plan.ranks, goes_on)
-        .map_err(|why| Refusal(Exit::BadInput, why))?;
+        .map_err(Refusal::bad_input)?;
     for words in needs.other_groups_words().into_iter().chain(needs.left_out_words()) {
         show!("warning: {words}");
     }
@@ -117,7 +117,7 @@ fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<(Needs, Option<Rules
             ),
             Some(Ok(told)) => show!("{dir}: {told}"),
             Some(Err(_)) if tell => {}
-            Some(Err(why)) => return Err(Refusal(Exit::Environment, why)),
+            Some(Err(why)) => return Err(Refusal::environment(why)),
         }
     }
     Ok((needs, run::rounding_rules(&plan.loaded, &[])))
@@ -158,7 +158,7 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
         ..Attend::new(nodes.shell.clone(), agent, &run_id, Some(job))
     };
     let mut cluster = Cluster::new(attend, &nodes.hosts, &nodes.spares)
-        .map_err(|why| Refusal(Exit::Environment, why))?;
+        .map_err(Refusal::environment)?;
     let mut problems = 0;
     for (at, why) in cluster.call_all(FIRST_CALL) {
         show!("{}: PROBLEM: {why}", cluster.nodes[at].host.name);
@@ -244,7 +244,7 @@ fn this_node(flags: &DoctorFlags, planned: Option<&Plan>, own: &str) -> Result<u
             "on which nodes? {flag} needs --hosts FILE, or a Slurm, PBS or LSF allocation; without, the doctor looks at this \
              node alone"
         );
-        return Err(Refusal(Exit::Usage, why));
+        return Err(Refusal::usage(why));
     }
     let mut asked = planned.map(|plan| run::asked(&plan.loaded)).unwrap_or_default();
     // `needs` itself finds out about the ranks' storage.
@@ -259,7 +259,7 @@ fn this_node(flags: &DoctorFlags, planned: Option<&Plan>, own: &str) -> Result<u
         ranks = plan.ranks;
         match needs(plan, &[Host::new(&facts.host, ranks)], false) {
             Ok((needs, _)) => need = needs.hosts.first().copied(),
-            Err(Refusal(_, why)) => {
+            Err(Refusal { why, .. }) => {
                 show!("{}: PROBLEM: {why}", facts.host);
                 problems += 1;
             }
@@ -275,7 +275,7 @@ fn this_node(flags: &DoctorFlags, planned: Option<&Plan>, own: &str) -> Result<u
     // The launcher alone starts processes on this node, so the remote shell does not matter.
     let host = Host::new("localhost", ranks);
     let pair = [(host, Place::of(&facts))];
-    let shell = RemoteShell::parse(None).map_err(|e| Refusal(Exit::Usage, e))?;
+    let shell = RemoteShell::parse(None).map_err(Refusal::usage)?;
     let run_id = format!("doctor-{}-{}", std::process::id(), unix_ms());
     let tried = start_mpi(flags, settings, &shell, &pair, |_| Some(facts.cores), own, &run_id)?;
     Ok(problems + tried)
@@ -298,7 +298,7 @@ fn start_mpi(
     });
     let (tool, extra) = match launcher {
         Ok(found) => found,
-        Err(Refusal(_, why)) => {
+        Err(Refusal { why, .. }) => {
             show!("launcher: PROBLEM: {why}");
             return Ok(1);
         }
@@ -307,7 +307,7 @@ fn start_mpi(
     if flags.no_mpi {
         return Ok(0);
     }
-    listen_to_signals().map_err(|error| Refusal(Exit::Environment, error.to_string()))?;
+    listen_to_signals().map_err(Refusal::environment)?;
     let dir = private_folder(&tool, run_id)?;
     let hosts: Vec<Host> = nodes.iter().map(|(host, _)| host.clone()).collect();
     let found_by = library_path();
@@ -326,7 +326,7 @@ fn start_mpi(
         as_root: nix::unistd::geteuid().is_root(),
     };
     let io_thread =
-        IoThread::new("I/O").map_err(|error| Refusal(Exit::Environment, error.to_string()))?;
+        IoThread::new("I/O").map_err(Refusal::environment)?;
     let since = Instant::now();
     let mut result = try_mpi(&plan, own, nodes, flags.mpi_timeout, &io_thread);
     if let Ok(Err(trouble)) = &result
@@ -338,7 +338,7 @@ fn start_mpi(
     }
     let _ = std::fs::remove_dir_all(&dir);
     if asked_by_signal() {
-        return Err(Refusal(Exit::Environment, INTERRUPTED.into()));
+        return Err(Refusal::environment(INTERRUPTED));
     }
     Ok(report_trial(result, &hosts, &tool))
 }
@@ -372,7 +372,7 @@ fn private_folder(tool: &Tool, run_id: &str) -> Result<PathBuf, Refusal> {
     folders.find(|dir| tool.can_use(dir) && private.create(dir).is_ok()).ok_or_else(|| {
         let why = "a folder for the launcher's files can be made neither here nor in the one for temporary files; for Open MPI \
                    its whole path must be without spaces and colons";
-        Refusal(Exit::Environment, why.into())
+        Refusal::environment(why)
     })
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::base::clock::unix_ms;
-use crate::base::exit::{Exit, Refusal};
+use crate::base::exit::Refusal;
 use crate::base::units::duration;
 use crate::supervise::remember::folder::{self, Folder, HaltRequest, write_whole};
 use crate::supervise::remember::journal::Held;
@@ -67,7 +67,7 @@ fn halt(flags: &HaltFlags) -> Result<String, Refusal> {
             let why = format!(
                 "no supervisor is at work on {path}; is --state right, and does `skt-hpl run` run?"
             );
-            return Err(Refusal(Exit::Usage, why));
+            return Err(Refusal::usage(why));
         }
         Held::Unknown(why) => tell!(
             "skt-hpl halt: whether a supervisor is at work on {path} cannot be told ({why}); the request is left there"
@@ -75,7 +75,7 @@ fn halt(flags: &HaltFlags) -> Result<String, Refusal> {
     }
     let request = HaltRequest { after_checkpoint: flags.after_checkpoint, at_ms: flags.at };
     write_whole(&folder.halt(), &request).map_err(|error| {
-        Refusal(Exit::Environment, format!("{}: {error}", folder.halt().display()))
+        Refusal::environment(format!("{}: {error}", folder.halt().display()))
     })?;
     let words = words(&request, unix_ms());
     Ok(format!("{words}; `skt-hpl run` then ends with status 75\n"))

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::base::exit::{Exit, Refusal};
+use crate::base::exit::Refusal;
 use crate::base::output_target;
 use crate::config::same_file;
 
@@ -27,7 +27,7 @@ fn file(json: &JsonFlag) -> Option<&Path> {
 }
 
 fn cannot(file: &Path, error: &io::Error) -> Refusal {
-    Refusal(Exit::Environment, format!("cannot write JSON to {}: {error}", file.display()))
+    Refusal::environment(format!("cannot write JSON to {}: {error}", file.display()))
 }
 
 /// Checks before anything costly begins that FILE can be written, and is none of the files that are `read`, which would be lost.
@@ -50,7 +50,7 @@ pub fn ready_to_draw<'a>(
     spares("--svg", svg, read)?;
     if file(json).is_some_and(|json| same_file(json, svg)) {
         let why = format!("--json and --svg name one file, {}: name two", svg.display());
-        return Err(Refusal(Exit::BadInput, why));
+        return Err(Refusal::bad_input(why));
     }
     output_target::is_open_to_us(svg).map_err(|error| cannot_draw(svg, &error))
 }
@@ -61,7 +61,7 @@ pub fn draw(file: &Path, svg: &str) -> Result<(), Refusal> {
 }
 
 fn cannot_draw(file: &Path, error: &io::Error) -> Refusal {
-    Refusal(Exit::Environment, format!("cannot write {}: {error}", file.display()))
+    Refusal::environment(format!("cannot write {}: {error}", file.display()))
 }
 
 /// Checks that a file to be written is none of the files that are read.
@@ -73,7 +73,7 @@ fn spares<'a>(
     if read.into_iter().any(|read| same_file(read, file)) {
         let file = file.display();
         let why = format!("{file} is read, and would be lost: name another file for {flag}");
-        return Err(Refusal(Exit::BadInput, why));
+        return Err(Refusal::bad_input(why));
     }
     Ok(())
 }
@@ -88,7 +88,7 @@ pub fn answer(
         return Ok(text());
     }
     let mut whole = serde_json::to_string_pretty(document)
-        .map_err(|e| Refusal(Exit::Environment, format!("cannot write JSON: {e}")))?;
+        .map_err(|e| Refusal::environment(format!("cannot write JSON: {e}")))?;
     whole.push('\n');
     let Some(file) = file(json) else { return Ok(whole) };
     let text = text();
@@ -103,6 +103,7 @@ pub fn answer(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::exit::Exit;
 
     #[test]
     fn the_document_goes_where_it_is_wanted() {
@@ -117,20 +118,20 @@ mod tests {
         assert_eq!(told(Some(Some(file.clone()))).unwrap(), "words");
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "[\n  1,\n  2\n]\n");
         assert!(ready(&Some(Some(file.clone())), &[dir.path().join("other")]).is_ok());
-        let Refusal(exit, why) = ready(&Some(Some(file.clone())), [&file]).unwrap_err();
+        let Refusal { exit, why } = ready(&Some(Some(file.clone())), [&file]).unwrap_err();
         assert!(exit == Exit::BadInput && why.contains("would be lost"), "{why}");
         let drawn = |svg: &PathBuf, json| ready_to_draw(Some(svg), &json, [&file]);
-        let Refusal(exit, why) = drawn(&file, None).unwrap_err();
+        let Refusal { exit, why } = drawn(&file, None).unwrap_err();
         assert!(exit == Exit::BadInput && why.contains("another file for --svg"), "{why}");
         let svg = dir.path().join("o.svg");
         assert!(drawn(&svg, None).is_ok() && drawn(&svg, Some(None)).is_ok());
-        let Refusal(exit, why) = drawn(&svg, Some(Some(svg.clone()))).unwrap_err();
+        let Refusal { exit, why } = drawn(&svg, Some(Some(svg.clone()))).unwrap_err();
         assert!(exit == Exit::BadInput && why.contains("name two"), "{why}");
         assert!(ready_to_draw(None, &None, [&file]).is_ok());
         assert!(ready(&Some(None), &[file]).is_ok());
         let nowhere = dir.path().join("none").join("out.json");
         assert_eq!(ready(&Some(Some(nowhere.clone())), []).unwrap_err().0, Exit::Environment);
-        let Refusal(exit, why) = told(Some(Some(nowhere))).unwrap_err();
+        let Refusal { exit, why } = told(Some(Some(nowhere))).unwrap_err();
         assert!(exit == Exit::Environment && why.contains("none/out.json"), "{why}");
     }
 }

@@ -287,7 +287,7 @@ fn file_in_place_of_a_command(answer: &clap::Error) -> Option<String> {
 }
 
 /// Reports the error of a subcommand.
-fn refuse(command: &str, Refusal(exit, why): Refusal) -> ExitCode {
+fn refuse(command: &str, Refusal { exit, why }: Refusal) -> ExitCode {
     tell!("skt-hpl {command}: {why}");
     exit.into()
 }

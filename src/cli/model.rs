@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 
 use super::json_flag;
 use crate::base::bounded_read;
-use crate::base::exit::{Exit, Refusal};
+use crate::base::exit::Refusal;
 use crate::base::units::{
     HOUR_S, YEAR_S, bytes, bytes_per_second, seconds, seconds_or_none, show_bytes, show_flops,
     show_seconds,
@@ -266,7 +266,7 @@ fn model(flags: &ModelFlags) -> Result<String, Refusal> {
     let (mut text, figure) = answer(&flags.topic)?;
     if let Some(file) = &flags.svg {
         let why = "name a figure to draw; `skt-hpl model figure` lists them";
-        let figure = figure.ok_or_else(|| Refusal(Exit::Usage, why.into()))?;
+        let figure = figure.ok_or_else(|| Refusal::usage(why))?;
         json_flag::draw(file, &figure.svg())?;
         let _ = writeln!(text, "\nDrawn: {}", file.display());
     }

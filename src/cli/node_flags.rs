@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::launchers::{in_path, tool};
 use crate::base::bounded_read;
-use crate::base::exit::{Exit, Refusal};
+use crate::base::exit::Refusal;
 use crate::supervise::start::hosts::{
     Allocation, BatchSystem, Host, filled, from_allocation, read_host_file,
 };
@@ -78,7 +78,7 @@ impl NodeFlags {
     /// Reads the lists as `nodes` does, and refuses a run without any named node.
     pub fn some_nodes(&self, node_timeout: Duration) -> Result<Nodes, Refusal> {
         let why = "on which nodes? Give --hosts FILE, or run inside a Slurm, PBS or LSF allocation";
-        self.nodes(node_timeout)?.ok_or_else(|| Refusal(Exit::Usage, why.into()))
+        self.nodes(node_timeout)?.ok_or_else(|| Refusal::usage(why))
     }
 
     /// Reads the lists; None if neither a file nor a batch system names a node. `node_timeout`: the time without a heartbeat that
@@ -88,10 +88,10 @@ impl NodeFlags {
             |name| std::env::var(name).ok().filter(|v| !v.is_empty()),
             |path| bounded_read::text(Path::new(path)),
         )
-        .map_err(|e| Refusal(Exit::Environment, e.to_string()));
+        .map_err(Refusal::environment);
         // A shell may have outlived its job, or be a step of it with counts of its own.
         let allocation = match (allocation, &self.hosts) {
-            (Err(Refusal(_, why)), Some(hosts)) => {
+            (Err(Refusal { why, .. }), Some(hosts)) => {
                 tell!("skt-hpl: mind: {why}; {} says which nodes", hosts.display());
                 None
             }
@@ -103,25 +103,19 @@ impl NodeFlags {
             (None, None) => return Ok(None),
         };
         if self.spare_nodes >= hosts.len() {
-            return Err(Refusal(
-                Exit::Usage,
-                format!("--spare-nodes {}: there are only {} nodes", self.spare_nodes, hosts.len()),
-            ));
+            return Err(Refusal::usage(format!("--spare-nodes {}: there are only {} nodes", self.spare_nodes, hosts.len())));
         }
         let mut spares = hosts.split_off(hosts.len() - self.spare_nodes);
         if let Some(path) = &self.spares {
             spares.extend(read(path)?);
         }
         if let Some(twice) = spares.iter().find(|s| hosts.iter().any(|h| h.name == s.name)) {
-            return Err(Refusal(
-                Exit::Usage,
-                format!("{} is both a working node and a spare; take it off one list", twice.name),
-            ));
+            return Err(Refusal::usage(format!("{} is both a working node and a spare; take it off one list", twice.name)));
         }
         let mut names = BTreeSet::new();
         if let Some(twice) = spares.iter().find(|spare| !names.insert(&spare.name)) {
             let why = format!("{} is a spare twice, by --spares and by --spare-nodes", twice.name);
-            return Err(Refusal(Exit::Usage, format!("{why}; take it off one of them")));
+            return Err(Refusal::usage(format!("{why}; take it off one of them")));
         }
         let shell = self.shell(allocation.as_ref())?.noticing_death(node_timeout);
         Ok(Some(Nodes { hosts, spares, shell, allocation }))
@@ -136,10 +130,10 @@ impl NodeFlags {
             // LSF counts the processes that its own shell starts, and ends them with the job.
             (None, Some(a)) if a.system == BatchSystem::Lsf && in_path("blaunch").is_some() => {
                 RemoteShell::parse(Some("blaunch"))
-                    .map_err(|e| Refusal(Exit::Environment, format!("blaunch: {e}")))
+                    .map_err(|e| Refusal::environment(format!("blaunch: {e}")))
             }
             (text, _) => RemoteShell::parse(text.as_deref())
-                .map_err(|e| Refusal(Exit::Usage, format!("--rsh: {e}"))),
+                .map_err(|e| Refusal::usage(format!("--rsh: {e}"))),
         }
     }
 
@@ -150,7 +144,7 @@ impl NodeFlags {
         for text in &self.launcher_args {
             extra.extend(
                 split_words(text)
-                    .map_err(|e| Refusal(Exit::Usage, format!("--launcher-args: {e}")))?,
+                    .map_err(|e| Refusal::usage(format!("--launcher-args: {e}")))?,
             );
         }
         Ok((tool, extra))
@@ -161,8 +155,8 @@ impl NodeFlags {
 fn read(path: &Path) -> Result<Vec<Host>, Refusal> {
     let origin = path.display().to_string();
     let text =
-        bounded_read::text(path).map_err(|e| Refusal(Exit::Usage, format!("{origin}: {e}")))?;
-    read_host_file(&text, &origin).map_err(|e| Refusal(Exit::Usage, e.to_string()))
+        bounded_read::text(path).map_err(|e| Refusal::usage(format!("{origin}: {e}")))?;
+    read_host_file(&text, &origin).map_err(Refusal::usage)
 }
 
 impl Nodes {

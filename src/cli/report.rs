@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::base::bounded_read;
-use crate::base::exit::{Exit, Refusal};
+use crate::base::exit::Refusal;
 use crate::base::output_target;
 use crate::base::terminal::{print, say};
 use crate::base::units::flops_per_second;
@@ -39,7 +39,7 @@ pub struct ReportFlags {
 pub fn run(flags: &ReportFlags) -> ExitCode {
     match report(flags) {
         Ok(words) => print(words.as_bytes()),
-        Err(Refusal(exit, why)) => {
+        Err(Refusal { exit, why }) => {
             say(format_args!("report: {why}"));
             exit.into()
         }
@@ -47,7 +47,6 @@ pub fn run(flags: &ReportFlags) -> ExitCode {
 }
 
 fn report(flags: &ReportFlags) -> Result<String, Refusal> {
-    let bad_input = |why: String| Refusal(Exit::BadInput, why);
     let mut material = Material::default();
     let mut files: Vec<PathBuf> = Vec::new();
     for path in flags.files.iter().map(|path| file_of(path)) {
@@ -59,13 +58,13 @@ fn report(flags: &ReportFlags) -> Result<String, Refusal> {
     }
     for (path, name) in files.iter().zip(names(&files)) {
         let text = bounded_read::text(path);
-        let text = text.map_err(|error| bad_input(format!("{}: {error}", path.display())))?;
-        material.add(&name, &text).map_err(bad_input)?;
+        let text = text.map_err(|error| Refusal::bad_input(format!("{}: {error}", path.display())))?;
+        material.add(&name, &text).map_err(Refusal::bad_input)?;
     }
     let read = |to: &&PathBuf| files.iter().any(|path| same_file(path, to));
     if let Some(file) = flags.output.as_ref().filter(read) {
         let file = file.display();
-        return Err(bad_input(format!("{file} is read, and would be lost: name another --output")));
+        return Err(Refusal::bad_input(format!("{file} is read, and would be lost: name another --output")));
     }
     let stated = Stated { rpeak: flags.rpeak };
     let mut words = text::text(&material, &stated);
@@ -74,7 +73,7 @@ fn report(flags: &ReportFlags) -> Result<String, Refusal> {
         output_target::put(file, page.as_bytes()).map_err(|error| {
             // The text is still valid, so it is printed.
             print(words.as_bytes());
-            Refusal(Exit::Environment, format!("cannot write {}: {error}", file.display()))
+            Refusal::environment(format!("cannot write {}: {error}", file.display()))
         })?;
         words += &format!("\nWritten: {}\n", file.display());
     }

@@ -211,22 +211,15 @@ pub(super) fn words_to_go_on(
 ) -> Result<(), Refusal> {
     let Some(settings) = settings.filter(|settings| settings.goes_on()) else { return Ok(()) };
     let Some(words) = tool.goes_on() else {
-        return refuse(
-            Exit::Environment,
-            format!(
-                "{} needs a launcher that lets a job continue without a lost rank: Open MPI 5's mpirun \
-                 (scripts/setup.sh --with-openmpi5); this is {}",
-                if settings.sums() > 0 { "--method abft" } else { "--nonstop" },
-                tool.program.display()
-            ),
-        );
+        return Err(Refusal::environment(format!(
+            "{} needs a launcher that lets a job continue without a lost rank: Open MPI 5's mpirun \
+             (scripts/setup.sh --with-openmpi5); this is {}",
+            if settings.sums() > 0 { "--method abft" } else { "--nonstop" },
+            tool.program.display()
+        )));
     };
     extra.splice(0..0, words.iter().map(|word| word.to_string()));
     Ok(())
-}
-
-fn refuse<T>(exit: Exit, why: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal(exit, why.into()))
 }
 
 /// Facts for the supervisor from the benchmark's own flags and files.
@@ -246,7 +239,7 @@ pub(super) struct Plan {
 fn usage(error: clap::Error, own: &Command, bench: &Command) -> Refusal {
     let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(name)) => name.to_string(),
-        _ => return Refusal(Exit::Usage, error.to_string()),
+        _ => return Refusal::usage(error),
     };
     let mut why = format!("unexpected argument '{unknown}' found");
     let command = own.get_name();
@@ -265,7 +258,7 @@ fn usage(error: clap::Error, own: &Command, bench: &Command) -> Refusal {
             why += &format!("\n\n  tip: {whose} has a similar flag: '--{near}'");
         }
     }
-    Refusal(Exit::Usage, own.clone().error(ErrorKind::UnknownArgument, why).to_string())
+    Refusal::usage(own.clone().error(ErrorKind::UnknownArgument, why))
 }
 
 /// Returns the name that is most like `word`, the first of several; None if no name is like it.
@@ -293,7 +286,7 @@ pub(super) fn own_command() -> Command {
 pub(super) fn plan(arguments: &[OsString], own: &Command) -> Result<Plan, Refusal> {
     let flags = bench_flags(arguments, own)?;
     flags::told_sources(&flags).iter().for_each(crate::base::terminal::say);
-    let loaded = flags::load(&flags).map_err(|e| Refusal(Exit::BadInput, e.to_string()))?;
+    let loaded = flags::load(&flags).map_err(Refusal::bad_input)?;
     let tests: Vec<_> = loaded.largest_tests().collect();
     let ranks = tests.iter().map(|t| loaded.settings.ranks(t.p, t.q)).max().unwrap_or(1)
         + loaded.settings.spare_ranks();
@@ -341,12 +334,9 @@ pub(super) fn enough_slots(ranks: usize, slots: usize, nodes: usize) -> Result<(
     if ranks <= slots {
         return Ok(());
     }
-    refuse(
-        Exit::Usage,
-        format!(
-            "{ranks} ranks are needed, the {nodes} node(s) have {slots} slots; write `n1 slots=4` in the host file"
-        ),
-    )
+    Err(Refusal::usage(format!(
+        "{ranks} ranks are needed, the {nodes} node(s) have {slots} slots; write `n1 slots=4` in the host file"
+    )))
 }
 
 /// Timeout for Slurm's answer on the end of a job: its controller may be busy, or away.
@@ -406,7 +396,7 @@ pub(super) fn usable(tool: &Tool, state: &Path) -> Result<(), Refusal> {
          takes that path apart there. Give a --state whose whole path has none",
         state.display()
     );
-    refuse(Exit::Usage, why)
+    Err(Refusal::usage(why))
 }
 
 fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
@@ -493,7 +483,7 @@ fn warn_unprotected(plan: &Plan) {
 fn fit_ranks(ranks: Option<usize>, nodes: &mut Nodes, extra: &[String]) -> Result<usize, Refusal> {
     let Some(ranks) = ranks else {
         let why = "--program needs --ranks: only skt-hpl's own tests tell how many";
-        return refuse(Exit::Usage, why);
+        return Err(Refusal::usage(why));
     };
     let slots = nodes.hosts.iter().map(|h| h.slots).sum();
     enough_slots(ranks, slots, nodes.hosts.len())?;
@@ -526,7 +516,7 @@ fn needs(
     let protection = loaded.settings.saves();
     let resumes = !flags.new && protection.is_some_and(|p| began || need::may_go_on(p));
     let needs = need::of_hosts(loaded, hosts, ranks, resumes)
-        .map_err(|why| Refusal(Exit::BadInput, why))?;
+        .map_err(Refusal::bad_input)?;
     for words in needs.other_groups_words().into_iter().chain(needs.left_out_words()) {
         tell!("skt-hpl run: mind: {words}");
     }
@@ -566,7 +556,7 @@ fn command(program: &Path, words: &[OsString]) -> Result<Vec<String>, Refusal> {
     for word in words {
         match word.to_str() {
             Some(text) => command.push(text.to_owned()),
-            None => return refuse(Exit::Usage, format!("{word:?} is not valid UTF-8")),
+            None => return Err(Refusal::usage(format!("{word:?} is not valid UTF-8"))),
         }
     }
     Ok(command)
@@ -582,7 +572,7 @@ fn environment(export: &[String]) -> Result<Vec<(String, String)>, Refusal> {
                 Ok(value) => (item.as_str(), value),
                 Err(_) => {
                     let why = format!("--export {item}: there is no such variable");
-                    return refuse(Exit::Usage, why);
+                    return Err(Refusal::usage(why));
                 }
             },
         };
@@ -648,12 +638,12 @@ fn long_enough(flags: &DetectionFlags, beat_ms: u64) -> Result<(), Refusal> {
     for (flag, time, or) in heard {
         if time < Duration::from_millis(2 * beat_ms) {
             let why = format!("--{flag} must be at least twice --heartbeat, or {or}");
-            return refuse(Exit::Usage, why);
+            return Err(Refusal::usage(why));
         }
     }
     if flags.orphan_timeout <= flags.node_timeout {
         let why = "--orphan-timeout must be longer than --node-timeout, or nodes end their ranks before they count as lost";
-        return refuse(Exit::Usage, why);
+        return Err(Refusal::usage(why));
     }
     Ok(())
 }
@@ -790,7 +780,7 @@ mod tests {
         let told = |words: &[&str]| {
             let words = ["x", "--hosts", "h"].iter().chain(words);
             let flags = Probe::try_parse_from(words).unwrap().run;
-            long_enough(&flags.detection, 500).map_err(|Refusal(exit, why)| {
+            long_enough(&flags.detection, 500).map_err(|Refusal { exit, why }| {
                 assert_eq!(exit, Exit::Usage);
                 why
             })
@@ -866,7 +856,7 @@ mod tests {
             let words = words.chain(more.iter().copied()).chain(bench);
             match settings(&Probe::try_parse_from(words).unwrap().run) {
                 Ok(settings) => settings,
-                Err(Refusal(_, why)) => panic!("{why}"),
+                Err(Refusal { why, .. }) => panic!("{why}"),
             }
         };
         let names = |hosts: &[Host]| {
@@ -917,7 +907,7 @@ mod tests {
                 assert_eq!(plan.problem, Some(Problem { n: 1000, nb: 32 }));
                 assert_eq!(plan.job, None);
             }
-            Err(Refusal(_, why)) => panic!("{why}"),
+            Err(Refusal { why, .. }) => panic!("{why}"),
         }
     }
 }

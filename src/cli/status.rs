@@ -48,7 +48,7 @@ struct Page {
 }
 
 pub fn run(flags: &StatusFlags) -> ExitCode {
-    status(flags).unwrap_or_else(|Refusal(exit, why)| {
+    status(flags).unwrap_or_else(|Refusal { exit, why }| {
         say(why);
         exit.into()
     })
@@ -61,10 +61,10 @@ fn status(flags: &StatusFlags) -> Result<ExitCode, Refusal> {
     if run.is_none() && (flags.state.is_some() || flags.watch) {
         let folder = folder.path().display();
         let why = format!("{folder} holds no supervised run; is --state right?");
-        return Err(Refusal(Exit::Usage, why));
+        return Err(Refusal::usage(why));
     }
     let storage = flags.level2.as_deref().map(stored_checkpoints::survey).transpose();
-    let storage = storage.map_err(|why| Refusal(Exit::Usage, why))?;
+    let storage = storage.map_err(Refusal::usage)?;
     if flags.watch {
         return Ok(watch(&folder));
     }

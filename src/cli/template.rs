@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::base::exit::{Exit, Refusal};
+use crate::base::exit::Refusal;
 use crate::base::params::TestParams;
 use crate::config::sources::variables_of_own_runs;
 use crate::model::hpl_dat;
@@ -13,7 +13,7 @@ use crate::supervise::start::room::has_option;
 /// Path of this program, for starting it once more.
 pub fn own_program() -> Result<PathBuf, Refusal> {
     std::env::current_exe()
-        .map_err(|e| Refusal(Exit::Environment, format!("cannot tell where this program is: {e}")))
+        .map_err(|e| Refusal::environment(format!("cannot tell where this program is: {e}")))
 }
 
 /// Makes a path absolute; a name without a folder, which is searched for elsewhere, is left as it is.
@@ -86,7 +86,7 @@ pub const WISH_OF_THE_JOB: &str = "SLURM_TRES_PER_TASK";
 /// Command that starts `program` by these words, with so many threads a rank; the caller adds the program's arguments.
 pub fn command(words: &[String], program: &Path, threads: usize) -> Result<Command, Refusal> {
     let Some((first, rest)) = words.split_first() else {
-        return Err(Refusal(Exit::Usage, "--launch-command is empty".into()));
+        return Err(Refusal::usage("--launch-command is empty"));
     };
     let mut command = Command::new(first);
     command.args(rest).arg(program).stdin(Stdio::null());
@@ -117,7 +117,7 @@ pub fn run_this(command: &mut Command, test: &TestParams, ns: &[usize]) {
 pub fn cannot_start(command: &Command, error: &std::io::Error) -> Refusal {
     let first = command.get_program().to_string_lossy();
     let why = format!("cannot start `{first}`: {error}; say another with --launch-command");
-    Refusal(Exit::Environment, why)
+    Refusal::environment(why)
 }
 
 /// Returns the last lines of a job's errors.
@@ -134,6 +134,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::base::exit::Exit;
     use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap};
     use crate::config::flags::{BenchFlags, load};
 
@@ -225,14 +226,14 @@ mod tests {
 
     #[test]
     fn a_launcher_that_is_none_is_refused() {
-        let Err(Refusal(exit, why)) = command(&words(" ", 1, 1, 1), Path::new("x"), 1) else {
+        let Err(Refusal { exit, why }) = command(&words(" ", 1, 1, 1), Path::new("x"), 1) else {
             panic!("nothing was refused");
         };
         assert_eq!((exit, why.as_str()), (Exit::Usage, "--launch-command is empty"));
         let mut none =
             command(&words("/no/such/launcher -n {ranks}", 1, 1, 1), Path::new("x"), 1).unwrap();
         let error = none.spawn().unwrap_err();
-        let Refusal(exit, why) = cannot_start(&none, &error);
+        let Refusal { exit, why } = cannot_start(&none, &error);
         assert_eq!(exit, Exit::Environment);
         assert!(why.contains("/no/such/launcher") && why.contains("--launch-command"), "{why}");
     }

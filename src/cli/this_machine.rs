@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Instant;
 
 use crate::base::cores;
-use crate::base::exit::{Exit, Refusal};
+use crate::base::exit::Refusal;
 use crate::base::threads::Pool;
 use crate::base::topology::{Layout, Topology};
 use crate::driver::node_facts::Processor;
@@ -16,7 +16,7 @@ use crate::shm::room;
 /// Bytes that can be taken without swapping, a container's limit included. `advice`: what to do if they are not known.
 pub fn memory(advice: &str) -> Result<f64, Refusal> {
     let unknown =
-        || Refusal(Exit::Environment, format!("this machine does not tell its memory{advice}"));
+        || Refusal::environment(format!("this machine does not tell its memory{advice}"));
     room::available_bytes().map(|b| b as f64).ok_or_else(unknown)
 }
 

@@ -12,27 +12,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::base::exit::Exit;
+use crate::base::exit::{Exit, Refusal};
 use crate::base::faults;
 use crate::base::params::{self, TestParams};
 use crate::comm::{Comm, Reduce};
 use crate::kernels::Engine;
 use crate::kernels::arithmetic::entrants;
 use crate::lu::Order;
-
-/// Reason why a run ends before its tests do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
-    pub exit: Exit,
-    /// Message that rank 0 prints; the same on every rank.
-    pub why: String,
-}
-
-impl Ended {
-    pub fn new(exit: Exit, why: impl Into<String>) -> Self {
-        Self { exit, why: why.into() }
-    }
-}
 
 /// Maximum number of engines from which a run can choose.
 const CANDIDATES: usize = 12;
@@ -52,7 +38,7 @@ pub struct Proposal {
     rounding: Option<[u64; CANDIDATES]>,
     /// Digest of this rank's origin: program version and supervised run.
     launch: u64,
-    refusal: Option<Ended>,
+    refusal: Option<Refusal>,
 }
 
 /// Proposal as numbers. The reduction takes the minimum over all ranks for each number.
@@ -239,7 +225,7 @@ impl Proposal {
         let launch = digest(&launch);
         let mut this = Self { rank, threads, pinned, rounding, launch, refusal: None };
         if rounding.is_some_and(|rounding| rounding.iter().all(|&digest| digest == 0)) {
-            this.needs::<()>(Err(Ended::new(Exit::BadInput, Engine::refusal(choice))));
+            this.needs::<()>(Err(Refusal::bad_input(Engine::refusal(choice))));
         }
         this
     }
@@ -257,7 +243,7 @@ impl Proposal {
     }
 
     /// Takes over the error of `result` as this rank's refusal. If there are several, the first one counts.
-    pub fn needs<T>(&mut self, result: Result<T, Ended>) -> Option<T> {
+    pub fn needs<T>(&mut self, result: Result<T, Refusal>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
             Err(ended) => {
@@ -297,7 +283,7 @@ pub fn agree(
     proposal: Proposal,
     choice: params::Engine,
     protected: bool,
-) -> Result<Agreed, Ended> {
+) -> Result<Agreed, Refusal> {
     let verdict = roles(comm, &proposal);
     if let Some(refuser) = verdict.refuser {
         return Err(told_by(comm, refuser, proposal.refusal));
@@ -306,7 +292,7 @@ pub fn agree(
         let odd = first_unlike_rank_0(comm, Some(proposal.launch));
         let why = "this rank is of another version of skt-hpl, or of another supervised run \
                    (SKT_RUN_ID), than rank 0; start all ranks from one program with one command";
-        return Err(told_by(comm, odd, Some(Ended::new(Exit::Environment, why))));
+        return Err(told_by(comm, odd, Some(Refusal::environment(why))));
     }
     let (names, alike) = verdict.competing(choice, protected);
     let made = Engine::made(choice);
@@ -316,7 +302,7 @@ pub fn agree(
     if engines.is_empty() {
         // Each rank can run an engine, but not all can run the same.
         let why = format!("not the same one as the other ranks: {}", Engine::refusal(choice));
-        return Err(told_by(comm, 0, Some(Ended::new(Exit::BadInput, why))));
+        return Err(told_by(comm, 0, Some(Refusal::bad_input(why))));
     }
     let Verdict { threads, pinned, .. } = verdict;
     Ok(Agreed { engines, alike, computes: proposal.rounding.is_some(), threads, pinned })
@@ -329,7 +315,7 @@ pub fn settle(comm: &Comm, agreed: Agreed, engines: Engines, tests: &[TestParams
     let mut rounding = identity.clone().into_bytes();
     let differs = (!agreed.alike).then(|| {
         let odd = first_unlike_rank_0(comm, agreed.computes.then(|| digest(&identity)));
-        told_by(comm, odd, Some(Ended::new(Exit::Environment, identity))).why
+        told_by(comm, odd, Some(Refusal::environment(identity))).why
     });
     comm.broadcast_bytes(&mut rounding, 0);
     let rounding = String::from_utf8_lossy(&rounding).into_owned();
@@ -338,7 +324,7 @@ pub fn settle(comm: &Comm, agreed: Agreed, engines: Engines, tests: &[TestParams
 }
 
 /// Returns success if all ranks succeed, or else the first failure on all ranks. Collective call.
-pub fn unanimous<T>(comm: &Comm, result: Result<T, Ended>) -> Result<T, Ended> {
+pub fn unanimous<T>(comm: &Comm, result: Result<T, Refusal>) -> Result<T, Refusal> {
     let mut proposal = Proposal::bare(comm.rank());
     let value = proposal.needs(result);
     match roles(comm, &proposal).refuser {
@@ -354,12 +340,12 @@ fn roles(comm: &Comm, proposal: &Proposal) -> Verdict {
 }
 
 /// Broadcasts the message of rank `teller`, with its name and node.
-fn told_by(comm: &Comm, teller: usize, mine: Option<Ended>) -> Ended {
+fn told_by(comm: &Comm, teller: usize, mine: Option<Refusal>) -> Refusal {
     shared_by(comm, teller, || {
-        let Ended { exit, why } = mine.expect("the verdict says who has something to say");
+        let Refusal { exit, why } = mine.expect("the verdict says who has something to say");
         let host = nix::unistd::gethostname().unwrap_or_default();
         let why = format!("rank {teller} on {}: {why}", host.to_string_lossy());
-        Ended { exit, why }
+        Refusal { exit, why }
     })
 }
 
@@ -421,7 +407,7 @@ mod tests {
                 let (a, b, rest) = (rest % 3, rest / 3 % 3, rest / 9);
                 let mut kind = proposal(0, threads, [a as u64, b as u64], 1 + rest as u64 % 2);
                 if rest / 2 == 1 {
-                    kind.refusal = Some(Ended::new(Exit::BadInput, "no"));
+                    kind.refusal = Some(Refusal::bad_input("no"));
                 }
                 kind
             })
@@ -472,7 +458,7 @@ mod tests {
             let mut votes: Vec<Vote> = kinds.iter().enumerate().map(|(rank, k)| {
                 let mut one = proposal(rank, k.0, [k.1, k.2], k.3);
                 if k.4 {
-                    one.needs::<()>(Err(Ended::new(Exit::BadInput, "no")));
+                    one.needs::<()>(Err(Refusal::bad_input("no")));
                 }
                 one.vote()
             }).collect();
@@ -508,9 +494,9 @@ mod tests {
     fn of_several_wants_the_first_is_told() {
         let mut one = proposal(3, 1, [1, 1], 1);
         assert_eq!(one.needs(Ok(7)), Some(7));
-        assert_eq!(one.needs::<()>(Err(Ended::new(Exit::NoSharedMemory, "first"))), None);
-        assert_eq!(one.needs::<()>(Err(Ended::new(Exit::BadInput, "second"))), None);
-        assert_eq!(one.refusal, Some(Ended::new(Exit::NoSharedMemory, "first")));
+        assert_eq!(one.needs::<()>(Err(Refusal::new(Exit::NoSharedMemory, "first"))), None);
+        assert_eq!(one.needs::<()>(Err(Refusal::bad_input("second"))), None);
+        assert_eq!(one.refusal, Some(Refusal::new(Exit::NoSharedMemory, "first")));
     }
 
     /// The supervisor judges nodes before any ranks exist. Both must agree: the ranks round differently exactly if the supervisor

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::agreement::{self, Agreed, Common, Ended, Proposal, shared_by};
+use super::agreement::{self, Agreed, Common, Proposal, shared_by};
 use super::contest;
 use super::launcher_rank;
 use super::machine;
@@ -26,7 +26,7 @@ use super::startup_watchdog::StartupWatchdog;
 use crate::base::clock::{self, Instant};
 use crate::base::cores;
 use crate::base::course::Recorder;
-use crate::base::exit::Exit;
+use crate::base::exit::{Exit, Refusal};
 use crate::base::faults::{self, Point, hit};
 use crate::base::outcome::{Outcome, Power};
 use crate::base::params::{MemoryCheck, TestParams};
@@ -170,7 +170,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let prerequisites =
         protection.and_then(|p| proposal.needs(Prerequisites::prepare(p, comm.rank())));
     let room = room(comm, &node, &loaded, threads.count, prerequisites.as_ref());
-    let unfit = proposal.needs(room.map_err(|why| Ended::new(Exit::BadInput, why)));
+    let unfit = proposal.needs(room.map_err(Refusal::bad_input));
     let unfit = unfit.unwrap_or_default();
     let pool = proposal.needs(pins::pool(threads.count, &threads.pins));
     // One thread is enough if nothing will be computed.
@@ -212,8 +212,8 @@ fn propose(launched: &Launched, loaded: &Loaded, threads: &Threads, computes: bo
     let run_id = run_id.as_deref();
     let mut proposal =
         Proposal::new(rank, settings.engine, computes, threads.count, pinned, run_id);
-    proposal.needs(launched.armed.clone().map_err(|why| Ended::new(Exit::BadInput, why)));
-    proposal.needs(launched.library.clone().map_err(|why| Ended::new(Exit::Environment, why)));
+    proposal.needs(launched.armed.clone().map_err(Refusal::bad_input));
+    proposal.needs(launched.library.clone().map_err(Refusal::environment));
     proposal.needs(same_library(launched.blas.as_deref(), settings.blas.as_deref()));
     proposal.needs(nonstop::fits(loaded, world));
     proposal.needs(helpers_fit(loaded, world));
@@ -227,7 +227,7 @@ fn choose_engines(
     agreed: Agreed,
     loaded: &Loaded,
     pool: &mut Pool,
-) -> Result<(Common, Vec<String>), Ended> {
+) -> Result<(Common, Vec<String>), Refusal> {
     let protected = loaded.settings.saves().is_some();
     let turns = protected || loaded.settings.goes_on();
     let tests: Vec<TestParams> = loaded.tests().collect();
@@ -292,7 +292,7 @@ fn threads_of_all(comm: &Comm, threads: usize, computes: bool, turn: bool) -> us
 /// Checks that this rank and rank 0 were both started with --blas, or both without. A library is loaded before ranks can
 /// communicate, so each rank reads its own settings. Paths may differ between nodes, but all nodes need a loaded library, or
 /// none.
-fn same_library(mine: Option<&str>, first: Option<&str>) -> Result<(), Ended> {
+fn same_library(mine: Option<&str>, first: Option<&str>) -> Result<(), Refusal> {
     let what = match (mine, first) {
         (None, Some(first)) => {
             format!("it was told nothing of --blas {first}, which rank 0 was told")
@@ -304,7 +304,7 @@ fn same_library(mine: Option<&str>, first: Option<&str>) -> Result<(), Ended> {
         "{what}: give it on the command line, or in a file that all nodes have, since a launcher does not hand variables to \
          every node"
     );
-    Err(Ended::new(Exit::Environment, why))
+    Err(Refusal::environment(why))
 }
 
 /// Ends all ranks together. Rank 0 prints the reason, and reports to a supervisor whether a retry would fail, too.
@@ -520,25 +520,22 @@ fn room(
 
 /// Checks that this MPI lets helpers communicate at the same time as their ranks, if they must. The result is the same on every
 /// rank of a sound job.
-fn helpers_fit(loaded: &Loaded, world: &World) -> Result<(), Ended> {
+fn helpers_fit(loaded: &Loaded, world: &World) -> Result<(), Refusal> {
     let talk = loaded.settings.saves().is_some_and(|p| p.encode.by_helper());
     if !talk || world.lets_helpers_talk() {
         return Ok(());
     }
-    Err(Ended::new(
-        Exit::Environment,
-        format!(
+    Err(Refusal::environment(format!(
             "--encode helper: this MPI library does not let helpers call it beside their ranks ({}): take one that grants \
              MPI_THREAD_MULTIPLE, or give --encode pipelined",
             World::library()
-        ),
-    ))
+        )))
 }
 
 /// Refuses to protect results that depend on which rank computes them: a restart would give others.
-fn suits(common: &Common, protected: bool) -> Result<(), Ended> {
+fn suits(common: &Common, protected: bool) -> Result<(), Refusal> {
     match &common.differs {
-        Some(differs) if protected => Err(Ended::new(Exit::Environment, unlike(common, differs))),
+        Some(differs) if protected => Err(Refusal::environment(unlike(common, differs))),
         _ => Ok(()),
     }
 }
@@ -700,7 +697,7 @@ impl Job<'_> {
     }
 
     /// Solves and reports all tests that are not solved and reported yet. Returns the exit status of the run on all ranks.
-    fn tests(&mut self) -> Result<Exit, Ended> {
+    fn tests(&mut self) -> Result<Exit, Refusal> {
         let comm = self.world.comm();
         let loaded = &self.run.loaded;
         self.open_reports()?;
@@ -793,7 +790,7 @@ impl Job<'_> {
         &mut self,
         number: usize,
         params: &TestParams,
-    ) -> Result<Result<Option<Outcome>, String>, Ended> {
+    ) -> Result<Result<Option<Outcome>, String>, Refusal> {
         set_phase("preparing a test");
         if let Some(why) = self.run.unfit.why(params) {
             return Ok(Err(why.to_owned()));
@@ -819,7 +816,7 @@ impl Job<'_> {
         &mut self,
         number: usize,
         params: &TestParams,
-    ) -> Result<(RoleAssignment, Option<usize>), Ended> {
+    ) -> Result<(RoleAssignment, Option<usize>), Refusal> {
         let (comm, test) = (self.world.comm(), self.test_id(number));
         let history = &mut self.kept.history;
         let positions = params.p * params.q;
@@ -986,14 +983,14 @@ impl Job<'_> {
     }
 
     /// Opens the outputs and writes the heading on rank 0; the others only learn whether that succeeded.
-    fn open_reports(&mut self) -> Result<(), Ended> {
+    fn open_reports(&mut self) -> Result<(), Refusal> {
         let comm = self.world.comm();
         // All ranks have rank 0's settings, so either all or none take part.
         let machine = match self.run.loaded.settings.json {
             Some(_) => machine::gather(comm, &self.node),
             None => Machine::default(),
         };
-        shared_by(comm, 0, || -> Result<(), Ended> {
+        shared_by(comm, 0, || -> Result<(), Refusal> {
             if self.kept.reports.is_none() {
                 let Run { loaded, common, hosts, .. } = self.run;
                 let about = About { loaded, common, ranks: comm.size(), hosts: *hosts, machine };
@@ -1029,7 +1026,7 @@ enum Trouble {
     /// This test is skipped.
     Skipped(String),
     /// The whole run ends.
-    Ended(Ended),
+    Ended(Refusal),
 }
 
 /// Solves test `number` in private memory.

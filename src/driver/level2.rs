@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::agreement::{Ended, unanimous};
-use crate::base::exit::Exit;
+use super::agreement::unanimous;
+use crate::base::exit::Refusal;
 use crate::base::outcome;
 use crate::base::terminal::say;
 use crate::checkpoint::level2::{Storage, patiently_for};
@@ -135,16 +135,16 @@ impl<'c> Opening<'c> {
         Self { comm, checkpoint_dir, dir_scope, dir_id, token, patience, first, leads }
     }
 
-    fn ended(&self, why: String) -> Ended {
+    fn ended(&self, why: String) -> Refusal {
         let dir = self.checkpoint_dir.dir().display().to_string();
         // An error about a hang does not name the directory.
         let why = if why.contains(&dir) { why } else { format!("--level2 {dir}: {why}") };
-        Ended::new(Exit::Environment, why)
+        Refusal::environment(why)
     }
 
     /// Checks DIR where it is `mine` to check, and waits only for a limited time if the file system hangs. Returns the reason why
     /// the check fails: an unwritable DIR may be readable. A check that hangs is an error. Collective call.
-    fn refusal(&self, check: Check, mine: bool) -> Result<Option<Ended>, Ended> {
+    fn refusal(&self, check: Check, mine: bool) -> Result<Option<Refusal>, Refusal> {
         let (checkpoint_dir, token) = (self.checkpoint_dir.clone(), self.token.clone());
         let refused = if mine {
             patiently_for(self.patience, move |_| Ok(check(&checkpoint_dir, &token).err()))
@@ -157,13 +157,13 @@ impl<'c> Opening<'c> {
     }
 
     /// Checks DIR like [`Self::refusal`], but every refusal is an error. Collective call.
-    fn look(&self, check: Check, mine: bool) -> Result<(), Ended> {
+    fn look(&self, check: Check, mine: bool) -> Result<(), Refusal> {
         self.refusal(check, mine)?.map_or(Ok(()), Err)
     }
 
     /// Checks that DIR is there and has its declared scope. Returns the reason why it cannot be written, which is an error if
     /// the run must write. An unwritable DIR gives no proof of its scope. Collective call.
-    fn check_scope(&self, must_write: bool) -> Result<Option<Ended>, Ended> {
+    fn check_scope(&self, must_write: bool) -> Result<Option<Refusal>, Refusal> {
         self.look(|checkpoint_dir, _| checkpoint_dir.is_there(), self.leads)?;
         let unwritable =
             match self.refusal(|checkpoint_dir, _| checkpoint_dir.check(), self.leads)? {
@@ -197,7 +197,7 @@ impl<'c> Opening<'c> {
 
     /// Collects the contents of each DIR, with failure domains, and for each rank its directory id and the files that it has
     /// found. Collective call.
-    fn gather(&self, contents: Option<Contents>) -> Result<Gathered, Ended> {
+    fn gather(&self, contents: Option<Contents>) -> Result<Gathered, Refusal> {
         let mine = Report { dir_id: self.dir_id, contents };
         let mut bytes = serde_json::to_vec(&mine).expect("plain values have a JSON form");
         let all = match self.dir_scope {
@@ -237,7 +237,7 @@ fn check_written_scope(
     inventory: &Inventory,
     dir_scope: DirScope,
     dir: &Path,
-) -> Result<(), Ended> {
+) -> Result<(), Refusal> {
     if inventory.sights.iter().all(|other| *other == dir_scope) {
         return Ok(());
     }
@@ -245,14 +245,11 @@ fn check_written_scope(
         DirScope::Shared => ("node", "shared"),
         DirScope::Node => ("shared", "node"),
     };
-    Err(Ended::new(
-        Exit::BadInput,
-        format!(
+    Err(Refusal::bad_input(format!(
             "{} has checkpoints that were written with --level2-scope {was}, and {is} is asked for now: give {was} \
              to resume from them, give this run another --job name, or start from scratch with --restart never",
             dir.display()
-        ),
-    ))
+        )))
 }
 
 /// Prints which checkpoints in storage are not used, and why.
@@ -279,7 +276,7 @@ impl<'a> Level2<'a> {
         settings: &'a settings::Saves,
         domain: &str,
         conditions: Conditions,
-    ) -> Result<Option<Self>, Ended> {
+    ) -> Result<Option<Self>, Refusal> {
         let Conditions { tests, known, patience, from_scratch } = conditions;
         let Some(checkpoint_dir) = checkpoint_dir(settings, domain) else { return Ok(None) };
         let level2 = settings.level2.as_ref().expect("it has a checkpoint directory");
@@ -357,27 +354,21 @@ impl<'a> Level2<'a> {
     }
 
     /// Refuses to start if DIR has checkpoints that no test of this run can have written.
-    pub fn check(&self, tests: &[u64], rounding: &str, job: &str) -> Result<(), Ended> {
+    pub fn check(&self, tests: &[u64], rounding: &str, job: &str) -> Result<(), Refusal> {
         let Some((about, kind)) = self.inventory.odd_one(tests) else { return Ok(()) };
         let dir = self.checkpoint_dir.dir().display();
         Err(match kind {
-            Kind::RoundsOtherwise => Ended::new(
-                Exit::Environment,
-                format!(
+            Kind::RoundsOtherwise => Refusal::environment(format!(
                     "the checkpoint of this run in {dir} was computed with another arithmetic ({}) than {rounding}, \
                      which these ranks have: resuming would change the last bits of the result. Start on nodes \
                      whose processors and BLAS are as before, or give this run another --job name",
                     about.arithmetic
-                ),
-            ),
-            _ => Ended::new(
-                Exit::BadInput,
-                format!(
+                )),
+            _ => Refusal::bad_input(format!(
                     "{dir} has a checkpoint of another run of job {job:?}: {}. Finish that run, give this one another \
                      --job name, or remove it with `skt-hpl clean --job {job} --level2 {dir}` or --restart never",
                     words(about)
-                ),
-            ),
+                )),
         })
     }
 

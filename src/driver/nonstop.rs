@@ -13,10 +13,9 @@ use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::agreement::Ended;
 use super::replacement::roles::Status;
 use crate::base::clock::{self, Instant};
-use crate::base::exit::Exit;
+use crate::base::exit::{Exit, Refusal};
 use crate::base::faults;
 use crate::checkpoint::RankCandidate;
 use crate::comm::{Comm, Lost, World, die_in_turn};
@@ -30,11 +29,11 @@ use crate::supervise::talk::processes;
 
 /// Checks that MPI allows recovery in place, if it is requested; the same on every rank of a sound job. Conflicts with other
 /// settings are found when these are read.
-pub fn fits(loaded: &Loaded, world: &World) -> Result<(), Ended> {
+pub fn fits(loaded: &Loaded, world: &World) -> Result<(), Refusal> {
     let settings = &loaded.settings;
     let able = |flag: &str| match world.obstacle() {
         None => Ok(()),
-        Some(why) => Err(Ended::new(Exit::Environment, format!("{flag}: {why}"))),
+        Some(why) => Err(Refusal::environment(format!("{flag}: {why}"))),
     };
     match settings.protection {
         Protection::Checksums { .. } => able("--method abft"),
@@ -304,13 +303,13 @@ impl RecoveryHistory {
 
     /// Ends this launch after a loss that checksum columns could not recover: nothing is saved. A supervisor treats this like any
     /// failure, and restarts from scratch.
-    pub fn is_lost(&self, why: &str) -> Ended {
+    pub fn is_lost(&self, why: &str) -> Refusal {
         let notice = self.notice.as_ref().map(|n| format!("{n}. ")).unwrap_or_default();
         let (exit, then) = match own_run_id() {
             Some(_) => (Exit::Environment, "It begins from scratch"),
             None => (Exit::Unrecoverable, "Start it again; it begins from scratch"),
         };
-        Ended::new(exit, format!("{notice}The run cannot continue: {why}. {then}"))
+        Refusal::new(exit, format!("{notice}The run cannot continue: {why}. {then}"))
     }
 
     /// Describes the ranks that take over another rank's position.
@@ -330,7 +329,7 @@ impl RecoveryHistory {
 
     /// Ends this launch after a loss that could not be recovered in place. A restart may still recover it, with new nodes and
     /// ranks. A supervisor treats this like any failure, and restarts.
-    pub fn gives_up(&self, ended: Ended) -> Ended {
+    pub fn gives_up(&self, ended: Refusal) -> Refusal {
         let restartable = matches!(ended.exit, Exit::Unrecoverable | Exit::NoSharedMemory);
         if !self.has_lost || !restartable {
             return ended;
@@ -339,19 +338,16 @@ impl RecoveryHistory {
     }
 
     /// Ends this launch for lack of ranks; a restart may succeed.
-    pub fn too_few(&self, left: usize, needed: usize) -> Ended {
+    pub fn too_few(&self, left: usize, needed: usize) -> Refusal {
         self.resumable(&format!("{left} ranks are left, and the grid needs {needed}"))
     }
 
-    fn resumable(&self, why: &str) -> Ended {
+    fn resumable(&self, why: &str) -> Refusal {
         let exit = if own_run_id().is_some() { Exit::Environment } else { Exit::Stopped };
         let notice = self.notice.as_ref().map(|n| format!("{n}. ")).unwrap_or_default();
-        Ended::new(
-            exit,
-            format!(
+        Refusal::new(exit, format!(
                 "{notice}The run cannot be recovered in place: {why}\nThe memory is kept; the same command resumes from it"
-            ),
-        )
+            ))
     }
 }
 
@@ -408,11 +404,11 @@ mod tests {
             RecoveryHistory { losses: 1, has_lost: true, ..RecoveryHistory::default() };
         history.comes_to(2);
         for exit in Exit::ALL {
-            let ended = history.gives_up(Ended::new(exit, "why"));
+            let ended = history.gives_up(Refusal::new(exit, "why"));
             let restartable = matches!(exit, Exit::Unrecoverable | Exit::NoSharedMemory);
             assert_eq!(ended.exit, if restartable { Exit::Stopped } else { exit });
-            let before = RecoveryHistory::default().gives_up(Ended::new(exit, "why"));
-            assert_eq!(before, Ended::new(exit, "why"), "nobody was lost");
+            let before = RecoveryHistory::default().gives_up(Refusal::new(exit, "why"));
+            assert_eq!(before, Refusal::new(exit, "why"), "nobody was lost");
         }
     }
 

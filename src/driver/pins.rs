@@ -17,9 +17,9 @@ use std::fmt;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::agreement::{Ended, Extent};
+use super::agreement::Extent;
 use crate::base::cores::{self, Given};
-use crate::base::exit::Exit;
+use crate::base::exit::Refusal;
 use crate::base::params::Pinning;
 use crate::base::threads::Pool;
 use crate::base::topology::Topology;
@@ -342,16 +342,16 @@ impl Bound {
 }
 
 /// Sets the cores in `--helper-cores` aside. Afterwards, only helpers of this rank run there. Collective call.
-pub fn set_aside(comm: &Comm, named: &List) -> Result<(), Ended> {
+pub fn set_aside(comm: &Comm, named: &List) -> Result<(), Refusal> {
     let (ranks, me) = under_one_kernel(comm, Has::here(0, true));
     let (processors, left) = aside(&ranks, me, Topology::here(), &named.0)
-        .map_err(|why| Ended::new(Exit::BadInput, why))?;
+        .map_err(Refusal::bad_input)?;
     if cores::set_aside(&processors, left) {
         return Ok(());
     }
     let processors = List(processors.into_iter().collect());
     let why = format!("--helper-cores: the system does not let this rank run on {processors}");
-    Err(Ended::new(Exit::Environment, why))
+    Err(Refusal::environment(why))
 }
 
 /// Facts about the ranks under this rank's kernel, and the index of this one. Collective call.
@@ -391,12 +391,12 @@ pub fn decide(comm: &Comm, threads: usize, computes: bool, wanted: Pinning) -> R
 }
 
 /// Starts a rank's threads on the chosen processors. A BLAS that they call starts no more threads.
-pub fn pool(threads: usize, pins: &Result<Pins, Loose>) -> Result<Pool, Ended> {
+pub fn pool(threads: usize, pins: &Result<Pins, Loose>) -> Result<Pool, Refusal> {
     let pool = match pins {
         Ok(pins) => Pool::pinned(&pins.processors),
         Err(_) => Pool::try_new(threads),
     };
-    let mut pool = pool.map_err(|why| Ended::new(Exit::Environment, why.to_string()))?;
+    let mut pool = pool.map_err(Refusal::environment)?;
     one_library_thread_each(&mut pool);
     Ok(pool)
 }

@@ -10,10 +10,10 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use super::agreement::{Common, Ended, Engines};
+use super::agreement::{Common, Engines};
 use super::replacement::listed;
 use crate::base::closed;
-use crate::base::exit::Exit;
+use crate::base::exit::{Exit, Refusal};
 use crate::base::outcome::{Outcome, Times};
 use crate::base::output_target;
 use crate::base::params::TestParams;
@@ -61,14 +61,14 @@ pub struct Reports {
 }
 
 /// Error for an output that cannot be opened: a bad path, or a full file system.
-fn cannot(error: &io::Error, why: String) -> Ended {
+fn cannot(error: &io::Error, why: String) -> Refusal {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let full = matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull);
-    Ended::new(if full { Exit::Environment } else { Exit::BadInput }, why)
+    Refusal::new(if full { Exit::Environment } else { Exit::BadInput }, why)
 }
 
 /// Refuses a document that would replace the file to which results or messages go.
-fn is_apart(document: &Path, output: &Output) -> Result<(), Ended> {
+fn is_apart(document: &Path, output: &Output) -> Result<(), Refusal> {
     let is = |open: Option<bool>| open == Some(true);
     let what = if *output == Output::Stdout && is(output_target::is_open_as(document, io::stdout()))
     {
@@ -82,11 +82,11 @@ fn is_apart(document: &Path, output: &Output) -> Result<(), Ended> {
     let why = format!(
         "--json {document} is the file that {what}, and they would be lost: name another one"
     );
-    Err(Ended::new(Exit::BadInput, why))
+    Err(Refusal::bad_input(why))
 }
 
 /// Turns an error into a reason if the run continues without the output (`goes_on`).
-fn unless_it_goes_on<T>(made: Result<T, Ended>, goes_on: bool) -> Result<Result<T, String>, Ended> {
+fn unless_it_goes_on<T>(made: Result<T, Refusal>, goes_on: bool) -> Result<Result<T, String>, Refusal> {
     match made {
         Err(ended) if goes_on => Ok(Err(ended.why)),
         other => other.map(Ok),
@@ -116,7 +116,7 @@ struct TextOutput {
 
 impl TextOutput {
     /// Opens the target. `already` has the meaning of [`Reports::begin`].
-    fn open(output: &Output, already: bool) -> Result<Self, Ended> {
+    fn open(output: &Output, already: bool) -> Result<Self, Refusal> {
         let stream = |out| Self { out, file: None, lost: None };
         let path = match output {
             Output::Stdout => return Ok(stream(Box::new(whole(io::stdout())))),
@@ -171,7 +171,7 @@ impl Reports {
     /// Opens the outputs and writes the heading. `already` means that another rank has written it: a stream then gets only new
     /// output, but files are written from the beginning. In that case a write error ends nothing: the place may exist on the
     /// other rank's node only.
-    pub fn begin(about: About, already: bool) -> Result<Self, Ended> {
+    pub fn begin(about: About, already: bool) -> Result<Self, Refusal> {
         let (dat, settings) = (&about.loaded.dat, &about.loaded.settings);
         // A run that is refused here keeps the results of an earlier one: everything is checked before any file is emptied.
         let mut document_lost = None;

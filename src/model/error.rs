@@ -4,7 +4,7 @@
 //! three formulas later. So each public function checks its inputs by these helpers, and passes its result through [`finite`]
 //! before returning it.
 
-use crate::base::exit::{Exit, Refusal};
+use crate::base::exit::Refusal;
 
 /// Reason why a model cannot answer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum ModelError {
 
 impl From<ModelError> for Refusal {
     fn from(error: ModelError) -> Self {
-        Refusal(Exit::BadInput, error.to_string())
+        Refusal::bad_input(error)
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::pass::{Pass, environment};
+use super::pass::Pass;
 use super::{BurninFlags, INTERRUPTED};
 use crate::base::exit::Refusal;
 use crate::base::params::TestParams;
@@ -124,12 +124,12 @@ pub fn repeat(
     loop {
         let number = runs.len() + 1;
         let dir = flags.state.join(format!("hpl-{number}"));
-        Folder::new(&dir).prepare().map_err(environment)?;
+        Folder::new(&dir).prepare().map_err(Refusal::environment)?;
         let started = Instant::now();
         let mut run = start(flags, unbound.as_deref(), own_test.as_ref(), &dir)?;
-        let status = until_ended(&mut run).map_err(environment)?;
+        let status = until_ended(&mut run).map_err(Refusal::environment)?;
         if asked_by_signal() {
-            return Err(environment(INTERRUPTED));
+            return Err(Refusal::environment(INTERRUPTED));
         }
         let took = started.elapsed();
         let run = outcome(&dir, status.code(), took);
@@ -159,7 +159,7 @@ fn start(
     let own = own_program()?;
     let file = |name: &str| {
         let path = dir.join(name);
-        File::create(&path).map_err(|e| environment(format!("{}: {e}", path.display())))
+        File::create(&path).map_err(|e| Refusal::environment(format!("{}: {e}", path.display())))
     };
     let mut command = Command::new(&own);
     command
@@ -174,7 +174,7 @@ fn start(
         run_this(&mut command, test, &[test.n]);
     }
     command.stdin(Stdio::null()).stdout(file("output")?).stderr(file("told")?);
-    command.spawn().map_err(|e| environment(format!("cannot start {}: {e}", own.display())))
+    command.spawn().map_err(|e| Refusal::environment(format!("cannot start {}: {e}", own.display())))
 }
 
 /// Waits for a run's end. An interrupted burn-in interrupts its run as well, which ends its own processes itself.

@@ -99,7 +99,7 @@ fn percent(text: &str) -> Result<f64, String> {
 pub fn run(flags: &BurninFlags) -> ExitCode {
     match burn_in(flags) {
         Ok(exit) => exit.into(),
-        Err(Refusal(exit, why)) => {
+        Err(Refusal { exit, why }) => {
             crate::base::terminal::say(format_args!("burnin: {why}"));
             exit.into()
         }
@@ -142,7 +142,7 @@ fn check_bench(bench: &[OsString]) -> Result<(), Refusal> {
     };
     if bench.iter().any(is_json) {
         let why = "--json after a flag of the benchmark would be each HPL run's own, one over the other: give it before them";
-        return Err(Refusal(Exit::Usage, why.into()));
+        return Err(Refusal::usage(why));
     }
     Ok(())
 }
@@ -156,11 +156,11 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         nodes.hosts.iter().chain(&nodes.spares).map(|h| Host::new(&h.name, 1)).collect();
     if hosts.len() < 2 {
         let why = "one node has no peers to be compared with; name two or more";
-        return Err(Refusal(Exit::Usage, why.into()));
+        return Err(Refusal::usage(why));
     }
     let names = names_of(&hosts);
     run::usable(&flags.nodes.launcher()?.0, &flags.state)?;
-    Folder::new(&flags.state).prepare().map_err(|why| Refusal(Exit::Environment, why))?;
+    Folder::new(&flags.state).prepare().map_err(Refusal::environment)?;
     json_flag::ready(&json, [])?;
     refuse_problems(&flags.nodes)?;
     let tolerance = Tolerance {
@@ -183,9 +183,9 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
     let of_hpl = document::hpl_findings(&document.hpl, &document.findings);
     document.findings.extend(of_hpl);
     document.seconds = began.elapsed().as_secs_f64();
-    if let Some(Refusal(exit, why)) = failed {
+    if let Some(Refusal { exit, why }) = failed {
         if document.findings.is_empty() {
-            return Err(Refusal(exit, why));
+            return Err(Refusal { exit, why });
         }
         tell!("skt-hpl burnin: not measured once more: {why}");
     }
@@ -202,7 +202,7 @@ fn refuse_problems(nodes: &NodeFlags) -> Result<(), Refusal> {
     })?;
     if looked > 0 {
         let why = format!("not begun: correct {looked} problem(s) first");
-        return Err(Refusal(Exit::Environment, why));
+        return Err(Refusal::environment(why));
     }
     Ok(())
 }
@@ -250,10 +250,10 @@ fn answer(json: &Option<Option<PathBuf>>, document: &Document) -> Exit {
     let found = match (&written, document.findings.is_empty()) {
         (_, false) => Exit::Suspect,
         (Ok(_), true) => Exit::Passed,
-        (Err(Refusal(exit, _)), true) => *exit,
+        (Err(Refusal { exit, .. }), true) => *exit,
     };
     // The progress has been reported on stdout all along: the document goes there only if the named file is stdout.
-    let mut text = written.unwrap_or_else(|Refusal(_, why)| {
+    let mut text = written.unwrap_or_else(|Refusal { why, .. }| {
         tell!("skt-hpl burnin: {why}");
         String::new()
     });

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{BurninFlags, INTERRUPTED, names_of};
 use crate::base::clock::unix_ms;
-use crate::base::exit::{Exit, Refusal};
+use crate::base::exit::Refusal;
 use crate::base::units::show_seconds;
 use crate::burnin::document::{self, Document};
 use crate::burnin::probe::Extent;
@@ -122,10 +122,6 @@ pub fn measure(
     Ok(Pass { here, sweeps, judged, took: began.elapsed() })
 }
 
-pub(super) fn environment(why: impl ToString) -> Refusal {
-    Refusal(Exit::Environment, why.to_string())
-}
-
 /// A running pass.
 struct Measuring<'a> {
     flags: &'a BurninFlags,
@@ -143,9 +139,9 @@ impl Measuring<'_> {
         let (tool, extra) = flags.nodes.launcher()?;
         let own = own_program()?.to_string_lossy().into_owned();
         let dir = std::path::absolute(flags.state.join(format!("pass-{number}")));
-        let dir = dir.map_err(environment)?;
+        let dir = dir.map_err(Refusal::environment)?;
         let folder = Folder::new(&dir);
-        folder.prepare().map_err(environment)?;
+        folder.prepare().map_err(Refusal::environment)?;
         let command = [own, "agent".to_owned(), "--measure".to_owned(), extent.to_string()];
         let env: Vec<(String, String)> = variables()
             .filter(|(name, _)| name.starts_with("SKT_FAULT"))
@@ -165,10 +161,11 @@ impl Measuring<'_> {
             dir: &dir,
             as_root: nix::unistd::geteuid().is_root(),
         });
-        listen_to_signals().map_err(environment)?;
-        let io_thread = IoThread::new("I/O").map_err(environment)?;
-        Job::start(&made, &folder, 0, &io_thread)
-            .map_err(|e| environment(format!("cannot start {}: {e}", tool.program.display())))
+        listen_to_signals().map_err(Refusal::environment)?;
+        let io_thread = IoThread::new("I/O").map_err(Refusal::environment)?;
+        Job::start(&made, &folder, 0, &io_thread).map_err(|e| {
+            Refusal::environment(format!("cannot start {}: {e}", tool.program.display()))
+        })
     }
 
     /// Listens to rank 0 until all sweeps are measured, and ends the job.
@@ -210,7 +207,7 @@ impl Measuring<'_> {
                 tell!("");
             }
             if interrupted {
-                return Err(environment(INTERRUPTED));
+                return Err(Refusal::environment(INTERRUPTED));
             }
             if ended == Some(Some(0)) && measured == extent.sweeps {
                 return Ok(said);
@@ -224,7 +221,7 @@ impl Measuring<'_> {
         let complaint = job.last_words().wait_for(ENDS).map(|words| words.complaint);
         let complaint = complaint.filter(|words| !words.is_empty());
         let complaint = complaint.map_or(String::new(), |words| format!(" ({words})"));
-        environment(match (samples::waits_for(said), late) {
+        Refusal::environment(match (samples::waits_for(said), late) {
             (Some((absent, seconds)), _) => format!(
                 "{} stopped answering in the middle of the measurements: waited for {seconds} s{complaint}; skt-hpl doctor \
                  tells who still answers",

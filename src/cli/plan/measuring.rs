@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::flags::OutputFlags;
 use crate::base::bounded_read;
-use crate::base::exit::{Exit, Refusal};
+use crate::base::exit::Refusal;
 use crate::base::params::TestParams;
 use crate::base::units::show_seconds;
 use crate::cli::launchers::usual_words;
@@ -28,17 +28,14 @@ pub(super) fn samples_of(files: &[PathBuf]) -> Result<Vec<Sample>, Refusal> {
     let mut samples = Vec::new();
     for file in files {
         let bytes = bounded_read::bytes(file)
-            .map_err(|e| Refusal(Exit::BadInput, format!("cannot read {}: {e}", file.display())))?;
+            .map_err(|e| Refusal::bad_input(format!("cannot read {}: {e}", file.display())))?;
         let found = read(&String::from_utf8_lossy(&bytes));
         if found.is_empty() {
-            return Err(Refusal(
-                Exit::BadInput,
-                format!(
+            return Err(Refusal::bad_input(format!(
                     "{} holds no result, or failed ones alone: neither lines such as `WR11C2R4 12000 192 1 2 5.58 2.0645e+02` nor \
                      JSON with seconds and gflops",
                     file.display()
-                ),
-            ));
+                )));
         }
         samples.extend(found);
     }
@@ -51,7 +48,6 @@ pub(super) fn calibrate(
     inputs: &Inputs,
     time: f64,
 ) -> Result<Vec<Sample>, Refusal> {
-    let environment = |text: String| Refusal(Exit::Environment, text);
     // The plan without any measurement gives the sizes that fit and, roughly, the rate.
     let rough =
         planner::plan(&Inputs { simulate: 0, limit: None, n: None, ..inputs.clone() })?.plan;
@@ -63,16 +59,16 @@ pub(super) fn calibrate(
     test.nb = nb as usize;
     test.threshold = -1.0;
     // A signal must end the job that is started; nothing after it needs that.
-    listen_to_signals().map_err(|e| environment(e.to_string()))?;
+    listen_to_signals().map_err(Refusal::environment)?;
     let result = runs(output, inputs, time, &test, &sizes);
-    listen_no_more().map_err(|e| environment(e.to_string()))?;
+    listen_no_more().map_err(Refusal::environment)?;
     if asked_by_signal() {
-        return Err(environment("interrupted by a signal; the calibration is ended".into()));
+        return Err(Refusal::environment("interrupted by a signal; the calibration is ended"));
     }
     let samples = best_of_each(&result?);
     if samples.is_empty() {
-        return Err(environment(
-            "the calibration printed no result; run it by hand to see why".into(),
+        return Err(Refusal::environment(
+            "the calibration printed no result; run it by hand to see why",
         ));
     }
     Ok(samples)
@@ -89,7 +85,6 @@ fn runs(
     test: &TestParams,
     sizes: &[usize],
 ) -> Result<Vec<Sample>, Refusal> {
-    let environment = |text: String| Refusal(Exit::Environment, text);
     let program = output.program.clone().map_or_else(template::own_program, Ok)?;
     let ranks = inputs.nodes * inputs.ranks_per_node;
     let launcher =
@@ -105,9 +100,9 @@ fn runs(
         .map_err(|error| template::cannot_start(&command, &error))?;
     let failed = |how: String, job: RunningJob| {
         let said = template::last_lines(&job.troubles());
-        Err(environment(format!("the calibration failed ({how}):\n{said}")))
+        Err(Refusal::environment(format!("the calibration failed ({how}):\n{said}")))
     };
-    let interrupted = |_| environment("interrupted by a signal".into());
+    let interrupted = |_| Refusal::environment("interrupted by a signal");
     // Twenty times the time that all of them were expected to take.
     let patience = PATIENCE + Duration::try_from_secs_f64(20.0 * time).unwrap_or(PATIENCE);
     let silent = || format!("it said nothing for {} s; it is ended", patience.as_secs());

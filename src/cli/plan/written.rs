@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::base::exit::{Exit, Refusal};
+use crate::base::exit::Refusal;
 use crate::cli::launchers::{typed, typed_for_run};
 use crate::model::memory::Method;
 use crate::model::planner::{Advice, Inputs, Plan};
@@ -15,30 +15,24 @@ pub(super) fn write_files(
     force: bool,
 ) -> Result<(), Refusal> {
     if advice.plan.protection.method == Method::Disk && inputs.level2.is_none() {
-        return Err(Refusal(
-            Exit::BadInput,
-            "nothing says where the checkpoints of --method disk are to go: give --level2 DIR, a folder that all nodes share"
-                .into(),
-        ));
+        return Err(Refusal::bad_input("nothing says where the checkpoints of --method disk are to go: give --level2 DIR, a folder that all nodes share"
+                ));
     }
     let files = [("HPL.dat", &advice.hpl_dat), ("skt.toml", &advice.skt_toml)];
     if !force {
         for (name, _) in files {
             let path = dir.join(name);
             if path.exists() {
-                return Err(Refusal(
-                    Exit::BadInput,
-                    format!("{} is there already; --force overwrites it", path.display()),
-                ));
+                return Err(Refusal::bad_input(format!("{} is there already; --force overwrites it", path.display())));
             }
         }
     }
     std::fs::create_dir_all(dir)
-        .map_err(|e| Refusal(Exit::Environment, format!("cannot make {}: {e}", dir.display())))?;
+        .map_err(|e| Refusal::environment(format!("cannot make {}: {e}", dir.display())))?;
     for (name, text) in files {
         let path = dir.join(name);
         std::fs::write(&path, text).map_err(|e| {
-            Refusal(Exit::Environment, format!("cannot write {}: {e}", path.display()))
+            Refusal::environment(format!("cannot write {}: {e}", path.display()))
         })?;
     }
     Ok(())

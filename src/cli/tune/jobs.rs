@@ -98,7 +98,7 @@ impl Jobs {
         let Layout { ranks_per_node: each, threads, blas } = layout;
         let ranks = self.kept.domain.nodes * each;
         let words = template::words(&self.kept.launcher, ranks, *each, *threads);
-        let mut command = template::command(&words, &self.program, *threads).map_err(|r| r.1)?;
+        let mut command = template::command(&words, &self.program, *threads).map_err(|refusal| refusal.why)?;
         command.arg("trials").arg(&self.trials);
         command.args(["--threads", &threads.to_string()]);
         if let Some(blas) = blas {
@@ -165,7 +165,7 @@ impl Jobs {
         let trials: Vec<Trial> = places.iter().map(|&place| trial(round[place], care)).collect();
         let mut command = self.command(layout, &trials)?;
         let mut job = RunningJob::start(&mut command)
-            .map_err(|error| template::cannot_start(&command, &error).1)?;
+            .map_err(|error| template::cannot_start(&command, &error).why)?;
         let mut since = Instant::now();
         let (mut engine, mut began) = (String::new(), false);
         let mut patience = self.patience;

@@ -113,18 +113,18 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
     let wanted = wanted(flags)?;
     let program = flags.program.clone().map_or_else(own_program, Ok)?;
     // Signals end nothing by themselves any more: the job is ended, and the folder removed, on the way out.
-    listen_to_signals().map_err(|e| Refusal(Exit::Environment, e.to_string()))?;
+    listen_to_signals().map_err(Refusal::environment)?;
     let own;
     let dir = match &flags.write {
         Some(dir) => {
             fs::create_dir_all(dir).map_err(|e| {
-                Refusal(Exit::Environment, format!("cannot make {}: {e}", dir.display()))
+                Refusal::environment(format!("cannot make {}: {e}", dir.display()))
             })?;
             dir.as_path()
         }
         None => {
             own = Passing::new("tune", flags.nodes > 1 || flags.launch_command.is_some())
-                .map_err(|why| Refusal(Exit::Environment, format!("{why}, or say --write DIR")))?;
+                .map_err(|why| Refusal::environment(format!("{why}, or say --write DIR")))?;
             own.path()
         }
     };
@@ -148,7 +148,7 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
     let _ = fs::remove_file(&jobs.trials);
     let tuned = tuned.map_err(|why| unfinished(flags, dir, why))?;
     jobs.kept.tuned = Some(tuned.clone());
-    jobs.save().map_err(|why| Refusal(Exit::Environment, why))?;
+    jobs.save().map_err(Refusal::environment)?;
     let engine = jobs.engine_of(&tuned.best);
     let n = order(flags, wanted, tuned.best.test.nb);
     let mut text = json_flag::answer(&flags.json, &tuned, || report(&tuned, n, &engine))?;
@@ -171,10 +171,10 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
 /// Refusal of a search that ended early.
 fn unfinished(flags: &TuneFlags, dir: &Path, why: String) -> Refusal {
     if flags.write.is_none() || !asked_by_signal() {
-        return Refusal(Exit::Environment, why);
+        return Refusal::environment(why);
     }
     let on = format!("the same command continues with what is in {}", dir.display());
-    Refusal(Exit::Stopped, format!("{why}; {on}"))
+    Refusal::new(Exit::Stopped, format!("{why}; {on}"))
 }
 
 /// Order of the matrix to run: of whole blocks, unless the user asked for an exact N.
@@ -189,7 +189,7 @@ fn order(flags: &TuneFlags, wanted: usize, nb: usize) -> usize {
 fn wanted(flags: &TuneFlags) -> Result<usize, Refusal> {
     if let Some(n) = flags.n {
         return match n {
-            0 => Err(Refusal(Exit::Usage, "-n 0 has nothing to tune".into())),
+            0 => Err(Refusal::usage("-n 0 has nothing to tune")),
             n => Ok(n),
         };
     }
@@ -202,22 +202,21 @@ const CORES_MOST: usize = 1 << 30;
 
 /// Choices of the search, by the flags and this machine.
 fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
-    let usage = |text: &str| Refusal(Exit::Usage, text.into());
     let cores = flags.cores.unwrap_or_else(cores::count);
     let positive = |numbers: &[usize]| numbers.iter().all(|&number| number > 0);
     let numbers = [&flags.nb, &flags.p, &flags.q, &flags.ranks_per_node];
     if cores == 0 || flags.nodes == 0 || !numbers.iter().all(|numbers| positive(numbers)) {
-        return Err(usage("numbers of cores, nodes, ranks, rows, columns and NB are 1 or more"));
+        return Err(Refusal::usage("numbers of cores, nodes, ranks, rows, columns and NB are 1 or more"));
     }
     if flags.nodes.checked_mul(cores).is_none_or(|all| all > CORES_MOST) {
-        return Err(usage("there are more cores on all nodes together than any machine has"));
+        return Err(Refusal::usage("there are more cores on all nodes together than any machine has"));
     }
     if flags.p.len() != flags.q.len() {
-        return Err(usage("-p and -q are as many: they belong together in pairs, as in HPL.dat"));
+        return Err(Refusal::usage("-p and -q are as many: they belong together in pairs, as in HPL.dat"));
     }
     let grids: Vec<(usize, usize)> = flags.p.iter().copied().zip(flags.q.iter().copied()).collect();
     if grids.iter().any(|(p, q)| p.checked_mul(*q).is_none_or(|ranks| ranks > CORES_MOST)) {
-        return Err(usage("-p and -q make a grid of more ranks than any machine has cores"));
+        return Err(Refusal::usage("-p and -q make a grid of more ranks than any machine has cores"));
     }
     // Only the cores of a machine are known if it is described by --cores.
     let (suits, memories) = match flags.cores {
@@ -279,20 +278,14 @@ fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(fresh),
         Err(error) => {
-            return Err(Refusal(
-                Exit::Environment,
-                format!("cannot read {}: {error}", file.display()),
-            ));
+            return Err(Refusal::environment(format!("cannot read {}: {error}", file.display())));
         }
     };
     let told = |what: &str| {
-        Refusal(
-            Exit::BadInput,
-            format!(
+        Refusal::bad_input(format!(
                 "{} {what}; --new begins from scratch, another --write leaves it alone",
                 file.display()
-            ),
-        )
+            ))
     };
     let mut kept: Kept =
         serde_json::from_slice(&text).map_err(|error| told(&format!("cannot be read: {error}")))?;

@@ -8,12 +8,12 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::base::exit::Exit;
+use crate::base::exit::{Exit, Refusal};
 use crate::base::params::{Engine, Pinning, SplitUpdate, TestParams};
 use crate::base::terminal::say;
 use crate::base::threads::Pool;
 use crate::comm::{Comm, World, set_phase};
-use crate::driver::agreement::{self, Ended, Proposal};
+use crate::driver::agreement::{self, Proposal};
 use crate::driver::contest;
 use crate::driver::pins;
 use crate::kernels::{self, preflight, set_library_threads};
@@ -72,7 +72,7 @@ pub fn run(flags: &TrialsFlags) -> ExitCode {
 }
 
 /// Reads the trials on rank 0 and sends them to all ranks.
-fn read(comm: &Comm, flags: &TrialsFlags) -> Result<Vec<Trial>, Ended> {
+fn read(comm: &Comm, flags: &TrialsFlags) -> Result<Vec<Trial>, Refusal> {
     let mut bytes = Vec::new();
     if comm.rank() == 0 {
         let read = || -> Result<Vec<Trial>, String> {
@@ -85,10 +85,10 @@ fn read(comm: &Comm, flags: &TrialsFlags) -> Result<Vec<Trial>, Ended> {
     comm.broadcast_bytes(&mut bytes, 0);
     let read: Result<Vec<Trial>, String> =
         serde_json::from_slice(&bytes).expect("what rank 0 wrote can be read");
-    read.map_err(|why| Ended::new(Exit::BadInput, why))
+    read.map_err(Refusal::bad_input)
 }
 
-fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(), Ended> {
+fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(), Refusal> {
     set_phase("reading what to time");
     let trials = read(comm, flags)?;
     set_phase("looking at the nodes");
@@ -97,7 +97,7 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
     let pins = pins::decide(comm, flags.threads, true, Pinning::Auto);
     let mut proposal =
         Proposal::new(comm.rank(), Engine::Auto, true, flags.threads, pins.is_ok(), None);
-    proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
+    proposal.needs(chosen.map_err(Refusal::environment));
     let pool = proposal.needs(pins::pool(flags.threads, &pins));
     // If nothing will be computed, a pool of one thread is enough.
     let mut pool = pool.unwrap_or_else(|| Pool::new(1));

@@ -7,7 +7,7 @@ use std::path::Path;
 use nix::unistd::geteuid;
 
 use super::kept::KEPT;
-use crate::base::exit::{Exit, Refusal};
+use crate::base::exit::Refusal;
 use crate::cli::launchers::mpi_library;
 use crate::cli::template;
 use crate::model::hpl_dat::hpl_dat;
@@ -116,7 +116,7 @@ pub fn write(
     for (name, text) in FILES.into_iter().zip(texts) {
         let path = dir.join(name);
         fs::write(&path, text).map_err(|e| {
-            Refusal(Exit::Environment, format!("cannot write {}: {e}", path.display()))
+            Refusal::environment(format!("cannot write {}: {e}", path.display()))
         })?;
         names.push(name);
     }

@@ -8,13 +8,12 @@ use super::account::Account;
 use super::checkpoint_observer::{CANNOT, CheckpointObserver, WELL, Whose};
 use super::{ProtectionSession, TestId};
 use crate::base::clock::Instant;
-use crate::base::exit::Exit;
+use crate::base::exit::Refusal;
 use crate::base::params::TestParams;
 use crate::base::threads::Pool;
 use crate::checkpoint::mpi::Positions;
 use crate::checkpoint::{Origin, Started, World};
 use crate::comm::set_phase;
-use crate::driver::agreement::Ended;
 use crate::lu::{Event, Halt, Milestone, Observer, unix_seconds};
 use crate::shm::header::Doing;
 
@@ -45,7 +44,7 @@ impl ProtectionSession<'_> {
         everybody: Positions,
         pool: &mut Pool,
         watcher: &mut impl Observer,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), Refusal> {
         let (position, blocks) = (everybody.rank(), params.blocks());
         let number = test.number as u32;
         // Recovery in place is not possible with dedicated ranks.
@@ -93,7 +92,7 @@ impl<O: Observer> CheckpointObserver<'_, O> {
     }
 
     /// Passes all boundaries of a test in step with the computing ranks, until its end or a stop.
-    fn count_boundaries(&mut self, start: usize, pool: &mut Pool) -> Result<Halt, Ended> {
+    fn count_boundaries(&mut self, start: usize, pool: &mut Pool) -> Result<Halt, Refusal> {
         let blocks = self.blocks;
         self.receive_word()?;
         let began = Instant::now();
@@ -116,9 +115,9 @@ impl<O: Observer> CheckpointObserver<'_, O> {
     }
 
     /// Receives a word of the computing ranks about the test.
-    fn receive_word(&self) -> Result<(), Ended> {
+    fn receive_word(&self) -> Result<(), Refusal> {
         match self.checkpointer.world().first_says(WELL) {
-            CANNOT => Err(Ended::new(Exit::Environment, "those that compute could not begin")),
+            CANNOT => Err(Refusal::environment("those that compute could not begin")),
             _ => Ok(()),
         }
     }

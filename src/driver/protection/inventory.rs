@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::record::{self, Kept, rounds_otherwise};
 use super::{Prerequisites, ProtectionSession, signals};
-use crate::base::exit::Exit;
+use crate::base::exit::{Exit, Refusal};
 use crate::base::faults::{Point, hit};
 use crate::base::params::TestParams;
 use crate::base::terminal::say;
@@ -21,7 +21,7 @@ use crate::checkpoint::storage::choice::{Inventory, Known};
 use crate::checkpoint::{Arrival, StartError, World, new_run};
 use crate::comm::Comm;
 use crate::config::settings::{self, Restart};
-use crate::driver::agreement::{Ended, unanimous};
+use crate::driver::agreement::unanimous;
 use crate::driver::level2::{self, Conditions, Level2};
 use crate::driver::nonstop::RecoveryHistory;
 use crate::lu::unix_seconds;
@@ -69,7 +69,7 @@ impl<'a> ProtectionSession<'a> {
         tests: &[u64],
         rounding: &str,
         history: &RecoveryHistory,
-    ) -> Result<Self, Ended> {
+    ) -> Result<Self, Refusal> {
         let begun = history.known.begun;
         let started_unix_s = unix_seconds();
         bus::install();
@@ -129,7 +129,7 @@ impl<'a> ProtectionSession<'a> {
         node: &Comm,
         tests: &[u64],
         history: &RecoveryHistory,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), Refusal> {
         let patience = if history.known.begun { IN_PLACE } else { PATIENCE };
         let never = self.settings.restart == Restart::Never && !history.known.begun;
         // A supervised run is one run in all its launches: memory and files of earlier launches are its own.
@@ -143,7 +143,7 @@ impl<'a> ProtectionSession<'a> {
         let has = |test: usize| self.arrival.finished.contains_key(&(test as u32));
         let in_memory = self.arrival.test.is_some() || history.is_between_tests(has);
         self.level2 = match self.open_level2(node, tests, patience, self.unwanted) {
-            Err(Ended { why, .. }) if in_memory && !self.on_disk_alone() => {
+            Err(Refusal { why, .. }) if in_memory && !self.on_disk_alone() => {
                 self.storage_gone = Some(why);
                 None
             }
@@ -170,7 +170,7 @@ impl<'a> ProtectionSession<'a> {
         tests: &[u64],
         patience: Duration,
         from_scratch: bool,
-    ) -> Result<Option<Level2<'a>>, Ended> {
+    ) -> Result<Option<Level2<'a>>, Refusal> {
         let Arrival { test, params_digest, .. } = &self.arrival;
         let ours = test.is_some_and(|test| tests.get(test as usize).copied() == *params_digest);
         let known = Known {
@@ -193,7 +193,7 @@ impl<'a> ProtectionSession<'a> {
     }
 
     /// Determines the run to which the memory belongs, and its results.
-    fn take_stock(&mut self, node: &Comm, tests: &[u64], rounding: &str) -> Result<(), Ended> {
+    fn take_stock(&mut self, node: &Comm, tests: &[u64], rounding: &str) -> Result<(), Refusal> {
         if let Some(level2) = &self.level2 {
             level2.check(tests, rounding, &self.settings.job)?;
         }
@@ -227,30 +227,24 @@ impl<'a> ProtectionSession<'a> {
 
     /// Refuses memory or checkpoints that do not belong to this run. `other_tests` means that there are checkpoints of a run with
     /// other tests.
-    fn check_memory(&self, tests: &[u64], rounding: &str, other_tests: bool) -> Result<(), Ended> {
+    fn check_memory(&self, tests: &[u64], rounding: &str, other_tests: bool) -> Result<(), Refusal> {
         let here = self.arrival.test.and_then(|test| tests.get(test as usize));
         if let (Some(&here), Some(there)) = (here, self.arrival.params_digest)
             && rounds_otherwise(here, there)
         {
-            return Err(Ended::new(
-                Exit::Environment,
-                format!(
+            return Err(Refusal::environment(format!(
                     "job {:?} has memory of this run that was computed with another arithmetic than {rounding}, \
                      which these ranks have: resuming would change the last bits of the result. Start on nodes \
                      whose processors and BLAS are as before, or give this run another --job name",
                     self.settings.job
-                ),
-            ));
+                )));
         }
         if other_tests {
-            return Err(Ended::new(
-                Exit::BadInput,
-                format!(
+            return Err(Refusal::bad_input(format!(
                     "job {job:?} has checkpoints of a run with other tests. Finish that run, give this one \
                      another --job name, or remove them with `skt-hpl clean --job {job}` or --restart never",
                     job = self.settings.job
-                ),
-            ));
+                )));
         }
         let open = |test: &u32| self.finished(*test as usize).is_none();
         let theirs = |test: &u32| tests.get(*test as usize).copied() != self.arrival.params_digest;
@@ -270,7 +264,7 @@ impl<'a> ProtectionSession<'a> {
         &self,
         node: &Comm,
         tests: impl Iterator<Item = TestParams>,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), Refusal> {
         if !self.unwanted {
             return Ok(());
         }
@@ -295,13 +289,13 @@ impl<'a> ProtectionSession<'a> {
     }
 
     /// Removes all memory of the finished run, and its files on storage, unless a later start writes there.
-    pub fn clean(&self, node: &Comm) -> Result<(), Ended> {
+    pub fn clean(&self, node: &Comm) -> Result<(), Refusal> {
         self.remove(node, Some(self.fresh_run))
     }
 
     /// Removes all memory of the job, and its files on storage, unless a start later than `start` writes there. Memory comes
     /// first: its locks show whether a run is active under this name, and then storage is left alone.
-    fn remove(&self, node: &Comm, start: Option<u128>) -> Result<(), Ended> {
+    fn remove(&self, node: &Comm, start: Option<u128>) -> Result<(), Refusal> {
         self.comm.barrier();
         let strike = |point| {
             if start.is_none() {
@@ -313,7 +307,7 @@ impl<'a> ProtectionSession<'a> {
             0 => self.memory_store.clean().map(|_| ()),
             _ => Ok(()),
         };
-        let ended = |e: MemoryError| Ended::new(Exit::NoSharedMemory, e.to_string());
+        let ended = |e: MemoryError| Refusal::new(Exit::NoSharedMemory, e);
         unanimous(self.comm, cleaned.map_err(ended))?;
         let scope = self.settings.level2.as_ref().map(|level2| level2.scope).unwrap_or_default();
         let checkpoint_dir = level2::checkpoint_dir(self.settings, &self.domain);
@@ -335,7 +329,7 @@ impl<'a> ProtectionSession<'a> {
                 Ok(())
             }
             // A restart of the run that begins would find these files.
-            left => left.map_err(|why| Ended::new(Exit::Environment, why)),
+            left => left.map_err(Refusal::environment),
         };
         // No rank reads storage before the removal is complete.
         unanimous(self.comm, left)?;

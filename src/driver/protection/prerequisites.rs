@@ -5,10 +5,9 @@
 use std::path::Path;
 
 use crate::base::bounded_read;
-use crate::base::exit::Exit;
+use crate::base::exit::{Exit, Refusal};
 use crate::checkpoint::groups::DomainFile;
 use crate::config::settings;
-use crate::driver::agreement::Ended;
 use crate::shm::MemoryStore;
 
 /// Host and failure domain of this rank, and the place of its memory.
@@ -22,15 +21,14 @@ pub struct Prerequisites {
 }
 
 impl Prerequisites {
-    pub fn prepare(settings: &settings::Saves, rank: usize) -> Result<Self, Ended> {
-        let bad = |why: String| Ended::new(Exit::BadInput, why);
-        settings.scheme.check().map_err(|e| bad(e.to_string()))?;
+    pub fn prepare(settings: &settings::Saves, rank: usize) -> Result<Self, Refusal> {
+        settings.scheme.check().map_err(Refusal::bad_input)?;
         let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
-        let file = settings.domains.as_deref().map(read_domains).transpose().map_err(bad)?;
+        let file = settings.domains.as_deref().map(read_domains).transpose().map_err(Refusal::bad_input)?;
         let left_out = file.as_ref().is_some_and(|file| file.leaves_out(rank, &host));
         let domain = file.map_or_else(|| host.clone(), |file| file.domain(rank, &host));
         let memory_store = MemoryStore::new(settings.store, &settings.job)
-            .map_err(|e| Ended::new(Exit::NoSharedMemory, e.to_string()))?;
+            .map_err(|e| Refusal::new(Exit::NoSharedMemory, e))?;
         Ok(Self { host, domain, left_out, memory_store })
     }
 }

@@ -7,7 +7,7 @@ use super::checkpoint_observer::{CANNOT, CheckpointObserver, WELL, Whose};
 use super::inventory::told_by;
 use super::record::Record;
 use super::{ProtectionSession, TestId, dedicated, words};
-use crate::base::exit::Exit;
+use crate::base::exit::{Exit, Refusal};
 use crate::base::outcome::Outcome;
 use crate::base::params::TestParams;
 use crate::base::terminal::say;
@@ -16,7 +16,6 @@ use crate::checkpoint::level2::{Storage, patiently};
 use crate::checkpoint::mpi::{Group, Positions};
 use crate::checkpoint::{Checkpointer, Config, Origin, Started, Test, World};
 use crate::comm::{Reduce, set_phase};
-use crate::driver::agreement::Ended;
 use crate::driver::level2;
 use crate::driver::nonstop::RecoveryHistory;
 use crate::lu::{Context, Observer, Start, solve_test, unix_seconds};
@@ -42,7 +41,7 @@ impl ProtectionSession<'_> {
         ld: usize,
         storage: Option<Storage>,
         pool: &mut Pool,
-    ) -> Result<Started<Positions, Group>, Ended> {
+    ) -> Result<Started<Positions, Group>, Refusal> {
         let test = Test {
             index: number as u32,
             layout: self.layout(params),
@@ -84,7 +83,7 @@ impl ProtectionSession<'_> {
         pool: &mut Pool,
         watcher: &mut impl Observer,
         history: &mut RecoveryHistory,
-    ) -> Result<Outcome, Ended> {
+    ) -> Result<Outcome, Refusal> {
         let params = context.params;
         let shape = context.shape;
         let position = shape.grid.rank(shape.row, shape.col);
@@ -126,7 +125,7 @@ impl ProtectionSession<'_> {
         let mut local = Local::new(shape, a);
         let outcome = solve_test(context, &mut local, start, pool, &mut checkpoint_observer)
             .inspect_err(|_| checkpoint_observer.tell(CANNOT))
-            .map_err(|error| Ended::new(Exit::Environment, error.to_string()))?;
+            .map_err(Refusal::environment)?;
         if outcome.is_some() {
             checkpoint_observer.tell(WELL);
         }
@@ -140,13 +139,13 @@ impl ProtectionSession<'_> {
         test: TestId,
         checkpoint_observer: CheckpointObserver<O>,
         outcome: Option<Outcome>,
-    ) -> Result<Outcome, Ended> {
+    ) -> Result<Outcome, Refusal> {
         let CheckpointObserver { mut checkpointer, mut account, earlier, stored, .. } =
             checkpoint_observer;
         // An observer must not take the end of this process for a failure.
         checkpointer.tick(Doing::Done, params.blocks());
         let Some(mut outcome) = outcome else {
-            return Err(Ended::new(Exit::Stopped, words::stopped(self.settings, stored)));
+            return Err(Refusal::new(Exit::Stopped, words::stopped(self.settings, stored)));
         };
         checkpointer.end_level2();
         account.told.level2 = level2::account(earlier, checkpointer.tally());

@@ -1,13 +1,12 @@
 //! Messages about a protected test: why it cannot begin, from where it resumes, how it was stopped. Pure.
 
-use crate::base::exit::Exit;
+use crate::base::exit::{Exit, Refusal};
 use crate::checkpoint::protocol::Method;
 use crate::checkpoint::storage::DirScope;
 use crate::checkpoint::{Restored, StartError};
 use crate::config::settings;
-use crate::driver::agreement::Ended;
 
-impl From<StartError> for Ended {
+impl From<StartError> for Refusal {
     fn from(error: StartError) -> Self {
         let exit = match error {
             StartError::Scheme(_) | StartError::Groups(_) | StartError::Other { .. } => {
@@ -24,20 +23,17 @@ impl From<StartError> for Ended {
 }
 
 /// Reason why a test cannot begin; `gone` is the problem of storage, which might have helped.
-pub(super) fn refused(gone: Option<&str>, error: StartError) -> Ended {
+pub(super) fn refused(gone: Option<&str>, error: StartError) -> Refusal {
     match (gone, error) {
         (None, error) => error.into(),
-        (Some(why), StartError::Nothing { job }) => Ended::new(
-            Exit::Environment,
-            format!(
+        (Some(why), StartError::Nothing { job }) => Refusal::environment(format!(
                 "memory of job {job:?} has no checkpoint of this run, and storage, which may have one, cannot be used: \
                  {why}. Nothing is removed; start again when it is there, or begin from scratch with --restart never \
                  without --level2"
-            ),
-        ),
+            )),
         (Some(gone), error) => {
-            let Ended { exit, why } = error.into();
-            Ended::new(exit, format!("{why}\nStorage might help, but cannot be used: {gone}"))
+            let Refusal { exit, why } = error.into();
+            Refusal::new(exit, format!("{why}\nStorage might help, but cannot be used: {gone}"))
         }
     }
 }
@@ -222,7 +218,7 @@ mod tests {
             let gone = refused(Some("it hangs"), copy(&error));
             assert!(gone.why.contains("it hangs"), "{}", gone.why);
             assert_eq!(gone.exit, if nothing { Exit::Environment } else { exit });
-            assert_eq!(refused(None, error), Ended { exit, why });
+            assert_eq!(refused(None, error), Refusal { exit, why });
         }
     }
 

@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::base::exit::{Exit, Refusal};
 use crate::base::faults;
 use crate::base::params::{self, TestParams};
-use crate::comm::{Comm, Reduce};
+use crate::comm::{Comm, Reduce, die_in_turn};
 use crate::kernels::Engine;
 use crate::kernels::arithmetic::entrants;
 use crate::lu::Order;
@@ -312,13 +312,11 @@ pub fn agree(
 /// all tests round alike, because `entrants` admits either the program's own engines or the BLAS.
 pub fn settle(comm: &Comm, agreed: Agreed, engines: Engines, tests: &[TestParams]) -> Common {
     let identity = engines.told(tests.iter().cloned(), Engine::identity);
-    let mut rounding = identity.clone().into_bytes();
+    let rounding = shared_by(comm, 0, || identity.clone());
     let differs = (!agreed.alike).then(|| {
         let odd = first_unlike_rank_0(comm, agreed.computes.then(|| digest(&identity)));
         told_by(comm, odd, Some(Refusal::environment(identity))).why
     });
-    comm.broadcast_bytes(&mut rounding, 0);
-    let rounding = String::from_utf8_lossy(&rounding).into_owned();
     let Agreed { threads, pinned, .. } = agreed;
     Common { engines, rounding, differs, threads, pinned }
 }
@@ -362,14 +360,33 @@ where
     serde_json::from_slice(&bytes).expect("what one rank wrote another can read")
 }
 
+/// Returns the values of all ranks, by rank, on all ranks. Collective call.
+///
+/// If a rank is lost before the first attempt, the library may still report success and leave that rank's part empty (Open MPI
+/// 5.0.11).
+pub fn gathered<T: Serialize + DeserializeOwned>(comm: &Comm, mine: &T) -> Vec<T> {
+    let bytes = serde_json::to_vec(mine).expect("plain values have a JSON form");
+    let parse = |(rank, told): (usize, &Vec<u8>)| {
+        serde_json::from_slice(told).unwrap_or_else(|_| {
+            let why = format!("rank {rank} was lost before the run had begun: start it again");
+            die_in_turn(Exit::Environment.code().into(), &why)
+        })
+    };
+    comm.all_gather_bytes(&bytes).iter().enumerate().map(parse).collect()
+}
+
+/// Combines the numbers of all ranks to one, on all ranks. Collective call.
+pub fn reduced(comm: &Comm, number: u64, op: Reduce) -> u64 {
+    let mut all = [number];
+    comm.all_reduce(&mut all, op);
+    all[0]
+}
+
 /// First rank whose value differs from rank 0's. Rank 0 has a value, and such a rank exists.
 fn first_unlike_rank_0(comm: &Comm, mine: Option<u64>) -> usize {
-    let mut first = [mine.unwrap_or_default()];
-    comm.broadcast(&mut first, 0);
-    let unlike = mine.is_some_and(|mine| mine != first[0]);
-    let mut odd = [if unlike { comm.rank() as u64 } else { TOP }];
-    comm.all_reduce(&mut odd, Reduce::Min);
-    odd[0] as usize
+    let first = shared_by(comm, 0, || mine);
+    let unlike = mine.is_some() && mine != first;
+    reduced(comm, if unlike { comm.rank() as u64 } else { TOP }, Reduce::Min) as usize
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::agreement::{self, Agreed, Common, Proposal, shared_by};
+use super::agreement::{self, Agreed, Common, Proposal, gathered, reduced, shared_by};
 use super::contest;
 use super::launcher_rank;
 use super::machine;
@@ -184,7 +184,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     if comm.rank() == 0 {
         print_set_up(&loaded, &common, &lines, &threads, &launched.thread_variables);
     }
-    let hosts = hosts(comm, &node);
+    let hosts = reduced(comm, u64::from(node.rank() == 0), Reduce::Sum) as usize;
     let tests: Vec<u64> =
         loaded.tests().map(|params| protection::digest(&params, &common.rounding)).collect();
     drop(node);
@@ -284,9 +284,8 @@ fn begin_history(comm: &Comm, prerequisites: Option<&Prerequisites>) -> Recovery
 /// A rank that does not compute gets at most as many as the others: otherwise the order of messages would follow a number of
 /// threads that no computing rank has. It gets one if its `turn` never comes.
 fn threads_of_all(comm: &Comm, threads: usize, computes: bool, turn: bool) -> usize {
-    let mut most = [if computes { threads as u64 } else { 1 }];
-    comm.all_reduce(&mut most, Reduce::Max);
-    if computes || turn { threads.min(most[0] as usize) } else { 1 }
+    let most = reduced(comm, if computes { threads as u64 } else { 1 }, Reduce::Max);
+    if computes || turn { threads.min(most as usize) } else { 1 }
 }
 
 /// Checks that this rank and rank 0 were both started with --blas, or both without. A library is loaded before ranks can
@@ -374,12 +373,8 @@ fn lacking(
         .and_then(|p| MemoryStore::new(p.store, &p.job).ok());
     let held: u64 =
         held.map_or(0, |memory_store| memory_store.list().iter().map(|part| part.bytes).sum());
-    let mut most = [held];
-    if protection.is_some() {
-        comm.all_reduce(&mut most, Reduce::Max);
-    }
     // If memory is left, the run resumes with the groups that saved it, however these ranks would be divided now.
-    let goes_on = most[0] > 0;
+    let goes_on = reduced(comm, held, Reduce::Max) > 0;
     if node.rank() > 0 {
         return loaded.tests_by_memory().map(|test| (test, None)).collect();
     }
@@ -494,8 +489,7 @@ fn room(
     // A rank whose preparation failed is refused soon, whatever its groups would be.
     let domains = settings.saves().map_or(Vec::new(), |_| {
         let own = prerequisites.map_or(String::new(), |prerequisites| prerequisites.domain.clone());
-        let all = comm.all_gather_bytes(own.as_bytes());
-        all.iter().map(|domain| String::from_utf8_lossy(domain).into_owned()).collect()
+        gathered(comm, &own)
     });
     let lacking = lacking(comm, node, loaded, threads, &domains);
     // The last rank that lacks memory for a test reports it.
@@ -553,13 +547,6 @@ fn unlike(common: &Common, differs: &str) -> String {
     )
 }
 
-/// Number of nodes of the job.
-fn hosts(comm: &Comm, node: &Comm) -> usize {
-    let mut leaders = [u64::from(node.rank() == 0)];
-    comm.all_reduce(&mut leaders, Reduce::Sum);
-    leaders[0] as usize
-}
-
 /// Facts that stay the same from beginning to end.
 struct Run {
     loaded: Loaded,
@@ -609,10 +596,9 @@ fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
     let node = comm.split_by_node();
     if settings.goes_on() {
         hit(Point::RollCall, world.launched()[comm.rank()]);
-        let mut leader = [comm.rank() as u64];
-        node.broadcast(&mut leader, 0);
+        let leader = shared_by(&node, 0, || comm.rank());
         let status = kept.held.as_ref().map(Held::status);
-        kept.history.call_roll(world, leader[0] as usize, status);
+        kept.history.call_roll(world, leader, status);
         kept.finished.truncate(kept.history.known.finished);
     }
     let session = match settings.saves().zip(run.prerequisites.clone()) {
@@ -962,9 +948,8 @@ impl Job<'_> {
     fn watcher(&self, params: &TestParams, takes_part: bool) -> Watcher {
         let (comm, settings) = (self.world.comm(), &self.run.loaded.settings);
         let taking_part = if takes_part { self.node.rank() } else { self.node.size() };
-        let mut first_here = [taking_part as u64];
-        self.node.all_reduce(&mut first_here, Reduce::Min);
-        let measures = takes_part && first_here[0] == self.node.rank() as u64;
+        let first_here = reduced(&self.node, taking_part as u64, Reduce::Min) as usize;
+        let measures = takes_part && first_here == self.node.rank();
         let command = settings.power_command.as_deref();
         let tells = settings.terminal_progress && comm.rank() == 0 && own_run_id().is_none();
         Watcher {

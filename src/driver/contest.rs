@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::agreement::Engines;
+use super::agreement::{Engines, reduced};
 use crate::base::params::TestParams;
 use crate::base::threads::Pool;
 use crate::comm::{Comm, Reduce};
@@ -194,8 +194,7 @@ pub fn decide(
     let takes_part = !wanted.is_empty() && ranks.contains(&node.rank());
     let contest = takes_part.then(|| Contest::new(competing, &wanted, ranks.len(), pool));
     // If one rank has no memory for the measurement, no rank measures.
-    let mut has_room = [u8::from(!matches!(contest, Some(Err(_))))];
-    comm.all_reduce(&mut has_room, Reduce::Min);
+    let has_room = reduced(comm, u64::from(!matches!(contest, Some(Err(_)))), Reduce::Min);
     let mut contest = contest.and_then(Result::ok);
     let (mut engines, mut lines) = (Vec::new(), Vec::new());
     let (mut small, mut no_room) = (Vec::new(), Vec::new());
@@ -206,7 +205,7 @@ pub fn decide(
         } else if !width.worth {
             small.push(nb.to_string());
             continue;
-        } else if has_room == [0] {
+        } else if has_room == 0 {
             no_room.push(nb.to_string());
             continue;
         } else {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::agreement::unanimous;
+use super::agreement::{gathered, shared_by, unanimous};
 use crate::base::exit::Refusal;
 use crate::base::outcome;
 use crate::base::terminal::say;
@@ -30,16 +30,10 @@ type Files = Vec<(Key, Vec<u32>)>;
 struct Report {
     /// Directory id.
     dir_id: usize,
-    /// Contents of DIR, from the first rank that sees it.
-    contents: Option<Contents>,
-}
-
-/// Contents of a DIR.
-#[derive(Serialize, Deserialize)]
-struct Contents {
-    /// Failure domain of the rank that has read them.
+    /// Failure domain of the rank.
     domain: String,
-    read: Result<(Inventory, Files), String>,
+    /// Contents of DIR, from the first rank that sees it; nothing from the others.
+    contents: Result<(Inventory, Files), String>,
 }
 
 /// Level two of one run, on one rank.
@@ -79,12 +73,10 @@ pub fn dir_id(
     if dir_scope == DirScope::Shared {
         return 0;
     }
-    let rank = comm.rank() as u64;
-    let mut mine = rank.to_le_bytes().to_vec();
-    mine.extend(checkpoint_dir.dir().as_os_str().as_encoded_bytes());
-    let all = node.all_gather_bytes(&mine);
-    let first = all.iter().find(|told| told[8..] == mine[8..]).expect("this rank's own");
-    u64::from_le_bytes(first[..8].try_into().expect("eight bytes")) as usize
+    let mine = checkpoint_dir.dir().as_os_str().as_encoded_bytes();
+    let all = gathered(node, &(comm.rank(), mine.to_vec()));
+    let (first, _) = all.iter().find(|(_, dir)| dir == mine).expect("this rank's own");
+    *first
 }
 
 /// Conditions under which a start opens DIR.
@@ -124,9 +116,7 @@ impl<'c> Opening<'c> {
         patience: Duration,
     ) -> Self {
         let dir_id = dir_id(comm, node, dir_scope, &checkpoint_dir);
-        let mut token = format!("{:032x}", new_run()).into_bytes();
-        comm.broadcast_bytes(&mut token, 0);
-        let mut token = String::from_utf8(token).expect("hexadecimal digits");
+        let mut token = shared_by(comm, 0, || format!("{:032x}", new_run()));
         if dir_scope == DirScope::Node {
             token += &format!(".{dir_id}");
         }
@@ -179,48 +169,38 @@ impl<'c> Opening<'c> {
         Ok(unwritable)
     }
 
-    /// Reads the contents of DIR at the first rank that sees it; without contents if the run begins from scratch.
-    fn contents(&self, domain: &str, from_scratch: bool) -> Option<Contents> {
-        let read = || {
-            if from_scratch {
-                return Ok((Inventory::default(), Vec::new()));
-            }
-            let (checkpoint_dir, dir_scope) = (self.checkpoint_dir.clone(), self.dir_scope);
-            patiently_for(self.patience, move |flow| {
-                let files =
-                    if dir_scope == DirScope::Node { checkpoint_dir.files()? } else { Vec::new() };
-                Ok((checkpoint_dir.survey_for(flow)?, files))
-            })
-        };
-        self.first.then(|| Contents { domain: domain.to_owned(), read: read() })
+    /// Reads the contents of DIR at the first rank that sees it; nothing if the run begins from scratch.
+    fn contents(&self, from_scratch: bool) -> Result<(Inventory, Files), String> {
+        if from_scratch || !self.first {
+            return Ok((Inventory::default(), Vec::new()));
+        }
+        let (checkpoint_dir, dir_scope) = (self.checkpoint_dir.clone(), self.dir_scope);
+        patiently_for(self.patience, move |flow| {
+            let files =
+                if dir_scope == DirScope::Node { checkpoint_dir.files()? } else { Vec::new() };
+            Ok((checkpoint_dir.survey_for(flow)?, files))
+        })
     }
 
     /// Collects the contents of each DIR, with failure domains, and for each rank its directory id and the files that it has
     /// found. Collective call.
-    fn gather(&self, contents: Option<Contents>) -> Result<Gathered, Refusal> {
-        let mine = Report { dir_id: self.dir_id, contents };
-        let mut bytes = serde_json::to_vec(&mine).expect("plain values have a JSON form");
+    fn gather(&self, domain: &str, from_scratch: bool) -> Result<Gathered, Refusal> {
+        let contents = self.contents(from_scratch);
+        let mine = Report { dir_id: self.dir_id, domain: domain.to_owned(), contents };
         let all = match self.dir_scope {
-            DirScope::Shared => {
-                self.comm.broadcast_bytes(&mut bytes, 0);
-                vec![bytes]
-            }
-            DirScope::Node => self.comm.all_gather_bytes(&bytes),
+            DirScope::Shared => vec![shared_by(self.comm, 0, || mine)],
+            DirScope::Node => gathered(self.comm, &mine),
         };
-        let mut gathered = Gathered::default();
-        for bytes in &all {
-            let Report { dir_id, contents } =
-                serde_json::from_slice(bytes).expect("ranks of one run are one program");
-            let mut here = Vec::new();
-            if let Some(Contents { domain, read }) = contents {
-                let (inventory, files) = read.map_err(|why| self.ended(why))?;
-                gathered.stocks.push((domain, inventory));
-                here = files;
+        let mut found = Gathered::default();
+        for (rank, Report { dir_id, domain, contents }) in all.into_iter().enumerate() {
+            let (inventory, files) = contents.map_err(|why| self.ended(why))?;
+            if rank == dir_id {
+                found.stocks.push((domain, inventory));
             }
-            gathered.dir_ids.push(dir_id);
-            gathered.files.push(here);
+            found.dir_ids.push(dir_id);
+            found.files.push(files);
         }
-        Ok(gathered)
+        Ok(found)
     }
 }
 
@@ -284,8 +264,8 @@ impl<'a> Level2<'a> {
         let opening = Opening::new(comm, node, checkpoint_dir, dir_scope, patience);
         let must_write = from_scratch || settings.scheme.method == Method::Disk;
         let unwritable = opening.check_scope(must_write)?;
-        let contents = opening.contents(domain, from_scratch);
-        let Gathered { mut stocks, mut dir_ids, mut files } = opening.gather(contents)?;
+        let Gathered { mut stocks, mut dir_ids, mut files } =
+            opening.gather(domain, from_scratch)?;
         let (inventory, strays) = match dir_scope {
             DirScope::Shared => (stocks.swap_remove(0).1, Vec::new()),
             DirScope::Node => {
@@ -309,18 +289,16 @@ impl<'a> Level2<'a> {
             // All nodes see all files.
             (dir_ids, files) = (Vec::new(), Vec::new());
         }
-        let (helpers, first) = (settings.helpers, Cell::new(None));
-        let settings = level2;
         Ok(Some(Self {
-            settings,
-            helpers,
+            settings: level2,
+            helpers: settings.helpers,
             checkpoint_dir,
             dir_id,
             dir_ids,
             files,
             inventory,
             unwritable,
-            first,
+            first: Cell::new(None),
         }))
     }
 

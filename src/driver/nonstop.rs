@@ -10,15 +10,15 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::agreement::gathered;
 use super::replacement::roles::Status;
 use crate::base::clock::{self, Instant};
 use crate::base::exit::{Exit, Refusal};
 use crate::base::faults;
 use crate::checkpoint::RankCandidate;
-use crate::comm::{Comm, Lost, World, die_in_turn};
+use crate::comm::{Comm, Lost, World};
 use crate::config::Loaded;
 use crate::config::settings::Protection;
 use crate::lu::unix_seconds;
@@ -193,7 +193,7 @@ impl RecoveryHistory {
     pub fn begin(comm: &Comm, host: &str, domain: &str) -> Self {
         let (host, domain) = (host.to_owned(), domain.to_owned());
         let mine = Member { process: Process::own(), host, domain };
-        Self { members: tell_all(comm, &mine), ..Self::default() }
+        Self { members: gathered(comm, &mine), ..Self::default() }
     }
 
     /// Records that the next test begins, or that the same test continues.
@@ -223,7 +223,7 @@ impl RecoveryHistory {
             untold: self.notice.iter().flat_map(|n| &n.lost).map(|gone| gone.rank).collect(),
             status,
         };
-        let answers = tell_all(comm, &mine);
+        let answers = gathered(comm, &mine);
         self.known.begun = answers.iter().any(|a| a.known.begun);
         self.known.first = answers.iter().find_map(|a| a.known.first);
         self.known.past_the_first = answers.iter().any(|a| a.known.past_the_first);
@@ -349,19 +349,6 @@ impl RecoveryHistory {
                 "{notice}The run cannot be recovered in place: {why}\nThe memory is kept; the same command resumes from it"
             ))
     }
-}
-
-/// Exchanges a value of all ranks, and returns the values by rank. If a rank is lost before the first attempt, the library may
-/// still report success and leave that rank's part empty (Open MPI 5.0.11).
-fn tell_all<T: Serialize + DeserializeOwned>(comm: &Comm, mine: &T) -> Vec<T> {
-    let bytes = serde_json::to_vec(mine).expect("plain values have a JSON form");
-    let parse = |(rank, told): (usize, &Vec<u8>)| {
-        serde_json::from_slice(told).unwrap_or_else(|_| {
-            let why = format!("rank {rank} was lost before the run had begun: start it again");
-            die_in_turn(Exit::Environment.code().into(), &why)
-        })
-    };
-    comm.all_gather_bytes(&bytes).iter().enumerate().map(parse).collect()
 }
 
 /// Lists the unreported losses. Each answer has the losses that its rank knows to be unreported, and those since its last roll

@@ -15,9 +15,10 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::agreement::Extent;
+use super::agreement::{Extent, gathered, reduced};
 use crate::base::cores::{self, Given};
 use crate::base::exit::Refusal;
 use crate::base::params::Pinning;
@@ -40,7 +41,7 @@ pub struct Pins {
 }
 
 /// Facts about a rank that others under the same kernel need.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Has {
     /// Processors to which the rank is bound.
     processors: BTreeSet<usize>,
@@ -55,7 +56,7 @@ struct Has {
 
 /// Number of processors whose time a container has in total. Ranks of one container may be bound to different processors of the
 /// node, and together get no more time than that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Budget {
     /// Id of the container: equal for all of its ranks.
     of: u64,
@@ -242,37 +243,10 @@ fn aside(
     Ok((all[first..end].to_vec(), left))
 }
 
-/// Count of words in a rank's message before its processors: kernel, threads, flags (whole time, computes), and id and size of
-/// the container's budget.
-const HEAD: usize = 5;
-
 impl Has {
     fn here(threads: usize, computes: bool) -> Self {
         let processors = cores::bound_to().clone();
         Self { processors, threads, whole: cores::are_whole(), computes, budget: Budget::here() }
-    }
-
-    fn words(&self, kernel: u64) -> Vec<u64> {
-        let mut words = vec![0; HEAD + cores::most().div_ceil(64)];
-        let is = u64::from(self.whole) | u64::from(self.computes) << 1;
-        let (of, time) = self.budget.map_or((0, 0), |b| (b.of, b.processors as u64));
-        words[..HEAD].copy_from_slice(&[kernel, self.threads as u64, is, of, time]);
-        for cpu in &self.processors {
-            words[HEAD + cpu / 64] |= 1 << (cpu % 64);
-        }
-        words
-    }
-
-    fn from_words(words: &[u64]) -> Self {
-        let has = |cpu: &usize| words[HEAD + cpu / 64] >> (cpu % 64) & 1 == 1;
-        Self {
-            processors: (0..64 * (words.len() - HEAD)).filter(has).collect(),
-            threads: words[1] as usize,
-            whole: words[2] & 1 == 1,
-            computes: words[2] >> 1 & 1 == 1,
-            budget: (words[4] > 0)
-                .then_some(Budget { of: words[3], processors: words[4] as usize }),
-        }
     }
 }
 
@@ -305,10 +279,8 @@ impl Bound {
     /// the process grid when the run begins. Collective call.
     pub fn on(comm: &Comm, node: &Comm, computes: bool) -> Self {
         let own = Has::here(0, computes);
-        let words = own.words(0);
-        let all = node.all_gather(&words);
-        let ranks = || all.chunks_exact(words.len()).map(Has::from_words).collect();
-        let of_node = (node.rank() == 0).then(ranks);
+        let all = gathered(node, &own);
+        let of_node = (node.rank() == 0).then_some(all);
         let (sharing, me) = under_one_kernel(comm, own);
         Self { sharing, me, of_node }
     }
@@ -322,15 +294,12 @@ impl Bound {
     /// Warning if the ranks of a node are bound to only some of its cores, for the node with the most idle cores. No rank can
     /// tell whether the launcher or its parent has bound them. Collective call.
     pub fn left_idle(&self, comm: &Comm) -> Option<String> {
-        let mut most = [0];
-        if let Some(ranks) = &self.of_node
-            && let Some(whole) = cores::of_node()
-        {
+        let here = self.of_node.as_ref().zip(cores::of_node()).map_or(0, |(ranks, whole)| {
             let (idle, all) = idle(ranks, &whole, Topology::here());
-            most = [(idle as u64) << 32 | all as u64];
-        }
-        comm.all_reduce(&mut most, Reduce::Max);
-        let (idle, all) = (most[0] >> 32, most[0] & u64::from(u32::MAX));
+            (idle as u64) << 32 | all as u64
+        });
+        let most = reduced(comm, here, Reduce::Max);
+        let (idle, all) = (most >> 32, most & u64::from(u32::MAX));
         (idle > 0).then(|| {
             format!(
                 "mind: the ranks of a node are bound to {} of its {all} cores, by the launcher or before it was started (Open MPI \
@@ -357,17 +326,14 @@ pub fn set_aside(comm: &Comm, named: &List) -> Result<(), Refusal> {
 /// Facts about the ranks under this rank's kernel, and the index of this one. Collective call.
 fn under_one_kernel(comm: &Comm, own: Has) -> (Vec<Has>, usize) {
     let kernel = xxh3_64(kernel().as_bytes());
-    // An MPI colour is a nonnegative C int. Two kernels with the same colour do no harm: the words distinguish them.
+    // An MPI colour is a nonnegative C int. Two kernels with the same colour do no harm: their ids distinguish them.
     let colour = (kernel & i32::MAX as u64) as usize;
     let machine = comm.split(Some(colour), comm.rank()).expect("everybody has a colour");
-    let own = own.words(kernel);
-    let all = machine.all_gather(&own);
-    let ours = |(_, words): &(usize, &[u64])| words[0] == kernel;
+    let all = gathered(&machine, &(kernel, machine.rank(), own));
     let (places, ranks): (Vec<usize>, Vec<Has>) = all
-        .chunks_exact(own.len())
-        .enumerate()
-        .filter(ours)
-        .map(|(rank, words)| (rank, Has::from_words(words)))
+        .into_iter()
+        .filter(|(of, ..)| *of == kernel)
+        .map(|(_, rank, has)| (rank, has))
         .unzip();
     let me = places.iter().position(|&rank| rank == machine.rank()).expect("it is of its kernel");
     (ranks, me)
@@ -487,7 +453,6 @@ mod tests {
         let topology = Machine { cores_a_cache: 4, ..Machine::PLAIN }.topology();
         let of = |of, has: Has| {
             let budget = Some(Budget { of, processors: 2 });
-            assert_eq!(Has::from_words(&Has { budget, ..has.clone() }.words(7)).budget, budget);
             Has { budget, ..has }
         };
         let both = [of(1, has([0, 1], 2)), of(1, has([2, 3], 2))];
@@ -744,15 +709,6 @@ mod tests {
         let helper_cores = Some("1,3-4".parse().unwrap());
         let set = Overrides { encode, helper_cores, ..set };
         assert!(told(&set).unwrap().contains("storage and checksums, on processors 1,3-4 of"));
-    }
-
-    #[test]
-    fn what_is_told_comes_back() {
-        let limited = Has { whole: false, ..has([5], 1) };
-        let spare = Has { computes: false, ..has([5], 1) };
-        for one in [has([], 1), has([0, 63, 64, 1023], 7), limited, spare] {
-            assert_eq!(Has::from_words(&one.words(9)), one);
-        }
     }
 
     #[test]

@@ -73,19 +73,12 @@ pub fn run(flags: &TrialsFlags) -> ExitCode {
 
 /// Reads the trials on rank 0 and sends them to all ranks.
 fn read(comm: &Comm, flags: &TrialsFlags) -> Result<Vec<Trial>, Refusal> {
-    let mut bytes = Vec::new();
-    if comm.rank() == 0 {
-        let read = || -> Result<Vec<Trial>, String> {
-            let text = std::fs::read(&flags.file).map_err(|error| error.to_string())?;
-            serde_json::from_slice(&text).map_err(|error| error.to_string())
-        };
-        let named = read().map_err(|why| format!("{}: {why}", flags.file.display()));
-        bytes = serde_json::to_vec(&named).expect("plain values have a JSON form");
-    }
-    comm.broadcast_bytes(&mut bytes, 0);
-    let read: Result<Vec<Trial>, String> =
-        serde_json::from_slice(&bytes).expect("what rank 0 wrote can be read");
-    read.map_err(Refusal::bad_input)
+    let read = || -> Result<Vec<Trial>, String> {
+        let text = std::fs::read(&flags.file).map_err(|error| error.to_string())?;
+        serde_json::from_slice(&text).map_err(|error| error.to_string())
+    };
+    let named = || read().map_err(|why| format!("{}: {why}", flags.file.display()));
+    agreement::shared_by(comm, 0, named).map_err(Refusal::bad_input)
 }
 
 fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(), Refusal> {

@@ -21,7 +21,7 @@ use crate::checkpoint::storage::choice::{Inventory, Known};
 use crate::checkpoint::{Arrival, StartError, World, new_run};
 use crate::comm::Comm;
 use crate::config::settings::{self, Restart};
-use crate::driver::agreement::unanimous;
+use crate::driver::agreement::{gathered, shared_by, unanimous};
 use crate::driver::level2::{self, Conditions, Level2};
 use crate::driver::nonstop::RecoveryHistory;
 use crate::lu::unix_seconds;
@@ -30,16 +30,7 @@ use crate::supervise::start::launcher::{own_attempt, own_run_id};
 
 /// Returns true in a later launch of a supervised run. Collective call; rank 0 decides.
 fn launched_before(comm: &Comm) -> bool {
-    let mut said = [u8::from(own_run_id().is_some() && own_attempt() > 1)];
-    comm.broadcast(&mut said, 0);
-    said == [1]
-}
-
-/// Broadcasts the run id of rank `teller`.
-pub(super) fn told_by(comm: &Comm, teller: usize, run: u128) -> u128 {
-    let mut number = run.to_le_bytes().to_vec();
-    comm.broadcast_bytes(&mut number, teller);
-    u128::from_le_bytes(number.try_into().expect("sixteen bytes"))
+    shared_by(comm, 0, || own_run_id().is_some() && own_attempt() > 1)
 }
 
 /// Time limit for storage during recovery in place, which takes seconds; after more, a supervisor restarts all. Memory has
@@ -76,8 +67,7 @@ impl<'a> ProtectionSession<'a> {
         signals::obey();
         let Prerequisites { host, domain, left_out, memory_store } = prerequisites;
         // Two nodes may have one name, so a node is identified by its first rank.
-        let mut leader = [comm.rank() as u64];
-        node.broadcast(&mut leader, 0);
+        let leader = shared_by(node, 0, || comm.rank());
         let all = comm.split(Some(0), comm.rank()).expect("everybody is in the world");
         let world = Positions::new(all);
         // All ranks have rank 0's settings, so either all or none take part.
@@ -92,7 +82,7 @@ impl<'a> ProtectionSession<'a> {
                 domains.display()
             ));
         }
-        let arrival = Arrival::gather(&world, &memory_store, leader[0] as usize);
+        let arrival = Arrival::gather(&world, &memory_store, leader);
         let mut this = Self {
             comm,
             settings,
@@ -109,7 +99,7 @@ impl<'a> ProtectionSession<'a> {
             ended: RefCell::default(),
             arrival,
             host,
-            leader: leader[0] as usize,
+            leader,
             domain,
             started_unix_s,
         };
@@ -218,8 +208,8 @@ impl<'a> ProtectionSession<'a> {
             self.remove(node, None)?;
             self.level2 = self.open_level2(node, tests, PATIENCE, false)?;
         }
-        let number = record::run_number(new_run(), own.as_deref(), latest);
-        self.fresh_run = told_by(self.comm, 0, number);
+        let number = || record::run_number(new_run(), own.as_deref(), latest);
+        self.fresh_run = shared_by(self.comm, 0, number);
         self.continued = something && !stale;
         self.run.set(self.arrival.run.filter(|_| self.continued).unwrap_or(self.fresh_run));
         Ok(())
@@ -268,7 +258,7 @@ impl<'a> ProtectionSession<'a> {
         if !self.unwanted {
             return Ok(());
         }
-        let domains = self.comm.all_gather_bytes(self.domain.as_bytes());
+        let domains = gathered(self.comm, &self.domain);
         let scheme = &self.settings.scheme;
         let mut grids = BTreeSet::new();
         for params in tests.filter(|params| params.n > 0 && grids.insert((params.p, params.q))) {
@@ -277,7 +267,7 @@ impl<'a> ProtectionSession<'a> {
             let taken = self.arrival.place(0, layout.positions(), None);
             for (domain, position) in domains.iter().zip(taken) {
                 if let Some(position) = position {
-                    at[position] = String::from_utf8_lossy(domain).into_owned();
+                    at[position].clone_from(domain);
                 }
             }
             let groups = scheme.check().map_err(StartError::from).and_then(|()| {

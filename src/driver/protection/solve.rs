@@ -4,7 +4,6 @@
 
 use super::account::{Account, STATE_BYTES};
 use super::checkpoint_observer::{CANNOT, CheckpointObserver, WELL, Whose};
-use super::inventory::told_by;
 use super::record::Record;
 use super::{ProtectionSession, TestId, dedicated, words};
 use crate::base::exit::{Exit, Refusal};
@@ -16,6 +15,7 @@ use crate::checkpoint::level2::{Storage, patiently};
 use crate::checkpoint::mpi::{Group, Positions};
 use crate::checkpoint::{Checkpointer, Config, Origin, Started, Test, World};
 use crate::comm::{Reduce, set_phase};
+use crate::driver::agreement::{reduced, shared_by};
 use crate::driver::level2;
 use crate::driver::nonstop::RecoveryHistory;
 use crate::lu::{Context, Observer, Start, solve_test, unix_seconds};
@@ -214,9 +214,8 @@ impl ProtectionSession<'_> {
         account.count_start(checkpointer.run().1, fetched);
         count_losses(context, &mut account, history);
         account.told.memory_bytes_max = max(context, checkpointer.bytes() as u64);
-        let mut group_min = [checkpointer.members().len() as u64];
-        context.grid.all_reduce(&mut group_min, Reduce::Min);
-        account.told.group_min = group_min[0] as usize;
+        let members = checkpointer.members().len() as u64;
+        account.told.group_min = reduced(&context.grid, members, Reduce::Min) as usize;
         // Clears the figures of the process before this one.
         checkpointer.worked(0.0, 0.0);
         Resumed { start, account }
@@ -295,7 +294,7 @@ impl ProtectionSession<'_> {
     /// ranks need it, too. Collective call.
     pub fn follow(&self, teller: usize) {
         if self.level2.is_some() {
-            self.run.set(told_by(self.comm, teller, self.run.get()));
+            self.run.set(shared_by(self.comm, teller, || self.run.get()));
         }
     }
 
@@ -322,7 +321,5 @@ fn count_losses(context: &Context, account: &mut Account, history: &mut Recovery
 }
 
 fn max(context: &Context, value: u64) -> u64 {
-    let mut value = [value];
-    context.grid.all_reduce(&mut value, Reduce::Max);
-    value[0]
+    reduced(&context.grid, value, Reduce::Max)
 }

@@ -24,3 +24,8 @@ pub mod threads;
 pub mod timed_command;
 pub mod topology;
 pub mod units;
+
+/// Name of this host; empty if it has none.
+pub fn host_name() -> String {
+    nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned()
+}

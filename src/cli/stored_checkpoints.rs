@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::base::host_name;
 use crate::checkpoint::storage::checkpoint_dir::{self, free_bytes};
 use crate::checkpoint::storage::names::{Key, dir_of};
 use crate::checkpoint::storage::writing::Flow;
@@ -209,8 +210,7 @@ pub fn examine(
 
 /// Path of DIR on this node.
 fn here(dir: &Path) -> PathBuf {
-    let host = nix::unistd::gethostname().unwrap_or_default();
-    dir_of(dir, &host.to_string_lossy())
+    dir_of(dir, &host_name())
 }
 
 #[cfg(test)]

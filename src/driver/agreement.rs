@@ -14,6 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::exit::{Exit, Refusal};
 use crate::base::faults;
+use crate::base::host_name;
 use crate::base::params::{self, TestParams};
 use crate::comm::{Comm, Reduce, die_in_turn};
 use crate::kernels::Engine;
@@ -341,9 +342,7 @@ fn roles(comm: &Comm, proposal: &Proposal) -> Verdict {
 fn told_by(comm: &Comm, teller: usize, mine: Option<Refusal>) -> Refusal {
     shared_by(comm, teller, || {
         let Refusal { exit, why } = mine.expect("the verdict says who has something to say");
-        let host = nix::unistd::gethostname().unwrap_or_default();
-        let why = format!("rank {teller} on {}: {why}", host.to_string_lossy());
-        Refusal { exit, why }
+        Refusal::new(exit, format!("rank {teller} on {}: {why}", host_name()))
     })
 }
 

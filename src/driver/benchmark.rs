@@ -28,6 +28,7 @@ use crate::base::cores;
 use crate::base::course::Recorder;
 use crate::base::exit::{Exit, Refusal};
 use crate::base::faults::{self, Point, hit};
+use crate::base::host_name;
 use crate::base::outcome::{Outcome, Power};
 use crate::base::params::{MemoryCheck, TestParams};
 use crate::base::terminal::say;
@@ -267,16 +268,9 @@ fn print_set_up(
 
 /// Starts the recovery history of a job that survives losses. Host and failure domain come from the protection, if there is any.
 fn begin_history(comm: &Comm, prerequisites: Option<&Prerequisites>) -> RecoveryHistory {
-    match prerequisites {
-        Some(prerequisites) => {
-            RecoveryHistory::begin(comm, &prerequisites.host, &prerequisites.domain)
-        }
-        None => {
-            let host = nix::unistd::gethostname().unwrap_or_default();
-            let host = host.to_string_lossy();
-            RecoveryHistory::begin(comm, &host, &host)
-        }
-    }
+    let host = host_name();
+    let domain = prerequisites.map_or(&host, |prerequisites| &prerequisites.domain);
+    RecoveryHistory::begin(comm, &host, domain)
 }
 
 /// Number of threads of this rank; `threads` is the number that it would choose alone. Collective call.
@@ -432,7 +426,7 @@ impl Unfit {
     /// Collects them with their reasons: for each test of `lacking`, from the rank that `tellers` names; ranks count from 1
     /// there. Collective call.
     fn gather(comm: &Comm, lacking: &[(TestParams, Option<TooLarge>)], tellers: &[u64]) -> Self {
-        let here = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let here = host_name();
         let all: BTreeSet<u64> = tellers.iter().copied().filter(|teller| *teller > 0).collect();
         let mut unfit = Self::default();
         for teller in all {

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::base::cores::{self, Given};
+use crate::base::host_name;
 use crate::base::topology::Topology;
 use crate::kernels::Library;
 use crate::report::machine::{Kind, Make};
@@ -16,8 +17,7 @@ pub fn here(ranks: usize) -> Kind {
     let library = Library::query();
     let mut kind = under(Path::new("/"), cores::of_node());
     kind.make.blas = format!("{} {}, {} kernels", library.name, library.version, library.kernel);
-    kind.hosts =
-        vec![nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned()];
+    kind.hosts = vec![host_name()];
     (kind.ranks_min, kind.ranks_max) = (ranks as u64, ranks as u64);
     kind
 }

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::base::exit::Exit;
+use crate::base::host_name;
 use crate::base::repeated::Repeated;
 use crate::base::terminal::say;
 use crate::supervise::remember::events::ProcessId;
@@ -103,12 +104,11 @@ impl Seen {
         if over.load(Ordering::Acquire) {
             return;
         }
-        let node = nix::unistd::gethostname().unwrap_or_default();
         say(format_args!(
             "rank {rank} on {} (process {}) has ended while MPI was starting. Nothing is lost, but a job continues without a rank \
              only once all have started: start it again. If that happens again, look there for what ended the process (dmesg tells \
              whether it was for want of memory)",
-            node.to_string_lossy(),
+            host_name(),
             id.pid
         ));
         let code = match own_run_id() {

@@ -21,6 +21,7 @@ use super::node_flags::NodeFlags;
 use super::run;
 use crate::base::clock::unix_ms;
 use crate::base::exit::{Exit, Refusal};
+use crate::base::host_name;
 use crate::base::units::{duration, some_time};
 use crate::burnin::document::{self, Document, Finding};
 use crate::burnin::probe::{self, Extent};
@@ -108,13 +109,12 @@ pub fn run(flags: &BurninFlags) -> ExitCode {
 
 /// Runs a rank of a pass, one on each node.
 pub fn rank(extent: &Extent) -> ExitCode {
-    let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
     // Open MPI gives each of few ranks a single core: without this the others would never be measured.
     crate::base::cores::take_all();
     let threads = if extent.threads == 0 { crate::base::cores::count() } else { extent.threads };
     let here = Here {
         machine: kernel(),
-        host,
+        host: host_name(),
         threads,
         memory_free_bytes: room::available_bytes().unwrap_or(0),
         ..Here::default()

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::base::bounded_read;
 use crate::base::exit::{Exit, Refusal};
+use crate::base::host_name;
 use crate::checkpoint::groups::DomainFile;
 use crate::config::settings;
 use crate::shm::MemoryStore;
@@ -23,7 +24,7 @@ pub struct Prerequisites {
 impl Prerequisites {
     pub fn prepare(settings: &settings::Saves, rank: usize) -> Result<Self, Refusal> {
         settings.scheme.check().map_err(Refusal::bad_input)?;
-        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let host = host_name();
         let file = settings.domains.as_deref().map(read_domains).transpose().map_err(Refusal::bad_input)?;
         let left_out = file.as_ref().is_some_and(|file| file.leaves_out(rank, &host));
         let domain = file.map_or_else(|| host.clone(), |file| file.domain(rank, &host));

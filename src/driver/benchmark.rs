@@ -1015,22 +1015,13 @@ fn solve_plainly(
     pool: &mut Pool,
     watcher: &mut Watcher,
 ) -> Result<Option<Outcome>, String> {
-    let solved = match Signs::show(context, number, watcher) {
-        Ok(mut signs) => solve_observed(context, pool, &mut signs),
-        Err(watcher) => solve_observed(context, pool, watcher),
-    };
+    let mut signs = Signs::show(context, number, None, watcher);
+    let solved = own_part(context)
+        .and_then(|mut local| solve_test(context, &mut local, Start::Fresh, pool, &mut signs))
+        .map_err(|error| error.to_string());
+    drop(signs);
     let course = watcher.way.course(context.params.n, context.params.nb);
     solved.map(|outcome| outcome.map(|outcome| Outcome { course, ..outcome }))
-}
-
-fn solve_observed(
-    context: &Context,
-    pool: &mut Pool,
-    observer: &mut impl Observer,
-) -> Result<Option<Outcome>, String> {
-    own_part(context)
-        .and_then(|mut local| solve_test(context, &mut local, Start::Fresh, pool, observer))
-        .map_err(|error| error.to_string())
 }
 
 /// Observer that prints the progress, at most about once a second, and records the timeline of a test.

@@ -36,21 +36,24 @@ pub struct Signs<'w, O> {
 }
 
 impl<'w, O> Signs<'w, O> {
-    /// Starts to publish the progress of test `number`; returns the watcher without a supervisor.
+    /// Starts to publish the progress of test `number`, under a supervisor. For a test with checksum columns, `sums` tells whether
+    /// this rank's memory contains checksums; an observer above this one then triggers injected faults.
     ///
     /// Ends the run if the progress cannot be published: a supervisor would take the rank for hung.
-    pub fn show(context: &Context, number: usize, watcher: &'w mut O) -> Result<Self, &'w mut O> {
-        match shown(context, number, NO_CODE) {
-            None => Err(watcher),
-            shown => Ok(Self { shown, strikes: Some(context.place), watcher }),
-        }
-    }
-
-    /// Starts to publish the progress of a test with checksum columns, below an observer that triggers injected faults. `sums` is
-    /// true if this rank's memory contains checksums.
-    pub fn beneath(context: &Context, number: usize, sums: bool, watcher: &'w mut O) -> Self {
-        let code = if sums { SUMS } else { BESIDE_SUMS };
-        Self { shown: shown(context, number, code), strikes: None, watcher }
+    pub fn show(
+        context: &Context,
+        number: usize,
+        sums: Option<bool>,
+        watcher: &'w mut O,
+    ) -> Self {
+        let code = match sums {
+            None => NO_CODE,
+            Some(true) => SUMS,
+            Some(false) => BESIDE_SUMS,
+        };
+        let shown = shown(context, number, code);
+        let strikes = (shown.is_some() && sums.is_none()).then_some(context.place);
+        Self { shown, strikes, watcher }
     }
 
     fn tick(&self, doing: Doing, iteration: u64) {

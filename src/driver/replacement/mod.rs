@@ -172,7 +172,7 @@ pub fn solve(
     }
     let Held { abft_test, renewed, way, told, .. } =
         held.as_mut().expect("who has a role has a part");
-    let mut shown = Signs::beneath(context, number, abft_test.holds_sums(), watcher);
+    let mut shown = Signs::show(context, number, Some(abft_test.holds_sums()), watcher);
     let replaced = |e: &Exchange| Replaced { column: e.col as u64, boundary: e.boundary as u64 };
     let exchanges = roles.from.as_ref().map_or(&[][..], |from| &from.past.exchanges);
     told.replaced = exchanges.iter().map(replaced).collect();

@@ -189,21 +189,28 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let tests: Vec<u64> =
         loaded.tests().map(|params| protection::digest(&params, &common.rounding)).collect();
     drop(node);
-    let survives = settings.goes_on();
-    let history = if survives {
+    let history = if settings.goes_on() {
         begin_history(comm, prerequisites.as_ref())
     } else {
         RecoveryHistory::default()
     };
     let run = Run { loaded, common, hosts, tests, unfit, prerequisites };
     let mut kept = Kept::new(pool, history);
-    nonstop::play(
-        &mut launched.world,
-        survives,
-        &mut kept,
-        |kept| &mut kept.history,
-        |world, kept| act(world, &run, kept),
-    )
+    attempts(&mut launched.world, &run, &mut kept)
+}
+
+/// Runs in-place attempts until one succeeds; just one attempt if losses are not survived.
+fn attempts(world: &mut World, run: &Run, kept: &mut Kept) -> Exit {
+    if !run.loaded.settings.goes_on() {
+        return act(world, run, kept);
+    }
+    loop {
+        match world.attempt(|world| act(world, run, kept)) {
+            Ok(exit) => return exit,
+            Err(lost) => kept.history.note_loss(&lost, world.close_ranks()),
+        }
+        faults::next_attempt();
+    }
 }
 
 /// Returns this rank's proposal, with its refusal if MPI or a library does not fit the settings.

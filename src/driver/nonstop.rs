@@ -16,7 +16,6 @@ use super::agreement::gathered;
 use super::replacement::roles::Status;
 use crate::base::clock::{self, Instant};
 use crate::base::exit::{Exit, Refusal};
-use crate::base::faults;
 use crate::checkpoint::RankCandidate;
 use crate::comm::{Comm, Lost, World};
 use crate::config::Loaded;
@@ -151,32 +150,6 @@ impl Process {
 /// so.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Runs in-place attempts until one succeeds; just one attempt if losses are not survived.
-pub fn play<T>(
-    world: &mut World,
-    survives: bool,
-    all: &mut T,
-    history: impl Fn(&mut T) -> &mut RecoveryHistory,
-    act: impl Fn(&World, &mut T) -> Exit,
-) -> Exit {
-    if !survives {
-        return act(world, all);
-    }
-    loop {
-        match world.attempt(|world| act(world, all)) {
-            Ok(exit) => return exit,
-            Err(Lost { noticed_unix_s }) => {
-                let history = history(all);
-                history.known.noticed_unix_s = noticed_unix_s;
-                history.known.gone.extend(world.close_ranks());
-                history.losses += 1;
-                history.has_lost = true;
-                faults::next_attempt();
-            }
-        }
-    }
-}
-
 /// Finds the last test of which something may have been saved, by the ranks that took part in it. If all of them are lost, it is
 /// the last test that was begun.
 fn last_saved<'a>(told: impl Iterator<Item = (&'a TestPart, Option<usize>)>) -> Option<usize> {
@@ -194,6 +167,14 @@ impl RecoveryHistory {
         let (host, domain) = (host.to_owned(), domain.to_owned());
         let mine = Member { process: Process::own(), host, domain };
         Self { members: gathered(comm, &mine), ..Self::default() }
+    }
+
+    /// Records that an attempt was lost, and with it these ranks.
+    pub fn note_loss(&mut self, lost: &Lost, gone: Vec<usize>) {
+        self.known.noticed_unix_s = lost.noticed_unix_s;
+        self.known.gone.extend(gone);
+        self.losses += 1;
+        self.has_lost = true;
     }
 
     /// Records that the next test begins, or that the same test continues.

@@ -19,7 +19,7 @@ use super::pins::{self, Loose, Pins};
 use super::power::{self, Measured, Meter};
 use super::progress_line::{self, ProgressLine};
 use super::protection::{self, Prerequisites, ProtectionSession, TestId};
-use super::replacement::{self, Assignment, Held, RoleAssignment};
+use super::replacement::{self, Held, RoleAssignment};
 use super::results::{About, Counted, Reports};
 use super::signs::Signs;
 use super::startup_watchdog::StartupWatchdog;
@@ -871,8 +871,7 @@ impl Job<'_> {
             (None, _) => Ok(None),
             (Some(context), None) if settings.sums() > 0 && params.n > 0 => {
                 let (held, history) = (&mut self.kept.held, &mut self.kept.history);
-                let assignment = Assignment { number, asked: settings.sums(), roles: &roles };
-                replacement::solve(context, assignment, pool, &mut watcher, held, history)
+                replacement::solve(context, number, &roles, pool, &mut watcher, held, history)
                     .map_err(Trouble::Skipped)
             }
             (Some(context), None) => {

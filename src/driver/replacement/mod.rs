@@ -16,6 +16,7 @@ use super::signs::{self, Signs};
 use crate::base::course::{Recorder, What};
 use crate::base::faults::{Point, hit};
 use crate::base::outcome::{Checksums, Outcome, Replaced};
+use crate::base::params::TestParams;
 use crate::base::terminal::say;
 use crate::base::threads::Pool;
 use crate::comm::Reduce;
@@ -130,19 +131,11 @@ fn join(
     *held = Some(Held { test: number, grid_place, abft_test, past, renewed: None, way, told });
 }
 
-/// Test that an in-place attempt solves.
-#[derive(Clone, Copy)]
-pub struct Assignment<'a> {
-    pub number: usize,
-    /// Number of checksum columns that the test should have.
-    pub asked: usize,
-    pub roles: &'a RoleAssignment,
-}
-
-/// Solves a test. Collective call of all ranks with a role.
+/// Solves test `number`. Collective call of all ranks with a role.
 pub fn solve(
     context: &mut Context,
-    Assignment { number, asked, roles }: Assignment,
+    number: usize,
+    roles: &RoleAssignment,
     pool: &mut Pool,
     watcher: &mut impl Observer,
     held: &mut Option<Held>,
@@ -183,13 +176,11 @@ pub fn solve(
     *renewed = None;
     let mut observer = Steps {
         number,
-        blocks: context.params.blocks(),
-        rows: context.params.p,
+        params: context.params,
         place: context.place,
         speaks,
         began_unix_s: 0.0,
         notice: &mut history.notice,
-        columns: if roles.from.is_some() { told.columns as usize } else { asked },
         roles,
         renewed,
         way,
@@ -202,15 +193,9 @@ pub fn solve(
     Ok(Some(Outcome { checksums: Some(told.clone()), course, ..outcome }))
 }
 
-/// Describes the point at which the test resumes. `columns` is the same as in [`Steps`].
-fn words(
-    number: usize,
-    blocks: usize,
-    rows: usize,
-    roles: &RoleAssignment,
-    columns: usize,
-) -> String {
-    let test = number + 1;
+/// Describes the point at which test `number` resumes.
+fn words(number: usize, params: &TestParams, roles: &RoleAssignment) -> String {
+    let (test, blocks, columns) = (number + 1, params.blocks(), roles.columns);
     let Some(from) = &roles.from else {
         let with = match roles.sums {
             0 => " without checksums".to_owned(),
@@ -243,10 +228,10 @@ fn words(
             "; no new checksums: {SUMS_EVER} columns of them are the most that a test makes"
         ),
         0 => format!(
-            "; no new checksums, for which {rows} ranks are needed, and {} {free} free",
-            roles.idle
+            "; no new checksums, for which {} ranks are needed, and {} {free} free",
+            params.p, roles.idle
         ),
-        new => format!("; {} ranks that were free make new checksums", new * rows),
+        new => format!("; {} ranks that were free make new checksums", new * params.p),
     };
     format!("{how}{new}; {}", in_place::from_boundary(test, from.boundary, blocks))
 }
@@ -262,15 +247,11 @@ fn so_many(sums: usize) -> String {
 /// continue.
 struct Steps<'a, O> {
     number: usize,
-    blocks: usize,
-    /// Rows of the process grid.
-    rows: usize,
+    params: &'a TestParams,
     place: usize,
     speaks: bool,
     began_unix_s: f64,
     notice: &'a mut Option<Notice>,
-    /// Number of checksum columns with which the test began, or should begin.
-    columns: usize,
     roles: &'a RoleAssignment,
     renewed: &'a mut Option<Renewed>,
     way: &'a mut Recorder,
@@ -290,9 +271,7 @@ impl<O> Steps<'_, O> {
             new.take_in(self.told, self.number, self.speaks);
         }
     }
-}
 
-impl<O> Steps<'_, O> {
     /// Records when the clock started, and the loss that this attempt recovers.
     fn begin(&mut self, unix_s: f64) {
         self.began_unix_s = unix_s;
@@ -304,8 +283,7 @@ impl<O> Steps<'_, O> {
         let at_s = (notice.noticed_unix_s - unix_s).max(0.0);
         self.way.interrupt(What::Restore, boundary, at_s, since);
         if self.speaks {
-            let words = words(self.number, self.blocks, self.rows, self.roles, self.columns);
-            say(notice.told(&words));
+            say(notice.told(&words(self.number, self.params, self.roles)));
         }
     }
 }
@@ -318,8 +296,9 @@ impl<O: Observer> Observer for Steps<'_, O> {
                 let (point, _) = signs::words(milestone);
                 hit(point, self.place);
                 if milestone == Milestone::Factored {
-                    self.take_in_renewed(self.blocks);
-                    self.way.pass(self.blocks, self.blocks, self.elapsed());
+                    let blocks = self.params.blocks();
+                    self.take_in_renewed(blocks);
+                    self.way.pass(blocks, blocks, self.elapsed());
                 }
             }
             Event::Rebuilt { k, seconds } => {
@@ -341,6 +320,7 @@ impl<O: Observer> Observer for Steps<'_, O> {
 mod tests {
     use super::*;
     use crate::lu::{From, Renewal};
+    use crate::model::planner::usual;
 
     #[test]
     fn numbers_that_are_used_up_are_why_no_checksums_are_made() {
@@ -349,8 +329,8 @@ mod tests {
             let renewals = (1..count).map(renewal).collect();
             let past = Past { exchanges: Vec::new(), renewals };
             let from = From { boundary: 2, ready: false, past, renew: Vec::new() };
-            let roles = RoleAssignment { from: Some(from), idle: 4, ..RoleAssignment::default() };
-            words(0, 10, 2, &roles, 1)
+            let roles = RoleAssignment { columns: 1, from: Some(from), idle: 4, ..RoleAssignment::default() };
+            words(0, &usual(1000, 100, (2, 3)), &roles)
         };
         let told = renewed(SUMS_EVER);
         assert!(told.contains("no new checksums: 16 columns of them are the most"), "{told}");

@@ -32,6 +32,8 @@ pub struct RoleAssignment {
     pub grid_places: Vec<Option<GridPlace>>,
     /// Number of checksum columns.
     pub sums: usize,
+    /// Number of checksum columns with which the test began, or should begin.
+    pub columns: usize,
     /// State from which all resume; None if the test begins.
     pub from: Option<From>,
     /// Number of exchanges, the last ones, that are new in this attempt.
@@ -221,7 +223,7 @@ pub fn assign_roles(
     let past = Past { exchanges: [before, &now[..]].concat(), renewals };
     let idle = idle.len() - count * p;
     let from = Some(From { boundary, ready, past, renew });
-    Ok(RoleAssignment { grid_places, sums: left + count, from, exchanged, new, idle })
+    Ok(RoleAssignment { grid_places, sums: left + count, columns, from, exchanged, new, idle })
 }
 
 /// Role of a column after exchanges; None if it becomes idle.
@@ -304,7 +306,7 @@ fn begin(params: &TestParams, asked: usize, ranks: usize) -> Result<RoleAssignme
     };
     let idle = ranks - p * (q + sums);
     let grid_places = (0..ranks).map(grid_place).collect();
-    Ok(RoleAssignment { grid_places, sums, idle, ..RoleAssignment::default() })
+    Ok(RoleAssignment { grid_places, sums, columns: asked, idle, ..RoleAssignment::default() })
 }
 
 impl Status {

@@ -28,7 +28,7 @@ pub(super) const CANNOT: u64 = 1;
 /// Checkpoint observer.
 pub(super) struct CheckpointObserver<'w, O> {
     pub(super) checkpointer: Checkpointer<Positions, Group>,
-    len: usize,
+    pub(super) whose: Whose<'w>,
     pub(super) account: Account,
     /// Account of level two from earlier starts.
     pub(super) earlier: Option<outcome::Level2>,
@@ -36,20 +36,10 @@ pub(super) struct CheckpointObserver<'w, O> {
     pub(super) stored: Option<bool>,
     pub(super) watcher: &'w mut O,
     stop: bool,
-    pub(super) blocks: usize,
-    position: usize,
-    host: &'w str,
     /// Time of the last check of the names.
     looked: Instant,
     /// Last warning about the names, and its time.
     said: Option<(Renamed, Instant)>,
-    /// True if dedicated checksum ranks wait for word about the test.
-    others_wait: bool,
-    /// True if this rank's small state is part of the checkpoint.
-    has_state: bool,
-    /// Last test of which something was saved, and the number of this test.
-    saved: &'w mut Option<usize>,
-    test: usize,
 }
 
 /// Time between two checks of the memory's names. An agent takes a rank without a name for lost after a while.
@@ -64,8 +54,11 @@ pub(super) struct Whose<'w> {
     /// Number of doubles of the local matrix.
     pub(super) len: usize,
     pub(super) blocks: usize,
+    /// True if dedicated checksum ranks wait for word about the test.
     pub(super) others_wait: bool,
+    /// True if this rank's small state is part of the checkpoint.
     pub(super) has_state: bool,
+    /// Last test of which something was saved, and the number of this test.
     pub(super) saved: &'w mut Option<usize>,
     pub(super) test: usize,
 }
@@ -77,30 +70,22 @@ impl<'w, O: Observer> CheckpointObserver<'w, O> {
         watcher: &'w mut O,
         whose: Whose<'w>,
     ) -> Self {
-        let Whose { position, host, len, blocks, others_wait, has_state, saved, test } = whose;
         Self {
             checkpointer,
-            len,
+            whose,
             earlier: account.told.level2,
             account,
             stored: None,
             watcher,
             stop: false,
-            blocks,
-            position,
-            host,
             looked: Instant::now(),
             said: None,
-            others_wait,
-            has_state,
-            saved,
-            test,
         }
     }
 
     /// Sends a word to the dedicated checksum ranks. Collective call of all ranks of the grid.
     pub(super) fn tell(&self, word: u64) {
-        if self.others_wait {
+        if self.whose.others_wait {
             self.checkpointer.world().first_says(word);
         }
     }
@@ -109,10 +94,10 @@ impl<'w, O: Observer> CheckpointObserver<'w, O> {
     pub(super) fn note(&mut self, milestone: Milestone) {
         let (point, doing) = signs::words(milestone);
         self.checkpointer.tick(doing, 0);
-        hit(point, self.position);
+        hit(point, self.whose.position);
         if milestone == Milestone::Factored {
             let at_s = self.account.elapsed();
-            self.account.way.pass(self.blocks, self.blocks, at_s);
+            self.account.way.pass(self.whose.blocks, self.whose.blocks, at_s);
         }
     }
 
@@ -134,8 +119,8 @@ impl<'w, O: Observer> CheckpointObserver<'w, O> {
         let names: Vec<&str> = found.missing.iter().map(|part| part.name()).collect();
         let what = format!(
             "position {} on {}: somebody removed the names of its memory ({})",
-            self.position,
-            self.host,
+            self.whose.position,
+            self.whose.host,
             names.join(", ")
         );
         let read: Vec<&str> =
@@ -177,15 +162,15 @@ impl<O: Observer> Observer for CheckpointObserver<'_, O> {
         self.account.way.interrupt(What::Save, k, at_s, 0.0);
         self.account.told.level2 = level2::account(self.earlier, self.checkpointer.tally());
         self.account.unstored = self.checkpointer.unstored();
-        let state = if self.has_state {
+        let state = if self.whose.has_state {
             serde_json::to_vec(&self.account).expect("plain values have a JSON form")
         } else {
             Vec::new()
         };
         // SAFETY: the whole local matrix, which the factorisation does not touch at a boundary.
-        let a = unsafe { std::slice::from_raw_parts_mut(a, self.len) };
+        let a = unsafe { std::slice::from_raw_parts_mut(a, self.whose.len) };
         let report = self.checkpointer.save(k, a, &state, pool);
-        *self.saved = Some(self.test);
+        *self.whose.saved = Some(self.whose.test);
         self.account.told.save_s += report.seconds;
         self.account.way.took(report.seconds);
         let stop = self.stop || signals::stop_after_save();
@@ -217,7 +202,7 @@ impl<O: Observer> Observer for CheckpointObserver<'_, O> {
                     self.look_after_names(false);
                 }
                 self.checkpointer.tick(Doing::Computing, k);
-                hit(Point::Iteration, self.position);
+                hit(Point::Iteration, self.whose.position);
             }
             Event::Multiplied { seconds, flops } => self.checkpointer.worked(seconds, flops),
             Event::Rebuilt { .. } | Event::Solved(_) => {}

@@ -93,7 +93,7 @@ impl<O: Observer> CheckpointObserver<'_, O> {
 
     /// Passes all boundaries of a test in step with the computing ranks, until its end or a stop.
     fn count_boundaries(&mut self, start: usize, pool: &mut Pool) -> Result<Halt, Refusal> {
-        let blocks = self.blocks;
+        let blocks = self.whose.blocks;
         self.receive_word()?;
         let began = Instant::now();
         self.watcher.observe(Event::Began { unix_s: unix_seconds() });

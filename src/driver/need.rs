@@ -69,15 +69,6 @@ pub fn may_go_on(protection: &Saves) -> bool {
     protection.level2.is_some() && protection.restart != Restart::Never
 }
 
-/// Bytes that a test takes on a host.
-#[derive(Clone, Copy, Default)]
-struct Bytes {
-    /// Persistent shared memory.
-    named: u64,
-    own: u64,
-    stored: u64,
-}
-
 /// Ranks of a run on their hosts.
 struct Placed<'a> {
     loaded: &'a Loaded,
@@ -136,7 +127,7 @@ impl<'a> Placed<'a> {
     }
 
     /// Adds the memory that the ranks of a test take for themselves.
-    fn add_own(&self, test: &TestParams, protected: bool, of_test: &mut [Bytes]) {
+    fn add_own(&self, test: &TestParams, protected: bool, of_test: &mut [Need]) {
         let settings = &self.loaded.settings;
         // If the memory check of the ranks is off, the supervisor's is off, too.
         if settings.memory_check != MemoryCheck::On {
@@ -150,7 +141,7 @@ impl<'a> Placed<'a> {
             // A dedicated checksum rank needs just a process in addition to its parity.
             let own = if rank + dedicated < ranks { own } else { PROCESS_BYTES };
             let own: u64 = own.try_into().unwrap_or(u64::MAX);
-            of_test[host].own = of_test[host].own.saturating_add(own);
+            of_test[host].own_bytes = of_test[host].own_bytes.saturating_add(own);
         }
     }
 
@@ -159,7 +150,7 @@ impl<'a> Placed<'a> {
         &self,
         test: &TestParams,
         protection: &Saves,
-        of_test: &mut [Bytes],
+        of_test: &mut [Need],
         needs: &mut Needs,
     ) -> Result<(), String> {
         let (scheme, group) = (&protection.scheme, protection.group);
@@ -177,20 +168,20 @@ impl<'a> Placed<'a> {
         let all = buffers(test, &layout, &groups, scheme);
         for (&host, buffers) in self.places.iter().zip(&all) {
             let bytes = memory_bytes(buffers, self.store, self.huge);
-            of_test[host].named += bytes;
+            of_test[host].named_bytes += bytes;
             needs.rank_bytes = needs.rank_bytes.max(Some(bytes));
         }
         match protection.level2.as_ref().map(|level2| level2.scope) {
             Some(DirScope::Node) => {
                 for (&host, buffers) in self.places.iter().zip(&all) {
-                    of_test[host].stored += file_bytes_with_parity(buffers);
+                    of_test[host].stored_bytes += file_bytes_with_parity(buffers);
                 }
             }
             Some(DirScope::Shared) => {
                 let file = |at| file_bytes(&layout, at, leading_dimension(test, at), STATE_BYTES);
                 // A dedicated checksum rank writes nothing to shared storage.
                 let whole: u64 = (0..layout.working()).map(file).sum();
-                of_test.iter_mut().for_each(|of_host| of_host.stored = whole);
+                of_test.iter_mut().for_each(|of_host| of_host.stored_bytes = whole);
             }
             None => {}
         }
@@ -210,9 +201,9 @@ pub fn of_hosts(
     may_resume: bool,
 ) -> Result<Needs, String> {
     let placed = Placed::new(loaded, hosts, ranks, may_resume)?;
-    let store = placed.store;
+    let none = Need { store: placed.store, named_bytes: 0, own_bytes: 0, stored_bytes: 0 };
     let mut needs = Needs {
-        hosts: vec![Need { store, named_bytes: 0, own_bytes: 0, stored_bytes: 0 }; hosts.len()],
+        hosts: vec![none; hosts.len()],
         rank_bytes: None,
         groups: Vec::new(),
         left_out: placed.left_out(),
@@ -222,16 +213,15 @@ pub fn of_hosts(
         // Absurd sizes fit nowhere; the exact sums would only overflow.
         let protection = loaded.settings.saves();
         let protection = protection.filter(|_| test.n > 0 && test.n < 1 << 30);
-        let mut of_test = vec![Bytes::default(); hosts.len()];
+        let mut of_test = vec![none; hosts.len()];
         placed.add_own(&test, protection.is_some(), &mut of_test);
         let all = test.p * test.q + loaded.settings.dedicated(test.p, test.q);
         let working = loaded.settings.ranks(test.p, test.q).min(placed.places.len());
         if let Some(protection) = protection.filter(|_| working == all) {
             placed.add_checkpoints(&test, protection, &mut of_test, &mut needs)?;
         }
-        for (need, Bytes { named, own, stored }) in needs.hosts.iter_mut().zip(of_test) {
+        for (need, of_test) in needs.hosts.iter_mut().zip(of_test) {
             // Tests run one after the other.
-            let of_test = Need { store, named_bytes: named, own_bytes: own, stored_bytes: stored };
             *need = need.max(of_test);
         }
     }

@@ -602,33 +602,17 @@ fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
         kept.history.call_roll(world, leader, status);
         kept.finished.truncate(kept.history.known.finished);
     }
-    let session = match settings.saves().zip(run.prerequisites.clone()) {
-        None => None,
-        Some((settings, prerequisites)) => {
-            let rounding = &run.common.rounding;
-            let history = &kept.history;
-            match ProtectionSession::new(
-                comm,
-                &node,
-                settings,
-                prerequisites,
-                &run.tests,
-                rounding,
-                history,
-            ) {
-                Ok(session) => Some(session),
-                // Only the removal of the memory is left to do.
-                Err(ended) if kept.history.known.verdict.is_some() => {
-                    if comm.rank() == 0 {
-                        say(not_removed(&ended.why));
-                    }
-                    None
-                }
-                Err(ended) => {
-                    let ended = kept.history.gives_up(ended);
-                    // After a loss, a restart may succeed.
-                    return refuse(world, ended.exit, &ended.why, !kept.history.has_lost);
-                }
+    let protected = settings.saves().zip(run.prerequisites.as_ref());
+    let session = protected.map(|(settings, prerequisites)| {
+        let (tests, rounding, history) = (&run.tests, &run.common.rounding, &kept.history);
+        ProtectionSession::new(comm, &node, settings, prerequisites, tests, rounding, history)
+    });
+    let session = match session.transpose() {
+        Ok(session) => session,
+        // Only the removal of the memory is left to do.
+        Err(ended) if kept.history.known.verdict.is_some() => {
+            if comm.rank() == 0 {
+                say(not_removed(&ended.why));
             }
         }
     };

@@ -60,7 +60,7 @@ impl ProtectionSession<'_> {
         let mut saved = None;
         let whose = Whose {
             position,
-            host: &self.host,
+            host: &self.prerequisites.host,
             len: 0,
             blocks,
             others_wait: true,

@@ -56,7 +56,7 @@ impl<'a> ProtectionSession<'a> {
         comm: &'a Comm,
         node: &Comm,
         settings: &'a settings::Saves,
-        prerequisites: Prerequisites,
+        prerequisites: &'a Prerequisites,
         tests: &[u64],
         rounding: &str,
         history: &RecoveryHistory,
@@ -65,14 +65,14 @@ impl<'a> ProtectionSession<'a> {
         let started_unix_s = unix_seconds();
         bus::install();
         signals::obey();
-        let Prerequisites { host, domain, left_out, memory_store } = prerequisites;
+        let Prerequisites { host, left_out, memory_store, .. } = prerequisites;
         // Two nodes may have one name, so a node is identified by its first rank.
         let leader = shared_by(node, 0, || comm.rank());
         let all = comm.split(Some(0), comm.rank()).expect("everybody is in the world");
         let world = Positions::new(all);
         // All ranks have rank 0's settings, so either all or none take part.
         if let Some(domains) = &settings.domains
-            && let Some(node) = first_left_out(&world, left_out, &host)
+            && let Some(node) = first_left_out(&world, *left_out, host)
             && comm.rank() == 0
             && !begun
         {
@@ -82,11 +82,11 @@ impl<'a> ProtectionSession<'a> {
                 domains.display()
             ));
         }
-        let arrival = Arrival::gather(&world, &memory_store, leader);
+        let arrival = Arrival::gather(&world, memory_store, leader);
         let mut this = Self {
             comm,
             settings,
-            memory_store: memory_store.clone(),
+            prerequisites,
             run: Cell::new(0),
             fresh_run: 0,
             continued: false,
@@ -98,9 +98,7 @@ impl<'a> ProtectionSession<'a> {
             finished: Vec::new(),
             ended: RefCell::default(),
             arrival,
-            host,
             leader,
-            domain,
             started_unix_s,
         };
         this.look_at_storage(node, tests, history)?;
@@ -168,7 +166,7 @@ impl<'a> ProtectionSession<'a> {
             launched_before: launched_before(self.comm),
         };
         let conditions = Conditions { tests, known, patience, from_scratch };
-        Level2::open(self.comm, node, self.settings, &self.domain, conditions)
+        Level2::open(self.comm, node, self.settings, &self.prerequisites.domain, conditions)
     }
 
     /// Returns true if an earlier launch of this supervised run has left anything here. The same on every rank.
@@ -258,7 +256,7 @@ impl<'a> ProtectionSession<'a> {
         if !self.unwanted {
             return Ok(());
         }
-        let domains = gathered(self.comm, &self.domain);
+        let domains = gathered(self.comm, &self.prerequisites.domain);
         let scheme = &self.settings.scheme;
         let mut grids = BTreeSet::new();
         for params in tests.filter(|params| params.n > 0 && grids.insert((params.p, params.q))) {
@@ -294,13 +292,13 @@ impl<'a> ProtectionSession<'a> {
         };
         strike(Point::GroundSeen);
         let cleaned = match node.rank() {
-            0 => self.memory_store.clean().map(|_| ()),
+            0 => self.prerequisites.memory_store.clean().map(|_| ()),
             _ => Ok(()),
         };
         let ended = |e: MemoryError| Refusal::new(Exit::NoSharedMemory, e);
         unanimous(self.comm, cleaned.map_err(ended))?;
         let scope = self.settings.level2.as_ref().map(|level2| level2.scope).unwrap_or_default();
-        let checkpoint_dir = level2::checkpoint_dir(self.settings, &self.domain);
+        let checkpoint_dir = level2::checkpoint_dir(self.settings, &self.prerequisites.domain);
         // A start without an id has written nothing yet, and removes everything. The locks on memory have shown that no run of
         // this name is active on these nodes. A run on other nodes that share DIR would lose its checkpoints.
         let checkpoint_dir = checkpoint_dir.map(|checkpoint_dir| match start {

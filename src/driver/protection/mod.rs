@@ -28,7 +28,6 @@ use crate::checkpoint::protocol::Method;
 use crate::checkpoint::{Arrival, RankCandidate};
 use crate::comm::Comm;
 use crate::config::settings;
-use crate::shm::MemoryStore;
 use record::Finished;
 
 pub use account::STATE_BYTES;
@@ -48,7 +47,7 @@ pub struct TestId {
 pub struct ProtectionSession<'a> {
     comm: &'a Comm,
     settings: &'a settings::Saves,
-    memory_store: MemoryStore,
+    prerequisites: &'a Prerequisites,
     /// Id of the run in memory. It changes when a test resumes from storage.
     run: Cell<u128>,
     /// Run id that no run has had.
@@ -71,10 +70,8 @@ pub struct ProtectionSession<'a> {
     ended: RefCell<Vec<u32>>,
     /// Memory that the launch found on its nodes.
     arrival: Arrival,
-    host: String,
     /// First rank on its node.
     leader: usize,
-    domain: String,
     started_unix_s: f64,
 }
 

@@ -12,7 +12,6 @@ use crate::config::settings;
 use crate::shm::MemoryStore;
 
 /// Host and failure domain of this rank, and the place of its memory.
-#[derive(Clone)]
 pub struct Prerequisites {
     pub host: String,
     pub domain: String,

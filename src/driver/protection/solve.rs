@@ -50,7 +50,7 @@ impl ProtectionSession<'_> {
             params_digest: digest,
         };
         let config = Config {
-            memory_store: self.memory_store.clone(),
+            memory_store: self.prerequisites.memory_store.clone(),
             scheme: self.settings.scheme,
             group: self.settings.group,
             encode: self.settings.encode,
@@ -61,8 +61,8 @@ impl ProtectionSession<'_> {
             state_bytes: STATE_BYTES,
             ld,
             run: self.run.get(),
-            domain: self.domain.clone(),
-            node: self.host.clone(),
+            domain: self.prerequisites.domain.clone(),
+            node: self.prerequisites.host.clone(),
             leader: self.leader,
             storage,
         };
@@ -112,7 +112,7 @@ impl ProtectionSession<'_> {
         let Resumed { start, account } = resumed;
         let whose = Whose {
             position,
-            host: &self.host,
+            host: &self.prerequisites.host,
             len: shape.len(),
             blocks: params.blocks(),
             others_wait,
@@ -300,7 +300,7 @@ impl ProtectionSession<'_> {
 
     /// Time at which the position's memory was last worked on, if it is on this node.
     fn last_sign_of_life(&self, position: usize) -> Option<f64> {
-        let region = self.memory_store.peek(position as u32, Part::Head).ok()?;
+        let region = self.prerequisites.memory_store.peek(position as u32, Part::Head).ok()?;
         let progress = Head::new(region).ok()?.progress();
         (progress.worked_unix_ms > 0).then_some(progress.worked_unix_ms as f64 / 1e3)
     }

@@ -7,8 +7,6 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::agreement::{self, Agreed, Common, Proposal, gathered, reduced, shared_by};
 use super::contest;
 use super::launcher_rank;
@@ -107,14 +105,14 @@ fn read_input(world: &World, flags: &BenchFlags) -> Result<Loaded, Exit> {
         flags::told_sources(flags).iter().for_each(say);
     }
     let loaded = shared_by(comm, 0, || flags::load(flags).map_err(|e| e.to_string()))
-        .map_err(|why| refuse(world, Exit::BadInput, &why, true))?;
+        .map_err(|why| refuse(world, Refusal::bad_input(why), true))?;
     if comm.rank() == 0 {
         for warning in &loaded.warnings {
             tell!("{warning}\n");
         }
     }
     enough_ranks(&loaded.dat, &loaded.settings, comm.size())
-        .map_err(|why| refuse(world, Exit::BadInput, &why.to_string(), true))?;
+        .map_err(|why| refuse(world, Refusal::bad_input(why), true))?;
     Ok(loaded)
 }
 
@@ -148,14 +146,13 @@ impl Threads {
 
 /// Runs the benchmark according to flags and files.
 pub fn run(flags: &BenchFlags) -> Exit {
-    let mut launched = match launch(flags) {
-        Ok(launched) => launched,
-        Err(exit) => return exit,
-    };
-    let loaded = match read_input(&launched.world, flags) {
-        Ok(loaded) => loaded,
-        Err(exit) => return exit,
-    };
+    run_or_refuse(flags).unwrap_or_else(|exit| exit)
+}
+
+/// Runs the benchmark. The error is the exit status of a run that was refused before its first test.
+fn run_or_refuse(flags: &BenchFlags) -> Result<Exit, Exit> {
+    let mut launched = launch(flags)?;
+    let loaded = read_input(&launched.world, flags)?;
     set_phase("looking at the nodes");
     let comm = launched.world.comm();
     let node = comm.split_by_node();
@@ -178,10 +175,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let mut pool = pool.unwrap_or_else(|| Pool::new(1));
     let agreed = agreement::agree(comm, proposal, settings.engine, protection.is_some());
     let chosen = agreed.and_then(|agreed| choose_engines(comm, &node, agreed, &loaded, &mut pool));
-    let (common, lines) = match chosen {
-        Ok(chosen) => chosen,
-        Err(ended) => return refuse(&launched.world, ended.exit, &ended.why, true),
-    };
+    let (common, lines) = chosen.map_err(|refusal| refuse(&launched.world, refusal, true))?;
     if comm.rank() == 0 {
         print_set_up(&loaded, &common, &lines, &threads, &launched.thread_variables);
     }
@@ -196,7 +190,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     };
     let run = Run { loaded, common, hosts, tests, unfit, prerequisites };
     let mut kept = Kept::new(pool, history);
-    attempts(&mut launched.world, &run, &mut kept)
+    Ok(attempts(&mut launched.world, &run, &mut kept))
 }
 
 /// Runs in-place attempts until one succeeds; just one attempt if losses are not survived.
@@ -308,7 +302,7 @@ fn same_library(mine: Option<&str>, first: Option<&str>) -> Result<(), Refusal> 
 }
 
 /// Ends all ranks together. Rank 0 prints the reason, and reports to a supervisor whether a retry would fail, too.
-fn refuse(world: &World, exit: Exit, why: &str, for_good: bool) -> Exit {
+fn refuse(world: &World, Refusal { exit, why }: Refusal, for_good: bool) -> Exit {
     if world.comm().rank() == 0 {
         say(why);
         // A requested stop is no refusal.
@@ -614,6 +608,11 @@ fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
             if comm.rank() == 0 {
                 say(not_removed(&ended.why));
             }
+            None
+        }
+        // After a loss, a restart may succeed.
+        Err(ended) => {
+            return refuse(world, kept.history.gives_up(ended), !kept.history.has_lost);
         }
     };
     Job { world, node, run, kept, session }.run()
@@ -643,7 +642,7 @@ impl Job<'_> {
                 Err(ended) => {
                     let ended = if saves { self.kept.history.gives_up(ended) } else { ended };
                     let for_good = !self.kept.history.has_lost;
-                    return refuse(self.world, ended.exit, &ended.why, for_good);
+                    return refuse(self.world, ended, for_good);
                 }
             },
         };
@@ -755,13 +754,8 @@ impl Job<'_> {
         Some((number, params.clone()))
     }
 
-    /// Returns the outcome of a test, and solves it unless that was done before. The inner error is the reason why a test was
-    /// skipped. The outer error ends the run.
-    fn outcome(
-        &mut self,
-        number: usize,
-        params: &TestParams,
-    ) -> Result<Result<Option<Outcome>, String>, Refusal> {
+    /// Returns the outcome of a test, and solves it unless that was done before.
+    fn outcome(&mut self, number: usize, params: &TestParams) -> Solved {
         set_phase("preparing a test");
         if let Some(why) = self.run.unfit.why(params) {
             return Ok(Err(why.to_owned()));
@@ -772,11 +766,7 @@ impl Job<'_> {
             None => {
                 // The losses in the recovery history belong to this test, not to finished ones before it.
                 self.kept.history.comes_to(number);
-                match self.solve(number, params) {
-                    Err(Trouble::Ended(ended)) => Err(ended),
-                    Err(Trouble::Skipped(why)) => Ok(Err(why)),
-                    Ok(outcome) => Ok(Ok(outcome)),
-                }
+                self.solve(number, params)
             }
         }
     }
@@ -823,11 +813,11 @@ impl Job<'_> {
     }
 
     /// Solves one test. The result is the same on all ranks, but only rank 0 gets the outcome.
-    fn solve(&mut self, number: usize, params: &TestParams) -> Result<Option<Outcome>, Trouble> {
+    fn solve(&mut self, number: usize, params: &TestParams) -> Solved {
         // Libraries start some threads at first use, such as those for messages.
         cores::let_heirs_go();
         let comm = self.world.comm();
-        let (roles, beside) = self.roles(number, params).map_err(Trouble::Ended)?;
+        let (roles, beside) = self.roles(number, params)?;
         let settings = &self.run.loaded.settings;
         let session = self.session.as_ref().filter(|_| params.n > 0);
         let position = roles.grid_places[comm.rank()];
@@ -849,22 +839,17 @@ impl Job<'_> {
             (None, Some(session)) if beside.is_some() => {
                 let everybody =
                     everybody.expect("who has a position beside the grid is one of them");
-                let kept = session.keep(params, test, everybody, pool, &mut watcher);
-                kept.map(|()| None).map_err(Trouble::Ended)
+                session.keep(params, test, everybody, pool, &mut watcher).map(|()| Ok(None))
             }
-            (None, _) => Ok(None),
+            (None, _) => Ok(Ok(None)),
             (Some(context), None) if settings.sums() > 0 && params.n > 0 => {
                 let (held, history) = (&mut self.kept.held, &mut self.kept.history);
-                replacement::solve(context, number, &roles, pool, &mut watcher, held, history)
-                    .map_err(Trouble::Skipped)
+                Ok(replacement::solve(context, number, &roles, pool, &mut watcher, held, history))
             }
-            (Some(context), None) => {
-                solve_plainly(context, number, pool, &mut watcher).map_err(Trouble::Skipped)
-            }
+            (Some(context), None) => Ok(solve_plainly(context, number, pool, &mut watcher)),
             (Some(context), Some(session)) => session
                 .solve(context, test, everybody, pool, &mut watcher, &mut self.kept.history)
-                .map(Some)
-                .map_err(Trouble::Ended),
+                .map(|outcome| Ok(Some(outcome))),
         };
         self.kept.progress_bytes += watcher.out.bytes;
         // All ranks of the grid know the verdict. The rank at the first position sends it to ranks without a position and to rank
@@ -886,29 +871,28 @@ impl Job<'_> {
     fn share_verdict(
         &mut self,
         number: usize,
-        mine: Result<Option<Outcome>, Trouble>,
+        mine: Solved,
         teller: usize,
         power: Option<Power>,
-    ) -> Result<Option<Outcome>, Trouble> {
+    ) -> Solved {
         let comm = self.world.comm();
         let verdict = shared_by(comm, teller, || mine);
         if self.run.loaded.settings.sums() > 0 {
             // Another test begins only when all ranks have this verdict.
             let ended = match &verdict {
-                Ok(outcome) => {
+                Ok(Ok(outcome)) => {
                     let outcome = outcome.clone().expect("the teller has it");
                     Ok(Outcome { power: power.clone(), ..outcome })
                 }
-                Err(Trouble::Skipped(why)) => Err(why.clone()),
-                Err(Trouble::Ended(ended)) => Err(ended.why.clone()),
+                Ok(Err(why)) | Err(Refusal { why, .. }) => Err(why.clone()),
             };
             self.kept.history.notice = None;
             self.kept.finished.truncate(number);
             self.kept.finished.push(ended);
             self.kept.history.known.finished = self.kept.finished.len();
         }
-        let told = verdict.map(|outcome| outcome.filter(|_| comm.rank() == 0));
-        told.map(|outcome| outcome.map(|outcome| Outcome { power, ..outcome }))
+        let told = verdict?.map(|outcome| outcome.filter(|_| comm.rank() == 0));
+        Ok(told.map(|outcome| outcome.map(|outcome| Outcome { power, ..outcome })))
     }
 
     /// Power of all nodes, with a warning if the user's command has measured none. Collective call.
@@ -989,14 +973,8 @@ fn stand_by(comm: &Comm, taken: &[Option<GridPlace>], teller: usize) {
     }
 }
 
-/// Reason why a test has no outcome.
-#[derive(Debug, Serialize, Deserialize)]
-enum Trouble {
-    /// This test is skipped.
-    Skipped(String),
-    /// The whole run ends.
-    Ended(Refusal),
-}
+/// Outcome of a test, if this rank has it. The inner error is the reason why the test was skipped, the outer one ends the run.
+type Solved = Result<Result<Option<Outcome>, String>, Refusal>;
 
 /// Solves test `number` in private memory.
 fn solve_plainly(

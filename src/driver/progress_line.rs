@@ -10,6 +10,7 @@ use std::io::{IsTerminal, Write as _};
 use std::path::Path;
 
 use crate::base::course::flops_until;
+use crate::shm::stat::Stat;
 
 /// Launchers that forward the standard error of their ranks, by the kernel's names of at most fifteen characters.
 const LAUNCHERS: [&str; 9] = [
@@ -60,9 +61,7 @@ fn launcher_has_a_terminal(proc: &Path, pid: u32) -> bool {
 }
 
 fn parent_of(folder: &Path) -> Option<u32> {
-    let status = fs::read_to_string(folder.join("status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
-    line.trim().parse().ok().filter(|&parent| parent > 1)
+    Stat::within(folder)?.parent().filter(|&parent| parent > 1)
 }
 
 /// Text of the progress line.
@@ -160,7 +159,7 @@ mod tests {
         let process = |pid: u32, parent: u32, name: &str, goes_to: &str| {
             let folder = dir.path().join(pid.to_string());
             fs::create_dir_all(folder.join("fd")).unwrap();
-            fs::write(folder.join("status"), format!("Name:\tx\nPPid:\t{parent}\n")).unwrap();
+            fs::write(folder.join("stat"), format!("1 (x) S {parent} 1 1\n")).unwrap();
             fs::write(folder.join("comm"), format!("{name}\n")).unwrap();
             std::os::unix::fs::symlink(goes_to, folder.join("fd/2")).unwrap();
         };

@@ -231,18 +231,6 @@ impl Proposal {
         this
     }
 
-    /// Proposal for an agreement on refusals only.
-    fn bare(rank: usize) -> Self {
-        Self {
-            rank,
-            threads: 1,
-            pinned: false,
-            rounding: Some([1; CANDIDATES]),
-            launch: 1,
-            refusal: None,
-        }
-    }
-
     /// Takes over the error of `result` as this rank's refusal. If there are several, the first one counts.
     pub fn needs<T>(&mut self, result: Result<T, Refusal>) -> Option<T> {
         match result {
@@ -285,7 +273,9 @@ pub fn agree(
     choice: params::Engine,
     protected: bool,
 ) -> Result<Agreed, Refusal> {
-    let verdict = roles(comm, &proposal);
+    let Vote(mut all) = proposal.vote();
+    comm.all_reduce(&mut all, Reduce::Min);
+    let verdict = Vote(all).verdict();
     if let Some(refuser) = verdict.refuser {
         return Err(told_by(comm, refuser, proposal.refusal));
     }
@@ -324,18 +314,11 @@ pub fn settle(comm: &Comm, agreed: Agreed, engines: Engines, tests: &[TestParams
 
 /// Returns success if all ranks succeed, or else the first failure on all ranks. Collective call.
 pub fn unanimous<T>(comm: &Comm, result: Result<T, Refusal>) -> Result<T, Refusal> {
-    let mut proposal = Proposal::bare(comm.rank());
-    let value = proposal.needs(result);
-    match roles(comm, &proposal).refuser {
-        Some(refuser) => Err(told_by(comm, refuser, proposal.refusal)),
-        None => Ok(value.expect("this rank has not refused")),
+    let own = if result.is_err() { comm.rank() as u64 } else { TOP };
+    match reduced(comm, own, Reduce::Min) {
+        TOP => result,
+        refuser => Err(told_by(comm, refuser as usize, result.err())),
     }
-}
-
-fn roles(comm: &Comm, proposal: &Proposal) -> Verdict {
-    let Vote(mut all) = proposal.vote();
-    comm.all_reduce(&mut all, Reduce::Min);
-    Vote(all).verdict()
 }
 
 /// Broadcasts the message of rank `teller`, with its name and node.

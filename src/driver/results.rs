@@ -399,34 +399,22 @@ fn tell_protection(outcome: &Outcome) {
         0 => String::new(),
         times => format!("; resumed there {times} time(s)"),
     };
-    if level2.alone {
-        say(format_args!(
-            "on storage, which has all checkpoints: {} checkpoint(s), {}, written in {:.2} s, while the ranks waited{from}",
-            level2.checkpoints,
-            human(u128::from(level2.bytes)),
-            level2.write_s
-        ));
-        return;
-    }
-    if level2.waited {
-        say(format_args!(
-            "on storage: {} checkpoint(s), {}, written in {:.2} s, for which the ranks waited {:.2} s{from}",
-            level2.checkpoints,
-            human(u128::from(level2.bytes)),
-            level2.write_s,
-            level2.wait_s
-        ));
-        return;
-    }
+    let how = if level2.alone {
+        ", while the ranks waited".to_owned()
+    } else if level2.waited {
+        format!(", for which the ranks waited {:.2} s", level2.wait_s)
+    } else {
+        format!(
+            " beside the computation; {} save(s) in memory put off by {:.2} s altogether; {:.2} s waiting at stops",
+            level2.put_off, level2.put_off_s, level2.wait_s
+        )
+    };
     say(format_args!(
-        "on storage: {} checkpoint(s), {}, written in {:.2} s beside the computation; {} save(s) in memory put off by \
-         {:.2} s altogether; {:.2} s waiting at stops{from}",
+        "on storage{}: {} checkpoint(s), {}, written in {:.2} s{how}{from}",
+        if level2.alone { ", which has all checkpoints" } else { "" },
         level2.checkpoints,
         human(u128::from(level2.bytes)),
-        level2.write_s,
-        level2.put_off,
-        level2.put_off_s,
-        level2.wait_s
+        level2.write_s
     ));
 }
 

@@ -11,14 +11,13 @@ use super::agreement::{gathered, shared_by, unanimous};
 use crate::base::exit::Refusal;
 use crate::base::outcome;
 use crate::base::terminal::say;
-use crate::checkpoint::level2::{Storage, patiently_for};
+use crate::checkpoint::level2::patiently_for;
 use crate::checkpoint::new_run;
 use crate::checkpoint::placement::Found;
-use crate::checkpoint::plan::Helpers;
 use crate::checkpoint::protocol::{Method, Trace};
 use crate::checkpoint::storage::choice::{self, Inventory, Kind, leave_out_strays};
 use crate::checkpoint::storage::names::{Key, dir_of};
-use crate::checkpoint::storage::{About, CheckpointDir, Counting, DirScope, Results};
+use crate::checkpoint::storage::{About, CheckpointDir, DirScope, Results};
 use crate::comm::Comm;
 use crate::config::settings;
 
@@ -37,13 +36,11 @@ struct Report {
 }
 
 /// Level two of one run, on one rank.
-pub struct Level2<'a> {
-    settings: &'a settings::Level2,
-    helpers: Helpers,
+pub struct Level2 {
     /// Checkpoint directory of this rank.
     pub checkpoint_dir: CheckpointDir,
     /// Directory id: the first rank of those that see this DIR.
-    dir_id: usize,
+    pub dir_id: usize,
     /// Directory ids of all ranks. `files` has, at the first rank of each DIR, the positions with files there, by checkpoint.
     /// Both are empty if all nodes share one DIR.
     dir_ids: Vec<usize>,
@@ -246,21 +243,20 @@ fn print_unused(strays: &[(String, About)], inventory: &Inventory) {
     }
 }
 
-impl<'a> Level2<'a> {
+impl Level2 {
     /// Checks the scope of DIR and takes the inventory, unless the run begins from scratch. Collective call.
     ///
     /// The run can resume from checkpoints in an unwritable DIR, because every reader checks which run they belong to.
     pub fn open(
         comm: &Comm,
         node: &Comm,
-        settings: &'a settings::Saves,
+        settings: &settings::Saves,
         domain: &str,
         conditions: Conditions,
     ) -> Result<Option<Self>, Refusal> {
         let Conditions { tests, known, patience, from_scratch } = conditions;
         let Some(checkpoint_dir) = checkpoint_dir(settings, domain) else { return Ok(None) };
-        let level2 = settings.level2.as_ref().expect("it has a checkpoint directory");
-        let dir_scope = level2.scope;
+        let dir_scope = settings.level2.as_ref().map(|level2| level2.scope).unwrap_or_default();
         let opening = Opening::new(comm, node, checkpoint_dir, dir_scope, patience);
         let must_write = from_scratch || settings.scheme.method == Method::Disk;
         let unwritable = opening.check_scope(must_write)?;
@@ -290,8 +286,6 @@ impl<'a> Level2<'a> {
             (dir_ids, files) = (Vec::new(), Vec::new());
         }
         Ok(Some(Self {
-            settings: level2,
-            helpers: settings.helpers,
             checkpoint_dir,
             dir_id,
             dir_ids,
@@ -350,33 +344,9 @@ impl<'a> Level2<'a> {
         })
     }
 
-    /// Description of storage for the start of test `number`. `results` may stay there. `in_place` is true in a launch that has
-    /// lost ranks.
-    pub fn of_test(
-        &self,
-        number: u32,
-        digest: u64,
-        results: Results,
-        rounding: &str,
-        fresh_run: u128,
-        in_place: bool,
-    ) -> Storage {
-        let first = self.first.get() == Some(number);
-        Storage {
-            checkpoint_dir: self.checkpoint_dir.clone().held_by(fresh_run),
-            dir_scope: self.settings.scope,
-            dir_id: self.dir_id as u64,
-            every: self.settings.every,
-            helpers: self.helpers,
-            arithmetic: rounding.to_owned(),
-            stored: if first { self.inventory.for_test(number, digest) } else { Vec::new() },
-            damaged: if first { self.inventory.damaged.clone() } else { Vec::new() },
-            whole: self.inventory.whole.clone(),
-            results: Some(Counting { results, first }),
-            fresh_run,
-            in_place,
-            read_only: self.unwritable.is_some(),
-        }
+    /// Returns true if test `number` is the first of this start that used storage.
+    pub fn begins_with(&self, number: u32) -> bool {
+        self.first.get() == Some(number)
     }
 
     /// Results that may stay on storage. `finished` are the tests whose results were found, `ended` those that ended since.

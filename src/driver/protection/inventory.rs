@@ -158,7 +158,7 @@ impl<'a> ProtectionSession<'a> {
         tests: &[u64],
         patience: Duration,
         from_scratch: bool,
-    ) -> Result<Option<Level2<'a>>, Refusal> {
+    ) -> Result<Option<Level2>, Refusal> {
         let Arrival { test, params_digest, .. } = &self.arrival;
         let ours = test.is_some_and(|test| tests.get(test as usize).copied() == *params_digest);
         let known = Known {

@@ -57,7 +57,7 @@ pub struct ProtectionSession<'a> {
     /// True if memory and files of earlier runs still exist and must be removed.
     unwanted: bool,
     /// Level two, if there is one.
-    level2: Option<Level2<'a>>,
+    level2: Option<Level2>,
     /// Reason why this start runs without level two, although it was requested.
     storage_gone: Option<String>,
     /// True once the warning was printed that nothing is written to storage.

@@ -13,8 +13,10 @@ use crate::base::terminal::say;
 use crate::base::threads::Pool;
 use crate::checkpoint::level2::{Storage, patiently};
 use crate::checkpoint::mpi::{Group, Positions};
+use crate::checkpoint::storage::Counting;
 use crate::checkpoint::{Checkpointer, Config, Origin, Started, Test, World};
 use crate::comm::{Reduce, set_phase};
+use crate::config::settings;
 use crate::driver::agreement::{reduced, shared_by};
 use crate::driver::level2;
 use crate::driver::nonstop::RecoveryHistory;
@@ -268,12 +270,29 @@ impl ProtectionSession<'_> {
         }
     }
 
-    /// Description of storage for the start of a test.
+    /// Description of storage for the start of a test. `in_place` is true in a launch that has lost ranks.
     pub(super) fn storage(&self, number: u32, digest: u64, in_place: bool) -> Option<Storage> {
         let level2 = self.level2.as_ref()?;
+        let settings::Level2 { scope, every, .. } = self.settings.level2.as_ref()?;
         let finished = self.finished.iter().map(|test| test.number);
         let results = level2.counting(finished, &self.ended.borrow());
-        Some(level2.of_test(number, digest, results, &self.rounding, self.fresh_run, in_place))
+        let first = level2.begins_with(number);
+        let inventory = &level2.inventory;
+        Some(Storage {
+            checkpoint_dir: level2.checkpoint_dir.clone().held_by(self.fresh_run),
+            dir_scope: *scope,
+            dir_id: level2.dir_id as u64,
+            every: *every,
+            helpers: self.settings.helpers,
+            arithmetic: self.rounding.clone(),
+            stored: if first { inventory.for_test(number, digest) } else { Vec::new() },
+            damaged: if first { inventory.damaged.clone() } else { Vec::new() },
+            whole: inventory.whole.clone(),
+            results: Some(Counting { results, first }),
+            fresh_run: self.fresh_run,
+            in_place,
+            read_only: level2.unwritable.is_some(),
+        })
     }
 
     /// Adopts the id of the new run that a checkpoint from storage has started in memory.

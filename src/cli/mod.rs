@@ -245,27 +245,24 @@ pub fn main() -> ExitCode {
 
 /// Prints help, version or a usage error on a single rank for all.
 fn tell_once(answer: &clap::Error) -> ExitCode {
-    if launcher_rank::speaks_for_all() {
-        if answer.exit_code() != 0 && own_run_id().is_some() {
-            say(Announcement::Refused { status: Exit::Usage.code() });
-        }
-        if let Some(hint) = file_in_place_of_a_command(answer) {
-            let _ = answer.print();
-            say(hint);
-            return Exit::Usage.into();
-        }
+    let exit = if answer.exit_code() == 0 { Exit::Passed } else { Exit::Usage };
+    if !launcher_rank::speaks_for_all() {
+        // A launcher ends the job when the first rank fails, so the others leave rank 0 the time to print the reason.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        return exit.into();
+    }
+    if exit == Exit::Passed {
         let shown = answer.print().and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
-        return match answer.exit_code() {
-            0 => printed(shown, Exit::Passed).into(),
-            _ => Exit::Usage.into(),
-        };
+        return printed(shown, exit).into();
     }
-    // A launcher ends the job when the first rank fails, so the others leave rank 0 the time to print the reason.
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    match answer.exit_code() {
-        0 => Exit::Passed.into(),
-        _ => Exit::Usage.into(),
+    if own_run_id().is_some() {
+        say(Announcement::Refused { status: exit.code() });
     }
+    let _ = answer.print();
+    if let Some(hint) = file_in_place_of_a_command(answer) {
+        say(hint);
+    }
+    exit.into()
 }
 
 /// Returns a hint for the user if the word that is no subcommand is a file.

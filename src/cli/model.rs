@@ -275,7 +275,7 @@ fn model(flags: &ModelFlags) -> Result<String, Refusal> {
 
 type Answer = (String, Option<Figure>);
 
-fn answer(topic: &Topic) -> Result<Answer, ModelError> {
+fn answer(topic: &Topic) -> Result<Answer, Refusal> {
     match topic {
         Topic::Figure { name: None } => {
             let mut text = String::new();
@@ -320,19 +320,19 @@ fn answer(topic: &Topic) -> Result<Answer, ModelError> {
 }
 
 /// Reads all results in files; each file must have some. `lacking`: the content that a file without results should have.
-fn read_all<T>(
+pub(super) fn read_all<T>(
     files: &[PathBuf],
     read: fn(&str) -> Vec<T>,
     lacking: &str,
-) -> Result<Vec<T>, ModelError> {
+) -> Result<Vec<T>, Refusal> {
     let mut all = Vec::new();
     for file in files {
         let name = file.display();
         let bytes = bounded_read::bytes(file)
-            .map_err(|e| ModelError::Data(format!("cannot read {name}: {e}")))?;
+            .map_err(|e| Refusal::bad_input(format!("cannot read {name}: {e}")))?;
         let found = read(&String::from_utf8_lossy(&bytes));
         if found.is_empty() {
-            return Err(ModelError::Data(format!("{name} {lacking}")));
+            return Err(Refusal::bad_input(format!("{name} {lacking}")));
         }
         all.extend(found);
     }
@@ -344,7 +344,7 @@ fn many_cores(
     cores: &[u64],
     sizes: &[u64],
     memory_cores: Option<u64>,
-) -> Result<Answer, ModelError> {
+) -> Result<Answer, Refusal> {
     let lacking = "holds no test of one rank without protection in JSON";
     let runs = read_all(results, cores::read, lacking)?;
     let paces = Paces::fit(&runs)?;
@@ -393,7 +393,7 @@ fn many_cores(
     Ok((text, None))
 }
 
-fn efficiency(results: &[PathBuf], sizes: &[u64], peak: Option<f64>) -> Result<Answer, ModelError> {
+fn efficiency(results: &[PathBuf], sizes: &[u64], peak: Option<f64>) -> Result<Answer, Refusal> {
     let samples = read_all(results, read, "holds no result")?;
     let found = samples.len();
     let samples = best_of_each(&samples);
@@ -449,7 +449,7 @@ fn efficiency(results: &[PathBuf], sizes: &[u64], peak: Option<f64>) -> Result<A
     Ok((text, Some(figure)))
 }
 
-fn memory(groups: &[u64], losses: u64) -> Result<Answer, ModelError> {
+fn memory(groups: &[u64], losses: u64) -> Result<Answer, Refusal> {
     let mut text = String::from(
         "group       self     double     single   memory taken for each byte of data, self\n",
     );
@@ -467,7 +467,7 @@ fn memory(groups: &[u64], losses: u64) -> Result<Answer, ModelError> {
     Ok((text, Some(figures::memory_figure(groups, losses)?)))
 }
 
-fn intervals(save: f64, mtbf: f64, detect: f64, recover: f64) -> Result<Answer, ModelError> {
+fn intervals(save: f64, mtbf: f64, detect: f64, recover: f64) -> Result<Answer, Refusal> {
     let overhead = |tau: f64| {
         let segment = interval::Segment { work: tau, encode: save, flush: 0.0 };
         Ok::<f64, ModelError>(interval::segment_time(segment, detect + recover, mtbf)? / tau - 1.0)
@@ -517,7 +517,7 @@ fn intervals(save: f64, mtbf: f64, detect: f64, recover: f64) -> Result<Answer, 
     Ok((text, Some(figure)))
 }
 
-fn reliability(run: LongRun) -> Result<Answer, ModelError> {
+fn reliability(run: LongRun) -> Result<Answer, Refusal> {
     let text = format!(
         "a run of {} on {} processes in groups of {}, a failure every {}\n\
          self-checkpoint    finishes with probability {:.6} (eq. 16)\n\
@@ -532,7 +532,7 @@ fn reliability(run: LongRun) -> Result<Answer, ModelError> {
     Ok((text, Some(figures::reliability_figure(run)?)))
 }
 
-fn encodings(p: u64, size: f64, losses: u64, link: Link) -> Result<Answer, ModelError> {
+fn encodings(p: u64, size: f64, losses: u64, link: Link) -> Result<Answer, Refusal> {
     let code = if losses == 1 { Code::Plain } else { Code::Weighted { losses } };
     let mut text = format!(
         "{} a process, {p} processes, {losses} loss{}\n",
@@ -582,7 +582,7 @@ fn encodings(p: u64, size: f64, losses: u64, link: Link) -> Result<Answer, Model
     Ok((text, Some(figures::encoding_figure(link, size, losses)?)))
 }
 
-fn helper_cores(cores: &[u64], copy: f64, encode: f64, every: f64) -> Result<Answer, ModelError> {
+fn helper_cores(cores: &[u64], copy: f64, encode: f64, every: f64) -> Result<Answer, Refusal> {
     let mut text =
         format!("encoding inline costs {:.2} %\n", 100.0 * helpers::overhead(encode, every)?);
     for c in cores {
@@ -597,7 +597,7 @@ fn helper_cores(cores: &[u64], copy: f64, encode: f64, every: f64) -> Result<Ans
     Ok((text, Some(figures::helpers_figure(cores, copy, encode)?)))
 }
 
-fn without_restart(flags: &NonstopFlags) -> Result<Answer, ModelError> {
+fn without_restart(flags: &NonstopFlags) -> Result<Answer, Refusal> {
     let failing = Failing { mtbf: flags.mtbf, processes: flags.process_share };
     let again = flags.detect + flags.restart;
     let ways = Ways {
@@ -638,7 +638,7 @@ fn without_restart(flags: &NonstopFlags) -> Result<Answer, ModelError> {
     Ok((text, None))
 }
 
-fn waste(flags: &WasteFlags) -> Result<Answer, ModelError> {
+fn waste(flags: &WasteFlags) -> Result<Answer, Refusal> {
     let machine = flags.machine;
     let edition = if flags.printed { Edition::Printed } else { Edition::Recovered };
     let platform = Platform::of(machine, edition).with_checkpoint(flags.checkpoint);

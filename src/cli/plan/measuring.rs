@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::flags::OutputFlags;
-use crate::base::bounded_read;
 use crate::base::exit::Refusal;
 use crate::base::params::TestParams;
 use crate::base::units::show_seconds;
 use crate::cli::launchers::usual_words;
+use crate::cli::model::read_all;
 use crate::cli::running_job::{Next, PATIENCE, RunningJob};
 use crate::cli::template;
 use crate::model::fit::{Sample, best_of_each, read};
@@ -25,21 +25,9 @@ pub(super) fn guessed_half(inputs: &Inputs, ranks: u64, threads: u64) -> Option<
 }
 
 pub(super) fn samples_of(files: &[PathBuf]) -> Result<Vec<Sample>, Refusal> {
-    let mut samples = Vec::new();
-    for file in files {
-        let bytes = bounded_read::bytes(file)
-            .map_err(|e| Refusal::bad_input(format!("cannot read {}: {e}", file.display())))?;
-        let found = read(&String::from_utf8_lossy(&bytes));
-        if found.is_empty() {
-            return Err(Refusal::bad_input(format!(
-                    "{} holds no result, or failed ones alone: neither lines such as `WR11C2R4 12000 192 1 2 5.58 2.0645e+02` nor \
-                     JSON with seconds and gflops",
-                    file.display()
-                )));
-        }
-        samples.extend(found);
-    }
-    Ok(samples)
+    let lacking = "holds no result, or failed ones alone: neither lines such as `WR11C2R4 12000 192 1 2 5.58 2.0645e+02` nor \
+                   JSON with seconds and gflops";
+    read_all(files, read, lacking)
 }
 
 /// Three short runs of the benchmark itself.

@@ -52,15 +52,15 @@ pub fn ready_to_draw<'a>(
         let why = format!("--json and --svg name one file, {}: name two", svg.display());
         return Err(Refusal::bad_input(why));
     }
-    output_target::is_open_to_us(svg).map_err(|error| cannot_draw(svg, &error))
+    output_target::is_open_to_us(svg).map_err(|error| cannot_write(svg, &error))
 }
 
-/// Writes a drawing.
-pub fn draw(file: &Path, svg: &str) -> Result<(), Refusal> {
-    output_target::put(file, svg.as_bytes()).map_err(|error| cannot_draw(file, &error))
+/// Writes a file other than the document, such as a drawing.
+pub fn write(file: &Path, text: &str) -> Result<(), Refusal> {
+    output_target::put(file, text.as_bytes()).map_err(|error| cannot_write(file, &error))
 }
 
-fn cannot_draw(file: &Path, error: &io::Error) -> Refusal {
+fn cannot_write(file: &Path, error: &io::Error) -> Refusal {
     Refusal::environment(format!("cannot write {}: {error}", file.display()))
 }
 

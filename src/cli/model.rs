@@ -267,7 +267,7 @@ fn model(flags: &ModelFlags) -> Result<String, Refusal> {
     if let Some(file) = &flags.svg {
         let why = "name a figure to draw; `skt-hpl model figure` lists them";
         let figure = figure.ok_or_else(|| Refusal::usage(why))?;
-        json_flag::draw(file, &figure.svg())?;
+        json_flag::write(file, &figure.svg())?;
         let _ = writeln!(text, "\nDrawn: {}", file.display());
     }
     Ok(text)

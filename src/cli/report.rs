@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::json_flag;
 use crate::base::bounded_read;
 use crate::base::exit::Refusal;
-use crate::base::output_target;
 use crate::base::terminal::{print, say};
 use crate::base::units::flops_per_second;
 use crate::config::same_file;
@@ -70,11 +70,8 @@ fn report(flags: &ReportFlags) -> Result<String, Refusal> {
     let mut words = text::text(&material, &stated);
     if let Some(file) = &flags.output {
         let page = page::page(&material, &stated, &flags.title);
-        output_target::put(file, page.as_bytes()).map_err(|error| {
-            // The text is still valid, so it is printed.
-            print(words.as_bytes());
-            Refusal::environment(format!("cannot write {}: {error}", file.display()))
-        })?;
+        // If the page cannot be written, the text is still valid.
+        json_flag::write(file, &page).inspect_err(|_| drop(print(words.as_bytes())))?;
         words += &format!("\nWritten: {}\n", file.display());
     }
     Ok(words)

@@ -270,7 +270,7 @@ fn answer(flags: &SimulateFlags) -> Result<String, Refusal> {
     let outcomes = simulate(&scenario, *runs, *seed, threads)?;
     let summary = summarise(&outcomes)?;
     if let Some(file) = svg {
-        json_flag::draw(file, &simulation_figure(&outcomes, scenario.limit).svg())?;
+        json_flag::write(file, &simulation_figure(&outcomes, scenario.limit).svg())?;
     }
     let document = json!({
         "undisturbed_s": scenario.schedule.undisturbed(),

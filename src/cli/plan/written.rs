@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::base::exit::Refusal;
+use crate::cli::json_flag;
 use crate::cli::launchers::{typed, typed_for_run};
 use crate::model::memory::Method;
 use crate::model::planner::{Advice, Inputs, Plan};
@@ -30,10 +31,7 @@ pub(super) fn write_files(
     std::fs::create_dir_all(dir)
         .map_err(|e| Refusal::environment(format!("cannot make {}: {e}", dir.display())))?;
     for (name, text) in files {
-        let path = dir.join(name);
-        std::fs::write(&path, text).map_err(|e| {
-            Refusal::environment(format!("cannot write {}: {e}", path.display()))
-        })?;
+        json_flag::write(&dir.join(name), text)?;
     }
     Ok(())
 }

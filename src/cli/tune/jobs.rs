@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::kept::{KEPT, Kept, Measured};
 use super::table::Table;
 use super::trials::{Told, Trial};
+use crate::base::output_target;
 use crate::cli::running_job::{Interrupted, Next, PATIENCE, RunningJob};
 use crate::cli::template;
 use crate::tune::estimate::{self, Care};
@@ -68,9 +69,7 @@ impl Jobs {
 
     pub fn save(&self) -> Result<(), String> {
         let text = serde_json::to_vec(&self.kept).expect("plain values have a JSON form");
-        let aside = self.file.with_extension("json.aside");
-        fs::write(&aside, text)
-            .and_then(|()| fs::rename(&aside, &self.file))
+        output_target::put(&self.file, &text)
             .map_err(|error| format!("cannot write {}: {error}", self.file.display()))
     }
 

@@ -8,6 +8,7 @@ use nix::unistd::geteuid;
 
 use super::kept::KEPT;
 use crate::base::exit::Refusal;
+use crate::cli::json_flag;
 use crate::cli::launchers::mpi_library;
 use crate::cli::template;
 use crate::model::hpl_dat::hpl_dat;
@@ -112,18 +113,12 @@ pub fn write(
     let minutes = minutes(tuned, n);
     let job = job_text(&launch, &cores, hint, nodes, &tuned.best.layout, &whole, minutes);
     let texts = [dat(tuned, n), settings, script, job, picture::svg(tuned)];
-    let mut names = Vec::new();
     for (name, text) in FILES.into_iter().zip(texts) {
-        let path = dir.join(name);
-        fs::write(&path, text).map_err(|e| {
-            Refusal::environment(format!("cannot write {}: {e}", path.display()))
-        })?;
-        names.push(name);
+        json_flag::write(&dir.join(name), &text)?;
     }
-    names.push(KEPT);
     // A script that cannot be made executable can still be started by name.
     let _ = fs::set_permissions(dir.join("launch.sh"), fs::Permissions::from_mode(0o755));
-    Ok(names)
+    Ok(FILES.into_iter().chain([KEPT]).collect())
 }
 
 #[cfg(test)]

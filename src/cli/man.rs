@@ -10,7 +10,8 @@ use clap::{Args, Command};
 use clap_mangen::Man;
 
 use super::{EXAMPLES, command};
-use crate::base::exit::Exit;
+use crate::base::exit::{Exit, Refusal};
+use crate::base::terminal::print;
 
 #[derive(Debug, Args)]
 pub struct ManFlags {
@@ -24,18 +25,16 @@ pub struct ManFlags {
 }
 
 pub fn run(flags: &ManFlags) -> ExitCode {
+    man(flags).map_or_else(|refusal| super::say_refusal("man", refusal), |page| print(&page))
+}
+
+/// Returns the page to print: none if all are written into a folder.
+fn man(flags: &ManFlags) -> Result<Vec<u8>, Refusal> {
     let definition = built();
     if let Some(dir) = &flags.dir {
-        return match write_all(&definition, dir) {
-            Ok(()) => Exit::Passed.into(),
-            Err(error) => {
-                crate::base::terminal::say(format_args!(
-                    "man: cannot write into {}: {error}",
-                    dir.display()
-                ));
-                Exit::Environment.into()
-            }
-        };
+        let cannot = |error| format!("cannot write into {}: {error}", dir.display());
+        let written = write_all(&definition, dir).map(|()| Vec::new());
+        return written.map_err(|error| Refusal::environment(cannot(error)));
     }
     let page = match &flags.command {
         None => main_page(&definition),
@@ -43,21 +42,13 @@ pub fn run(flags: &ManFlags) -> ExitCode {
             Some(sub) => sub_page(sub),
             None => {
                 let names: Vec<&str> = described(&definition).map(Command::get_name).collect();
-                crate::base::terminal::say(format_args!(
-                    "man: there is no subcommand {name:?}; there are {}",
-                    names.join(", ")
-                ));
-                return Exit::Usage.into();
+                let names = names.join(", ");
+                let why = format!("there is no subcommand {name:?}; there are {names}");
+                return Err(Refusal::usage(why));
             }
         },
     };
-    match page {
-        Ok(page) => crate::base::terminal::print(&page),
-        Err(error) => {
-            crate::base::terminal::say(format_args!("man: cannot make the page: {error}"));
-            Exit::Environment.into()
-        }
-    }
+    page.map_err(|error| Refusal::environment(format!("cannot make the page: {error}")))
 }
 
 /// The definition with clap's own additions: the full names of subcommands.

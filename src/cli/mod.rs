@@ -289,6 +289,12 @@ fn refuse(command: &str, Refusal { exit, why }: Refusal) -> ExitCode {
     exit.into()
 }
 
+/// Reports the error of a subcommand as a message of the program.
+fn say_refusal(command: &str, Refusal { exit, why }: Refusal) -> ExitCode {
+    say(format_args!("{command}: {why}"));
+    exit.into()
+}
+
 /// Prints the answer of a subcommand, or its error.
 fn print_or_refuse(command: &str, answer: Result<String, Refusal>) -> ExitCode {
     answer.map_or_else(|refusal| refuse(command, refusal), |text| print(text.as_bytes()))

@@ -37,13 +37,8 @@ pub struct ReportFlags {
 }
 
 pub fn run(flags: &ReportFlags) -> ExitCode {
-    match report(flags) {
-        Ok(words) => print(words.as_bytes()),
-        Err(Refusal { exit, why }) => {
-            say(format_args!("report: {why}"));
-            exit.into()
-        }
-    }
+    let refused = |refusal| super::say_refusal("report", refusal);
+    report(flags).map_or_else(refused, |words| print(words.as_bytes()))
 }
 
 fn report(flags: &ReportFlags) -> Result<String, Refusal> {

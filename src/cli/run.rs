@@ -15,7 +15,7 @@ use super::node_flags::{NodeFlags, Nodes};
 use super::stored_checkpoints;
 use super::template::{from_any_folder, own_program};
 use crate::base::clock::steady_ms;
-use crate::base::exit::{Exit, Refusal};
+use crate::base::exit::Refusal;
 use crate::base::timed_command::ask;
 use crate::base::units::{duration, whole_bytes};
 use crate::checkpoint::storage::DirScope;
@@ -552,14 +552,11 @@ fn known_benchmark(
 
 /// The benchmark's command line.
 fn command(program: &Path, words: &[OsString]) -> Result<Vec<String>, Refusal> {
-    let mut command = vec![program.to_string_lossy().into_owned()];
-    for word in words {
-        match word.to_str() {
-            Some(text) => command.push(text.to_owned()),
-            None => return Err(Refusal::usage(format!("{word:?} is not valid UTF-8"))),
-        }
-    }
-    Ok(command)
+    let text = |word: &OsString| match word.to_str() {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(Refusal::usage(format!("{word:?} is not valid UTF-8"))),
+    };
+    std::iter::once(Ok(program.to_string_lossy().into_owned())).chain(words.iter().map(text)).collect()
 }
 
 /// Variables for the ranks: those of `--export`, settings of the benchmark, and the path to its libraries.
@@ -665,42 +662,34 @@ fn again(words: impl Iterator<Item = OsString>) -> String {
 }
 
 pub fn run(flags: &RunFlags) -> ExitCode {
-    let settings = settings(flags).and_then(|settings| {
-        long_enough(&flags.detection, settings.beat_ms)?;
-        Ok(settings)
-    });
-    let settings = match settings {
-        Ok(settings) => settings,
-        Err(refusal) => return super::refuse("run", refusal),
-    };
-    match supervise(&settings) {
-        Ok(code) => {
-            let given_up = code == STATUS_LOSS && settings.job.is_some();
-            if code == STATUS_RESUMABLE || given_up {
-                let name = settings.job.as_ref().map_or_else(String::new, |job| {
-                    format!(" (the memory's name, for mpirun or skt-hpl clean: --job {job})")
-                });
-                let nodes = match settings.benchmark.level2 {
-                    Some(_) => "with these nodes or any others",
-                    None => "with these nodes",
-                };
-                tell!(
-                    "skt-hpl run: to resume, now or in another batch job {nodes}{name}:\n  {}",
-                    again(std::env::args_os())
-                );
-            }
-            ExitCode::from(code)
-        }
-        Err(error) => {
-            tell!("skt-hpl run: {error:#}");
-            Exit::Environment.into()
-        }
+    run_supervised(flags).unwrap_or_else(|refusal| super::refuse("run", refusal))
+}
+
+fn run_supervised(flags: &RunFlags) -> Result<ExitCode, Refusal> {
+    let settings = settings(flags)?;
+    long_enough(&flags.detection, settings.beat_ms)?;
+    let code = supervise(&settings).map_err(|error| Refusal::environment(format!("{error:#}")))?;
+    let given_up = code == STATUS_LOSS && settings.job.is_some();
+    if code == STATUS_RESUMABLE || given_up {
+        let name = settings.job.as_ref().map_or_else(String::new, |job| {
+            format!(" (the memory's name, for mpirun or skt-hpl clean: --job {job})")
+        });
+        let nodes = match settings.benchmark.level2 {
+            Some(_) => "with these nodes or any others",
+            None => "with these nodes",
+        };
+        tell!(
+            "skt-hpl run: to resume, now or in another batch job {nodes}{name}:\n  {}",
+            again(std::env::args_os())
+        );
     }
+    Ok(ExitCode::from(code))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::exit::Exit;
     use crate::supervise::remember::events::Event;
     use crate::supervise::remember::journal::Journal;
     use crate::supervise::start::launcher::Launcher;

@@ -98,13 +98,7 @@ fn percent(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(flags: &BurninFlags) -> ExitCode {
-    match burn_in(flags) {
-        Ok(exit) => exit.into(),
-        Err(Refusal { exit, why }) => {
-            crate::base::terminal::say(format_args!("burnin: {why}"));
-            exit.into()
-        }
-    }
+    burn_in(flags).map_or_else(|refusal| super::say_refusal("burnin", refusal), Exit::into)
 }
 
 /// Runs a rank of a pass, one on each node.

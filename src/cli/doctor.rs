@@ -25,7 +25,6 @@ use crate::config::memory_need::human;
 use crate::config::settings::Settings;
 use crate::driver::need::{self, Needs};
 use crate::kernels::arithmetic::Rules;
-use crate::shm::memory_store::MemoryStore;
 use crate::supervise::judge::fitness::{Expected, Finding, Need, judge};
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::remember::io_thread::IoThread;
@@ -90,7 +89,7 @@ fn told(name: &str, findings: &[Finding]) -> usize {
 }
 
 /// Needs of the run on these hosts. `tell`: the hosts report their own room on storage; otherwise they are this node.
-fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<(Needs, Option<Rules>), Refusal> {
+fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<Needs, Refusal> {
     // On a single node without a list, all ranks are on it.
     let slots: usize = hosts.iter().map(|h| h.slots).sum();
     run::enough_slots(plan.ranks, slots, hosts.len())?;
@@ -120,7 +119,7 @@ fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<(Needs, Option<Rules
             Some(Err(why)) => return Err(Refusal::environment(why)),
         }
     }
-    Ok((needs, run::rounding_rules(&plan.loaded, &[])))
+    Ok(needs)
 }
 
 /// Checks all nodes, prints the findings, and returns the number of problems.
@@ -140,13 +139,11 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     {
         show!("{words}");
     }
-    let (needs, ranks, rules) = match &planned {
-        Some(plan) => {
-            let (needs, rules) = needs(plan, &nodes.hosts, asked.storage.is_some())?;
-            (needs.hosts, Some(plan.ranks), rules)
-        }
-        None => (Vec::new(), None, None),
+    let needs = match &planned {
+        Some(plan) => needs(plan, &nodes.hosts, asked.storage.is_some())?.hosts,
+        None => Vec::new(),
     };
+    let rules = planned.as_ref().and_then(|plan| run::rounding_rules(&plan.loaded, &[]));
     let run_id = format!("doctor-{}-{}", std::process::id(), unix_ms());
     let agent = run::agent_words(&own, &asked);
     // Memory that this run has already is not asked for again; memory of other runs is not this run's.
@@ -171,6 +168,7 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     }
     let known = cluster.nodes.iter().filter_map(|node| node.facts.as_ref());
     let places = known.map(|(facts, _)| Place::of(facts));
+    let ranks = planned.as_ref().map(|plan| plan.ranks);
     let pairs = trial_hosts(&nodes, ranks).into_iter().zip(places);
     let pairs: Vec<(Host, Place)> = pairs.filter(|(host, _)| host.slots > 0).collect();
     let cores = |name: &str| {
@@ -258,17 +256,15 @@ fn this_node(flags: &DoctorFlags, planned: Option<&Plan>, own: &str) -> Result<u
     if let Some(plan) = planned {
         ranks = plan.ranks;
         match needs(plan, &[Host::new(&facts.host, ranks)], false) {
-            Ok((needs, _)) => need = needs.hosts.first().copied(),
+            Ok(needs) => need = needs.hosts.first().copied(),
             Err(Refusal { why, .. }) => {
                 show!("{}: PROBLEM: {why}", facts.host);
                 problems += 1;
             }
         }
     }
-    let protection = planned.and_then(|plan| plan.loaded.settings.saves());
-    let held = protection.and_then(|p| MemoryStore::new(p.store, &p.job).ok());
-    let held_bytes =
-        held.map_or(0, |memory_store| memory_store.list().iter().map(|part| part.bytes).sum());
+    let protection = settings.and_then(Settings::saves);
+    let held_bytes = protection.map_or(0, need::held_bytes);
     let binary = binary_digest();
     let expected = Expected { binary: &binary, need, rounding: None };
     problems += told(&facts.host, &judge(&facts, unix_ms(), held_bytes, &expected));

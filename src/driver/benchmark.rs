@@ -43,7 +43,7 @@ use crate::kernels::{self, Library, preflight, set_library_threads};
 use crate::lu::{Context, Event, GridPlace, Milestone, Observer, Start, own_part, solve_test};
 use crate::report::machine::Machine;
 use crate::report::text;
-use crate::shm::{self, MemoryStore, Store};
+use crate::shm::{self, Store};
 use crate::supervise::start::job::Announcement;
 use crate::supervise::start::launcher::own_run_id;
 
@@ -363,11 +363,7 @@ fn lacking(
     let ranks = node.all_gather(&[comm.rank() as u64]);
     let ranks: Vec<usize> = ranks.into_iter().map(|rank| rank as usize).collect();
     // Memory left by an earlier start of this run is not free, but need not be allocated again.
-    let held = protection
-        .filter(|_| node.rank() == 0)
-        .and_then(|p| MemoryStore::new(p.store, &p.job).ok());
-    let held: u64 =
-        held.map_or(0, |memory_store| memory_store.list().iter().map(|part| part.bytes).sum());
+    let held = protection.filter(|_| node.rank() == 0).map_or(0, need::held_bytes);
     // If memory is left, the run resumes with the groups that saved it, however these ranks would be divided now.
     let goes_on = reduced(comm, held, Reduce::Max) > 0;
     if node.rank() > 0 {

@@ -20,7 +20,7 @@ use crate::config::settings::{Restart, Saves};
 use crate::grid::ProcessGrid;
 use crate::matrix::Shape;
 use crate::shm::huge::HUGE;
-use crate::shm::{Store, hugetlbfs};
+use crate::shm::{MemoryStore, Store, hugetlbfs};
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::start::hosts::{Host, slots};
 
@@ -67,6 +67,12 @@ impl Needs {
 /// Returns true if a run may resume from storage, which has not been read yet.
 pub fn may_go_on(protection: &Saves) -> bool {
     protection.level2.is_some() && protection.restart != Restart::Never
+}
+
+/// Bytes of persistent shared memory that an earlier start of the job has left on this node.
+pub fn held_bytes(protection: &Saves) -> u64 {
+    let memory_store = MemoryStore::new(protection.store, &protection.job);
+    memory_store.map_or(0, |memory_store| memory_store.list().iter().map(|part| part.bytes).sum())
 }
 
 /// Ranks of a run on their hosts.

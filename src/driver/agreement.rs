@@ -8,6 +8,8 @@
 //! `benchmark` calls this once, before the first test. `protection` calls [`unanimous`] wherever a later step can fail on a
 //! single rank. Engines and the order of messages come from here only, so every choice is an agreed one.
 
+use std::time::Duration;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -362,6 +364,21 @@ pub fn reduced(comm: &Comm, number: u64, op: Reduce) -> u64 {
     let mut all = [number];
     comm.all_reduce(&mut all, op);
     all[0]
+}
+
+/// Puts `idle` ranks to sleep until rank `waker`, which is none of them, calls this, or a rank is lost. Collective call.
+pub fn stand_by(comm: &Comm, waker: usize, idle: impl Fn(usize) -> bool) {
+    const TAG: i32 = 40;
+    // The end of the work is not urgent, but a loss must be noticed soon.
+    const LOOK_EVERY: Duration = Duration::from_millis(20);
+    if idle(comm.rank()) {
+        comm.await_word(waker, TAG, LOOK_EVERY);
+        comm.recv::<u8>(&mut [], waker, TAG);
+    } else if comm.rank() == waker {
+        (0..comm.size()).filter(|&rank| idle(rank)).for_each(|rank| {
+            comm.send::<u8>(&[], rank, TAG);
+        });
+    }
 }
 
 /// First rank whose value differs from rank 0's. Rank 0 has a value, and such a rank exists.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
-use super::agreement::{self, Agreed, Common, Proposal, gathered, reduced, shared_by};
+use super::agreement::{self, Agreed, Common, Proposal, gathered, reduced, shared_by, stand_by};
 use super::contest;
 use super::launcher_rank;
 use super::machine;
@@ -40,7 +40,7 @@ use crate::config::flags::{self, BenchFlags};
 use crate::config::memory_need::{Means, OnNode, Room, TooLarge, enough_ranks, fits};
 use crate::config::settings;
 use crate::kernels::{self, Library, preflight, set_library_threads};
-use crate::lu::{Context, Event, GridPlace, Milestone, Observer, Start, own_part, solve_test};
+use crate::lu::{Context, Event, Milestone, Observer, Start, own_part, solve_test};
 use crate::report::machine::Machine;
 use crate::report::text;
 use crate::shm::{self, Store};
@@ -851,7 +851,7 @@ impl Job<'_> {
         // All ranks of the grid know the verdict. The rank at the first position sends it to ranks without a position and to rank
         // 0, which reports.
         let teller = roles.first_rank();
-        stand_by(comm, &roles.grid_places, teller);
+        stand_by(comm, teller, |rank| roles.grid_places[rank].is_none());
         if let Some(session) = session {
             session.follow(teller);
             // A failed test counts as ended, too: the run then ends, and the information is not used.
@@ -950,22 +950,6 @@ impl Job<'_> {
         // Any rank may have to continue the reports after a loss, so all must know that they have begun.
         self.kept.history.known.head = true;
         Ok(())
-    }
-}
-
-/// Puts ranks without a part in the test to sleep until rank `teller` has its verdict, or a rank is lost.
-fn stand_by(comm: &Comm, taken: &[Option<GridPlace>], teller: usize) {
-    const TAG: i32 = 40;
-    // The verdict is not urgent, but a loss must be noticed soon.
-    const LOOK_EVERY: Duration = Duration::from_millis(20);
-    let idle = |rank: usize| taken[rank].is_none();
-    if idle(comm.rank()) {
-        comm.await_word(teller, TAG, LOOK_EVERY);
-        comm.recv::<u8>(&mut [], teller, TAG);
-    } else if comm.rank() == teller {
-        (0..comm.size()).filter(|&rank| idle(rank)).for_each(|rank| {
-            comm.send::<u8>(&[], rank, TAG);
-        });
     }
 }
 

@@ -6,9 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use super::agreement::{Engines, reduced};
+use super::agreement::{Engines, reduced, stand_by};
 use crate::base::params::TestParams;
 use crate::base::threads::Pool;
 use crate::comm::{Comm, Reduce};
@@ -27,11 +26,6 @@ pub struct Asked<'a> {
     /// True if other ranks may get a position later.
     pub turns: bool,
 }
-
-/// Interval at which an idle rank checks whether the others are done.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Tag of the message that ends the wait.
-const TAG: i32 = 41;
 
 /// Lists the ranks of a node that measure, by their number there: those that compute. If none computes but their turn may come,
 /// all measure.
@@ -76,21 +70,14 @@ impl Measurement<'_> {
         let Self { comm, node, competing, ranks, file } = self;
         // All ranks measure at the same time, as they will compute.
         comm.barrier();
-        let mut rates = if let Some(contest) = contest {
-            let rates = self.in_order(contest.rates(place.nb, pool));
-            if node.rank() == ranks[0] {
-                let others = (0..node.size()).filter(|rank| !ranks.contains(rank));
-                others.for_each(|rank| node.send::<u8>(&[], rank, TAG));
-            }
-            rates
-        } else {
-            if let Some(&first) = ranks.first() {
-                // This rank's cores belong to the ranks that measure, so it sleeps.
-                node.await_word(first, TAG, LOOK_EVERY);
-                node.recv::<u8>(&mut [], first, TAG);
-            }
-            vec![NO_SAY; competing.len()]
+        let mut rates = match contest {
+            Some(contest) => self.in_order(contest.rates(place.nb, pool)),
+            None => vec![NO_SAY; competing.len()],
         };
+        if let Some(&first) = ranks.first() {
+            // The cores of the other ranks belong to those that measure, so the others sleep.
+            stand_by(node, first, |rank| !ranks.contains(&rank));
+        }
         node.all_reduce(&mut rates, Reduce::Min);
         let names = competing.iter().map(|engine| engine.name().to_owned());
         let of_node: choice::Rates = names.zip(rates.clone()).collect();

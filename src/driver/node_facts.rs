@@ -4,7 +4,7 @@
 //! null: it must not keep a run from starting.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::base::cores::{self, Given};
 use crate::base::host_name;
@@ -148,14 +148,16 @@ fn pretty_name(release: &str) -> Option<String> {
     Some(value.trim_matches('"').to_owned())
 }
 
+/// Entries of a folder, sorted.
+pub(super) fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> =
+        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
+
 /// Rates of the adapters that are up: InfiniBand and the like by port, Ethernet if it reports a speed.
 fn network(root: &Path) -> Vec<String> {
-    let entries = |path: &Path| {
-        let mut found: Vec<_> =
-            fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path()).collect();
-        found.sort();
-        found
-    };
     let word = |path: &Path| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
     let mut found = Vec::new();
     for device in entries(&root.join("sys/class/infiniband")) {

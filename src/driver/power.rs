@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::node_facts::entries;
 use crate::base::cores;
 use crate::base::new_thread;
 use crate::base::outcome::Power;
@@ -51,14 +52,6 @@ fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Entries of `folder`, sorted.
-fn folders(folder: &Path) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> =
-        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    found.sort();
-    found
-}
-
 fn is(folder: &Path, name: &str) -> bool {
     fs::read_to_string(folder.join("name")).is_ok_and(|text| text.trim() == name)
 }
@@ -71,7 +64,7 @@ fn microwatts(file: &Path) -> Option<u64> {
 /// Files of the meters that measure a whole node. Other sensors there measure a card or a part of the node.
 fn meters(hwmon: &Path) -> Vec<PathBuf> {
     // The kernel's version determines which of the two folders has the driver's files.
-    let places = folders(hwmon).into_iter().filter_map(|folder| {
+    let places = entries(hwmon).into_iter().filter_map(|folder| {
         [folder.join("device"), folder].into_iter().find(|place| is(place, "power_meter"))
     });
     let mut found: Vec<(String, PathBuf)> = places
@@ -107,7 +100,7 @@ impl Source {
         }
         // `intel-rapl:0` is a processor, `intel-rapl:0:1` a part of it. Only the memory is not included in the processor.
         let mut counters = Vec::new();
-        for zone in folders(&root.join("sys/class/powercap")) {
+        for zone in entries(&root.join("sys/class/powercap")) {
             let name = zone.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let parts = name.strip_prefix("intel-rapl:").map_or(0, |rest| rest.split(':').count());
             let counts = match parts {

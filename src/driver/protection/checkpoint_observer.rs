@@ -3,6 +3,7 @@
 //! The solver reports its progress to the observer; on dedicated ranks, `dedicated` does. The observer passes all reports on to a
 //! second one.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::account::Account;
@@ -149,7 +150,7 @@ impl<'w, O: Observer> CheckpointObserver<'w, O> {
 
 impl<O: Observer> Observer for CheckpointObserver<'_, O> {
     fn drains(&mut self, k: usize) -> bool {
-        self.stop = signals::stop_now();
+        self.stop = signals::STOP_NOW.load(Ordering::Relaxed);
         self.checkpointer.due(k, self.stop)
     }
 
@@ -173,7 +174,7 @@ impl<O: Observer> Observer for CheckpointObserver<'_, O> {
         *self.whose.saved = Some(self.whose.test);
         self.account.told.save_s += report.seconds;
         self.account.way.took(report.seconds);
-        let stop = self.stop || signals::stop_after_save();
+        let stop = self.stop || signals::STOP_AFTER_SAVE.load(Ordering::Relaxed);
         match self.checkpointer.world().first_says(u64::from(stop)) {
             0 => Halt::GoOn,
             _ => {

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-static STOP_NOW: AtomicBool = AtomicBool::new(false);
-static STOP_AFTER_SAVE: AtomicBool = AtomicBool::new(false);
+/// True if a stop at the next boundary is requested.
+pub(super) static STOP_NOW: AtomicBool = AtomicBool::new(false);
+/// True if a stop after the next save is requested.
+pub(super) static STOP_AFTER_SAVE: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_signal(signal: libc::c_int) {
     if signal == Signal::SIGUSR2 as libc::c_int {
@@ -25,14 +27,4 @@ pub fn obey() {
         // SAFETY: the handler only stores to atomics.
         let _ = unsafe { sigaction(signal, &action) };
     }
-}
-
-/// Returns true if a stop at the next boundary is requested.
-pub(super) fn stop_now() -> bool {
-    STOP_NOW.load(Ordering::Relaxed)
-}
-
-/// Returns true if a stop after the next save is requested.
-pub(super) fn stop_after_save() -> bool {
-    STOP_AFTER_SAVE.load(Ordering::Relaxed)
 }

@@ -27,12 +27,6 @@ use crate::shm::header::{Doing, Head};
 use crate::supervise::start::in_place::{self, FROM_SCRATCH};
 use crate::supervise::start::launcher::own_run_id;
 
-/// Beginning of a test in this start.
-struct Resumed {
-    start: Start,
-    account: Account,
-}
-
 impl ProtectionSession<'_> {
     /// Takes this position's memory for a test, and restores it if there is a checkpoint. Collective call of the `world`.
     pub(super) fn take(
@@ -109,9 +103,8 @@ impl ProtectionSession<'_> {
         if context.grid.rank() == 0 {
             self.warn_of_storage();
         }
-        let resumed =
+        let (start, account) =
             self.resume(context, test.number, origin, last_sign, &mut checkpointer, history);
-        let Resumed { start, account } = resumed;
         let whose = Whose {
             position,
             host: &self.prerequisites.host,
@@ -171,7 +164,7 @@ impl ProtectionSession<'_> {
         last_sign: Option<f64>,
         checkpointer: &mut Checkpointer<Positions, Group>,
         history: &mut RecoveryHistory,
-    ) -> Resumed {
+    ) -> (Start, Account) {
         let mut account = Account::default();
         let mut fetched = None;
         let start = match origin {
@@ -220,7 +213,7 @@ impl ProtectionSession<'_> {
         account.told.group_min = reduced(&context.grid, members, Reduce::Min) as usize;
         // Clears the figures of the process before this one.
         checkpointer.worked(0.0, 0.0);
-        Resumed { start, account }
+        (start, account)
     }
 
     /// Ends a test: keeps its result and removes its matrix. Collective call of all ranks with a position.

@@ -35,7 +35,7 @@ use crate::supervise::start::hosts::{Allocation, BatchSystem, Host};
 use crate::supervise::start::launcher::Tool;
 use crate::supervise::start::room::maps;
 use crate::supervise::supervisor::{Benchmark, Settings, supervise};
-use crate::supervise::talk::agent::{Asked, Dir};
+use crate::supervise::talk::agent::Asked;
 use crate::supervise::talk::shell::{library_path, quote, quote_all, variables};
 use crate::supervise::talk::wire::{HEARTBEAT_MS, ORPHAN_TIMEOUT_MS};
 use crate::supervise::tell::status::Problem;
@@ -301,12 +301,9 @@ pub(super) fn plan(arguments: &[OsString], own: &Command) -> Result<Plan, Refusa
 /// Facts that agents are to find out about their nodes for this run.
 pub(super) fn asked(loaded: &Loaded) -> Asked {
     let settings = &loaded.settings;
-    // A path is relative to the folder in which ranks start; agents start in another.
-    let whole = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
     let blas = settings.blas.as_deref().map(from_any_folder);
     let protection = settings.saves();
     let storage = protection.and_then(stored_checkpoints::asked);
-    let storage = storage.map(|dir| Dir { path: whole(dir.path), ..dir });
     let helper_cores = protection.and_then(|p| p.helper_cores.as_ref()).map(List::to_string);
     Asked { blas, storage, helper_cores }
 }

@@ -173,7 +173,9 @@ pub fn room(dir: &Path, job: &str, own: bool) -> Result<Storage, String> {
 pub fn asked(protection: &Saves) -> Option<Dir> {
     let level2 = protection.level2.as_ref()?;
     let follows = protection.domains.is_some() && dir_of(&level2.dir, "") != level2.dir;
-    let (path, job) = (level2.dir.clone(), protection.job.clone());
+    // A path is relative to the folder in which ranks start; agents start in another.
+    let path = std::path::absolute(&level2.dir).unwrap_or_else(|_| level2.dir.clone());
+    let job = protection.job.clone();
     (!follows).then_some(Dir { path, job, own: level2.scope == DirScope::Node })
 }
 

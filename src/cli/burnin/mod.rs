@@ -115,11 +115,8 @@ pub fn rank(extent: &Extent) -> ExitCode {
     };
     let world = World::init(false);
     probe::run(world.comm(), extent, here, |said: &Said| {
-        use std::io::Write;
-        let mut out = std::io::stdout().lock();
         // If rank 0 cannot print, the error cannot be reported either.
-        let line = crate::burnin::samples::line(said);
-        let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+        let _ = crate::base::terminal::put(crate::burnin::samples::line(said).as_bytes());
     });
     Exit::Passed.into()
 }

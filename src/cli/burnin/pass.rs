@@ -2,7 +2,7 @@
 //!
 //! A pass without progress is ended: a node that hangs costs the burn-in a minute, not for ever.
 
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
 use super::{BurninFlags, INTERRUPTED, names_of};
@@ -172,7 +172,7 @@ impl Measuring<'_> {
     fn listen(&self, job: &mut Job) -> Result<Vec<Said>, Refusal> {
         let Self { number, run_id, extent, .. } = self;
         let patience = patience(extent);
-        let shown = std::io::stderr().is_terminal();
+        let shown = stderr().is_terminal();
         let mut listener = Listener::default();
         let mut said: Vec<Said> = Vec::new();
         let mut measured = 0;
@@ -191,10 +191,8 @@ impl Measuring<'_> {
             if sweeps > 0 || begins {
                 since = Instant::now();
                 if shown {
-                    let mut err = std::io::stderr();
                     let all = extent.sweeps;
-                    let _ = write!(err, "\rpass {number}: {measured} of {all} sweeps ");
-                    let _ = err.flush();
+                    let _ = write!(stderr(), "\rpass {number}: {measured} of {all} sweeps ");
                 }
             }
             let late = since.elapsed() > patience;

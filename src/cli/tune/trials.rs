@@ -1,6 +1,5 @@
 //! Program that `skt-hpl tune` starts on all ranks: times parts of one factorisation after the other, and reports each at once.
 
-use std::io::Write;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::exit::{Exit, Refusal};
 use crate::base::params::{Engine, Pinning, SplitUpdate, TestParams};
-use crate::base::terminal::say;
+use crate::base::terminal::{put, say};
 use crate::base::threads::Pool;
 use crate::comm::{Comm, World, set_phase};
 use crate::driver::agreement::{self, Proposal};
@@ -125,8 +124,7 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
 fn tell(comm: &Comm, told: &Told) {
     if comm.rank() == 0 {
         let line = serde_json::to_string(told).expect("plain values have a JSON form");
-        let mut out = std::io::stdout().lock();
         // If the reader has ended, the next trial ends all the same.
-        let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+        let _ = put(format!("{line}\n").as_bytes());
     }
 }

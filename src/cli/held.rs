@@ -8,8 +8,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::stored_checkpoints;
-use crate::base::exit::Exit;
-use crate::base::terminal::say;
+use crate::base::exit::{Exit, Refusal};
+use crate::base::terminal::print;
 use crate::checkpoint::layout::ParityLayout;
 use crate::checkpoint::protocol::Method;
 use crate::config::job_name::job_name;
@@ -225,7 +225,11 @@ pub struct CleanFlags {
     pub level2: Option<PathBuf>,
 }
 
-pub fn clean(flags: &CleanFlags) -> ExitCode {
+pub fn run_clean(flags: &CleanFlags) -> ExitCode {
+    clean(flags).map_or_else(super::say_why, |text| print(text.as_bytes()))
+}
+
+fn clean(flags: &CleanFlags) -> Result<String, Refusal> {
     // An empty variable counts as unset, as for a run.
     let job = flags.job.clone().filter(|job| !job.is_empty());
     let job = job.unwrap_or_else(|| job_name(|name| std::env::var(name).ok()));
@@ -234,28 +238,16 @@ pub fn clean(flags: &CleanFlags) -> ExitCode {
         Ok(memory_store) => memory_store.clean(),
         Err(_) => Ok(Vec::new()),
     };
-    let gone = match gone {
-        Ok(gone) => gone,
-        Err(error) => {
-            say(format_args!("{error}"));
-            return Exit::NoSharedMemory.into();
-        }
-    };
+    let gone = gone.map_err(|error| Refusal::new(Exit::NoSharedMemory, error))?;
     let (parts, removed) = (gone.len(), gone.iter().map(|part| part.bytes).sum::<u64>());
     let mut text = match parts {
         0 => format!("job {job}: nothing of yours on this node\n"),
         _ => format!("job {job}: removed {parts} pieces, {}\n", human(u128::from(removed))),
     };
     if let Some(dir) = &flags.level2 {
-        match stored_checkpoints::clean(dir, &job) {
-            Ok(told) => text += &told,
-            Err(why) => {
-                say(why);
-                return Exit::Environment.into();
-            }
-        }
+        text += &stored_checkpoints::clean(dir, &job).map_err(Refusal::environment)?;
     }
-    crate::base::terminal::print(text.as_bytes())
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -226,7 +226,7 @@ pub fn main() -> ExitCode {
         None => benchmark::run(&cli.bench).into(),
         Some(Sub::Check(flags)) => check::run(&flags),
         Some(Sub::Status(flags)) => status::run(&flags),
-        Some(Sub::Clean(flags)) => held::clean(&flags),
+        Some(Sub::Clean(flags)) => held::run_clean(&flags),
         Some(Sub::Completions(flags)) => completions::run(&flags),
         Some(Sub::Man(flags)) => man::run(&flags),
         Some(Sub::Run(flags)) => run::run(&flags),
@@ -290,9 +290,14 @@ fn refuse(command: &str, Refusal { exit, why }: Refusal) -> ExitCode {
 }
 
 /// Reports the error of a subcommand as a message of the program.
-fn say_refusal(command: &str, Refusal { exit, why }: Refusal) -> ExitCode {
-    say(format_args!("{command}: {why}"));
+fn say_why(Refusal { exit, why }: Refusal) -> ExitCode {
+    say(why);
     exit.into()
+}
+
+/// Reports the error of a subcommand, with its name, as a message of the program.
+fn say_refusal(command: &str, Refusal { exit, why }: Refusal) -> ExitCode {
+    say_why(Refusal { exit, why: format!("{command}: {why}") })
 }
 
 /// Prints the answer of a subcommand, or its error.

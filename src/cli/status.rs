@@ -11,7 +11,6 @@ use super::json_flag;
 use super::{held, stored_checkpoints};
 use crate::base::clock::unix_ms;
 use crate::base::exit::{Exit, Refusal};
-use crate::base::terminal::say;
 use crate::supervise::remember::folder::{self, Folder, read_whole};
 use crate::supervise::remember::journal::Held;
 use crate::supervise::tell::status::{Status, supervised};
@@ -48,10 +47,7 @@ struct Page {
 }
 
 pub fn run(flags: &StatusFlags) -> ExitCode {
-    status(flags).unwrap_or_else(|Refusal { exit, why }| {
-        say(why);
-        exit.into()
-    })
+    status(flags).unwrap_or_else(super::say_why)
 }
 
 fn status(flags: &StatusFlags) -> Result<ExitCode, Refusal> {

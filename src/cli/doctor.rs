@@ -94,8 +94,8 @@ fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<Needs, Refusal> {
     let slots: usize = hosts.iter().map(|h| h.slots).sum();
     run::enough_slots(plan.ranks, slots, hosts.len())?;
     let goes_on = plan.loaded.settings.saves().is_some_and(need::may_go_on);
-    let needs = need::of_hosts(&plan.loaded, hosts, plan.ranks, goes_on)
-        .map_err(Refusal::bad_input)?;
+    let needs =
+        need::of_hosts(&plan.loaded, hosts, plan.ranks, goes_on).map_err(Refusal::bad_input)?;
     for words in needs.other_groups_words().into_iter().chain(needs.left_out_words()) {
         show!("warning: {words}");
     }
@@ -154,8 +154,8 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
         orphan_timeout_ms: (2 * flags.mpi_timeout + LEFT_ALONE).as_millis() as u64,
         ..Attend::new(nodes.shell.clone(), agent, &run_id, Some(job))
     };
-    let mut cluster = Cluster::new(attend, &nodes.hosts, &nodes.spares)
-        .map_err(Refusal::environment)?;
+    let mut cluster =
+        Cluster::new(attend, &nodes.hosts, &nodes.spares).map_err(Refusal::environment)?;
     let mut problems = 0;
     for (at, why) in cluster.call_all(FIRST_CALL) {
         show!("{}: PROBLEM: {why}", cluster.nodes[at].host.name);
@@ -321,8 +321,7 @@ fn start_mpi(
         dir: &dir,
         as_root: nix::unistd::geteuid().is_root(),
     };
-    let io_thread =
-        IoThread::new("I/O").map_err(Refusal::environment)?;
+    let io_thread = IoThread::new("I/O").map_err(Refusal::environment)?;
     let since = Instant::now();
     let mut result = try_mpi(&plan, own, nodes, flags.mpi_timeout, &io_thread);
     if let Ok(Err(trouble)) = &result

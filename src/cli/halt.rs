@@ -74,9 +74,8 @@ fn halt(flags: &HaltFlags) -> Result<String, Refusal> {
         ),
     }
     let request = HaltRequest { after_checkpoint: flags.after_checkpoint, at_ms: flags.at };
-    write_whole(&folder.halt(), &request).map_err(|error| {
-        Refusal::environment(format!("{}: {error}", folder.halt().display()))
-    })?;
+    write_whole(&folder.halt(), &request)
+        .map_err(|error| Refusal::environment(format!("{}: {error}", folder.halt().display())))?;
     let words = words(&request, unix_ms());
     Ok(format!("{words}; `skt-hpl run` then ends with status 75\n"))
 }

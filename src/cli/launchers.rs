@@ -144,15 +144,17 @@ pub(super) fn typed_for_run() -> &'static str {
 pub(super) fn tool(kind: Option<Launcher>, path: Option<&Path>) -> Result<Tool, Refusal> {
     let library = mpi_library();
     let Some(kind) = kind.or_else(|| Launcher::of_library(&library)) else {
-        return Err(Refusal::environment(format!("no launcher is known for the MPI library '{library}'; name one: --launcher")));
+        return Err(Refusal::environment(format!(
+            "no launcher is known for the MPI library '{library}'; name one: --launcher"
+        )));
     };
     let (program, major) = match path {
         Some(path) => (path.to_owned(), version_of(path, ANSWERS)),
         None => program_of(kind, &library).ok_or_else(|| {
             Refusal::environment(format!(
-                    "none of {} is in PATH; install it or name it: --launcher-program",
-                    kind.programs().join(", ")
-                ))
+                "none of {} is in PATH; install it or name it: --launcher-program",
+                kind.programs().join(", ")
+            ))
         })?,
     };
     let cpus = std::env::var("SLURM_CPUS_PER_TASK").ok().and_then(|text| text.parse().ok());

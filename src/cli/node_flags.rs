@@ -103,14 +103,21 @@ impl NodeFlags {
             (None, None) => return Ok(None),
         };
         if self.spare_nodes >= hosts.len() {
-            return Err(Refusal::usage(format!("--spare-nodes {}: there are only {} nodes", self.spare_nodes, hosts.len())));
+            return Err(Refusal::usage(format!(
+                "--spare-nodes {}: there are only {} nodes",
+                self.spare_nodes,
+                hosts.len()
+            )));
         }
         let mut spares = hosts.split_off(hosts.len() - self.spare_nodes);
         if let Some(path) = &self.spares {
             spares.extend(read(path)?);
         }
         if let Some(twice) = spares.iter().find(|s| hosts.iter().any(|h| h.name == s.name)) {
-            return Err(Refusal::usage(format!("{} is both a working node and a spare; take it off one list", twice.name)));
+            return Err(Refusal::usage(format!(
+                "{} is both a working node and a spare; take it off one list",
+                twice.name
+            )));
         }
         let mut names = BTreeSet::new();
         if let Some(twice) = spares.iter().find(|spare| !names.insert(&spare.name)) {
@@ -143,8 +150,7 @@ impl NodeFlags {
         let mut extra = Vec::new();
         for text in &self.launcher_args {
             extra.extend(
-                split_words(text)
-                    .map_err(|e| Refusal::usage(format!("--launcher-args: {e}")))?,
+                split_words(text).map_err(|e| Refusal::usage(format!("--launcher-args: {e}")))?,
             );
         }
         Ok((tool, extra))
@@ -154,8 +160,7 @@ impl NodeFlags {
 /// Reads a host file.
 fn read(path: &Path) -> Result<Vec<Host>, Refusal> {
     let origin = path.display().to_string();
-    let text =
-        bounded_read::text(path).map_err(|e| Refusal::usage(format!("{origin}: {e}")))?;
+    let text = bounded_read::text(path).map_err(|e| Refusal::usage(format!("{origin}: {e}")))?;
     read_host_file(&text, &origin).map_err(Refusal::usage)
 }
 

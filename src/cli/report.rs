@@ -53,13 +53,16 @@ fn report(flags: &ReportFlags) -> Result<String, Refusal> {
     }
     for (path, name) in files.iter().zip(names(&files)) {
         let text = bounded_read::text(path);
-        let text = text.map_err(|error| Refusal::bad_input(format!("{}: {error}", path.display())))?;
+        let text =
+            text.map_err(|error| Refusal::bad_input(format!("{}: {error}", path.display())))?;
         material.add(&name, &text).map_err(Refusal::bad_input)?;
     }
     let read = |to: &&PathBuf| files.iter().any(|path| same_file(path, to));
     if let Some(file) = flags.output.as_ref().filter(read) {
         let file = file.display();
-        return Err(Refusal::bad_input(format!("{file} is read, and would be lost: name another --output")));
+        return Err(Refusal::bad_input(format!(
+            "{file} is read, and would be lost: name another --output"
+        )));
     }
     let stated = Stated { rpeak: flags.rpeak };
     let mut words = text::text(&material, &stated);

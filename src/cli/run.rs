@@ -512,8 +512,7 @@ fn needs(
 ) -> Result<Needs, Refusal> {
     let protection = loaded.settings.saves();
     let resumes = !flags.new && protection.is_some_and(|p| began || need::may_go_on(p));
-    let needs = need::of_hosts(loaded, hosts, ranks, resumes)
-        .map_err(Refusal::bad_input)?;
+    let needs = need::of_hosts(loaded, hosts, ranks, resumes).map_err(Refusal::bad_input)?;
     for words in needs.other_groups_words().into_iter().chain(needs.left_out_words()) {
         tell!("skt-hpl run: mind: {words}");
     }
@@ -553,7 +552,9 @@ fn command(program: &Path, words: &[OsString]) -> Result<Vec<String>, Refusal> {
         Some(text) => Ok(text.to_owned()),
         None => Err(Refusal::usage(format!("{word:?} is not valid UTF-8"))),
     };
-    std::iter::once(Ok(program.to_string_lossy().into_owned())).chain(words.iter().map(text)).collect()
+    std::iter::once(Ok(program.to_string_lossy().into_owned()))
+        .chain(words.iter().map(text))
+        .collect()
 }
 
 /// Variables for the ranks: those of `--export`, settings of the benchmark, and the path to its libraries.

@@ -15,8 +15,7 @@ use crate::shm::room;
 
 /// Bytes that can be taken without swapping, a container's limit included. `advice`: what to do if they are not known.
 pub fn memory(advice: &str) -> Result<f64, Refusal> {
-    let unknown =
-        || Refusal::environment(format!("this machine does not tell its memory{advice}"));
+    let unknown = || Refusal::environment(format!("this machine does not tell its memory{advice}"));
     room::available_bytes().map(|b| b as f64).ok_or_else(unknown)
 }
 

@@ -511,10 +511,10 @@ fn helpers_fit(loaded: &Loaded, world: &World) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::environment(format!(
-            "--encode helper: this MPI library does not let helpers call it beside their ranks ({}): take one that grants \
+        "--encode helper: this MPI library does not let helpers call it beside their ranks ({}): take one that grants \
              MPI_THREAD_MULTIPLE, or give --encode pipelined",
-            World::library()
-        )))
+        World::library()
+    )))
 }
 
 /// Refuses to protect results that depend on which rank computes them: a restart would give others.

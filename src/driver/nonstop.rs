@@ -326,9 +326,12 @@ impl RecoveryHistory {
     fn resumable(&self, why: &str) -> Refusal {
         let exit = if own_run_id().is_some() { Exit::Environment } else { Exit::Stopped };
         let notice = self.notice.as_ref().map(|n| format!("{n}. ")).unwrap_or_default();
-        Refusal::new(exit, format!(
+        Refusal::new(
+            exit,
+            format!(
                 "{notice}The run cannot be recovered in place: {why}\nThe memory is kept; the same command resumes from it"
-            ))
+            ),
+        )
     }
 }
 

@@ -313,8 +313,8 @@ impl Bound {
 /// Sets the cores in `--helper-cores` aside. Afterwards, only helpers of this rank run there. Collective call.
 pub fn set_aside(comm: &Comm, named: &List) -> Result<(), Refusal> {
     let (ranks, me) = under_one_kernel(comm, Has::here(0, true));
-    let (processors, left) = aside(&ranks, me, Topology::here(), &named.0)
-        .map_err(Refusal::bad_input)?;
+    let (processors, left) =
+        aside(&ranks, me, Topology::here(), &named.0).map_err(Refusal::bad_input)?;
     if cores::set_aside(&processors, left) {
         return Ok(());
     }
@@ -330,11 +330,8 @@ fn under_one_kernel(comm: &Comm, own: Has) -> (Vec<Has>, usize) {
     let colour = (kernel & i32::MAX as u64) as usize;
     let machine = comm.split(Some(colour), comm.rank()).expect("everybody has a colour");
     let all = gathered(&machine, &(kernel, machine.rank(), own));
-    let (places, ranks): (Vec<usize>, Vec<Has>) = all
-        .into_iter()
-        .filter(|(of, ..)| *of == kernel)
-        .map(|(_, rank, has)| (rank, has))
-        .unzip();
+    let (places, ranks): (Vec<usize>, Vec<Has>) =
+        all.into_iter().filter(|(of, ..)| *of == kernel).map(|(_, rank, has)| (rank, has)).unzip();
     let me = places.iter().position(|&rank| rank == machine.rank()).expect("it is of its kernel");
     (ranks, me)
 }

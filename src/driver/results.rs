@@ -86,7 +86,10 @@ fn is_apart(document: &Path, output: &Output) -> Result<(), Refusal> {
 }
 
 /// Turns an error into a reason if the run continues without the output (`goes_on`).
-fn unless_it_goes_on<T>(made: Result<T, Refusal>, goes_on: bool) -> Result<Result<T, String>, Refusal> {
+fn unless_it_goes_on<T>(
+    made: Result<T, Refusal>,
+    goes_on: bool,
+) -> Result<Result<T, String>, Refusal> {
     match made {
         Err(ended) if goes_on => Ok(Err(ended.why)),
         other => other.map(Ok),

@@ -40,12 +40,7 @@ impl<'w, O> Signs<'w, O> {
     /// this rank's memory contains checksums; an observer above this one then triggers injected faults.
     ///
     /// Ends the run if the progress cannot be published: a supervisor would take the rank for hung.
-    pub fn show(
-        context: &Context,
-        number: usize,
-        sums: Option<bool>,
-        watcher: &'w mut O,
-    ) -> Self {
+    pub fn show(context: &Context, number: usize, sums: Option<bool>, watcher: &'w mut O) -> Self {
         let code = match sums {
             None => NO_CODE,
             Some(true) => SUMS,

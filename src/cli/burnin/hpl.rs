@@ -174,7 +174,9 @@ fn start(
         run_this(&mut command, test, &[test.n]);
     }
     command.stdin(Stdio::null()).stdout(file("output")?).stderr(file("told")?);
-    command.spawn().map_err(|e| Refusal::environment(format!("cannot start {}: {e}", own.display())))
+    command
+        .spawn()
+        .map_err(|e| Refusal::environment(format!("cannot start {}: {e}", own.display())))
 }
 
 /// Waits for a run's end. An interrupted burn-in interrupts its run as well, which ends its own processes itself.

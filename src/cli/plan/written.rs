@@ -16,15 +16,19 @@ pub(super) fn write_files(
     force: bool,
 ) -> Result<(), Refusal> {
     if advice.plan.protection.method == Method::Disk && inputs.level2.is_none() {
-        return Err(Refusal::bad_input("nothing says where the checkpoints of --method disk are to go: give --level2 DIR, a folder that all nodes share"
-                ));
+        return Err(Refusal::bad_input(
+            "nothing says where the checkpoints of --method disk are to go: give --level2 DIR, a folder that all nodes share",
+        ));
     }
     let files = [("HPL.dat", &advice.hpl_dat), ("skt.toml", &advice.skt_toml)];
     if !force {
         for (name, _) in files {
             let path = dir.join(name);
             if path.exists() {
-                return Err(Refusal::bad_input(format!("{} is there already; --force overwrites it", path.display())));
+                return Err(Refusal::bad_input(format!(
+                    "{} is there already; --force overwrites it",
+                    path.display()
+                )));
             }
         }
     }

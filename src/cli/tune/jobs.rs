@@ -97,7 +97,8 @@ impl Jobs {
         let Layout { ranks_per_node: each, threads, blas } = layout;
         let ranks = self.kept.domain.nodes * each;
         let words = template::words(&self.kept.launcher, ranks, *each, *threads);
-        let mut command = template::command(&words, &self.program, *threads).map_err(|refusal| refusal.why)?;
+        let mut command =
+            template::command(&words, &self.program, *threads).map_err(|refusal| refusal.why)?;
         command.arg("trials").arg(&self.trials);
         command.args(["--threads", &threads.to_string()]);
         if let Some(blas) = blas {

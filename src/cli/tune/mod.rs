@@ -117,9 +117,8 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
     let own;
     let dir = match &flags.write {
         Some(dir) => {
-            fs::create_dir_all(dir).map_err(|e| {
-                Refusal::environment(format!("cannot make {}: {e}", dir.display()))
-            })?;
+            fs::create_dir_all(dir)
+                .map_err(|e| Refusal::environment(format!("cannot make {}: {e}", dir.display())))?;
             dir.as_path()
         }
         None => {
@@ -206,17 +205,25 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
     let positive = |numbers: &[usize]| numbers.iter().all(|&number| number > 0);
     let numbers = [&flags.nb, &flags.p, &flags.q, &flags.ranks_per_node];
     if cores == 0 || flags.nodes == 0 || !numbers.iter().all(|numbers| positive(numbers)) {
-        return Err(Refusal::usage("numbers of cores, nodes, ranks, rows, columns and NB are 1 or more"));
+        return Err(Refusal::usage(
+            "numbers of cores, nodes, ranks, rows, columns and NB are 1 or more",
+        ));
     }
     if flags.nodes.checked_mul(cores).is_none_or(|all| all > CORES_MOST) {
-        return Err(Refusal::usage("there are more cores on all nodes together than any machine has"));
+        return Err(Refusal::usage(
+            "there are more cores on all nodes together than any machine has",
+        ));
     }
     if flags.p.len() != flags.q.len() {
-        return Err(Refusal::usage("-p and -q are as many: they belong together in pairs, as in HPL.dat"));
+        return Err(Refusal::usage(
+            "-p and -q are as many: they belong together in pairs, as in HPL.dat",
+        ));
     }
     let grids: Vec<(usize, usize)> = flags.p.iter().copied().zip(flags.q.iter().copied()).collect();
     if grids.iter().any(|(p, q)| p.checked_mul(*q).is_none_or(|ranks| ranks > CORES_MOST)) {
-        return Err(Refusal::usage("-p and -q make a grid of more ranks than any machine has cores"));
+        return Err(Refusal::usage(
+            "-p and -q make a grid of more ranks than any machine has cores",
+        ));
     }
     // Only the cores of a machine are known if it is described by --cores.
     let (suits, memories) = match flags.cores {
@@ -283,9 +290,9 @@ fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept
     };
     let told = |what: &str| {
         Refusal::bad_input(format!(
-                "{} {what}; --new begins from scratch, another --write leaves it alone",
-                file.display()
-            ))
+            "{} {what}; --new begins from scratch, another --write leaves it alone",
+            file.display()
+        ))
     };
     let mut kept: Kept =
         serde_json::from_slice(&text).map_err(|error| told(&format!("cannot be read: {error}")))?;

@@ -215,24 +215,29 @@ impl<'a> ProtectionSession<'a> {
 
     /// Refuses memory or checkpoints that do not belong to this run. `other_tests` means that there are checkpoints of a run with
     /// other tests.
-    fn check_memory(&self, tests: &[u64], rounding: &str, other_tests: bool) -> Result<(), Refusal> {
+    fn check_memory(
+        &self,
+        tests: &[u64],
+        rounding: &str,
+        other_tests: bool,
+    ) -> Result<(), Refusal> {
         let here = self.arrival.test.and_then(|test| tests.get(test as usize));
         if let (Some(&here), Some(there)) = (here, self.arrival.params_digest)
             && rounds_otherwise(here, there)
         {
             return Err(Refusal::environment(format!(
-                    "job {:?} has memory of this run that was computed with another arithmetic than {rounding}, \
+                "job {:?} has memory of this run that was computed with another arithmetic than {rounding}, \
                      which these ranks have: resuming would change the last bits of the result. Start on nodes \
                      whose processors and BLAS are as before, or give this run another --job name",
-                    self.settings.job
-                )));
+                self.settings.job
+            )));
         }
         if other_tests {
             return Err(Refusal::bad_input(format!(
-                    "job {job:?} has checkpoints of a run with other tests. Finish that run, give this one \
+                "job {job:?} has checkpoints of a run with other tests. Finish that run, give this one \
                      another --job name, or remove them with `skt-hpl clean --job {job}` or --restart never",
-                    job = self.settings.job
-                )));
+                job = self.settings.job
+            )));
         }
         let open = |test: &u32| self.finished(*test as usize).is_none();
         let theirs = |test: &u32| tests.get(*test as usize).copied() != self.arrival.params_digest;

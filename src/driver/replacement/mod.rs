@@ -329,7 +329,12 @@ mod tests {
             let renewals = (1..count).map(renewal).collect();
             let past = Past { exchanges: Vec::new(), renewals };
             let from = From { boundary: 2, ready: false, past, renew: Vec::new() };
-            let roles = RoleAssignment { columns: 1, from: Some(from), idle: 4, ..RoleAssignment::default() };
+            let roles = RoleAssignment {
+                columns: 1,
+                from: Some(from),
+                idle: 4,
+                ..RoleAssignment::default()
+            };
             words(0, &usual(1000, 100, (2, 3)), &roles)
         };
         let told = renewed(SUMS_EVER);

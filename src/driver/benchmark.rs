@@ -20,7 +20,7 @@ use super::protection::{self, Prerequisites, ProtectionSession, TestId};
 use super::replacement::{self, Held, RoleAssignment};
 use super::results::{About, Counted, Reports};
 use super::signs::Signs;
-use super::startup_watchdog::StartupWatchdog;
+use super::startup_watchdog;
 use crate::base::clock::{self, Instant};
 use crate::base::cores;
 use crate::base::course::Recorder;
@@ -74,7 +74,7 @@ fn launch(flags: &BenchFlags) -> Result<Launched, Exit> {
     {
         return Err(refuse_to_start(&why));
     }
-    let startup_watchdog = if settings.goes_on() { StartupWatchdog::watch() } else { None };
+    let startup_watchdog = if settings.goes_on() { startup_watchdog::watch() } else { None };
     let armed = faults::arm_from_environment();
     let library = settings.blas.as_deref().map_or(Ok(()), kernels::load);
     let finding = preflight::run(settings.preflight.unwrap_or(true));
@@ -920,7 +920,7 @@ impl Job<'_> {
             power: if measures { power::Source::here(command) } else { None },
             meter: None,
             measured: None,
-            progress_line: (tells && progress_line::watched()).then(ProgressLine::new),
+            progress_line: (tells && progress_line::watched()).then(ProgressLine::default),
             progress: settings.progress && comm.rank() == 0,
             n: params.n,
             nb: params.nb,

@@ -91,9 +91,10 @@ pub fn line(
 }
 
 /// Progress line of one test.
+#[derive(Default)]
 pub struct ProgressLine {
     first: Option<(usize, f64)>,
-    shown_s: f64,
+    shown_s: Option<f64>,
     shown: bool,
 }
 
@@ -101,17 +102,13 @@ pub struct ProgressLine {
 const EVERY_S: f64 = 0.5;
 
 impl ProgressLine {
-    pub fn new() -> Self {
-        Self { first: None, shown_s: f64::NEG_INFINITY, shown: false }
-    }
-
     pub fn at(&mut self, n: usize, nb: usize, k: usize, blocks: usize, seconds: f64) {
         // A test that resumes from a checkpoint starts in the middle.
         let since = *self.first.get_or_insert((k, seconds));
-        if seconds - self.shown_s < EVERY_S {
+        if self.shown_s.is_some_and(|shown_s| seconds - shown_s < EVERY_S) {
             return;
         }
-        self.shown_s = seconds;
+        self.shown_s = Some(seconds);
         self.shown = true;
         write(&format!("{CLEAR}{}", line(n, nb, k, blocks, seconds, since)));
     }

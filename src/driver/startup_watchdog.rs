@@ -38,9 +38,6 @@ const NEXT_SPEAKS: Duration = Duration::from_secs(2);
 /// Name of the watchdog's thread; tests look for it.
 const NAME: &str = "siblings";
 
-/// Watchdog that runs until MPI has started.
-pub struct StartupWatchdog(Repeated);
-
 /// Ranks of this node that were seen so far, by rank.
 struct Seen {
     parent: u32,
@@ -49,28 +46,21 @@ struct Seen {
     ranks: BTreeMap<usize, ProcessId>,
 }
 
-impl StartupWatchdog {
-    /// Starts the watchdog; None if the launcher does not set these variables.
-    pub fn watch() -> Option<Self> {
-        let (job, rank) = (std::env::var_os(JOB)?, std::env::var(RANK).ok()?.parse().ok()?);
-        let parent = std::os::unix::process::parent_id();
-        let mut seen = Seen { parent, job, rank, ranks: BTreeMap::new() };
-        let began = Instant::now();
-        let look = move |over: &AtomicBool| {
-            seen.look();
-            if let Some((rank, id)) = seen.gone() {
-                seen.end_job(rank, id, over);
-            }
-            let often = LOOK_SOON * (1 + seen.ranks.len() as u32 / 4);
-            if began.elapsed() < SOON { often.min(LOOK) } else { LOOK }
-        };
-        Repeated::start(NAME, look).ok().map(Self)
-    }
-
-    /// Ends the watchdog: MPI has started.
-    pub fn end(self) {
-        self.0.end();
-    }
+/// Starts the watchdog, to be ended when MPI has started; None if the launcher does not set these variables.
+pub fn watch() -> Option<Repeated> {
+    let (job, rank) = (std::env::var_os(JOB)?, std::env::var(RANK).ok()?.parse().ok()?);
+    let parent = std::os::unix::process::parent_id();
+    let mut seen = Seen { parent, job, rank, ranks: BTreeMap::new() };
+    let began = Instant::now();
+    let look = move |over: &AtomicBool| {
+        seen.look();
+        if let Some((rank, id)) = seen.gone() {
+            seen.end_job(rank, id, over);
+        }
+        let often = LOOK_SOON * (1 + seen.ranks.len() as u32 / 4);
+        if began.elapsed() < SOON { often.min(LOOK) } else { LOOK }
+    };
+    Repeated::start(NAME, look).ok()
 }
 
 impl Seen {

@@ -858,7 +858,8 @@ impl Job<'_> {
             session.has_ended(number);
         }
         // Collective even for a test that could not end: all ranks arrive here in any case.
-        let power = self.power(watcher.measured.as_ref());
+        let (measured, command) = (watcher.measured.as_ref(), settings.power_command.as_deref());
+        let power = power::sum(comm, measured, self.run.hosts, command);
         hit(Point::Verdict, self.world.launched()[comm.rank()]);
         self.share_verdict(number, verdict, teller, power)
     }
@@ -889,19 +890,6 @@ impl Job<'_> {
         }
         let told = verdict?.map(|outcome| outcome.filter(|_| comm.rank() == 0));
         Ok(told.map(|outcome| outcome.map(|outcome| Outcome { power, ..outcome })))
-    }
-
-    /// Power of all nodes, with a warning if the user's command has measured none. Collective call.
-    fn power(&self, measured: Option<&Measured>) -> Option<Power> {
-        let comm = self.world.comm();
-        let power = power::sum(comm, measured, self.run.hosts);
-        if let Some(command) = self.run.loaded.settings.power_command.as_deref()
-            && power.is_none()
-            && comm.rank() == 0
-        {
-            power::warn_of_lack(command);
-        }
-        power
     }
 
     fn test_id(&self, number: usize) -> TestId {

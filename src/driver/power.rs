@@ -244,8 +244,14 @@ pub struct Measured {
     tally: Tally,
 }
 
-/// Sums the power of all nodes; `measured` is set on one rank of each measured node. Collective call.
-pub fn sum(comm: &Comm, measured: Option<&Measured>, nodes: usize) -> Option<Power> {
+/// Sums the power of all nodes; `measured` is set on one rank of each measured node. Warns if the user's `command` has measured
+/// none. Collective call.
+pub fn sum(
+    comm: &Comm,
+    measured: Option<&Measured>,
+    nodes: usize,
+    command: Option<&str>,
+) -> Option<Power> {
     let mut sums = [0.0; 3];
     let mut most = [0.0; 4];
     if let Some(Measured { code, tally }) = measured {
@@ -258,6 +264,9 @@ pub fn sum(comm: &Comm, measured: Option<&Measured>, nodes: usize) -> Option<Pow
     comm.all_reduce(&mut sums, Reduce::Sum);
     comm.all_reduce(&mut most, Reduce::Max);
     let [seconds, last, first, fewest] = most;
+    if sums[0] == 0.0 && comm.rank() == 0 {
+        command.inspect(|command| warn_of_lack(command));
+    }
     (sums[0] > 0.0).then(|| Power {
         source: if last == -first { NAMES[last as usize].into() } else { "mixed".into() },
         nodes: nodes as u64,
@@ -270,7 +279,7 @@ pub fn sum(comm: &Comm, measured: Option<&Measured>, nodes: usize) -> Option<Pow
 }
 
 /// Warns once that the user's command has measured no node.
-pub fn warn_of_lack(command: &str) {
+fn warn_of_lack(command: &str) {
     static TOLD: Once = Once::new();
     TOLD.call_once(|| {
         let most = COMMAND_LIMIT.as_secs();

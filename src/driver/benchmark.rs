@@ -3,7 +3,6 @@
 //! Rank 0 reads the input, sends it to the others, and writes the results. An error that ends a run early is reported once and
 //! ends all ranks with the same status.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
@@ -420,21 +419,18 @@ impl Unfit {
         [params.n, params.nb, params.p, params.q, params.depth]
     }
 
-    /// Collects them with their reasons: for each test of `lacking`, from the rank that `tellers` names; ranks count from 1
-    /// there. Collective call.
-    fn gather(comm: &Comm, lacking: &[(TestParams, Option<TooLarge>)], tellers: &[u64]) -> Self {
-        let here = host_name();
-        let all: BTreeSet<u64> = tellers.iter().copied().filter(|teller| *teller > 0).collect();
+    /// Collects the tests that any rank lacks memory for, each with the reason on the last such rank. Collective call.
+    fn gather(comm: &Comm, lacking: &[(TestParams, Option<TooLarge>)]) -> Self {
         let mut unfit = Self::default();
-        for teller in all {
-            unfit.0.extend(shared_by(comm, teller as usize - 1, || {
-                let of_it = lacking.iter().zip(tellers).filter(|(_, other)| **other == teller);
-                let words = of_it.filter_map(|((test, lacks), _)| {
-                    let why = format!("on {here} it {}", lacks.as_ref()?.numbers());
-                    Some((Self::of(test), why))
-                });
-                words.collect::<Vec<_>>()
-            }));
+        for (test, lacks) in lacking {
+            // Ranks count from 1 here.
+            let own = lacks.as_ref().map_or(0, |_| comm.rank() as u64 + 1);
+            let teller = reduced(comm, own, Reduce::Max) as usize;
+            if teller > 0 {
+                let numbers = || lacks.as_ref().map(TooLarge::numbers).unwrap_or_default();
+                let why = || format!("on {} it {}", host_name(), numbers());
+                unfit.0.push((Self::of(test), shared_by(comm, teller - 1, why)));
+            }
         }
         unfit
     }
@@ -483,19 +479,15 @@ fn room(
         gathered(comm, &own)
     });
     let lacking = lacking(comm, node, loaded, threads, &domains);
-    // The last rank that lacks memory for a test reports it.
-    let own = comm.rank() as u64 + 1;
-    let mut tellers: Vec<u64> =
-        lacking.iter().map(|(_, lacks)| if lacks.is_some() { own } else { 0 }).collect();
-    comm.all_reduce(&mut tellers, Reduce::Max);
+    let unfit = Unfit::gather(comm, &lacking);
     let all_or_nothing = settings.saves().is_some() || settings.goes_on();
-    if settings.memory_check == MemoryCheck::On && (all_or_nothing || !tellers.contains(&0)) {
+    let none_fits = unfit.0.len() == lacking.len();
+    if settings.memory_check == MemoryCheck::On && (all_or_nothing || none_fits) {
         let worst = lacking.into_iter().filter_map(|(_, lacks)| lacks);
         let worst = worst.max_by_key(|lacks| lacks.needed_bytes);
         let despite = "; --memory-check off runs it all the same";
         return worst.map_or(Ok(Unfit::default()), |lacks| Err(format!("{lacks}{despite}")));
     }
-    let unfit = Unfit::gather(comm, &lacking, &tellers);
     let runs = settings.memory_check == MemoryCheck::Warn;
     if comm.rank() == 0 {
         unfit.say(loaded, runs);

@@ -10,17 +10,8 @@ use std::time::Duration;
 use super::template;
 use crate::base::exit::Refusal;
 use crate::base::timed_command::ask;
+use crate::comm::World;
 use crate::supervise::start::launcher::{Launcher, PMIX_FENCE_VAR, Tool, major_version};
-
-/// Name and version of the MPI library, which may be asked before MPI starts.
-pub fn mpi_library() -> String {
-    let mut text = vec![0u8; mpi_sys::MPI_MAX_LIBRARY_VERSION_STRING as usize + 1];
-    let mut length = 0;
-    // SAFETY: the buffer has the length the standard asks for; the call is allowed at any time.
-    unsafe { mpi_sys::MPI_Get_library_version(text.as_mut_ptr().cast(), &mut length) };
-    text.truncate(usize::try_from(length).unwrap_or(0));
-    String::from_utf8_lossy(&text).into_owned()
-}
 
 /// Value of srun's `--mpi` for the MPI library this program is linked to.
 fn pmi(library: &str) -> &'static str {
@@ -104,7 +95,7 @@ fn program_of(kind: Launcher, library: &str) -> Option<(PathBuf, Option<u32>)> {
 /// Words that start a job if the user gave none: the launcher of this program's MPI, with as many ranks on each of several nodes.
 /// By default the launcher would fill one node after the other.
 pub(super) fn usual_words(nodes: usize) -> String {
-    let library = mpi_library();
+    let library = World::library();
     let kind = Launcher::of_library(&library);
     let program = kind
         .and_then(|kind| program_of(kind, &library))
@@ -126,13 +117,13 @@ fn words_after(kind: Option<Launcher>, nodes: usize) -> String {
 /// Words that a person types to start so many ranks on so many nodes, without the program's name. The launcher is `kind`'s, or
 /// that of this program's MPI if none is given.
 pub(super) fn typed(kind: Option<Launcher>, nodes: usize, ranks: usize, per_node: usize) -> String {
-    let kind = kind.or_else(|| Launcher::of_library(&mpi_library()));
+    let kind = kind.or_else(|| Launcher::of_library(&World::library()));
     template::words(&words_after(kind, nodes), ranks, per_node, 1).join(" ")
 }
 
 /// Flags for a supervised run, so that its ranks have the cores that a person would give them with [`typed`].
 pub(super) fn typed_for_run() -> &'static str {
-    match Launcher::of_library(&mpi_library()) {
+    match Launcher::of_library(&World::library()) {
         // MPICH binds nothing by default.
         Some(Launcher::Mpich) => "",
         _ => " --launcher-args \"--bind-to none\"",
@@ -142,7 +133,7 @@ pub(super) fn typed_for_run() -> &'static str {
 /// Returns the launcher `kind` in the program at `path`. Without a kind, it is that of this program's MPI; without a path, the
 /// program is looked for.
 pub(super) fn tool(kind: Option<Launcher>, path: Option<&Path>) -> Result<Tool, Refusal> {
-    let library = mpi_library();
+    let library = World::library();
     let Some(kind) = kind.or_else(|| Launcher::of_library(&library)) else {
         return Err(Refusal::environment(format!(
             "no launcher is known for the MPI library '{library}'; name one: --launcher"
@@ -176,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_library_says_its_name() {
-        assert!(Launcher::of_library(&mpi_library()).is_some(), "{}", mpi_library());
+        assert!(Launcher::of_library(&World::library()).is_some(), "{}", World::library());
     }
 
     #[test]

@@ -264,8 +264,11 @@ pub fn sum(
     comm.all_reduce(&mut sums, Reduce::Sum);
     comm.all_reduce(&mut most, Reduce::Max);
     let [seconds, last, first, fewest] = most;
-    if sums[0] == 0.0 && comm.rank() == 0 {
-        command.inspect(|command| warn_of_lack(command));
+    if let Some(command) = command
+        && sums[0] == 0.0
+        && comm.rank() == 0
+    {
+        warn_of_lack(command);
     }
     (sums[0] > 0.0).then(|| Power {
         source: if last == -first { NAMES[last as usize].into() } else { "mixed".into() },

@@ -9,8 +9,8 @@ use nix::unistd::geteuid;
 use super::kept::KEPT;
 use crate::base::exit::Refusal;
 use crate::cli::json_flag;
-use crate::cli::launchers::mpi_library;
 use crate::cli::template;
+use crate::comm::World;
 use crate::model::hpl_dat::hpl_dat;
 use crate::supervise::start::launcher::Launcher;
 use crate::supervise::talk::shell::{quote, quote_all};
@@ -26,7 +26,7 @@ pub fn launch_text(launcher: &str, best: &Candidate, nodes: usize, program: &Pat
         *first = template::from_any_folder(first);
     }
     // The jobs that measured were root's as well, and were allowed by a variable that is set only there.
-    if geteuid().is_root() && Launcher::of_library(&mpi_library()) == Some(Launcher::Openmpi) {
+    if geteuid().is_root() && Launcher::of_library(&World::library()) == Some(Launcher::Openmpi) {
         words = template::for_root(words);
     }
     words.push(template::from_any_folder(&program.to_string_lossy()));

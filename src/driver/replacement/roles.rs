@@ -6,6 +6,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::base::params::TestParams;
+use crate::config::diagnostic::and_list;
 use crate::grid::ProcessGrid;
 use crate::lu::{Exchange, Exchanges, From, GridPlace, Past, Progress, Renewal, SUMS_EVER};
 use crate::matrix::Shape;
@@ -285,11 +286,7 @@ fn number(count: usize) -> String {
 
 /// Joins several items into a list in words.
 pub fn listed(all: impl Iterator<Item = impl ToString>) -> String {
-    let words: Vec<String> = all.map(|one| one.to_string()).collect();
-    match words.split_last() {
-        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
-        _ => words.concat(),
-    }
+    and_list(&all.map(|one| one.to_string()).collect::<Vec<_>>())
 }
 
 /// Assigns roles in the launcher's order. With too few ranks, there are fewer checksum columns, or none.

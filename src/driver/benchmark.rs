@@ -547,8 +547,8 @@ struct Kept {
     pool: Pool,
     /// Set once this rank has begun to report.
     reports: Option<Reports>,
-    /// Final counts, once reported: failed tests, skipped tests, and 1 if an output could not be written.
-    ended: Option<[u64; 3]>,
+    /// Exit status of the run, once reported.
+    ended: Option<Exit>,
     history: RecoveryHistory,
     /// Bytes of progress lines on standard output.
     progress_bytes: u64,
@@ -690,28 +690,29 @@ impl Job<'_> {
             }
         }
         set_phase("telling the end");
-        // A wrong solution counts more than a test that was skipped or an output that was not written.
-        let exit = |[failed, skipped, unwritten]: [u64; 3]| match (failed, skipped, unwritten) {
-            (0, 0, 0) => Exit::Passed,
-            (0, ..) => Exit::Environment,
-            _ => Exit::ResidualFailed,
-        };
-        let mut failed = [0u64; 3];
-        if let Some(reports) = &mut self.kept.reports {
-            // Done once: the other ranks may have been lost before they received the counts.
-            failed = *self.kept.ended.get_or_insert_with(|| {
-                let unwritten = u64::from(!reports.end());
-                let counts = reports.counts();
-                [counts.failed as u64, counts.skipped as u64, unwritten]
-            });
-            if own_run_id().is_some() {
-                // From here on, no event affects the results.
-                let printed = self.kept.progress_bytes + reports.printed(&loaded.dat);
-                say(Announcement::Done { status: exit(failed).code(), printed });
+        Ok(shared_by(comm, 0, || self.end_reports()))
+    }
+
+    /// Ends the reports on rank 0, and returns the exit status of the run.
+    fn end_reports(&mut self) -> Exit {
+        let reports = self.kept.reports.as_mut().expect("rank 0 has begun to report");
+        // Done once: the other ranks may have been lost before they received the status.
+        let exit = *self.kept.ended.get_or_insert_with(|| {
+            let written = reports.end();
+            let counts = reports.counts();
+            // A wrong solution counts more than a test that was skipped or an output that was not written.
+            match (counts.failed, counts.skipped, written) {
+                (0, 0, true) => Exit::Passed,
+                (0, ..) => Exit::Environment,
+                _ => Exit::ResidualFailed,
             }
+        });
+        if own_run_id().is_some() {
+            // From here on, no event affects the results.
+            let printed = self.kept.progress_bytes + reports.printed(&self.run.loaded.dat);
+            say(Announcement::Done { status: exit.code(), printed });
         }
-        comm.broadcast(&mut failed, 0);
-        Ok(exit(failed))
+        exit
     }
 
     /// Finds an unfinished test of the last launch that must run before its turn. If an earlier test has lost its result, that

@@ -197,11 +197,12 @@ impl RecoveryHistory {
     /// node; `status` is this rank's state of a test with checksum columns.
     pub fn call_roll(&mut self, world: &World, node: usize, status: Option<Status>) {
         let comm = world.comm();
+        let untold_before = self.notice.iter().flat_map(|n| &n.lost).map(|gone| gone.rank);
         let mine = Answer {
             launched: world.launched()[comm.rank()],
             node,
             known: self.known.clone(),
-            untold: self.notice.iter().flat_map(|n| &n.lost).map(|gone| gone.rank).collect(),
+            untold: untold_before.chain(self.known.gone.iter().copied()).collect(),
             status,
         };
         let answers = gathered(comm, &mine);
@@ -221,7 +222,7 @@ impl RecoveryHistory {
             for &rank in &gone {
                 self.members[rank].process.end();
             }
-            let told: Vec<_> = answers.iter().map(|a| (&a.untold[..], &a.known.gone[..])).collect();
+            let told: Vec<&[usize]> = answers.iter().map(|a| &a.untold[..]).collect();
             let untold = untold(&told);
             let before = self.notice.take();
             let known = before.filter(|n| n.lost.iter().any(|one| untold.contains(&one.rank)));
@@ -335,22 +336,11 @@ impl RecoveryHistory {
     }
 }
 
-/// Lists the unreported losses. Each answer has the losses that its rank knows to be unreported, and those since its last roll
-/// call. A loss that could not be reported before the next one is reported together with that.
-///
-/// Answers differ if only some ranks completed a roll call, so a loss counts if every rank has it in either list. An idle rank
-/// does not hear that a loss was reported.
-fn untold(answers: &[(&[usize], &[usize])]) -> Vec<usize> {
-    let mut all: Vec<usize> = Vec::new();
-    for &rank in answers.iter().flat_map(|(untold, gone)| untold.iter().chain(*gone)) {
-        let has =
-            |(untold, gone): &(&[usize], &[usize])| untold.contains(&rank) || gone.contains(&rank);
-        let by_all = || answers.iter().all(has);
-        if !all.contains(&rank) && by_all() {
-            all.push(rank);
-        }
-    }
-    all
+/// Lists the losses that are unreported as far as every rank knows. A loss that could not be reported before the next one is
+/// reported together with that. An idle rank does not hear that a loss was reported, so its list has more losses.
+fn untold(lists: &[&[usize]]) -> Vec<usize> {
+    let is_in_all = |rank: &usize| lists.iter().all(|list| list.contains(rank));
+    lists[0].iter().copied().filter(is_in_all).collect()
 }
 
 #[cfg(test)]
@@ -360,12 +350,11 @@ mod tests {
     #[test]
     fn a_loss_that_nobody_told_is_told_with_the_next() {
         // The first loss.
-        assert_eq!(untold(&[(&[], &[4]), (&[], &[4])]), [4]);
+        assert_eq!(untold(&[&[4], &[4]]), [4]);
         // No rank reported it before the next loss. In the second case it was reported, but an idle rank does not know that.
-        assert_eq!(untold(&[(&[4], &[5]), (&[4], &[5])]), [4, 5]);
-        assert_eq!(untold(&[(&[4], &[5]), (&[], &[5])]), [5]);
-        // One rank completed the roll call between the two losses, the other did not.
-        assert_eq!(untold(&[(&[4], &[5]), (&[], &[4, 5])]), [4, 5]);
+        assert_eq!(untold(&[&[4, 5], &[4, 5]]), [4, 5]);
+        assert_eq!(untold(&[&[4, 5], &[5]]), [5]);
+        assert_eq!(untold(&[&[5], &[4, 5]]), [5]);
     }
 
     #[test]

@@ -359,8 +359,7 @@ fn lacking(
 ) -> Vec<(TestParams, Option<TooLarge>)> {
     let settings = &loaded.settings;
     let protection = settings.saves();
-    let ranks = node.all_gather(&[comm.rank() as u64]);
-    let ranks: Vec<usize> = ranks.into_iter().map(|rank| rank as usize).collect();
+    let ranks = gathered(node, &comm.rank());
     // Memory left by an earlier start of this run is not free, but need not be allocated again.
     let held = protection.filter(|_| node.rank() == 0).map_or(0, need::held_bytes);
     // If memory is left, the run resumes with the groups that saved it, however these ranks would be divided now.

@@ -32,9 +32,9 @@ pub fn run(flags: &ManFlags) -> ExitCode {
 fn man(flags: &ManFlags) -> Result<Vec<u8>, Refusal> {
     let definition = built();
     if let Some(dir) = &flags.dir {
-        let cannot = |error| format!("cannot write into {}: {error}", dir.display());
-        let written = write_all(&definition, dir).map(|()| Vec::new());
-        return written.map_err(|error| Refusal::environment(cannot(error)));
+        return write_all(&definition, dir).map(|()| Vec::new()).map_err(|error| {
+            Refusal::environment(format!("cannot write into {}: {error}", dir.display()))
+        });
     }
     let page = match &flags.command {
         None => main_page(&definition),

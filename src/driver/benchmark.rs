@@ -503,7 +503,7 @@ fn helpers_fit(loaded: &Loaded, world: &World) -> Result<(), Refusal> {
     }
     Err(Refusal::environment(format!(
         "--encode helper: this MPI library does not let helpers call it beside their ranks ({}): take one that grants \
-             MPI_THREAD_MULTIPLE, or give --encode pipelined",
+         MPI_THREAD_MULTIPLE, or give --encode pipelined",
         World::library()
     )))
 }

@@ -224,7 +224,7 @@ fn check_written_scope(
     };
     Err(Refusal::bad_input(format!(
         "{} has checkpoints that were written with --level2-scope {was}, and {is} is asked for now: give {was} \
-             to resume from them, give this run another --job name, or start from scratch with --restart never",
+         to resume from them, give this run another --job name, or start from scratch with --restart never",
         dir.display()
     )))
 }
@@ -332,13 +332,13 @@ impl Level2 {
         Err(match kind {
             Kind::RoundsOtherwise => Refusal::environment(format!(
                 "the checkpoint of this run in {dir} was computed with another arithmetic ({}) than {rounding}, \
-                     which these ranks have: resuming would change the last bits of the result. Start on nodes \
-                     whose processors and BLAS are as before, or give this run another --job name",
+                 which these ranks have: resuming would change the last bits of the result. Start on nodes \
+                 whose processors and BLAS are as before, or give this run another --job name",
                 about.arithmetic
             )),
             _ => Refusal::bad_input(format!(
                 "{dir} has a checkpoint of another run of job {job:?}: {}. Finish that run, give this one another \
-                     --job name, or remove it with `skt-hpl clean --job {job} --level2 {dir}` or --restart never",
+                 --job name, or remove it with `skt-hpl clean --job {job} --level2 {dir}` or --restart never",
                 words(about)
             )),
         })

@@ -36,8 +36,8 @@ pub struct Signs<'w, O> {
 }
 
 impl<'w, O> Signs<'w, O> {
-    /// Starts to publish the progress of test `number`, under a supervisor. For a test with checksum columns, `sums` tells whether
-    /// this rank's memory contains checksums; an observer above this one then triggers injected faults.
+    /// Starts to publish the progress of test `number`, under a supervisor. For a test with checksum columns, `sums` tells
+    /// whether this rank's memory contains checksums; an observer above this one then triggers injected faults.
     ///
     /// Ends the run if the progress cannot be published: a supervisor would take the rank for hung.
     pub fn show(context: &Context, number: usize, sums: Option<bool>, watcher: &'w mut O) -> Self {

@@ -61,7 +61,8 @@ impl<'a> ProtectionSession<'a> {
         let world = Positions::new(all);
         // All ranks have rank 0's settings, so either all or none take part.
         if let Some(domains) = &settings.domains
-            && let Some(node) = gathered(comm, &left_out.then_some(host.clone())).into_iter().flatten().next()
+            && let Some(node) =
+                gathered(comm, &left_out.then_some(host.clone())).into_iter().flatten().next()
             && comm.rank() == 0
             && !begun
         {
@@ -216,15 +217,15 @@ impl<'a> ProtectionSession<'a> {
         {
             return Err(Refusal::environment(format!(
                 "job {:?} has memory of this run that was computed with another arithmetic than {rounding}, \
-                     which these ranks have: resuming would change the last bits of the result. Start on nodes \
-                     whose processors and BLAS are as before, or give this run another --job name",
+                 which these ranks have: resuming would change the last bits of the result. Start on nodes \
+                 whose processors and BLAS are as before, or give this run another --job name",
                 self.settings.job
             )));
         }
         if other_tests {
             return Err(Refusal::bad_input(format!(
                 "job {job:?} has checkpoints of a run with other tests. Finish that run, give this one \
-                     another --job name, or remove them with `skt-hpl clean --job {job}` or --restart never",
+                 another --job name, or remove them with `skt-hpl clean --job {job}` or --restart never",
                 job = self.settings.job
             )));
         }

@@ -24,12 +24,8 @@ impl Prerequisites {
     pub fn prepare(settings: &settings::Saves, rank: usize) -> Result<Self, Refusal> {
         settings.scheme.check().map_err(Refusal::bad_input)?;
         let host = host_name();
-        let file = settings
-            .domains
-            .as_deref()
-            .map(read_domains)
-            .transpose()
-            .map_err(Refusal::bad_input)?;
+        let file = settings.domains.as_deref().map(read_domains).transpose();
+        let file = file.map_err(Refusal::bad_input)?;
         let left_out = file.as_ref().is_some_and(|file| file.leaves_out(rank, &host));
         let domain = file.map_or_else(|| host.clone(), |file| file.domain(rank, &host));
         let memory_store = MemoryStore::new(settings.store, &settings.job)

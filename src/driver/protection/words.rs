@@ -28,8 +28,8 @@ pub(super) fn refused(gone: Option<&str>, error: StartError) -> Refusal {
         (None, error) => error.into(),
         (Some(why), StartError::Nothing { job }) => Refusal::environment(format!(
             "memory of job {job:?} has no checkpoint of this run, and storage, which may have one, cannot be used: \
-                 {why}. Nothing is removed; start again when it is there, or begin from scratch with --restart never \
-                 without --level2"
+             {why}. Nothing is removed; start again when it is there, or begin from scratch with --restart never \
+             without --level2"
         )),
         (Some(gone), error) => {
             let Refusal { exit, why } = error.into();

@@ -124,27 +124,25 @@ impl<'w, O: Observer> CheckpointObserver<'w, O> {
             self.whose.host,
             names.join(", ")
         );
-        let read: Vec<&str> =
-            found.later.iter().filter(|part| **part != Part::A).map(|part| part.name()).collect();
-        let matrix = if found.later.contains(&Part::A) {
-            ", that of the matrix at the next save"
-        } else {
-            ""
-        };
-        match (found.trouble, read.is_empty(), matrix.is_empty()) {
-            (Some(why), ..) => say(format_args!(
+        if let Some(why) = found.trouble {
+            return say(format_args!(
                 "WARNING: {what}, and they could not be made again: {why}. This position is NOT PROTECTED: what it \
                  holds is lost with its process"
-            )),
-            (None, false, _) => say(format_args!(
-                "{what}; made again, those of {} when what they hold is on storage{matrix}",
-                read.join(", ")
-            )),
-            (None, true, false) => say(format_args!("{what}; made again{matrix}")),
-            (None, true, true) => {
-                say(format_args!("{what}; made again, the run is protected as before"))
-            }
+            ));
         }
+        let read: Vec<&str> =
+            found.later.iter().filter(|part| **part != Part::A).map(|part| part.name()).collect();
+        let mut when = String::new();
+        if !read.is_empty() {
+            when += &format!(", those of {} when what they hold is on storage", read.join(", "));
+        }
+        if found.later.contains(&Part::A) {
+            when += ", that of the matrix at the next save";
+        }
+        if when.is_empty() {
+            when += ", the run is protected as before";
+        }
+        say(format_args!("{what}; made again{when}"));
     }
 }
 

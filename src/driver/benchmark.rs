@@ -15,7 +15,7 @@ use super::nonstop::{self, RecoveryHistory};
 use super::pins::{self, Loose, Pins};
 use super::power::{self, Measured, Meter};
 use super::progress_line::{self, ProgressLine};
-use super::protection::{self, Prerequisites, ProtectionSession, TestId};
+use super::protection::{self, Prerequisites, ProtectionSession};
 use super::replacement::{self, Held, RoleAssignment};
 use super::results::{About, Counted, Reports};
 use super::signs::Signs;
@@ -766,7 +766,7 @@ impl Job<'_> {
         number: usize,
         params: &TestParams,
     ) -> Result<(RoleAssignment, Option<usize>), Refusal> {
-        let (comm, test) = (self.world.comm(), self.test_id(number));
+        let comm = self.world.comm();
         let history = &mut self.kept.history;
         let positions = params.p * params.q;
         // A test without blocks needs no protection.
@@ -790,7 +790,7 @@ impl Job<'_> {
             };
         };
         let candidates = history.candidates(number);
-        let Some(taken) = session.place(test, params, &candidates) else {
+        let Some(taken) = session.place(number, params, &candidates) else {
             return Err(history.too_few(comm.size(), positions));
         };
         if !candidates.is_empty() {
@@ -821,13 +821,12 @@ impl Job<'_> {
         let place = position.map(|grid_place| grid_place.place).or(beside);
         let everybody = session.and_then(|session| session.with_dedicated(params, place));
         let mut watcher = self.watcher(params, place.is_some());
-        let test = self.test_id(number);
         let pool = &mut self.kept.pool;
         let verdict = match (&mut context, session) {
             (None, Some(session)) if beside.is_some() => {
                 let everybody =
                     everybody.expect("who has a position beside the grid is one of them");
-                session.keep(params, test, everybody, pool, &mut watcher).map(|()| Ok(None))
+                session.keep(params, number, everybody, pool, &mut watcher).map(|()| Ok(None))
             }
             (None, _) => Ok(Ok(None)),
             (Some(context), None) if settings.sums() > 0 && params.n > 0 => {
@@ -836,7 +835,7 @@ impl Job<'_> {
             }
             (Some(context), None) => Ok(solve_plainly(context, number, pool, &mut watcher)),
             (Some(context), Some(session)) => session
-                .solve(context, test, everybody, pool, &mut watcher, &mut self.kept.history)
+                .solve(context, number, everybody, pool, &mut watcher, &mut self.kept.history)
                 .map(|outcome| Ok(Some(outcome))),
         };
         self.kept.progress_bytes += watcher.out.bytes;
@@ -882,10 +881,6 @@ impl Job<'_> {
         }
         let told = verdict?.map(|outcome| outcome.filter(|_| comm.rank() == 0));
         Ok(told.map(|outcome| outcome.map(|outcome| Outcome { power, ..outcome })))
-    }
-
-    fn test_id(&self, number: usize) -> TestId {
-        TestId { number, digest: self.run.tests[number] }
     }
 
     /// Observer of a test. The first rank of each node that takes part measures its power. Collective call.

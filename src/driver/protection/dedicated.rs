@@ -4,9 +4,9 @@
 //! For the checkpoint, it is a position like any other, with an empty matrix and no state. It has no position in the grid. On
 //! other ranks the solver calls the observer at each boundary; here a loop counts the boundaries.
 
+use super::ProtectionSession;
 use super::account::Account;
 use super::checkpoint_observer::{CANNOT, CheckpointObserver, WELL, Whose};
-use super::{ProtectionSession, TestId};
 use crate::base::clock::Instant;
 use crate::base::exit::Refusal;
 use crate::base::params::TestParams;
@@ -40,18 +40,17 @@ impl ProtectionSession<'_> {
     pub fn keep(
         &self,
         params: &TestParams,
-        test: TestId,
+        number: usize,
         everybody: Positions,
         pool: &mut Pool,
         watcher: &mut impl Observer,
     ) -> Result<(), Refusal> {
         let (position, blocks) = (everybody.rank(), params.blocks());
-        let number = test.number as u32;
         // Recovery in place is not possible with dedicated ranks.
-        let storage = self.storage(number, test.digest, false);
+        let storage = self.storage(number, false);
         // A stays mapped as long as its name is checked; here the part is only its first page.
         let Started { mut checkpointer, a: _a, origin, .. } =
-            self.take(params, test, everybody, 0, storage, pool)?;
+            self.take(params, number, everybody, 0, storage, pool)?;
         set_phase("keeping checksums");
         if matches!(&origin, Origin::Restored(restored) if restored.fetched.is_some()) {
             self.go_on_as_another_run(&mut checkpointer);
@@ -66,7 +65,7 @@ impl ProtectionSession<'_> {
             others_wait: true,
             has_state: false,
             saved: &mut saved,
-            test: test.number,
+            test: number,
         };
         let mut checkpoint_observer =
             CheckpointObserver::new(checkpointer, Account::default(), watcher, whose);
@@ -79,7 +78,7 @@ impl ProtectionSession<'_> {
         checkpointer.end_level2();
         // A node may have only such a rank, and keeps the result, too.
         let result = checkpointer.world().tell(&[], TELLER);
-        self.end(checkpointer, number, result);
+        self.end(checkpointer, number as u32, result);
         Ok(())
     }
 }

@@ -46,8 +46,8 @@ impl<'a> ProtectionSession<'a> {
         node: &Comm,
         settings: &'a settings::Saves,
         prerequisites: &'a Prerequisites,
-        tests: &[u64],
-        rounding: &str,
+        tests: &'a [u64],
+        rounding: &'a str,
         history: &RecoveryHistory,
     ) -> Result<Self, Refusal> {
         let begun = history.known.begun;
@@ -84,15 +84,16 @@ impl<'a> ProtectionSession<'a> {
             unwanted: false,
             storage_gone: None,
             warned: Cell::new(false),
-            rounding: rounding.to_owned(),
+            rounding,
+            tests,
             finished: Vec::new(),
             ended: RefCell::default(),
             arrival,
             leader,
             started_unix_s,
         };
-        this.look_at_storage(node, tests, history)?;
-        this.take_stock(node, tests, rounding)?;
+        this.look_at_storage(node, history)?;
+        this.take_stock(node)?;
         let requires = settings.restart == Restart::Require && !begun;
         if requires && !this.continued {
             return Err(StartError::Nothing { job: settings.job.clone() }.into());
@@ -102,12 +103,7 @@ impl<'a> ProtectionSession<'a> {
 
     /// Opens storage, unless memory has everything that it may have; and decides whether earlier runs are unwanted. Collective
     /// call.
-    fn look_at_storage(
-        &mut self,
-        node: &Comm,
-        tests: &[u64],
-        history: &RecoveryHistory,
-    ) -> Result<(), Refusal> {
+    fn look_at_storage(&mut self, node: &Comm, history: &RecoveryHistory) -> Result<(), Refusal> {
         let patience = if history.known.begun { IN_PLACE } else { PATIENCE };
         let never = self.settings.restart == Restart::Never && !history.known.begun;
         // A supervised run is one run in all its launches: memory and files of earlier launches are its own.
@@ -120,7 +116,7 @@ impl<'a> ProtectionSession<'a> {
         // storage. Between two tests there are only results, which memory has, too.
         let has = |test: usize| self.arrival.finished.contains_key(&(test as u32));
         let in_memory = self.arrival.test.is_some() || history.is_between_tests(has);
-        self.level2 = match self.open_level2(node, tests, patience, self.unwanted) {
+        self.level2 = match self.open_level2(node, patience, self.unwanted) {
             Err(Refusal { why, .. }) if in_memory && !self.on_disk_alone() => {
                 self.storage_gone = Some(why);
                 None
@@ -131,7 +127,7 @@ impl<'a> ProtectionSession<'a> {
             // Earlier launches ended before they removed what others had left.
             self.unwanted = true;
             self.forget_memory();
-            self.level2 = self.open_level2(node, tests, PATIENCE, true)?;
+            self.level2 = self.open_level2(node, PATIENCE, true)?;
         }
         Ok(())
     }
@@ -145,17 +141,17 @@ impl<'a> ProtectionSession<'a> {
     fn open_level2(
         &self,
         node: &Comm,
-        tests: &[u64],
         patience: Duration,
         from_scratch: bool,
     ) -> Result<Option<Level2>, Refusal> {
         let Arrival { test, params_digest, .. } = &self.arrival;
-        let ours = test.is_some_and(|test| tests.get(test as usize).copied() == *params_digest);
+        let ours =
+            test.is_some_and(|test| self.tests.get(test as usize).copied() == *params_digest);
         let known = Known {
             in_memory: self.arrival.run.filter(|_| ours),
             launched_before: launched_before(self.comm),
         };
-        let conditions = Conditions { tests, known, patience, from_scratch };
+        let conditions = Conditions { tests: self.tests, known, patience, from_scratch };
         Level2::open(self.comm, node, self.settings, &self.prerequisites.domain, conditions)
     }
 
@@ -171,9 +167,9 @@ impl<'a> ProtectionSession<'a> {
     }
 
     /// Determines the run to which the memory belongs, and its results.
-    fn take_stock(&mut self, node: &Comm, tests: &[u64], rounding: &str) -> Result<(), Refusal> {
+    fn take_stock(&mut self, node: &Comm) -> Result<(), Refusal> {
         if let Some(level2) = &self.level2 {
-            level2.check(tests, rounding, &self.settings.job)?;
+            level2.check(self.tests, self.rounding, &self.settings.job)?;
         }
         let none = Inventory::default();
         let inventory = self.level2.as_ref().map_or(&none, |level2| &level2.inventory);
@@ -182,9 +178,10 @@ impl<'a> ProtectionSession<'a> {
         let on_storage = inventory.results.iter().map(|(number, bytes)| (*number, bytes));
         let own = own_run_id();
         let results = in_memory.chain(on_storage);
-        let Kept { finished, stale } = record::sort(results, tests, own.as_deref(), in_progress);
+        let Kept { finished, stale } =
+            record::sort(results, self.tests, own.as_deref(), in_progress);
         self.finished = finished;
-        self.check_memory(tests, rounding, stale && in_progress)?;
+        self.check_memory(stale && in_progress)?;
         let latest = self.arrival.latest.max(inventory.latest());
         let on_storage = !inventory.whole.is_empty()
             || !inventory.results.is_empty()
@@ -194,7 +191,7 @@ impl<'a> ProtectionSession<'a> {
             // Results of a run that has ended or was given up, without anything to resume.
             self.finished.clear();
             self.remove(node, None)?;
-            self.level2 = self.open_level2(node, tests, PATIENCE, false)?;
+            self.level2 = self.open_level2(node, PATIENCE, false)?;
         }
         let number = || record::run_number(new_run(), own.as_deref(), latest);
         self.fresh_run = shared_by(self.comm, 0, number);
@@ -205,12 +202,8 @@ impl<'a> ProtectionSession<'a> {
 
     /// Refuses memory or checkpoints that do not belong to this run. `other_tests` means that there are checkpoints of a run with
     /// other tests.
-    fn check_memory(
-        &self,
-        tests: &[u64],
-        rounding: &str,
-        other_tests: bool,
-    ) -> Result<(), Refusal> {
+    fn check_memory(&self, other_tests: bool) -> Result<(), Refusal> {
+        let (tests, rounding) = (self.tests, self.rounding);
         let here = self.arrival.test.and_then(|test| tests.get(test as usize));
         if let (Some(&here), Some(there)) = (here, self.arrival.params_digest)
             && rounds_otherwise(here, there)

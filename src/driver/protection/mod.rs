@@ -35,14 +35,6 @@ pub use prerequisites::{Prerequisites, read_domains};
 pub use record::digest;
 pub use signals::obey as obey_signals;
 
-/// Test of a run.
-#[derive(Clone, Copy)]
-pub struct TestId {
-    pub number: usize,
-    /// Digest of its settings.
-    pub digest: u64,
-}
-
 /// Protection session of one run on one rank.
 pub struct ProtectionSession<'a> {
     comm: &'a Comm,
@@ -63,7 +55,9 @@ pub struct ProtectionSession<'a> {
     /// True once the warning was printed that nothing is written to storage.
     warned: Cell<bool>,
     /// Arithmetic on which the last bits of results depend.
-    rounding: String,
+    rounding: &'a str,
+    /// Digests of the run's tests.
+    tests: &'a [u64],
     /// Finished tests.
     finished: Vec<Finished>,
     /// Tests that have ended since `finished` was determined.
@@ -106,13 +100,13 @@ impl ProtectionSession<'_> {
     /// candidate ranks after a loss; each keeps its own position. None if there are too few ranks. Collective call.
     pub fn place(
         &self,
-        TestId { number, digest }: TestId,
+        number: usize,
         params: &TestParams,
         candidates: &[RankCandidate],
     ) -> Option<Vec<Option<usize>>> {
         let positions = self.layout(params).positions();
         let level2 = self.level2.as_ref().inspect(|level2| level2.comes_to(number as u32));
-        let files = level2.and_then(|level2| level2.files_of(number as u32, digest));
+        let files = level2.and_then(|level2| level2.files_of(number as u32, self.tests[number]));
         let files = files.as_ref().map(|(nodes, found)| Lying { nodes, found });
         let nobody_keeps = candidates.iter().all(|candidate| candidate.kept.is_none());
         // After a loss, a new rank finds its position's data in memory of the group. Files decide only if all ranks start.

@@ -5,7 +5,7 @@
 use super::account::{Account, STATE_BYTES};
 use super::checkpoint_observer::{CANNOT, CheckpointObserver, WELL, Whose};
 use super::record::Record;
-use super::{ProtectionSession, TestId, dedicated, words};
+use super::{ProtectionSession, dedicated, words};
 use crate::base::exit::{Exit, Refusal};
 use crate::base::outcome::Outcome;
 use crate::base::params::TestParams;
@@ -32,7 +32,7 @@ impl ProtectionSession<'_> {
     pub(super) fn take(
         &self,
         params: &TestParams,
-        TestId { number, digest }: TestId,
+        number: usize,
         world: Positions,
         ld: usize,
         storage: Option<Storage>,
@@ -43,7 +43,7 @@ impl ProtectionSession<'_> {
             layout: self.layout(params),
             rng: params.rng,
             seed: params.seed,
-            params_digest: digest,
+            params_digest: self.tests[number],
         };
         let config = Config {
             memory_store: self.prerequisites.memory_store.clone(),
@@ -74,7 +74,7 @@ impl ProtectionSession<'_> {
     pub fn solve(
         &self,
         context: &Context,
-        test: TestId,
+        number: usize,
         everybody: Option<Positions>,
         pool: &mut Pool,
         watcher: &mut impl Observer,
@@ -86,13 +86,13 @@ impl ProtectionSession<'_> {
         let last_sign = self.last_sign_of_life(position);
         let storage = self.level2.as_ref().and_then(|_| {
             let in_place = max(context, history.has_lost.into()) > 0;
-            self.storage(test.number as u32, test.digest, in_place)
+            self.storage(number, in_place)
         });
         let among = || context.grid.split(Some(0), position).expect("everybody is in the world");
         let others_wait = everybody.is_some();
         let world = everybody.unwrap_or_else(|| Positions::new(among()));
         let Started { mut checkpointer, a, origin, crowded, .. } =
-            self.take(params, test, world, shape.ld, storage, pool)?;
+            self.take(params, number, world, shape.ld, storage, pool)?;
         for (domain, count) in crowded.iter().filter(|_| context.grid.rank() == 0) {
             say(format_args!(
                 "warning: {domain} now holds {count} members of one group, which survives {}: losing it would end the run",
@@ -104,7 +104,7 @@ impl ProtectionSession<'_> {
             self.warn_of_storage();
         }
         let (start, account) =
-            self.resume(context, test.number, origin, last_sign, &mut checkpointer, history);
+            self.resume(context, number, origin, last_sign, &mut checkpointer, history);
         let whose = Whose {
             position,
             host: &self.prerequisites.host,
@@ -113,7 +113,7 @@ impl ProtectionSession<'_> {
             others_wait,
             has_state: true,
             saved: &mut history.known.saved,
-            test: test.number,
+            test: number,
         };
         let mut checkpoint_observer =
             CheckpointObserver::new(checkpointer, account, watcher, whose);
@@ -124,14 +124,14 @@ impl ProtectionSession<'_> {
         if outcome.is_some() {
             checkpoint_observer.tell(WELL);
         }
-        self.conclude(params, test, checkpoint_observer, outcome)
+        self.conclude(params, number, checkpoint_observer, outcome)
     }
 
     /// Keeps the outcome of a test; without one, the run stops. Collective call of all ranks of the grid.
     fn conclude<O: Observer>(
         &self,
         params: &TestParams,
-        test: TestId,
+        number: usize,
         checkpoint_observer: CheckpointObserver<O>,
         outcome: Option<Outcome>,
     ) -> Result<Outcome, Refusal> {
@@ -146,11 +146,11 @@ impl ProtectionSession<'_> {
         account.told.level2 = level2::account(earlier, checkpointer.tally());
         outcome.protection = Some(account.told);
         outcome.course = account.way.course(params.n, params.nb);
-        let record = Record { digest: test.digest, run_id: own_run_id(), outcome };
+        let record = Record { digest: self.tests[number], run_id: own_run_id(), outcome };
         let bytes = serde_json::to_vec(&record).expect("plain values have a JSON form");
         // All nodes keep the same text. If nodes have different texts, these come from different runs.
         let bytes = checkpointer.world().tell(&bytes, dedicated::TELLER);
-        self.end(checkpointer, test.number as u32, bytes);
+        self.end(checkpointer, number as u32, bytes);
         Ok(record.outcome)
     }
 
@@ -264,7 +264,8 @@ impl ProtectionSession<'_> {
     }
 
     /// Description of storage for the start of a test. `in_place` is true in a launch that has lost ranks.
-    pub(super) fn storage(&self, number: u32, digest: u64, in_place: bool) -> Option<Storage> {
+    pub(super) fn storage(&self, number: usize, in_place: bool) -> Option<Storage> {
+        let (number, digest) = (number as u32, self.tests[number]);
         let level2 = self.level2.as_ref()?;
         let settings::Level2 { scope, every, .. } = self.settings.level2.as_ref()?;
         let finished = self.finished.iter().map(|test| test.number);
@@ -277,7 +278,7 @@ impl ProtectionSession<'_> {
             dir_id: level2.dir_id as u64,
             every: *every,
             helpers: self.settings.helpers,
-            arithmetic: self.rounding.clone(),
+            arithmetic: self.rounding.to_owned(),
             stored: if first { inventory.for_test(number, digest) } else { Vec::new() },
             damaged: if first { inventory.damaged.clone() } else { Vec::new() },
             whole: inventory.whole.clone(),

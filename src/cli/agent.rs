@@ -10,6 +10,8 @@ use super::burnin;
 use super::stored_checkpoints;
 use crate::base::exit::Exit;
 use crate::burnin::probe::Extent;
+use crate::comm::{Reduce, World};
+use crate::driver::agreement::reduced;
 use crate::kernels::preflight;
 use crate::supervise::start::trial::{self, Place, Said};
 use crate::supervise::talk::agent::{self, Asked, Dir};
@@ -97,25 +99,19 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
 
 /// Starts MPI on trial. Each process reports its node and the /dev/shm it sees, and reports again when MPI has carried a sum.
 fn trial_start() -> ExitCode {
-    use mpi::collective::SystemOperation;
-    use mpi::traits::{Communicator, CommunicatorCollectives};
     let facts = agent::facts(&Asked::default());
     // Pipes keep text back, so the line is written out at once: a process that hangs in MPI must have reported before.
     crate::base::terminal::print(trial::line(&Said::Started(Place::of(&facts))).as_bytes());
-    let Some(universe) = mpi::initialize() else {
-        tell!("MPI does not start");
-        return Exit::Environment.into();
-    };
-    let world = universe.world();
-    let (one, mut sum) = (1i32, 0i32);
-    world.all_reduce_into(&one, &mut sum, SystemOperation::sum());
-    if sum != world.size() {
-        tell!("MPI adds {} ones up to {sum}", world.size());
+    let world = World::init(false);
+    let comm = world.comm();
+    let sum = reduced(comm, 1, Reduce::Sum) as usize;
+    if sum != comm.size() {
+        tell!("MPI adds {} ones up to {sum}", comm.size());
         return Exit::Environment.into();
     }
-    let joined = Said::Joined { size: sum as usize, place: Place::of(&facts) };
+    let joined = Said::Joined { size: sum, place: Place::of(&facts) };
     crate::base::terminal::print(trial::line(&joined).as_bytes());
     // No rank ends before all have received the sum: launchers end the rest with the first.
-    world.barrier();
+    comm.barrier();
     ExitCode::SUCCESS
 }

@@ -286,12 +286,11 @@ impl RecoveryHistory {
     /// Ends this launch after a loss that checksum columns could not recover: nothing is saved. A supervisor treats this like any
     /// failure, and restarts from scratch.
     pub fn is_lost(&self, why: &str) -> Refusal {
-        let notice = self.notice.as_ref().map(|n| format!("{n}. ")).unwrap_or_default();
-        let (exit, then) = match own_run_id() {
-            Some(_) => (Exit::Environment, "It begins from scratch"),
-            None => (Exit::Unrecoverable, "Start it again; it begins from scratch"),
+        let then = match own_run_id() {
+            Some(_) => "It begins from scratch",
+            None => "Start it again; it begins from scratch",
         };
-        Refusal::new(exit, format!("{notice}The run cannot continue: {why}. {then}"))
+        self.end(Exit::Unrecoverable, &format!("The run cannot continue: {why}. {then}"))
     }
 
     /// Describes the ranks that take over another rank's position.
@@ -325,14 +324,17 @@ impl RecoveryHistory {
     }
 
     fn resumable(&self, why: &str) -> Refusal {
-        let exit = if own_run_id().is_some() { Exit::Environment } else { Exit::Stopped };
+        let why = format!(
+            "The run cannot be recovered in place: {why}\nThe memory is kept; the same command resumes from it"
+        );
+        self.end(Exit::Stopped, &why)
+    }
+
+    /// Ends this launch with the notice of the last loss; with status `alone` if no supervisor restarts it.
+    fn end(&self, alone: Exit, why: &str) -> Refusal {
+        let exit = if own_run_id().is_some() { Exit::Environment } else { alone };
         let notice = self.notice.as_ref().map(|n| format!("{n}. ")).unwrap_or_default();
-        Refusal::new(
-            exit,
-            format!(
-                "{notice}The run cannot be recovered in place: {why}\nThe memory is kept; the same command resumes from it"
-            ),
-        )
+        Refusal::new(exit, format!("{notice}{why}"))
     }
 }
 

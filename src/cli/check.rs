@@ -57,10 +57,7 @@ fn is_toml(path: &Path) -> bool {
 fn check_toml(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
     let mut layers = Layers::new();
     layers.toml(bytes, name);
-    let mut text = format!("{name}: settings of skt-hpl\n\n");
-    let merged = layers.merged();
-    let set = serde_json::to_value(merged).expect("settings serialise");
-    // The settings as people write them; ranks send them to each other in another form.
+    // A file without errors sets all that it lists.
     let file: toml::Table =
         std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).unwrap_or_default();
     let mut written = toml::Table::new();
@@ -73,23 +70,15 @@ fn check_toml(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
             value => _ = written.insert(setting_of(&key, false), value),
         }
     }
-    let mut any = false;
-    for (key, value) in set.as_object().into_iter().flatten() {
-        if !value.is_null() {
-            any = true;
-            let name = key.replace('_', "-");
-            let words = match written.get(&name) {
-                Some(toml::Value::String(text)) => text.clone(),
-                Some(other) => other.to_string(),
-                None => value.to_string(),
-            };
-            let _ = writeln!(text, "  {name:<16} {words}");
-        }
+    let mut text = format!("{name}: settings of skt-hpl\n\n");
+    for (name, value) in &written {
+        let words = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let _ = writeln!(text, "  {name:<16} {words}");
     }
-    if !any {
+    if written.is_empty() {
         text.push_str("  nothing is set: every key is left at its default\n");
     }
-    let alone = merged.alone();
+    let alone = layers.merged().alone();
     layers.diagnostics.extend(alone);
     (text, layers.diagnostics)
 }

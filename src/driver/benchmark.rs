@@ -125,12 +125,12 @@ struct Threads {
 
 impl Threads {
     /// Chooses them. `computes` means that this rank computes when the run begins, `turn` that it may later. Collective call.
-    fn choose(comm: &Comm, node: &Comm, loaded: &Loaded, computes: bool, turn: bool) -> Self {
+    fn choose(comm: &Comm, loaded: &Loaded, computes: bool, turn: bool) -> Self {
         let settings = &loaded.settings;
         let (threads, bound) = match settings.threads {
             Some(threads) => (threads, None),
             None => {
-                let bound = pins::Bound::on(comm, node, computes);
+                let bound = pins::Bound::on(comm, computes);
                 (bound.usual_threads(), Some(bound))
             }
         };
@@ -161,7 +161,7 @@ fn run_or_refuse(flags: &BenchFlags) -> Result<Exit, Exit> {
     let aside = helper_cores.map_or(Ok(()), |named| pins::set_aside(comm, named));
     let computes = comm.rank() < computing(&loaded);
     let turn = protection.is_some() || settings.goes_on();
-    let threads = Threads::choose(comm, &node, &loaded, computes, turn);
+    let threads = Threads::choose(comm, &loaded, computes, turn);
     let mut proposal = propose(&launched, &loaded, &threads, computes || turn);
     proposal.needs(aside);
     let prerequisites =

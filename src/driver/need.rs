@@ -104,10 +104,8 @@ impl<'a> Placed<'a> {
         let cores = helpers.map_or(cores::count(), |named| cores_beside(named, Topology::here()));
         let threads = loaded.settings.threads.unwrap_or((cores / most.max(1)).max(1));
         let means = Means { engine: loaded.settings.engine, threads };
-        let domain_file = match protection.and_then(|p| p.domains.as_deref()) {
-            Some(path) => Some(read_domains(path)?),
-            None => None,
-        };
+        let domains = protection.and_then(|p| p.domains.as_deref());
+        let domain_file = domains.map(read_domains).transpose()?;
         let store = protection.map_or(Store::Posix, |p| p.store);
         let huge = hugetlbfs::huge_page_bytes().unwrap_or(HUGE);
         Ok(Self { loaded, hosts, places, means, domain_file, store, huge, may_resume })

@@ -849,7 +849,7 @@ impl Job<'_> {
             session.has_ended(number);
         }
         // Collective even for a test that could not end: all ranks arrive here in any case.
-        let (measured, command) = (watcher.measured.as_ref(), settings.power_command.as_deref());
+        let (measured, command) = (watcher.measured.take(), settings.power_command.as_deref());
         let power = power::sum(comm, measured, self.run.hosts, command);
         hit(Point::Verdict, self.world.launched()[comm.rank()]);
         self.share_verdict(number, verdict, teller, power)

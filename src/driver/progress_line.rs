@@ -11,6 +11,7 @@ use std::path::Path;
 
 use crate::base::course::flops_until;
 use crate::shm::stat::Stat;
+use crate::supervise::tell::status::duration;
 
 /// Launchers that forward the standard error of their ranks, by the kernel's names of at most fifteen characters.
 const LAUNCHERS: [&str; 9] = [
@@ -79,13 +80,8 @@ pub fn line(
     let (from, at) = since;
     let rate = (done - flops_until(n, nb, from as u64)) / (seconds - at);
     if rate.is_finite() && rate > 0.0 {
-        let left = ((all - done) / rate).round() as u64;
-        let _ = write!(text, ", {:.1} Gflop/s, ", rate / 1e9);
-        let _ = match left {
-            0..60 => write!(text, "{left} s left"),
-            60..3600 => write!(text, "{} min {:02} s left", left / 60, left % 60),
-            _ => write!(text, "{} h {:02} min left", left / 3600, left % 3600 / 60),
-        };
+        let left = duration((all - done) / rate);
+        let _ = write!(text, ", {:.1} Gflop/s, {left} left", rate / 1e9);
     }
     text
 }

@@ -203,7 +203,8 @@ impl Lines {
     }
 }
 
-fn duration(seconds: f64) -> String {
+/// Formats a time as people read it.
+pub fn duration(seconds: f64) -> String {
     let s = seconds.max(0.0).round() as u64;
     match s {
         0..60 => format!("{s} s"),

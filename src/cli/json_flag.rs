@@ -130,7 +130,7 @@ mod tests {
         assert!(ready_to_draw(None, &None, [&file]).is_ok());
         assert!(ready(&Some(None), &[file]).is_ok());
         let nowhere = dir.path().join("none").join("out.json");
-        assert_eq!(ready(&Some(Some(nowhere.clone())), []).unwrap_err().0, Exit::Environment);
+        assert_eq!(ready(&Some(Some(nowhere.clone())), []).unwrap_err().exit, Exit::Environment);
         let Refusal { exit, why } = told(Some(Some(nowhere))).unwrap_err();
         assert!(exit == Exit::Environment && why.contains("none/out.json"), "{why}");
     }

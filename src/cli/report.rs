@@ -68,8 +68,10 @@ fn report(flags: &ReportFlags) -> Result<String, Refusal> {
     let mut words = text::text(&material, &stated);
     if let Some(file) = &flags.output {
         let page = page::page(&material, &stated, &flags.title);
-        // If the page cannot be written, the text is still valid.
-        json_flag::write(file, &page).inspect_err(|_| drop(print(words.as_bytes())))?;
+        json_flag::write(file, &page).inspect_err(|_| {
+            // The text is still valid, so it is printed.
+            print(words.as_bytes());
+        })?;
         words += &format!("\nWritten: {}\n", file.display());
     }
     Ok(words)

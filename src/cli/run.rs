@@ -734,7 +734,7 @@ mod tests {
     fn an_own_flag_among_the_benchmarks_is_told_its_place() {
         let why = |words: &[&str]| {
             let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-            plan(&words, &own_command()).unwrap_err().1
+            plan(&words, &own_command()).unwrap_err().why
         };
         let own = why(&["-n", "200", "--state", "folder"]);
         assert!(own.contains("--state is a flag of `skt-hpl run` itself"), "{own}");

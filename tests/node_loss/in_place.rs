@@ -5,14 +5,15 @@
 //!
 //! A rank that stops is taken for dead within seconds here, so the stopped rank is the one whose node is to be lost.
 
-use skt_hpl::cli::launchers::mpi_library;
+use skt_hpl::comm::World;
 use skt_hpl::supervise::start::launcher::{Launcher, major_version};
 
 use crate::extent;
 use crate::lab::{Ended, Lab, launcher, wait_until};
 
 pub fn goes_on() -> bool {
-    launcher() == Launcher::Openmpi && major_version(&mpi_library()).is_some_and(|major| major >= 5)
+    launcher() == Launcher::Openmpi
+        && major_version(&World::library()).is_some_and(|major| major >= 5)
 }
 
 fn lab(nodes: usize, spares: usize) -> Lab {

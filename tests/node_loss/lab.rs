@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{SigHandler, Signal, kill, killpg};
 use nix::unistd::Pid;
 use serde_json::Value;
-use skt_hpl::cli::launchers::mpi_library;
+use skt_hpl::comm::World;
 use skt_hpl::supervise::remember::events::ProcessId;
 use skt_hpl::supervise::start::launcher::{Launcher, major_version};
 use skt_hpl::supervise::talk::processes::is_alive;
@@ -41,7 +41,7 @@ fn repository() -> PathBuf {
 
 /// Launcher of the MPI library that the program, and this test, is linked to.
 pub fn launcher() -> Launcher {
-    Launcher::of_library(&mpi_library())
+    Launcher::of_library(&World::library())
         .expect("a launcher is known for every MPI this is built with")
 }
 
@@ -308,7 +308,7 @@ impl Lab {
     fn openmpi_args(&self) -> Vec<String> {
         let network = self.network();
         // Version 5 has another runtime, with its own option for the network.
-        let runtime = match major_version(&mpi_library()) {
+        let runtime = match major_version(&World::library()) {
             Some(5..) => "--prtemca prte_if_include",
             _ => "-mca oob_tcp_if_include",
         };

@@ -218,7 +218,7 @@ mod tests {
             let gone = refused(Some("it hangs"), copy(&error));
             assert!(gone.why.contains("it hangs"), "{}", gone.why);
             assert_eq!(gone.exit, if nothing { Exit::Environment } else { exit });
-            assert_eq!(refused(None, error), Refusal { exit, why });
+            assert_eq!(refused(None, error), crate::base::exit::Refusal { exit, why });
         }
     }
 

@@ -9,32 +9,20 @@ use crate::base::params::{Mapping, TestParams};
 use crate::grid::Cyclic;
 use crate::parity::Window;
 
-/// Part of the matrix that a save covers.
+/// Part of the matrix that a save covers, with its number in headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// The trailing rows and columns, which are all that can have changed.
-    Corner,
+    Corner = 0,
     /// The trailing columns in full height.
-    Side,
+    Side = 1,
     /// The whole matrix, each time.
-    Whole,
+    Whole = 2,
 }
 
 impl Scope {
     pub const ALL: [Scope; 3] = [Scope::Corner, Scope::Side, Scope::Whole];
-
-    pub fn to_byte(self) -> u8 {
-        match self {
-            Scope::Corner => 0,
-            Scope::Side => 1,
-            Scope::Whole => 2,
-        }
-    }
-
-    pub fn from_byte(byte: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|s| s.to_byte() == byte)
-    }
 }
 
 /// Distribution of a problem over the grid.

@@ -32,10 +32,10 @@ pub(super) fn identity(
         group: number as u32,
         members: members.iter().map(|&m| m as u32).collect(),
         losses: scheme.losses as u8,
-        code: scheme.code.to_byte(),
-        method: scheme.method.to_byte(),
-        scope: scheme.scope.to_byte(),
-        layout: scheme.layout.to_byte(),
+        code: scheme.code as u8,
+        method: scheme.method as u8,
+        scope: scheme.scope as u8,
+        layout: scheme.layout as u8,
         state_bytes: config.state_bytes as u64,
     }
 }

@@ -479,7 +479,7 @@ mod tests {
         let why = Known::new(all, &test, &config).unwrap_err().to_string();
         assert!(why.contains("N = 101, NB = 10, grid 2 x 2, or other settings"), "{why}");
         let mut all = facts([true; 4]);
-        all[3].header.as_mut().unwrap().id.layout = ParityLayout::Grid.to_byte();
+        all[3].header.as_mut().unwrap().id.layout = ParityLayout::Grid as u8;
         let why = Known::new(all, &test, &config).unwrap_err().to_string();
         assert!(why.contains("with --parity-layout grid, and this one asks for striped"), "{why}");
     }

@@ -14,19 +14,19 @@ use super::groups::{
 use crate::parity::Spread;
 use crate::shm::header::GROUP_MAX;
 
-/// Layout chosen by the user.
+/// Layout chosen by the user, with its number in headers and files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ParityLayout {
     /// Groups over any failure domains; parity rotates over the members.
     #[default]
-    Striped,
+    Striped = 0,
     /// Groups that are rows or columns of the process grid; parity rotates over the members.
-    Grid,
+    Grid = 1,
     /// Groups of m(m+1) members, each of which holds one of the m parities completely.
-    Localised,
+    Localised = 2,
     /// Groups over any failure domains, each with m further positions that have no part of the matrix and hold one parity each.
-    Dedicated,
+    Dedicated = 3,
 }
 
 impl ParityLayout {
@@ -56,17 +56,8 @@ impl ParityLayout {
         }
     }
 
-    pub fn to_byte(self) -> u8 {
-        match self {
-            ParityLayout::Striped => 0,
-            ParityLayout::Grid => 1,
-            ParityLayout::Localised => 2,
-            ParityLayout::Dedicated => 3,
-        }
-    }
-
     pub fn from_byte(byte: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|layout| layout.to_byte() == byte)
+        Self::ALL.into_iter().find(|layout| *layout as u8 == byte)
     }
 
     pub fn spread(self) -> Spread {
@@ -386,7 +377,7 @@ mod tests {
     #[test]
     fn layouts_have_bytes() {
         for layout in ParityLayout::ALL {
-            assert_eq!(ParityLayout::from_byte(layout.to_byte()), Some(layout));
+            assert_eq!(ParityLayout::from_byte(layout as u8), Some(layout));
         }
         assert_eq!(ParityLayout::from_byte(9), None);
     }

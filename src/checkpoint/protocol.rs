@@ -22,18 +22,18 @@ use thiserror::Error;
 
 use crate::shm::header::{CheckpointId, Claim, Phase, Stage, count_of};
 
-/// Method of keeping copies (names of the papers).
+/// Method of keeping copies (names of the papers), with its number in headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// The workspace serves as the second copy while the first is overwritten.
-    SelfCheckpoint,
+    SelfCheckpoint = 0,
     /// Two full copies, used in turn.
-    Double,
+    Double = 1,
     /// Single copy: a loss while it is overwritten ends the run.
-    Single,
+    Single = 2,
     /// No copy in memory: the matrix goes to storage, and memory has changed since.
-    Disk,
+    Disk = 3,
 }
 
 impl Method {
@@ -43,17 +43,8 @@ impl Method {
     /// Methods that keep checkpoints in memory.
     pub const IN_MEMORY: [Method; 3] = [Method::SelfCheckpoint, Method::Double, Method::Single];
 
-    pub fn to_byte(self) -> u8 {
-        match self {
-            Method::SelfCheckpoint => 0,
-            Method::Double => 1,
-            Method::Single => 2,
-            Method::Disk => 3,
-        }
-    }
-
     pub fn from_byte(byte: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|m| m.to_byte() == byte)
+        Self::ALL.into_iter().find(|method| *method as u8 == byte)
     }
 }
 

@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use super::field::Byte;
 use super::gf256;
 
-/// Arithmetic of the parity.
+/// Arithmetic of the parity, with its number in headers and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Code {
-    Xor,
-    Sum,
-    ReedSolomon,
-    Weighted,
+    Xor = 0,
+    Sum = 1,
+    ReedSolomon = 2,
+    Weighted = 3,
 }
 
 /// Weight of one row in a combination. A row of weight zero takes no part.
@@ -122,17 +122,8 @@ impl Code {
         }
     }
 
-    pub fn to_byte(self) -> u8 {
-        match self {
-            Code::Xor => 0,
-            Code::Sum => 1,
-            Code::ReedSolomon => 2,
-            Code::Weighted => 3,
-        }
-    }
-
     pub fn from_byte(byte: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|c| c.to_byte() == byte)
+        Self::ALL.into_iter().find(|code| *code as u8 == byte)
     }
 }
 
@@ -207,7 +198,7 @@ mod tests {
     #[test]
     fn codes_have_bytes() {
         for code in Code::ALL {
-            assert_eq!(Code::from_byte(code.to_byte()), Some(code));
+            assert_eq!(Code::from_byte(code as u8), Some(code));
         }
         assert_eq!(Code::from_byte(9), None);
     }

@@ -50,7 +50,7 @@ pub fn best(s: &Sys) -> Option<(Stored, Recall)> {
             .map(|dir_id| {
                 let group = dir_id / 2;
                 let members = GROUPS[group].map(|member| member as u32).to_vec();
-                let code = Code::Xor.to_byte();
+                let code = Code::Xor as u8;
                 let check =
                     Check { group: group as u32, members, losses: 1, code, layout: 0, words: 1 };
                 let here = file_of(&s.ranks[dir_id], of).map(|_| Seen { position: dir_id, check });

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use skt_hpl::base::params::{Mapping, Rng};
-use skt_hpl::checkpoint::protocol::Transitions;
 use skt_hpl::shm::header::{Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE};
 use skt_hpl::shm::{MemoryStore, Part, Store};
 use skt_hpl::supervise::start::launcher::{ATTEMPT_VAR, RUN_ID_VAR};

@@ -209,7 +209,7 @@ mod tests {
     use std::cell::{Cell, RefCell};
 
     use super::super::groups::{crowded, divide};
-    use super::super::protocol::{Decision, Method, Setup, Trace, Transitions, decide};
+    use super::super::protocol::{Decision, Method, Setup, Trace, decide};
     use super::*;
     use crate::parity::Spread;
     use crate::shm::Store;

@@ -17,7 +17,7 @@
 //! the ranks.
 
 use super::plan::Encoding;
-use super::protocol::{Method, Transitions};
+use super::protocol::Method;
 use super::save::{Checkpointer, SavePlan};
 use super::saved::Coding;
 use super::unfinished::{Encoded, Helper, Unfinished};

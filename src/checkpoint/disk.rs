@@ -11,7 +11,6 @@
 use std::ops::Range;
 
 use super::level2::{Alone, Awaited, Place};
-use super::protocol::Transitions;
 use super::save::{Checkpointer, SaveReport, words};
 use super::saved::Since;
 use super::world::World;
@@ -151,7 +150,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Publishes that this checkpoint is on storage.
     fn publish_stored(&mut self, checkpoint: CheckpointId, mark: Mark) {
         self.header.base = mark;
-        self.header.claim = self.header.claim.stored(checkpoint);
+        self.header.claim = self.header.claim.settled(checkpoint);
         self.publish();
     }
 

@@ -59,7 +59,7 @@ pub(super) mod tests {
     use crate::base::params::{Mapping, Rng};
     use crate::checkpoint::layout::ParityLayout;
     use crate::checkpoint::plan::{Encoding, Layout, Scheme, Scope};
-    use crate::checkpoint::protocol::{Method, Transitions};
+    use crate::checkpoint::protocol::Method;
     use crate::checkpoint::when::Interval;
     use crate::parity::Code;
     use crate::shm::header::{Claim, Mark};

@@ -358,7 +358,6 @@ fn keep_nothing(group: &[usize], layout: &Layout) -> bool {
 mod tests {
     use super::*;
     use crate::checkpoint::identity::tests::{asked, header};
-    use crate::checkpoint::protocol::Transitions;
     use proptest::prelude::*;
 
     const RUN: u128 = 42;

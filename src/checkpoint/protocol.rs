@@ -6,7 +6,7 @@
 //!
 //! A recovery: call [`decide`] on all headers; every survivor writes the decision (`pinned`) before anything changes; barrier;
 //! positions sealed on the target finish their flush, positions sealed on a later checkpoint withdraw that seal (`settled`);
-//! barrier; lost positions are rebuilt (`rebuilt`); all headers are compared again; B is copied to A, which is invalid since the
+//! barrier; lost positions are rebuilt (`settled`); all headers are compared again; B is copied to A, which is invalid since the
 //! last barrier; `resumed`; barrier.
 //!
 //! If a recovery is interrupted, the next one finds the pin. A position that cannot supply the pinned checkpoint, such as an old
@@ -49,49 +49,20 @@ impl Method {
 }
 
 /// Steps of a rank's claim. Each function returns one header state that is published.
-pub trait Transitions: Sized {
+impl Claim {
     /// Fresh start: earlier contents of the memory are invalid.
-    fn generating(joined: u64) -> Self;
-    /// Fresh memory on a new node, to be rebuilt to `target`.
-    fn vacant(joined: u64, target: CheckpointId) -> Self;
-    /// Method single, before the only copy is changed.
-    fn overwriting(self) -> Self;
-    /// A and its parity are complete for `checkpoint`; for method double, the other copy is.
-    fn sealed(self, method: Method, checkpoint: CheckpointId) -> Self;
-    /// After the barrier: the sealed checkpoint is in force.
-    fn committed(self) -> Self;
-    /// Method disk: the checkpoint is complete on storage. Memory has only the record that it was made.
-    fn stored(self, checkpoint: CheckpointId) -> Self;
-    /// The recovery to `target` is agreed; nothing has changed yet.
-    fn pinned(self, joined: u64, target: CheckpointId) -> Self;
-    /// The checkpoint is `target`; any other seal is invalid.
-    fn settled(self, target: CheckpointId) -> Self;
-    /// Settled, for memory that was vacant before.
-    fn rebuilt(self, target: CheckpointId) -> Self;
-    /// All positions have the target in the checkpoint and in A.
-    fn resumed(self) -> Self;
-    /// Checkpoint that the next save will seal.
-    fn next_checkpoint(&self) -> CheckpointId;
-    /// Returns true if this memory contains the checkpoint, or will after a flush.
-    fn supplies(&self, checkpoint: CheckpointId) -> bool;
-}
-
-impl Transitions for Claim {
-    fn generating(joined: u64) -> Self {
+    pub fn generating(joined: u64) -> Self {
         Claim { joined, phase: Phase::Running, stage: Stage::Generating, base: None, seal: None }
     }
 
-    fn vacant(joined: u64, target: CheckpointId) -> Self {
-        Claim {
-            joined,
-            phase: Phase::Recovering(target),
-            stage: Stage::Vacant,
-            base: None,
-            seal: None,
-        }
+    /// Fresh memory on a new node, to be rebuilt to `target`.
+    pub fn vacant(joined: u64, target: CheckpointId) -> Self {
+        let claim = Claim { stage: Stage::Vacant, ..Claim::generating(joined) };
+        claim.pinned(joined, target)
     }
 
-    fn overwriting(self) -> Self {
+    /// Method single, before the only copy is changed.
+    pub fn overwriting(self) -> Self {
         // Before the first commit there is nothing to lose, and a fresh start is still possible.
         let stage = match self.base {
             Some(_) => Stage::Overwriting,
@@ -100,7 +71,8 @@ impl Transitions for Claim {
         Claim { stage, base: None, ..self }
     }
 
-    fn sealed(self, method: Method, checkpoint: CheckpointId) -> Self {
+    /// A and its parity are complete for `checkpoint`; for method double, the other copy is.
+    pub fn sealed(self, method: Method, checkpoint: CheckpointId) -> Self {
         let base = match method {
             Method::Single => None,
             _ => self.base,
@@ -108,35 +80,34 @@ impl Transitions for Claim {
         Claim { stage: Stage::Saved, base, seal: Some(checkpoint), ..self }
     }
 
-    fn committed(self) -> Self {
+    /// After the barrier: the sealed checkpoint is in force.
+    pub fn committed(self) -> Self {
         Claim { stage: Stage::Saved, base: self.seal, seal: None, ..self }
     }
 
-    fn stored(self, checkpoint: CheckpointId) -> Self {
-        Claim { stage: Stage::Saved, base: Some(checkpoint), seal: None, ..self }
-    }
-
-    fn pinned(self, joined: u64, target: CheckpointId) -> Self {
+    /// The recovery to `target` is agreed; nothing has changed yet.
+    pub fn pinned(self, joined: u64, target: CheckpointId) -> Self {
         Claim { joined, phase: Phase::Recovering(target), ..self }
     }
 
-    fn settled(self, target: CheckpointId) -> Self {
+    /// `target` is in force, and any other seal is invalid: in memory that was kept, or was vacant and is rebuilt. With method
+    /// disk, the checkpoint is complete on storage, and memory has only the record that it was made.
+    pub fn settled(self, target: CheckpointId) -> Self {
         Claim { stage: Stage::Saved, base: Some(target), seal: None, ..self }
     }
 
-    fn rebuilt(self, target: CheckpointId) -> Self {
-        self.settled(target)
-    }
-
-    fn resumed(self) -> Self {
+    /// All positions have the target in the checkpoint and in A.
+    pub fn resumed(self) -> Self {
         Claim { phase: Phase::Running, ..self }
     }
 
-    fn next_checkpoint(&self) -> CheckpointId {
+    /// Checkpoint that the next save will seal.
+    pub fn next_checkpoint(&self) -> CheckpointId {
         CheckpointId { number: self.base.map_or(0, |b| b.number) + 1, made: self.joined }
     }
 
-    fn supplies(&self, checkpoint: CheckpointId) -> bool {
+    /// Returns true if this memory contains the checkpoint, or will after a flush.
+    pub fn supplies(&self, checkpoint: CheckpointId) -> bool {
         self.base == Some(checkpoint) || self.seal == Some(checkpoint)
     }
 }
@@ -525,7 +496,7 @@ mod tests {
     fn method_disk_goes_on_from_storage_alone() {
         let setup = setup(Method::Disk, &[&[0], &[1]]);
         let fresh = Some(Claim::generating(no(1)));
-        let stored = |number| Some(Claim::generating(no(2)).stored(id(number, 2)));
+        let stored = |number| Some(Claim::generating(no(2)).settled(id(number, 2)));
         let all = [None, fresh, stored(1), stored(2)];
         for one in all {
             for other in all {

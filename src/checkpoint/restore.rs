@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::plan::{Buffers, Corner, Scope};
-use super::protocol::{Method, Recovery, Transitions, is_settled};
+use super::protocol::{Method, Recovery, is_settled};
 use super::save::Checkpointer;
 use super::saved::{Rows, Since};
 use super::terms::{Restored, StartError};
@@ -208,7 +208,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             return Err("as rebuilt it is not what its header says it held".into());
         }
         self.header.base = Mark { boundary, root };
-        self.header.claim = self.header.claim.rebuilt(target);
+        self.header.claim = self.header.claim.settled(target);
         self.publish();
         hit(Point::Rebuilt, me);
         Ok(())

@@ -9,7 +9,7 @@ use super::holding::{Holding, Renamed};
 use super::lease::Lease;
 use super::level2::{AT_ONCE, Level2, SAVE, STORE};
 use super::plan::{Corner, Encoding, Layout, Scheme, Scope};
-use super::protocol::{Method, Transitions};
+use super::protocol::Method;
 use super::saved::{Coding, Reach, Since};
 use super::unfinished::Unfinished;
 use super::when::Scheduler;

@@ -10,7 +10,7 @@ use super::identity::identity;
 use super::known::{Fact, Known};
 use super::lease::Lease;
 use super::level2::{Level2, dir_ids};
-use super::protocol::{Decision, Method, Recovery, Setup, Transitions};
+use super::protocol::{Decision, Method, Recovery, Setup};
 use super::save::Checkpointer;
 use super::taking::{PositionMemory, Taken, make_way};
 use super::terms::{Config, Origin, Restored, StartError, Started, Terms, Test, now};
@@ -374,7 +374,7 @@ impl Agreement<'_> {
             // For method disk, memory records that there was a checkpoint, even if the process is killed while reading it.
             (Source::Storage(about, _), _) if config.scheme.method == Method::Disk => {
                 let checkpoint = CheckpointId { number: about.checkpoint, made: joined };
-                Claim::generating(joined).stored(checkpoint)
+                Claim::generating(joined).settled(checkpoint)
             }
             _ => Claim::generating(joined),
         };

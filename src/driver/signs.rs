@@ -6,7 +6,6 @@
 
 use crate::base::exit::Exit;
 use crate::base::faults::{Point, hit};
-use crate::checkpoint::protocol::Transitions;
 use crate::comm::die;
 use crate::lu::{Context, Event, Milestone, Observer};
 use crate::shm::header::{

@@ -7,7 +7,7 @@
 //! rank that computes after a recovery has the checkpoint that all have, and a tolerable loss is never refused.
 
 use skt_hpl::checkpoint::protocol::{
-    Decision, Method, Recovery, Setup, Transitions, decide, is_settled,
+    Decision, Method, Recovery, Setup, decide, is_settled,
 };
 use skt_hpl::shm::header::{CheckpointId, Claim, Phase, Stage, next_attempt};
 use stateright::{Model, Property};
@@ -256,7 +256,7 @@ impl Aside {
                 let value = if peer_whole { Whole(target) } else { Garbage };
                 m.copies[self.place(target)] = value;
                 m.checks[(target.number % 2) as usize] = value;
-                m.claim = m.claim.rebuilt(target);
+                m.claim = m.claim.settled(target);
                 r.gone = false;
                 r.arrived += 1;
                 Pc::AgreeBarrier

@@ -6,7 +6,7 @@
 //! from the best checkpoint that was complete, with all its files, on all positions; never from memory, and never from nothing
 //! once there was one.
 
-use skt_hpl::checkpoint::protocol::{Decision, Method, Setup, Transitions, decide_with};
+use skt_hpl::checkpoint::protocol::{Decision, Method, Setup, decide_with};
 use skt_hpl::shm::header::{CheckpointId, Claim};
 use stateright::{Model, Property};
 
@@ -163,7 +163,7 @@ impl Disk {
                 let file = r.files.iter().flatten().find(|file| file.of == of && file.named);
                 s.bad |= file.is_none_or(|file| !file.sound);
                 let id = CheckpointId { number: of.boundary.into(), made: s.run.into() };
-                r.claim = r.claim.map(|claim| claim.stored(id));
+                r.claim = r.claim.map(|claim| claim.settled(id));
                 (r.a, r.last, r.pc) = (of.boundary, Some(of), self.after(of.boundary));
             }
             Pc::Compute => {
@@ -204,7 +204,7 @@ impl Disk {
             }
             Pc::Written => {
                 let id = CheckpointId { number: next.boundary.into(), made: s.run.into() };
-                r.claim = r.claim.map(|claim| claim.stored(id));
+                r.claim = r.claim.map(|claim| claim.settled(id));
                 (r.spare, r.last) = (r.last, Some(next));
                 r.pc = self.after(r.a);
             }

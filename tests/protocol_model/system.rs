@@ -2,7 +2,7 @@
 
 use skt_hpl::checkpoint::placement::{Told, prevailing};
 use skt_hpl::checkpoint::protocol::{
-    Decision, Method, Order, Recovery, Setup, Trace, Transitions, decide_in_place, decide_with,
+    Decision, Method, Order, Recovery, Setup, Trace, decide_in_place, decide_with,
     is_settled,
 };
 use skt_hpl::shm::header::{CheckpointId, Claim, Phase, Stage, attempt_number, count_of};
@@ -459,7 +459,7 @@ impl Protocol {
             Pc::Rebuild => {
                 let value = if peer_whole { Whole(target) } else { Garbage };
                 (m.b, *m.check(target)) = (value, value);
-                m.claim = m.claim.rebuilt(target);
+                m.claim = m.claim.settled(target);
                 r.gone = false;
                 r.arrived += 1;
                 Pc::AgreeBarrier

@@ -201,7 +201,7 @@ impl Known {
             // The run in memory began with the checkpoints of earlier runs, or from scratch. A later checkpoint of an earlier run
             // comes from a node that was away.
             (Decision::Fetch, Some((run, _))) if run < self.run() => match with(None) {
-                restored @ (Decision::Restore(_) | Decision::FinishAndRestore(_)) => restored,
+                restored @ Decision::Restore(_) => restored,
                 _ => Decision::Fetch,
             },
             (decision, _) => decision,

@@ -126,10 +126,7 @@ pub struct Recovery {
 pub enum Decision {
     /// Nothing was ever committed: generate the matrix.
     Fresh,
-    /// Every survivor has the checkpoint in force.
     Restore(Recovery),
-    /// Some survivors have it only sealed.
-    FinishAndRestore(Recovery),
     /// Memory is created again and filled from storage, and a save makes its first checkpoint. Other contents of memory belong to
     /// a run that has ended.
     Fetch,
@@ -287,12 +284,10 @@ pub fn decide_with(
     let decision = decide(setup, claims);
     let Some(stored) = stored else { return decision };
     match &decision {
-        Decision::Restore(recovery) | Decision::FinishAndRestore(recovery) => {
-            match boundary(recovery.target) {
-                Some(held) if held < stored => Decision::Fetch,
-                _ => decision,
-            }
-        }
+        Decision::Restore(recovery) => match boundary(recovery.target) {
+            Some(held) if held < stored => Decision::Fetch,
+            _ => decision,
+        },
         Decision::Fresh | Decision::Refuse(_) | Decision::Fetch => Decision::Fetch,
     }
 }
@@ -455,12 +450,7 @@ fn recovery(
     let finish: Vec<usize> = (0..claims.len())
         .filter(|&p| has(p) && claims[p].is_some_and(|c| c.base != Some(target)))
         .collect();
-    let recovery = Recovery { target, finish, lost: all_lost };
-    if recovery.finish.is_empty() {
-        Decision::Restore(recovery)
-    } else {
-        Decision::FinishAndRestore(recovery)
-    }
+    Decision::Restore(Recovery { target, finish, lost: all_lost })
 }
 
 /// Second agreement, in which each position checks its own claim: the target is in force, and nothing is sealed. All must have
@@ -525,6 +515,11 @@ mod tests {
         Decision::Restore(Recovery { target, finish: vec![], lost: lost.to_vec() })
     }
 
+    /// Returns true if some survivors finish their flush first.
+    fn finishes(decision: Decision) -> bool {
+        matches!(decision, Decision::Restore(recovery) if !recovery.finish.is_empty())
+    }
+
     #[test]
     fn the_cases_of_the_design() {
         let (one, next, third) = (id(1, 1), id(2, 1), id(3, 1));
@@ -546,7 +541,7 @@ mod tests {
         // All survivors sealed: forward.
         assert_eq!(
             decide(&two(), &[None, s, s, s]),
-            Decision::FinishAndRestore(Recovery {
+            Decision::Restore(Recovery {
                 target: next,
                 finish: vec![1, 2, 3],
                 lost: vec![0]
@@ -555,7 +550,7 @@ mod tests {
         // One is flushing, one has committed, one is sealed on the next checkpoint already.
         assert_eq!(
             decide(&two(), &[s, committed(next), sealed(next, third), None]),
-            Decision::FinishAndRestore(Recovery { target: next, finish: vec![0], lost: vec![3] })
+            Decision::Restore(Recovery { target: next, finish: vec![0], lost: vec![3] })
         );
         // Two losses in one group.
         assert!(matches!(
@@ -566,7 +561,7 @@ mod tests {
         assert_eq!(decide(&two(), &[None, c, None, c]), restore(one, &[0, 2]));
         // The first checkpoint, all sealed, nothing committed.
         let f = held(1, None, Some(one));
-        assert!(matches!(decide(&two(), &[f, f, None, f]), Decision::FinishAndRestore(_)));
+        assert!(finishes(decide(&two(), &[f, f, None, f])));
     }
 
     /// In one start, a single rank got as far as to record its recovery. The next start did not see that rank, but has a
@@ -593,7 +588,7 @@ mod tests {
         let forward = Recovery { target: next, finish: vec![0, 1, 2], lost: vec![3] };
         assert_eq!(
             decide(&group, &[sealed, sealed, sealed, back(2, now)]),
-            Decision::FinishAndRestore(forward)
+            Decision::Restore(forward)
         );
         // If one more is lost, or two ranks recorded this, that many count as lost.
         for claims in [[gone_on, gone_on, None, unseen], [gone_on, gone_on, unseen, unseen]] {
@@ -672,7 +667,8 @@ mod tests {
         let behind = held(1, Some(id(2, 1)), None);
         assert!(matches!(
             decide(&single, &[now, now, behind]),
-            Decision::FinishAndRestore(Recovery { target, .. }) if target == id(3, 2)
+            Decision::Restore(Recovery { target, finish, .. })
+                if target == id(3, 2) && !finish.is_empty()
         ));
         // The first checkpoint may not have been committed by all, so a start from scratch may have been right.
         let early = held(2, Some(first), None);
@@ -686,7 +682,7 @@ mod tests {
         let old = held(1, Some(one), None);
         assert_eq!(
             decide(&two(), &[new, new, new, old]),
-            Decision::FinishAndRestore(Recovery {
+            Decision::Restore(Recovery {
                 target: next,
                 finish: vec![0, 1, 2],
                 lost: vec![3]
@@ -697,8 +693,9 @@ mod tests {
         let s = held(1, Some(one), Some(id(2, 1)));
         assert_eq!(decide(&two(), &[pinned(s, one), s, pinned(s, one), old]), restore(one, &[]));
         match decide(&two(), &[pinned(s, id(2, 1)), s, s, old]) {
-            Decision::FinishAndRestore(r) => {
+            Decision::Restore(r) => {
                 assert_eq!((r.target, r.lost), (id(2, 1), vec![3]));
+                assert!(!r.finish.is_empty());
             }
             other => panic!("{other:?}"),
         }
@@ -716,7 +713,7 @@ mod tests {
         assert!(matches!(decide(&setup, &[o, o, c]), Decision::Refuse(Refusal::Overwritten(0))));
         assert!(matches!(decide(&setup, &[o, None, c]), Decision::Refuse(_)));
         match decide(&setup, &[s, s, None]) {
-            Decision::FinishAndRestore(r) => assert_eq!(r.target, next),
+            Decision::Restore(r) => assert_eq!((r.target, r.finish), (next, vec![0, 1])),
             other => panic!("{other:?}"),
         }
     }
@@ -784,7 +781,7 @@ mod tests {
                 assert!(pins.is_empty(), "{claims:?}");
                 assert!(claims.iter().flatten().filter(|c| leader(c)).all(|c| c.base.is_none()));
             }
-            Decision::Restore(r) | Decision::FinishAndRestore(r) => {
+            Decision::Restore(r) => {
                 for (position, claim) in claims.iter().enumerate() {
                     if r.lost.contains(&position) {
                         continue;
@@ -856,10 +853,7 @@ mod tests {
         }
         // A flush that has begun counts as its result.
         let sealed = [held(1, Some(five), Some(six)); 4];
-        assert!(matches!(
-            decide_with(&two(), &sealed, at, Some(60)),
-            Decision::FinishAndRestore(_)
-        ));
+        assert!(finishes(decide_with(&two(), &sealed, at, Some(60))));
         assert_eq!(decide_with(&two(), &sealed, at, Some(61)), Decision::Fetch);
         // Too much lost, no memory, nothing saved yet, contradictory memory.
         let lost = [None, None, whole[0], whole[0]];

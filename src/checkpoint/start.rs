@@ -241,7 +241,7 @@ impl<'a> Survey<'a> {
                     return Err(offers.refused(config, &survey));
                 }
                 Decision::Refuse(refusal) => return Err(known.refused(refusal, config)),
-                Decision::Restore(r) | Decision::FinishAndRestore(r) => r,
+                Decision::Restore(r) => r,
             };
             let sound = match known.header(me) {
                 Some(header) if !recovery.lost.contains(&me) => {

@@ -289,8 +289,7 @@ impl Aside {
         let claims: Vec<Option<Claim>> = s.ranks.iter().map(|r| r.mem.map(|m| m.claim)).collect();
         match decide(&setup, &claims) {
             Decision::Fresh => s.ranks.iter_mut().for_each(|r| r.pc = Pc::Generate),
-            Decision::Restore(Recovery { target, lost, .. })
-            | Decision::FinishAndRestore(Recovery { target, lost, .. }) => {
+            Decision::Restore(Recovery { target, lost, .. }) => {
                 s.target = target;
                 for (position, r) in s.ranks.iter_mut().enumerate() {
                     r.lost = lost.contains(&position);

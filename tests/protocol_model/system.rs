@@ -642,8 +642,7 @@ impl Protocol {
                 s.run = Run { number: s.runs, offset: stored.boundary as u8 - 1 };
                 s.ranks.iter_mut().for_each(|r| r.pc = Pc::Fetch);
             }
-            Decision::Restore(Recovery { target, finish, lost })
-            | Decision::FinishAndRestore(Recovery { target, finish, lost }) => {
+            Decision::Restore(Recovery { target, finish, lost }) => {
                 s.target = target;
                 for (position, r) in s.ranks.iter_mut().enumerate() {
                     r.finish = finish.contains(&position);
@@ -676,9 +675,7 @@ impl Protocol {
         let claims: Vec<Option<Claim>> =
             copies.iter().map(|m| m.filter(of_run).map(|m| m.claim)).collect();
         match decide_with(&self.setup(), &claims, |id| Some(run.boundary(id)), None) {
-            Decision::Restore(recovery) | Decision::FinishAndRestore(recovery) => {
-                Some(run.boundary(recovery.target))
-            }
+            Decision::Restore(recovery) => Some(run.boundary(recovery.target)),
             _ => None,
         }
     }

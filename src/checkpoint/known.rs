@@ -12,12 +12,10 @@ use super::identity::belongs;
 use super::layout::ParityLayout;
 use super::plan::{Layout, Scheme};
 use super::protocol::{
-    Decision, Method, Recovery, Refusal, Setup, Trace, decide_in_place, decide_with, leading,
-    worth_keeping,
+    Decision, Method, Refusal, Setup, Trace, decide_in_place, decide_with, leading, worth_keeping,
 };
-use super::taking::mark_of;
 use super::terms::{Config, StartError, Test};
-use crate::shm::header::{CheckpointId, Claim, Header, Mark, next_attempt};
+use crate::shm::header::{CheckpointId, Claim, Header, next_attempt};
 
 /// Facts that each rank sends to the others at the start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -243,26 +241,16 @@ impl Known {
         }
     }
 
-    /// Boundary of a checkpoint, from any header that names it.
-    fn boundary_of(&self, target: CheckpointId) -> Option<u64> {
-        let recovery = Recovery { target, finish: Vec::new(), lost: Vec::new() };
+    /// Boundary of a checkpoint, from any header that names it: all name the same one.
+    pub(super) fn boundary_of(&self, checkpoint: CheckpointId) -> Option<u64> {
         let mut headers = self.headers.iter().flatten();
-        headers.find_map(|header| mark_of(header, &recovery)).map(|mark| mark.boundary)
+        headers.find_map(|header| header.mark_of(checkpoint)).map(|mark| mark.boundary)
     }
 
-    /// Boundary and digest of the recovery's checkpoint, from any accepted header: all name the same boundary.
-    pub(super) fn mark(&self, recovery: &Recovery) -> Mark {
-        let headers = self.headers.iter().enumerate();
-        headers
-            .filter(|(position, _)| recovery.lost.binary_search(position).is_err())
-            .find_map(|(_, h)| mark_of(h.as_ref()?, recovery))
-            .expect("a target has a supplier")
-    }
-
-    /// Root digest that a position's header gave for the recovery's checkpoint, even if its memory could not be used.
-    pub(super) fn root_once_held(&self, position: usize, recovery: &Recovery) -> Option<u64> {
+    /// Root digest that a position's header gave for a checkpoint, even if its memory could not be used.
+    pub(super) fn root_once_held(&self, position: usize, checkpoint: CheckpointId) -> Option<u64> {
         let said = self.facts[position].header.as_ref().filter(|h| h.id.run == self.run());
-        said.and_then(|header| mark_of(header, recovery)).map(|mark| mark.root)
+        said.and_then(|header| header.mark_of(checkpoint)).map(|mark| mark.root)
     }
 
     /// Problems of memory that exists but could not be used, by position.
@@ -358,6 +346,7 @@ fn keep_nothing(group: &[usize], layout: &Layout) -> bool {
 mod tests {
     use super::*;
     use crate::checkpoint::identity::tests::{asked, header};
+    use crate::shm::header::Mark;
     use proptest::prelude::*;
 
     const RUN: u128 = 42;
@@ -463,7 +452,7 @@ mod tests {
             };
             assert_eq!(recovery.lost, [1]);
             // The memory has a checkpoint of that number, too, but not the lost one.
-            assert_eq!(known.root_once_held(1, &recovery), None);
+            assert_eq!(known.root_once_held(1, recovery.target), None);
             let mut all = saved();
             all.iter_mut().flat_map(|fact| &mut fact.header).for_each(|h| h.id.test = index);
             assert!(!Known::new(all, &test, &config).unwrap().tells());
@@ -608,8 +597,8 @@ mod tests {
         assert_eq!(known.unusable(), [(1, "flipped".to_owned())]);
         assert!(known.survey().contains("  position 1 on node1: flipped\n"));
         // Its root digest is remembered, because the rebuilt data must match it.
-        assert_eq!(known.root_once_held(1, &recovery), Some(1));
-        assert_eq!(known.mark(&recovery), Mark { boundary: 30, root: 0 });
+        assert_eq!(known.root_once_held(1, recovery.target), Some(1));
+        assert_eq!(known.boundary_of(recovery.target), Some(30));
         known.strike_out(["too", "", "", ""].map(str::to_owned).to_vec());
         let decision = known.decide(&setup, false, None);
         assert!(matches!(decision, Decision::Refuse(Refusal::TooManyLost { .. })));

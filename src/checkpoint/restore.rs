@@ -72,19 +72,18 @@ impl<'a> Taken<'a> {
 }
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Restores the matrix from the checkpoint of `recovery`, which was taken at `mark`. `known` is the digest that a lost
+    /// Restores the matrix from the checkpoint of `recovery`, which was taken at `boundary`. `known` is the digest that a lost
     /// position's header gave. An error is the same on all ranks.
     pub(super) fn recover(
         &mut self,
         recovery: &Recovery,
-        mark: Mark,
+        boundary: usize,
         known: Option<u64>,
         a: &mut Region,
         pool: &mut Pool,
     ) -> Result<Restored, StartError> {
         let me = self.position();
         let target = recovery.target;
-        let boundary = mark.boundary as usize;
         self.tick(Doing::Recovering, boundary);
         hit(Point::Pinned, me);
         self.world.barrier();
@@ -103,7 +102,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             hit(Point::RebuildBegin, me);
             self.rebuild(recovery, &taken, pool);
             if recovery.lost.contains(&me) {
-                wrong = self.adopt_rebuilt(target, mark.boundary, known).err();
+                wrong = self.adopt_rebuilt(target, boundary, known).err();
             }
         }
         self.agree_on_settled(target, wrong)?;
@@ -197,7 +196,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     fn adopt_rebuilt(
         &mut self,
         target: CheckpointId,
-        boundary: u64,
+        boundary: usize,
         known: Option<u64>,
     ) -> Result<(), String> {
         let me = self.position();
@@ -207,7 +206,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         if self.scheme.code.exact() && known.is_some_and(|known| known != root) {
             return Err("as rebuilt it is not what its header says it held".into());
         }
-        self.header.base = Mark { boundary, root };
+        self.header.base = Mark { boundary: boundary as u64, root };
         self.header.claim = self.header.claim.settled(target);
         self.publish();
         hit(Point::Rebuilt, me);

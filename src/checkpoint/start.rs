@@ -499,10 +499,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 return Ok(Origin::Fresh);
             }
             Source::Memory(recovery) => {
-                let mark = known.mark(&recovery);
+                let boundary = known.boundary_of(recovery.target);
+                let boundary = boundary.expect("a target has a supplier") as usize;
                 // Digest from the header of memory that could not be used: the rebuilt data must match it.
-                let root = known.root_once_held(me, &recovery).filter(|_| !kept);
-                let restored = self.recover(&recovery, mark, root, a, pool)?;
+                let root = known.root_once_held(me, recovery.target).filter(|_| !kept);
+                let restored = self.recover(&recovery, boundary, root, a, pool)?;
                 Restored { damaged: known.unusable(), ..restored }
             }
         };

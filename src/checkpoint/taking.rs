@@ -9,19 +9,8 @@ use super::protocol::{Method, Recovery};
 use super::terms::{StartError, Terms};
 use super::world::World;
 use crate::base::threads::Pool;
-use crate::shm::header::{Head, Header, Mark};
+use crate::shm::header::{Head, Header};
 use crate::shm::{Hold, MemoryError, MemoryStore, Region};
-
-/// Boundary and digest of the recovery's checkpoint, from a header that names it.
-pub(super) fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
-    if header.claim.base == Some(recovery.target) {
-        Some(header.base)
-    } else if header.claim.seal == Some(recovery.target) {
-        Some(header.seal)
-    } else {
-        None
-    }
-}
 
 /// Removes this node's memory of positions not in `here`, unless it is `of_use`: copies from before the position moved elsewhere,
 /// memory of another run or test, or empty memory. It will not be used, and the positions here need its room, which `driver` has
@@ -178,7 +167,7 @@ impl<'a> PositionMemory<'a> {
         };
         let (holding, a) = &mut **open;
         let number = recovery.target.number;
-        let mark = mark_of(header, recovery).ok_or("it does not have the checkpoint")?;
+        let mark = header.mark_of(recovery.target).ok_or("it does not have the checkpoint")?;
         let finish = header.claim.base != Some(recovery.target);
         let words = holding.buffers.data_words();
         let workspace =

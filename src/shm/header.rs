@@ -189,6 +189,12 @@ pub enum HeaderFault {
 }
 
 impl Header {
+    /// Boundary and digest of a checkpoint, if this header names it.
+    pub fn mark_of(&self, checkpoint: CheckpointId) -> Option<Mark> {
+        let marks = [(self.claim.base, self.base), (self.claim.seal, self.seal)];
+        marks.into_iter().find(|(named, _)| *named == Some(checkpoint)).map(|(_, mark)| mark)
+    }
+
     /// Returns the header as bytes, for a slot and for exchange between ranks. The version comes first, for other programs.
     pub fn to_bytes(&self) -> Vec<u8> {
         let version = LAYOUT_VERSION.to_le_bytes().to_vec();

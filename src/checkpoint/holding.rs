@@ -155,13 +155,9 @@ impl Holding {
             had.push((part, region));
         }
         let parts = had.iter().map(|(part, region)| (*part, region)).chain([(Part::Done, &done)]);
-        let named: Result<Vec<Named>, _> =
-            parts.map(|(part, region)| Named::new(part, region)).collect();
-        let named = named.map_err(|source| MemoryError::Os {
-            what: "cannot keep open",
-            path: memory_store.name(number, Part::A).into(),
-            source,
-        })?;
+        let named: Vec<Named> = parts
+            .map(|(part, region)| memory_store.named(number, part, region))
+            .collect::<Result<_, _>>()?;
         let watched = Watched::parts(&head, number, &named);
         let mut take = |wanted: Part| {
             let at = had.iter().position(|(part, _)| *part == wanted)?;
@@ -214,19 +210,14 @@ impl Holding {
         let number = position as u32;
         let done = self.named.iter_mut().find(|named| named.part == Part::Done);
         let done = done.expect("results are one of the parts");
-        let name = || memory_store.name(number, Part::Done);
         // The name may lead to another owner's file by now.
         if !memory_store.has_name(number, done) {
-            return Err(MemoryError::Missing(name()));
+            return Err(MemoryError::Missing(memory_store.name(number, Part::Done)));
         }
         let there = self.done.bytes();
         let len = there + there.max(more.next_multiple_of(LEDGER_BYTES));
         let region = memory_store.extend(number, Part::Done, len)?;
-        *done = Named::new(Part::Done, &region).map_err(|source| MemoryError::Os {
-            what: "cannot keep open",
-            path: name().into(),
-            source,
-        })?;
+        *done = memory_store.named(number, Part::Done, &region)?;
         self.watched = Watched::parts(&self.head, number, &self.named);
         self.done = Ledger::new(region);
         Ok(())

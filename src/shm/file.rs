@@ -1,10 +1,12 @@
 //! Files of persistent shared memory: created and opened, of the right owner, with all of their blocks allocated.
 
-use std::fs::{File, OpenOptions};
-use std::os::fd::AsRawFd;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use nix::errno::Errno;
+use nix::fcntl::posix_fallocate;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::fstatvfs;
 
@@ -15,9 +17,9 @@ use crate::base::heartbeat;
 
 /// Creates a file of persistent shared memory, which must not exist yet.
 pub(super) fn new_file(path: &Path, name: &str) -> Result<File, MemoryError> {
-    private_file().create_new(true).open(path).map_err(|source| match source.kind() {
-        std::io::ErrorKind::AlreadyExists => in_the_way(path, name),
-        _ => MemoryError::Os { what: "cannot make", path: path.into(), source },
+    private_file().create_new(true).open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => in_the_way(path, name),
+        _ => MemoryError::os("cannot make", path, error),
     })
 }
 
@@ -86,24 +88,18 @@ pub(super) fn reserve(
     let end = end.max(first + 1);
     for at in (first..end).step_by(heartbeat::BYTES) {
         let bytes = heartbeat::BYTES.min(end - at);
-        let code = loop {
-            // SAFETY: plain system call on a file we hold open.
-            let code = unsafe {
-                libc::posix_fallocate(file.as_raw_fd(), at as libc::off_t, bytes as libc::off_t)
-            };
-            // A signal, such as a request to save and stop, interrupts the call.
-            if code != libc::EINTR {
-                break code;
-            }
-        };
-        match code {
-            0 => heartbeat::beat(),
-            libc::ENOSPC | libc::ENOMEM => {
+        let mut reserved = posix_fallocate(file, at as libc::off_t, bytes as libc::off_t);
+        // A signal, such as a request to save and stop, interrupts the call.
+        while reserved == Err(Errno::EINTR) {
+            reserved = posix_fallocate(file, at as libc::off_t, bytes as libc::off_t);
+        }
+        match reserved {
+            Ok(()) => heartbeat::beat(),
+            Err(Errno::ENOSPC | Errno::ENOMEM) => {
                 return Err(no_room(path, end - first, available(file, path)));
             }
-            code => {
-                let source = std::io::Error::from_raw_os_error(code);
-                return Err(cannot_grow("cannot reserve space in", path, end, source));
+            Err(other) => {
+                return Err(cannot_grow("cannot reserve space in", path, end, other.into()));
             }
         }
     }
@@ -116,16 +112,16 @@ pub(super) fn cannot_grow(
     what: &'static str,
     path: &Path,
     len: usize,
-    source: std::io::Error,
+    error: io::Error,
 ) -> MemoryError {
     let limit = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
-    match source.raw_os_error() {
+    match error.raw_os_error() {
         Some(libc::EFBIG) if limit < len as u64 => MemoryError::TooLong {
             what: path.file_name().unwrap_or_default().to_string_lossy().into(),
             wanted: len as u64,
             limit,
         },
-        _ => MemoryError::Os { what, path: path.into(), source },
+        _ => MemoryError::os(what, path, error),
     }
 }
 
@@ -135,12 +131,8 @@ pub(super) fn is_ours(
     path: &Path,
     name: &str,
     uid: u32,
-) -> Result<std::fs::Metadata, MemoryError> {
-    let meta = file.metadata().map_err(|source| MemoryError::Os {
-        what: "cannot stat",
-        path: path.into(),
-        source,
-    })?;
+) -> Result<Metadata, MemoryError> {
+    let meta = file.metadata().map_err(|error| MemoryError::os("cannot stat", path, error))?;
     if meta.uid() != uid || !meta.is_file() || meta.mode() & 0o077 != 0 {
         return Err(MemoryError::NotOurs {
             name: name.into(),

@@ -35,10 +35,8 @@ impl Hold {
         patience: Duration,
     ) -> Result<Self, MemoryError> {
         loop {
-            let file =
-                private_file().create(true).truncate(false).open(&path).map_err(|source| {
-                    MemoryError::Os { what: "cannot open", path: path.clone(), source }
-                })?;
+            let file = private_file().create(true).truncate(false).open(&path);
+            let file = file.map_err(|error| MemoryError::os("cannot open", &path, error))?;
             is_ours(&file, &path, &name, uid)?;
             lock::take(&file, &name, patience)?;
             // The earlier holder may have removed the name, or a third process may have created a new file under it.
@@ -65,7 +63,8 @@ impl Hold {
     }
 
     fn map_of(&self, file: &File, length: usize) -> Result<Region, MemoryError> {
-        let file = file.try_clone().map_err(|source| self.os("cannot open", source))?;
+        let file = file.try_clone();
+        let file = file.map_err(|error| MemoryError::os("cannot open", &self.path, error))?;
         let mapped = length.max(1).next_multiple_of(4096);
         let region = Region::map_file(file, length, mapped, true, &self.path)?;
         region.readable(&self.name)?;
@@ -99,10 +98,8 @@ impl Hold {
     /// Creates a new file under the name, which is free, or names a file with an unreadable page.
     fn replace(&mut self, length: usize) -> Result<Region, MemoryError> {
         self.remove();
-        let file = private_file()
-            .create_new(true)
-            .open(&self.path)
-            .map_err(|source| self.os("cannot make", source))?;
+        let file = private_file().create_new(true).open(&self.path);
+        let file = file.map_err(|error| MemoryError::os("cannot make", &self.path, error))?;
         let ready = lock::take(&file, &self.name, Duration::ZERO)
             .and_then(|()| reserve(&file, &self.path, 0, length))
             .and_then(|()| self.map_of(&file, length));
@@ -112,10 +109,6 @@ impl Hold {
             Err(_) => _ = std::fs::remove_file(&self.path),
         }
         ready
-    }
-
-    fn os(&self, what: &'static str, source: std::io::Error) -> MemoryError {
-        MemoryError::Os { what, path: self.path.clone(), source }
     }
 
     /// Gives the contents up: the name is removed with the lock, unless [`Self::renew`] is called before.

@@ -10,7 +10,6 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
@@ -158,14 +157,14 @@ fn try_until(
 }
 
 fn try_lock(file: &File) -> bool {
-    // SAFETY: flock on a file we hold open. The kernel drops the lock when the process has ended.
-    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
+    // The kernel drops the lock when the process has ended.
+    file.try_lock().is_ok()
 }
 
 /// Returns true if any process has the lock. Takes it for a moment, shared with others that test it.
 pub(super) fn is_held(file: &File) -> bool {
-    // SAFETY: as above; the lock goes with the file, which the caller closes.
-    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) != 0 }
+    // The lock goes with the file, which the caller closes.
+    file.try_lock_shared().is_err()
 }
 
 /// Returns true if the name still leads to this file; its last holder may have removed it.

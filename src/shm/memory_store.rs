@@ -4,10 +4,12 @@
 //! owner. `checkpoint` creates and finds a position's memory here; `status` lists it, and `clean` removes the memory of exactly
 //! one job.
 
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use nix::unistd::geteuid;
 use serde::Serialize;
 
 use super::file::{cannot_grow, is_ours, new_file, private_file, reserve, room};
@@ -62,8 +64,7 @@ impl MemoryStore {
         Ok(Self {
             store,
             job: job.into(),
-            // SAFETY: geteuid cannot fail.
-            uid: unsafe { libc::geteuid() },
+            uid: geteuid().as_raw(),
             shm: shm.into(),
             huge,
         })
@@ -138,11 +139,8 @@ impl MemoryStore {
         let Some((path, 4096)) = self.file(position, part) else {
             return Err(MemoryError::NotOurs { name, why: "such memory does not grow".into() });
         };
-        let file = private_file().open(&path).map_err(|source| MemoryError::Os {
-            what: "cannot open",
-            path: path.clone(),
-            source,
-        })?;
+        let file = private_file().open(&path);
+        let file = file.map_err(|error| MemoryError::os("cannot open", &path, error))?;
         let there = is_ours(&file, &path, &name, self.uid)?.len() as usize;
         if len > there {
             room(&file, &path, len - there)?;
@@ -171,11 +169,10 @@ impl MemoryStore {
         let Some((path, page)) = self.file(position, part) else {
             return sysv::open(&name, work);
         };
-        let file =
-            private_file().write(work).open(&path).map_err(|source| match source.kind() {
-                std::io::ErrorKind::NotFound => MemoryError::Missing(name.clone()),
-                _ => MemoryError::Os { what: "cannot open", path: path.clone(), source },
-            })?;
+        let file = private_file().write(work).open(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => MemoryError::Missing(name.clone()),
+            _ => MemoryError::os("cannot open", &path, error),
+        })?;
         let meta = is_ours(&file, &path, &name, self.uid)?;
         if work && part == Part::Head {
             lock::take(&file, &name, UNTIL_IT_HAS_ENDED)?;
@@ -334,8 +331,7 @@ const SHM: &str = "/dev/shm";
 
 /// Lists all of this user's memory on this node, of any job, in stores of every kind. `status` shows this list.
 pub fn list_user() -> Vec<Held> {
-    // SAFETY: geteuid cannot fail.
-    list_user_in(unsafe { libc::geteuid() }, Path::new(SHM))
+    list_user_in(geteuid().as_raw(), Path::new(SHM))
 }
 
 /// Cached list of this user's memory, for callers that ask often. As long as no name appears or disappears, the list is kept.
@@ -394,8 +390,7 @@ impl Listed {
         // The change times of folders that were unknown before are unknown, too.
         self.looked = (folders == self.folders).then(|| (Instant::now(), changed));
         self.folders = folders;
-        // SAFETY: geteuid cannot fail.
-        self.held = list_user_in(unsafe { libc::geteuid() }, &self.shm);
+        self.held = list_user_in(geteuid().as_raw(), &self.shm);
         true
     }
 }
@@ -649,7 +644,7 @@ pub mod tests {
         let job = unique();
         let memory_store = Cleaned(MemoryStore::new(Store::Posix, &job).unwrap());
         drop(memory_store.0.create(7, Part::C, 1).unwrap());
-        let uid = unsafe { libc::geteuid() };
+        let uid = geteuid();
         let path = format!("/dev/shm/skt-hpl.{uid}.{job}.p7.c");
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         use std::os::unix::fs::PermissionsExt;

@@ -9,7 +9,10 @@
 //! checked only.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
+
+use nix::fcntl::{FallocateFlags, fallocate};
 
 use super::file::{cannot_grow, new_file, reserve, room};
 use super::huge::{self, HUGE};
@@ -38,11 +41,6 @@ pub struct Named {
 unsafe impl Send for Named {}
 
 impl Named {
-    pub fn new(part: Part, region: &Region) -> std::io::Result<Self> {
-        let files = region.file().map(File::try_clone).transpose()?.into_iter().collect();
-        Ok(Self { part, files, base: region.as_ptr(), len: region.len(), mapped: region.mapped() })
-    }
-
     /// Part, address and length, for the handler of memory faults.
     pub fn span(&self) -> (Part, *const u8, usize) {
         (self.part, self.base, self.len)
@@ -50,16 +48,24 @@ impl Named {
 
     /// Frees the room that a moved piece had, for the next one.
     fn free_piece(&self, at: usize, bytes: usize) {
-        let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        let (at, bytes) = (at as libc::off_t, bytes as libc::off_t);
+        let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         for old in &self.files {
-            // SAFETY: a plain system call on a file we hold open. If it fails, only room is lost.
-            unsafe { libc::fallocate(old.as_raw_fd(), how, at, bytes) };
+            // If it fails, only room is lost.
+            let _ = fallocate(old, how, at as libc::off_t, bytes as libc::off_t);
         }
     }
 }
 
 impl MemoryStore {
+    /// Makes a handle to a part that this store has opened or created.
+    pub fn named(&self, position: u32, part: Part, region: &Region) -> Result<Named, MemoryError> {
+        let file = region.file().map(File::try_clone).transpose().map_err(|error| {
+            MemoryError::os("cannot keep open", self.name(position, part), error)
+        })?;
+        let (base, len, mapped) = (region.as_ptr(), region.len(), region.mapped());
+        Ok(Named { part, files: file.into_iter().collect(), base, len, mapped })
+    }
+
     /// Returns true if the part can be found by its name.
     pub fn has_name(&self, position: u32, named: &Named) -> bool {
         match (self.file(position, named.part), named.files.last()) {
@@ -79,7 +85,6 @@ impl MemoryStore {
             let why = "a System V segment that was removed cannot be found again".into();
             return Err(MemoryError::NotOurs { name, why });
         };
-        let os = |what, source| MemoryError::Os { what, path: path.clone(), source };
         let file = new_file(&path, &name)?;
         let mut some = false;
         let moved = (|| {
@@ -88,7 +93,8 @@ impl MemoryStore {
             room(&file, &path, PIECE.max(page).min(named.mapped))?;
             file.set_len(length as u64)
                 .map_err(|source| cannot_grow("cannot size", &path, length, source))?;
-            let copy = file.try_clone().map_err(|source| os("cannot open", source))?;
+            let copy = file.try_clone();
+            let copy = copy.map_err(|error| MemoryError::os("cannot open", &path, error))?;
             let new = Region::map_file(copy, named.len, named.mapped, true, &path)?;
             for at in (0..named.mapped).step_by(PIECE.max(page)) {
                 let bytes = PIECE.max(page).min(named.mapped - at);
@@ -110,7 +116,8 @@ impl MemoryStore {
                         at as libc::off_t,
                     );
                     if placed == libc::MAP_FAILED {
-                        return Err(MemoryError::os("cannot map", &path));
+                        let error = io::Error::last_os_error();
+                        return Err(MemoryError::os("cannot map", &path, error));
                     }
                     some = true;
                 }
@@ -147,7 +154,7 @@ mod tests {
         let memory_store = memory_store("back", Store::Posix);
         for len in [5000, 3 * HUGE + 4096 + 17, PIECE + 3 * 4096] {
             let mut region = memory_store.create(1, Part::B, len).unwrap();
-            let mut named = Named::new(Part::B, &region).unwrap();
+            let mut named = memory_store.named(1, Part::B, &region).unwrap();
             for (i, byte) in region.bytes_mut().iter_mut().enumerate() {
                 *byte = (i / 7 % 251) as u8;
             }
@@ -173,7 +180,7 @@ mod tests {
     fn another_ones_memory_under_the_name_is_left_alone() {
         let memory_store = memory_store("taken", Store::Posix);
         let region = memory_store.create(1, Part::B, 5000).unwrap();
-        let mut named = Named::new(Part::B, &region).unwrap();
+        let mut named = memory_store.named(1, Part::B, &region).unwrap();
         memory_store.unlink(1, Part::B);
         let mut theirs = memory_store.create(1, Part::B, 6000).unwrap();
         theirs.bytes_mut().fill(3);
@@ -191,7 +198,7 @@ mod tests {
         in_a_small_tmpfs(64 << 10, |folder| {
             let memory_store = MemoryStore::with_directory(Store::Posix, "full", folder).unwrap();
             let region = memory_store.create(1, Part::B, 5000).unwrap();
-            let mut named = Named::new(Part::B, &region).unwrap();
+            let mut named = memory_store.named(1, Part::B, &region).unwrap();
             let mut hold = memory_store.hold(1).unwrap();
             let head = hold.renew(4096).unwrap();
             memory_store.unlink(1, Part::B);
@@ -234,7 +241,7 @@ mod tests {
     fn a_system_v_segment_without_its_name_is_noticed() {
         let memory_store = memory_store("sysv", Store::SysV);
         let region = memory_store.create(1, Part::B, 5000).unwrap();
-        let mut named = Named::new(Part::B, &region).unwrap();
+        let mut named = memory_store.named(1, Part::B, &region).unwrap();
         assert!(memory_store.has_name(1, &named));
         memory_store.unlink(1, Part::B);
         assert!(!memory_store.has_name(1, &named));

@@ -5,8 +5,9 @@
 //! it would be a SIGBUS.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
@@ -61,12 +62,13 @@ pub enum MemoryError {
     )]
     GoesWithProcesses,
     #[error("{what} {path}: {source}")]
-    Os { what: &'static str, path: PathBuf, source: std::io::Error },
+    Os { what: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl MemoryError {
-    pub(super) fn os(what: &'static str, path: impl Into<PathBuf>) -> Self {
-        Self::Os { what, path: path.into(), source: std::io::Error::last_os_error() }
+    /// Error of an operation on a file or segment.
+    pub(super) fn os(what: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+        Self::Os { what, path: path.into(), source }
     }
 }
 
@@ -136,14 +138,14 @@ impl Region {
         len: usize,
         map_len: usize,
         writable: bool,
-        path: &std::path::Path,
+        path: &Path,
     ) -> Result<Self, MemoryError> {
         let protection =
             if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         let map_len = map_len.max(1);
         // Reserves address space that is aligned for huge pages, then maps the file there.
         let place = huge::map_aligned(map_len, libc::PROT_NONE, huge::page_of(&file))
-            .map_err(|_| MemoryError::os("cannot map", path))?;
+            .map_err(|error| MemoryError::os("cannot map", path, error))?;
         // SAFETY: maps a file we hold open, over nothing but the address space just taken.
         let base = unsafe {
             libc::mmap(
@@ -156,7 +158,7 @@ impl Region {
             )
         };
         if base == libc::MAP_FAILED {
-            let error = MemoryError::os("cannot map", path);
+            let error = MemoryError::os("cannot map", path, io::Error::last_os_error());
             // SAFETY: taken above, not used.
             unsafe { libc::munmap(place.as_ptr().cast(), map_len) };
             return Err(error);
@@ -301,12 +303,12 @@ pub(super) unsafe fn readable(at: NonNull<u8>, len: usize, name: &str) -> Result
     let (at, len) = huge::on_a_page(at, len);
     // SAFETY: as the caller promises; contents stay as they are.
     let code = unsafe { libc::madvise(at.as_ptr().cast(), len, libc::MADV_POPULATE_READ) };
-    let asked = if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
+    let asked = if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
     damage(asked, name)
 }
 
 /// Turns the kernel's errors that mean a SIGBUS on touch into [`MemoryError::Damaged`]; ignores all others.
-fn damage(answer: std::io::Result<()>, name: &str) -> Result<(), MemoryError> {
+fn damage(answer: io::Result<()>, name: &str) -> Result<(), MemoryError> {
     let why = match answer.map_err(|error| error.raw_os_error()) {
         Err(Some(libc::EHWPOISON)) => "a page of it has an uncorrectable memory error",
         Err(Some(libc::EFAULT)) => "its file was cut short",
@@ -387,7 +389,7 @@ mod tests {
         let made = || {
             let file = tempfile::tempfile().unwrap();
             file.set_len(4096).unwrap();
-            Region::map_file(file, 4096, 4096, true, std::path::Path::new("t")).unwrap()
+            Region::map_file(file, 4096, 4096, true, Path::new("t")).unwrap()
         };
         let (one, other) = (made(), made());
         let page = one.lasting_page().unwrap();
@@ -407,15 +409,15 @@ mod tests {
         file.set_len(8192).unwrap();
         let cut = file.try_clone().unwrap();
         let mut region =
-            Region::map_file(file, 8192, 8192, true, std::path::Path::new("t")).unwrap();
+            Region::map_file(file, 8192, 8192, true, Path::new("t")).unwrap();
         assert!(region.populate("t").is_ok() && region.readable("t").is_ok());
         cut.set_len(4096).unwrap();
         for answer in [region.populate("t"), region.readable("t")] {
             assert!(matches!(answer, Err(MemoryError::Damaged { .. })), "{answer:?}");
         }
-        let poisoned = damage(Err(std::io::Error::from_raw_os_error(libc::EHWPOISON)), "x");
+        let poisoned = damage(Err(io::Error::from_raw_os_error(libc::EHWPOISON)), "x");
         assert!(poisoned.unwrap_err().to_string().contains("uncorrectable"));
-        assert!(damage(Err(std::io::Error::from_raw_os_error(libc::EINVAL)), "x").is_ok());
+        assert!(damage(Err(io::Error::from_raw_os_error(libc::EINVAL)), "x").is_ok());
     }
 
     #[test]

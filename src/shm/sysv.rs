@@ -3,8 +3,11 @@
 //! System V knows segments only by a 32-bit key. The key is a hash of the name, and the first page of each segment contains the
 //! name. If two names have one hash, the second takes the next key; opening tries the same keys in the same order.
 
+use std::io;
 use std::ptr::NonNull;
 
+use nix::errno::Errno;
+use nix::unistd::geteuid;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::huge;
@@ -25,19 +28,21 @@ fn key(name: &str, probe: u32) -> libc::key_t {
     hash.max(1) as libc::key_t
 }
 
-fn attach(id: i32, read_only: bool) -> Option<NonNull<u8>> {
+fn attach(id: i32, read_only: bool) -> io::Result<NonNull<u8>> {
     let flags = if read_only { libc::SHM_RDONLY } else { 0 };
     let len = stat(id)?.shm_segsz;
     // Address space aligned for huge pages, which the segment then replaces.
-    let place = huge::map_aligned(len, libc::PROT_NONE, 1).ok()?;
+    let place = huge::map_aligned(len, libc::PROT_NONE, 1)?;
     // SAFETY: over nothing but the address space just taken.
     let at = unsafe { libc::shmat(id, place.as_ptr().cast(), flags | libc::SHM_REMAP) };
     if at as isize == -1 {
+        let error = io::Error::last_os_error();
         // SAFETY: taken above, not used.
         unsafe { libc::munmap(place.as_ptr().cast(), len) };
-        return None;
+        return Err(error);
     }
-    NonNull::new(at.cast())
+    // The segment is where it was asked for.
+    Ok(place)
 }
 
 fn detach(at: NonNull<u8>) {
@@ -45,26 +50,26 @@ fn detach(at: NonNull<u8>) {
     unsafe { libc::shmdt(at.as_ptr().cast()) };
 }
 
-fn stat(id: i32) -> Option<libc::shmid_ds> {
+fn stat(id: i32) -> io::Result<libc::shmid_ds> {
     // SAFETY: shmid_ds is plain data the kernel fills in.
     unsafe {
         let mut ds: libc::shmid_ds = std::mem::zeroed();
-        (libc::shmctl(id, libc::IPC_STAT, &mut ds) == 0).then_some(ds)
+        Errno::result(libc::shmctl(id, libc::IPC_STAT, &mut ds))?;
+        Ok(ds)
     }
 }
 
 /// Name and length in a segment's preface, if the segment is this user's and made by this file.
 fn claim(id: i32) -> Option<(String, u64)> {
-    let ds = stat(id)?;
+    let ds = stat(id).ok()?;
     // Already removed; exists only until the last process detaches.
     if u32::from(ds.shm_perm.mode) & SHM_DEST != 0 {
         return None;
     }
-    // SAFETY: geteuid cannot fail.
-    if ds.shm_perm.uid != unsafe { libc::geteuid() } || ds.shm_segsz < PREFACE_BYTES {
+    if ds.shm_perm.uid != geteuid().as_raw() || ds.shm_segsz < PREFACE_BYTES {
         return None;
     }
-    let at = attach(id, true)?;
+    let at = attach(id, true).ok()?;
     // SAFETY: at least a page is attached, as checked above.
     let answer = unsafe { preface(at) }.and_then(|page| {
         if &page[..8] != MAGIC {
@@ -137,18 +142,19 @@ pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Reg
             libc::shmget(key(name, probe), whole, libc::IPC_CREAT | libc::IPC_EXCL | 0o600)
         };
         if id < 0 {
-            match std::io::Error::last_os_error().raw_os_error() {
-                Some(libc::EEXIST) => continue,
-                Some(libc::ENOMEM) => return Err(no_room(available)),
-                Some(libc::ENOSPC | libc::EINVAL) => return Err(too_much()),
-                _ => return Err(MemoryError::os("cannot make SysV segment", name)),
+            match Errno::last() {
+                Errno::EEXIST => continue,
+                Errno::ENOMEM => return Err(no_room(available)),
+                Errno::ENOSPC | Errno::EINVAL => return Err(too_much()),
+                other => {
+                    return Err(MemoryError::os("cannot make SysV segment", name, other.into()));
+                }
             }
         }
-        let Some(at) = attach(id, false) else {
-            let error = MemoryError::os("cannot attach SysV segment", name);
+        let at = attach(id, false).map_err(|error| {
             remove_id(id);
-            return Err(error);
-        };
+            MemoryError::os("cannot attach SysV segment", name, error)
+        })?;
         // SAFETY: just attached, and no other code knows this segment yet.
         if !unsafe { fill(at, name, len, named) } {
             detach(at);
@@ -202,8 +208,8 @@ unsafe fn fill(at: NonNull<u8>, name: &str, len: usize, named: impl FnOnce()) ->
 
 pub(super) fn open(name: &str, writable: bool) -> Result<Region, MemoryError> {
     let (id, len) = find(name).ok_or_else(|| MemoryError::Missing(name.into()))?;
-    let at =
-        attach(id, !writable).ok_or_else(|| MemoryError::os("cannot attach SysV segment", name))?;
+    let at = attach(id, !writable)
+        .map_err(|error| MemoryError::os("cannot attach SysV segment", name, error))?;
     // SAFETY: claim() compared len with the size of the segment.
     Ok(unsafe { Region::from_sysv(at, PREFACE_BYTES, len as usize) })
 }

@@ -6,8 +6,9 @@
 //! memory.
 //!
 //! `driver::protection` installs the handler; `checkpoint::holding` registers the address ranges. The handler uses only atomic
-//! loads and stores, write and _exit.
+//! loads and stores, formatting that takes no memory, write and _exit.
 
+use std::io::{Cursor, Write};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -81,8 +82,7 @@ impl Watched {
             let span = &SPANS[at];
             span.base.store(base as usize, Ordering::Relaxed);
             span.position.store(position, Ordering::Relaxed);
-            let number = Part::ALL.iter().position(|p| *p == part).expect("all are there");
-            span.part.store(number, Ordering::Relaxed);
+            span.part.store(part as usize, Ordering::Relaxed);
             span.mark.store(std::ptr::from_ref(mark).cast_mut(), Ordering::Relaxed);
             // A nonzero length makes the entry valid.
             span.len.store(len, Ordering::Release);
@@ -115,57 +115,29 @@ fn strike(address: usize) -> Option<(u32, Part, usize)> {
     Some((span.position.load(Ordering::Relaxed), part, at))
 }
 
-/// Fixed text buffer: a signal handler may not allocate.
-struct Line {
-    text: [u8; 320],
-    len: usize,
-}
+/// Text of a message in a fixed place: a signal handler may not allocate.
+type Line = Cursor<[u8; 320]>;
 
-impl Line {
-    fn add(&mut self, text: &str) -> &mut Self {
-        for &byte in text.as_bytes() {
-            if let Some(place) = self.text.get_mut(self.len) {
-                *place = byte;
-                self.len += 1;
-            }
-        }
-        self
-    }
-
-    fn number(&mut self, mut value: u64, base: u64) -> &mut Self {
-        let mut digits = [0u8; 20];
-        let mut at = digits.len();
-        loop {
-            at -= 1;
-            digits[at] = b"0123456789abcdef"[(value % base) as usize];
-            value /= base;
-            if value == 0 {
-                break;
-            }
-        }
-        self.add(std::str::from_utf8(&digits[at..]).unwrap_or("?"))
-    }
-}
-
-/// Returns the message about a fault at `address`.
+/// Returns the message about a fault at `address`, as far as there is room.
 fn words(address: usize, cut: bool, place: Option<(u32, Part, usize)>) -> Line {
-    let mut line = Line { text: [0; 320], len: 0 };
-    line.add("skt-hpl: ");
-    if let Some((position, part, at)) = place {
-        line.add("position ").number(u64::from(position), 10).add(": ");
-        line.add("byte ").number(at as u64, 10).add(" of part ").add(part.name());
-    } else {
-        line.add("memory outside of any checkpoint");
-    }
-    line.add(" cannot be read any more (address 0x").number(address as u64, 16).add("): ");
-    line.add(if cut {
+    let mut line = Line::new([0; 320]);
+    let named = match place {
+        Some((position, part, at)) => {
+            write!(line, "skt-hpl: position {position}: byte {at} of part {}", part.name())
+        }
+        None => write!(line, "skt-hpl: memory outside of any checkpoint"),
+    };
+    let why = if cut {
         "its file was cut short, or the node had no page for it"
     } else {
         "an uncorrectable memory error"
-    });
-    line.add(match place {
-        Some(_) => "; this node's copy counts as lost and will be rebuilt\n",
-        None => "\n",
+    };
+    let then = match place {
+        Some(_) => "; this node's copy counts as lost and will be rebuilt",
+        None => "",
+    };
+    let _ = named.and_then(|()| {
+        writeln!(line, " cannot be read any more (address {address:#x}): {why}{then}")
     });
     line
 }
@@ -184,7 +156,7 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut 
         const CUT: i32 = 2; // BUS_ADRERR
         let address = (*info).si_addr() as usize;
         let line = words(address, code == CUT, strike(address));
-        libc::write(libc::STDERR_FILENO, line.text.as_ptr().cast(), line.len);
+        libc::write(libc::STDERR_FILENO, line.get_ref().as_ptr().cast(), line.position() as usize);
         libc::_exit(EXIT_CODE);
     }
 }
@@ -206,7 +178,7 @@ mod tests {
     use super::*;
 
     fn text(line: &Line) -> &str {
-        std::str::from_utf8(&line.text[..line.len]).unwrap()
+        std::str::from_utf8(&line.get_ref()[..line.position() as usize]).unwrap()
     }
 
     #[test]

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 pub use super::helper::PATIENCE;
 use super::helper::{State, Task};
-use super::io_request::{IoRequest, Settle, What};
+use super::io_request::Settle;
 use super::plan::{Buffers, Committed, Helpers};
 use super::when::{Interval, Scheduler};
 use super::world::World;
@@ -39,7 +39,7 @@ use crate::checkpoint::storage::names::Key;
 use crate::checkpoint::storage::writing::{Flow, Stopped};
 use crate::checkpoint::storage::{About, CheckpointDir, Counting, DirScope, FORMAT};
 use crate::shm::header::{CheckpointId, Identity};
-use crate::shm::{MemoryStore, Part};
+use crate::shm::Part;
 
 /// Place of level two, and the times at which a checkpoint goes there.
 #[derive(Clone, Debug)]
@@ -100,9 +100,8 @@ pub(super) fn dir_ids(world: &impl World, storage: &Storage) -> Vec<usize> {
 /// Level two of one rank.
 pub(super) struct Level2 {
     pub(super) storage: Storage,
-    /// Position of this rank, and the place of its memory.
+    /// Position of this rank.
     position: u32,
-    memory_store: MemoryStore,
     /// Positions whose files this rank lists in a manifest: those of its DIR, if it is the first there.
     pub(super) lists: Vec<u32>,
     /// Time of the next checkpoint on storage, in saves or seconds.
@@ -169,7 +168,6 @@ impl Level2 {
     /// part of the matrix.
     pub(super) fn new(
         storage: Storage,
-        memory_store: &MemoryStore,
         dir_ids: &[usize],
         working: usize,
         me: usize,
@@ -186,7 +184,6 @@ impl Level2 {
         Self {
             storage,
             position: me as u32,
-            memory_store: memory_store.clone(),
             lists,
             scheduler,
             saves: 0,
@@ -322,12 +319,15 @@ impl Level2 {
     /// but that and the one to resume from. Waits for the removal, or a minute without progress.
     pub(super) fn make_room(&mut self, keep: Option<Key>, over: Option<Key>) {
         if !self.lists.is_empty() {
-            let keep = keep.into_iter().chain(over).collect();
-            let mut task = self.send(What::MakeRoom { over, keep });
-            task.wait();
-            // A late removal could hit the next checkpoint.
-            task.give_up();
-            self.stuck.push(task);
+            let keep: Vec<Key> = keep.into_iter().chain(over).collect();
+            let request = self.send(move |checkpoint_dir, position, flow| {
+                if let Some(over) = over {
+                    checkpoint_dir.give_up(over, position as usize)?;
+                }
+                checkpoint_dir.prune_but(&keep, position as usize, flow).map(|()| 0)
+            });
+            // Cancelled after that, because a late removal could hit the next checkpoint.
+            self.wait_for(request, PATIENCE, || {});
         }
     }
 
@@ -355,7 +355,10 @@ impl Level2 {
         let results = self.storage.results.clone();
         let (run, test) = (id.run, id.test);
         let settle = Settle { run, test, from, whole, next, own, two, results };
-        let done = self.wait_for(What::Settle(Box::new(settle)), patience, attend) == State::Done;
+        let request = self.send(move |checkpoint_dir, position, flow| {
+            settle.run_at(checkpoint_dir, position as usize, flow).map(|()| 0)
+        });
+        let done = self.wait_for(request, patience, attend) == State::Done;
         // If it was interrupted, the next checkpoint begins with it.
         self.untidy = !done;
         if done {
@@ -380,27 +383,30 @@ impl Level2 {
         if self.lists.is_empty() {
             return 0;
         }
-        self.wait_for(What::SetOut(key), self.patience_at_start(), attend);
+        let request =
+            self.send(move |checkpoint_dir, _, _| Ok(checkpoint_dir.set_out_from(key).into()));
+        self.wait_for(request, self.patience_at_start(), attend);
         let told = self.stuck.pop_if(|task| task.is_over()).and_then(|task| task.end().ok());
         told.map_or(0, |before| u32::try_from(before).unwrap_or(u32::MAX))
     }
 
-    /// Sends a request and waits for it, for at most `patience` without progress; then cancels it. From the beginning the task is
-    /// the last entry of `stuck`, so that it is handled if the rank leaves at a loss.
-    fn wait_for(&mut self, what: What, patience: Duration, attend: impl Fn()) -> State {
-        self.stuck.push(self.send(what).within(patience));
+    /// Waits for a request, for at most `patience` without progress; then cancels it. From the beginning the task is the last
+    /// entry of `stuck`, so that it is handled if the rank leaves at a loss.
+    fn wait_for(&mut self, task: Task<u64>, patience: Duration, attend: impl Fn()) -> State {
+        self.stuck.push(task.within(patience));
         let task = self.stuck.last_mut().expect("it is there");
         let state = task.wait_and(attend);
         task.give_up();
         state
     }
 
-    /// Starts a helper with a request.
-    pub(super) fn send(&self, what: What) -> Task<u64> {
-        let (checkpoint_dir, memory_store) =
-            (self.storage.checkpoint_dir.clone(), self.memory_store.clone());
-        let io_request = IoRequest { checkpoint_dir, memory_store, position: self.position, what };
-        Task::start(move |flow| io_request.run(flow))
+    /// Starts a helper with an I/O request, which gets this rank's checkpoint directory and position.
+    pub(super) fn send(
+        &self,
+        request: impl FnOnce(&CheckpointDir, u32, &Flow) -> Result<u64, Stopped> + Send + 'static,
+    ) -> Task<u64> {
+        let (checkpoint_dir, position) = (self.storage.checkpoint_dir.clone(), self.position);
+        Task::start(move |flow| request(&checkpoint_dir, position, flow))
     }
 
     /// Path of a position's file in a checkpoint, on this rank's storage.
@@ -503,7 +509,7 @@ pub fn patiently_for<T: Send + 'static>(
     patience: Duration,
     work: impl FnOnce(&Flow) -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
-    let mut task = Task::start(move |flow| work(flow).map_err(Stopped::Failed)).within(patience);
+    let mut task = Task::start(move |flow| Ok(work(flow)?)).within(patience);
     task.wait();
     task.end().map_err(|why| why.to_string())
 }
@@ -514,7 +520,6 @@ mod tests {
 
     use super::*;
     use crate::base::params::{Mapping, Rng};
-    use crate::shm::Store;
 
     /// Level two whose storage hangs until the other end is dropped, or for some seconds.
     fn hanging(level2: &mut Level2) -> Sender<()> {
@@ -561,8 +566,7 @@ mod tests {
             in_place: false,
             read_only: false,
         };
-        let memory_store = MemoryStore::new(Store::Posix, "t-level2-hangs").unwrap();
-        Level2::new(storage, &memory_store, &[0], 1, 0, false)
+        Level2::new(storage, &[0], 1, 0, false)
     }
 
     /// Level two in a wait for hanging storage when a rank is lost.

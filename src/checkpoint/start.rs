@@ -399,7 +399,7 @@ impl Agreement<'_> {
         let storage = config.storage.clone().filter(|storage| !storage.read_only)?;
         let disk = config.scheme.method == Method::Disk;
         let (dir_ids, working) = (&self.offers.dir_ids, test.layout.working());
-        Some(Level2::new(storage, &config.memory_store, dir_ids, working, me, disk))
+        Some(Level2::new(storage, dir_ids, working, me, disk))
     }
 }
 

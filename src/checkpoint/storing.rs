@@ -4,12 +4,12 @@
 //! and by whom. A checkpoint that is being written is so on all ranks or on none.
 
 use super::helper::{PATIENCE, State, Task};
-use super::io_request::{List, What, Write};
+use super::io_request::Write;
 use super::level2::{AT_ONCE, Awaited, LOOK, SAVE, SETTLES, STORE};
-use super::plan::Committed;
 use super::save::Checkpointer;
 use super::world::World;
 use crate::base::clock::Instant;
+use crate::base::faults::{Point, hit};
 use crate::base::outcome;
 use crate::base::terminal::say;
 use crate::checkpoint::storage::writing::{Over, Stopped};
@@ -65,8 +65,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             level2.believed.push(about.clone());
             let stays = level2.alone.and_then(|alone| alone.last).map(|last| last.key);
             let positions = level2.lists.clone();
-            let list = List { about: about.clone(), dir_scope, positions, stays, all };
-            let task = level2.send(What::List(list));
+            let of = about.clone();
+            let task = level2.send(move |checkpoint_dir, _, flow| {
+                let listed = checkpoint_dir.conclude(&of, dir_scope, &positions, stays, flow)?;
+                Ok(all.unwrap_or(listed))
+            });
             level2.manifest = Some((about, began, task));
         }
     }
@@ -89,7 +92,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             match task.end() {
                 // Other ranks may need the room; the removal may take time.
                 Ok(_) => {
-                    let mut task = level2.send(What::Withdraw(about.key()));
+                    let key = about.key();
+                    let mut task = level2.send(move |checkpoint_dir, position, _| {
+                        hit(Point::PruneHalf, position as usize);
+                        checkpoint_dir.withdraw(key, position);
+                        Ok(0)
+                    });
                     if level2.stops_ranks() {
                         task.wait();
                     }
@@ -190,29 +198,27 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             level2.settle(PATIENCE, &self.header.id, None, next, || self.world.attend());
             level2.stuck.retain(|task| !task.is_over());
         }
-        let Committed { data, check, place } =
-            self.holding.buffers.committed_parts(about.checkpoint);
         let buffers = self.holding.buffers;
         let id = &self.header.id;
-        let apart = level2.storage.dir_scope == DirScope::Node;
-        let check = apart.then(|| {
+        // Parity is useless if no file is lost with a node.
+        let check = (!level2.is_shared()).then(|| {
             let words = buffers.checksum_words() as u64;
             let (members, losses) = (id.members.clone(), id.losses.into());
             let Identity { group, code, layout, .. } = *id;
-            (check, Check { group, members, losses, code, layout, words })
+            Check { group, members, losses, code, layout, words }
         });
-        let vouch = if apart { place } else { place.start..place.start + buffers.vouch_words() };
-        // Parity is useless if no file is lost with a node.
-        let nothing = !apart && self.header.id.position as usize >= self.layout.working();
-        let claim = self.header.claim;
-        let write = Write { about: about.clone(), claim, buffers, data, vouch, check, over };
+        let nothing = check.is_none() && id.position as usize >= self.layout.working();
+        let (memory_store, claim) = (self.memory_store.clone(), self.header.claim);
+        let write = Write { memory_store, about: about.clone(), claim, buffers, check, over };
         let task = if !level2.stuck.is_empty() {
             // A further helper would only get stuck, too.
             Task::failed("the helper is still stuck in an earlier checkpoint")
         } else if nothing {
             Task::start(|_| Ok(0))
         } else {
-            level2.send(What::Write(Box::new(write)))
+            level2.send(move |checkpoint_dir, position, flow| {
+                write.run_at(checkpoint_dir, position, flow)
+            })
         };
         level2.flight = Some((about, task));
     }

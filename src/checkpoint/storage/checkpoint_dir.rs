@@ -248,7 +248,7 @@ impl CheckpointDir {
     /// last, so that nothing comes between the check and the removal.
     fn may_remove(&self, flow: &Flow) -> Result<(), Stopped> {
         flow.step()?;
-        self.is_held().map_err(Stopped::Failed)
+        Ok(self.is_held()?)
     }
 
     /// Creates the folder of a checkpoint, and the job's if it was removed; any rank may be the first.
@@ -337,7 +337,7 @@ impl CheckpointDir {
         stays: Option<Key>,
         flow: &Flow,
     ) -> Result<u64, Stopped> {
-        self.claim().map_err(Stopped::Failed)?;
+        self.claim()?;
         let key = about.key();
         let first = positions.first().map_or(FIRST, |&first| first as usize);
         if sabotaged(Sabotage::PrunesFirst) {
@@ -360,8 +360,8 @@ impl CheckpointDir {
     /// Writes a manifest for the files here, if a checkpoint is complete by another node's manifest only, which may be lost
     /// later.
     pub fn list_too(&self, about: &About, flow: &Flow) -> Result<(), Stopped> {
-        self.claim().map_err(Stopped::Failed)?;
-        let mut here = self.positions(about.key()).map_err(Stopped::Failed)?;
+        self.claim()?;
+        let mut here = self.positions(about.key())?;
         here.retain(|&at| Source::open(&self.position(about.key(), at), about, at).is_ok());
         if here.is_empty() || self.manifest(about.key()) != Ok(None) {
             return Ok(());
@@ -403,7 +403,7 @@ impl CheckpointDir {
         let written_unix_s = clock::since_1970().as_secs();
         let manifest = Manifest { about: about.clone(), dir_scope, written_unix_s, files };
         let path = self.folder_of(key).join(MANIFEST);
-        write_whole(&path, manifest.to_text().as_bytes(), synced).map_err(Stopped::Failed)?;
+        write_whole(&path, manifest.to_text().as_bytes(), synced)?;
         Ok(manifest.bytes())
     }
 
@@ -414,7 +414,7 @@ impl CheckpointDir {
 
     /// Invalidates a checkpoint whose files will be overwritten.
     pub fn give_up(&self, key: Key, who: usize) -> Result<(), Stopped> {
-        self.claim().map_err(Stopped::Failed)?;
+        self.claim()?;
         self.disown(&self.folder_of(key));
         hit(Point::PruneHalf, who);
         Ok(())
@@ -440,7 +440,7 @@ impl CheckpointDir {
         who: usize,
         flow: &Flow,
     ) -> Result<(), Stopped> {
-        let found = names_if_there(&self.folder).map_err(Stopped::Failed)?;
+        let found = names_if_there(&self.folder)?;
         let keys = found.iter().filter_map(|name| names::parse_checkpoint_folder(name));
         let manifest = |key: Key| self.manifest(key).ok().flatten();
         let listed: Vec<About> = keys.filter_map(manifest).map(|manifest| manifest.about).collect();

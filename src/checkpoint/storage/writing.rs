@@ -51,6 +51,13 @@ pub enum Stopped {
     Failed(String),
 }
 
+/// Error text of an operation on files.
+impl From<String> for Stopped {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
 impl Flow {
     /// Makes a flow whose steps a test sees.
     #[cfg(test)]
@@ -224,7 +231,7 @@ pub fn write_position(
     let written =
         stream(&aside, front, vouch, [data, check], over, flow, &failed).and_then(|bytes| {
             same()?;
-            give_name(&aside, path).map_err(Stopped::Failed)?;
+            give_name(&aside, path)?;
             Ok(bytes)
         });
     match &written {

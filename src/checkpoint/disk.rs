@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use super::level2::{Alone, Awaited, Place};
+use super::level2::{Alone, Place};
 use super::save::{Checkpointer, SaveReport, words};
 use super::saved::Since;
 use super::world::World;
@@ -62,11 +62,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         report.bytes = self.layout.bytes(position, since.unwrap_or(0), self.scheme.scope);
         let over = spare.map(|spare| self.over(spare));
         self.begin(about, over);
-        let Awaited { files, listed } = self.await_flight();
-        // A single manifest shows that all files are complete. But it may be lost with its node, and the next save overwrites an
-        // older checkpoint. So a checkpoint counts only if all manifests are written.
-        let whole = files && listed != Some(false);
-        let arrived = self.world.all(whole);
+        let arrived = self.await_flight();
         self.alone().arrived = arrived;
         if arrived {
             let alone = self.alone();

@@ -155,14 +155,6 @@ pub(super) struct Place {
     pub(super) boundary: Option<usize>,
 }
 
-/// Result of a write for which all ranks have waited.
-pub(super) struct Awaited {
-    /// True if all files are complete; the same on every rank.
-    pub(super) files: bool,
-    /// True if this rank's manifest is complete; None if it writes none.
-    pub(super) listed: Option<bool>,
-}
-
 impl Level2 {
     /// Prepares level two of position `me`. `alone` means that memory has no checkpoint; the first `working` positions have a
     /// part of the matrix.

@@ -5,7 +5,7 @@
 
 use super::helper::{PATIENCE, State, Task};
 use super::io_request::Write;
-use super::level2::{AT_ONCE, Awaited, LOOK, SAVE, SETTLES, STORE};
+use super::level2::{AT_ONCE, LOOK, SAVE, SETTLES, STORE};
 use super::save::Checkpointer;
 use super::world::World;
 use crate::base::clock::Instant;
@@ -161,9 +161,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Waits until the committed checkpoint, which is being written, is on storage with all its manifests. Returns true if it is.
     /// Collective call.
     fn bring(&mut self) -> bool {
-        let Awaited { files, listed } = self.await_flight();
-        let whole = files && listed != Some(false);
-        let whole = self.world.all(whole);
+        let whole = self.await_flight();
         let level2 = self.level2.as_mut().expect("a checkpoint was on its way");
         level2.brought = self.header.claim.base.filter(|_| whole);
         whole
@@ -261,8 +259,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         Some(whole)
     }
 
-    /// Waits for the checkpoint that is being written, and for its manifest. Collective call.
-    pub(super) fn await_flight(&mut self) -> Awaited {
+    /// Waits for the checkpoint that is being written, and for its manifests. Returns true if all of it is complete. Collective
+    /// call.
+    pub(super) fn await_flight(&mut self) -> bool {
         let level2 = self.level2.as_mut().expect("a checkpoint was on its way");
         let (_, task) = level2.flight.as_mut().expect("all ranks have one");
         // This may take any time, so a loss of a rank must end the wait.
@@ -274,15 +273,16 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             self.call_off(true);
         }
         let level2 = self.level2.as_mut().expect("as above");
-        let listed = (files && !level2.lists.is_empty()).then(|| {
-            if let Some((.., task)) = &mut level2.manifest {
-                task.wait_and(|| self.world.attend());
-            }
+        let mut whole = files;
+        if files && let Some((.., task)) = &mut level2.manifest {
+            task.wait_and(|| self.world.attend());
             let before = level2.tally.checkpoints;
             level2.note_manifest();
-            level2.tally.checkpoints > before
-        });
-        Awaited { files, listed }
+            whole = level2.tally.checkpoints > before;
+        }
+        // A single manifest shows that all files are complete. But it may be lost with its node, and the next save of method disk
+        // overwrites an older checkpoint. So a checkpoint counts only if all manifests are written.
+        self.world.all(whole)
     }
 
     /// Ends level two at the end of a test: unfinished writes are no longer needed.

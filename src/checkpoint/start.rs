@@ -4,12 +4,13 @@
 //! all resume, or all get an error, and none is left waiting.
 
 use super::fetching::{Fetched, StoredCheckpoint, Way, look};
-use super::groups::{self, Groups};
+use super::groups;
 use super::holding::{Holding, OpenHead, open_head};
 use super::identity::identity;
 use super::known::{Fact, Known};
 use super::lease::Lease;
 use super::level2::{Level2, dir_ids};
+use super::plan::Scheme;
 use super::protocol::{Decision, Method, Recovery, Setup};
 use super::save::Checkpointer;
 use super::taking::{PositionMemory, Taken, make_way};
@@ -178,31 +179,61 @@ enum Source {
     Storage(About, Way),
 }
 
-/// Findings of all ranks, the same on every rank.
-struct Survey<'a> {
+/// Agreement of all ranks on the start of a test; the same on every rank.
+struct Agreement<'a> {
     terms: Terms<'a>,
     known: Known,
     /// True if any memory belonged to this test.
     has_memory: bool,
     setup: Setup,
     offers: Offers,
+    source: Source,
+    run: u128,
     /// Attempt whose memory is used to resume, and the number of this attempt.
     latest: Option<u64>,
     joined: u64,
 }
 
-impl<'a> Survey<'a> {
-    fn new<W: World>(world: &W, terms: Terms<'a>, mut known: Known) -> Result<Self, StartError> {
+/// Group of a position, its number, and the position's index in it.
+struct Membership {
+    number: usize,
+    members: Vec<usize>,
+    place: usize,
+}
+
+impl<'a> Agreement<'a> {
+    /// Agrees with all ranks on the source of the matrix, and on the groups and the run id that follow from it.
+    fn reach<W: World>(
+        world: &W,
+        terms: Terms<'a>,
+        mut known: Known,
+        memory: &mut PositionMemory,
+        pool: &mut Pool,
+    ) -> Result<Self, StartError> {
         let Terms { config, test } = terms;
+        let Scheme { method, losses, .. } = config.scheme;
         let has_memory = known.tells();
-        let setup = Setup {
-            method: config.scheme.method,
-            losses: config.scheme.losses,
-            groups: known.groups(test, config)?,
-        };
-        let (latest, joined) = (known.leading(), known.joins());
-        let offers = Offers::of(world, config);
-        Ok(Self { terms, known, has_memory, setup, offers, latest, joined })
+        let setup = Setup { method, losses, groups: known.groups(test, config)? };
+        let (run, latest, joined) = (known.run(), known.leading(), known.joins());
+        let (offers, source) = (Offers::of(world, config), Source::Nothing);
+        let mut this =
+            Self { terms, known, has_memory, setup, offers, source, run, latest, joined };
+        this.source = this.choose(world, memory, pool)?;
+        hit(Point::Agreed, world.rank());
+        if matches!(this.source, Source::Nothing) && config.must_resume {
+            return Err(StartError::Nothing { job: config.memory_store.job().into() });
+        }
+        // Groups stay as they were saved; a fresh start may form new ones.
+        if this.recovery().is_none() {
+            this.setup.groups = this.known.new_groups(test, config)?;
+        }
+        // A checkpoint from storage gets a new run id, so that old copies in memory never belong to it, wherever they appear.
+        if let (Source::Storage(..), Some(storage)) = (&this.source, &config.storage) {
+            // Rank 0's counts.
+            let run = world.tell(&storage.fresh_run.to_le_bytes(), 0);
+            this.run = u128::from_le_bytes(run.try_into().expect("sixteen bytes"));
+        }
+        Ok(this)
     }
 
     /// Decides; lets every rank check the data on which the decision relies; decides again without damaged memory.
@@ -212,12 +243,11 @@ impl<'a> Survey<'a> {
         memory: &mut PositionMemory,
         pool: &mut Pool,
     ) -> Result<Source, StartError> {
-        let Self { terms, known, has_memory, setup, offers, .. } = self;
-        let (Terms { config, test }, has_memory) = (*terms, *has_memory);
+        let Self { terms, known, has_memory, setup, offers, run, .. } = self;
+        let (Terms { config, test }, has_memory, run) = (*terms, *has_memory, *run);
         let me = world.rank();
         let in_place = config.storage.as_ref().is_some_and(|storage| storage.in_place);
         // If memory has a run, checkpoints of earlier runs come last, however far they are.
-        let run = known.run();
         offers.stored.sort_by_key(|about| has_memory && about.run < run);
         loop {
             let best = offers.stored.first().map(|about| (about.run, about.boundary));
@@ -263,61 +293,6 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Agrees with all ranks on the source of the matrix, and on the groups and the run id that follow from it.
-    fn agree<W: World>(
-        mut self,
-        world: &W,
-        memory: &mut PositionMemory,
-        pool: &mut Pool,
-    ) -> Result<Agreement<'a>, StartError> {
-        let source = self.choose(world, memory, pool)?;
-        hit(Point::Agreed, world.rank());
-        let Self { terms, known, setup, offers, latest, joined, .. } = self;
-        let Terms { config, test } = terms;
-        if matches!(source, Source::Nothing) && config.must_resume {
-            return Err(StartError::Nothing { job: config.memory_store.job().into() });
-        }
-        // Groups stay as they were saved; a fresh start may form new ones.
-        let groups = match source {
-            Source::Memory(_) => setup.groups,
-            _ => known.new_groups(test, config)?,
-        };
-        // A checkpoint from storage gets a new run id, so that old copies in memory never belong to it, wherever they appear.
-        let run = match (&source, &config.storage) {
-            (Source::Storage(..), Some(storage)) => agreed_run(world, storage.fresh_run),
-            _ => known.run(),
-        };
-        Ok(Agreement { terms, known, offers, source, groups, run, latest, joined })
-    }
-}
-
-/// Broadcasts rank 0's run id.
-fn agreed_run(world: &impl World, mine: u128) -> u128 {
-    let run = world.tell(&mine.to_le_bytes(), 0);
-    u128::from_le_bytes(run.try_into().expect("sixteen bytes"))
-}
-
-/// Agreement of all ranks on the start of a test; the same on every rank.
-struct Agreement<'a> {
-    terms: Terms<'a>,
-    known: Known,
-    offers: Offers,
-    source: Source,
-    groups: Groups,
-    run: u128,
-    /// As in [`Survey`].
-    latest: Option<u64>,
-    joined: u64,
-}
-
-/// Group of a position, its number, and the position's index in it.
-struct Membership {
-    number: usize,
-    members: Vec<usize>,
-    place: usize,
-}
-
-impl Agreement<'_> {
     /// Recovery to carry out, if the run resumes from memory.
     fn recovery(&self) -> Option<&Recovery> {
         match &self.source {
@@ -334,7 +309,7 @@ impl Agreement<'_> {
 
     fn membership(&self, me: usize) -> Membership {
         let place = |members: &Vec<usize>| members.iter().position(|&member| member == me);
-        let mut groups = self.groups.iter().enumerate();
+        let mut groups = self.setup.groups.iter().enumerate();
         let (number, members, place) = groups
             .find_map(|(number, members)| Some((number, members, place(members)?)))
             .expect("every position is in a group");
@@ -425,11 +400,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let here = Here::look(&world, &config)?;
         hit(Point::AgreeBegin, me);
         let known = Known::new(world.gather(&here.fact(&config)), &test, &config)?;
-        let survey = Survey::new(&world, terms, known)?;
         let mut memory = PositionMemory::new(&config.memory_store, me, here.hold, here.head);
-        let agreement = survey.agree(&world, &mut memory, pool)?;
+        let agreement = Agreement::reach(&world, terms, known, &mut memory, pool)?;
 
-        let crowded = groups::crowded(&agreement.groups, &agreement.known.domains(), scheme.losses);
+        let Setup { groups, losses, .. } = &agreement.setup;
+        let crowded = groups::crowded(groups, &agreement.known.domains(), *losses);
         let membership = agreement.membership(me);
         let Membership { number, members, place } = &membership;
         let group = make_group(&world, *number, *place, members);

@@ -35,63 +35,6 @@ pub(super) fn make_way(
 /// All parts of a position and its matrix, or the reason why they are not available.
 type Made = Result<(Holding, Region), MemoryError>;
 
-/// This position, with memory created while the others still check theirs, because that can take as long. The memory is removed
-/// again if it is not taken, that is, if the run is refused.
-struct Early<'a> {
-    memory_store: &'a MemoryStore,
-    position: usize,
-    /// None only if the position could not be locked; locking again gives the reason.
-    hold: Option<Hold>,
-    made: Option<(Buffers, Made)>,
-}
-
-impl<'a> Early<'a> {
-    /// Creates the memory, unless the position has any, even useless memory: that stays until the run is certain to begin.
-    fn make(&mut self, buffers: &Buffers) {
-        if self.made.is_none() && self.hold.as_ref().is_some_and(Hold::is_vacant) {
-            self.made = Some((*buffers, self.create(buffers)));
-        }
-    }
-
-    fn create(&mut self, buffers: &Buffers) -> Made {
-        let hold = match &mut self.hold {
-            Some(hold) => hold,
-            none => none.insert(self.memory_store.hold(self.position as u32)?),
-        };
-        Holding::create(self.memory_store, self.position, *buffers, hold)
-    }
-
-    /// Hands the memory out, and creates it now unless it exists in that shape. There may be room now that was lacking before.
-    fn take(&mut self, buffers: &Buffers) -> Made {
-        match self.made.take() {
-            Some((shape, Ok(made))) if shape == *buffers => return Ok(made),
-            // While mapped, it takes the room that the other shape needs.
-            other => drop(other),
-        }
-        self.create(buffers)
-    }
-
-    fn discard(&mut self) {
-        self.made = None;
-        if let Some(hold) = &mut self.hold {
-            Holding::discard(self.memory_store, self.position, hold);
-        }
-    }
-
-    /// Returns the lock on the position.
-    fn keep(mut self) -> Hold {
-        self.hold.take().expect("memory was opened or made")
-    }
-}
-
-impl Drop for Early<'_> {
-    fn drop(&mut self) {
-        if self.made.is_some() {
-            self.discard();
-        }
-    }
-}
-
 /// Describes why memory is not available. If there is a checkpoint to resume from, the advice must not be to remove it, nor to
 /// choose another N, to which the checkpoint would not belong.
 fn words(error: &MemoryError, resumes: bool) -> String {
@@ -106,16 +49,18 @@ fn words(error: &MemoryError, resumes: bool) -> String {
 
 /// Memory of this position before its use is decided.
 pub(super) struct PositionMemory<'a> {
-    /// Declared first, so that the lock is released before the memory is closed.
-    early: Early<'a>,
-    found: Memory,
-}
-
-/// Memory that an earlier process left.
-enum Memory {
-    /// The header is locked, the rest is not opened.
-    Closed(Option<Head>),
-    Open(Box<(Holding, Region)>),
+    memory_store: &'a MemoryStore,
+    position: usize,
+    /// Lock; None only if the position could not be locked: locking again gives the reason. Declared before the memory, so that
+    /// it is released before that is closed.
+    hold: Option<Hold>,
+    /// Header that an earlier process left, until the rest is opened.
+    head: Option<Head>,
+    /// Memory that an earlier process left, and its matrix.
+    found: Option<(Holding, Region)>,
+    /// Memory created while the others still check theirs, because that can take as long. It is removed again if it is not taken,
+    /// that is, if the run is refused.
+    early: Option<(Buffers, Made)>,
 }
 
 /// Memory of this position, its matrix, and the lock on it.
@@ -133,13 +78,35 @@ impl<'a> PositionMemory<'a> {
         hold: Option<Hold>,
         head: Option<Head>,
     ) -> Self {
-        let early = Early { memory_store, position, hold, made: None };
-        Self { early, found: Memory::Closed(head) }
+        Self { memory_store, position, hold, head, found: None, early: None }
     }
 
-    /// Creates memory for this position, in case it has none.
+    /// Creates memory for this position, unless it has any, even useless memory: that stays until the run is certain to begin.
     pub(super) fn make_early(&mut self, buffers: &Buffers) {
-        self.early.make(buffers);
+        if self.early.is_none() && self.hold.as_ref().is_some_and(Hold::is_vacant) {
+            self.early = Some((*buffers, self.make(buffers)));
+        }
+    }
+
+    /// Creates the memory, unless it was created early in that shape. There may be room now that was lacking before.
+    fn make(&mut self, buffers: &Buffers) -> Made {
+        match self.early.take() {
+            Some((shape, Ok(made))) if shape == *buffers => return Ok(made),
+            // While mapped, it takes the room that the other shape needs.
+            other => drop(other),
+        }
+        let hold = match &mut self.hold {
+            Some(hold) => hold,
+            none => none.insert(self.memory_store.hold(self.position as u32)?),
+        };
+        Holding::create(self.memory_store, self.position, *buffers, hold)
+    }
+
+    fn discard(&mut self) {
+        self.early = None;
+        if let Some(hold) = &mut self.hold {
+            Holding::discard(self.memory_store, self.position, hold);
+        }
     }
 
     /// Checks that the parts exist, have their sizes, and match the header's root; otherwise returns the reason.
@@ -150,22 +117,18 @@ impl<'a> PositionMemory<'a> {
         recovery: &Recovery,
         pool: &mut Pool,
     ) -> Result<(), String> {
-        let me = self.early.position;
-        if let Memory::Closed(head) = &mut self.found {
+        if self.found.is_none() {
             let members: Vec<usize> = header.id.members.iter().map(|&m| m as usize).collect();
             // The memory has the leading dimension with which it was created, which must be today's.
             if header.id.ld != config.ld as u64 {
                 return Err("its rows are of another length".into());
             }
-            let buffers = config.buffers(test, &members, me);
-            let head = head.take().ok_or("its header is gone")?;
-            let open = Holding::open(&config.memory_store, me, head, buffers);
-            self.found = Memory::Open(Box::new(open.map_err(|error| error.to_string())?));
+            let buffers = config.buffers(test, &members, self.position);
+            let head = self.head.take().ok_or("its header is gone")?;
+            let open = Holding::open(self.memory_store, self.position, head, buffers);
+            self.found = Some(open.map_err(|error| error.to_string())?);
         }
-        let Memory::Open(open) = &mut self.found else {
-            return Err("its memory is gone".into());
-        };
-        let (holding, a) = &mut **open;
+        let (holding, a) = self.found.as_mut().expect("opened just now");
         let number = recovery.target.number;
         let mark = header.mark_of(recovery.target).ok_or("it does not have the checkpoint")?;
         let finish = header.claim.base != Some(recovery.target);
@@ -188,27 +151,33 @@ impl<'a> PositionMemory<'a> {
         kept: bool,
         buffers: &Buffers,
     ) -> Result<Taken, StartError> {
-        let (holding, a) = match self.found {
-            Memory::Open(open) if kept => {
-                if let Some(text) = world.troubles(None) {
-                    return Err(StartError::Memory(text));
-                }
-                *open
-            }
+        let made = match self.found.take() {
+            Some(found) if kept => Ok(found),
             other => {
                 // The lock on replaced memory must be released before new memory is created.
-                drop(other);
-                let made = self.early.take(buffers);
-                let problem = made.as_ref().err().map(|error| words(error, resumes));
-                if let Some(text) = world.troubles(problem) {
-                    // Without the others' memory it is useless, and takes their room.
-                    self.early.discard();
-                    return Err(StartError::Memory(text));
-                }
-                made.expect("a failure here would have been reported")
+                drop((other, self.head.take()));
+                self.make(buffers)
             }
         };
-        Ok(Taken { holding, a, hold: self.early.keep() })
+        let problem = made.as_ref().err().map(|error| words(error, resumes));
+        if let Some(text) = world.troubles(problem) {
+            if !kept {
+                // Without the others' memory it is useless, and takes their room.
+                self.discard();
+            }
+            return Err(StartError::Memory(text));
+        }
+        let (holding, a) = made.expect("a failure here would have been reported");
+        let hold = self.hold.take().expect("memory was opened or made");
+        Ok(Taken { holding, a, hold })
+    }
+}
+
+impl Drop for PositionMemory<'_> {
+    fn drop(&mut self) {
+        if self.early.is_some() {
+            self.discard();
+        }
     }
 }
 
@@ -236,10 +205,10 @@ mod tests {
         in_a_small_tmpfs(bytes(&early) * 3 / 2 + (128 << 10), |folder| {
             let memory_store = MemoryStore::with_directory(Store::Posix, "early", folder).unwrap();
             let hold = Some(memory_store.hold(1).unwrap());
-            let mut memory = Early { memory_store: &memory_store, position: 1, hold, made: None };
-            memory.make(&early);
-            assert!(matches!(memory.made, Some((_, Ok(_)))));
-            let (holding, _) = memory.take(&wanted).unwrap();
+            let mut memory = PositionMemory::new(&memory_store, 1, hold, None);
+            memory.make_early(&early);
+            assert!(matches!(memory.early, Some((_, Ok(_)))));
+            let (holding, _) = memory.make(&wanted).unwrap();
             assert_eq!(holding.buffers, wanted);
         });
     }

@@ -13,22 +13,22 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::level2::Storage;
-use super::plan::{Buffers, Layout, STATE_ROW_WORDS, Scheme, Scope, TILE_WORDS, state_rows};
+use super::plan::{Buffers, Layout, Scheme, Scope};
 use super::protocol::Method;
 use super::recall::{Recall, Seen, Stored, Told, recall};
 use super::save::Checkpointer;
-use super::saved::{row_is_sound, state_of};
+use super::saved::{Shares, row_is_sound, state_of};
 use super::terms::Terms;
 use super::transfer::{Coming, send_file};
 use super::world::{NOTHING, World};
 use crate::base::faults::{Point, hit};
-use crate::base::threads::{PanelThreads, Pool};
+use crate::base::threads::Pool;
 use crate::checkpoint::storage::reading::Source;
 use crate::checkpoint::storage::{About, DirScope};
 use crate::parity::code::bytes_mut;
 use crate::parity::digest::digest;
 use crate::parity::exchange::Coder;
-use crate::parity::{GroupComm, Hands, Share, Stripes, Window, hands};
+use crate::parity::{GroupComm, Hands, Stripes, hands};
 use crate::shm::Region;
 use crate::shm::header::Doing;
 
@@ -50,45 +50,16 @@ impl StoredCheckpoint<'_> {
     }
 }
 
-/// Expected contents of a position's file.
-#[derive(Clone, Copy)]
-struct Shape {
-    rows: usize,
-    cols: usize,
-    ld: usize,
-    state_words: usize,
-    /// Number of parity rows and their width in words, if the file contains parity.
-    parity: Option<(usize, usize)>,
-}
-
-impl Shape {
-    fn vouch_words(&self) -> usize {
-        let parity = self.parity.map_or(0, |(rows, pitch)| rows * pitch.div_ceil(TILE_WORDS) + 1);
-        self.state_words + self.rows * self.cols.div_ceil(TILE_WORDS) + parity
-    }
-
-    /// Shape of a file with parity.
-    fn with_parity(buffers: &Buffers) -> Self {
-        Shape {
-            rows: buffers.rows,
-            cols: buffers.cols,
-            ld: buffers.ld,
-            state_words: buffers.state_words(),
-            parity: Some((buffers.parity_rows, buffers.pitch)),
-        }
-    }
-}
-
 /// Open file of a position, with the digests of its rows.
 struct Opened<'a> {
     source: Source<'a>,
     vouch: Region,
-    shape: Shape,
+    buffers: Buffers,
 }
 
 impl<'a> Opened<'a> {
-    /// Opens a file; an error names the file and the problem.
-    fn new(stored: StoredCheckpoint, shape: Shape, me: usize) -> Result<Self, String> {
+    /// Opens a file on shared storage; an error names the file and the problem.
+    fn new(stored: StoredCheckpoint, buffers: Buffers, me: usize) -> Result<Self, String> {
         let path = stored.path(me);
         let source = stored.open(me)?;
         let listed = stored.storage.checkpoint_dir.manifest(stored.about.key())?;
@@ -96,12 +67,13 @@ impl<'a> Opened<'a> {
         if listed.files[me].root != source.front.root {
             return Err(format!("{}: the manifest names another file", path.display()));
         }
-        Self::of(source, shape)
+        Self::of(source, buffers, false)
     }
 
-    fn of(source: Source<'a>, shape: Shape) -> Result<Self, String> {
+    /// Opens a file, with `parity` or without, that must be laid out as these buffers.
+    fn of(source: Source<'a>, buffers: Buffers, parity: bool) -> Result<Self, String> {
         let front = &source.front;
-        let wanted = [shape.rows, shape.cols, shape.ld, shape.vouch_words()];
+        let wanted = [buffers.rows, buffers.cols, buffers.ld, buffers.vouch_words(parity)];
         let found = [front.rows, front.cols, front.ld, front.vouch_words];
         if wanted.map(|words| words as u64) != found {
             return Err(source.wrong(&format!(
@@ -109,27 +81,25 @@ impl<'a> Opened<'a> {
             )));
         }
         let vouch = source.vouch()?;
-        Ok(Self { source, vouch, shape })
+        Ok(Self { source, vouch, buffers })
     }
 
     fn state_words(&self) -> &[u64] {
-        &self.vouch.words()[..self.shape.state_words]
+        &self.vouch.words()[..self.buffers.state_words()]
     }
 
     fn rows(&self, into: Option<&mut [u8]>, half: impl FnMut()) -> Result<(), String> {
-        let Shape { cols, state_words, .. } = self.shape;
-        let tiles = cols.div_ceil(TILE_WORDS);
-        let table = &self.vouch.words()[state_words..];
+        let (cols, tiles) = (self.buffers.cols, self.buffers.data_tiles());
+        let table = &self.vouch.words()[self.buffers.state_words()..];
         let sound =
             |row: usize, line: &[u64]| row_is_sound(&line[..cols], &table[row * tiles..][..tiles]);
         self.source.rows(into, sound, half)
     }
 
     fn parity(&self, into: Option<&mut [u8]>) -> Result<(), String> {
-        let Shape { rows, cols, state_words, parity, .. } = self.shape;
-        let Some((count, pitch)) = parity else { return Ok(()) };
-        let table = &self.vouch.words()[state_words + rows * cols.div_ceil(TILE_WORDS)..];
-        let tiles = pitch.div_ceil(TILE_WORDS);
+        let Buffers { parity_rows: count, pitch, .. } = self.buffers;
+        let table = &self.vouch.words()[self.buffers.vouch_words(false)..];
+        let tiles = self.buffers.parity_tiles();
         let sound = |row: usize, line: &[u64]| {
             if row < count {
                 row_is_sound(line, &table[row * tiles..][..tiles])
@@ -256,8 +226,8 @@ impl Apart {
                     let (ld, state_bytes) = (source.front.ld as usize, config.state_bytes);
                     let (layout, scheme) = (&test.layout, &config.scheme);
                     let buffers = buffers_then(layout, scheme, group, position, ld, state_bytes);
-                    let shape = Shape::with_parity(&buffers.map_err(|why| source.wrong(&why))?);
-                    let opened = Opened::of(source, shape)?;
+                    let buffers = buffers.map_err(|why| source.wrong(&why))?;
+                    let opened = Opened::of(source, buffers, true)?;
                     opened.rows(None, || {}).and_then(|()| opened.parity(None))
                 });
                 damage.extend(read.err().map(|why| Damage(reader.dir_id, position, why)));
@@ -291,11 +261,11 @@ pub(super) fn look(
         }
         return Ok(Way::Apart(apart));
     }
-    let (rows, cols) = test.layout.shape(me);
-    let state_words = state_rows(config.state_bytes) * STATE_ROW_WORDS;
-    let shape = Shape { rows, cols, ld: config.ld, state_words, parity: None };
+    let without_parity = Scheme { losses: 0, ..config.scheme };
+    let (ld, state_bytes) = (config.ld, config.state_bytes);
+    let buffers = Buffers::new(&test.layout, &[me], me, ld, &without_parity, state_bytes);
     let seen = || {
-        let opened = Opened::new(stored, shape, me)?;
+        let opened = Opened::new(stored, buffers, me)?;
         if whole { opened.rows(None, || {}) } else { Ok(()) }
     };
     // A dedicated checksum rank has no file on shared storage.
@@ -362,10 +332,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let me = self.position();
         let buffers = self.holding.buffers;
         let mut fetched = Fetched::default();
-        let Buffers { rows, cols, ld, .. } = buffers;
-        let shape = Shape { rows, cols, ld, state_words: buffers.state_words(), parity: None };
         let mut read = || {
-            let opened = Opened::new(stored, shape, me)?;
+            let opened = Opened::new(stored, buffers, me)?;
             fetched.state = state_of(opened.state_words());
             opened.rows(Some(a.bytes_mut()), || hit(Point::FetchHalf, me))
         };
@@ -395,9 +363,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 (None, None) => unreachable!("room was made"),
             };
             let mut state = vec![0; then.state_words()];
-            let shape = Shape::with_parity(&then);
             let read = exchange_files(world, stored, &plan, |source| {
-                let opened = Opened::of(source, shape)?;
+                let opened = Opened::of(source, then, true)?;
                 state.copy_from_slice(opened.state_words());
                 opened.rows(Some(a.bytes_mut()), || hit(Point::FetchHalf, me))?;
                 if plan.needs_parity(me) { opened.parity(Some(bytes_mut(parity))) } else { Ok(()) }
@@ -409,8 +376,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             }
             let rebuilt = plan.lost();
             if !rebuilt.is_empty() {
-                let files = GroupFiles { buffers: &then, a, state: &mut state, parity };
-                files.rebuild(world, &self.layout, &plan, make_group, pool);
+                let data = &mut a.words_mut()[..then.data_words()];
+                let shares = Shares::new(&then, data, &mut state, parity);
+                rebuild(shares, world, &self.layout, &plan, make_group, pool);
             }
             // The first save may leave gaps between rows, which must be zero.
             parity.fill(0);
@@ -440,64 +408,28 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     }
 }
 
-/// Contents of a position's file in memory, laid out as in the group that wrote it.
-struct GroupFiles<'a> {
-    buffers: &'a Buffers,
-    a: &'a mut Region,
-    state: &'a mut [u64],
-    parity: &'a mut [u64],
-}
-
-impl GroupFiles<'_> {
-    /// Rebuilds the lost members of this position's group. Collective call of the world.
-    fn rebuild<W: World, G: GroupComm>(
-        self,
-        world: &W,
-        layout: &Layout,
-        plan: &Recall,
-        make_group: impl Fn(&W, usize, usize, &[usize]) -> G,
-        pool: &mut Pool,
-    ) {
-        let Self { buffers, a, state, parity } = self;
-        let me = world.rank();
-        let (group, place) = plan.group_of(me);
-        let members: Vec<usize> =
-            group.check.members.iter().map(|&member| member as usize).collect();
-        let comm = make_group(world, group.check.group as usize, place, &members);
-        let spread = group.layout.spread();
-        let stripes = Stripes::new(spread, members.len(), group.check.losses as usize);
-        let coder = Coder { code: group.code, stripes };
-        let (of_matrix, of_state) = parity.split_at_mut(buffers.parity_words());
-        let between = || hit(Point::RebuildBatch, me);
-        let mut matrix = Share {
-            data: &mut a.words_mut()[..buffers.data_words()],
-            rows: buffers.rows,
-            cols: buffers.cols,
-            ld: buffers.ld,
-            parity: of_matrix,
-            pitch: buffers.pitch,
-        };
-        let whole = layout.window(&members, 0, Scope::Whole);
-        let counted = "recall() counted the losses of every group";
-        let done = pool.few(hands::MOST, |panel_threads| {
-            let hands = Hands { panel_threads, seen: None };
-            coder.rebuild(&comm, &mut matrix, whole, &group.lost, hands, between)
-        });
-        assert!(done, "{counted}");
-        let mut small = Share {
-            data: state,
-            rows: buffers.state_rows,
-            cols: STATE_ROW_WORDS,
-            ld: STATE_ROW_WORDS,
-            parity: of_state,
-            pitch: STATE_ROW_WORDS,
-        };
-        let window = Window { rows: buffers.state_rows, width: STATE_ROW_WORDS };
-        let coder = coder.suited(true);
-        let hands = Hands { panel_threads: &mut PanelThreads::alone(), seen: None };
-        let done = coder.rebuild(&comm, &mut small, window, &group.lost, hands, || {});
-        assert!(done, "{counted}");
-    }
+/// Rebuilds the lost members of this position's group, in rows that are laid out as in the group that wrote them. Collective call
+/// of the world.
+fn rebuild<W: World, G: GroupComm>(
+    shares: Shares,
+    world: &W,
+    layout: &Layout,
+    plan: &Recall,
+    make_group: impl Fn(&W, usize, usize, &[usize]) -> G,
+    pool: &mut Pool,
+) {
+    let me = world.rank();
+    let (group, place) = plan.group_of(me);
+    let members: Vec<usize> = group.check.members.iter().map(|&member| member as usize).collect();
+    let comm = make_group(world, group.check.group as usize, place, &members);
+    let stripes =
+        Stripes::new(group.layout.spread(), members.len(), group.check.losses as usize);
+    let coder = Coder { code: group.code, stripes };
+    let whole = layout.window(&members, 0, Scope::Whole);
+    pool.few(hands::MOST, |panel_threads| {
+        let hands = Hands { panel_threads, seen: None };
+        shares.rebuild(&comm, coder, whole, &group.lost, hands, me);
+    });
 }
 
 /// Passes each position's file to `take` at the position's rank; if another rank has the file, it sends it. All ranks proceed in

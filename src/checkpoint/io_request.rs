@@ -117,12 +117,8 @@ impl Write {
         checkpoint_dir.make_folder(key)?;
         let committed = buffers.committed_parts(about.checkpoint);
         let (data, small) = (peek(committed.data)?, peek(Part::S)?);
-        // Without parity, its digests are not needed either.
         let start = committed.place.start;
-        let vouch = match check {
-            Some(_) => committed.place,
-            None => start..start + buffers.vouch_words(),
-        };
+        let vouch = start..start + buffers.vouch_words(check.is_some());
         if data.len() < buffers.data_words() * 8 || small.words().len() < vouch.end {
             return Err(failed("the position's memory is not as long as it was made"));
         }

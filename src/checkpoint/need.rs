@@ -6,8 +6,8 @@
 
 use super::groups::Groups;
 use super::holding::LEDGER_BYTES;
-use super::plan::{Buffers, Layout, STATE_ROW_WORDS, Scheme, TILE_WORDS, state_rows};
-use crate::checkpoint::storage::BLOCK_BYTES;
+use super::plan::{Buffers, Layout, Scheme};
+use crate::checkpoint::storage::{BLOCK_BYTES, DirScope};
 use crate::shm::header::HEAD_BYTES;
 use crate::shm::{Part, Store};
 
@@ -36,23 +36,13 @@ pub fn memory_bytes(buffers: &Buffers, store: Store, huge: usize) -> u64 {
     parts.map(|(part, bytes)| bytes.next_multiple_of(part.page_bytes(store, huge)) as u64).sum()
 }
 
-/// Bytes of a position's file on storage with its parity, for a DIR of each node.
-pub fn file_bytes_with_parity(buffers: &Buffers) -> u64 {
-    in_blocks([buffers.slot_words(), buffers.data_words(), buffers.checksum_words()])
-}
-
-/// Bytes of a file with parts of so many words after its front block.
-fn in_blocks<const PARTS: usize>(words: [usize; PARTS]) -> u64 {
-    let block = BLOCK_BYTES as u64;
-    let parts = words.map(|words| (words as u64 * 8).next_multiple_of(block));
-    block + parts.iter().sum::<u64>()
-}
-
-/// Bytes of a position's file on storage without parity.
-pub fn file_bytes(layout: &Layout, position: usize, ld: usize, state_bytes: usize) -> u64 {
-    let (rows, cols) = layout.shape(position);
-    let vouch = state_rows(state_bytes) * STATE_ROW_WORDS + rows * cols.div_ceil(TILE_WORDS);
-    in_blocks([vouch, rows * ld])
+/// Bytes of a position's file on storage, with its parity if each node has a DIR of its own.
+pub fn file_bytes(buffers: &Buffers, dir_scope: DirScope) -> u64 {
+    let parity = dir_scope == DirScope::Node;
+    let check = if parity { buffers.checksum_words() } else { 0 };
+    let parts = [buffers.vouch_words(parity), buffers.data_words(), check];
+    let bytes = |words: usize| (words * 8).next_multiple_of(BLOCK_BYTES) as u64;
+    BLOCK_BYTES as u64 + parts.map(bytes).iter().sum::<u64>()
 }
 
 #[cfg(test)]

@@ -10,11 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::plan::{Buffers, Corner, Scope};
 use super::protocol::{Method, Recovery, is_settled};
 use super::save::Checkpointer;
-use super::saved::{Rows, Since};
+use super::saved::Since;
 use super::terms::{Restored, StartError};
 use super::world::{NOTHING, World};
 use crate::base::faults::{Point, Sabotage, hit, sabotaged};
-use crate::base::heartbeat;
 use crate::base::threads::{Pool, Shareable};
 use crate::parity::stripes::Role;
 use crate::parity::{GroupComm, Hands, Share, hands};
@@ -159,36 +158,20 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let lost_members: Vec<usize> =
             (0..members.len()).filter(|&index| is_lost(&members[index])).collect();
         let whole = self.layout.window(&members, 0, Scope::Whole);
-        let state_window = self.holding.saved().state_window();
         let (coder, group) = (self.coder, &self.group);
         let all = Since { before: None, corner: WHOLE, parity: self.parity_of(whole) };
         let (saved, since) = (self.holding.saved(), is_lost(&me).then_some(all));
+        let (shares, digests) = saved.shares(recovery.target.number, None, since);
+        let see = |share: &Share, role, columns: Range<usize>| {
+            if let Some(digests) = &digests {
+                digests.see(share, role, columns.clone());
+            }
+            // SAFETY: the code reports each column once at a time.
+            unsafe { taken.see(share, role, columns) }
+        };
         pool.few(hands::MOST, |panel_threads| {
-            saved.with_shares(recovery.target.number, None, since, |share, rows| {
-                let between = || {
-                    heartbeat::beat();
-                    hit(Point::RebuildBatch, me)
-                };
-                let possible = match rows {
-                    Rows::Matrix(digests) => {
-                        let see = |share: &Share, role, columns: Range<usize>| {
-                            if let Some(digests) = digests {
-                                digests.see(share, role, columns.clone());
-                            }
-                            // SAFETY: the code reports each column once at a time.
-                            unsafe { taken.see(share, role, columns) }
-                        };
-                        let hands = Hands { panel_threads, seen: Some(&see) };
-                        coder.rebuild(group, share, whole, &lost_members, hands, between)
-                    }
-                    Rows::State => {
-                        let hands = Hands { panel_threads, seen: None };
-                        let coder = coder.suited(true);
-                        coder.rebuild(group, share, state_window, &lost_members, hands, between)
-                    }
-                };
-                assert!(possible, "decide() counted the losses of every group");
-            })
+            let hands = Hands { panel_threads, seen: Some(&see) };
+            shares.rebuild(group, coder, whole, &lost_members, hands, me);
         });
     }
 

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::plan::{Buffers, Corner, STATE_ROW_WORDS, TILE_WORDS};
 use super::protocol::Method;
-use crate::base::faults::{Sabotage, sabotaged};
+use crate::base::faults::{Point, Sabotage, hit, sabotaged};
+use crate::base::heartbeat;
 use crate::base::threads::{PanelThreads, Pool};
 use crate::parity::digest::digest;
 use crate::parity::exchange::Coder;
@@ -106,22 +107,18 @@ impl Saved {
         all.find_map(|region| region.words_mut().get_mut(..words))
     }
 
-    /// Calls `code` with this member's matrix rows and parity, then with those of its small state. `a` is the workspace when the
-    /// checkpoint is being sealed, None for the committed copy. With `since`, `code` also gets the checkpoint's digests to
-    /// update.
-    pub fn with_shares(
-        &mut self,
+    /// Rows of this member's matrix and small state, with their parity. `a` is the workspace when the checkpoint is being sealed,
+    /// None for the committed copy. With `since`, also returns the checkpoint's digests, to be updated.
+    pub fn shares<'a>(
+        &'a mut self,
         number: u64,
-        a: Option<&mut [u64]>,
+        a: Option<&'a mut [u64]>,
         since: Option<Since>,
-        mut code: impl FnMut(&mut Share, Rows),
-    ) {
+    ) -> (Shares<'a>, Option<Digests<'a>>) {
         let buffers = self.buffers;
         if let Some(since) = &since {
             self.lay_digests(number, since.before);
         }
-        let slot = buffers.slot_range(number);
-        let (parity_words, state_words) = (buffers.parity_words(), buffers.state_words());
         // Borrowed field by field, because the parts are needed at the same time.
         let check = of_checkpoint(number, &mut self.c, &mut self.d);
         let check = check.map_or(&mut [][..], Region::words_mut);
@@ -131,27 +128,10 @@ impl Saved {
             (None, Some(copy)) => &mut copy.words_mut()[..buffers.data_words()],
             (None, None) => unreachable!("nothing is recovered from a copy that is not there"),
         };
-        let (state, tables) = self.s.words_mut()[slot].split_at_mut(state_words);
+        let slot = &mut self.s.words_mut()[buffers.slot_range(number)];
+        let (state, tables) = slot.split_at_mut(buffers.state_words());
         let digests = since.map(|since| Digests::new(buffers, tables, &since));
-        let (parity, state_parity) = check[..buffers.checksum_words()].split_at_mut(parity_words);
-        let mut matrix = Share {
-            data,
-            rows: buffers.rows,
-            cols: buffers.cols,
-            ld: buffers.ld,
-            parity,
-            pitch: buffers.pitch,
-        };
-        code(&mut matrix, Rows::Matrix(digests.as_ref()));
-        let mut state = Share {
-            data: state,
-            rows: buffers.state_rows,
-            cols: STATE_ROW_WORDS,
-            ld: STATE_ROW_WORDS,
-            parity: state_parity,
-            pitch: STATE_ROW_WORDS,
-        };
-        code(&mut state, Rows::State);
+        (Shares::new(&buffers, data, state, check), digests)
     }
 
     /// Encodes the parity of checkpoint `number` from the frozen matrix `a`, or from its copy, and computes digests of the rows
@@ -165,24 +145,13 @@ impl Saved {
         panel_threads: &mut PanelThreads,
         mut between: impl FnMut(),
     ) {
-        let state_window = self.state_window();
-        self.with_shares(number, a, Some(since), |share, rows| match rows {
-            Rows::Matrix(digests) => {
-                let digests = digests.expect("asked for");
-                let see = |share: &Share, role, columns| digests.see(share, role, columns);
-                let hands = Hands { panel_threads, seen: Some(&see) };
-                coder.encode(group, how, share, window, hands, &mut between);
-            }
-            Rows::State => {
-                let hands = Hands { panel_threads, seen: None };
-                coder.suited(true).encode(group, how, share, state_window, hands, &mut between);
-            }
-        });
-    }
-
-    /// Window that covers the whole small state, for every member.
-    pub fn state_window(&self) -> Window {
-        Window { rows: self.buffers.state_rows, width: STATE_ROW_WORDS }
+        let (mut shares, digests) = self.shares(number, a, Some(since));
+        let digests = digests.expect("asked for");
+        let see = |share: &Share, role, columns| digests.see(share, role, columns);
+        let hands = Hands { panel_threads: &mut *panel_threads, seen: Some(&see) };
+        coder.encode(group, how, &mut shares.matrix, window, hands, &mut between);
+        let (window, hands) = (shares.state.whole(), Hands { panel_threads, seen: None });
+        coder.for_any_bits().encode(group, how, &mut shares.state, window, hands, &mut between);
     }
 
     /// Copies the part of A that can have changed to this checkpoint's copy. `half` is called midway.
@@ -356,10 +325,59 @@ pub struct Since {
     pub parity: Reach,
 }
 
-/// Kind of rows to be coded: those of the matrix, with digests to be updated if requested, or those of the small state.
-pub enum Rows<'a> {
-    Matrix(Option<&'a Digests<'a>>),
-    State,
+/// Rows of a member's matrix and of its small state, as the codes see them.
+pub struct Shares<'a> {
+    matrix: Share<'a>,
+    state: Share<'a>,
+}
+
+impl<'a> Shares<'a> {
+    /// Divides the parity `check` between the `data` of the matrix and the small state.
+    pub fn new(
+        buffers: &Buffers,
+        data: &'a mut [u64],
+        state: &'a mut [u64],
+        check: &'a mut [u64],
+    ) -> Self {
+        let &Buffers { rows, cols, ld, pitch, .. } = buffers;
+        let check = &mut check[..buffers.checksum_words()];
+        let (parity, state_parity) = check.split_at_mut(buffers.parity_words());
+        let width = STATE_ROW_WORDS;
+        Self {
+            matrix: Share { data, rows, cols, ld, parity, pitch },
+            state: Share {
+                data: state,
+                rows: buffers.state_rows,
+                cols: width,
+                ld: width,
+                parity: state_parity,
+                pitch: width,
+            },
+        }
+    }
+
+    /// Rebuilds the lost members of a group, by their indices, in this `window` of the matrix and in all of the small state.
+    /// `hands.seen` sees the rows of the matrix.
+    pub fn rebuild(
+        mut self,
+        group: &impl GroupComm,
+        coder: Coder,
+        window: Window,
+        lost: &[usize],
+        Hands { panel_threads, seen }: Hands,
+        position: usize,
+    ) {
+        let between = || {
+            heartbeat::beat();
+            hit(Point::RebuildBatch, position)
+        };
+        let hands = Hands { panel_threads: &mut *panel_threads, seen };
+        let matrix = coder.rebuild(group, &mut self.matrix, window, lost, hands, between);
+        let (window, hands) = (self.state.whole(), Hands { panel_threads, seen: None });
+        let coder = coder.for_any_bits();
+        let state = coder.rebuild(group, &mut self.state, window, lost, hands, between);
+        assert!(matrix && state, "the losses of every group were counted before");
+    }
 }
 
 /// Digests of a checkpoint, being updated from those of another: all threads store digests while they work on the rows.

@@ -11,7 +11,7 @@ use crate::base::cores;
 use crate::base::params::{MemoryCheck, TestParams};
 use crate::base::topology::Topology;
 use crate::checkpoint::groups::{DomainFile, Groups};
-use crate::checkpoint::need::{buffers_of_each, file_bytes, file_bytes_with_parity, memory_bytes};
+use crate::checkpoint::need::{buffers_of_each, file_bytes, memory_bytes};
 use crate::checkpoint::plan::{Buffers, Layout, Scheme};
 use crate::checkpoint::storage::DirScope;
 use crate::config::Loaded;
@@ -178,13 +178,13 @@ impl<'a> Placed<'a> {
         match protection.level2.as_ref().map(|level2| level2.scope) {
             Some(DirScope::Node) => {
                 for (&host, buffers) in self.places.iter().zip(&all) {
-                    of_test[host].stored_bytes += file_bytes_with_parity(buffers);
+                    of_test[host].stored_bytes += file_bytes(buffers, DirScope::Node);
                 }
             }
             Some(DirScope::Shared) => {
-                let file = |at| file_bytes(&layout, at, leading_dimension(test, at), STATE_BYTES);
                 // A dedicated checksum rank writes nothing to shared storage.
-                let whole: u64 = (0..layout.working()).map(file).sum();
+                let writers = all[..layout.working()].iter();
+                let whole = writers.map(|buffers| file_bytes(buffers, DirScope::Shared)).sum();
                 of_test.iter_mut().for_each(|of_host| of_host.stored_bytes = whole);
             }
             None => {}

@@ -92,13 +92,9 @@ struct Round<'a> {
 }
 
 impl Coder {
-    /// Returns a coder for the same stripes. If the rows are `any_bits`, not real numbers, its code rebuilds every bit.
-    pub fn suited(self, any_bits: bool) -> Coder {
-        if any_bits {
-            Coder { code: self.code.for_any_bits(self.stripes.losses), ..self }
-        } else {
-            self
-        }
+    /// Returns a coder for the same stripes that rebuilds every bit, for rows that are not real numbers.
+    pub fn for_any_bits(self) -> Coder {
+        Coder { code: self.code.for_any_bits(self.stripes.losses), ..self }
     }
 
     fn lines(&self, segment: &Segment) -> Lines {

@@ -57,6 +57,11 @@ impl Place {
 }
 
 impl Share<'_> {
+    /// Window that covers all data, if every member of the group has as much.
+    pub fn whole(&self) -> Window {
+        Window { rows: self.rows, width: self.cols }
+    }
+
     fn place(&self) -> Place {
         Place { rows: self.rows, cols: self.cols, ld: self.ld, pitch: self.pitch }
     }

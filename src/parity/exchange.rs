@@ -10,6 +10,8 @@
 //!
 //! All members of a group call the same function with the same window.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::code::Code;
@@ -28,8 +30,6 @@ pub enum Encode {
     Pipelined,
 }
 
-type Range = std::ops::Range<usize>;
-
 /// Code and stripes of one group, equal on all members.
 #[derive(Clone, Copy, Debug)]
 pub struct Coder {
@@ -40,15 +40,41 @@ pub struct Coder {
 /// Batch of cycles of one combination, restricted to the columns of the window.
 struct Segment<'a> {
     combine: &'a Combine,
-    cycles: Range,
-    width: usize,
+    lines: Lines,
     /// True if members report the data rows that they add to [`Hands::seen`].
     tells: bool,
 }
 
 impl Segment<'_> {
-    fn words(&self) -> usize {
-        self.cycles.len() * self.width
+    /// Writes this member's weighted rows to `buffer`, replacing its contents or adding to them, and reports the data rows.
+    fn contribute(
+        &self,
+        share: &Share,
+        me: usize,
+        buffer: &mut [u64],
+        replace: bool,
+        hands: &mut Hands,
+    ) {
+        let (terms, lines) = (&self.combine.terms[me], self.lines);
+        hands.add(share, lines, terms, buffer, replace);
+        for &(within, _) in terms.iter().filter(|_| self.tells) {
+            if matches!(within, Role::Data(_)) {
+                hands.show(share, lines, within);
+            }
+        }
+    }
+
+    /// Range of the target's parity rows, if they are contiguous; this member is the target.
+    fn run_of_parity(&self, share: &Share) -> Option<Range<usize>> {
+        let Lines { stripes, first, cycles, width } = self.lines;
+        let close = cycles == 1 || stripes.parity_rows(1) == 1 && width == share.pitch;
+        match stripes.of_cycle(self.combine.row?, first) {
+            Role::Parity(row) if close => {
+                let start = share.parity_range(row, width).start;
+                Some(start..start + cycles * width)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -84,11 +110,148 @@ struct Chain<'a> {
     segments: Vec<Segment<'a>>,
 }
 
+impl Chain<'_> {
+    /// Moves segments along a chain of members; the last member receives the sums. Members outside of the chain do nothing.
+    fn along<G: GroupComm + ?Sized>(
+        &self,
+        comm: &G,
+        share: &mut Share,
+        scratch: &mut Scratch,
+        hands: &mut Hands,
+        between: &mut impl FnMut(),
+    ) {
+        let (Chain { members: chain, segments }, me) = (self, comm.rank());
+        let Some(place) = chain.iter().position(|&member| member == me) else {
+            return;
+        };
+        let own = |segment: &Segment| segment.combine.row.expect("a chain ends at who takes it");
+        let gives_parity = |segment: &Segment| matches!(own(segment), Role::Parity(_));
+        let (first, last) = (place == 0, place + 1 == chain.len());
+        // Segment i is received while segment i - 1 is sent on. The first member of the chain receives nothing and the last sends
+        // nothing, so they work on the other segment meanwhile.
+        let (mut ready, mut coming) = (&mut *scratch.going, &mut *scratch.coming);
+        // True if the segment before was received in place.
+        let mut in_place = false;
+        for i in 0..=segments.len() {
+            let (before, now) = (i.checked_sub(1).map(|i| &segments[i]), segments.get(i));
+            if first {
+                let send = before.map(|s| (&ready[..s.lines.words()], chain[1]));
+                comm.sendrecv_while(send, None, &mut || {
+                    if let Some(now) = now {
+                        now.contribute(share, me, &mut coming[..now.lines.words()], true, hands);
+                    }
+                });
+            } else if last {
+                // While parity is being received in place, this member's own work cannot touch its parity.
+                let range = now
+                    .filter(|_| !before.is_some_and(&gives_parity))
+                    .and_then(|s| s.run_of_parity(share));
+                let parity = match range {
+                    Some(_) => std::mem::take(&mut share.parity),
+                    None => &mut [],
+                };
+                let into = match (&range, now) {
+                    (Some(range), _) => Some(&mut parity[range.clone()]),
+                    (None, now) => now.map(|s| &mut coming[..s.lines.words()]),
+                };
+                let recv = into.map(|into| (into, chain[place - 1]));
+                comm.sendrecv_while(None, recv, &mut || {
+                    let Some(before) = before else { return };
+                    let (row, lines) = (own(before), before.lines);
+                    if in_place {
+                        hands.show(share, lines, row);
+                    } else {
+                        hands.deliver(share, lines, row, &ready[..lines.words()]);
+                    }
+                });
+                in_place = range.is_some();
+                if in_place {
+                    share.parity = parity;
+                }
+            } else {
+                let send = before.map(|s| (&ready[..s.lines.words()], chain[place + 1]));
+                let recv = now.map(|s| (&mut coming[..s.lines.words()], chain[place - 1]));
+                comm.sendrecv(send, recv);
+                if let Some(now) = now {
+                    now.contribute(share, me, &mut coming[..now.lines.words()], false, hands);
+                }
+            }
+            std::mem::swap(&mut ready, &mut coming);
+            between();
+        }
+    }
+}
+
 /// Unit of encoding: a batch of cycles of one parity.
 struct Round<'a> {
     parity: usize,
     /// Segments, one for each member, at which its sum ends.
     segments: Vec<Segment<'a>>,
+}
+
+impl Round<'_> {
+    /// Prepares this member's part of the first combination that it sends.
+    fn begin(
+        &self,
+        share: &Share,
+        me: usize,
+        buffer: &mut [u64],
+        hands: &mut Hands,
+    ) {
+        let batch = &self.segments;
+        let first = &batch[(me + batch.len() - 1) % batch.len()];
+        first.contribute(share, me, &mut buffer[..first.lines.words()], true, hands);
+    }
+
+    /// Computes all members' combinations at once; each arrives at its own target after G - 1 steps. Starts with the contents of
+    /// `going` from `begin`, and prepares the next round while the last messages travel.
+    fn ring<G: GroupComm + ?Sized>(
+        &self,
+        comm: &G,
+        share: &mut Share,
+        next: Option<&Round>,
+        scratch: &mut Scratch,
+        hands: &mut Hands,
+    ) {
+        let (size, me) = (comm.size(), comm.rank());
+        let (to, from) = ((me + 1) % size, (me + size - 1) % size);
+        let segment = |target: usize| &self.segments[target % size];
+        let words = segment(me).lines.words();
+        for step in 0..size - 2 {
+            let (going, coming) = (&scratch.going[..words], &mut scratch.coming[..words]);
+            comm.sendrecv(Some((going, to)), Some((coming, from)));
+            let passing = segment(me + 2 * size - 2 - step);
+            passing.contribute(share, me, coming, false, hands);
+            std::mem::swap(&mut scratch.going, &mut scratch.coming);
+        }
+        // The last message lacks at most this member's own row. If the member has none, the sum is complete, and contiguous rows
+        // can be received in place.
+        let mine = segment(me);
+        let in_place = mine.run_of_parity(share);
+        let parity = std::mem::take(&mut share.parity);
+        let into = match (&in_place, mine.combine.row) {
+            (Some(range), _) => &mut parity[range.clone()],
+            (None, Some(_)) => &mut scratch.coming[..words],
+            (None, None) => &mut scratch.ended[self.parity * words..][..words],
+        };
+        comm.sendrecv_while(Some((&scratch.going[..words], to)), Some((into, from)), &mut || {
+            if let Some(next) = next {
+                next.begin(share, me, scratch.ahead, hands);
+            }
+        });
+        share.parity = parity;
+        match (mine.combine.row, in_place) {
+            (Some(row), Some(_)) => hands.show(share, mine.lines, row),
+            (Some(row), None) => {
+                hands.deliver(share, mine.lines, row, &scratch.coming[..words]);
+            }
+            (None, _) => {
+                let sum = &mut scratch.ended[self.parity * words..][..words];
+                mine.contribute(share, me, sum, false, hands);
+            }
+        }
+        std::mem::swap(&mut scratch.going, &mut scratch.ahead);
+    }
 }
 
 impl Coder {
@@ -97,39 +260,18 @@ impl Coder {
         Coder { code: self.code.for_any_bits(self.stripes.losses), ..self }
     }
 
-    fn lines(&self, segment: &Segment) -> Lines {
-        let Range { start: first, end } = segment.cycles;
-        Lines { stripes: self.stripes, first, cycles: end - first, width: segment.width }
-    }
-
-    /// Writes this member's weighted rows to `buffer`, replacing its contents or adding to them, and reports the data rows.
-    fn contribute(
-        &self,
-        share: &Share,
-        me: usize,
-        segment: &Segment,
-        buffer: &mut [u64],
-        replace: bool,
-        hands: &mut Hands,
-    ) {
-        let (terms, lines) = (&segment.combine.terms[me], self.lines(segment));
-        hands.add(share, lines, terms, buffer, replace);
-        for &(within, _) in terms.iter().filter(|_| segment.tells) {
-            if matches!(within, Role::Data(_)) {
-                hands.show(share, lines, within);
-            }
-        }
-    }
-
     /// Number of words in the longest message.
     fn message_words(&self, window: Window) -> usize {
-        self.batches(window).next().map_or(0, |cycles| cycles.len() * window.width)
+        self.batches(window).next().map_or(0, |lines| lines.words())
     }
 
-    fn batches(&self, window: Window) -> impl Iterator<Item = Range> + Clone {
-        let cycles = self.stripes.cycles(window.rows);
-        let step = (SEGMENT_WORDS / window.width.max(1)).max(1);
-        (0..cycles).step_by(step).map(move |start| start..(start + step).min(cycles))
+    /// Lines of one message after the other.
+    fn batches(&self, window: Window) -> impl Iterator<Item = Lines> + use<> {
+        let (stripes, width) = (self.stripes, window.width);
+        let all = stripes.cycles(window.rows);
+        let step = (SEGMENT_WORDS / width.max(1)).max(1);
+        let batch = move |first| Lines { stripes, first, cycles: step.min(all - first), width };
+        (0..all).step_by(step).map(batch)
     }
 
     /// Computes every member's parity rows for the window.
@@ -160,20 +302,20 @@ impl Coder {
         if how == Encode::Pipelined && self.stripes.spread == Spread::Apart {
             for (parity, plan) in plans.iter().enumerate() {
                 let way = self.plan_chain(parity, plan, window);
-                self.along(comm, share, &way, &mut scratch, &mut hands, &mut between);
+                way.along(comm, share, &mut scratch, &mut hands, &mut between);
             }
             return;
         }
-        let ranges: Vec<_> = self.batches(window).collect();
-        let (mut number, mut now) = (0, self.plan_round(0, &plans, &ranges, window.width));
+        let batches: Vec<Lines> = self.batches(window).collect();
+        let (mut number, mut now) = (0, self.plan_round(0, &plans, &batches));
         if let (Encode::Pipelined, Some(first)) = (how, &now) {
-            self.begin(share, me, first, scratch.going, &mut hands);
+            first.begin(share, me, scratch.going, &mut hands);
         }
         while let Some(this) = now {
-            let next = self.plan_round(number + 1, &plans, &ranges, window.width);
+            let next = self.plan_round(number + 1, &plans, &batches);
             match how {
                 Encode::Pipelined => {
-                    self.ring(comm, share, &this, next.as_ref(), &mut scratch, &mut hands);
+                    this.ring(comm, share, next.as_ref(), &mut scratch, &mut hands);
                 }
                 Encode::Reduce => self.reduce(comm, share, &this, &mut scratch, &mut hands),
             }
@@ -191,7 +333,7 @@ impl Coder {
         let with_data = (0..self.stripes.size).filter(|&member| !self.stripes.holds_parity(member));
         let members = with_data.chain([combine.target]).collect();
         // Every further parity reads the same data again.
-        let segment = |cycles| Segment { combine, cycles, width: window.width, tells: parity == 0 };
+        let segment = |lines| Segment { combine, lines, tells: parity == 0 };
         Chain { members, segments: self.batches(window).map(segment).collect() }
     }
 
@@ -200,84 +342,17 @@ impl Coder {
         &self,
         number: usize,
         plans: &'a [Vec<Combine>],
-        ranges: &[Range],
-        width: usize,
+        batches: &[Lines],
     ) -> Option<Round<'a>> {
         // Sums are passed on after the last parity of a batch, so all parities of a batch are computed in a row.
-        let (parity, range) = if self.stripes.spread == Spread::Copied {
+        let (parity, batch) = if self.stripes.spread == Spread::Copied {
             (number % plans.len(), number / plans.len())
         } else {
-            (number / ranges.len(), number % ranges.len())
+            (number / batches.len(), number % batches.len())
         };
-        let (plan, cycles) = (plans.get(parity)?, ranges.get(range)?);
-        let segment =
-            |combine| Segment { combine, cycles: cycles.clone(), width, tells: parity == 0 };
+        let (plan, &lines) = (plans.get(parity)?, batches.get(batch)?);
+        let segment = |combine| Segment { combine, lines, tells: parity == 0 };
         Some(Round { parity, segments: plan.iter().map(segment).collect() })
-    }
-
-    /// Prepares this member's part of the first combination that it sends.
-    fn begin(
-        &self,
-        share: &Share,
-        me: usize,
-        round: &Round,
-        buffer: &mut [u64],
-        hands: &mut Hands,
-    ) {
-        let batch = &round.segments;
-        let first = &batch[(me + batch.len() - 1) % batch.len()];
-        self.contribute(share, me, first, &mut buffer[..first.words()], true, hands);
-    }
-
-    /// Computes all members' combinations at once; each arrives at its own target after G - 1 steps. Starts with the contents of
-    /// `going` from `begin`, and prepares the next round while the last messages travel.
-    fn ring<G: GroupComm + ?Sized>(
-        &self,
-        comm: &G,
-        share: &mut Share,
-        round: &Round,
-        next: Option<&Round>,
-        scratch: &mut Scratch,
-        hands: &mut Hands,
-    ) {
-        let (size, me) = (comm.size(), comm.rank());
-        let (to, from) = ((me + 1) % size, (me + size - 1) % size);
-        let segment = |target: usize| &round.segments[target % size];
-        let words = segment(me).words();
-        for step in 0..size - 2 {
-            let (going, coming) = (&scratch.going[..words], &mut scratch.coming[..words]);
-            comm.sendrecv(Some((going, to)), Some((coming, from)));
-            let passing = segment(me + 2 * size - 2 - step);
-            self.contribute(share, me, passing, coming, false, hands);
-            std::mem::swap(&mut scratch.going, &mut scratch.coming);
-        }
-        // The last message lacks at most this member's own row. If the member has none, the sum is complete, and contiguous rows
-        // can be received in place.
-        let mine = segment(me);
-        let in_place = self.run_of_parity(share, mine);
-        let parity = std::mem::take(&mut share.parity);
-        let into = match (&in_place, mine.combine.row) {
-            (Some(range), _) => &mut parity[range.clone()],
-            (None, Some(_)) => &mut scratch.coming[..words],
-            (None, None) => &mut scratch.ended[round.parity * words..][..words],
-        };
-        comm.sendrecv_while(Some((&scratch.going[..words], to)), Some((into, from)), &mut || {
-            if let Some(next) = next {
-                self.begin(share, me, next, scratch.ahead, hands);
-            }
-        });
-        share.parity = parity;
-        match (mine.combine.row, in_place) {
-            (Some(row), Some(_)) => hands.show(share, self.lines(mine), row),
-            (Some(row), None) => {
-                hands.deliver(share, self.lines(mine), row, &scratch.coming[..words]);
-            }
-            (None, _) => {
-                let sum = &mut scratch.ended[round.parity * words..][..words];
-                self.contribute(share, me, mine, sum, false, hands);
-            }
-        }
-        std::mem::swap(&mut scratch.going, &mut scratch.ahead);
     }
 
     /// Sends the sums of a batch from the members at which they ended to the holders.
@@ -289,7 +364,8 @@ impl Coder {
         scratch: &mut Scratch,
         hands: &mut Hands,
     ) {
-        let (size, me, words) = (comm.size(), comm.rank(), mine.words());
+        let (size, me, lines) = (comm.size(), comm.rank(), mine.lines);
+        let words = lines.words();
         // Segments are in member order, so each sum ended at the member of its number.
         let held = |member: usize, slot: usize| {
             let held = self.stripes.parity(member, slot);
@@ -299,7 +375,7 @@ impl Coder {
             let (to, from) = ((me + step) % size, (me + size - step) % size);
             let (parity, row) = held(to, me);
             let going = &scratch.ended[parity * words..][..words];
-            let (within, lines) = (Role::Parity(held(me, from).1), self.lines(mine));
+            let within = Role::Parity(held(me, from).1);
             if step == 0 {
                 debug_assert_eq!(Role::Parity(row), within);
                 hands.deliver(share, lines, within, going);
@@ -308,21 +384,6 @@ impl Coder {
                 comm.sendrecv(Some((going, to)), Some((coming, from)));
                 hands.deliver(share, lines, within, coming);
             }
-        }
-    }
-
-    /// Range of the target's parity rows for a segment, if they are contiguous; this member is the target.
-    fn run_of_parity(&self, share: &Share, segment: &Segment) -> Option<Range> {
-        let rows = segment.cycles.len();
-        let stripes = self.stripes;
-        let each = stripes.parity_rows(1);
-        let close = rows == 1 || each == 1 && segment.width == share.pitch;
-        match stripes.of_cycle(segment.combine.row?, segment.cycles.start) {
-            Role::Parity(row) if close => {
-                let start = share.parity_range(row, segment.width).start;
-                Some(start..start + rows * segment.width)
-            }
-            _ => None,
         }
     }
 
@@ -337,9 +398,9 @@ impl Coder {
     ) {
         let me = comm.rank();
         for segment in &round.segments {
-            let words = segment.words();
+            let words = segment.lines.words();
             let buffer = &mut scratch.going[..words];
-            self.contribute(share, me, segment, buffer, true, hands);
+            segment.contribute(share, me, buffer, true, hands);
             let root = segment.combine.target;
             if !self.code.exact() {
                 // SAFETY: doubles and words have one size and alignment, and any bits are a double.
@@ -352,7 +413,7 @@ impl Coder {
             }
             match segment.combine.row {
                 _ if me != root => {}
-                Some(row) => hands.deliver(share, self.lines(segment), row, buffer),
+                Some(row) => hands.deliver(share, segment.lines, row, buffer),
                 None => scratch.ended[round.parity * words..][..words].copy_from_slice(buffer),
             }
         }
@@ -391,90 +452,15 @@ impl Coder {
             chain.push(target);
             let segments = self
                 .batches(window)
-                .flat_map(|cycles| {
-                    plan.iter().filter(|c| c.target == target).map(move |combine| Segment {
-                        combine,
-                        cycles: cycles.clone(),
-                        width: window.width,
-                        tells: true,
-                    })
+                .flat_map(|lines| {
+                    let own = plan.iter().filter(|combine| combine.target == target);
+                    own.map(move |combine| Segment { combine, lines, tells: true })
                 })
                 .collect();
             let way = Chain { members: chain, segments };
-            self.along(comm, share, &way, &mut scratch, &mut hands, &mut between);
+            way.along(comm, share, &mut scratch, &mut hands, &mut between);
         }
         true
-    }
-
-    /// Moves segments along a chain of members; the last member receives the sums. Members outside of the chain do nothing.
-    fn along<G: GroupComm + ?Sized>(
-        &self,
-        comm: &G,
-        share: &mut Share,
-        Chain { members: chain, segments }: &Chain,
-        scratch: &mut Scratch,
-        hands: &mut Hands,
-        between: &mut impl FnMut(),
-    ) {
-        let me = comm.rank();
-        let Some(place) = chain.iter().position(|&member| member == me) else {
-            return;
-        };
-        let own = |segment: &Segment| segment.combine.row.expect("a chain ends at who takes it");
-        let gives_parity = |segment: &Segment| matches!(own(segment), Role::Parity(_));
-        let (first, last) = (place == 0, place + 1 == chain.len());
-        // Segment i is received while segment i - 1 is sent on. The first member of the chain receives nothing and the last sends
-        // nothing, so they work on the other segment meanwhile.
-        let (mut ready, mut coming) = (&mut *scratch.going, &mut *scratch.coming);
-        // True if the segment before was received in place.
-        let mut in_place = false;
-        for i in 0..=segments.len() {
-            let (before, now) = (i.checked_sub(1).map(|i| &segments[i]), segments.get(i));
-            if first {
-                let send = before.map(|s| (&ready[..s.words()], chain[1]));
-                comm.sendrecv_while(send, None, &mut || {
-                    if let Some(now) = now {
-                        self.contribute(share, me, now, &mut coming[..now.words()], true, hands);
-                    }
-                });
-            } else if last {
-                // While parity is being received in place, this member's own work cannot touch its parity.
-                let range = now
-                    .filter(|_| !before.is_some_and(&gives_parity))
-                    .and_then(|s| self.run_of_parity(share, s));
-                let parity = match range {
-                    Some(_) => std::mem::take(&mut share.parity),
-                    None => &mut [],
-                };
-                let into = match (&range, now) {
-                    (Some(range), _) => Some(&mut parity[range.clone()]),
-                    (None, now) => now.map(|s| &mut coming[..s.words()]),
-                };
-                let recv = into.map(|into| (into, chain[place - 1]));
-                comm.sendrecv_while(None, recv, &mut || {
-                    let Some(before) = before else { return };
-                    let (row, lines) = (own(before), self.lines(before));
-                    if in_place {
-                        hands.show(share, lines, row);
-                    } else {
-                        hands.deliver(share, lines, row, &ready[..before.words()]);
-                    }
-                });
-                in_place = range.is_some();
-                if in_place {
-                    share.parity = parity;
-                }
-            } else {
-                let send = before.map(|s| (&ready[..s.words()], chain[place + 1]));
-                let recv = now.map(|s| (&mut coming[..s.words()], chain[place - 1]));
-                comm.sendrecv(send, recv);
-                if let Some(now) = now {
-                    self.contribute(share, me, now, &mut coming[..now.words()], false, hands);
-                }
-            }
-            std::mem::swap(&mut ready, &mut coming);
-            between();
-        }
     }
 }
 
@@ -655,7 +641,7 @@ mod tests {
             let seen = std::sync::Mutex::new(vec![Vec::new(); size]);
             in_threads(3, &mut owns, |comm, share, hands| {
                 let me = comm.rank();
-                let see = |_: &Share, role: Role, columns: Range| {
+                let see = |_: &Share, role: Role, columns: Range<usize>| {
                     seen.lock().unwrap()[me].push((role, columns.start, columns.end));
                 };
                 let hands = Hands { seen: Some(&see), ..hands };

@@ -4,6 +4,7 @@
 //! owner. `checkpoint` creates and finds a position's memory here; `status` lists it, and `clean` removes the memory of exactly
 //! one job.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -267,11 +268,8 @@ impl MemoryStore {
 
     /// Lists the positions of this job whose header is on this node.
     pub fn positions(&self) -> Vec<u32> {
-        let mut found: Vec<u32> =
-            self.list().into_iter().filter(|h| h.part == Part::Head).map(|h| h.position).collect();
-        found.sort_unstable();
-        found.dedup();
-        found
+        let heads = self.list().into_iter().filter(|held| held.part == Part::Head);
+        heads.map(|held| held.position).collect()
     }
 
     /// Returns true if a live process works in the position's memory.
@@ -294,26 +292,23 @@ impl MemoryStore {
         };
         // All positions are locked before anything is removed, so a run that starts now finds all or nothing. A header that
         // cannot be locked belongs to no running process of ours, and is only removed.
-        let mut positions: Vec<u32> = ours().iter().map(|held| held.position).collect();
-        positions.dedup();
+        let mut holds: BTreeMap<u32, Option<Hold>> =
+            ours().iter().map(|held| (held.position, None)).collect();
         let began = Instant::now();
-        let mut holds: Vec<(u32, Option<Hold>)> = Vec::new();
-        for position in positions {
+        for (&position, hold) in &mut holds {
             let patience = patience.saturating_sub(began.elapsed());
-            match self.hold_with(position, patience) {
-                Ok(hold) => holds.push((position, Some(hold))),
+            *hold = match self.hold_with(position, patience) {
                 Err(error @ MemoryError::InUse { .. }) => return Err(error),
-                Err(_) => holds.push((position, None)),
-            }
+                locked => locked.ok(),
+            };
         }
         let mut found = ours();
-        found.retain(|held| holds.iter().any(|(position, _)| *position == held.position));
+        found.retain(|held| holds.contains_key(&held.position));
         for held in &found {
             hit(Point::GroundHalf, held.position as usize);
-            let hold = holds.iter_mut().find(|(position, _)| *position == held.position);
-            match hold {
+            match holds.get_mut(&held.position) {
                 // The header is removed last, with its lock.
-                Some((_, Some(hold))) if held.part == Part::Head => hold.give_up(),
+                Some(Some(hold)) if held.part == Part::Head => hold.give_up(),
                 _ => {
                     let memory_store = MemoryStore { store: held.store, ..self.clone() };
                     memory_store.unlink(held.position, held.part);

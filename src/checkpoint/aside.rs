@@ -16,7 +16,6 @@
 //! call it (MPI_THREAD_MULTIPLE), but only in runs that need it. A waiting helper polls and sleeps, so that it takes no core from
 //! the ranks.
 
-use super::plan::Encoding;
 use super::protocol::Method;
 use super::save::{Checkpointer, SavePlan};
 use super::saved::Coding;
@@ -31,11 +30,6 @@ use crate::shm::header::{Doing, Mark};
 pub(super) const ENCODED: u64 = 16;
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Returns true if helpers encode the saves.
-    pub(super) fn has_helpers(&self) -> bool {
-        self.encode == Encoding::Helper
-    }
-
     /// Leaves the rest of a save to a helper, once the copy is made.
     pub(super) fn leave_to_helper(&mut self, plan: &SavePlan) {
         let position = self.position();

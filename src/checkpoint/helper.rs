@@ -111,9 +111,7 @@ impl<T: Send + 'static> Task<T> {
         if steps != self.seen.0 {
             self.seen = (steps, Instant::now());
         }
-        match &self.result {
-            _ if self.runs_in_simulation() && self.seen.1.elapsed() >= self.patience => State::Lost,
-            _ if self.runs_in_simulation() => State::AtWork,
+        match self.result.as_ref().filter(|_| !self.runs_in_simulation()) {
             Some(Ok(_)) => State::Done,
             Some(Err(_)) => State::Lost,
             None if self.seen.1.elapsed() >= self.patience => State::Lost,

@@ -189,34 +189,26 @@ pub fn coherent(claim: &Claim) -> bool {
     holds && ordered && past
 }
 
-/// Returns true if the attempt of this claim has made a checkpoint: then all positions had joined the attempt.
-pub fn has_made(claim: &Claim) -> bool {
-    claim.base.into_iter().chain(claim.seal).any(|id| id.made == claim.joined)
-}
-
-/// Returns true if this claim proves that all positions had committed a checkpoint, so that no start that sees it begins from
-/// scratch. The first checkpoint is committed everywhere before the second is committed anywhere.
-pub fn is_past_the_first(claim: &Claim) -> bool {
-    // Under method single, a position can be alone with a seal on the second checkpoint, and the others have gone back.
-    claim.base.is_some_and(|id| id.number > 1)
-        || claim.seal.is_some_and(|id| id.number > 2)
-        || matches!(claim.phase, Phase::Recovering(to) if to.number > 1)
-}
-
 /// Facts from one header about the attempt that it has joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
     pub joined: u64,
-    /// All positions had committed a checkpoint.
+    /// The claim proves that all positions had committed a checkpoint, so that no start that sees it begins from scratch. The
+    /// first checkpoint is committed everywhere before the second is committed anywhere.
     pub past_the_first: bool,
-    /// This attempt has made a checkpoint.
+    /// This attempt has made a checkpoint: then all positions had joined it.
     pub made: bool,
 }
 
 impl Trace {
     pub fn of(claim: &Claim) -> Self {
-        let (past_the_first, made) = (is_past_the_first(claim), has_made(claim));
-        Self { joined: claim.joined, past_the_first, made }
+        let Claim { joined, phase, base, seal, .. } = *claim;
+        // Under method single, a position can be alone with a seal on the second checkpoint, and the others have gone back.
+        let past_the_first = base.is_some_and(|id| id.number > 1)
+            || seal.is_some_and(|id| id.number > 2)
+            || matches!(phase, Phase::Recovering(to) if to.number > 1);
+        let made = base.into_iter().chain(seal).any(|id| id.made == joined);
+        Self { joined, past_the_first, made }
     }
 }
 

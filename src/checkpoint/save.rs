@@ -238,7 +238,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.prepare_copy(&plan, a, pool);
         report.copy_s += copied.elapsed().as_secs_f64();
 
-        if self.has_helpers() {
+        if self.encode.by_helper() {
             self.leave_to_helper(&plan);
             self.account(begin, plan.copy_boundary, &mut report);
             return report;

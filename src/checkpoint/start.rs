@@ -157,13 +157,10 @@ impl Offers {
     /// Error if none of them can be used, nor `memory`.
     fn refused(&self, config: &Config, memory: &str) -> StartError {
         let what: String = self.unusable.iter().map(|why| format!("  {why}\n")).collect();
-        let dir = config.storage.as_ref().map(|s| s.checkpoint_dir.dir().display().to_string());
+        let storage = config.storage.as_ref().expect("without storage nothing there is unusable");
         StartError::Storage {
-            dir: dir.unwrap_or_default(),
-            apart: config
-                .storage
-                .as_ref()
-                .is_some_and(|storage| storage.dir_scope == DirScope::Node),
+            dir: storage.checkpoint_dir.dir().display().to_string(),
+            apart: storage.dir_scope == DirScope::Node,
             job: config.memory_store.job().into(),
             what: format!("{memory}{what}"),
         }

@@ -7,11 +7,11 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use thiserror::Error;
 
 use super::BLOCK_BYTES;
@@ -195,10 +195,8 @@ impl Target {
         self.cached += bytes.len() as u64;
         if self.cached >= if self.direct { TAKEN_BYTES } else { CACHED_BYTES } {
             self.file.sync_data()?;
-            // SAFETY: advice about a file that we hold open; nothing depends on it.
-            unsafe {
-                libc::posix_fadvise(self.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED);
-            }
+            // Nothing depends on this advice.
+            let _ = posix_fadvise(&self.file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
             self.cached = 0;
         }
         Ok(())
@@ -225,15 +223,11 @@ pub fn write_position(
     same: impl FnOnce() -> Result<(), Stopped>,
 ) -> Result<u64, Stopped> {
     let aside = names::aside(path);
-    let failed = |what: &str, error: io::Error| {
-        Stopped::Failed(format!("cannot {what} {}: {error}", aside.display()))
-    };
-    let written =
-        stream(&aside, front, vouch, [data, check], over, flow, &failed).and_then(|bytes| {
-            same()?;
-            give_name(&aside, path)?;
-            Ok(bytes)
-        });
+    let written = stream(&aside, front, vouch, [data, check], over, flow).and_then(|bytes| {
+        same()?;
+        give_name(&aside, path)?;
+        Ok(bytes)
+    });
     match &written {
         Ok(_) => hit(Point::StreamWhole, front.position as usize),
         Err(_) => {
@@ -250,7 +244,6 @@ fn stream(
     [data, check]: [&[u8]; 2],
     over: Option<&Over>,
     flow: &Flow,
-    failed: &dyn Fn(&str, io::Error) -> Stopped,
 ) -> Result<u64, Stopped> {
     let position = front.position as usize;
     hit(Point::StreamBegin, position);
@@ -261,12 +254,12 @@ fn stream(
             fs::rename(&over.from, aside).and_then(|()| Target::open(aside, front.file_bytes()))
         }
     };
-    let target = target.map_err(|e| failed("make", e))?;
+    let target = target.map_err(|e| cannot("make", aside, e))?;
     // Data not aligned to pages is copied to aligned memory.
     let room = Region::anonymous(CHUNK_BYTES.min(front.data_at() as usize).max(BLOCK_BYTES));
     let mut room = room.map_err(|e| Stopped::Failed(e.to_string()))?;
     let room = room.bytes_mut();
-    let mut stream = Stream { target, written: 0, flow, failed };
+    let mut stream = Stream { target, written: 0, flow };
     stream.head(front, vouch, room)?;
 
     let data = &data[..front.data_words() as usize * 8];
@@ -277,7 +270,7 @@ fn stream(
     let halves = if data.is_empty() { [None, Some(half)] } else { [Some(half), None] };
     stream.part(front.data_at(), data, over.map(|over| &over.data[..]), room, halves[0])?;
     stream.part(front.check_at(), check, over.map(|over| &over.check[..]), room, halves[1])?;
-    stream.target.sync().map_err(|e| failed("sync", e))?;
+    stream.target.sync().map_err(|e| cannot("sync", aside, e))?;
     flow.step()?;
     hit(Point::StreamSynced, position);
     debug_assert!(over.is_some() || stream.written == front.file_bytes());
@@ -289,12 +282,11 @@ struct Stream<'a> {
     target: Target,
     written: u64,
     flow: &'a Flow,
-    failed: &'a dyn Fn(&str, io::Error) -> Stopped,
 }
 
 impl Stream<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<(), Stopped> {
-        self.target.put(bytes).map_err(|e| (self.failed)("write", e))?;
+        self.target.put(bytes).map_err(|e| cannot("write", &self.target.path, e))?;
         self.written += bytes.len() as u64;
         self.flow.step()
     }

@@ -10,7 +10,7 @@
 
 use std::io::{Cursor, Write};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::header::Head;
 use super::names::Named;
@@ -20,36 +20,23 @@ use super::region::LastingPage;
 /// Exit code after a memory fault: 128 + the signal's number, as in a shell.
 pub const EXIT_CODE: i32 = 128 + libc::SIGBUS;
 
-/// Address range of one part of a position's memory; free if `len` is zero.
+/// Address range of one part of a position's memory.
 struct Span {
-    base: AtomicUsize,
-    len: AtomicUsize,
-    position: AtomicU32,
-    part: AtomicUsize,
+    base: usize,
+    len: usize,
+    position: u32,
+    part: Part,
     /// Damage flag in the position's header.
-    mark: AtomicPtr<AtomicU64>,
-}
-
-impl Span {
-    const fn new() -> Self {
-        Self {
-            base: AtomicUsize::new(0),
-            len: AtomicUsize::new(0),
-            position: AtomicU32::new(0),
-            part: AtomicUsize::new(0),
-            mark: AtomicPtr::new(null_mut()),
-        }
-    }
+    mark: &'static AtomicU64,
 }
 
 /// Table of the watched ranges. A process has one position of some ten parts at a time; tests have several, in threads.
-static SPANS: [Span; 128] = [const { Span::new() }; 128];
-/// Lock for writers of the table. The handler only reads it.
-static WRITER: std::sync::Mutex<()> = std::sync::Mutex::new(());
+static SPANS: [AtomicPtr<Span>; 128] = [const { AtomicPtr::new(null_mut()) }; 128];
 
 /// Address ranges that are watched until this value is dropped.
 #[derive(Debug, Default)]
 pub struct Watched {
+    /// Places in the table.
     spans: Vec<usize>,
     /// Page that contains the damage flag; released after the ranges are cleared.
     _page: Option<LastingPage>,
@@ -58,61 +45,44 @@ pub struct Watched {
 impl Watched {
     /// Watches these parts: a memory fault in one of them is reported by name and sets the damage flag of `header`.
     pub fn parts(header: &Head, position: u32, parts: &[Named]) -> Self {
-        let Some((page, flag)) = header.damage_flag() else { return Self::default() };
+        let Some((page, mark)) = header.damage_flag() else { return Self::default() };
         let mut watched = Self { spans: Vec::new(), _page: Some(page) };
         for (part, base, len) in parts.iter().map(Named::span) {
-            watched.add(base, len, position, part, flag);
+            watched.add(Span { base: base as usize, len, position, part, mark });
         }
         watched
     }
 
-    /// Watches `base..base + len`: a fault there sets `mark` and is reported for this position and part.
-    fn add(
-        &mut self,
-        base: *const u8,
-        len: usize,
-        position: u32,
-        part: Part,
-        mark: &'static AtomicU64,
-    ) {
-        let _one = WRITER.lock().unwrap_or_else(|broken| broken.into_inner());
-        let free = SPANS.iter().position(|span| span.len.load(Ordering::Relaxed) == 0);
-        // If the table is full, a fault is reported without the part's name, and the digests find the damage.
-        if let Some(at) = free {
-            let span = &SPANS[at];
-            span.base.store(base as usize, Ordering::Relaxed);
-            span.position.store(position, Ordering::Relaxed);
-            span.part.store(part as usize, Ordering::Relaxed);
-            span.mark.store(std::ptr::from_ref(mark).cast_mut(), Ordering::Relaxed);
-            // A nonzero length makes the entry valid.
-            span.len.store(len, Ordering::Release);
-            self.spans.push(at);
-        }
+    /// Watches a range. If the table is full, a fault is reported without the part's name, and the digests find the damage.
+    fn add(&mut self, span: Span) {
+        // Never freed, because another thread's handler may still read it: some bytes for each part of each test.
+        let span = Box::into_raw(Box::new(span));
+        let free = |place: &AtomicPtr<Span>| {
+            place.compare_exchange(null_mut(), span, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        self.spans.extend(SPANS.iter().position(free));
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        let _one = WRITER.lock().unwrap_or_else(|broken| broken.into_inner());
         for &at in &self.spans {
-            SPANS[at].len.store(0, Ordering::Release);
+            SPANS[at].store(null_mut(), Ordering::Release);
         }
     }
 }
 
 /// Finds the position, the part and the byte offset of an address, and sets the damage flag of that position.
 fn strike(address: usize) -> Option<(u32, Part, usize)> {
-    let span = SPANS.iter().find(|span| {
-        let len = span.len.load(Ordering::Acquire);
-        address.checked_sub(span.base.load(Ordering::Relaxed)).is_some_and(|at| at < len)
-    })?;
-    // SAFETY: a span with a length was given a `&'static AtomicU64`.
-    if let Some(mark) = unsafe { span.mark.load(Ordering::Relaxed).as_ref() } {
-        mark.store(1, Ordering::SeqCst);
-    }
-    let part = *Part::ALL.get(span.part.load(Ordering::Relaxed))?;
-    let at = address - span.base.load(Ordering::Relaxed);
-    Some((span.position.load(Ordering::Relaxed), part, at))
+    // SAFETY: a range in the table is never freed.
+    let mut spans = SPANS.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
+    let within = |span: &'static Span| {
+        let at = address.checked_sub(span.base)?;
+        (at < span.len).then_some((span, at))
+    };
+    let (span, at) = spans.find_map(within)?;
+    span.mark.store(1, Ordering::SeqCst);
+    Some((span.position, span.part, at))
 }
 
 /// Text of a message in a fixed place: a signal handler may not allocate.
@@ -188,9 +158,9 @@ mod tests {
         let memory = vec![0u8; 8192];
         let base = memory.as_ptr();
         let mut watched = Watched::default();
-        watched.add(base, 4096, 3, Part::A, &OTHER);
-        // SAFETY: within the vector.
-        watched.add(unsafe { base.add(4096) }, 4096, 3, Part::B, &MARK);
+        let span = |base, part, mark| Span { base, len: 4096, position: 3, part, mark };
+        watched.add(span(base as usize, Part::A, &OTHER));
+        watched.add(span(base as usize + 4096, Part::B, &MARK));
         let address = base as usize + 4096 + 17;
         let place = strike(address);
         assert_eq!(place, Some((3, Part::B, 17)));

@@ -39,7 +39,6 @@ pub enum Part {
 }
 
 impl Part {
-    /// All parts, in the order of their numbers.
     pub const ALL: [Part; 9] =
         [Part::Head, Part::A, Part::B, Part::C, Part::D, Part::E, Part::F, Part::S, Part::Done];
 

@@ -36,13 +36,13 @@ pub struct OpenHead {
 }
 
 /// Opens the header of a locked position, if there is one.
-pub fn open_head(hold: &Hold, position: usize) -> Result<Option<OpenHead>, MemoryError> {
+pub fn open_head(hold: &Hold) -> Result<Option<OpenHead>, MemoryError> {
     if hold.is_vacant() {
         return Ok(None);
     }
     Ok(Head::new(hold.head()?).ok().map(|head| {
         let header = match head.read() {
-            Ok(header) if header.id.position as usize != position => Err(HeaderFault::Damaged),
+            Ok(header) if header.id.position != hold.position => Err(HeaderFault::Damaged),
             other => other,
         };
         OpenHead { head, header }
@@ -79,73 +79,61 @@ pub(super) const LEDGER_BYTES: usize = 256 * 1024;
 
 impl Holding {
     /// Opens memory described by a valid header. An error means that the memory does not match the header.
-    pub fn open(
-        memory_store: &MemoryStore,
-        position: usize,
-        head: Head,
-        buffers: Buffers,
-    ) -> Result<(Self, Region), MemoryError> {
-        Self::gather(memory_store, position, head, buffers, |part, bytes| {
-            memory_store.open_sized(position as u32, part, bytes)
+    pub fn open(hold: &Hold, head: Head, buffers: Buffers) -> Result<(Self, Region), MemoryError> {
+        Self::gather(hold, head, buffers, |part, bytes| {
+            hold.memory_store.open_sized(hold.position, part, bytes)
         })
     }
 
     /// Creates all parts, replacing existing ones of these names. Results of finished tests stay.
-    pub fn create(
-        memory_store: &MemoryStore,
-        position: usize,
-        buffers: Buffers,
-        hold: &mut Hold,
-    ) -> Result<(Self, Region), MemoryError> {
-        let number = position as u32;
+    pub fn create(hold: &mut Hold, buffers: Buffers) -> Result<(Self, Region), MemoryError> {
         // The header is invalidated before the memory that it describes is removed.
         let head = Head::new(hold.renew(HEAD_BYTES)?).expect("made with the length of a head");
+        let Hold { memory_store, position, .. } = &*hold;
         for part in Part::ALL {
             if !matches!(part, Part::Head | Part::Done) {
-                memory_store.unlink(number, part);
+                memory_store.unlink(*position, part);
             }
         }
         // Other positions have these results, too, so an unreadable part is removed.
         if let Err(MemoryError::Damaged { .. } | MemoryError::NotOurs { .. }) =
-            memory_store.open(number, Part::Done)
+            memory_store.open(*position, Part::Done)
         {
-            memory_store.unlink(number, Part::Done);
+            memory_store.unlink(*position, Part::Done);
         }
         // The rest may take long.
         head.tick(Doing::Starting, 0);
         head.take_pulse();
-        let made = Self::gather(memory_store, position, head, buffers, |part, bytes| {
-            memory_store.create(number, part, bytes)
+        let made = Self::gather(hold, head, buffers, |part, bytes| {
+            memory_store.create(*position, part, bytes)
         });
         if made.is_err() {
             // An incomplete set of parts is useless, and others may need the room.
-            Self::discard(memory_store, position, hold);
+            Self::discard(hold);
         }
         made
     }
 
     /// Removes memory just created that cannot be used, and an empty part for results. The header is removed with its lock.
-    pub fn discard(memory_store: &MemoryStore, position: usize, hold: &mut Hold) {
-        let number = position as u32;
-        let results =
-            memory_store.peek(number, Part::Done).map(|region| Ledger::new(region).entries());
-        let empty = results.is_ok_and(|entries| entries.is_empty());
+    pub fn discard(hold: &mut Hold) {
+        let Hold { memory_store, position, .. } = &*hold;
+        let results = memory_store.peek(*position, Part::Done).map(Ledger::new);
+        let empty = results.is_ok_and(|ledger| ledger.entries().is_empty());
         for part in Part::ALL {
             if part != Part::Head && (part != Part::Done || empty) {
-                memory_store.unlink(number, part);
+                memory_store.unlink(*position, part);
             }
         }
         hold.give_up();
     }
 
     fn gather(
-        memory_store: &MemoryStore,
-        position: usize,
+        hold: &Hold,
         head: Head,
         buffers: Buffers,
         get: impl Fn(Part, usize) -> Result<Region, MemoryError>,
     ) -> Result<(Self, Region), MemoryError> {
-        let number = position as u32;
+        let (memory_store, number) = (&hold.memory_store, hold.position);
         let done = Self::open_results(memory_store, number)?;
         let mut had = Vec::new();
         for (part, bytes) in buffers.parts() {
@@ -201,13 +189,8 @@ impl Holding {
     }
 
     /// Extends the room for results by at least `more` bytes; existing results stay.
-    pub fn extend_results(
-        &mut self,
-        memory_store: &MemoryStore,
-        position: usize,
-        more: usize,
-    ) -> Result<(), MemoryError> {
-        let number = position as u32;
+    pub fn extend_results(&mut self, hold: &Hold, more: usize) -> Result<(), MemoryError> {
+        let (memory_store, number) = (&hold.memory_store, hold.position);
         let done = self.named.iter_mut().find(|named| named.part == Part::Done);
         let done = done.expect("results are one of the parts");
         // The name may lead to another owner's file by now.
@@ -242,8 +225,6 @@ impl Holding {
     /// and problems, or None if all is well.
     pub fn look_after_names(
         &mut self,
-        memory_store: &MemoryStore,
-        position: usize,
         hold: &mut Hold,
         frozen: bool,
         reading: &[Part],
@@ -258,14 +239,14 @@ impl Holding {
                 Ok(Ok(head)) => {
                     self.head = head;
                     self.head.take_pulse();
-                    self.watched = Watched::parts(&self.head, position as u32, &self.named);
+                    self.watched = Watched::parts(&self.head, hold.position, &self.named);
                 }
                 Ok(Err(fault)) => told.trouble = Some(fault.to_string()),
                 Err(error) => told.trouble = Some(error.to_string()),
             }
         }
         for named in &mut self.named {
-            if memory_store.has_name(position as u32, named) {
+            if hold.memory_store.has_name(hold.position, named) {
                 continue;
             }
             told.missing.push(named.part);
@@ -275,7 +256,7 @@ impl Holding {
             }
             // SAFETY: the parts are mapped as long as this value lives, and so is A while the test runs; only saves write into
             // them, A is frozen, and no helper uses any of them.
-            if let Err(error) = unsafe { memory_store.name_again(position as u32, named) } {
+            if let Err(error) = unsafe { hold.memory_store.name_again(hold.position, named) } {
                 told.trouble = Some(error.to_string());
             }
         }

@@ -22,7 +22,7 @@ use crate::parity::exchange::Coder;
 use crate::parity::{GroupComm, Window, hands};
 use crate::shm::header::{CheckpointId, Doing, Header, Mark, count_of};
 use crate::shm::ledger::Entry;
-use crate::shm::{Hold, MemoryStore};
+use crate::shm::Hold;
 
 /// Report of one save: its work and its times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -63,7 +63,6 @@ pub struct Checkpointer<W, G> {
     pub(super) unfinished: Option<Unfinished>,
     pub(super) world: W,
     pub(super) group: G,
-    pub(super) memory_store: MemoryStore,
     pub(super) holding: Holding,
     /// Lock on the position.
     pub(super) hold: Hold,
@@ -167,16 +166,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Restores removed names of the memory: a restart would not find memory without a name. Called between iterations, and with
     /// `frozen` before a save. Parts that are being written to storage wait until that is done.
     pub fn look_after_names(&mut self, frozen: bool) -> Option<Renamed> {
-        let position = self.position();
         let buffers = &self.holding.buffers;
         let reading = self.level2.as_ref().map(|level2| level2.reads(buffers)).unwrap_or_default();
-        self.holding.look_after_names(
-            &self.memory_store,
-            position,
-            &mut self.hold,
-            frozen,
-            &reading,
-        )
+        self.holding.look_after_names(&mut self.hold, frozen, &reading)
     }
 
     fn rectangle_boundary(&self) -> usize {
@@ -392,8 +384,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         if self.holding.done.append(&entry) {
             return true;
         }
-        let position = self.position();
-        let extended = self.holding.extend_results(&self.memory_store, position, entry.room());
+        let extended = self.holding.extend_results(&self.hold, entry.room());
         extended.is_ok() && self.holding.done.append(&entry)
     }
 
@@ -417,7 +408,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 hit(Point::CleanHalf, position);
             }
             if !matches!(part, crate::shm::Part::Head | crate::shm::Part::Done) {
-                self.memory_store.unlink(position as u32, part);
+                self.hold.memory_store.unlink(position as u32, part);
             }
         }
         // Removed last: a process that begins under this name must not have its parts removed.

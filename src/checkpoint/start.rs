@@ -72,7 +72,7 @@ impl Here {
         }
         // Reads this position's memory, then exchanges problems with all others.
         if let Some(hold) = &hold {
-            opened = open_head(hold, me);
+            opened = open_head(hold);
         }
         let mut unread = false;
         let (head, header, trouble_here) = match opened {
@@ -415,7 +415,6 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let mut this = Checkpointer {
             unfinished: None,
             group,
-            memory_store: config.memory_store.clone(),
             holding,
             hold,
             header: agreement.header(me, &membership),
@@ -509,8 +508,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             }
         }
         // The partly filled memory is useless.
-        let me = self.position();
-        Holding::discard(&self.memory_store, me, &mut self.hold);
+        Holding::discard(&mut self.hold);
         Err(offers.refused(config, ""))
     }
 }

@@ -206,7 +206,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             Check { group, members, losses, code, layout, words }
         });
         let nothing = check.is_none() && id.position as usize >= self.layout.working();
-        let (memory_store, claim) = (self.memory_store.clone(), self.header.claim);
+        let (memory_store, claim) = (self.hold.memory_store.clone(), self.header.claim);
         let write = Write { memory_store, about: about.clone(), claim, buffers, check, over };
         let task = if !level2.stuck.is_empty() {
             // A further helper would only get stuck, too.

@@ -20,14 +20,12 @@ pub(super) fn make_way(
     here: &[usize],
     of_use: impl Fn(&Header) -> bool,
 ) {
-    for position in memory_store.positions().into_iter().map(|position| position as usize) {
-        if here.contains(&position) {
-            continue;
-        }
-        let Ok(mut hold) = memory_store.hold(position as u32) else { continue };
-        let header = open_head(&hold, position).ok().flatten().and_then(|open| open.header.ok());
+    let others = memory_store.positions().into_iter().filter(|&at| !here.contains(&(at as usize)));
+    for position in others {
+        let Ok(mut hold) = memory_store.hold(position) else { continue };
+        let header = open_head(&hold).ok().flatten().and_then(|open| open.header.ok());
         if !header.is_some_and(|header| of_use(&header)) {
-            Holding::discard(memory_store, position, &mut hold);
+            Holding::discard(&mut hold);
         }
     }
 }
@@ -99,13 +97,13 @@ impl<'a> PositionMemory<'a> {
             Some(hold) => hold,
             none => none.insert(self.memory_store.hold(self.position as u32)?),
         };
-        Holding::create(self.memory_store, self.position, *buffers, hold)
+        Holding::create(hold, *buffers)
     }
 
     fn discard(&mut self) {
         self.early = None;
         if let Some(hold) = &mut self.hold {
-            Holding::discard(self.memory_store, self.position, hold);
+            Holding::discard(hold);
         }
     }
 
@@ -124,8 +122,8 @@ impl<'a> PositionMemory<'a> {
                 return Err("its rows are of another length".into());
             }
             let buffers = config.buffers(test, &members, self.position);
-            let head = self.head.take().ok_or("its header is gone")?;
-            let open = Holding::open(self.memory_store, self.position, head, buffers);
+            let (head, hold) = self.head.take().zip(self.hold.as_ref()).ok_or("its header is gone")?;
+            let open = Holding::open(hold, head, buffers);
             self.found = Some(open.map_err(|error| error.to_string())?);
         }
         let (holding, a) = self.found.as_mut().expect("opened just now");

@@ -7,17 +7,23 @@
 //! `checkpoint` takes it at the start of a test, `driver::signs` for the progress of an unprotected test, and `clean` before
 //! removal.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::file::{is_ours, private_file, reserve};
-use super::lock;
+use super::lock::{self, UNTIL_IT_HAS_ENDED};
+use super::memory_store::{Held, MemoryStore};
+use super::part::Part;
 use super::region::{MemoryError, Region};
+use crate::base::faults::{Point, hit};
 
-/// Locked header. Dropping it releases the lock; if nothing was ever written, the name is removed, too.
+/// Locked position. Dropping it releases the lock; if nothing was ever written, the name is removed, too.
 #[derive(Debug)]
 pub struct Hold {
+    pub memory_store: MemoryStore,
+    pub position: u32,
     file: File,
     path: PathBuf,
     name: String,
@@ -25,28 +31,66 @@ pub struct Hold {
     vacant: bool,
 }
 
-impl Hold {
-    /// Locks the header `name` of user `uid` in the file at `path`, which is created if it is missing. Waits up to `patience` for
-    /// a process that is ending.
-    pub(super) fn take(
-        name: String,
-        path: PathBuf,
-        uid: u32,
-        patience: Duration,
-    ) -> Result<Self, MemoryError> {
+impl MemoryStore {
+    /// Locks a position for this process, whether it has memory or not. Waits for a process that is ending, as long as that makes
+    /// progress. A process that lives on or is stuck in the kernel results in an error that names it.
+    pub fn hold(&self, position: u32) -> Result<Hold, MemoryError> {
+        self.hold_with(position, UNTIL_IT_HAS_ENDED)
+    }
+
+    /// Locks a position like [`Self::hold`], but waits up to `patience` for a process that is ending.
+    fn hold_with(&self, position: u32, patience: Duration) -> Result<Hold, MemoryError> {
+        let (name, path) = (self.name(position, Part::Head), self.head_path(position));
         loop {
             let file = private_file().create(true).truncate(false).open(&path);
             let file = file.map_err(|error| MemoryError::os("cannot open", &path, error))?;
-            is_ours(&file, &path, &name, uid)?;
+            is_ours(&file, &path, &name, self.uid)?;
             lock::take(&file, &name, patience)?;
             // The earlier holder may have removed the name, or a third process may have created a new file under it.
             if lock::is_named(&file, &path) {
                 let vacant = file.metadata().is_ok_and(|meta| meta.len() == 0);
-                return Ok(Self { file, path, name, vacant });
+                return Ok(Hold { memory_store: self.clone(), position, file, path, name, vacant });
             }
         }
     }
 
+    /// Removes this job's memory from this node, in stores of every kind, unless a process works in it. Waits for killed
+    /// processes that are still being torn down.
+    pub fn clean(&self) -> Result<Vec<Held>, MemoryError> {
+        self.clean_within(UNTIL_IT_HAS_ENDED)
+    }
+
+    /// Removes this job's memory like [`Self::clean`], but waits for at most `patience` in total.
+    pub fn clean_within(&self, patience: Duration) -> Result<Vec<Held>, MemoryError> {
+        // All positions are locked before anything is removed, so a run that starts now finds all or nothing. A header that
+        // cannot be locked belongs to no running process of ours, and is only removed.
+        let mut holds: BTreeMap<u32, Option<Hold>> =
+            self.list_all().iter().map(|held| (held.position, None)).collect();
+        let began = Instant::now();
+        for (&position, hold) in &mut holds {
+            let patience = patience.saturating_sub(began.elapsed());
+            *hold = match self.hold_with(position, patience) {
+                Err(error @ MemoryError::InUse { .. }) => return Err(error),
+                locked => locked.ok(),
+            };
+        }
+        let mut found = self.list_all();
+        found.retain(|held| holds.contains_key(&held.position));
+        for held in &found {
+            hit(Point::GroundHalf, held.position as usize);
+            match holds.get_mut(&held.position) {
+                // The header is removed last, with its lock.
+                Some(Some(hold)) if held.part == Part::Head => hold.give_up(),
+                _ => _ = self.of_kind(held.store).unlink(held.position, held.part),
+            }
+        }
+        // A header of no bytes was made only to be locked, and does not count as found.
+        found.retain(|held| held.part != Part::Head || held.bytes > 0);
+        Ok(found)
+    }
+}
+
+impl Hold {
     /// Returns true if the position has no memory to read.
     pub fn is_vacant(&self) -> bool {
         self.vacant
@@ -140,8 +184,8 @@ mod tests {
     use super::*;
     use crate::base::cores::left_out::left_out;
     use crate::shm::header::{BEAT_AT, HEAD_BYTES};
+    use crate::shm::Store;
     use crate::shm::memory_store::tests::until_free;
-    use crate::shm::{MemoryStore, Part, Store};
 
     fn memory_store(name: &str) -> MemoryStore {
         MemoryStore::new(Store::Posix, &format!("t-hold-{name}-{}", std::process::id())).unwrap()

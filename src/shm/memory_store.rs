@@ -4,7 +4,6 @@
 //! owner. `checkpoint` creates and finds a position's memory here; `status` lists it, and `clean` removes the memory of exactly
 //! one job.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,6 @@ use nix::unistd::geteuid;
 use serde::Serialize;
 
 use super::file::{cannot_grow, is_ours, new_file, private_file, reserve, room};
-use super::hold::Hold;
 use super::huge::HUGE;
 use super::hugetlbfs::find_hugetlbfs;
 use super::lock::{self, UNTIL_IT_HAS_ENDED};
@@ -39,7 +37,7 @@ pub struct Held {
 pub struct MemoryStore {
     store: Store,
     job: String,
-    uid: u32,
+    pub(super) uid: u32,
     shm: PathBuf,
     huge: Option<(PathBuf, usize)>,
 }
@@ -194,17 +192,6 @@ impl MemoryStore {
         Ok(region)
     }
 
-    /// Locks a position for this process, whether it has memory or not. Waits for a process that is ending, as long as that makes
-    /// progress. A process that lives on or is stuck in the kernel results in an error that names it.
-    pub fn hold(&self, position: u32) -> Result<Hold, MemoryError> {
-        self.hold_with(position, UNTIL_IT_HAS_ENDED)
-    }
-
-    fn hold_with(&self, position: u32, patience: Duration) -> Result<Hold, MemoryError> {
-        let (name, path) = (self.name(position, Part::Head), self.head_path(position));
-        Hold::take(name, path, self.uid, patience)
-    }
-
     pub(super) fn head_path(&self, position: u32) -> PathBuf {
         self.shm.join(self.name(position, Part::Head))
     }
@@ -256,9 +243,21 @@ impl MemoryStore {
 
     /// Lists this user's memory of this job on this node, by position and part.
     pub fn list(&self) -> Vec<Held> {
-        let mut all = list_user_in(self.uid, &self.shm);
-        all.retain(|h| h.job == self.job && self.keeps(h));
+        let mut all = self.list_all();
+        all.retain(|held| self.keeps(held));
         all
+    }
+
+    /// Lists this user's memory of this job on this node, in stores of every kind.
+    pub(super) fn list_all(&self) -> Vec<Held> {
+        let mut all = list_user_in(self.uid, &self.shm);
+        all.retain(|held| held.job == self.job);
+        all
+    }
+
+    /// Returns the store of the same job with another kind of memory.
+    pub(super) fn of_kind(&self, store: Store) -> Self {
+        Self { store, ..self.clone() }
     }
 
     /// Returns true if this store, with its kind of memory, would look for the part where it was found.
@@ -276,48 +275,6 @@ impl MemoryStore {
     pub fn in_use(&self, position: u32) -> bool {
         let head = private_file().write(false).open(self.head_path(position));
         head.is_ok_and(|file| lock::is_held(&file))
-    }
-
-    /// Removes this job's memory from this node, in stores of every kind, unless a process works in it. Waits for killed
-    /// processes that are still being torn down.
-    pub fn clean(&self) -> Result<Vec<Held>, MemoryError> {
-        self.clean_within(UNTIL_IT_HAS_ENDED)
-    }
-
-    /// Removes this job's memory like [`Self::clean`], but waits for at most `patience` in total.
-    pub fn clean_within(&self, patience: Duration) -> Result<Vec<Held>, MemoryError> {
-        let ours = || {
-            let all = list_user_in(self.uid, &self.shm).into_iter();
-            all.filter(|held| held.job == self.job).collect::<Vec<_>>()
-        };
-        // All positions are locked before anything is removed, so a run that starts now finds all or nothing. A header that
-        // cannot be locked belongs to no running process of ours, and is only removed.
-        let mut holds: BTreeMap<u32, Option<Hold>> =
-            ours().iter().map(|held| (held.position, None)).collect();
-        let began = Instant::now();
-        for (&position, hold) in &mut holds {
-            let patience = patience.saturating_sub(began.elapsed());
-            *hold = match self.hold_with(position, patience) {
-                Err(error @ MemoryError::InUse { .. }) => return Err(error),
-                locked => locked.ok(),
-            };
-        }
-        let mut found = ours();
-        found.retain(|held| holds.contains_key(&held.position));
-        for held in &found {
-            hit(Point::GroundHalf, held.position as usize);
-            match holds.get_mut(&held.position) {
-                // The header is removed last, with its lock.
-                Some(Some(hold)) if held.part == Part::Head => hold.give_up(),
-                _ => {
-                    let memory_store = MemoryStore { store: held.store, ..self.clone() };
-                    memory_store.unlink(held.position, held.part);
-                }
-            }
-        }
-        // A header of no bytes was made only to be locked, and does not count as found.
-        found.retain(|held| held.part != Part::Head || held.bytes > 0);
-        Ok(found)
     }
 }
 

@@ -152,10 +152,6 @@ impl<C: Between> GroupComm for Group<C> {
         self.0.comm().size()
     }
 
-    fn sendrecv(&self, send: Option<(&[u64], usize)>, recv: Option<(&mut [u64], usize)>) {
-        self.0.exchange_while(send, recv, || ());
-    }
-
     fn sendrecv_while(
         &self,
         send: Option<(&[u64], usize)>,

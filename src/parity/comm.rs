@@ -10,7 +10,9 @@ pub trait GroupComm {
     fn size(&self) -> usize;
 
     /// Sends to one member and receives from another at the same time. Either can be absent.
-    fn sendrecv(&self, send: Option<(&[u64], usize)>, recv: Option<(&mut [u64], usize)>);
+    fn sendrecv(&self, send: Option<(&[u64], usize)>, recv: Option<(&mut [u64], usize)>) {
+        self.sendrecv_while(send, recv, &mut || ());
+    }
 
     /// Does the same as [`Self::sendrecv`], and calls `work` during the transfer. `work` must not touch the buffers.
     fn sendrecv_while(
@@ -18,10 +20,7 @@ pub trait GroupComm {
         send: Option<(&[u64], usize)>,
         recv: Option<(&mut [u64], usize)>,
         work: &mut dyn FnMut(),
-    ) {
-        work();
-        self.sendrecv(send, recv);
-    }
+    );
 
     /// Combines all members' buffers by exclusive or into the root's buffer.
     fn reduce_xor(&self, buffer: &mut [u64], root: usize);
@@ -131,7 +130,13 @@ pub mod threads {
         fn size(&self) -> usize {
             self.members.len()
         }
-        fn sendrecv(&self, send: Option<(&[u64], usize)>, recv: Option<(&mut [u64], usize)>) {
+        fn sendrecv_while(
+            &self,
+            send: Option<(&[u64], usize)>,
+            recv: Option<(&mut [u64], usize)>,
+            work: &mut dyn FnMut(),
+        ) {
+            work();
             if let Some((words, to)) = send {
                 self.send(to, words);
             }

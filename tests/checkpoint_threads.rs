@@ -16,12 +16,11 @@ use skt_hpl::base::threads::Pool;
 use skt_hpl::checkpoint::layout::ParityLayout;
 use skt_hpl::checkpoint::plan::{Encoding, Layout, Scheme, Scope};
 use skt_hpl::checkpoint::protocol::{Method, Refusal};
-use skt_hpl::checkpoint::world::threads::ThreadWorld;
 use skt_hpl::checkpoint::{Arrival, Checkpointer, Config, Origin, StartError, Test, World};
 use skt_hpl::parity::Code;
-use skt_hpl::parity::comm::threads::{Member, PeerDied, Post};
 use skt_hpl::shm::header::{Head, HeaderFault};
 use skt_hpl::shm::{MemoryStore, Part, Store};
+use skt_hpl::testkit::thread_ranks::{Member, PeerDied, Post, ThreadWorld};
 
 #[path = "mpi/extent.rs"]
 mod extent;

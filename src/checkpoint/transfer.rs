@@ -122,9 +122,8 @@ impl<W: World> Feed for &Coming<'_, W> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::world::threads::ThreadWorld;
     use super::*;
-    use crate::parity::comm::threads::Post;
+    use crate::testkit::thread_ranks::{Post, ThreadWorld};
 
     /// Runs both ends of a transfer, as threads; `take` is the receiver.
     fn between(path: &Path, take: impl FnOnce(&Coming<ThreadWorld>) + Send) {

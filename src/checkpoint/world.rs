@@ -1,4 +1,4 @@
-//! Communication of all ranks for saving and recovery; and an implementation on threads for tests.
+//! Communication of all ranks for saving and recovery. The program uses an implementation over MPI (`mpi`).
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -59,80 +59,4 @@ pub trait World {
     fn receive(&self, words: &mut [u64], from: usize);
     /// Checks for lost ranks. Call it repeatedly while waiting for something other than a message, so that a loss is noticed.
     fn attend(&self) {}
-}
-
-/// Ranks as threads of one process.
-pub mod threads {
-    use super::World;
-    use crate::parity::comm::threads::{Member, Post};
-    use std::sync::Arc;
-
-    /// Endpoint of one thread in the world.
-    pub struct ThreadWorld {
-        all: Member,
-        rank: usize,
-        size: usize,
-    }
-
-    impl ThreadWorld {
-        /// Makes an endpoint. `post` must not be the one of the groups: their messages would mix.
-        pub fn new(post: Arc<Post>, rank: usize, size: usize) -> Self {
-            Self { all: Member::new(post, (0..size).collect(), rank), rank, size }
-        }
-    }
-
-    impl World for ThreadWorld {
-        fn rank(&self) -> usize {
-            self.rank
-        }
-        fn size(&self) -> usize {
-            self.size
-        }
-        fn barrier(&self) {
-            self.allgather(&[]);
-        }
-        fn allgather(&self, mine: &[u8]) -> Vec<Vec<u8>> {
-            let mut words = vec![mine.len() as u64];
-            words.extend(mine.chunks(8).map(|c| {
-                let mut word = [0; 8];
-                word[..c.len()].copy_from_slice(c);
-                u64::from_le_bytes(word)
-            }));
-            for to in 0..self.size {
-                self.all.send(to, &words);
-            }
-            (0..self.size)
-                .map(|from| {
-                    let words = self.all.receive(from);
-                    let mut bytes: Vec<u8> =
-                        words[1..].iter().flat_map(|w| w.to_le_bytes()).collect();
-                    bytes.truncate(words[0] as usize);
-                    bytes
-                })
-                .collect()
-        }
-        fn first_says(&self, value: u64) -> u64 {
-            let all = self.allgather(&value.to_le_bytes());
-            u64::from_le_bytes(all[0][..8].try_into().expect("eight bytes"))
-        }
-        fn least(&self, mine: &[u64]) -> Vec<u64> {
-            let bytes: Vec<u8> = mine.iter().flat_map(|value| value.to_le_bytes()).collect();
-            let all = self.allgather(&bytes);
-            let word = |told: &[u8], i: usize| {
-                u64::from_le_bytes(told[8 * i..][..8].try_into().expect("eight bytes"))
-            };
-            let least = |i| all.iter().map(|told| word(told, i)).min().expect("there are ranks");
-            (0..mine.len()).map(least).collect()
-        }
-        fn tell(&self, bytes: &[u8], teller: usize) -> Vec<u8> {
-            let mine = if teller == self.rank { bytes } else { &[] };
-            self.allgather(mine).swap_remove(teller)
-        }
-        fn send(&self, words: &[u64], to: usize) {
-            self.all.send(to, words);
-        }
-        fn receive(&self, words: &mut [u64], from: usize) {
-            words.copy_from_slice(&self.all.receive(from));
-        }
-    }
 }

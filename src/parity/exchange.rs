@@ -466,10 +466,10 @@ impl Coder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::comm::threads::{Member, Post};
     use super::super::plan::tests::subsets;
     use super::*;
     use crate::base::threads::Pool;
+    use crate::testkit::thread_ranks::{Member, Post};
     use proptest::prelude::*;
     use std::sync::Arc;
 

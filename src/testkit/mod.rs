@@ -1,5 +1,5 @@
-//! Tools for tests and benchmarks: simulated agents and nodes, the model of hot replacement, refused system calls, a full file
-//! system. No run needs them.
+//! Tools for tests and benchmarks: simulated agents and nodes, ranks as threads, the model of hot replacement, refused system
+//! calls, a full file system. No run needs them.
 
 #[cfg(test)]
 pub mod denied;
@@ -13,3 +13,4 @@ pub mod simulated_agents;
 pub mod simulation;
 #[cfg(test)]
 pub mod small_tmpfs;
+pub mod thread_ranks;

@@ -1,7 +1,9 @@
 //! World and groups of checkpoints, over MPI.
 
+use std::borrow::Borrow;
+
 use super::World;
-use crate::comm::{Comm, Elsewhere, Reduce};
+use crate::comm::{Comm, Reduce};
 use crate::parity::GroupComm;
 
 const TAG: i32 = 8;
@@ -101,55 +103,19 @@ impl Group {
     }
 }
 
-/// Communicator of ranks or of helpers, which differ in their way of waiting.
-trait Between {
-    fn comm(&self) -> &Comm;
-
-    fn exchange_while(
-        &self,
-        send: Option<(&[u64], usize)>,
-        recv: Option<(&mut [u64], usize)>,
-        work: impl FnOnce(),
-    );
-}
-
-impl Between for Comm {
+impl<C: Borrow<Comm>> Group<C> {
     fn comm(&self) -> &Comm {
-        self
-    }
-
-    fn exchange_while(
-        &self,
-        send: Option<(&[u64], usize)>,
-        recv: Option<(&mut [u64], usize)>,
-        work: impl FnOnce(),
-    ) {
-        Comm::exchange_while(self, send, recv, TAG, work);
+        self.0.borrow()
     }
 }
 
-impl Between for Elsewhere {
-    fn comm(&self) -> &Comm {
-        Elsewhere::comm(self)
-    }
-
-    fn exchange_while(
-        &self,
-        send: Option<(&[u64], usize)>,
-        recv: Option<(&mut [u64], usize)>,
-        work: impl FnOnce(),
-    ) {
-        Elsewhere::exchange_while(self, send, recv, TAG, work);
-    }
-}
-
-impl<C: Between> GroupComm for Group<C> {
+impl<C: Borrow<Comm>> GroupComm for Group<C> {
     fn rank(&self) -> usize {
-        self.0.comm().rank()
+        self.comm().rank()
     }
 
     fn size(&self) -> usize {
-        self.0.comm().size()
+        self.comm().size()
     }
 
     fn sendrecv_while(
@@ -158,19 +124,19 @@ impl<C: Between> GroupComm for Group<C> {
         recv: Option<(&mut [u64], usize)>,
         work: &mut dyn FnMut(),
     ) {
-        self.0.exchange_while(send, recv, work);
+        self.comm().exchange_while(send, recv, TAG, work);
     }
 
     fn reduce_xor(&self, buffer: &mut [u64], root: usize) {
-        reduce(self.0.comm(), buffer, root, Reduce::Xor);
+        reduce(self.comm(), buffer, root, Reduce::Xor);
     }
 
     fn reduce_sum(&self, buffer: &mut [f64], root: usize) {
-        reduce(self.0.comm(), buffer, root, Reduce::Sum);
+        reduce(self.comm(), buffer, root, Reduce::Sum);
     }
 
     fn for_helper(&self) -> Option<Box<dyn GroupComm + Send>> {
-        Some(Box::new(Group(self.0.comm().elsewhere()?)))
+        Some(Box::new(Group(self.comm().elsewhere()?)))
     }
 }
 

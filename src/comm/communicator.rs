@@ -1,5 +1,6 @@
 //! A communicator and the messages between its ranks.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub struct Comm {
     size: usize,
     /// True if the library's communicator is freed with this value.
     owned: bool,
+    /// True if a waiting thread leaves its core to one that computes.
+    aside: bool,
     /// Ranks in the library's communicator. Present if the library itself has no communicator of these ranks ([`subset`]).
     members: Option<Arc<[i32]>>,
 }
@@ -37,24 +40,9 @@ unsafe impl Send for Elsewhere {}
 /// Pause between two polls of a thread that waits while another one computes, so that it takes no core from that thread.
 const ASIDE: Duration = Duration::from_micros(20);
 
-impl Elsewhere {
-    pub fn comm(&self) -> &Comm {
+impl Borrow<Comm> for Elsewhere {
+    fn borrow(&self) -> &Comm {
         &self.0
-    }
-
-    /// Exchanges messages as [`Comm::exchange_while`] does, but leaves the core to others while nothing arrives.
-    pub fn exchange_while<T: Wire>(
-        &self,
-        out: Option<(&[T], usize)>,
-        into: Option<(&mut [T], usize)>,
-        tag: i32,
-        work: impl FnOnce(),
-    ) {
-        self.0.exchange_with(out, into, tag, work, |pending| {
-            while !pending.test() {
-                clock::sleep(ASIDE);
-            }
-        });
     }
 }
 
@@ -118,19 +106,24 @@ impl Comm {
         let me = self.peer(self.rank);
         let rank = members.iter().position(|&member| member == me)?;
         let on = On { raw: self.on.raw, series };
-        Some(Self { on, rank, size: members.len(), owned: series > 0, members: Some(members) })
+        let (size, owned) = (members.len(), series > 0);
+        Some(Self { on, rank, size, owned, aside: false, members: Some(members) })
     }
 
     /// Returns the same communicator for another thread. `None` if the library was not started for that, or does not let any
     /// thread call it.
     pub fn elsewhere(&self) -> Option<Elsewhere> {
-        any_thread_may_call().then(|| Elsewhere(self.alias()))
+        any_thread_may_call().then(|| {
+            let mut comm = self.alias();
+            comm.aside = true;
+            Elsewhere(comm)
+        })
     }
 
     /// Returns the same communicator without its ownership.
     pub(super) fn alias(&self) -> Self {
         let members = self.members.clone();
-        Self { on: self.on, rank: self.rank, size: self.size, owned: false, members }
+        Self { on: self.on, rank: self.rank, size: self.size, owned: false, aside: false, members }
     }
 
     pub(super) fn on(&self) -> On {
@@ -172,8 +165,8 @@ impl Comm {
             check(ffi::MPI_Comm_rank(raw, &mut rank), "asking for the rank");
             check(ffi::MPI_Comm_size(raw, &mut size), "asking for the number of ranks");
         }
-        let on = On { raw, series: 0 };
-        Self { on, rank: rank as usize, size: size as usize, owned, members: None }
+        let (on, rank, size) = (On { raw, series: 0 }, rank as usize, size as usize);
+        Self { on, rank, size, owned, aside: false, members: None }
     }
 
     /// Returns all ranks of a communicator of the transport, in the order of their original numbers.
@@ -183,7 +176,8 @@ impl Comm {
         let me = transport.rank() as i32;
         let rank = launched.iter().position(|&number| number == me);
         let rank = rank.expect("this rank is one of them");
-        Self { on: On { raw, series: 0 }, rank, size, owned: false, members: None }
+        let on = On { raw, series: 0 };
+        Self { on, rank, size, owned: false, aside: false, members: None }
     }
 
     pub fn rank(&self) -> usize {
@@ -285,18 +279,6 @@ impl Comm {
         tag: i32,
         work: impl FnOnce(),
     ) {
-        self.exchange_with(out, into, tag, work, Pending::wait);
-    }
-
-    /// Exchanges messages as [`Self::exchange_while`] does, and waits by `wait`, which returns when all have completed.
-    fn exchange_with<T: Wire>(
-        &self,
-        out: Option<(&[T], usize)>,
-        into: Option<(&mut [T], usize)>,
-        tag: i32,
-        work: impl FnOnce(),
-        wait: impl FnOnce(&mut Pending),
-    ) {
         let mut pending = Pending::default();
         if let Some((data, from)) = into {
             // SAFETY: `data` stays borrowed by this call until the wait below.
@@ -309,7 +291,12 @@ impl Comm {
         let landed = Landing;
         work();
         std::mem::forget(landed);
-        wait(&mut pending);
+        if !self.aside {
+            return pending.wait();
+        }
+        while !pending.test() {
+            clock::sleep(ASIDE);
+        }
     }
 
     /// Begins to send `len` elements at `data`.

@@ -16,6 +16,7 @@
 //! call it (MPI_THREAD_MULTIPLE), but only in runs that need it. A waiting helper polls and sleeps, so that it takes no core from
 //! the ranks.
 
+use super::level2::ENCODED;
 use super::protocol::Method;
 use super::save::{Checkpointer, SavePlan};
 use super::saved::Coding;
@@ -25,9 +26,6 @@ use crate::base::faults::{Point, Sabotage, hit, sabotaged};
 use crate::base::threads::PanelThreads;
 use crate::parity::GroupComm;
 use crate::shm::header::{Doing, Mark};
-
-/// Bit in rank 0's word at a boundary, next to those of level two: all ranks check their helpers.
-pub(super) const ENCODED: u64 = 16;
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Leaves the rest of a save to a helper, once the copy is made.
@@ -68,7 +66,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
     /// Checks the helpers on all ranks, at a boundary where rank 0 requested it. A rank whose helper is done publishes the seal;
     /// with `wait`, all ranks wait for their helpers first. If all are sealed, commits.
-    fn look_after_helpers(&mut self, wait: bool) {
+    pub(super) fn look_after_helpers(&mut self, wait: bool) {
         let position = self.position();
         let Some(unfinished) = &mut self.unfinished else { return };
         let (checkpoint, boundary) = (unfinished.checkpoint, unfinished.boundary);
@@ -93,14 +91,6 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         if unfinished.stores {
             self.begin_committed();
         }
-    }
-
-    /// Handles rank 0's word `told` at a boundary, on all ranks. Returns true if a save is possible as far as helpers go.
-    pub(super) fn attend_helpers(&mut self, told: u64, now: bool) -> bool {
-        if told & ENCODED != 0 {
-            self.look_after_helpers(now);
-        }
-        self.unfinished.is_none()
     }
 
     /// Waits for the helper at the end of a test. Its result is no longer needed here, but other helpers need it.

@@ -79,10 +79,12 @@ pub const EVERY_DEFAULT_S: f64 = 3600.0;
 pub(super) const SAVE: u64 = 1;
 /// The save is for a stop, which does not wait.
 pub(super) const AT_ONCE: u64 = 2;
-/// All ranks check their helpers.
+/// All ranks check their helpers on storage.
 pub(super) const LOOK: u64 = 4;
 /// The checkpoint goes to storage when it is committed.
 pub(super) const STORE: u64 = 8;
+/// All ranks check the helpers that encode.
+pub(super) const ENCODED: u64 = 16;
 
 /// Directory id for each position: the first position that sees the same DIR.
 pub(super) fn dir_ids(world: &impl World, storage: &Storage) -> Vec<usize> {

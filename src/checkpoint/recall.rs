@@ -83,11 +83,15 @@ fn made(check: &Check) -> (&[u32], u32, u8, u8) {
 
 /// Checks that these members of all groups are the positions of this run, each of them once.
 fn check_members(members: &[u32], positions: usize, working: usize) -> Result<(), String> {
+    let dedicated = |how: &str| {
+        Err(format!(
+            "its groups have {how} members that keep checksums alone than this run: start it with the --parity-layout, the \
+             --group and the --losses that it was written with"
+        ))
+    };
     // Dedicated positions have numbers after all others.
     if members.iter().any(|&member| member as usize >= positions) {
-        return Err("its groups have more members that keep checksums alone than this run: start it with the --parity-layout, the \
-                    --group and the --losses that it was written with"
-            .into());
+        return dedicated("more");
     }
     let mut placed = vec![false; positions];
     for &member in members {
@@ -98,11 +102,7 @@ fn check_members(members: &[u32], positions: usize, working: usize) -> Result<()
     let missing: Vec<usize> = (0..positions).filter(|&position| !placed[position]).collect();
     match missing.first() {
         None => Ok(()),
-        Some(&first) if first >= working => {
-            Err("its groups have fewer members that keep checksums alone than this run: start it with the --parity-layout, the \
-                 --group and the --losses that it was written with"
-                .into())
-        }
+        Some(&first) if first >= working => dedicated("fewer"),
         Some(_) => Err(format!("no file is left of the groups of positions {missing:?}")),
     }
 }

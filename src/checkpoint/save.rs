@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::holding::{Holding, Renamed};
 use super::lease::Lease;
-use super::level2::{AT_ONCE, Level2, SAVE, STORE};
+use super::level2::{AT_ONCE, ENCODED, Level2, SAVE, STORE};
 use super::plan::{Corner, Encoding, Layout, Scheme, Scope};
 use super::protocol::Method;
 use super::saved::{Coding, Reach, Since};
@@ -152,8 +152,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
         let told = self.world.first_says(mine);
         let told = self.lease.take(boundary, elapsed, told);
-        let free = self.attend_helpers(told, told & AT_ONCE != 0);
-        free && self.attend(told) && told & SAVE != 0
+        if told & ENCODED != 0 {
+            self.look_after_helpers(told & AT_ONCE != 0);
+        }
+        self.unfinished.is_none() && self.attend(told) && told & SAVE != 0
     }
 
     /// Returns true if no work needs checks at boundaries, and if the broadcast is not needed to keep ranks in step: dedicated

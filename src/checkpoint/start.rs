@@ -14,10 +14,10 @@ use super::plan::Scheme;
 use super::protocol::{Decision, Method, Recovery, Setup};
 use super::save::Checkpointer;
 use super::taking::{PositionMemory, Taken, make_way};
-use super::terms::{Config, Origin, Restored, StartError, Started, Terms, Test, now};
+use super::terms::{Config, Origin, Restored, StartError, Started, Terms, Test};
 use super::when::Scheduler;
 use super::world::World;
-use crate::base::clock::Instant;
+use crate::base::clock::{self, Instant};
 use crate::base::faults::{self, Point, hit};
 use crate::base::threads::Pool;
 use crate::checkpoint::storage::{About, DirScope};
@@ -106,7 +106,7 @@ impl Here {
     fn fact(&self, config: &Config) -> Fact {
         Fact {
             run: config.run,
-            unix_ms: now().as_millis() as u64,
+            unix_ms: clock::since_1970().as_millis() as u64,
             domain: config.domain.clone(),
             node: config.node.clone(),
             leader: config.leader as u64,

@@ -2,8 +2,6 @@
 //!
 //! `driver` fills them in; `identity` determines which of them memory must match.
 
-use std::time::Duration;
-
 use thiserror::Error;
 
 use super::groups::GroupError;
@@ -70,14 +68,9 @@ pub(super) struct Terms<'a> {
     pub test: &'a Test,
 }
 
-/// Current time, by this node's clock.
-pub(super) fn now() -> Duration {
-    clock::since_1970()
-}
-
 /// Returns an id for a new run: the time is its upper half, so that later runs compare greater.
 pub fn new_run() -> u128 {
-    (now().as_nanos() as u64 as u128) << 64 | std::process::id() as u128
+    (clock::since_1970().as_nanos() as u64 as u128) << 64 | std::process::id() as u128
 }
 
 /// Origin of a test's matrix.

@@ -24,20 +24,17 @@ fn room() -> Region {
 /// Sends a file, as far as it can be read.
 pub(super) fn send_file(world: &impl World, path: &Path, to: usize) {
     let mut piece = room();
-    let file = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let file = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file))).ok();
     let mut at = 0;
     loop {
         heartbeat::beat();
-        let read = file.as_ref().map_err(|_| ()).and_then(|(length, file)| {
+        let read = file.as_ref().and_then(|(length, file)| {
             let bytes = &mut piece.bytes_mut()[8..];
             let count = (length - at).min(bytes.len() as u64);
-            FileExt::read_exact_at(file, &mut bytes[..count as usize], at).map_err(|_| ())?;
-            Ok((count, at + count >= *length))
+            FileExt::read_exact_at(file, &mut bytes[..count as usize], at).ok()?;
+            Some((count, if at + count >= *length { LAST } else { 0 }))
         });
-        let (count, last) = match read {
-            Ok((count, last)) => (count, if last { LAST } else { 0 }),
-            Err(()) => (0, LAST | FAILED),
-        };
+        let (count, last) = read.unwrap_or((0, LAST | FAILED));
         piece.words_mut()[0] = count | last;
         world.send(piece.words(), to);
         if last != 0 {
@@ -71,14 +68,6 @@ impl Piece {
         self.count = head & !(LAST | FAILED);
         (self.last, self.failed) = (head & LAST != 0, head & FAILED != 0);
     }
-
-    /// Copies the bytes that this piece has from `at` on, and returns their number.
-    fn copy(&self, into: &mut [u8], at: u64) -> usize {
-        let from = (at - self.start) as usize;
-        let count = into.len().min(self.count as usize - from);
-        into[..count].copy_from_slice(&self.room.bytes()[8 + from..][..count]);
-        count
-    }
 }
 
 impl<'a, W: World> Coming<'a, W> {
@@ -105,9 +94,11 @@ impl<W: World> Feed for &Coming<'_, W> {
                 return Err(io::Error::other("its node cannot read it"));
             }
             if at < piece.start + piece.count {
-                let count = piece.copy(into, at);
-                into = &mut into[count..];
-                at += count as u64;
+                let from = (at - piece.start) as usize;
+                let count = into.len().min(piece.count as usize - from);
+                let (now, later) = into.split_at_mut(count);
+                now.copy_from_slice(&piece.room.bytes()[8 + from..][..count]);
+                (into, at) = (later, at + count as u64);
             } else if piece.last {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             } else {

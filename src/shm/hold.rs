@@ -99,14 +99,10 @@ impl Hold {
     /// Maps the existing header.
     pub fn head(&self) -> Result<Region, MemoryError> {
         let length = self.file.metadata().map_or(0, |meta| meta.len()) as usize;
-        self.map(length)
+        self.map(&self.file, length)
     }
 
-    fn map(&self, length: usize) -> Result<Region, MemoryError> {
-        self.map_of(&self.file, length)
-    }
-
-    fn map_of(&self, file: &File, length: usize) -> Result<Region, MemoryError> {
+    fn map(&self, file: &File, length: usize) -> Result<Region, MemoryError> {
         let file = file.try_clone();
         let file = file.map_err(|error| MemoryError::os("cannot open", &self.path, error))?;
         let mapped = length.max(1).next_multiple_of(4096);
@@ -118,7 +114,7 @@ impl Hold {
     /// Replaces the contents by an empty header of that length, in the same file: the lock is held throughout.
     pub fn renew(&mut self, length: usize) -> Result<Region, MemoryError> {
         reserve(&self.file, &self.path, 0, length)?;
-        let mut region = match self.map(length) {
+        let mut region = match self.map(&self.file, length) {
             Err(MemoryError::Damaged { .. }) => self.replace(length)?,
             other => other?,
         };
@@ -146,7 +142,7 @@ impl Hold {
         let file = file.map_err(|error| MemoryError::os("cannot make", &self.path, error))?;
         let ready = lock::take(&file, &self.name, Duration::ZERO)
             .and_then(|()| reserve(&file, &self.path, 0, length))
-            .and_then(|()| self.map_of(&file, length));
+            .and_then(|()| self.map(&file, length));
         match ready {
             Ok(_) => self.file = file,
             // A file left behind would block the next attempt, or pass for the header.

@@ -65,23 +65,19 @@ impl Ledger {
         Some((Entry { run, test, bytes: bytes.to_vec() }, next))
     }
 
+    /// Undamaged records, in the order of writing, each with the offset behind it.
+    fn records(&self) -> impl Iterator<Item = (Entry, usize)> {
+        std::iter::successors(self.record(0), |(_, next)| self.record(*next))
+    }
+
     /// Returns all undamaged records, in the order of writing.
     pub fn entries(&self) -> Vec<Entry> {
-        let mut at = 0;
-        let mut found = Vec::new();
-        while let Some((entry, next)) = self.record(at) {
-            found.push(entry);
-            at = next;
-        }
-        found
+        self.records().map(|(entry, _)| entry).collect()
     }
 
     /// Appends one record. Returns false if there is no room left.
     pub fn append(&mut self, entry: &Entry) -> bool {
-        let mut at = 0;
-        while let Some((_, next)) = self.record(at) {
-            at = next;
-        }
+        let at = self.records().last().map_or(0, |(_, next)| next);
         let Some(room) = self.region.bytes_mut().get_mut(at..at + entry.room()) else {
             return false;
         };

@@ -225,13 +225,7 @@ fn remove_id(id: i32) {
 }
 
 pub(super) fn unlink(name: &str) -> bool {
-    match find(name) {
-        Some((id, _)) => {
-            remove_id(id);
-            true
-        }
-        None => false,
-    }
+    find(name).map(|(id, _)| remove_id(id)).is_some()
 }
 
 /// Names and lengths of all of this user's segments that this file made.

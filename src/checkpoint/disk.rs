@@ -62,7 +62,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         report.bytes = self.layout.bytes(position, since.unwrap_or(0), self.scheme.scope);
         let over = spare.map(|spare| self.over(spare));
         self.begin(about, over);
-        let arrived = self.await_flight();
+        let level2 = self.level2.as_mut().expect("as above");
+        let arrived = level2.await_flight(&self.world);
         self.alone().arrived = arrived;
         if arrived {
             let alone = self.alone();

@@ -5,7 +5,7 @@
 
 use super::helper::{PATIENCE, State, Task};
 use super::io_request::Write;
-use super::level2::{AT_ONCE, LOOK, SAVE, SETTLES, STORE};
+use super::level2::{AT_ONCE, LOOK, Level2, SAVE, SETTLES, STORE};
 use super::save::Checkpointer;
 use super::world::World;
 use crate::base::clock::Instant;
@@ -16,6 +16,90 @@ use crate::checkpoint::storage::writing::{Over, Stopped};
 use crate::checkpoint::storage::{About, Check, DirScope};
 use crate::parity::GroupComm;
 use crate::shm::header::{Doing, Identity};
+
+impl Level2 {
+    /// Concludes a checkpoint whose files are all complete.
+    fn conclude(&mut self, world: &impl World) {
+        let (about, task) = self.flight.take().expect("all ranks have one");
+        let began = task.began;
+        let mine = task.end().unwrap_or(0);
+        let dir_scope = self.storage.dir_scope;
+        // No single manifest has the sizes of all files.
+        let apart = dir_scope == DirScope::Node || self.alone.is_some();
+        let all = apart.then(|| world.gather(&mine).into_iter().sum());
+        if !self.lists.is_empty() {
+            self.believed.push(about.clone());
+            let stays = self.alone.and_then(|alone| alone.last).map(|last| last.key);
+            let positions = self.lists.clone();
+            let of = about.clone();
+            let task = self.send(move |checkpoint_dir, _, flow| {
+                let listed = checkpoint_dir.conclude(&of, dir_scope, &positions, stays, flow)?;
+                Ok(all.unwrap_or(listed))
+            });
+            self.manifest = Some((about, began, task));
+        }
+    }
+
+    /// Cancels the checkpoint that is being written: because of some rank's `trouble`, which is reported, or for a better one.
+    fn call_off(&mut self, world: &impl World, trouble: bool) {
+        let (about, mut task) = self.flight.take().expect("all ranks have one");
+        let is_stuck = task.state() == State::Lost && !task.is_over();
+        let mut why = is_stuck.then(|| "its helper is stuck".to_owned());
+        task.give_up();
+        if task.is_over() {
+            match task.end() {
+                // Other ranks may need the room; the removal may take time.
+                Ok(_) => {
+                    let key = about.key();
+                    let mut task = self.send(move |checkpoint_dir, position, _| {
+                        hit(Point::PruneHalf, position as usize);
+                        checkpoint_dir.withdraw(key, position);
+                        Ok(0)
+                    });
+                    if self.stops_ranks() {
+                        task.wait();
+                    }
+                    self.leaving.push(task);
+                }
+                Err(Stopped::GivenUp) => {}
+                Err(Stopped::Failed(text)) => why = Some(text),
+            }
+        } else {
+            self.stuck.push(task);
+        }
+        if trouble {
+            self.untidy = true;
+            let why = world.troubles(why);
+            if world.rank() == 0 {
+                self.tell(&about, &why.unwrap_or_default());
+            }
+        }
+    }
+
+    /// Waits for the checkpoint that is being written, and for its manifests. Returns true if all of it is complete. Collective
+    /// call.
+    pub(super) fn await_flight(&mut self, world: &impl World) -> bool {
+        let (_, task) = self.flight.as_mut().expect("all ranks have one");
+        // This may take any time, so a loss of a rank must end the wait.
+        let mine = task.wait_and(|| world.attend());
+        let files = world.least(&[mine as u64])[0] == State::Done as u64;
+        if files {
+            self.conclude(world);
+        } else {
+            self.call_off(world, true);
+        }
+        let mut whole = files;
+        if files && let Some((.., task)) = &mut self.manifest {
+            task.wait_and(|| world.attend());
+            let before = self.tally.checkpoints;
+            self.note_manifest();
+            whole = self.tally.checkpoints > before;
+        }
+        // A single manifest shows that all files are complete. But it may be lost with its node, and the next save of method disk
+        // overwrites an older checkpoint. So a checkpoint counts only if all manifests are written.
+        world.all(whole)
+    }
+}
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Account of level two so far; None without level two. Position 0's is complete.
@@ -33,12 +117,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let Some((_, task)) = &mut level2.flight else { return true };
         let worst = self.world.least(&[task.state() as u64])[0];
         if worst == State::Done as u64 {
-            self.conclude();
+            level2.conclude(&self.world);
         } else if worst == State::Lost as u64 {
-            self.call_off(true);
+            level2.call_off(&self.world, true);
         } else if told & AT_ONCE != 0 {
             // The checkpoint of the stop goes to storage instead.
-            self.call_off(false);
+            level2.call_off(&self.world, false);
         } else if told & SAVE != 0 {
             level2.put_off_since.get_or_insert_with(Instant::now);
             return false;
@@ -46,78 +130,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         true
     }
 
-    /// Concludes a checkpoint whose files are all complete.
-    fn conclude(&mut self) {
-        let level2 = self.level2.as_mut().expect("a checkpoint was on its way");
-        let (about, task) = level2.flight.take().expect("all ranks have one");
-        let began = task.began;
-        let mine = task.end().unwrap_or(0);
-        let dir_scope = level2.storage.dir_scope;
-        // No single manifest has the sizes of all files.
-        let all = match dir_scope {
-            DirScope::Shared if level2.alone.is_none() => None,
-            _ => {
-                let all: Vec<u64> = self.world.gather(&mine);
-                Some(all.into_iter().sum())
-            }
-        };
-        if !level2.lists.is_empty() {
-            level2.believed.push(about.clone());
-            let stays = level2.alone.and_then(|alone| alone.last).map(|last| last.key);
-            let positions = level2.lists.clone();
-            let of = about.clone();
-            let task = level2.send(move |checkpoint_dir, _, flow| {
-                let listed = checkpoint_dir.conclude(&of, dir_scope, &positions, stays, flow)?;
-                Ok(all.unwrap_or(listed))
-            });
-            level2.manifest = Some((about, began, task));
-        }
-    }
-
     /// Returns true if this rank does the work that is needed once for each DIR.
     pub fn speaks_for_dir(&self) -> bool {
         self.level2.as_ref().is_some_and(|level2| !level2.lists.is_empty())
-    }
-
-    /// Cancels the checkpoint that is being written: because of some rank's `trouble`, which is reported, or for a better one.
-    fn call_off(&mut self, trouble: bool) {
-        let level2 = self.level2.as_mut().expect("a checkpoint was on its way");
-        let (about, mut task) = level2.flight.take().expect("all ranks have one");
-        let mut why = String::new();
-        if task.state() == State::Lost && !task.is_over() {
-            why = "its helper is stuck".into();
-        }
-        task.give_up();
-        if task.is_over() {
-            match task.end() {
-                // Other ranks may need the room; the removal may take time.
-                Ok(_) => {
-                    let key = about.key();
-                    let mut task = level2.send(move |checkpoint_dir, position, _| {
-                        hit(Point::PruneHalf, position as usize);
-                        checkpoint_dir.withdraw(key, position);
-                        Ok(0)
-                    });
-                    if level2.stops_ranks() {
-                        task.wait();
-                    }
-                    level2.leaving.push(task);
-                }
-                Err(Stopped::GivenUp) => {}
-                Err(Stopped::Failed(text)) => why = text,
-            }
-        } else {
-            level2.stuck.push(task);
-        }
-        if !trouble {
-            return;
-        }
-        level2.untidy = true;
-        let why = self.world.troubles(Some(why).filter(|why| !why.is_empty()));
-        if self.world.rank() == 0 {
-            let why = why.unwrap_or_default();
-            self.level2.as_mut().expect("as above").tell(&about, &why);
-        }
     }
 
     /// Seconds and saves since a checkpoint last went to storage, counting a save made now; only time with computation counts.
@@ -161,8 +176,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Waits until the committed checkpoint, which is being written, is on storage with all its manifests. Returns true if it is.
     /// Collective call.
     fn bring(&mut self) -> bool {
-        let whole = self.await_flight();
         let level2 = self.level2.as_mut().expect("a checkpoint was on its way");
+        let whole = level2.await_flight(&self.world);
         level2.brought = self.header.claim.base.filter(|_| whole);
         whole
     }
@@ -257,32 +272,6 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             ));
         }
         Some(whole)
-    }
-
-    /// Waits for the checkpoint that is being written, and for its manifests. Returns true if all of it is complete. Collective
-    /// call.
-    pub(super) fn await_flight(&mut self) -> bool {
-        let level2 = self.level2.as_mut().expect("a checkpoint was on its way");
-        let (_, task) = level2.flight.as_mut().expect("all ranks have one");
-        // This may take any time, so a loss of a rank must end the wait.
-        let mine = task.wait_and(|| self.world.attend());
-        let files = self.world.least(&[mine as u64])[0] == State::Done as u64;
-        if files {
-            self.conclude();
-        } else {
-            self.call_off(true);
-        }
-        let level2 = self.level2.as_mut().expect("as above");
-        let mut whole = files;
-        if files && let Some((.., task)) = &mut level2.manifest {
-            task.wait_and(|| self.world.attend());
-            let before = level2.tally.checkpoints;
-            level2.note_manifest();
-            whole = level2.tally.checkpoints > before;
-        }
-        // A single manifest shows that all files are complete. But it may be lost with its node, and the next save of method disk
-        // overwrites an older checkpoint. So a checkpoint counts only if all manifests are written.
-        self.world.all(whole)
     }
 
     /// Ends level two at the end of a test: unfinished writes are no longer needed.

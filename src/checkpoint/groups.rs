@@ -142,6 +142,15 @@ impl<'a> Domains<'a> {
         counts.max_by_key(|(_, n)| *n).unwrap_or(("", 0))
     }
 
+    /// Deals the positions of these domains to so many groups, domain by domain in turn.
+    fn deal(&self, run: &[&'a str], count: usize) -> Groups {
+        let mut dealt: Groups = vec![Vec::new(); count];
+        for (turn, position) in run.iter().flat_map(|domain| &self.of[domain]).enumerate() {
+            dealt[turn % count].push(*position);
+        }
+        dealt
+    }
+
     /// Describes the best alternative to groups that cannot be formed.
     fn best(&self, spread: Spread) -> String {
         let members = (self.positions / self.busiest().1.max(1)).min(self.order.len());
@@ -198,11 +207,7 @@ pub fn divide(
     // turn gives no group two positions of a domain, as long as no domain has more positions than there are groups.
     let mut result: Groups = Vec::new();
     for (run, share) in neighbours(&domains, groups, spread, least) {
-        let mut dealt: Groups = vec![Vec::new(); share];
-        for (turn, position) in run.iter().flat_map(|d| &domains.of[d]).enumerate() {
-            dealt[turn % share].push(*position);
-        }
-        result.extend(dealt);
+        result.extend(domains.deal(run, share));
     }
     match result.iter().map(Vec::len).max() {
         Some(largest) if largest > GROUP_MAX => Err(GroupError::TooMany(largest)),
@@ -225,23 +230,13 @@ pub fn alike(groups: usize, nodes: usize, each: usize, least: usize) -> usize {
 
 /// Divides positions into `count` groups, domain by domain in turn, without regard to neighbours.
 pub fn dealt(domains: &[String], count: usize) -> Result<Groups, GroupError> {
-    let mut of: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    for (position, domain) in domains.iter().enumerate() {
-        of.entry(domain).or_insert((position, 0)).1 += 1;
+    let domains = Domains::new(domains);
+    let (positions, (_, needed)) = (domains.positions, domains.busiest());
+    if needed > count {
+        let most = (positions / needed).max(1);
+        return Err(GroupError::NotSoFew { positions, count, needed, most });
     }
-    let busiest = of.values().map(|(_, members)| *members).max().unwrap_or(0);
-    let positions = domains.len();
-    if busiest > count {
-        let most = (positions / busiest).max(1);
-        return Err(GroupError::NotSoFew { positions, count, needed: busiest, most });
-    }
-    let mut order: Vec<usize> = (0..positions).collect();
-    order.sort_by_key(|&position| of[domains[position].as_str()].0);
-    let mut groups = vec![Vec::new(); count];
-    for (turn, position) in order.into_iter().enumerate() {
-        groups[turn % count].push(position);
-    }
-    Ok(groups)
+    Ok(domains.deal(&domains.order, count))
 }
 
 /// Divides the domains into runs of neighbours, so that groups stay close, and gives the number of groups of each run. Cuts are

@@ -26,7 +26,7 @@ impl Level2 {
         let dir_scope = self.storage.dir_scope;
         // No single manifest has the sizes of all files.
         let apart = dir_scope == DirScope::Node || self.alone.is_some();
-        let all = apart.then(|| world.gather(&mine).into_iter().sum());
+        let all = apart.then(|| world.gather(&mine).into_iter().sum::<u64>());
         if !self.lists.is_empty() {
             self.believed.push(about.clone());
             let stays = self.alone.and_then(|alone| alone.last).map(|last| last.key);

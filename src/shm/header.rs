@@ -250,18 +250,9 @@ pub enum Doing {
 
 impl Doing {
     pub fn from_word(word: u64) -> Option<Self> {
-        [
-            Self::Starting,
-            Self::Generating,
-            Self::Computing,
-            Self::Saving,
-            Self::Recovering,
-            Self::Solving,
-            Self::Verifying,
-            Self::Done,
-        ]
-        .into_iter()
-        .find(|d| *d as u64 == word)
+        use Doing::*;
+        let all = [Starting, Generating, Computing, Saving, Recovering, Solving, Verifying, Done];
+        all.into_iter().find(|doing| *doing as u64 == word)
     }
 }
 

@@ -16,7 +16,7 @@
 //! call it (MPI_THREAD_MULTIPLE), but only in runs that need it. A waiting helper polls and sleeps, so that it takes no core from
 //! the ranks.
 
-use super::level2::ENCODED;
+use super::level2::{ENCODED, Level2};
 use super::protocol::Method;
 use super::save::{Checkpointer, SavePlan};
 use super::saved::Coding;
@@ -33,10 +33,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let position = self.position();
         let &SavePlan { next: checkpoint, boundary, window, since, .. } = plan;
         hit(Point::EncodeLeft, position);
-        let stores = self.level2.as_mut().is_some_and(|level2| {
-            level2.saved();
-            level2.begins_next()
-        });
+        let stores = self.level2.as_mut().is_some_and(Level2::saved);
         let group = self.group.for_helper().expect("the launch has asked MPI for that");
         let mut saved = self.holding.lend();
         let (coder, how) = (self.coder, self.encode.how());

@@ -96,7 +96,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let state = buffers.parity_words()..buffers.checksum_words();
         let level2 = self.level2.as_ref().expect("method disk has storage");
         Over {
-            from: level2.file(spare.key, position as u32),
+            from: level2.storage.checkpoint_dir.position(spare.key, position as u32),
             data: (corner.row..buffers.rows).map(row).collect(),
             check: vec![bytes(0..parity * buffers.pitch), bytes(state)],
         }

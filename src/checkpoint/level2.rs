@@ -22,7 +22,6 @@
 //! Method disk has no level one: each save is made here, and ranks wait for it (`disk`).
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -249,11 +248,6 @@ impl Level2 {
         wishes
     }
 
-    /// Returns true if a checkpoint or its manifest is being written.
-    pub(super) fn is_under_way(&self) -> bool {
-        self.flight.is_some() || self.manifest.is_some()
-    }
-
     /// Records the result of a manifest that was being written.
     pub(super) fn note_manifest(&mut self) {
         let over = |of: &mut (About, Instant, Task<u64>)| of.2.state() != State::AtWork;
@@ -403,11 +397,6 @@ impl Level2 {
         Task::start(move |flow| request(&checkpoint_dir, position, flow))
     }
 
-    /// Path of a position's file in a checkpoint, on this rank's storage.
-    pub(super) fn file(&self, key: Key, position: u32) -> PathBuf {
-        self.storage.checkpoint_dir.position(key, position)
-    }
-
     /// Returns true if all nodes share DIR, so that each rank finds its own file wherever it runs.
     pub(super) fn is_shared(&self) -> bool {
         self.storage.dir_scope == DirScope::Shared
@@ -424,29 +413,19 @@ impl Level2 {
         }
     }
 
-    /// Returns true, once, if the checkpoint being saved goes to storage when it is committed.
-    pub(super) fn begins_next(&mut self) -> bool {
-        std::mem::take(&mut self.begin_next)
-    }
-
     /// Returns true if ranks stop for all writes to storage.
     pub(super) fn stops_ranks(&self) -> bool {
         self.storage.helpers == Helpers::Off
     }
 
-    /// Continues the count of an earlier start: seconds and saves.
-    pub(super) fn count_on(&mut self, seconds: f64, saves: usize) {
-        self.scheduler = Scheduler::new(self.storage.every, 0, -seconds);
-        self.saves = saves;
-    }
-
-    /// Records that a save was made.
-    pub(super) fn saved(&mut self) {
+    /// Records that a save was made. Returns true, once, if its checkpoint goes to storage when it is committed.
+    pub(super) fn saved(&mut self) -> bool {
         self.saves += 1;
         if let Some(since) = self.put_off_since.take() {
             self.tally.put_off += 1;
             self.tally.put_off_s += since.elapsed().as_secs_f64();
         }
+        std::mem::take(&mut self.begin_next)
     }
 }
 

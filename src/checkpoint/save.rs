@@ -131,7 +131,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
         let since = match self.scheme.method {
             Method::Disk => self.stored_before(),
-            _ => self.rectangle_boundary(),
+            _ => self.base_boundary().unwrap_or(0),
         };
         let bytes = self.layout.bytes(0, since, self.scheme.scope);
         let elapsed = self.started.elapsed().as_secs_f64();
@@ -161,7 +161,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Returns true if no work needs checks at boundaries, and if the broadcast is not needed to keep ranks in step: dedicated
     /// ranks would otherwise count iterations as fast as they can.
     fn is_quiet(&self) -> bool {
-        let stores = self.level2.as_ref().is_some_and(Level2::is_under_way);
+        let writes = |level2: &Level2| level2.flight.is_some() || level2.manifest.is_some();
+        let stores = self.level2.as_ref().is_some_and(writes);
         self.unfinished.is_none() && !stores && self.layout.dedicated == 0
     }
 
@@ -173,8 +174,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.holding.look_after_names(&mut self.hold, frozen, &reading)
     }
 
-    fn rectangle_boundary(&self) -> usize {
-        self.header.claim.base.map_or(0, |_| self.header.base.boundary as usize)
+    /// Boundary of the last checkpoint, if there is one.
+    fn base_boundary(&self) -> Option<usize> {
+        self.header.claim.base.map(|_| self.header.base.boundary as usize)
     }
 
     /// Changed part of the local matrix, and the group's window, since `boundary`; the whole matrix if there is no earlier
@@ -261,7 +263,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     fn plan_save(&self, boundary: usize) -> SavePlan {
         let next = self.header.claim.next_checkpoint();
         let base = self.header.claim.base.map(|b| b.number);
-        let base_boundary = base.map(|_| self.header.base.boundary as usize);
+        let base_boundary = self.base_boundary();
         // Method double builds on the checkpoint before the last.
         let copy_boundary = match self.scheme.method {
             Method::Double if !sabotaged(Sabotage::OldCopy) => {

@@ -7,6 +7,7 @@ use super::helper::{PATIENCE, State, Task};
 use super::io_request::Write;
 use super::level2::{AT_ONCE, LOOK, Level2, SAVE, SETTLES, STORE};
 use super::save::Checkpointer;
+use super::when::Scheduler;
 use super::world::World;
 use crate::base::clock::Instant;
 use crate::base::faults::{Point, hit};
@@ -147,7 +148,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     pub fn count_on(&mut self, unstored: (f64, usize)) {
         let (seconds, saves) = unstored;
         if let Some(level2) = &mut self.level2 {
-            level2.count_on(seconds, saves);
+            level2.scheduler = Scheduler::new(level2.storage.every, 0, -seconds);
+            level2.saves = saves;
         }
     }
 
@@ -155,8 +157,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// have stopped.
     pub(super) fn begin_if_due(&mut self) -> f64 {
         let Some(level2) = &mut self.level2 else { return 0.0 };
-        level2.saved();
-        if !level2.begins_next() {
+        if !level2.saved() {
             return 0.0;
         }
         self.begin_committed();

@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use super::level2::{Alone, Place};
-use super::save::{Checkpointer, SaveReport, words};
+use super::save::{Checkpointer, SaveReport};
 use super::saved::Since;
 use super::world::World;
 use crate::base::clock::Instant;
@@ -27,24 +27,28 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// stays the one to resume from.
     pub(super) fn save_on_disk(
         &mut self,
+        begin: Instant,
         boundary: usize,
-        a: &mut [f64],
+        a: &mut [u64],
         state: &[u8],
         pool: &mut Pool,
     ) -> SaveReport {
-        let begin = Instant::now();
         let position = self.position();
-        self.tick(Doing::Saving, boundary);
-        hit(Point::SaveBegin, position);
-        let a = &mut words(a)[..self.holding.buffers.data_words()];
         let made = self.header.claim.joined;
         let alone = self.alone();
         alone.tried = alone.tried.max(alone.last.map_or(0, |last| last.key.checkpoint)) + 1;
         let next = CheckpointId { number: alone.tried, made };
         let mut report = SaveReport { checkpoint: next.number, boundary, ..SaveReport::default() };
 
-        let root = self.describe(next.number, boundary, a, state, &mut report, pool);
-        hit(Point::EncodeEnd, position);
+        self.holding.saved().write_state(next.number, state);
+        hit(Point::SaveState, position);
+        let known = self.copies[0].take();
+        let (corner, window) = self.reach(known);
+        // There is one place for digests, which has those of the previous checkpoint.
+        let (before, parity) = (known.map(|_| next.number), self.parity_of(window));
+        let since = Since { before, corner, parity };
+        let root = self.encode(next.number, since, a, window, pool, &mut report);
+        self.copies[0] = Some(boundary);
 
         let writing = Instant::now();
         // Whatever the result of this save, the checkpoint that it overwrites is gone.
@@ -58,8 +62,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let level2 = self.level2.as_ref().expect("as above");
         let about = level2.about(&self.header.id, next, boundary as u64);
         let key = about.key();
-        let since = spare.and_then(|spare| spare.boundary);
-        report.bytes = self.layout.bytes(position, since.unwrap_or(0), self.scheme.scope);
+        let overwritten = spare.and_then(|spare| spare.boundary);
+        report.bytes = self.layout.bytes(position, overwritten.unwrap_or(0), self.scheme.scope);
         let over = spare.map(|spare| self.over(spare));
         self.begin(about, over);
         let level2 = self.level2.as_mut().expect("as above");
@@ -73,12 +77,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             hit(Point::Committed, position);
         }
         report.copy_s = writing.elapsed().as_secs_f64();
-        self.tick(Doing::Computing, boundary);
-
-        report.seconds = begin.elapsed().as_secs_f64();
-        let now = self.started.elapsed().as_secs_f64();
-        let bytes = self.layout.bytes(0, since.unwrap_or(0), self.scheme.scope);
-        self.scheduler.saved(boundary, now, report.seconds, bytes as f64);
+        self.account(begin, overwritten, &mut report);
         report
     }
 
@@ -111,37 +110,6 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     fn alone(&mut self) -> &mut Alone {
         let level2 = self.level2.as_mut().and_then(|level2| level2.alone.as_mut());
         level2.expect("method disk has storage")
-    }
-
-    /// Updates small state, parity and digests for the frozen matrix. Returns the digest over everything.
-    fn describe(
-        &mut self,
-        number: u64,
-        boundary: usize,
-        a: &mut [u64],
-        state: &[u8],
-        report: &mut SaveReport,
-        pool: &mut Pool,
-    ) -> u64 {
-        let position = self.position();
-        self.holding.saved().write_state(number, state);
-        hit(Point::SaveState, position);
-        let encoding = Instant::now();
-        let known = self.copies[0].take();
-        let (corner, window) = self.reach(known);
-        // There is one place for digests, which has those of the previous checkpoint.
-        let parity = self.parity_of(window);
-        let since = Since { before: known.map(|_| number), corner, parity };
-        match self.scheme.losses {
-            0 => self.holding.saved().digest_data(number, a, since, pool),
-            _ => self.encode(number, since, a, window, pool),
-        }
-        report.encode_s = encoding.elapsed().as_secs_f64();
-        let digesting = Instant::now();
-        let root = self.holding.saved().seal(number);
-        report.digest_s = digesting.elapsed().as_secs_f64();
-        self.copies[0] = Some(boundary);
-        root
     }
 
     /// Publishes that this checkpoint is on storage.

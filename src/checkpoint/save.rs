@@ -81,7 +81,7 @@ pub struct Checkpointer<W, G> {
     pub(super) level2: Option<Level2>,
 }
 
-pub(super) fn words(doubles: &mut [f64]) -> &mut [u64] {
+fn words(doubles: &mut [f64]) -> &mut [u64] {
     // SAFETY: one size and alignment; any bits are a word, and any bits are a double.
     unsafe { std::slice::from_raw_parts_mut(doubles.as_mut_ptr().cast(), doubles.len()) }
 }
@@ -213,14 +213,14 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         state: &[u8],
         pool: &mut Pool,
     ) -> SaveReport {
-        if self.scheme.method == Method::Disk {
-            return self.save_on_disk(boundary, a, state, pool);
-        }
         let begin = Instant::now();
         let position = self.position();
         self.tick(Doing::Saving, boundary);
         hit(Point::SaveBegin, position);
         let a = &mut words(a)[..self.holding.buffers.data_words()];
+        if self.scheme.method == Method::Disk {
+            return self.save_on_disk(begin, boundary, a, state, pool);
+        }
         let plan = self.plan_save(boundary);
         let number = plan.next.number;
         let bytes = self.layout.bytes_from(position, plan.corner);
@@ -322,14 +322,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             self.header.claim = self.header.claim.sealed(self.scheme.method, next);
             self.publish();
         }
-        let encoding = Instant::now();
-        self.encode(next.number, since, a, window, pool);
-        report.encode_s = encoding.elapsed().as_secs_f64();
-        let digesting = Instant::now();
-        let root = self.holding.saved().seal(next.number);
-        report.digest_s = digesting.elapsed().as_secs_f64();
-        hit(Point::EncodeEnd, position);
-
+        let root = self.encode(next.number, since, a, window, pool, report);
         if !sabotaged(Sabotage::SealsEarly) {
             self.header.claim = self.header.claim.sealed(self.scheme.method, next);
         }
@@ -351,7 +344,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     }
 
     /// Records how long the ranks have stopped for the part that has changed since `copy_boundary`.
-    fn account(&mut self, begin: Instant, copy_boundary: Option<usize>, report: &mut SaveReport) {
+    pub(super) fn account(
+        &mut self,
+        begin: Instant,
+        copy_boundary: Option<usize>,
+        report: &mut SaveReport,
+    ) {
         self.tick(Doing::Computing, report.boundary);
         report.seconds = begin.elapsed().as_secs_f64();
         let now = self.started.elapsed().as_secs_f64();
@@ -361,7 +359,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.scheduler.saved(report.boundary, now, seconds, bytes as f64);
     }
 
-    /// Encodes the parity of a checkpoint from the frozen matrix, and computes digests of the rows on the way.
+    /// Encodes the parity of a checkpoint from the frozen matrix, if there is any, and computes digests of the rows on the way.
+    /// Returns the digest over everything.
     pub(super) fn encode(
         &mut self,
         number: u64,
@@ -369,16 +368,28 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         a: &mut [u64],
         window: Window,
         pool: &mut Pool,
-    ) {
+        report: &mut SaveReport,
+    ) -> u64 {
         let position = self.position();
+        let encoding = Instant::now();
         let coding = Coding { coder: self.coder, how: self.encode.how(), window, since };
         let (saved, group) = (self.holding.saved(), &self.group);
-        pool.few(hands::MOST, |panel_threads| {
-            saved.encode(group, coding, number, Some(a), panel_threads, || {
-                heartbeat::beat();
-                hit(Point::EncodeBatch, position);
-            })
-        });
+        if self.scheme.losses == 0 {
+            saved.digest_data(number, a, since, pool);
+        } else {
+            pool.few(hands::MOST, |panel_threads| {
+                saved.encode(group, coding, number, Some(a), panel_threads, || {
+                    heartbeat::beat();
+                    hit(Point::EncodeBatch, position);
+                })
+            });
+        }
+        report.encode_s = encoding.elapsed().as_secs_f64();
+        let digesting = Instant::now();
+        let root = saved.seal(number);
+        report.digest_s = digesting.elapsed().as_secs_f64();
+        hit(Point::EncodeEnd, position);
+        root
     }
 
     /// Keeps a finished test's result at every position, so that a restart does not run the test again. Returns false if there is

@@ -1,4 +1,4 @@
-//! Larger I/O requests to a helper.
+//! I/O request to write the file of a position.
 //!
 //! A helper opens its position's memory by name, like an outside reader, so it does not use the rank's mappings. Before a file
 //! gets its name, the helper reads the header again. The header must be the same as at the time of the request. Otherwise the
@@ -7,67 +7,11 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::plan::Buffers;
-use crate::checkpoint::storage::checkpoint_dir::Claimed;
-use crate::checkpoint::storage::names::Key;
 use crate::checkpoint::storage::writing::{Flow, Over, Stopped, write_position};
-use crate::checkpoint::storage::{About, Check, CheckpointDir, Counting, DirScope, Front};
+use crate::checkpoint::storage::{About, Check, CheckpointDir, Front};
 use crate::parity::digest::digest;
 use crate::shm::header::{Claim, Head};
 use crate::shm::{MemoryStore, Part};
-
-/// Request to take over DIR for this start and to clean it.
-///
-/// Removes incomplete checkpoints, except those that are complete elsewhere and the next one, and results that do not count. On a
-/// node's own DIR, writes a manifest of the files of the checkpoint from which the run resumes, or of the latest one. At the end,
-/// unless two are kept, removes complete but outdated checkpoints.
-pub(super) struct Settle {
-    /// Run that begins or resumes, and its test.
-    pub(super) run: u128,
-    pub(super) test: u32,
-    /// Checkpoint from which the run resumes, if that is on storage.
-    pub(super) from: Option<About>,
-    /// All checkpoints known to be complete, by a manifest on any node.
-    pub(super) whole: Vec<About>,
-    /// Checkpoint that other ranks may have begun already.
-    pub(super) next: Option<Key>,
-    /// True if DIR is the node's own.
-    pub(super) own: bool,
-    pub(super) two: bool,
-    pub(super) results: Option<Counting>,
-}
-
-impl Settle {
-    /// Carries the request out, by the helper of position `who`.
-    pub(super) fn run_at(
-        self,
-        checkpoint_dir: &CheckpointDir,
-        who: usize,
-        flow: &Flow,
-    ) -> Result<(), Stopped> {
-        // Files are removed first, because the claim needs room.
-        let keep: Vec<Key> = self.whole.iter().map(About::key).chain(self.next).collect();
-        checkpoint_dir.tidy(&keep, who, flow)?;
-        let claimed = checkpoint_dir.claim()?;
-        // Results that this launch itself has written count.
-        if let Some(counting) = &self.results
-            && (counting.first || claimed == Claimed::Now)
-        {
-            checkpoint_dir.keep_results(&counting.results, flow)?;
-        }
-        if self.own {
-            let of_test = self.whole.iter().filter(|about| about.test == self.test);
-            let furthest = of_test.max_by_key(|about| about.worth(self.run));
-            if let Some(about) = self.from.as_ref().or(furthest) {
-                checkpoint_dir.list_too(about, flow)?;
-            }
-        }
-        match &self.from {
-            _ if self.two => Ok(()),
-            Some(from) => checkpoint_dir.outdate_but(from.key(), self.run, who, flow),
-            None => checkpoint_dir.outdate(&self.whole, self.run, who, flow),
-        }
-    }
-}
 
 /// Request to write the checkpoint in a position's memory to its file.
 pub(super) struct Write {

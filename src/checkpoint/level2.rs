@@ -27,13 +27,13 @@ use std::time::Duration;
 
 pub use super::helper::PATIENCE;
 use super::helper::{State, Task};
-use super::io_request::Settle;
 use super::plan::{Buffers, Committed, Helpers};
 use super::when::{Interval, Scheduler};
 use super::world::World;
 use crate::base::clock::Instant;
 use crate::base::outcome;
 use crate::base::terminal::say;
+use crate::checkpoint::storage::checkpoint_dir::Claimed;
 use crate::checkpoint::storage::names::Key;
 use crate::checkpoint::storage::writing::{Flow, Stopped};
 use crate::checkpoint::storage::{About, CheckpointDir, Counting, DirScope, FORMAT};
@@ -319,9 +319,12 @@ impl Level2 {
         }
     }
 
-    /// Takes over DIR for this start and cleans it, on ranks that write manifests: removes incomplete, interrupted and cancelled
-    /// checkpoints, and outdated ones. There must be room for two checkpoints, not three. This rank must not be writing. Waits at
-    /// most `patience` without progress. `next` is a checkpoint that other ranks may have begun already.
+    /// Takes over DIR for this start and cleans it, on ranks that write manifests. Removes incomplete checkpoints, except those that
+    /// are complete elsewhere and the `next` one, which other ranks may have begun already, and results that do not count. On a
+    /// node's own DIR, writes a manifest of the files of the checkpoint `from` which the run resumes, or of the latest one. At the
+    /// end, unless two are kept, removes complete but outdated checkpoints: there must be room for two, not three.
+    ///
+    /// This rank must not be writing. Waits at most `patience` without progress.
     pub(super) fn settle(
         &mut self,
         patience: Duration,
@@ -339,18 +342,40 @@ impl Level2 {
         let (from, whole, own) = (self.from.clone(), self.believed.clone(), !self.is_shared());
         // The checkpoints of method disk take turns.
         let two = self.alone.is_some();
-        // Later results are this launch's own.
         let results = self.storage.results.clone();
         let (run, test) = (id.run, id.test);
-        let settle = Settle { run, test, from, whole, next, own, two, results };
         let request = self.send(move |checkpoint_dir, position, flow| {
-            settle.run_at(checkpoint_dir, position as usize, flow).map(|()| 0)
+            let who = position as usize;
+            // Files are removed first, because the claim needs room.
+            let keep: Vec<Key> = whole.iter().map(About::key).chain(next).collect();
+            checkpoint_dir.tidy(&keep, who, flow)?;
+            let claimed = checkpoint_dir.claim()?;
+            // Results that this launch itself has written count.
+            if let Some(counting) = &results
+                && (counting.first || claimed == Claimed::Now)
+            {
+                checkpoint_dir.keep_results(&counting.results, flow)?;
+            }
+            if own {
+                let of_test = whole.iter().filter(|about| about.test == test);
+                let furthest = of_test.max_by_key(|about| about.worth(run));
+                if let Some(about) = from.as_ref().or(furthest) {
+                    checkpoint_dir.list_too(about, flow)?;
+                }
+            }
+            match &from {
+                _ if two => {}
+                Some(from) => checkpoint_dir.outdate_but(from.key(), run, who, flow)?,
+                None => checkpoint_dir.outdate(&whole, run, who, flow)?,
+            }
+            Ok(0)
         });
         let done = self.wait_for(request, patience, attend) == State::Done;
         // If it was interrupted, the next checkpoint begins with it.
         self.untidy = !done;
         if done {
             self.from = None;
+            // Later results are this launch's own.
             self.storage.results = None;
         }
     }

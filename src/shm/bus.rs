@@ -47,7 +47,7 @@ impl Watched {
     pub fn parts(header: &Head, position: u32, parts: &[Named]) -> Self {
         let Some((page, mark)) = header.damage_flag() else { return Self::default() };
         let mut watched = Self { spans: Vec::new(), _page: Some(page) };
-        for (part, base, len) in parts.iter().map(Named::span) {
+        for &Named { part, base, len, .. } in parts {
             watched.add(Span { base: base as usize, len, position, part, mark });
         }
         watched

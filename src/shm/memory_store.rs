@@ -153,14 +153,9 @@ impl MemoryStore {
         self.open_as(position, part, true)
     }
 
-    /// Opens an existing part read-only, even while a process works in it.
+    /// Opens an existing part read-only, even while a process works in it. Keeps no file open.
     pub fn peek(&self, position: u32, part: Part) -> Result<Region, MemoryError> {
         self.open_as(position, part, false)
-    }
-
-    /// Opens an existing part read-only for a long time: keeps no file open.
-    pub fn peek_at_length(&self, position: u32, part: Part) -> Result<Region, MemoryError> {
-        self.peek(position, part).map(Region::without_file)
     }
 
     fn open_as(&self, position: u32, part: Part, work: bool) -> Result<Region, MemoryError> {
@@ -184,7 +179,11 @@ impl MemoryStore {
                 why: "parts of it were never allocated".into(),
             });
         }
-        let region = Region::map_file(file, len, len.max(1).next_multiple_of(page), work, &path)?;
+        let mut region =
+            Region::map_file(file, len, len.max(1).next_multiple_of(page), work, &path)?;
+        if !work {
+            region.close_file();
+        }
         if matches!(part, Part::Head | Part::Done) {
             // Other processes read these parts, agents included, and a bad page must not end them.
             region.readable(&name)?;

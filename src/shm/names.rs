@@ -32,8 +32,8 @@ pub struct Named {
     /// Files of the part: the last is the one that the name should lead to, earlier ones hold pieces left behind. Empty for a
     /// System V segment.
     files: Vec<File>,
-    base: *mut u8,
-    len: usize,
+    pub(super) base: *mut u8,
+    pub(super) len: usize,
     mapped: usize,
 }
 
@@ -41,11 +41,6 @@ pub struct Named {
 unsafe impl Send for Named {}
 
 impl Named {
-    /// Part, address and length, for the handler of memory faults.
-    pub fn span(&self) -> (Part, *const u8, usize) {
-        (self.part, self.base, self.len)
-    }
-
     /// Frees the room that a moved piece had, for the next one.
     fn free_piece(&self, at: usize, bytes: usize) {
         let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;

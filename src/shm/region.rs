@@ -192,11 +192,10 @@ impl Region {
     }
 
     /// Closes the file, for callers that keep many regions open and would exceed the limit of open files.
-    pub(super) fn without_file(mut self) -> Self {
+    pub(super) fn close_file(&mut self) {
         if let Owner::Mapped { file } = &mut self.owner {
             *file = None;
         }
-        self
     }
 
     pub(super) fn file(&self) -> Option<&File> {

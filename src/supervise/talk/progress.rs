@@ -109,7 +109,7 @@ impl Heads {
         let open = heads.filter_map(|held| {
             let made = || MemoryStore::new(held.store, &held.job).ok();
             let memory_store = depots.entry((held.store, held.job.as_str())).or_insert_with(made);
-            let region = memory_store.as_ref()?.peek_at_length(held.position, Part::Head).ok()?;
+            let region = memory_store.as_ref()?.peek(held.position, Part::Head).ok()?;
             Some((held.position, Head::new(region).ok()?))
         });
         open.collect()

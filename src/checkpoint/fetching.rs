@@ -422,8 +422,7 @@ fn rebuild<W: World, G: GroupComm>(
     let (group, place) = plan.group_of(me);
     let members: Vec<usize> = group.check.members.iter().map(|&member| member as usize).collect();
     let comm = make_group(world, group.check.group as usize, place, &members);
-    let stripes =
-        Stripes::new(group.layout.spread(), members.len(), group.check.losses as usize);
+    let stripes = Stripes::new(group.layout.spread(), members.len(), group.check.losses as usize);
     let coder = Coder { code: group.code, stripes };
     let whole = layout.window(&members, 0, Scope::Whole);
     pool.few(hands::MOST, |panel_threads| {

@@ -37,8 +37,8 @@ use crate::checkpoint::storage::checkpoint_dir::Claimed;
 use crate::checkpoint::storage::names::Key;
 use crate::checkpoint::storage::writing::{Flow, Stopped};
 use crate::checkpoint::storage::{About, CheckpointDir, Counting, DirScope, FORMAT};
-use crate::shm::header::{CheckpointId, Identity};
 use crate::shm::Part;
+use crate::shm::header::{CheckpointId, Identity};
 
 /// Place of level two, and the times at which a checkpoint goes there.
 #[derive(Clone, Debug)]

@@ -533,11 +533,7 @@ mod tests {
         // All survivors sealed: forward.
         assert_eq!(
             decide(&two(), &[None, s, s, s]),
-            Decision::Restore(Recovery {
-                target: next,
-                finish: vec![1, 2, 3],
-                lost: vec![0]
-            })
+            Decision::Restore(Recovery { target: next, finish: vec![1, 2, 3], lost: vec![0] })
         );
         // One is flushing, one has committed, one is sealed on the next checkpoint already.
         assert_eq!(
@@ -674,11 +670,7 @@ mod tests {
         let old = held(1, Some(one), None);
         assert_eq!(
             decide(&two(), &[new, new, new, old]),
-            Decision::Restore(Recovery {
-                target: next,
-                finish: vec![0, 1, 2],
-                lost: vec![3]
-            })
+            Decision::Restore(Recovery { target: next, finish: vec![0, 1, 2], lost: vec![3] })
         );
         // During a recovery an old copy helps only with exactly the pinned checkpoint.
         let pinned = |c: Option<Claim>, t| c.map(|c| c.pinned(no(2), t));

@@ -20,9 +20,9 @@ use crate::base::heartbeat;
 use crate::base::threads::Pool;
 use crate::parity::exchange::Coder;
 use crate::parity::{GroupComm, Window, hands};
+use crate::shm::Hold;
 use crate::shm::header::{CheckpointId, Doing, Header, Mark, count_of};
 use crate::shm::ledger::Entry;
-use crate::shm::Hold;
 
 /// Report of one save: its work and its times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]

@@ -122,7 +122,8 @@ impl<'a> PositionMemory<'a> {
                 return Err("its rows are of another length".into());
             }
             let buffers = config.buffers(test, &members, self.position);
-            let (head, hold) = self.head.take().zip(self.hold.as_ref()).ok_or("its header is gone")?;
+            let (head, hold) =
+                self.head.take().zip(self.hold.as_ref()).ok_or("its header is gone")?;
             let open = Holding::open(hold, head, buffers);
             self.found = Some(open.map_err(|error| error.to_string())?);
         }

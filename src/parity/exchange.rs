@@ -191,13 +191,7 @@ struct Round<'a> {
 
 impl Round<'_> {
     /// Prepares this member's part of the first combination that it sends.
-    fn begin(
-        &self,
-        share: &Share,
-        me: usize,
-        buffer: &mut [u64],
-        hands: &mut Hands,
-    ) {
+    fn begin(&self, share: &Share, me: usize, buffer: &mut [u64], hands: &mut Hands) {
         let batch = &self.segments;
         let first = &batch[(me + batch.len() - 1) % batch.len()];
         first.contribute(share, me, &mut buffer[..first.lines.words()], true, hands);

@@ -75,7 +75,8 @@ impl Drop for Watched {
 /// Finds the position, the part and the byte offset of an address, and sets the damage flag of that position.
 fn strike(address: usize) -> Option<(u32, Part, usize)> {
     // SAFETY: a range in the table is never freed.
-    let mut spans = SPANS.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
+    let mut spans =
+        SPANS.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
     let within = |span: &'static Span| {
         let at = address.checked_sub(span.base)?;
         (at < span.len).then_some((span, at))

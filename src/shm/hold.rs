@@ -179,8 +179,8 @@ mod tests {
 
     use super::*;
     use crate::base::cores::left_out::left_out;
-    use crate::shm::header::{BEAT_AT, HEAD_BYTES};
     use crate::shm::Store;
+    use crate::shm::header::{BEAT_AT, HEAD_BYTES};
     use crate::shm::memory_store::tests::until_free;
 
     fn memory_store(name: &str) -> MemoryStore {

@@ -60,13 +60,7 @@ impl MemoryStore {
         if store == Store::SysV && !sysv_outlives() {
             return Err(MemoryError::GoesWithProcesses);
         }
-        Ok(Self {
-            store,
-            job: job.into(),
-            uid: geteuid().as_raw(),
-            shm: shm.into(),
-            huge,
-        })
+        Ok(Self { store, job: job.into(), uid: geteuid().as_raw(), shm: shm.into(), huge })
     }
 
     pub fn job(&self) -> &str {

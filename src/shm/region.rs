@@ -407,8 +407,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(8192).unwrap();
         let cut = file.try_clone().unwrap();
-        let mut region =
-            Region::map_file(file, 8192, 8192, true, Path::new("t")).unwrap();
+        let mut region = Region::map_file(file, 8192, 8192, true, Path::new("t")).unwrap();
         assert!(region.populate("t").is_ok() && region.readable("t").is_ok());
         cut.set_len(4096).unwrap();
         for answer in [region.populate("t"), region.readable("t")] {

@@ -162,8 +162,7 @@ impl World for ThreadWorld {
         (0..self.size)
             .map(|from| {
                 let words = self.all.receive(from);
-                let mut bytes: Vec<u8> =
-                    words[1..].iter().flat_map(|w| w.to_le_bytes()).collect();
+                let mut bytes: Vec<u8> = words[1..].iter().flat_map(|w| w.to_le_bytes()).collect();
                 bytes.truncate(words[0] as usize);
                 bytes
             })

@@ -6,9 +6,7 @@
 //! peer's helper is there. A rank that finds its helper done seals; when all have sealed, each commits in its turn. The claim: a
 //! rank that computes after a recovery has the checkpoint that all have, and a tolerable loss is never refused.
 
-use skt_hpl::checkpoint::protocol::{
-    Decision, Method, Recovery, Setup, decide, is_settled,
-};
+use skt_hpl::checkpoint::protocol::{Decision, Method, Recovery, Setup, decide, is_settled};
 use skt_hpl::shm::header::{CheckpointId, Claim, Phase, Stage, next_attempt};
 use stateright::{Model, Property};
 

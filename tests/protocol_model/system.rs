@@ -2,8 +2,7 @@
 
 use skt_hpl::checkpoint::placement::{Told, prevailing};
 use skt_hpl::checkpoint::protocol::{
-    Decision, Method, Order, Recovery, Setup, Trace, decide_in_place, decide_with,
-    is_settled,
+    Decision, Method, Order, Recovery, Setup, Trace, decide_in_place, decide_with, is_settled,
 };
 use skt_hpl::shm::header::{CheckpointId, Claim, Phase, Stage, attempt_number, count_of};
 

@@ -5,7 +5,7 @@
 
 use super::fetching::{Fetched, StoredCheckpoint, Way, look};
 use super::groups;
-use super::holding::{Holding, OpenHead, open_head};
+use super::holding::{Holding, open_head};
 use super::identity::identity;
 use super::known::{Fact, Known};
 use super::lease::Lease;
@@ -41,14 +41,11 @@ fn arm(memory_store: &MemoryStore) {
 
 /// Memory of this position at the start.
 struct Here {
-    head: Option<Head>,
     /// None only if the position could not be locked.
     hold: Option<Hold>,
-    header: Option<Header>,
-    /// Reason why this memory cannot be used.
-    trouble: String,
-    /// True if a header exists that may once have been valid.
-    unread: bool,
+    head: Option<Head>,
+    /// Facts about this rank and its memory, for all ranks.
+    fact: Fact,
 }
 
 impl Here {
@@ -74,46 +71,43 @@ impl Here {
         if let Some(hold) = &hold {
             opened = open_head(hold);
         }
-        let mut unread = false;
-        let (head, header, trouble_here) = match opened {
-            Ok(Some(OpenHead { head, header: Ok(header) })) => {
-                (Some(head), Some(header), String::new())
-            }
-            Ok(Some(OpenHead { head, header: Err(fault) })) => {
-                unread = !matches!(fault, HeaderFault::Blank | HeaderFault::Short(_));
-                (Some(head), None, format!("a header, but {fault}"))
-            }
-            Ok(None) => (None, None, String::new()),
-            Err(error @ MemoryError::InUse { .. }) => {
-                let text = world.troubles(Some(error.to_string())).unwrap_or_default();
-                return Err(StartError::Taken(text));
-            }
-            // Memory that cannot be opened is lost. If creating it again fails, that error will explain it.
-            Err(error) => (None, None, error.to_string()),
-        };
-        if let Some(text) = world.troubles(None) {
+        let is_taken = |error: &&MemoryError| matches!(error, MemoryError::InUse { .. });
+        let taken = opened.as_ref().err().filter(is_taken).map(ToString::to_string);
+        if let Some(text) = world.troubles(taken) {
             return Err(StartError::Taken(text));
         }
-        // Memory with the layout of another program stays as it is.
-        if let Some(head) = head.as_ref().filter(|_| !unread) {
-            head.tick(Doing::Starting, 0);
-            head.take_pulse();
-        }
-        Ok(Self { head, hold, header, trouble: trouble_here, unread })
-    }
-
-    /// Facts about this rank and its memory, for all ranks.
-    fn fact(&self, config: &Config) -> Fact {
-        Fact {
+        let mut fact = Fact {
             run: config.run,
             unix_ms: clock::since_1970().as_millis() as u64,
             domain: config.domain.clone(),
             node: config.node.clone(),
             leader: config.leader as u64,
-            trouble: self.trouble.clone(),
-            unread: self.unread,
-            header: self.header.clone(),
+            trouble: String::new(),
+            unread: false,
+            header: None,
+        };
+        let mut head = None;
+        match opened {
+            Ok(None) => {}
+            Ok(Some(open)) => {
+                match open.header {
+                    Ok(header) => fact.header = Some(header),
+                    Err(fault) => {
+                        fact.unread = !matches!(fault, HeaderFault::Blank | HeaderFault::Short(_));
+                        fact.trouble = format!("a header, but {fault}");
+                    }
+                }
+                // Memory with the layout of another program stays as it is.
+                if !fact.unread {
+                    open.head.tick(Doing::Starting, 0);
+                    open.head.take_pulse();
+                }
+                head = Some(open.head);
+            }
+            // Memory that cannot be opened is lost. If creating it again fails, that error will explain it.
+            Err(error) => fact.trouble = error.to_string(),
         }
+        Ok(Self { hold, head, fact })
     }
 }
 
@@ -396,7 +390,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
         let here = Here::look(&world, &config)?;
         hit(Point::AgreeBegin, me);
-        let known = Known::new(world.gather(&here.fact(&config)), &test, &config)?;
+        let known = Known::new(world.gather(&here.fact), &test, &config)?;
         let mut memory = PositionMemory::new(&config.memory_store, me, here.hold, here.head);
         let agreement = Agreement::reach(&world, terms, known, &mut memory, pool)?;
 

@@ -185,13 +185,6 @@ struct Agreement<'a> {
     joined: u64,
 }
 
-/// Group of a position, its number, and the position's index in it.
-struct Membership {
-    number: usize,
-    members: Vec<usize>,
-    place: usize,
-}
-
 impl<'a> Agreement<'a> {
     /// Agrees with all ranks on the source of the matrix, and on the groups and the run id that follow from it.
     fn reach<W: World>(
@@ -298,17 +291,6 @@ impl<'a> Agreement<'a> {
         self.known.header(me)
     }
 
-    fn membership(&self, me: usize) -> Membership {
-        let place = |members: &Vec<usize>| members.iter().position(|&member| member == me);
-        let mut groups = self.setup.groups.iter().enumerate();
-        let (number, members, place) = groups
-            .find_map(|(number, members)| Some((number, members, place(members)?)))
-            .expect("every position is in a group");
-        // A group keeps the number in its headers, whatever the order here.
-        let kept = self.recovery().and_then(|_| self.known.number_of_group(me));
-        Membership { number: kept.unwrap_or(number), members: members.clone(), place }
-    }
-
     /// Removes memory on this node that will not be used, at the first rank there.
     fn make_way(&self, me: usize) {
         let neighbours = self.known.neighbours(me);
@@ -331,32 +313,29 @@ impl<'a> Agreement<'a> {
     }
 
     /// First header of this position in this attempt.
-    fn header(&self, me: usize, membership: &Membership) -> Header {
+    fn header(&self, me: usize) -> Header {
         let Terms { config, test } = self.terms;
-        let (joined, kept) = (self.joined, self.kept(me));
-        let claim = match (&self.source, kept) {
-            (Source::Memory(r), Some(header)) => header.claim.pinned(joined, r.target),
-            (Source::Memory(r), None) => Claim::vacant(joined, r.target),
+        let mut groups = self.setup.groups.iter().enumerate();
+        let own = groups.find(|(_, members)| members.contains(&me));
+        let (number, members) = own.expect("every position is in a group");
+        // A group keeps the number in its headers, whatever the order here.
+        let kept = self.recovery().and_then(|_| self.known.number_of_group(me));
+        let id = identity(test, config, self.run, me, kept.unwrap_or(number), members);
+        let (joined, none) = (self.joined, Mark::default());
+        let (claim, base, seal) = match (&self.source, self.kept(me)) {
+            (Source::Memory(r), Some(header)) => {
+                (header.claim.pinned(joined, r.target), header.base, header.seal)
+            }
+            (Source::Memory(r), None) => (Claim::vacant(joined, r.target), none, none),
             // For method disk, memory records that there was a checkpoint, even if the process is killed while reading it.
             (Source::Storage(about, _), _) if config.scheme.method == Method::Disk => {
                 let checkpoint = CheckpointId { number: about.checkpoint, made: joined };
-                Claim::generating(joined).settled(checkpoint)
+                let base = Mark { boundary: about.boundary, root: 0 };
+                (Claim::generating(joined).settled(checkpoint), base, none)
             }
-            _ => Claim::generating(joined),
+            _ => (Claim::generating(joined), none, none),
         };
-        let base = match &self.source {
-            Source::Storage(about, _) if claim.base.is_some() => {
-                Mark { boundary: about.boundary, root: 0 }
-            }
-            _ => kept.map(|h| h.base).unwrap_or_default(),
-        };
-        let Membership { number, members, .. } = membership;
-        Header {
-            id: identity(test, config, self.run, me, *number, members),
-            claim,
-            base,
-            seal: kept.map(|h| h.seal).unwrap_or_default(),
-        }
+        Header { id, claim, base, seal }
     }
 
     /// Level two of this position, if the run may write to storage.
@@ -396,13 +375,14 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
         let Setup { groups, losses, .. } = &agreement.setup;
         let crowded = groups::crowded(groups, &agreement.known.domains(), *losses);
-        let membership = agreement.membership(me);
-        let Membership { number, members, place } = &membership;
-        let group = make_group(&world, *number, *place, members);
+        let header = agreement.header(me);
+        let members: Vec<usize> = header.id.members.iter().map(|&member| member as usize).collect();
+        let place = members.iter().position(|&member| member == me).expect("it is one of them");
+        let group = make_group(&world, header.id.group as usize, place, &members);
         agreement.make_way(me);
         // Memory is created only after the room is free.
         world.barrier();
-        let buffers = config.buffers(&test, members, me);
+        let buffers = config.buffers(&test, &members, me);
         let resumes = !matches!(agreement.source, Source::Nothing);
         let kept = agreement.kept(me).is_some();
         let Taken { holding, mut a, hold } = memory.take(&world, resumes, kept, &buffers)?;
@@ -411,7 +391,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             group,
             holding,
             hold,
-            header: agreement.header(me, &membership),
+            header,
             layout: test.layout,
             scheme,
             coder: Coder { code: scheme.code, stripes: scheme.stripes(members.len()) },

@@ -15,6 +15,7 @@ use super::protocol::Method;
 use crate::base::faults::{Point, Sabotage, hit, sabotaged};
 use crate::base::heartbeat;
 use crate::base::threads::{PanelThreads, Pool};
+use crate::parity::code::{bytes, bytes_mut};
 use crate::parity::digest::digest;
 use crate::parity::exchange::Coder;
 use crate::parity::stripes::Role;
@@ -88,11 +89,7 @@ impl Saved {
         );
         words.fill(0);
         words[0] = state.len() as u64;
-        for (word, chunk) in words[1..].iter_mut().zip(state.chunks(8)) {
-            let mut bytes = [0; 8];
-            bytes[..chunk.len()].copy_from_slice(chunk);
-            *word = u64::from_le_bytes(bytes);
-        }
+        bytes_mut(&mut words[1..])[..state.len()].copy_from_slice(state);
     }
 
     /// Small state of a checkpoint whose root was verified or just rebuilt.
@@ -297,9 +294,8 @@ fn rows_a_turn(words: usize) -> usize {
 /// Small state in these words.
 pub(super) fn state_of(words: &[u64]) -> Vec<u8> {
     let Some((&length, words)) = words.split_first() else { return Vec::new() };
-    let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-    bytes.truncate(length as usize);
-    bytes
+    let bytes = bytes(words);
+    bytes[..bytes.len().min(length as usize)].to_vec()
 }
 
 /// Returns true if a row of the matrix matches its digests.

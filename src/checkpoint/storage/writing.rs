@@ -6,6 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::iter;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use super::names;
 use super::record::Front;
 use crate::base::faults::{self, Point, hit};
 use crate::base::heartbeat;
+use crate::parity::code::bytes;
 use crate::shm::Region;
 
 /// Bytes written by one system call.
@@ -293,19 +295,13 @@ impl Stream<'_> {
 
     /// Writes the header, the small state and the digests; `room` is aligned memory.
     fn head(&mut self, front: &Front, vouch: &[u64], room: &mut [u8]) -> Result<(), Stopped> {
-        room[..BLOCK_BYTES].copy_from_slice(&front.to_block());
-        let mut held = BLOCK_BYTES;
-        for &word in vouch {
-            room[held..held + 8].copy_from_slice(&word.to_le_bytes());
-            held += 8;
-            if held == room.len() {
-                self.put(room)?;
-                held = 0;
-            }
+        for piece in iter::once(&front.to_block()[..]).chain(bytes(vouch).chunks(room.len())) {
+            let blocks = piece.len().next_multiple_of(BLOCK_BYTES);
+            room[..piece.len()].copy_from_slice(piece);
+            room[piece.len()..blocks].fill(0);
+            self.put(&room[..blocks])?;
         }
-        let blocks = held.next_multiple_of(BLOCK_BYTES);
-        room[held..blocks].fill(0);
-        self.put(&room[..blocks])
+        Ok(())
     }
 
     /// Writes the matrix or the parity to offset `at`: all of it, or only the `changed` ranges. `half` is called midway.

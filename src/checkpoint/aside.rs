@@ -36,7 +36,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let stores = self.level2.as_mut().is_some_and(Level2::saved);
         let group = self.group.for_helper().expect("the launch has asked MPI for that");
         let mut saved = self.holding.lend();
-        let (coder, how) = (self.coder, self.encode.how());
+        let (coder, how) = (self.coder, self.encode);
         let helper = Helper::start(move |flow| {
             let coding = Coding { coder, how, window, since };
             // One thread: the others compute.

@@ -9,36 +9,11 @@ use thiserror::Error;
 pub use super::distribution::{Corner, Layout, Scope};
 use super::layout::ParityLayout;
 use super::protocol::Method;
+pub use crate::parity::Encoding;
 use crate::parity::code::LOSSES_MAX;
-use crate::parity::{Code, Encode, Stripes};
+use crate::parity::{Code, Stripes};
 use crate::shm::Part;
 use crate::shm::header::GROUP_MAX;
-
-/// Method of encoding, and the threads that do it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Encoding {
-    /// A single MPI_Reduce for each holder of a stripe's parity.
-    Reduce,
-    /// Segments that travel around the group.
-    Pipelined,
-    /// Segments as in [`Self::Pipelined`], sent by a helper of each rank from the copy of the matrix, while the ranks compute.
-    Helper,
-}
-
-impl Encoding {
-    /// Method of moving rows.
-    pub fn how(self) -> Encode {
-        match self {
-            Encoding::Reduce => Encode::Reduce,
-            Encoding::Pipelined | Encoding::Helper => Encode::Pipelined,
-        }
-    }
-
-    pub fn by_helper(self) -> bool {
-        self == Encoding::Helper
-    }
-}
 
 /// Threads for work during which the ranks can compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

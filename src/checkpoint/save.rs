@@ -372,7 +372,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     ) -> u64 {
         let position = self.position();
         let encoding = Instant::now();
-        let coding = Coding { coder: self.coder, how: self.encode.how(), window, since };
+        let coding = Coding { coder: self.coder, how: self.encode, window, since };
         let (saved, group) = (self.holding.saved(), &self.group);
         if self.scheme.losses == 0 {
             saved.digest_data(number, a, since, pool);

@@ -19,7 +19,7 @@ use crate::parity::code::{bytes, bytes_mut};
 use crate::parity::digest::digest;
 use crate::parity::exchange::Coder;
 use crate::parity::stripes::Role;
-use crate::parity::{Encode, GroupComm, Hands, Share, Window};
+use crate::parity::{Encoding, GroupComm, Hands, Share, Window};
 use crate::shm::Region;
 
 /// Copies, parity and small states.
@@ -44,7 +44,7 @@ const TURN_WORDS: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub struct Coding {
     pub coder: Coder,
-    pub how: Encode,
+    pub how: Encoding,
     pub window: Window,
     /// Difference to the checkpoint whose digests are updated.
     pub since: Since,

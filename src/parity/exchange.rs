@@ -22,12 +22,22 @@ use super::share::{Share, Window};
 use super::stripes::{Role, Spread, Stripes};
 use crate::shm::{Region, huge};
 
-/// Method of moving rows while encoding.
+/// Method of encoding, and the threads that do it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Encode {
+pub enum Encoding {
+    /// A single MPI_Reduce for each holder of a stripe's parity.
     Reduce,
+    /// Segments that travel around the group.
     Pipelined,
+    /// Segments as in [`Self::Pipelined`], sent by a helper of each rank from the copy of the matrix, while the ranks compute.
+    Helper,
+}
+
+impl Encoding {
+    pub fn by_helper(self) -> bool {
+        self == Encoding::Helper
+    }
 }
 
 /// Code and stripes of one group, equal on all members.
@@ -275,7 +285,7 @@ impl Coder {
     pub fn encode<G: GroupComm + ?Sized>(
         &self,
         comm: &G,
-        how: Encode,
+        how: Encoding,
         share: &mut Share,
         window: Window,
         mut hands: Hands,
@@ -293,7 +303,7 @@ impl Coder {
         let mut scratch = Scratch::new(&mut room, words);
         let plans: Vec<Vec<Combine>> =
             (0..losses).map(|parity| plan::encode(self.code, self.stripes, parity)).collect();
-        if how == Encode::Pipelined && self.stripes.spread == Spread::Apart {
+        if how != Encoding::Reduce && self.stripes.spread == Spread::Apart {
             for (parity, plan) in plans.iter().enumerate() {
                 let way = self.plan_chain(parity, plan, window);
                 way.along(comm, share, &mut scratch, &mut hands, &mut between);
@@ -302,16 +312,16 @@ impl Coder {
         }
         let batches: Vec<Lines> = self.batches(window).collect();
         let (mut number, mut now) = (0, self.plan_round(0, &plans, &batches));
-        if let (Encode::Pipelined, Some(first)) = (how, &now) {
+        if let Some(first) = now.as_ref().filter(|_| how != Encoding::Reduce) {
             first.begin(share, me, scratch.going, &mut hands);
         }
         while let Some(this) = now {
             let next = self.plan_round(number + 1, &plans, &batches);
             match how {
-                Encode::Pipelined => {
+                Encoding::Pipelined | Encoding::Helper => {
                     this.ring(comm, share, next.as_ref(), &mut scratch, &mut hands);
                 }
-                Encode::Reduce => self.reduce(comm, share, &this, &mut scratch, &mut hands),
+                Encoding::Reduce => self.reduce(comm, share, &this, &mut scratch, &mut hands),
             }
             if passes_on && this.parity + 1 == losses {
                 self.pass_on(comm, share, &this.segments[me], &mut scratch, &mut hands);
@@ -597,10 +607,10 @@ mod tests {
             let window = whole(&owns);
             let mut reduced = owns.clone();
             together(&mut owns, |comm, share, hands| {
-                coder.encode(comm, Encode::Pipelined, share, window, hands, || ())
+                coder.encode(comm, Encoding::Pipelined, share, window, hands, || ())
             });
             together(&mut reduced, |comm, share, hands| {
-                coder.encode(comm, Encode::Reduce, share, window, hands, || ())
+                coder.encode(comm, Encoding::Reduce, share, window, hands, || ())
             });
             for (a, b) in owns.iter().zip(&reduced) {
                 assert!(if code.exact() { a == b } else { close(a, b) });
@@ -639,7 +649,7 @@ mod tests {
                     seen.lock().unwrap()[me].push((role, columns.start, columns.end));
                 };
                 let hands = Hands { seen: Some(&see), ..hands };
-                coder.encode(comm, Encode::Pipelined, share, window, hands, || ());
+                coder.encode(comm, Encoding::Pipelined, share, window, hands, || ());
             });
             for (member, own) in owns.iter().enumerate() {
                 assert_eq!(own.parity, owns[member % losses].parity, "{size} {losses} {member}");
@@ -697,7 +707,7 @@ mod tests {
             if spread == Spread::Apart {
                 shapes[size - losses..].fill((0, 0));
             }
-            let how = if pipelined { Encode::Pipelined } else { Encode::Reduce };
+            let how = if pipelined { Encoding::Pipelined } else { Encoding::Reduce };
             let mut owns = group(coder, &shapes, seed);
             let window = whole(&owns);
             together(&mut owns, |comm, share, hands| coder.encode(comm, how, share, window, hands, || ()));
@@ -740,17 +750,18 @@ mod tests {
                 let mut owns = group(coder, &shapes, 5);
                 let window = whole(&owns);
                 assert!(coder.batches(window).count() > 1);
-                let others = [(2, Encode::Pipelined), (5, Encode::Pipelined), (5, Encode::Reduce)];
+                let others =
+                    [(2, Encoding::Pipelined), (5, Encoding::Pipelined), (5, Encoding::Reduce)];
                 let mut others = others.map(|(threads, how)| (threads, how, owns.clone()));
                 together(&mut owns, |comm, share, hands| {
-                    coder.encode(comm, Encode::Pipelined, share, window, hands, || ())
+                    coder.encode(comm, Encoding::Pipelined, share, window, hands, || ())
                 });
                 for (threads, how, other) in &mut others {
                     in_threads(*threads, other, |comm, share, hands| {
                         coder.encode(comm, *how, share, window, hands, || ())
                     });
                     let mut pairs = owns.iter().zip(&*other);
-                    assert!(match code.exact() || *how == Encode::Pipelined {
+                    assert!(match code.exact() || *how == Encoding::Pipelined {
                         true => pairs.all(|(a, b)| a == b),
                         false => pairs.all(|(a, b)| close(a, b)),
                     });

@@ -17,7 +17,7 @@ pub mod stripes;
 
 pub use code::Code;
 pub use comm::GroupComm;
-pub use exchange::Encode;
+pub use exchange::Encoding;
 pub use hands::{Hands, Seen};
 pub use share::{Share, Window};
 pub use stripes::{Spread, Stripes};

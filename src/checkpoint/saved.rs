@@ -19,7 +19,7 @@ use crate::parity::code::{bytes, bytes_mut};
 use crate::parity::digest::digest;
 use crate::parity::exchange::Coder;
 use crate::parity::stripes::Role;
-use crate::parity::{Encoding, GroupComm, Hands, Share, Window};
+use crate::parity::{Encoding, GroupComm, Hands, Shape, Share, Window};
 use crate::shm::Region;
 
 /// Copies, parity and small states.
@@ -335,20 +335,14 @@ impl<'a> Shares<'a> {
         state: &'a mut [u64],
         check: &'a mut [u64],
     ) -> Self {
-        let &Buffers { rows, cols, ld, pitch, .. } = buffers;
+        let &Buffers { rows, cols, ld, pitch, state_rows, .. } = buffers;
         let check = &mut check[..buffers.checksum_words()];
         let (parity, state_parity) = check.split_at_mut(buffers.parity_words());
         let width = STATE_ROW_WORDS;
+        let of_state = Shape { rows: state_rows, cols: width, ld: width, pitch: width };
         Self {
-            matrix: Share { data, rows, cols, ld, parity, pitch },
-            state: Share {
-                data: state,
-                rows: buffers.state_rows,
-                cols: width,
-                ld: width,
-                parity: state_parity,
-                pitch: width,
-            },
+            matrix: Share { data, parity, shape: Shape { rows, cols, ld, pitch } },
+            state: Share { data: state, parity: state_parity, shape: of_state },
         }
     }
 

@@ -77,7 +77,7 @@ impl Segment<'_> {
     /// Range of the target's parity rows, if they are contiguous; this member is the target.
     fn run_of_parity(&self, share: &Share) -> Option<Range<usize>> {
         let Lines { stripes, first, cycles, width } = self.lines;
-        let close = cycles == 1 || stripes.parity_rows(1) == 1 && width == share.pitch;
+        let close = cycles == 1 || stripes.parity_rows(1) == 1 && width == share.shape.pitch;
         match stripes.of_cycle(self.combine.row?, first) {
             Role::Parity(row) if close => {
                 let start = share.parity_range(row, width).start;
@@ -471,6 +471,7 @@ impl Coder {
 #[cfg(test)]
 mod tests {
     use super::super::plan::tests::subsets;
+    use super::super::share::Shape;
     use super::*;
     use crate::base::threads::Pool;
     use crate::testkit::thread_ranks::{Member, Post};
@@ -489,14 +490,9 @@ mod tests {
 
     impl Own {
         fn share(&mut self) -> Share<'_> {
-            Share {
-                data: &mut self.data,
-                rows: self.rows,
-                cols: self.cols,
-                ld: self.ld,
-                parity: &mut self.parity,
-                pitch: self.pitch,
-            }
+            let Own { rows, cols, ld, pitch, .. } = *self;
+            let shape = Shape { rows, cols, ld, pitch };
+            Share { data: &mut self.data, parity: &mut self.parity, shape }
         }
     }
 

@@ -19,5 +19,5 @@ pub use code::Code;
 pub use comm::GroupComm;
 pub use exchange::Encoding;
 pub use hands::{Hands, Seen};
-pub use share::{Share, Window};
+pub use share::{Shape, Share, Window};
 pub use stripes::{Spread, Stripes};

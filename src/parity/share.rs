@@ -13,13 +13,8 @@ use crate::base::threads::Shareable;
 /// A row or column that the member lacks counts as zeros.
 pub struct Share<'a> {
     pub data: &'a mut [u64],
-    pub rows: usize,
-    pub cols: usize,
-    /// Words from one data row to the next.
-    pub ld: usize,
     pub parity: &'a mut [u64],
-    /// Words from one parity row to the next: the width of the group's widest member.
-    pub pitch: usize,
+    pub shape: Shape,
 }
 
 /// Part of the rows that is worked on: as many rows from the bottom and columns from the right as any member of the group needs.
@@ -31,14 +26,16 @@ pub struct Window {
 
 /// Layout of a member's rows in memory.
 #[derive(Clone, Copy)]
-struct Place {
-    rows: usize,
-    cols: usize,
-    ld: usize,
-    pitch: usize,
+pub struct Shape {
+    pub rows: usize,
+    pub cols: usize,
+    /// Words from one data row to the next.
+    pub ld: usize,
+    /// Words from one parity row to the next: the width of the group's widest member.
+    pub pitch: usize,
 }
 
-impl Place {
+impl Shape {
     /// Range of the last `width` columns of a row, in the data or in the parity, according to the role. None if this member has
     /// no such row.
     fn of(&self, role: Role, width: usize) -> Option<Range<usize>> {
@@ -59,19 +56,15 @@ impl Place {
 impl Share<'_> {
     /// Window that covers all data, if every member of the group has as much.
     pub fn whole(&self) -> Window {
-        Window { rows: self.rows, width: self.cols }
-    }
-
-    fn place(&self) -> Place {
-        Place { rows: self.rows, cols: self.cols, ld: self.ld, pitch: self.pitch }
+        Window { rows: self.shape.rows, width: self.shape.cols }
     }
 
     pub(super) fn parity_range(&self, row: usize, width: usize) -> Range<usize> {
-        self.place().of(Role::Parity(row), width).expect("parity has every row")
+        self.shape.of(Role::Parity(row), width).expect("parity has every row")
     }
 
     pub(super) fn row(&self, role: Role, width: usize) -> &[u64] {
-        let Some(range) = self.place().of(role, width) else { return &[] };
+        let Some(range) = self.shape.of(role, width) else { return &[] };
         match role {
             Role::Data(_) => &self.data[range],
             Role::Parity(_) => &self.parity[range],
@@ -81,12 +74,12 @@ impl Share<'_> {
     /// Converts columns counted within the last `width` to columns of the row, counted from its first. Columns that the row lacks
     /// are left out.
     pub(super) fn columns(&self, role: Role, width: usize, columns: Range<usize>) -> Range<usize> {
-        if self.place().of(role, width).is_none() {
+        if self.shape.of(role, width).is_none() {
             return 0..0;
         }
         let all = match role {
-            Role::Data(_) => self.cols,
-            Role::Parity(_) => self.pitch,
+            Role::Data(_) => self.shape.cols,
+            Role::Parity(_) => self.shape.pitch,
         };
         let within = |column: usize| (column + all).saturating_sub(width);
         within(columns.start)..within(columns.end)
@@ -95,7 +88,7 @@ impl Share<'_> {
     /// Returns a writer for threads that each write different words.
     pub(super) fn writer(&mut self) -> Writer<'_> {
         Writer {
-            place: self.place(),
+            shape: self.shape,
             data: (Shareable::new(self.data.as_mut_ptr()), self.data.len()),
             parity: (Shareable::new(self.parity.as_mut_ptr()), self.parity.len()),
             share: PhantomData,
@@ -105,7 +98,7 @@ impl Share<'_> {
 
 /// Exclusive access to the rows of a share, for several threads.
 pub(super) struct Writer<'a> {
-    place: Place,
+    shape: Shape,
     data: (Shareable<u64>, usize),
     parity: (Shareable<u64>, usize),
     share: PhantomData<&'a mut u64>,
@@ -117,7 +110,7 @@ impl Writer<'_> {
     /// # Safety
     /// No other thread reads or writes these columns of that row meanwhile.
     pub unsafe fn write(&self, role: Role, line: &[u64], columns: Range<usize>) {
-        let Some(range) = self.place.of(role, line.len()) else { return };
+        let Some(range) = self.shape.of(role, line.len()) else { return };
         let (words, len) = match role {
             Role::Data(_) => self.data,
             Role::Parity(_) => self.parity,

@@ -259,7 +259,56 @@ pub fn worth_keeping(claim: &Claim) -> bool {
 /// trusted either.
 pub fn decide(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
     let believed: Vec<Option<Claim>> = claims.iter().map(|c| c.filter(coherent)).collect();
-    decide_believed(setup, &believed)
+    let claims = &believed[..];
+    if setup.method == Method::Disk {
+        return decide_disk(claims);
+    }
+    let Some(joined) = leading(claims.iter().flatten().map(Trace::of)) else {
+        return Decision::Fresh;
+    };
+    let leaders: Vec<(usize, Claim)> = claims
+        .iter()
+        .enumerate()
+        .filter_map(|(position, c)| c.filter(|c| c.joined == joined).map(|c| (position, c)))
+        .collect();
+    match pinned_target(&leaders) {
+        Err(contradiction) => return contradiction,
+        Ok(Some(target)) => return recovery(setup, claims, target, |c| c.supplies(target)),
+        Ok(None) => {}
+    }
+
+    // Without a recovery, all survivors have joined; an older claim is a copy left behind.
+    let current = |c: &Claim| c.joined == joined;
+    if let Some(&(idle, _)) = leaders.iter().find(|(_, c)| c.stage == Stage::Generating) {
+        return match leaders.iter().find(|(_, c)| c.base.is_some()) {
+            None => Decision::Fresh,
+            Some(&(other, _)) => {
+                inconsistent(idle, other, "one never completed a checkpoint, the other did")
+            }
+        };
+    }
+    if setup.method == Method::Single {
+        return decide_single(setup, claims, &leaders, current);
+    }
+    // The latest checkpoint of each position; the earliest of these is complete on all.
+    let latest = |c: &Claim| c.seal.or(c.base);
+    let Some((first, target)) = leaders
+        .iter()
+        .filter_map(|(position, c)| latest(c).map(|id| (*position, id)))
+        .min_by_key(|(_, id)| *id)
+    else {
+        return inconsistent(leaders[0].0, leaders[0].0, "it holds no checkpoint at all");
+    };
+    if let Some((other, _)) = leaders.iter().find(|(_, claim)| !claim.supplies(target)) {
+        let why = format!("the second does not have checkpoint {} of the first", target.number);
+        return inconsistent(first, *other, &why);
+    }
+    match recovery(setup, claims, target, |c| current(c) && c.supplies(target)) {
+        // Some positions may not even have begun to generate when others had sealed the first checkpoint. A refusal protects data
+        // worth keeping; before the first commit, generating again is as good.
+        Decision::Refuse(_) if leaders.iter().all(|(_, c)| c.base.is_none()) => Decision::Fresh,
+        decision => decision,
+    }
 }
 
 /// Decides like [`decide`], if there is also a checkpoint on storage, taken at boundary `stored`. Memory comes first: it is as
@@ -309,78 +358,16 @@ fn decide_disk(claims: &[Option<Claim>]) -> Decision {
 
 /// Target of an agreed recovery. It stays in force, because memory may have been changed for it. The error is a decision.
 fn pinned_target(leaders: &[(usize, Claim)]) -> Result<Option<CheckpointId>, Decision> {
-    let mut pin: Option<(usize, CheckpointId)> = None;
-    for &(position, claim) in leaders {
-        if let Phase::Recovering(target) = claim.phase {
-            match pin {
-                Some((other, agreed)) if agreed != target => {
-                    return Err(inconsistent(
-                        other,
-                        position,
-                        "they recover to different checkpoints",
-                    ));
-                }
-                _ => pin = Some((position, target)),
-            }
-        }
-    }
-    Ok(pin.map(|(_, target)| target))
-}
-
-fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
-    if setup.method == Method::Disk {
-        return decide_disk(claims);
-    }
-    let Some(joined) = leading(claims.iter().flatten().map(Trace::of)) else {
-        return Decision::Fresh;
+    let pin = |(position, claim): &(usize, Claim)| match claim.phase {
+        Phase::Recovering(target) => Some((*position, target)),
+        Phase::Running => None,
     };
-    let leaders: Vec<(usize, Claim)> = claims
-        .iter()
-        .enumerate()
-        .filter_map(|(position, c)| c.filter(|c| c.joined == joined).map(|c| (position, c)))
-        .collect();
-    match pinned_target(&leaders) {
-        Err(contradiction) => return contradiction,
-        Ok(Some(target)) => return recovery(setup, claims, target, |c| c.supplies(target)),
-        Ok(None) => {}
-    }
-
-    // Without a recovery, all survivors have joined; an older claim is a copy left behind.
-    let current = |c: &Claim| c.joined == joined;
-    if let Some(&(idle, _)) = leaders.iter().find(|(_, c)| c.stage == Stage::Generating) {
-        return match leaders.iter().find(|(_, c)| c.base.is_some()) {
-            None => Decision::Fresh,
-            Some(&(other, _)) => {
-                inconsistent(idle, other, "one never completed a checkpoint, the other did")
-            }
-        };
-    }
-    if setup.method == Method::Single {
-        return decide_single(setup, claims, &leaders, current);
-    }
-    // The latest checkpoint of each position; the earliest of these is complete on all.
-    let latest = |c: &Claim| c.seal.or(c.base);
-    let Some((first, target)) = leaders
-        .iter()
-        .filter_map(|(position, c)| latest(c).map(|id| (*position, id)))
-        .min_by_key(|(_, id)| *id)
-    else {
-        return inconsistent(leaders[0].0, leaders[0].0, "it holds no checkpoint at all");
-    };
-    for (position, claim) in &leaders {
-        if !claim.supplies(target) {
-            return inconsistent(
-                first,
-                *position,
-                &format!("the second does not have checkpoint {} of the first", target.number),
-            );
+    let pins: Vec<(usize, CheckpointId)> = leaders.iter().filter_map(pin).collect();
+    match pins.windows(2).find(|pair| pair[0].1 != pair[1].1) {
+        Some(pair) => {
+            Err(inconsistent(pair[0].0, pair[1].0, "they recover to different checkpoints"))
         }
-    }
-    match recovery(setup, claims, target, |c| current(c) && c.supplies(target)) {
-        // Some positions may not even have begun to generate when others had sealed the first checkpoint. A refusal protects data
-        // worth keeping; before the first commit, generating again is as good.
-        Decision::Refuse(_) if leaders.iter().all(|(_, c)| c.base.is_none()) => Decision::Fresh,
-        decision => decision,
+        None => Ok(pins.first().map(|(_, target)| *target)),
     }
 }
 

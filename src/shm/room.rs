@@ -16,9 +16,17 @@ use nix::sys::statvfs::{Statvfs, statvfs};
 use super::huge;
 use crate::base::topology::read_list;
 
+/// Folder below which the files of this machine lie.
+const ROOT: &str = "/";
+
+/// Reads a file of the machine whose files are below `root`.
+fn read(root: &Path, path: impl AsRef<Path>) -> Option<String> {
+    fs::read_to_string(root.join(path)).ok()
+}
+
 /// Bytes that can still be allocated, or `None` if the system reports no figure.
 pub fn available_bytes() -> Option<u64> {
-    available_under(Path::new("/"))
+    available_under(ROOT.as_ref())
 }
 
 /// Returns total and free bytes of a file system from its counts of blocks. A tmpfs that was mounted without a limit reports no
@@ -40,33 +48,29 @@ pub fn shm_bytes() -> Option<u64> {
     statvfs("/dev/shm").ok().as_ref().map(free_on)
 }
 
-/// Reads a file of this machine; `path` is relative to the root.
-fn told(path: &Path) -> Option<String> {
-    fs::read_to_string(Path::new("/").join(path)).ok()
-}
-
 /// Bytes of System V shared memory that the kernel's limits leave; `None` if such memory does not outlive its processes.
 ///
 /// The default limits exceed any machine. The limit of one segment counts here for all together. The number of segments is not
 /// known here, and a machine that limits them at all limits them to a few megabytes.
 pub fn sysv_bytes() -> Option<u64> {
-    sysv_left(&told).filter(|_| sysv_outlives()).map(|left| left.of_one.min(left.of_all))
+    let left = sysv_left(ROOT.as_ref()).filter(|_| sysv_outlives());
+    left.map(|left| left.of_one.min(left.of_all))
 }
 
 /// Bytes that the limits leave for all segments together; `None` if the system reports no figure.
 pub fn sysv_free_bytes() -> Option<u64> {
-    sysv_left(&told).map(|left| left.of_all)
+    sysv_left(ROOT.as_ref()).map(|left| left.of_all)
 }
 
 /// Returns true if the kernel's limits allow one more segment of so many bytes.
 pub fn sysv_allows(bytes: u64) -> bool {
-    sysv_left(&told).is_none_or(|left| bytes <= left.of_one.min(left.of_all))
+    sysv_left(ROOT.as_ref()).is_none_or(|left| bytes <= left.of_one.min(left.of_all))
 }
 
 /// Limits of System V shared memory, by the kernel's names.
 pub fn sysv_limits() -> String {
     let limit = |(name, what): (&str, &str)| {
-        let value = told(&Path::new("proc/sys/kernel").join(name)).unwrap_or_default();
+        let value = read("/proc/sys/kernel".as_ref(), name).unwrap_or_default();
         format!("kernel.{name} {} {what}", value.trim())
     };
     [("shmmax", "bytes each"), ("shmall", "pages in all"), ("shmmni", "segments")]
@@ -76,11 +80,11 @@ pub fn sysv_limits() -> String {
 
 /// Returns true if System V shared memory stays when the last attached process ends.
 pub fn sysv_outlives() -> bool {
-    outlives(&told)
+    outlives(ROOT.as_ref())
 }
 
-fn outlives(read: &dyn Fn(&Path) -> Option<String>) -> bool {
-    read(Path::new("proc/sys/kernel/shm_rmid_forced")).is_none_or(|set| set.trim() == "0")
+fn outlives(root: &Path) -> bool {
+    read(root, "proc/sys/kernel/shm_rmid_forced").is_none_or(|set| set.trim() == "0")
 }
 
 /// Bytes that the limits of System V shared memory leave.
@@ -90,13 +94,13 @@ struct SysVLeft {
     of_all: u64,
 }
 
-/// Computes the remaining bytes; `read` returns the text of a file.
-fn sysv_left(read: &dyn Fn(&Path) -> Option<String>) -> Option<SysVLeft> {
+/// Computes the remaining bytes, with the system's files below `root`.
+fn sysv_left(root: &Path) -> Option<SysVLeft> {
     // The default number of pages times the page size exceeds 64 bits.
     let limit = |name: &str| -> Option<u128> {
-        read(&Path::new("proc/sys/kernel").join(name))?.trim().parse().ok()
+        read(&root.join("proc/sys/kernel"), name)?.trim().parse().ok()
     };
-    let table = read(Path::new("proc/sysvipc/shm"))?;
+    let table = read(root, "proc/sysvipc/shm")?;
     let used: u128 = table
         .lines()
         .skip(1)
@@ -109,32 +113,26 @@ fn sysv_left(read: &dyn Fn(&Path) -> Option<String>) -> Option<SysVLeft> {
 
 /// Free bytes, with the system's files below `root`.
 fn available_under(root: &Path) -> Option<u64> {
-    available(&|path: &Path| fs::read_to_string(root.join(path)).ok())
-}
-
-/// Free bytes; `read` returns the text of a file by its path without the leading `/`.
-fn available(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
-    let machine = read(Path::new("proc/meminfo")).as_deref().and_then(mem_available);
-    let groups = read(Path::new("proc/self/cgroup")).unwrap_or_default();
-    let limited = group_folders(&groups)
-        .into_iter()
-        .filter_map(|folder| left_in(&|file: &str| read(&folder.join(file))));
-    limited.chain(machine).chain(in_own_memories(read)).min()
+    let machine = read(root, "proc/meminfo").as_deref().and_then(mem_available);
+    let groups = read(root, "proc/self/cgroup").unwrap_or_default();
+    let folders = group_folders(&groups).into_iter();
+    let limited = folders.filter_map(|folder| left_in(&root.join(folder)));
+    limited.chain(machine).chain(in_own_memories(root)).min()
 }
 
 /// Free bytes in the NUMA nodes whose memory this process may use; `None` if it may use all. A batch system or a container may
 /// restrict them. File cache that the kernel can drop counts as free.
-fn in_own_memories(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
-    let status = read(Path::new("proc/self/status"))?;
+fn in_own_memories(root: &Path) -> Option<u64> {
+    let status = read(root, "proc/self/status")?;
     let allowed = status.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"))?;
     let allowed: BTreeSet<usize> = read_list(allowed).into_iter().collect();
-    let nodes = Path::new("sys/devices/system/node");
-    let all: BTreeSet<usize> = read_list(&read(&nodes.join("has_memory"))?).into_iter().collect();
+    let nodes = root.join("sys/devices/system/node");
+    let all: BTreeSet<usize> = read_list(&read(&nodes, "has_memory")?).into_iter().collect();
     if all.is_subset(&allowed) {
         return None;
     }
     let free = |node: &usize| -> Option<u64> {
-        let text = read(&nodes.join(format!("node{node}/meminfo")))?;
+        let text = read(&nodes, format!("node{node}/meminfo"))?;
         let kib = |what: &str| -> Option<u64> {
             let after = text.lines().find_map(|line| line.split_once(what))?.1;
             after.trim().strip_suffix("kB")?.trim().parse().ok()
@@ -183,10 +181,10 @@ fn group_folders(groups: &str) -> Vec<PathBuf> {
 
 /// Bytes that a group's limits leave, or `None` without limits. Pages of shared memory count as used, because the group is
 /// charged for them and cannot drop them. File cache that the kernel can drop counts as free.
-fn left_in(read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
+fn left_in(folder: &Path) -> Option<u64> {
     // "max" means no limit, and does not parse.
-    let number = |name: &str| -> Option<u64> { read(name)?.trim().parse().ok() };
-    let stat = read("memory.stat").unwrap_or_default();
+    let number = |name: &str| -> Option<u64> { read(folder, name)?.trim().parse().ok() };
+    let stat = read(folder, "memory.stat").unwrap_or_default();
     let counter = |name: &str| -> u64 {
         stat.lines()
             .filter_map(|l| l.split_once(' '))
@@ -352,7 +350,7 @@ pub(crate) mod tests {
                 ("proc/sysvipc/shm", table),
             ];
             let dir = tree(&files);
-            let left = sysv_left(&|path: &Path| fs::read_to_string(dir.path().join(path)).ok());
+            let left = sysv_left(dir.path());
             left.map(|left| (left.of_one, left.of_all))
         };
         let head = "       key      shmid perms                  size  cpid  lpid nattch\n";
@@ -364,11 +362,10 @@ pub(crate) mod tests {
             format!("{head}         1          0  1600               1048576   100   100      0\n");
         assert_eq!(left(unlimited, "1024\n", &table), Some((one, 3 << 20)));
         assert_eq!(left(unlimited, "100\n", &table), Some((one, 0)));
-        assert_eq!(sysv_left(&|_: &Path| None), None);
-        let forced = |text: &'static str| {
-            outlives(&|path: &Path| path.ends_with("shm_rmid_forced").then(|| text.to_owned()))
-        };
-        assert!(!forced("1\n") && forced("0\n") && outlives(&|_: &Path| None));
+        assert_eq!(sysv_left(tree(&[]).path()), None);
+        let forced =
+            |text: &str| outlives(tree(&[("proc/sys/kernel/shm_rmid_forced", text)]).path());
+        assert!(!forced("1\n") && forced("0\n") && outlives(tree(&[]).path()));
     }
 
     #[test]

@@ -39,6 +39,7 @@ use skt_hpl::checkpoint::storage::DirScope;
 use skt_hpl::comm::World;
 use skt_hpl::model::planner::squarest_grid;
 use skt_hpl::parity::Code;
+use skt_hpl::testkit::papers::available;
 
 use flags::{Flags, Section};
 use job::Mpi;
@@ -167,7 +168,7 @@ impl<'a> Conductor<'a> {
                 let spec = self.spec(self.flags.small, grid, group, work);
                 let found = self.launcher.probe(&Spec { scheme, nb: 16, ..spec })?;
                 let real = memory::of_parts(&found.parts);
-                let ideal = found.matrices_bytes as f64 / scheme.available(group);
+                let ideal = found.matrices_bytes as f64 / available(&scheme, group);
                 let name = format!("memory, {}, G = {group}", memory::name(method));
                 self.report.within(&name, real as f64 / ideal, 0.98, 1.02);
                 rows.push(vec![

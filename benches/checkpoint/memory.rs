@@ -6,6 +6,7 @@ use skt_hpl::base::params::Mapping;
 use skt_hpl::checkpoint::plan::{Buffers, Layout, Scheme};
 use skt_hpl::checkpoint::protocol::Method;
 use skt_hpl::shm::Part;
+use skt_hpl::testkit::papers;
 
 use super::XOR;
 
@@ -53,7 +54,7 @@ pub fn available() -> Vec<Vec<String>> {
                 name(method).into(),
                 group.to_string(),
                 format!("{:.1} %", 100.0 * matrix as f64 / all as f64),
-                format!("{:.1} %", 100.0 * scheme.available(group)),
+                format!("{:.1} %", 100.0 * papers::available(&scheme, group)),
                 if paper.is_empty() { String::new() } else { format!("{paper} %") },
             ]);
         }

@@ -53,6 +53,7 @@ mod tests {
     use super::*;
     use crate::base::params::Mapping;
     use crate::parity::Code;
+    use crate::testkit::papers::available;
 
     const SCHEME: Scheme = Scheme {
         method: Method::SelfCheckpoint,
@@ -98,7 +99,7 @@ mod tests {
         for method in Method::ALL {
             let scheme = Scheme { method, ..SCHEME };
             let all = of_all(&layout(8000, 2, 2), &[0, 1, 2, 3], &scheme);
-            let ideal = (8000.0 * 8001.0 * 8.0) / scheme.available(4);
+            let ideal = (8000.0 * 8001.0 * 8.0) / available(&scheme, 4);
             let real = all.iter().map(in_small_pages).sum::<u64>() as f64;
             assert!((real / ideal - 1.0).abs() < 0.05, "{method:?}: {real} for {ideal}");
         }

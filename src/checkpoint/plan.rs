@@ -86,26 +86,6 @@ impl Scheme {
             Ok(())
         }
     }
-
-    /// Share of the memory that is left for the matrix, with groups of `size` including dedicated positions. These are the
-    /// paper's equations 6 to 8, for any number of losses and layout.
-    pub fn available(&self, size: usize) -> f64 {
-        let checksum = self.layout.spread().parity_share(size, self.losses);
-        let copies = match self.method {
-            Method::SelfCheckpoint | Method::Single => 2.0,
-            Method::Double => 3.0,
-            Method::Disk => 1.0,
-        };
-        1.0 / (copies + self.checksums() as f64 * checksum)
-    }
-
-    /// Number of parities that a group keeps at a time.
-    pub fn checksums(&self) -> usize {
-        match self.method {
-            Method::SelfCheckpoint | Method::Double => 2,
-            Method::Single | Method::Disk => 1,
-        }
-    }
 }
 
 /// Words of a row that share one digest.
@@ -278,6 +258,7 @@ impl Buffers {
 mod tests {
     use super::*;
     use crate::base::params::Mapping;
+    use crate::testkit::papers::available;
     use proptest::prelude::*;
 
     fn layout(n: usize, nb: usize, p: usize, q: usize) -> Layout {
@@ -326,7 +307,7 @@ mod tests {
                 for position in [0, size - 1] {
                     let (rows, cols) = layout.shape(position);
                     let buffers = Buffers::new(&layout, &members, position, cols, &scheme, 8192);
-                    let ideal = (rows * cols * 8) as f64 / scheme.available(size);
+                    let ideal = (rows * cols * 8) as f64 / available(&scheme, size);
                     let real = buffers.total_bytes() as f64;
                     assert!(
                         (real / ideal - 1.0).abs() < 0.05,
@@ -359,7 +340,7 @@ mod tests {
                         matrix += (rows * cols * 8) as f64;
                     }
                 }
-                let ideal = matrix / scheme.available(group + losses);
+                let ideal = matrix / available(&scheme, group + losses);
                 assert!(
                     (real / ideal - 1.0).abs() < 0.03,
                     "{method:?} {group} {losses}: {real} {ideal}"
@@ -370,7 +351,7 @@ mod tests {
 
     #[test]
     fn the_papers_table_of_available_memory() {
-        let percent = |method, size| (100.0 * scheme(method, 1).available(size)).round();
+        let percent = |method, size| (100.0 * available(&scheme(method, 1), size)).round();
         let self_checkpoint = [2, 3, 4, 8, 16].map(|g| percent(Method::SelfCheckpoint, g));
         assert_eq!(self_checkpoint, [25.0, 33.0, 38.0, 44.0, 47.0]);
         let double = [2, 3, 4, 8, 16].map(|g| percent(Method::Double, g));

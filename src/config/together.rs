@@ -391,6 +391,7 @@ mod tests {
     use crate::config::settings::{Settings, level2_every};
     use crate::parity::Code;
     use crate::shm::Store;
+    use crate::testkit::papers::available;
 
     fn dat() -> HplDat {
         HplDat::default()
@@ -687,11 +688,11 @@ mod tests {
         let protection = |set: &Overrides| Settings::from(set).saves().cloned().unwrap();
         let shared = protection(&disk);
         assert_eq!((shared.scheme.losses, shared.group), (0, Some(1)));
-        assert!(shared.scheme.check().is_ok() && shared.scheme.available(1) == 1.0);
+        assert!(shared.scheme.check().is_ok() && available(&shared.scheme, 1) == 1.0);
         let node = Overrides { level2_scope: Some(DirScope::Node), ..disk.clone() };
         let apart = protection(&node);
         assert_eq!((apart.scheme.losses, apart.group), (1, None));
-        assert_eq!(apart.scheme.available(4), 0.75);
+        assert_eq!(available(&apart.scheme, 4), 0.75);
         for set in [
             Overrides { losses: Some(2), ..Overrides::default() },
             Overrides { group: Some(4), ..Overrides::default() },

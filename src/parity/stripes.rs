@@ -36,15 +36,6 @@ impl Spread {
             Spread::Copied => losses * (losses + 1),
         }
     }
-
-    /// Words of parity per word of data, in the group as a whole.
-    pub fn parity_share(self, size: usize, losses: usize) -> f64 {
-        match self {
-            _ if losses == 0 => 0.0,
-            Spread::Rotated | Spread::Apart => losses as f64 / (size - losses) as f64,
-            Spread::Copied => 1.0,
-        }
-    }
 }
 
 /// Stripes of a group of `size` members that survives `losses` lost ones.
@@ -262,7 +253,13 @@ pub(crate) mod tests {
             let rows = 5000;
             let all = (0..size).filter(|&member| stripes.holds_parity(member)).count();
             let data = if spread == Spread::Apart { size - losses } else { size };
-            let ideal = rows as f64 * spread.parity_share(size, losses);
+            // Words of parity per word of data, in the group as a whole.
+            let share = match spread {
+                _ if losses == 0 => 0.0,
+                Spread::Rotated | Spread::Apart => losses as f64 / (size - losses) as f64,
+                Spread::Copied => 1.0,
+            };
+            let ideal = rows as f64 * share;
             let real = stripes.parity_rows(rows) as f64 * all as f64 / data as f64;
             assert!(real >= ideal && real < ideal * 1.01 + losses as f64, "{stripes:?}");
         }

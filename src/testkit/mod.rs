@@ -1,10 +1,11 @@
-//! Tools for tests and benchmarks: simulated agents and nodes, ranks as threads, the model of hot replacement, refused system
-//! calls, a full file system. No run needs them.
+//! Tools for tests and benchmarks: simulated agents and nodes, ranks as threads, the papers' formulas, the model of hot
+//! replacement, refused system calls, a full file system. No run needs them.
 
 #[cfg(test)]
 pub mod denied;
 #[cfg(test)]
 mod forest;
+pub mod papers;
 #[cfg(test)]
 mod replacement;
 #[cfg(test)]

@@ -1,0 +1,23 @@
+//! The papers' formulas of memory, with which tests and benchmarks compare what the program takes.
+
+use crate::checkpoint::plan::Scheme;
+use crate::checkpoint::protocol::Method;
+use crate::parity::Spread;
+
+/// Share of the memory that is left for the matrix, with groups of `size` including dedicated positions. These are the paper's
+/// equations 6 to 8, for any number of losses and layout.
+pub fn available(scheme: &Scheme, size: usize) -> f64 {
+    let losses = scheme.losses as f64;
+    let parity = match scheme.layout.spread() {
+        _ if scheme.losses == 0 => 0.0,
+        Spread::Rotated | Spread::Apart => losses / (size as f64 - losses),
+        Spread::Copied => 1.0,
+    };
+    let (copies, checksums) = match scheme.method {
+        Method::SelfCheckpoint => (2.0, 2.0),
+        Method::Double => (3.0, 2.0),
+        Method::Single => (2.0, 1.0),
+        Method::Disk => (1.0, 1.0),
+    };
+    1.0 / (copies + checksums * parity)
+}

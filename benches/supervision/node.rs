@@ -46,7 +46,9 @@ pub fn rank(job: &str, position: &str, ranks: &str) -> std::io::Result<()> {
     let make =
         |part, bytes| memory_store.create(position, part, bytes).map_err(std::io::Error::other);
     let _parts: Vec<_> = PARTS.iter().map(|part| make(*part, 4096)).collect::<Result<_, _>>()?;
-    let mut head = Head::new(make(Part::Head, HEAD_BYTES)?).map_err(std::io::Error::other)?;
+    let mut hold = memory_store.hold(position).map_err(std::io::Error::other)?;
+    let head = hold.renew(HEAD_BYTES).map_err(std::io::Error::other)?;
+    let mut head = Head::new(head).map_err(std::io::Error::other)?;
     head.write(&header(position));
     let lines = std::fs::read_to_string("/proc/self/maps")?.lines().count();
     let look = |_| memory_store.peek(position, Part::S).map_err(std::io::Error::other);

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::file::{cannot_grow, is_ours, new_file, private_file, reserve, room};
 use super::huge::HUGE;
 use super::hugetlbfs::find_hugetlbfs;
-use super::lock::{self, UNTIL_IT_HAS_ENDED};
+use super::lock;
 use super::part::{Part, Store};
 use super::region::{MemoryError, Region};
 use super::room::sysv_outlives;
@@ -85,7 +85,8 @@ impl MemoryStore {
         }
     }
 
-    /// Creates a part of exactly `len` zero bytes, all allocated. The header is created locked.
+    /// Creates a part of exactly `len` zero bytes, all allocated. A header that is in use is made under the lock on it
+    /// ([`Self::hold`]).
     pub fn create(&self, position: u32, part: Part, len: usize) -> Result<Region, MemoryError> {
         let name = self.name(position, part);
         let Some((path, page)) = self.file(position, part) else {
@@ -97,9 +98,6 @@ impl MemoryStore {
         hit(Point::PartNamed, position as usize);
         let made = (|| {
             room(&file, &path, mapped)?;
-            if part == Part::Head {
-                lock::take(&file, &name, UNTIL_IT_HAS_ENDED)?;
-            }
             // The length shows a later opener the requested size; only hugetlbfs rounds it up.
             let length = if page == 4096 { len } else { mapped };
             let large = page == 4096 && len >= HUGE;
@@ -142,7 +140,7 @@ impl MemoryStore {
         self.open(position, part)
     }
 
-    /// Opens an existing part to work in. Opening the header locks it, so that two processes never share a position.
+    /// Opens an existing part to work in.
     pub fn open(&self, position: u32, part: Part) -> Result<Region, MemoryError> {
         self.open_as(position, part, true)
     }
@@ -162,9 +160,6 @@ impl MemoryStore {
             _ => MemoryError::os("cannot open", &path, error),
         })?;
         let meta = is_ours(&file, &path, &name, self.uid)?;
-        if work && part == Part::Head {
-            lock::take(&file, &name, UNTIL_IT_HAS_ENDED)?;
-        }
         let len = meta.len() as usize;
         // A file with holes was made or cut short by another program. Touching it on a full node would be a SIGBUS.
         if page == 4096 && meta.blocks() * 512 < meta.len() {
@@ -554,14 +549,15 @@ pub mod tests {
     fn a_head_has_one_process_and_anyone_of_this_user_may_look() {
         for store in [Store::Posix, Store::SysV] {
             let memory_store = Cleaned(MemoryStore::new(store, &unique()).unwrap());
-            let head = memory_store.0.create(0, Part::Head, 4096).unwrap();
-            assert!(matches!(memory_store.0.open(0, Part::Head), Err(MemoryError::InUse { .. })));
+            let mut hold = memory_store.0.hold(0).unwrap();
+            let head = hold.renew(4096).unwrap();
+            assert!(matches!(memory_store.0.hold(0), Err(MemoryError::InUse { .. })));
             assert!(memory_store.0.in_use(0));
             assert!(memory_store.0.peek(0, Part::Head).is_ok());
             assert!(matches!(memory_store.0.clean(), Err(MemoryError::InUse { .. })));
-            drop(head);
+            drop((head, hold));
             until_free(&memory_store.0, 0);
-            assert!(memory_store.0.open(0, Part::Head).is_ok());
+            assert!(memory_store.0.hold(0).is_ok());
         }
     }
 

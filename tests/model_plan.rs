@@ -20,6 +20,7 @@ use skt_hpl::model::planner::{
 };
 use skt_hpl::parity::{Code, Spread};
 use skt_hpl::shm::Store;
+use skt_hpl::testkit::papers::available;
 
 fn quick(nodes: u64, cores: u64, memory: f64) -> Inputs {
     Inputs { simulate: 0, ..Inputs::machine(nodes, cores, memory) }
@@ -85,7 +86,7 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
             let Interval::Auto { mtbf_s } = protection.interval else { panic!("auto") };
             assert!((mtbf_s / plan.mtbf_system.max(1.0) - 1.0).abs() < 0.5);
             // The solver's methods are used if it has them.
-            let share = protection.scheme.available(plan.protection.group as usize);
+            let share = available(&protection.scheme, plan.protection.group as usize);
             let ours =
                 plan.rank.matrix / (plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums);
             assert!((share / ours - 1.0).abs() < 1e-9);

@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use regex::Regex;
 use skt_hpl::base::outcome::{Outcome, Residual, SplitUpdates, Times, Verdict};
 use skt_hpl::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
-use skt_hpl::report::text::{Echo, TextReport, progress};
+use skt_hpl::config::hpl_dat::HplDat;
+use skt_hpl::report::text::{TextReport, progress};
 
 #[derive(Debug)]
 struct Run {
@@ -26,46 +27,43 @@ impl Run {
     fn text(&self) -> String {
         let some = &self.tests[0].0;
         let ns: Vec<_> = self.tests.iter().map(|(params, _)| params.n).collect();
-        let echo = Echo {
-            ns: &ns,
-            nbs: &vec![some.nb; self.repeat],
+        let dat = HplDat {
+            ns,
+            nbs: vec![some.nb; self.repeat],
             mapping: some.mapping,
-            grids: &vec![(some.p, some.q); self.repeat],
-            pfacts: &vec![some.pfact; self.repeat],
-            nbmins: &vec![some.nbmin; self.repeat],
-            ndivs: &vec![some.ndiv; self.repeat],
-            rfacts: &vec![some.rfact; self.repeat],
-            bcasts: &vec![some.bcast; self.repeat],
-            depths: &vec![some.depth; self.repeat],
+            grids: vec![(some.p, some.q); self.repeat],
+            pfacts: vec![some.pfact; self.repeat],
+            nbmins: vec![some.nbmin; self.repeat],
+            ndivs: vec![some.ndiv; self.repeat],
+            rfacts: vec![some.rfact; self.repeat],
+            bcasts: vec![some.bcast; self.repeat],
+            depths: vec![some.depth; self.repeat],
             swap: some.swap,
             swap_threshold: some.swap_threshold,
             l1: some.l1,
             u: some.u,
             equilibrate: some.equilibrate,
             align: some.align,
-            rng: some.rng,
-            seed: some.seed,
-            engine: "avx512-32x6, avx512-12x4, blas",
             threshold: self.threshold,
+            ..HplDat::default()
         };
-        let mut out = Vec::new();
         let mut report = TextReport::new(self.threshold, self.detailed);
-        report.begin(&mut out, &echo).unwrap();
+        let engines = "avx512-32x6, avx512-12x4, blas";
+        let mut out = report.begin(&dat, some.rng, some.seed, engines);
         for (params, outcome) in &self.tests {
             match outcome {
                 Ok(outcome) => {
                     if self.progress {
                         for column in (0..params.n).step_by(1 + params.n / 5) {
-                            progress(&mut out, params.n, column, outcome.seconds).unwrap();
+                            out += &progress(params.n, column, outcome.seconds);
                         }
                     }
-                    report.finished(&mut out, params, outcome).unwrap();
+                    out += &report.finished(params, outcome);
                 }
-                Err(why) => report.skipped(&mut out, params, why).unwrap(),
+                Err(why) => out += &report.skipped(params, why),
             }
         }
-        report.end(&mut out).unwrap();
-        String::from_utf8(out).unwrap()
+        out + &report.end()
     }
 
     fn outcomes(&self) -> impl Iterator<Item = &Outcome> {

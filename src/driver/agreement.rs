@@ -569,7 +569,7 @@ mod tests {
 
     #[test]
     fn each_width_has_its_engine() {
-        let test = |n, nb| TestParams { n, nb, ..crate::report::test_values::params() };
+        let test = |n, nb| TestParams { n, nb, ..crate::testkit::report::params() };
         let first = Engine::runnable()[0];
         let engines = Engines::new(first, vec![(64, Engine::Blas)]);
         let all = [test(500, 32), test(500, 64), test(64, 200), test(500, 200)];

@@ -3,7 +3,7 @@
 //! Rank 0 reads the input, sends it to the others, and writes the results. An error that ends a run early is reported once and
 //! ends all ranks with the same status.
 
-use std::io;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use super::agreement::{self, Agreed, Common, Proposal, gathered, reduced, shared_by, stand_by};
@@ -996,7 +996,8 @@ impl Watcher {
         if self.progress && k > 0 && elapsed - self.last >= 1.0 {
             self.last = elapsed;
             // An unwritable progress line is no reason to end the run.
-            let _ = text::progress(&mut self.out, self.n, k * self.nb, elapsed);
+            let line = text::progress(self.n, k * self.nb, elapsed);
+            let _ = self.out.write_all(line.as_bytes()).and_then(|()| self.out.flush());
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::kernels::Library;
 use crate::report::Counts;
 use crate::report::json::{self, Blas, JsonLog, Mpi, Threads};
 use crate::report::machine::Machine;
-use crate::report::text::{Echo, TextReport};
+use crate::report::text::TextReport;
 
 /// Facts at the beginning of the reports.
 pub struct About<'a> {
@@ -47,7 +47,7 @@ pub struct Reports {
     place: String,
     text: TextReport,
     /// Text of all results so far, in case the file turns out to be incomplete at the end.
-    results: Vec<u8>,
+    results: String,
     /// `text_lost`: the text can no longer be written. `document_late`: the document could not be written once, which was
     /// reported.
     text_lost: bool,
@@ -137,10 +137,10 @@ impl TextOutput {
 }
 
 /// Beginning of the JSON document; `engine` names the engines of the run.
-fn document_about(about: &About, engine: &str) -> json::About {
+fn document_about(about: &About, engine: &str) -> json::Run {
     let library = Library::query();
     let Common { threads, pinned, .. } = about.common;
-    json::About {
+    json::Run {
         command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         mpi: Mpi { library: World::library(), ranks: about.ranks, hosts: about.hosts },
         blas: Blas {
@@ -151,6 +151,7 @@ fn document_about(about: &About, engine: &str) -> json::About {
         threads: Threads { fewest: threads.0, most: threads.1, pinned: pinned.name().into() },
         machine: about.machine.clone(),
         planned: about.loaded.dat.test_count() as usize,
+        ..json::Run::begin()
     }
 }
 
@@ -197,15 +198,14 @@ impl Reports {
             }
         }
         // Written in one piece: a reader gets all of the heading or nothing.
-        let mut head = Vec::new();
-        text.begin(&mut head, &echo(about.loaded, &engine)).expect("memory takes all");
+        let head = text.begin(dat, settings.rng, settings.seed, &engine);
         let mut this = Self {
             out,
             file,
             output: dat.output.clone(),
             place: name_of(&dat.output),
             text,
-            results: Vec::new(),
+            results: String::new(),
             text_lost: false,
             document_late: false,
             document_lost: document_lost.is_some(),
@@ -223,7 +223,7 @@ impl Reports {
             this.tell(&head);
             return Ok(this);
         }
-        let written = this.out.write_all(&head).and_then(|()| this.out.flush());
+        let written = this.out.write_all(head.as_bytes()).and_then(|()| this.out.flush());
         written.map_err(|e| {
             let why = why(&dat.output, &e);
             cannot(&e, format!("the results cannot be written to {}: {why}", this.place))
@@ -242,8 +242,7 @@ impl Reports {
         let told = self.tests < already;
         let engine = self.engines.of(params).name();
         self.out.mute = told && is_stream(&self.output);
-        let mut text = Vec::new();
-        let document = match outcome {
+        let text = match outcome {
             Ok(outcome) => {
                 if !told {
                     if timing {
@@ -252,16 +251,14 @@ impl Reports {
                     tell_protection(outcome);
                     tell_checksums(outcome);
                 }
-                self.text.finished(&mut text, params, outcome).expect("memory takes all");
-                self.json.as_mut().map_or(Ok(()), |j| j.finished(params, engine, outcome))
+                self.text.finished(params, outcome)
             }
-            Err(why) => {
-                self.text.skipped(&mut text, params, why).expect("memory takes all");
-                self.json.as_mut().map_or(Ok(()), |j| j.skipped(params, engine, why))
-            }
+            Err(why) => self.text.skipped(params, why),
         };
+        let document =
+            self.json.as_mut().map_or(Ok(()), |json| json.take_in(params, engine, outcome));
         self.tell(&text);
-        self.results.append(&mut text);
+        self.results += &text;
         if let Err(error) = document {
             self.say_of_document(&error);
         }
@@ -270,7 +267,7 @@ impl Reports {
     }
 
     pub fn counts(&self) -> Counts {
-        self.text.counts()
+        self.text.counts
     }
 
     /// Number of bytes written to standard output.
@@ -281,14 +278,13 @@ impl Reports {
     /// Ends the outputs, and waits until files are on disk. Returns true if everything was written.
     pub fn end(&mut self) -> bool {
         self.out.mute = false;
-        let mut text = Vec::new();
-        self.text.end(&mut text).expect("memory takes all");
+        let text = self.text.end();
         self.tell(&text);
         if let (Some(file), false) = (&self.file, self.text_lost)
             && let Err(error) = on_disk(file)
         {
             self.say_of_text(&error);
-            let _ = io::stderr().write_all(&[&self.results[..], &text].concat());
+            let _ = io::stderr().write_all((self.results.clone() + &text).as_bytes());
         }
         let mut whole = !self.text_lost && !self.document_lost;
         // The document includes all tests, even those that could not be written when they ended.
@@ -300,15 +296,15 @@ impl Reports {
     }
 
     /// Writes a part of the text; to standard error if its target can no longer be written.
-    fn tell(&mut self, text: &[u8]) {
+    fn tell(&mut self, text: &str) {
         if !self.text_lost {
-            let written = self.out.write_all(text).and_then(|()| self.out.flush());
+            let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
             let Err(error) = written else { return };
             self.say_of_text(&error);
         }
         if !self.out.mute {
             // If standard error fails, too, no reader is left.
-            let _ = io::stderr().write_all(text);
+            let _ = io::stderr().write_all(text.as_bytes());
         }
     }
 
@@ -456,31 +452,5 @@ fn in_place(times: u32) -> String {
     match times {
         0 => String::new(),
         times => format!(", {times} of them in place after the loss of a rank"),
-    }
-}
-
-fn echo<'a>(loaded: &'a Loaded, engine: &'a str) -> Echo<'a> {
-    let (dat, settings) = (&loaded.dat, &loaded.settings);
-    Echo {
-        ns: &dat.ns,
-        nbs: &dat.nbs,
-        mapping: dat.mapping,
-        grids: &dat.grids,
-        pfacts: &dat.pfacts,
-        nbmins: &dat.nbmins,
-        ndivs: &dat.ndivs,
-        rfacts: &dat.rfacts,
-        bcasts: &dat.bcasts,
-        depths: &dat.depths,
-        swap: dat.swap,
-        swap_threshold: dat.swap_threshold,
-        l1: dat.l1,
-        u: dat.u,
-        equilibrate: dat.equilibrate,
-        align: dat.align,
-        rng: settings.rng,
-        seed: settings.seed,
-        engine,
-        threshold: dat.threshold,
     }
 }

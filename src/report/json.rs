@@ -20,7 +20,7 @@ use crate::base::params::TestParams;
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The document.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     pub schema_version: u32,
     pub program: Program,
@@ -44,7 +44,7 @@ pub struct Run {
     pub tests: Vec<Test>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     pub name: String,
     pub version: String,
@@ -58,20 +58,28 @@ pub struct Program {
     pub profile: String,
 }
 
-/// Facts about a run that are known before its first test.
-#[derive(Clone, Debug)]
-pub struct About {
-    pub command_line: Vec<String>,
-    pub mpi: Mpi,
-    pub blas: Blas,
-    pub threads: Threads,
-    pub machine: Machine,
-    /// Tests asked for.
-    pub planned: usize,
+impl Run {
+    /// A document of this program that begins now, for the facts that are known before the first test to be added.
+    pub fn begin() -> Self {
+        let now = unix_s();
+        Self {
+            schema_version: SCHEMA_VERSION,
+            program: Program {
+                name: env!("CARGO_PKG_NAME").to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                compiler: env!("HPL_BUILT_BY").to_owned(),
+                target: env!("HPL_BUILT_FOR").to_owned(),
+                profile: env!("HPL_BUILT_AS").to_owned(),
+            },
+            started_unix_s: now,
+            written_unix_s: now,
+            ..Self::default()
+        }
+    }
 }
 
 /// The message-passing side of the machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mpi {
     /// Name and version of the library, the first line.
     pub library: String,
@@ -80,7 +88,7 @@ pub struct Mpi {
 }
 
 /// The arithmetic side of the machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blas {
     pub name: String,
     /// The kernel the library picked, in its own words.
@@ -135,88 +143,46 @@ impl JsonLog {
     ///
     /// # Errors
     /// The file cannot be written; the message names it.
-    pub fn create(path: impl AsRef<Path>, about: About) -> io::Result<Self> {
-        let now = unix_s();
-        let About { command_line, mpi, blas, threads, machine, planned } = about;
+    pub fn create(path: impl AsRef<Path>, run: Run) -> io::Result<Self> {
         let path = path.as_ref().to_owned();
         let place = OutputTarget::of(&path).map_err(|error| cannot(&path, &error))?;
-        let mut log = Self {
-            path,
-            place,
-            run: Run {
-                schema_version: SCHEMA_VERSION,
-                program: Program {
-                    name: env!("CARGO_PKG_NAME").to_owned(),
-                    version: env!("CARGO_PKG_VERSION").to_owned(),
-                    compiler: env!("HPL_BUILT_BY").to_owned(),
-                    target: env!("HPL_BUILT_FOR").to_owned(),
-                    profile: env!("HPL_BUILT_AS").to_owned(),
-                },
-                command_line,
-                started_unix_s: now,
-                written_unix_s: now,
-                complete: false,
-                mpi,
-                blas,
-                threads,
-                machine,
-                planned,
-                counts: Counts::default(),
-                tests: Vec::new(),
-            },
-        };
+        let mut log = Self { path, place, run };
         log.write()?;
         Ok(log)
     }
 
-    /// Adds a finished test.
+    /// Adds a finished test, or one that was not run for some reason.
     ///
     /// # Errors
     /// The file cannot be written. The test is kept and written with the next.
-    pub fn finished(
+    pub fn take_in(
         &mut self,
         params: &TestParams,
         engine: &str,
-        outcome: &Outcome,
+        outcome: Result<&Outcome, &str>,
     ) -> io::Result<()> {
-        self.run.counts.add(outcome.verdict);
-        self.push(params, engine, Some(outcome.clone()), None)
-    }
-
-    /// Adds a test that was not run.
-    ///
-    /// # Errors
-    /// As [`Self::finished`].
-    pub fn skipped(&mut self, params: &TestParams, engine: &str, why: &str) -> io::Result<()> {
-        self.run.counts.skipped += 1;
-        self.push(params, engine, None, Some(why.to_owned()))
+        match outcome {
+            Ok(outcome) => self.run.counts.add(outcome.verdict),
+            Err(_) => self.run.counts.skipped += 1,
+        }
+        self.run.tests.push(Test {
+            number: self.run.tests.len() + 1,
+            params: params.clone(),
+            engine: engine.to_owned(),
+            outcome: outcome.ok().cloned(),
+            skipped: outcome.err().map(str::to_owned),
+        });
+        self.write()
     }
 
     /// Marks the run as complete.
     ///
     /// # Errors
-    /// As [`Self::finished`].
+    /// As [`Self::take_in`].
     pub fn complete(mut self) -> io::Result<Run> {
         self.run.complete = true;
         self.write()?;
         Ok(self.run)
-    }
-
-    fn push(
-        &mut self,
-        params: &TestParams,
-        engine: &str,
-        outcome: Option<Outcome>,
-        skipped: Option<String>,
-    ) -> io::Result<()> {
-        self.run.tests.push(Test {
-            number: self.run.tests.len() + 1,
-            params: params.clone(),
-            engine: engine.to_owned(),
-            outcome,
-            skipped,
-        });
-        self.write()
     }
 
     fn write(&mut self) -> io::Result<()> {
@@ -246,12 +212,12 @@ mod tests {
 
     use super::*;
     use crate::base::outcome::{Residual, Verdict};
-    use crate::report::test_values::{machine, outcome, params, residual};
+    use crate::testkit::report::{machine, outcome, params, residual};
 
     fn log(path: &Path) -> JsonLog {
         JsonLog::create(
             path,
-            About {
+            Run {
                 command_line: vec!["skt-hpl".into(), "--json".into(), "run.json".into()],
                 mpi: Mpi { library: "Open MPI v4.1.4".into(), ranks: 6, hosts: 2 },
                 blas: Blas {
@@ -262,6 +228,7 @@ mod tests {
                 threads: Threads { fewest: 2, most: 2, pinned: "all".into() },
                 machine: machine(),
                 planned: 3,
+                ..Run::begin()
             },
         )
         .unwrap()
@@ -278,15 +245,15 @@ mod tests {
         let mut log = log(&path);
         assert!(read(&path).tests.is_empty());
 
-        log.finished(&params(), "packed", &outcome()).unwrap();
+        log.take_in(&params(), "packed", Ok(&outcome())).unwrap();
         let first = read(&path);
         assert!(!first.complete);
         assert_eq!(first, log.run);
 
-        log.skipped(&params(), "packed", "no memory").unwrap();
+        log.take_in(&params(), "packed", Err("no memory")).unwrap();
         let mut failed = outcome();
         failed.verdict = Verdict::Failed;
-        log.finished(&params(), "packed", &failed).unwrap();
+        log.take_in(&params(), "packed", Ok(&failed)).unwrap();
         let run = log.complete().unwrap();
         assert_eq!(read(&path), run);
         assert!(run.complete);
@@ -328,18 +295,7 @@ mod tests {
 
     #[test]
     fn a_path_that_cannot_be_written_is_an_error_at_once() {
-        let error = JsonLog::create(
-            "/no/such/folder/run.json",
-            About {
-                command_line: vec![],
-                mpi: Mpi { library: String::new(), ranks: 1, hosts: 1 },
-                blas: Blas { name: String::new(), kernel: String::new(), engine: String::new() },
-                threads: Threads::default(),
-                machine: Machine::default(),
-                planned: 1,
-            },
-        )
-        .unwrap_err();
+        let error = JsonLog::create("/no/such/folder/run.json", Run::begin()).unwrap_err();
         assert!(error.to_string().contains("/no/such/folder/run.json"));
     }
 
@@ -368,7 +324,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.json");
         let mut log = log(&path);
-        log.finished(&params(), "packed", &outcome()).unwrap();
+        log.take_in(&params(), "packed", Ok(&outcome())).unwrap();
         log.complete().unwrap();
         let mut produced = BTreeSet::new();
         let value: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();

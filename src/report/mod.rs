@@ -39,14 +39,3 @@ impl Counts {
         self.passed + self.failed + self.unchecked + self.skipped
     }
 }
-
-#[cfg(test)]
-pub(crate) use tests::test_values;
-
-#[cfg(test)]
-mod tests {
-    /// A test and its outcome.
-    pub(crate) mod test_values {
-        pub use crate::testkit::report::*;
-    }
-}

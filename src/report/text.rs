@@ -5,12 +5,14 @@
 //! (`tests/harness_patterns.rs`). So nothing else may be printed between a header and its W line, or after the rate. The prose
 //! around them is our own.
 
-use std::io::{self, Write};
+use std::fmt::{Display, Write as _};
 
 use super::Counts;
 use super::cformat::{ctime, exponent, fixed};
 use crate::base::outcome::{Outcome, Residual, Times, Verdict};
 use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
+use crate::config::choices::Choice;
+use crate::config::hpl_dat::HplDat;
 
 const DOUBLE_RULE: &str =
     "================================================================================";
@@ -24,43 +26,15 @@ const HEADER: &str =
 /// The relative machine precision HPL takes: half the distance from 1 to the next double.
 const EPS: f64 = f64::EPSILON / 2.0;
 
-/// Settings of the run, as the head of the output repeats them: the lists of HPL.dat, the matrix's generator, the engine.
-#[derive(Clone, Copy, Debug)]
-pub struct Echo<'a> {
-    pub ns: &'a [usize],
-    pub nbs: &'a [usize],
-    pub mapping: Mapping,
-    /// P and Q of each grid.
-    pub grids: &'a [(usize, usize)],
-    pub pfacts: &'a [Fact],
-    pub nbmins: &'a [usize],
-    pub ndivs: &'a [usize],
-    pub rfacts: &'a [Fact],
-    pub bcasts: &'a [Bcast],
-    pub depths: &'a [usize],
-    pub swap: Swap,
-    pub swap_threshold: usize,
-    pub l1: Form,
-    pub u: Form,
-    pub equilibrate: bool,
-    pub align: usize,
-    pub rng: Rng,
-    pub seed: u64,
-    /// Name of each engine that multiplies.
-    pub engine: &'a str,
-    pub threshold: f64,
-}
-
-/// Text of a run, test by test.
-///
-/// Each method writes whole lines and flushes, so that a killed run leaves every finished test.
+/// Text of a run, test by test: each method returns whole lines.
 #[derive(Debug)]
 pub struct TextReport {
     detailed: bool,
     checked: bool,
     /// Unchecked tests share one header, checked ones have one each.
     header_due: bool,
-    counts: Counts,
+    /// Counts of the tests so far, which decide the exit code.
+    pub counts: Counts,
 }
 
 impl TextReport {
@@ -69,198 +43,164 @@ impl TextReport {
         Self { detailed, checked: threshold > 0.0, header_due: true, counts: Counts::default() }
     }
 
-    /// Prints program, settings and notes before the tests.
-    pub fn begin(&self, out: &mut (impl Write + ?Sized), echo: &Echo<'_>) -> io::Result<()> {
-        banner(out)?;
-        parameters(out, echo)?;
-        if self.checked {
-            check_note(out, echo.threshold)?;
-        }
-        out.flush()
+    /// Text before the tests: program, settings and notes. `engine`: name of each engine that multiplies.
+    pub fn begin(&self, dat: &HplDat, rng: Rng, seed: u64, engine: &str) -> String {
+        let note = if self.checked { check_note(dat.threshold) } else { String::new() };
+        banner() + &parameters(dat, rng, seed, engine) + &note
     }
 
-    /// Prints a finished test: its W line and all that belongs to it.
-    pub fn finished(
-        &mut self,
-        out: &mut (impl Write + ?Sized),
-        params: &TestParams,
-        outcome: &Outcome,
-    ) -> io::Result<()> {
+    /// Text of a finished test: its W line and all that belongs to it.
+    pub fn finished(&mut self, params: &TestParams, outcome: &Outcome) -> String {
+        let mut text = String::new();
         if self.header_due {
-            table_header(out)?;
+            text += &format!("{DOUBLE_RULE}\n{HEADER}\n{RULE}\n");
             self.header_due = self.checked;
         }
-        w_line(out, params, outcome.seconds, outcome.gflops)?;
-        time_lines(out, outcome)?;
+        text += &w_line(params, outcome.seconds, outcome.gflops);
+        text += &time_lines(outcome);
         if self.detailed {
-            writeln!(out, "{TIMING_RULE}")?;
-            times(out, &outcome.times)?;
+            text += &times(&outcome.times);
             if !self.checked {
-                writeln!(out, "{DOUBLE_RULE}")?;
+                text += &format!("{DOUBLE_RULE}\n");
             }
         }
         if let Some(residual) = &outcome.residual {
-            residual_lines(out, residual, outcome.verdict)?;
+            text += &residual_lines(residual, outcome.verdict);
         }
         self.counts.add(outcome.verdict);
-        out.flush()
+        text
     }
 
-    /// Prints a test that could not be run, and the reason.
-    pub fn skipped(
-        &mut self,
-        out: &mut (impl Write + ?Sized),
-        params: &TestParams,
-        why: &str,
-    ) -> io::Result<()> {
+    /// Text of a test that could not be run, with the reason.
+    pub fn skipped(&mut self, params: &TestParams, why: &str) -> String {
+        self.counts.skipped += 1;
         // The reason is joined into a single line: the table must stay readable by line.
         let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
-        writeln!(
-            out,
-            ">>> skipped: N={} NB={} P={} Q={}: {why}",
-            params.n, params.nb, params.p, params.q
-        )?;
-        self.counts.skipped += 1;
-        out.flush()
+        let TestParams { n, nb, p, q, .. } = params;
+        format!(">>> skipped: N={n} NB={nb} P={p} Q={q}: {why}\n")
     }
 
-    /// Prints the totals. Called once, after the last test.
-    pub fn end(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    /// The totals, after the last test.
+    pub fn end(&self) -> String {
         // Unchecked tests with detailed times have just drawn this rule themselves.
-        if self.checked || !self.detailed || self.header_due {
-            writeln!(out, "{DOUBLE_RULE}")?;
-        }
-        footer(out, &self.counts, self.checked)?;
-        out.flush()
-    }
-
-    /// Counts of the tests so far, which decide the exit code.
-    pub fn counts(&self) -> Counts {
-        self.counts
+        let drawn = self.detailed && !self.checked && !self.header_due;
+        let rule = if drawn { String::new() } else { format!("{DOUBLE_RULE}\n") };
+        rule + &footer(&self.counts, self.checked)
     }
 }
 
-/// Prints a line of progress: factored up to `column` of `n` in `seconds`.
+/// A line of progress: factored up to `column` of `n` in `seconds`.
 ///
 /// Only the operations of the factorisation count, so the figure settles before the end.
-pub fn progress(
-    out: &mut (impl Write + ?Sized),
-    n: usize,
-    column: usize,
-    seconds: f64,
-) -> io::Result<()> {
+pub fn progress(n: usize, column: usize, seconds: f64) -> String {
     let (all, left) = (n as f64, n.saturating_sub(column) as f64);
     let seconds = if seconds > 0.0 { seconds } else { 1e-6 };
     let gflops = 2.0 * (all.powi(3) - left.powi(3)) / 3.0 / seconds / 1e9;
     let percent = if n == 0 { 100.0 } else { 100.0 * column as f64 / all };
-    writeln!(
-        out,
-        "Column={column:09} Fraction={:>4}% Gflops={:>9}",
+    format!(
+        "Column={column:09} Fraction={:>4}% Gflops={:>9}\n",
         fixed(percent, 1),
         exponent(gflops, 3)
-    )?;
-    out.flush()
+    )
 }
 
-fn banner(out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-    writeln!(out, "{DOUBLE_RULE}")?;
-    writeln!(
-        out,
-        "skt-hpl {}  --  High-Performance Linpack benchmark, written in Rust",
+fn banner() -> String {
+    format!(
+        "{DOUBLE_RULE}
+skt-hpl {}  --  High-Performance Linpack benchmark, written in Rust
+Reads and prints what HPLinpack 2.3 does; not that program
+{DOUBLE_RULE}
+
+What the columns and parameters mean:
+T/V    : Kind of time (W, wall) and variant, see below.
+N      : Rows and columns of A.
+NB     : Rows and columns of a block.
+P      : Rows of the grid of processes.
+Q      : Columns of the grid of processes.
+Time   : Seconds to factor and solve.
+Gflops : Operations credited for that, in 10^9 a second.
+
+",
         env!("CARGO_PKG_VERSION")
-    )?;
-    writeln!(out, "Reads and prints what HPLinpack 2.3 does; not that program")?;
-    writeln!(out, "{DOUBLE_RULE}")?;
-    writeln!(out)?;
-    writeln!(out, "What the columns and parameters mean:")?;
-    writeln!(out, "T/V    : Kind of time (W, wall) and variant, see below.")?;
-    writeln!(out, "N      : Rows and columns of A.")?;
-    writeln!(out, "NB     : Rows and columns of a block.")?;
-    writeln!(out, "P      : Rows of the grid of processes.")?;
-    writeln!(out, "Q      : Columns of the grid of processes.")?;
-    writeln!(out, "Time   : Seconds to factor and solve.")?;
-    writeln!(out, "Gflops : Operations credited for that, in 10^9 a second.")?;
-    writeln!(out)
+    )
 }
 
-fn parameters(out: &mut (impl Write + ?Sized), echo: &Echo<'_>) -> io::Result<()> {
-    let (ps, qs): (Vec<_>, Vec<_>) = echo.grids.iter().copied().unzip();
-    writeln!(out, "The values of this run:")?;
-    writeln!(out)?;
-    list(out, "N", &numbers(echo.ns))?;
-    list(out, "NB", &numbers(echo.nbs))?;
-    let mapping = match echo.mapping {
-        Mapping::Row => "Row-major process mapping",
-        Mapping::Column => "Column-major process mapping",
+fn parameters(dat: &HplDat, rng: Rng, seed: u64, engine: &str) -> String {
+    let (ps, qs): (Vec<usize>, Vec<usize>) = dat.grids.iter().copied().unzip();
+    let swap = match dat.swap {
+        Swap::BinaryExchange => "Binary-exchange".to_owned(),
+        Swap::Long => "Spread-roll (long)".to_owned(),
+        Swap::Mix => format!("Mix (threshold = {})", dat.swap_threshold),
     };
-    writeln!(out, "PMAP   : {mapping}")?;
-    list(out, "P", &numbers(&ps))?;
-    list(out, "Q", &numbers(&qs))?;
-    list(out, "PFACT", &words(echo.pfacts, fact_word))?;
-    list(out, "NBMIN", &numbers(echo.nbmins))?;
-    list(out, "NDIV", &numbers(echo.ndivs))?;
-    list(out, "RFACT", &words(echo.rfacts, fact_word))?;
-    list(out, "BCAST", &words(echo.bcasts, bcast_word))?;
-    list(out, "DEPTH", &numbers(echo.depths))?;
-    match echo.swap {
-        Swap::BinaryExchange => writeln!(out, "SWAP   : Binary-exchange")?,
-        Swap::Long => writeln!(out, "SWAP   : Spread-roll (long)")?,
-        Swap::Mix => writeln!(out, "SWAP   : Mix (threshold = {})", echo.swap_threshold)?,
-    }
-    writeln!(out, "L1     : {} form", form_word(echo.l1))?;
-    writeln!(out, "U      : {} form", form_word(echo.u))?;
-    writeln!(out, "EQUIL  : {}", if echo.equilibrate { "yes" } else { "no" })?;
-    writeln!(out, "ALIGN  : {} double precision words", echo.align)?;
-    writeln!(out, "RNG    : {}", rng_word(echo.rng))?;
-    writeln!(out, "SEED   : {}", echo.seed)?;
-    let not = if echo.rng.makes_hpl_matrix(echo.seed) { "" } else { "NOT " };
-    writeln!(out, "MATRIX : {not}the matrix of HPL 2.3")?;
-    writeln!(out, "ENGINE : {}", echo.engine)?;
-    writeln!(out)
+    let not = if rng.makes_hpl_matrix(seed) { "" } else { "NOT " };
+    [
+        "The values of this run:\n\n".to_owned(),
+        list("N", &dat.ns),
+        list("NB", &dat.nbs),
+        one("PMAP", format!("{}-major process mapping", mapping_word(dat.mapping))),
+        list("P", ps),
+        list("Q", qs),
+        list("PFACT", dat.pfacts.iter().map(fact_word)),
+        list("NBMIN", &dat.nbmins),
+        list("NDIV", &dat.ndivs),
+        list("RFACT", dat.rfacts.iter().map(fact_word)),
+        list("BCAST", dat.bcasts.iter().map(bcast_word)),
+        list("DEPTH", &dat.depths),
+        one("SWAP", swap),
+        one("L1", format!("{} form", form_word(dat.l1))),
+        one("U", format!("{} form", form_word(dat.u))),
+        one("EQUIL", if dat.equilibrate { "yes" } else { "no" }),
+        one("ALIGN", format!("{} double precision words", dat.align)),
+        one("RNG", rng_word(rng)),
+        one("SEED", seed),
+        one("MATRIX", format!("{not}the matrix of HPL 2.3")),
+        one("ENGINE", engine),
+        "\n".to_owned(),
+    ]
+    .concat()
 }
 
-fn check_note(out: &mut (impl Write + ?Sized), threshold: f64) -> io::Result<()> {
-    writeln!(out, "{RULE}")?;
-    writeln!(out)?;
-    writeln!(out, "- Every test draws its matrix A again, at random.")?;
-    writeln!(out, "- Its solution x is checked by the scaled residual")?;
-    writeln!(out, "      ||Ax-b||_oo / ( eps * ( || x ||_oo * || A ||_oo + || b ||_oo ) * N )")?;
-    writeln!(
-        out,
-        "{:<58}{:>22}",
+fn check_note(threshold: f64) -> String {
+    format!(
+        "{RULE}
+
+- Every test draws its matrix A again, at random.
+- Its solution x is checked by the scaled residual
+      ||Ax-b||_oo / ( eps * ( || x ||_oo * || A ||_oo + || b ||_oo ) * N )
+{:<58}{:>22}
+{:<66}{:>14}
+
+",
         "- The relative precision (eps) of a double is",
-        exponent(EPS, 6)
-    )?;
-    writeln!(
-        out,
-        "{:<66}{:>14}",
+        exponent(EPS, 6),
         "- A test has passed if the scaled residual is less than",
         fixed(threshold, 1)
-    )?;
-    writeln!(out)
+    )
+}
+
+/// A line of the parameters with a single value.
+fn one(name: &str, value: impl Display) -> String {
+    format!("{name:<7}: {value}\n")
 }
 
 /// A line of the parameters, eight values a row.
-fn list(out: &mut (impl Write + ?Sized), name: &str, values: &[String]) -> io::Result<()> {
-    write!(out, "{name:<7}:")?;
-    for (i, value) in values.iter().enumerate() {
-        if i > 0 && i % 8 == 0 {
-            write!(out, "\n        ")?;
-        }
-        write!(out, "{value:>8} ")?;
+fn list(name: &str, values: impl IntoIterator<Item: Display>) -> String {
+    let mut text = format!("{name:<7}:");
+    for (i, value) in values.into_iter().enumerate() {
+        let break_before = if i > 0 && i % 8 == 0 { "\n        " } else { "" };
+        let _ = write!(text, "{break_before}{value:>8} ");
     }
-    writeln!(out)
+    text + "\n"
 }
 
-fn numbers(values: &[usize]) -> Vec<String> {
-    values.iter().map(usize::to_string).collect()
+fn mapping_word(mapping: Mapping) -> &'static str {
+    match mapping {
+        Mapping::Row => "Row",
+        Mapping::Column => "Column",
+    }
 }
 
-fn words<T: Copy>(values: &[T], word: fn(T) -> &'static str) -> Vec<String> {
-    values.iter().map(|&value| word(value).to_owned()).collect()
-}
-
-fn fact_word(fact: Fact) -> &'static str {
+fn fact_word(fact: &Fact) -> &'static str {
     match fact {
         Fact::Left => "Left",
         Fact::Crout => "Crout",
@@ -268,7 +208,7 @@ fn fact_word(fact: Fact) -> &'static str {
     }
 }
 
-fn bcast_word(bcast: Bcast) -> &'static str {
+fn bcast_word(bcast: &Bcast) -> &'static str {
     match bcast {
         Bcast::OneRing => "1ring",
         Bcast::OneRingM => "1ringM",
@@ -293,50 +233,24 @@ fn form_word(form: Form) -> &'static str {
     }
 }
 
-fn table_header(out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-    writeln!(out, "{DOUBLE_RULE}")?;
-    writeln!(out, "{HEADER}")?;
-    writeln!(out, "{RULE}")
-}
-
-/// The variant as the first column of the table codes it: `WR11C2R4`.
+/// The variant as the first column of the table codes it, by digits of HPL.dat and initials: `WR11C2R4`.
 pub fn variant(params: &TestParams) -> String {
-    let mapping = match params.mapping {
-        Mapping::Row => 'R',
-        Mapping::Column => 'C',
-    };
-    let bcast = match params.bcast {
-        Bcast::OneRing => 0,
-        Bcast::OneRingM => 1,
-        Bcast::TwoRing => 2,
-        Bcast::TwoRingM => 3,
-        Bcast::Long => 4,
-        Bcast::LongM => 5,
-    };
-    let initial = |fact| match fact {
-        Fact::Left => 'L',
-        Fact::Crout => 'C',
-        Fact::Right => 'R',
-    };
+    let initial = |word: &'static str| &word[..1];
     format!(
-        "W{mapping}{}{bcast}{}{}{}{}",
+        "W{}{}{}{}{}{}{}",
+        initial(mapping_word(params.mapping)),
         params.depth,
-        initial(params.rfact),
+        params.bcast.named().digit,
+        initial(fact_word(&params.rfact)),
         params.ndiv,
-        initial(params.pfact),
+        initial(fact_word(&params.pfact)),
         params.nbmin
     )
 }
 
-fn w_line(
-    out: &mut (impl Write + ?Sized),
-    params: &TestParams,
-    seconds: f64,
-    gflops: f64,
-) -> io::Result<()> {
-    writeln!(
-        out,
-        "{}{:12} {:5} {:5} {:5} {:>18}    {:>19}",
+fn w_line(params: &TestParams, seconds: f64, gflops: f64) -> String {
+    format!(
+        "{}{:12} {:5} {:5} {:5} {:>18}    {:>19}\n",
         variant(params),
         params.n,
         params.nb,
@@ -347,16 +261,15 @@ fn w_line(
     )
 }
 
-/// Prints start and end. Scripts look for the reference's routine name, so it stands here although ours is another.
-fn time_lines(out: &mut (impl Write + ?Sized), outcome: &Outcome) -> io::Result<()> {
+/// Start and end. Scripts look for the reference's routine name, so it stands here although ours is another.
+fn time_lines(outcome: &Outcome) -> String {
     let (started, ended) = (ctime(outcome.started_unix_s), ctime(outcome.ended_unix_s));
-    writeln!(out, "HPL_pdgesv() start time {started}")?;
-    writeln!(out, "HPL_pdgesv() end time   {ended}")
+    format!("HPL_pdgesv() start time {started}\nHPL_pdgesv() end time   {ended}\n")
 }
 
-/// Prints the times of parts. Parts that took no time are left out, as the reference does; a leading `+` marks a time that is
-/// contained in the line above without one.
-fn times(out: &mut (impl Write + ?Sized), times: &Times) -> io::Result<()> {
+/// Times of parts. Parts that took no time are left out, as the reference does; a leading `+` marks a time that is contained in the
+/// line above without one.
+fn times(times: &Times) -> String {
     let lines = [
         ("Max aggregated wall time rfact . . . :", times.rfact),
         ("+ Max aggregated wall time pfact . . :", times.pfact),
@@ -371,29 +284,22 @@ fn times(out: &mut (impl Write + ?Sized), times: &Times) -> io::Result<()> {
         ("Max aggregated wall time other . . . :", times.other),
         ("Max aggregated wall time total . . . :", times.total),
     ];
-    for (name, seconds) in lines {
-        if seconds > 0.0 {
-            writeln!(out, "{name} {:>18}", fixed(seconds, 2))?;
-        }
+    let mut text = format!("{TIMING_RULE}\n");
+    for (name, seconds) in lines.into_iter().filter(|(_, seconds)| *seconds > 0.0) {
+        let _ = writeln!(text, "{name} {:>18}", fixed(seconds, 2));
     }
-    Ok(())
+    text
 }
 
-fn residual_lines(
-    out: &mut (impl Write + ?Sized),
-    residual: &Residual,
-    verdict: Verdict,
-) -> io::Result<()> {
+fn residual_lines(residual: &Residual, verdict: Verdict) -> String {
     let passed = verdict == Verdict::Passed;
-    writeln!(out, "{RULE}")?;
-    writeln!(
-        out,
-        "||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)= {:>16} ...... {}",
+    let mut text = format!(
+        "{RULE}\n||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)= {:>16} ...... {}\n",
         exponent(residual.scaled, 8),
         if passed { "PASSED" } else { "FAILED" }
-    )?;
+    );
     if passed {
-        return Ok(());
+        return text;
     }
     let lines = [
         ("||Ax-b||_oo  . . . . . . . . . . . . . . . . . =", residual.r_inf),
@@ -404,44 +310,44 @@ fn residual_lines(
         ("||b||_oo . . . . . . . . . . . . . . . . . . . =", residual.b_inf),
     ];
     for (name, norm) in lines {
-        writeln!(out, "{name} {:>18}", fixed(norm, 6))?;
+        let _ = writeln!(text, "{name} {:>18}", fixed(norm, 6));
     }
-    Ok(())
+    text
 }
 
-fn footer(out: &mut (impl Write + ?Sized), counts: &Counts, checked: bool) -> io::Result<()> {
-    writeln!(out)?;
-    writeln!(out, "Finished {:6} tests with the following results:", counts.total())?;
-    let indent = "         ";
-    if checked {
-        writeln!(out, "{indent}{:6} tests completed and passed residual checks,", counts.passed)?;
-        writeln!(out, "{indent}{:6} tests completed and failed residual checks,", counts.failed)?;
+fn footer(counts: &Counts, checked: bool) -> String {
+    let line = |count: usize, what: &str| format!("         {count:6} tests {what}\n");
+    let solved = if checked {
+        line(counts.passed, "completed and passed residual checks,")
+            + &line(counts.failed, "completed and failed residual checks,")
     } else {
-        writeln!(out, "{indent}{:6} tests completed without checking,", counts.unchecked)?;
-    }
-    writeln!(out, "{indent}{:6} tests skipped because of illegal input values.", counts.skipped)?;
-    writeln!(out, "{RULE}")?;
-    writeln!(out)?;
-    writeln!(out, "End of Tests.")?;
-    writeln!(out, "{DOUBLE_RULE}")
+        line(counts.unchecked, "completed without checking,")
+    };
+    let skipped = line(counts.skipped, "skipped because of illegal input values.");
+    format!(
+        "\nFinished {:6} tests with the following results:\n{solved}{skipped}{RULE}\n\nEnd of Tests.\n{DOUBLE_RULE}\n",
+        counts.total()
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::test_values::{outcome, params};
+    use crate::testkit::report::{outcome, params};
 
-    fn echo() -> Echo<'static> {
-        Echo {
-            ns: &[1, 2, 3, 4, 5, 6, 7, 8, 12000],
-            nbs: &[192],
+    const ENGINE: &str = "avx512-12x4";
+
+    fn dat() -> HplDat {
+        HplDat {
+            ns: vec![1, 2, 3, 4, 5, 6, 7, 8, 12000],
+            nbs: vec![192],
             mapping: Mapping::Row,
-            grids: &[(2, 3), (1, 6)],
-            pfacts: &[Fact::Left, Fact::Crout, Fact::Right],
-            nbmins: &[4],
-            ndivs: &[2],
-            rfacts: &[Fact::Crout],
-            bcasts: &[
+            grids: vec![(2, 3), (1, 6)],
+            pfacts: vec![Fact::Left, Fact::Crout, Fact::Right],
+            nbmins: vec![4],
+            ndivs: vec![2],
+            rfacts: vec![Fact::Crout],
+            bcasts: vec![
                 Bcast::OneRing,
                 Bcast::OneRingM,
                 Bcast::TwoRing,
@@ -449,24 +355,16 @@ mod tests {
                 Bcast::Long,
                 Bcast::LongM,
             ],
-            depths: &[1],
+            depths: vec![1],
             swap: Swap::Mix,
             swap_threshold: 64,
             l1: Form::Transposed,
             u: Form::NotTransposed,
             equilibrate: true,
             align: 8,
-            rng: Rng::Hpl,
-            seed: Rng::HPL_SEED,
-            engine: "avx512-12x4",
             threshold: 16.0,
+            ..HplDat::default()
         }
-    }
-
-    fn text(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
-        let mut out = Vec::new();
-        write(&mut out).unwrap();
-        String::from_utf8(out).unwrap()
     }
 
     /// Time lines of the shared test value, in the time zone of the tests.
@@ -481,7 +379,7 @@ mod tests {
     #[test]
     fn the_head() {
         let report = TextReport::new(16.0, false);
-        let head = text(|out| report.begin(out, &echo()));
+        let head = report.begin(&dat(), Rng::Hpl, Rng::HPL_SEED, ENGINE);
         let version = env!("CARGO_PKG_VERSION");
         let expected = format!(
             "\
@@ -538,18 +436,17 @@ ENGINE : avx512-12x4
 
     #[test]
     fn the_other_words_of_the_head() {
-        let other = Echo {
+        let other = HplDat {
             mapping: Mapping::Column,
             swap: Swap::Long,
             l1: Form::NotTransposed,
             u: Form::Transposed,
             equilibrate: false,
-            rng: Rng::Xoshiro,
             threshold: 0.0,
-            ..echo()
+            ..dat()
         };
         let report = TextReport::new(other.threshold, false);
-        let head = text(|out| report.begin(out, &other));
+        let head = report.begin(&other, Rng::Xoshiro, Rng::HPL_SEED, ENGINE);
         assert!(head.contains("\nPMAP   : Column-major process mapping\n"));
         assert!(head.contains("\nSWAP   : Spread-roll (long)\n"));
         assert!(head.contains("\nL1     : no-transposed form\nU      : transposed form\n"));
@@ -557,8 +454,8 @@ ENGINE : avx512-12x4
         let matrix = "\nMATRIX : NOT the matrix of HPL 2.3\nENGINE : avx512-12x4\n\n";
         assert!(head.contains("\nRNG    : xoshiro256++\nSEED   : 100\n"));
         assert!(head.ends_with(matrix));
-        let binary = Echo { swap: Swap::BinaryExchange, rng: Rng::Hpl, seed: 7, ..other };
-        let head = text(|out| report.begin(out, &binary));
+        let binary = HplDat { swap: Swap::BinaryExchange, ..other };
+        let head = report.begin(&binary, Rng::Hpl, 7, ENGINE);
         assert!(head.contains("\nSWAP   : Binary-exchange\n"));
         assert!(head.contains("\nRNG    : HPL 2.3\nSEED   : 7\n"));
         assert!(head.ends_with(matrix));
@@ -567,7 +464,7 @@ ENGINE : avx512-12x4
     #[test]
     fn twenty_values_make_three_rows() {
         let ns: Vec<usize> = (1..=20).collect();
-        let line = text(|out| list(out, "N", &numbers(&ns)));
+        let line = list("N", &ns);
         let rows: Vec<_> = line.lines().collect();
         assert_eq!(rows.len(), 3);
         assert_eq!(rows[0].len(), 8 + 8 * 9);
@@ -584,12 +481,13 @@ ENGINE : avx512-12x4
         if let Some(residual) = &mut bad.residual {
             residual.scaled = 1.5e3;
         }
-        let run = text(|out| {
-            report.finished(out, &params(), &good)?;
-            report.skipped(out, &params(), "needs 9 GB,\nhas 8 GB")?;
-            report.finished(out, &params(), &bad)?;
-            report.end(out)
-        });
+        let run = [
+            report.finished(&params(), &good),
+            report.skipped(&params(), "needs 9 GB,\nhas 8 GB"),
+            report.finished(&params(), &bad),
+            report.end(),
+        ]
+        .concat();
         let times = time_lines_of(&good);
         let expected = format!(
             "\
@@ -635,11 +533,12 @@ End of Tests.
         let mut done = outcome();
         done.verdict = Verdict::Unchecked;
         done.residual = None;
-        let run = text(|out| {
-            report.finished(out, &params(), &done)?;
-            report.finished(out, &params(), &done)?;
-            report.end(out)
-        });
+        let run = [
+            report.finished(&params(), &done),
+            report.finished(&params(), &done),
+            report.end(),
+        ]
+        .concat();
         let times = time_lines_of(&done);
         let test = format!(
             "\
@@ -675,7 +574,7 @@ End of Tests.
 "
         );
         assert_eq!(run, expected);
-        assert_eq!(report.counts().unchecked, 2);
+        assert_eq!(report.counts.unchecked, 2);
     }
 
     #[test]
@@ -687,7 +586,7 @@ End of Tests.
             residual.scaled = f64::NAN;
             residual.x_inf = f64::INFINITY;
         }
-        let test = text(|out| report.finished(out, &params(), &lost));
+        let test = report.finished(&params(), &lost);
         let line =
             "||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)=              nan ...... FAILED\n";
         assert!(test.contains(line), "{test}");
@@ -722,11 +621,11 @@ End of Tests.
 
     #[test]
     fn progress_is_one_line() {
-        let line = text(|out| progress(out, 16000, 192, 0.5));
+        let line = progress(16000, 192, 0.5);
         assert_eq!(line, "Column=000000192 Fraction= 1.2% Gflops=1.943e+02\n");
-        let line = text(|out| progress(out, 16000, 16000, 0.0));
+        let line = progress(16000, 16000, 0.0);
         assert_eq!(line, "Column=000016000 Fraction=100.0% Gflops=2.731e+09\n");
-        let line = text(|out| progress(out, 0, 0, 1.0));
+        let line = progress(0, 0, 1.0);
         assert_eq!(line, "Column=000000000 Fraction=100.0% Gflops=0.000e+00\n");
     }
 }

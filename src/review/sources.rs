@@ -114,7 +114,7 @@ pub(super) use tests::{log_text, plan_text, run_text};
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::test_values;
+    use crate::testkit::report;
     use crate::supervise::remember::events::samples;
 
     /// Returns a finished run of two sizes, as a file's text.

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::base::params::Rng;
     use crate::checkpoint::world::NOTHING;
-    use crate::report::test_values::{outcome, params};
+    use crate::testkit::report::{outcome, params};
 
     fn record(digest: u64, run_id: Option<&str>) -> Vec<u8> {
         let record = Record { digest, run_id: run_id.map(str::to_owned), outcome: outcome() };

@@ -12,7 +12,6 @@ use crate::base::terminal::{print, say};
 use crate::base::units::flops_per_second;
 use crate::config::same_file;
 use crate::config::settings::beside_stdout;
-use crate::review::form::Stated;
 use crate::review::sources::Material;
 use crate::review::{page, text};
 use crate::supervise::remember::folder::Folder;
@@ -64,10 +63,9 @@ fn report(flags: &ReportFlags) -> Result<String, Refusal> {
             "{file} is read, and would be lost: name another --output"
         )));
     }
-    let stated = Stated { rpeak: flags.rpeak };
-    let mut words = text::text(&material, &stated);
+    let mut words = text::text(&material, flags.rpeak);
     if let Some(file) = &flags.output {
-        let page = page::page(&material, &stated, &flags.title);
+        let page = page::page(&material, flags.rpeak, &flags.title);
         json_flag::write(file, &page).inspect_err(|_| {
             // The text is still valid, so it is printed.
             print(words.as_bytes());

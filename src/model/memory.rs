@@ -215,7 +215,7 @@ pub const RANK_BASE_MOST: f64 = 64.0 * 1_048_576.0;
 pub const ALIGN: usize = 8;
 
 /// The shape of a problem on its ranks. Columns of checksums are not counted in Q.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     pub n: u64,
     pub nb: u64,

@@ -205,31 +205,18 @@ pub fn beside(prediction: &Prediction, solved: &Solved) -> Vec<[String; 3]> {
     let in_place = in_place.map_or(0.0, |c| c.going_on_s + c.recompute_s + c.renew_s);
     let undisturbed =
         outcome.seconds - protection.lost_s - protection.down_s - protection.restore_s - in_place;
+    let rate = solved.params().flops() / undisturbed.max(1e-9);
+    let times = |what: &str, expected: f64, measured: f64| {
+        [what.to_owned(), show_seconds(expected), show_seconds(measured)]
+    };
     let mut rows = vec![
-        [
-            "time without failures".into(),
-            show_seconds(prediction.seconds),
-            show_seconds(undisturbed),
-        ],
-        [
-            "rate over that time".into(),
-            show_flops(prediction.rate),
-            show_flops(solved.params().flops() / undisturbed.max(1e-9)),
-        ],
+        times("time without failures", prediction.seconds_saved, undisturbed),
+        ["rate over that time".into(), show_flops(prediction.rate_saved), show_flops(rate)],
         ["saves".into(), prediction.saves.to_string(), protection.saves.to_string()],
-        [
-            "time of the saves".into(),
-            show_seconds(prediction.saving),
-            show_seconds(protection.save_s),
-        ],
+        times("time of the saves", prediction.saving, protection.save_s),
     ];
-    if let Some(expected) = prediction.seconds_expected {
-        rows.push([
-            "time with failures".into(),
-            show_seconds(expected),
-            show_seconds(outcome.seconds),
-        ]);
-    }
+    let expected = prediction.seconds_expected;
+    rows.extend(expected.map(|seconds| times("time with failures", seconds, outcome.seconds)));
     rows
 }
 
@@ -300,7 +287,7 @@ mod tests {
     fn what_was_planned_stands_beside_what_came() {
         let material = material();
         let all = solved(&material);
-        let plan = material.planned(12000, 192, 2, 3).unwrap();
+        let plan = material.planned(all[0].params()).unwrap();
         // The sample has both kinds of protection.
         let mut outcome = all[0].outcome.clone();
         let checksums = outcome.checksums.take().unwrap();

@@ -6,13 +6,6 @@ use crate::base::units::{show_bytes, show_flops};
 use crate::report::json::Run;
 use crate::report::machine::Kind;
 
-/// The user's own figures, in addition to the files.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Stated {
-    /// Theoretical peak in flop/s.
-    pub rpeak: Option<f64>,
-}
-
 /// A line of a form: the question, the answer if known, and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
@@ -26,12 +19,12 @@ fn line(asked: &'static str, answer: Option<String>, source: impl Into<String>) 
     Line { asked, answer, source: source.into() }
 }
 
-/// Lines of a TOP500 form, as far as they are known.
-pub fn form(all: &[Solved], stated: &Stated) -> Vec<Line> {
+/// Lines of a TOP500 form, as far as they are known. `rpeak`: the theoretical peak in flop/s that the user states.
+pub fn form(all: &[Solved], rpeak: Option<f64>) -> Vec<Line> {
     match best(all) {
         None => vec![line("Rmax", None, "no test passed its check")],
         Some(best) => {
-            let parts = [results(all, &best), rates(&best, stated), machine(best.run)];
+            let parts = [results(all, &best), rates(&best, rpeak), machine(best.run)];
             parts.into_iter().flatten().collect()
         }
     }
@@ -73,7 +66,7 @@ fn results(all: &[Solved], best: &Solved) -> Vec<Line> {
 }
 
 /// Rpeak, and the best rate compared with it and with the power.
-fn rates(best: &Solved, stated: &Stated) -> Vec<Line> {
+fn rates(best: &Solved, stated: Option<f64>) -> Vec<Line> {
     let machine = &best.run.machine;
     let measured = best.multiplying().unwrap_or(0.0).max(best.rate());
     // No machine computes faster than its peak.
@@ -83,8 +76,8 @@ fn rates(best: &Solved, stated: &Stated) -> Vec<Line> {
     let derived = machine.peak_gflops().map(|g| g * 1e9);
     let formula =
         || format!("cores x operations in a cycle x clock: {}", derivation(&machine.kinds));
-    let against = match stated.rpeak {
-        Some(_) => credible(stated.rpeak).map(|peak| (peak, "stated")),
+    let against = match stated {
+        Some(_) => credible(stated).map(|peak| (peak, "stated")),
         None => credible(derived).map(|peak| (peak, "derived")),
     };
     let (watts, how) = power(best.outcome);
@@ -92,8 +85,8 @@ fn rates(best: &Solved, stated: &Stated) -> Vec<Line> {
     vec![
         line(
             "Rpeak, stated",
-            credible(stated.rpeak).map(show_flops),
-            match stated.rpeak {
+            credible(stated).map(show_flops),
+            match stated {
                 Some(peak) if peak < measured => format!("--rpeak: {}: correct it", below(peak)),
                 _ => "--rpeak".to_owned(),
             },
@@ -249,13 +242,13 @@ mod tests {
     use crate::review::findings::solved;
     use crate::review::sources::Material;
 
-    fn answers(material: &Material, stated: &Stated) -> Vec<(&'static str, Option<String>)> {
+    fn answers(material: &Material, stated: Option<f64>) -> Vec<(&'static str, Option<String>)> {
         form(&solved(material), stated).into_iter().map(|l| (l.asked, l.answer)).collect()
     }
 
     #[test]
     fn the_form_says_what_is_known_and_what_is_not() {
-        let found = answers(&material(), &Stated { rpeak: Some(2.5e12) });
+        let found = answers(&material(), Some(2.5e12));
         let find = |asked| found.iter().find(|f| f.0 == asked).unwrap().1.clone();
         assert_eq!(find("Rmax").unwrap(), "214.38 Gflop/s");
         assert_eq!(find("Nmax").unwrap(), "12000");
@@ -285,7 +278,7 @@ mod tests {
             (kind.make.clock_base_mhz, kind.make.clock_max_mhz) = (None, None);
             kind.clock_seen_mhz_max = Some(100);
         }
-        let lines = |stated| form(&solved(&material), &Stated { rpeak: stated });
+        let lines = |stated| form(&solved(&material), stated);
         let find = |stated, asked| lines(stated).into_iter().find(|l| l.asked == asked).unwrap();
         let derived = find(None, "Rpeak, derived");
         assert_eq!(derived.answer, None, "{derived:?}");
@@ -307,9 +300,9 @@ mod tests {
                 outcome.verdict = Verdict::Failed;
             }
         }
-        assert_eq!(answers(&material, &Stated::default()), [("Rmax", None)]);
+        assert_eq!(answers(&material, None), [("Rmax", None)]);
         material.runs[0].1.tests.clear();
-        assert_eq!(answers(&material, &Stated::default()), [("Rmax", None)]);
+        assert_eq!(answers(&material, None), [("Rmax", None)]);
     }
 
     #[test]
@@ -323,7 +316,7 @@ mod tests {
         partly.power.as_mut().unwrap().nodes_measured = 1;
         assert!(power(&partly).0.is_none() && power(&partly).1.contains("only 1 of 2"));
         material.runs[0].1.tests[0].outcome.as_mut().unwrap().power = None;
-        let found = answers(&material, &Stated::default());
+        let found = answers(&material, None);
         for asked in [
             "Power",
             "Green500",

@@ -2,23 +2,23 @@
 
 use std::path::Path;
 
+use serde::Deserialize;
 use serde_json::Value;
 
+use crate::base::params::TestParams;
+use crate::model::memory::Shape;
 use crate::report::json::{Run, SCHEMA_VERSION};
 use crate::supervise::remember::events::Record;
 use crate::supervise::remember::journal;
 
 /// Expected values of a run from `skt-hpl plan --json`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Prediction {
-    pub n: usize,
-    pub nb: usize,
-    pub p: usize,
-    pub q: usize,
+    pub shape: Shape,
     /// Seconds with saves and without failures.
-    pub seconds: f64,
+    pub seconds_saved: f64,
     /// Flop/s over that time.
-    pub rate: f64,
+    pub rate_saved: f64,
     pub saves: u64,
     /// Seconds of saving.
     pub saving: f64,
@@ -67,19 +67,20 @@ impl Material {
             self.runs.push((name.to_owned(), run));
             return Ok(());
         }
-        match prediction(&value) {
-            Some(plan) => {
+        match value.get("plan").map(Prediction::deserialize) {
+            Some(Ok(plan)) => {
                 self.plans.push((name.to_owned(), plan));
                 Ok(())
             }
-            None => Err(unknown(name, "it is JSON of another kind")),
+            _ => Err(unknown(name, "it is JSON of another kind")),
         }
     }
 
     /// Finds the plan for a test of this size on this grid.
-    pub fn planned(&self, n: usize, nb: usize, p: usize, q: usize) -> Option<&Prediction> {
-        let fits = |plan: &Prediction| (plan.n, plan.nb, plan.p, plan.q) == (n, nb, p, q);
-        self.plans.iter().map(|(_, plan)| plan).find(|plan| fits(plan))
+    pub fn planned(&self, test: &TestParams) -> Option<&Prediction> {
+        let wanted = [test.n, test.nb, test.p, test.q].map(|size| size as u64);
+        let fits = |Shape { n, nb, p, q, .. }: Shape| [n, nb, p, q] == wanted;
+        self.plans.iter().map(|(_, plan)| plan).find(|plan| fits(plan.shape))
     }
 }
 
@@ -90,32 +91,14 @@ fn unknown(name: &str, why: &str) -> String {
     )
 }
 
-fn prediction(value: &Value) -> Option<Prediction> {
-    let plan = value.get("plan")?;
-    let shape = plan.get("shape")?;
-    let whole = |key: &str| shape.get(key)?.as_u64().map(|v| v as usize);
-    let number = |key: &str| plan.get(key)?.as_f64();
-    Some(Prediction {
-        n: whole("n")?,
-        nb: whole("nb")?,
-        p: whole("p")?,
-        q: whole("q")?,
-        seconds: number("seconds_saved")?,
-        rate: number("rate_saved")?,
-        saves: plan.get("saves")?.as_u64()?,
-        saving: number("saving")?,
-        seconds_expected: number("seconds_expected"),
-    })
-}
-
 #[cfg(test)]
 pub(super) use tests::{log_text, plan_text, run_text};
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testkit::report;
     use crate::supervise::remember::events::samples;
+    use crate::testkit::report as test_values;
 
     /// Returns a finished run of two sizes, as a file's text.
     pub(in crate::review) fn run_text() -> String {
@@ -155,7 +138,7 @@ mod tests {
 
     pub(in crate::review) fn plan_text() -> String {
         serde_json::json!({"plan": {
-            "shape": {"n": 12000, "nb": 192, "p": 2, "q": 3}, "seconds_saved": 5.0, "rate_saved": 230e9,
+            "shape": {"n": 12000, "nb": 192, "p": 2, "q": 3, "depth": 1}, "seconds_saved": 5.0, "rate_saved": 230e9,
             "saves": 8, "saving": 0.2, "seconds_expected": null,
         }, "alternatives": []})
         .to_string()
@@ -169,8 +152,9 @@ mod tests {
         all.add("plan.json", &plan_text()).unwrap();
         assert_eq!((all.runs.len(), all.logs.len(), all.plans.len()), (1, 1, 1));
         assert_eq!(all.logs[0].1.len(), samples().len());
-        assert_eq!(all.planned(12000, 192, 2, 3).unwrap().saves, 8);
-        assert!(all.planned(12000, 192, 3, 2).is_none());
+        let test = test_values::params();
+        assert_eq!(all.planned(&test).unwrap().saves, 8);
+        assert!(all.planned(&TestParams { p: test.q, q: test.p, ..test }).is_none());
         // Into a pipe every state is written, one after the other.
         all.add("pipe", &format!("{0}\n{0}", run_text())).unwrap();
         assert_eq!(all.runs[0].1, all.runs[1].1);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::findings::{self, Solved, beside, parts, short, solved};
-use super::form::{self, Line, Stated};
+use super::form::{self, Line};
 use super::sources::Material;
 use crate::base::units::{show_bytes, show_flops, show_seconds};
 use crate::report::machine::Kind;
@@ -12,7 +12,7 @@ use crate::supervise::tell::timeline;
 /// Largest number of tests listed one by one; of longer sweeps only the fastest are listed.
 const TESTS_MAX: usize = 40;
 
-pub fn text(material: &Material, stated: &Stated) -> String {
+pub fn text(material: &Material, rpeak: Option<f64>) -> String {
     let all = solved(material);
     let mut out = String::new();
     for (file, run) in &material.runs {
@@ -66,13 +66,13 @@ pub fn text(material: &Material, stated: &Stated) -> String {
     }
     if !material.runs.is_empty() {
         out.push_str("\nWhat a TOP500 form asks for\n");
-        form(&mut out, &form::form(&all, stated));
+        form(&mut out, &form::form(&all, rpeak));
     }
     out
 }
 
 fn test(out: &mut String, one: &Solved, material: &Material) {
-    let (params, outcome) = (one.params(), one.outcome);
+    let outcome = one.outcome;
     let _ = writeln!(out, "\nThe time of {}", one.label());
     let total = outcome.times_mean.total.max(1e-9);
     for (name, seconds) in parts(&outcome.times_mean) {
@@ -112,7 +112,7 @@ fn test(out: &mut String, one: &Solved, material: &Material) {
         );
     }
     write_course(out, one);
-    if let Some(plan) = material.planned(params.n, params.nb, params.p, params.q) {
+    if let Some(plan) = material.planned(one.params()) {
         let _ = writeln!(out, "  {:<22} {:>16} {:>16}", "", "predicted", "measured");
         for [what, predicted, measured] in beside(plan, one) {
             let _ = writeln!(out, "  {what:<22} {predicted:>16} {measured:>16}");
@@ -194,7 +194,7 @@ mod tests {
         material.add("a.json", &run_text()).unwrap();
         material.add("events.jsonl", &log_text()).unwrap();
         material.add("plan.json", &plan_text()).unwrap();
-        let text = text(&material, &Stated { rpeak: None });
+        let text = text(&material, None);
         for part in [
             "a.json: 3 of 3 tests; 2 passed, 0 failed, 0 unchecked, 1 skipped\n",
             "  3. skipped: no memory\n",
@@ -219,10 +219,10 @@ mod tests {
         material
             .add("a.json", &run_text().replacen("\"complete\":true", "\"complete\":false", 1))
             .unwrap();
-        assert!(text(&material, &Stated::default()).contains("THE RUN DID NOT END"));
+        assert!(text(&material, None).contains("THE RUN DID NOT END"));
         let mut log = Material::default();
         log.add("events.jsonl", &log_text()).unwrap();
-        let alone = text(&log, &Stated::default());
+        let alone = text(&log, None);
         assert!(alone.contains("node silent") && !alone.contains("TOP500"), "{alone}");
     }
 

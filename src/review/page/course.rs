@@ -1,16 +1,16 @@
 //! Section of a single test: its rate over its iterations and its time, the parts of its time, its interruptions.
 
 use super::Page;
-use super::html::{class_of, legend, number, numbers, table, words};
+use super::html::{class_of, legend, numbers, table};
 use crate::base::course::{Course, What};
 use crate::model::plot::{Axis, Panel, Series, escape};
 use crate::review::charts::{Stretch, bar, timeline as time_bar};
 use crate::review::findings::{self, Solved, Step, beside, parts, short};
 use crate::review::sources::Material;
 
-impl Page<'_> {
+impl Page {
     pub(super) fn test(&mut self, one: &Solved, material: &Material) {
-        let (params, outcome) = (one.params(), one.outcome);
+        let outcome = one.outcome;
         self.put(format!("<h2>{}</h2>\n", escape(&one.label())));
         self.put(format!("<p>{}</p>\n", escape(&one.result())));
         self.rates(one);
@@ -18,15 +18,9 @@ impl Page<'_> {
         if outcome.protection.is_some() || !outcome.course.moments.is_empty() {
             self.interruptions(&outcome.course, outcome.seconds);
         }
-        if let Some(plan) = material.planned(params.n, params.nb, params.p, params.q) {
+        if let Some(plan) = material.planned(one.params()) {
             self.put("<h3>Predicted and measured</h3>\n");
-            let rows: Vec<String> = beside(plan, one)
-                .iter()
-                .map(|[what, predicted, measured]| {
-                    [words(what), number(predicted), number(measured)].concat()
-                })
-                .collect();
-            self.put(table(&["", "#predicted", "#measured"], &rows));
+            self.put(table(&["", "#predicted", "#measured"], beside(plan, one)));
         }
     }
 
@@ -48,20 +42,12 @@ impl Page<'_> {
         self.panel(&panel("Rate over iterations", "iteration", |s| s.iteration as f64));
         self.panel(&panel("Rate over time", "seconds", |s| s.seconds));
         self.put("</div>\n");
-        let rows: Vec<String> = steps
-            .iter()
-            .map(|step| {
-                [
-                    number(&step.iteration.to_string()),
-                    number(&short(step.seconds)),
-                    number(&short(step.gflops)),
-                    number(&short(step.gflops_so_far)),
-                ]
-                .concat()
-            })
-            .collect();
+        let rows = steps.iter().map(|step| {
+            let Step { iteration, seconds, gflops, gflops_so_far } = *step;
+            [iteration.to_string(), short(seconds), short(gflops), short(gflops_so_far)]
+        });
         let headings = ["#iteration", "#seconds", "#Gflop/s since the last step", "#mean so far"];
-        self.put(numbers(&table(&headings, &rows)));
+        self.put(numbers(&table(&headings, rows)));
     }
 
     fn parts(&mut self, one: &Solved) {
@@ -79,23 +65,16 @@ impl Page<'_> {
         let entries: Vec<(String, &str)> =
             seen.map(|(class, name, _)| (class.clone(), *name)).collect();
         self.put(legend(&entries));
-        let rows: Vec<String> = mean
-            .iter()
-            .zip(&most)
-            .filter(|((_, mean), (_, most))| *mean > 0.0 || *most > 0.0)
-            .map(|((name, mean), (_, most))| {
-                [
-                    words(name),
-                    number(&short(*mean)),
-                    number(&format!("{:.1} %", 100.0 * mean / total)),
-                    number(&short(*most)),
-                ]
-                .concat()
-            })
-            .collect();
+        let both = mean.iter().zip(&most).map(|((name, mean), (_, most))| (*name, *mean, *most));
+        let rows = both.filter(|(_, mean, most)| *mean > 0.0 || *most > 0.0).map(
+            |(name, mean, most)| {
+                let share = format!("{:.1} %", 100.0 * mean / total);
+                [name.to_owned(), short(mean), share, short(most)]
+            },
+        );
         let headings =
             ["part", "#seconds, mean over the ranks", "#of the time", "#the most of any rank"];
-        self.put(numbers(&table(&headings, &rows)));
+        self.put(numbers(&table(&headings, rows)));
     }
 
     fn interruptions(&mut self, course: &Course, seconds: f64) {
@@ -126,22 +105,11 @@ impl Page<'_> {
                 course.moments_left_out
             ));
         }
-        let rows: Vec<String> = course
-            .moments
-            .iter()
-            .map(|m| {
-                [
-                    words(m.what.word()),
-                    number(&m.iteration.to_string()),
-                    number(&short(m.at_s)),
-                    number(&short(m.seconds)),
-                ]
-                .concat()
-            })
-            .collect();
-        self.put(numbers(&table(
-            &["what", "#before iteration", "#after seconds", "#took seconds"],
-            &rows,
-        )));
+        let rows = course.moments.iter().map(|m| {
+            let what = m.what.word().to_owned();
+            [what, m.iteration.to_string(), short(m.at_s), short(m.seconds)]
+        });
+        let headings = ["what", "#before iteration", "#after seconds", "#took seconds"];
+        self.put(numbers(&table(&headings, rows)));
     }
 }

@@ -15,8 +15,17 @@ pub(super) fn number(text: &str) -> String {
     format!("<td class=\"n\">{}</td>", escape(text))
 }
 
-/// Builds a table. Headings that begin with `#` stand above numbers.
-pub(super) fn table(headings: &[&str], rows: &[String]) -> String {
+/// Builds a table of texts. Headings that begin with `#` stand above numbers.
+pub(super) fn table(headings: &[&str], rows: impl IntoIterator<Item: AsRef<[String]>>) -> String {
+    let cell = |(heading, text): (&&str, &String)| {
+        if heading.starts_with('#') { number(text) } else { words(text) }
+    };
+    let cells = |row: &[String]| headings.iter().zip(row).map(cell).collect::<String>();
+    table_of_cells(headings, rows.into_iter().map(|row| cells(row.as_ref())))
+}
+
+/// Builds a table of rows of finished cells.
+pub(super) fn table_of_cells(headings: &[&str], rows: impl Iterator<Item = String>) -> String {
     let mut out = String::from("<div class=\"wide\"><table>\n<tr>");
     for heading in headings {
         let _ = match heading.strip_prefix('#') {

@@ -4,14 +4,15 @@ mod course;
 mod html;
 mod supervised;
 
-use html::{number, table, words};
+use html::{number, table, table_of_cells, words};
 
 use crate::base::outcome::Verdict;
 use crate::base::units::{show_bytes, show_flops, show_seconds};
 use crate::model::plot::{Axis, Panel, Series, escape};
 use crate::report::cformat::ctime;
+use crate::report::json::Test;
 use crate::review::findings::{self, Solved, parts, short, solved};
-use crate::review::form::{self, Line, Stated};
+use crate::review::form::{self, Line};
 use crate::review::sources::Material;
 use crate::review::text;
 
@@ -24,19 +25,18 @@ const ROWS_MAX: usize = 500;
 /// Largest number of bars that can be distinguished in one drawing.
 const BARS_MAX: usize = 12;
 
-pub fn page(material: &Material, stated: &Stated, title: &str) -> String {
+pub fn page(material: &Material, rpeak: Option<f64>, title: &str) -> String {
     let all = solved(material);
-    let mut out = format!(
+    let head = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{0}</title>\n\
          <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
         escape(title)
     );
-    let mut next = 0;
-    let mut page = Page { out: &mut out, next: &mut next };
+    let mut page = Page { out: head, drawings: 0 };
     page.head(material, &all);
     if !material.runs.is_empty() {
-        page.form(&form::form(&all, stated));
+        page.form(&form::form(&all, rpeak));
         page.all_tests(material, &all);
     }
     if all.len() > 1 {
@@ -50,8 +50,7 @@ pub fn page(material: &Material, stated: &Stated, title: &str) -> String {
     }
     page.machines(material);
     page.runs(material);
-    out.push_str("</body>\n</html>\n");
-    out
+    page.out + "</body>\n</html>\n"
 }
 
 /// Tests that are shown one by one.
@@ -70,10 +69,10 @@ fn details<'a>(all: &[Solved<'a>]) -> Vec<Solved<'a>> {
     shown
 }
 
-struct Page<'o> {
-    out: &'o mut String,
-    /// Number of the next drawing: inner names of drawings must differ.
-    next: &'o mut usize,
+struct Page {
+    out: String,
+    /// Number of drawings so far: inner names of drawings must differ.
+    drawings: usize,
 }
 
 fn verdict(solved: &Solved) -> String {
@@ -88,20 +87,14 @@ fn verdict(solved: &Solved) -> String {
     }
 }
 
-impl Page<'_> {
+impl Page {
     fn put(&mut self, text: impl AsRef<str>) {
         self.out.push_str(text.as_ref());
     }
 
-    fn id(&mut self) -> String {
-        *self.next += 1;
-        format!("d{}", self.next)
-    }
-
     fn panel(&mut self, panel: &Panel) {
-        let id = self.id();
-        let svg = panel.inline(&id);
-        self.put(svg);
+        self.drawings += 1;
+        self.put(panel.inline(&format!("d{}", self.drawings)));
     }
 
     fn head(&mut self, material: &Material, all: &[Solved]) {
@@ -109,17 +102,15 @@ impl Page<'_> {
             let name = escape(file);
             let (seen, planned) = (run.counts.total(), run.planned);
             if !run.complete {
-                let p = format!(
+                self.put(format!(
                     "<p class=\"bad\">{name}: the run did not end; {seen} of {planned} tests are in its document.</p>\n"
-                );
-                self.put(p);
+                ));
             }
             if run.counts.failed > 0 {
-                let p = format!(
+                self.put(format!(
                     "<p class=\"bad\">{name}: {} test(s) FAILED their check.</p>\n",
                     run.counts.failed
-                );
-                self.put(p);
+                ));
             }
         }
         let Some(best) = findings::best(all) else {
@@ -139,40 +130,30 @@ impl Page<'_> {
         ];
         if let Some(p) = outcome.protection {
             // Requested stops are among them.
-            let times = p.attempts.saturating_sub(1);
-            boxes.push((
-                times.to_string(),
-                format!("interruption(s) survived; {} save(s)", p.saves),
-            ));
+            let times = p.attempts.saturating_sub(1).to_string();
+            boxes.push((times, format!("interruption(s) survived; {} save(s)", p.saves)));
         }
         if let Some(c) = &outcome.checksums {
             boxes.push((c.losses.to_string(), "loss(es) of ranks survived by checksums".into()));
         }
         self.put("<div class=\"headline\">");
         for (value, what) in boxes {
-            let cell =
-                format!("<div><b>{}</b><span>{}</span></div>", escape(&value), escape(&what));
-            self.put(cell);
+            let (value, what) = (escape(&value), escape(&what));
+            self.put(format!("<div><b>{value}</b><span>{what}</span></div>"));
         }
         self.put("</div>\n");
     }
 
     fn form(&mut self, lines: &[Line]) {
-        let rows: Vec<String> = lines
-            .iter()
-            .map(|line| {
-                let answer = match &line.answer {
-                    Some(answer) => format!("<td><b>{}</b></td>", escape(answer)),
-                    None => "<td class=\"soft\">not known</td>".into(),
-                };
-                format!(
-                    "<td class=\"k\">{}</td>{answer}<td class=\"soft\">{}</td>",
-                    escape(line.asked),
-                    escape(&line.source)
-                )
-            })
-            .collect();
-        let table = table(&["asked for", "answer", "where it comes from"], &rows);
+        let rows = lines.iter().map(|line| {
+            let answer = match &line.answer {
+                Some(answer) => format!("<td><b>{}</b></td>", escape(answer)),
+                None => "<td class=\"soft\">not known</td>".into(),
+            };
+            let (asked, source) = (escape(line.asked), escape(&line.source));
+            format!("<td class=\"k\">{asked}</td>{answer}<td class=\"soft\">{source}</td>")
+        });
+        let table = table_of_cells(&["asked for", "answer", "where it comes from"], rows);
         self.put(format!(
             "<section class=\"form\"><h2>What a TOP500 form asks for</h2>\n{table}</section>\n"
         ));
@@ -180,42 +161,25 @@ impl Page<'_> {
 
     fn all_tests(&mut self, material: &Material, all: &[Solved]) {
         self.put("<h2>Tests</h2>\n");
-        let row = |s: &Solved| {
-            let (p, o) = (s.params(), s.outcome);
-            [
-                words(s.file),
-                number(&s.test.number.to_string()),
-                number(&p.n.to_string()),
-                number(&p.nb.to_string()),
-                number(&format!("{} x {}", p.p, p.q)),
-                words(s.engine()),
-                number(&short(o.seconds)),
-                number(&short(o.gflops)),
-                format!("<td>{}</td>", verdict(s)),
-            ]
-            .concat()
+        let first_cells = |file: &str, test: &Test| {
+            let p = &test.params;
+            let (test, grid) = (test.number.to_string(), format!("{} x {}", p.p, p.q));
+            let numbers = [test, p.n.to_string(), p.nb.to_string(), grid];
+            words(file) + &numbers.map(|text| number(&text)).concat()
         };
-        let mut rows: Vec<String> = all.iter().take(ROWS_MAX).map(row).collect();
-        for (file, run) in &material.runs {
-            for test in run.tests.iter().filter(|test| test.skipped.is_some()) {
-                let p = &test.params;
-                let why = test.skipped.as_deref().unwrap_or_default();
-                rows.push(
-                    [
-                        words(file),
-                        number(&test.number.to_string()),
-                        number(&p.n.to_string()),
-                        number(&p.nb.to_string()),
-                        number(&format!("{} x {}", p.p, p.q)),
-                        format!("<td colspan=\"4\">skipped: {}</td>", escape(why)),
-                    ]
-                    .concat(),
-                );
-            }
-        }
+        let solved = all.iter().take(ROWS_MAX).map(|s| {
+            let numbers = [s.outcome.seconds, s.outcome.gflops].map(|x| number(&short(x)));
+            let first = first_cells(s.file, s.test);
+            format!("{first}{}{}<td>{}</td>", words(s.engine()), numbers.concat(), verdict(s))
+        });
+        let tests = material.runs.iter().flat_map(|(file, run)| run.tests.iter().map(move |t| (file, t)));
+        let skipped = tests.filter_map(|(file, test)| {
+            let (first, why) = (first_cells(file, test), escape(test.skipped.as_ref()?));
+            Some(format!("{first}<td colspan=\"4\">skipped: {why}</td>"))
+        });
         let headings =
             ["file", "#test", "#N", "#NB", "#grid", "engine", "#seconds", "#Gflop/s", "residual"];
-        self.put(table(&headings, &rows));
+        self.put(table_of_cells(&headings, solved.chain(skipped)));
         if all.len() > ROWS_MAX {
             let left_out = all.len() - ROWS_MAX;
             self.put(format!(
@@ -283,27 +247,17 @@ impl Page<'_> {
             parts(&Default::default()).iter().map(|p| format!("#{}", p.0)).collect();
         headings.extend(kept.iter().map(|&i| part_names[i].as_str()));
         let top = fastest.first().map_or(1.0, |s| s.outcome.gflops);
-        let rows: Vec<String> = fastest
-            .iter()
-            .enumerate()
-            .map(|(i, s)| {
-                let total = s.outcome.times_mean.total.max(1e-9);
-                let mut row = [
-                    number(&(i + 1).to_string()),
-                    format!("<td class=\"k\">{}</td>", escape(&s.label())),
-                    number(&short(s.outcome.gflops)),
-                    number(&format!("{:.1} %", 100.0 * s.outcome.gflops / top)),
-                ]
-                .concat();
-                for &i in &kept {
-                    let share = 100.0 * parts(&s.outcome.times_mean)[i].1 / total;
-                    row += &number(&format!("{share:.1} %"));
-                }
-                row
-            })
-            .collect();
+        let percent = |percent: f64| number(&format!("{percent:.1} %"));
+        let rows = fastest.iter().enumerate().map(|(i, s)| {
+            let total = s.outcome.times_mean.total.max(1e-9);
+            let label = format!("<td class=\"k\">{}</td>", escape(&s.label()));
+            let rate = number(&short(s.outcome.gflops)) + &percent(100.0 * s.outcome.gflops / top);
+            let parts = parts(&s.outcome.times_mean);
+            let shares: String = kept.iter().map(|&i| percent(100.0 * parts[i].1 / total)).collect();
+            number(&(i + 1).to_string()) + &label + &rate + &shares
+        });
         self.put("<p class=\"soft\">Shares of the time are means over the ranks.</p>\n");
-        self.put(table(&headings, &rows));
+        self.put(table_of_cells(&headings, rows));
     }
 
     fn machines(&mut self, material: &Material) {
@@ -347,9 +301,8 @@ impl Page<'_> {
                     ("BLAS", or(&make.blas)),
                     ("ranks on a node", format!("{} to {}", kind.ranks_min, kind.ranks_max)),
                 ];
-                let rows: Vec<String> =
-                    rows.iter().map(|(what, value)| [words(what), words(value)].concat()).collect();
-                self.put(table(&["", ""], &rows).replacen("<tr><th></th><th></th></tr>\n", "", 1));
+                let rows = rows.map(|(what, value)| [what.to_owned(), value]);
+                self.put(table(&["", ""], rows).replacen("<tr><th></th><th></th></tr>\n", "", 1));
             }
         }
     }
@@ -393,7 +346,7 @@ mod tests {
         material.add("a<b>.json", &run_text()).unwrap();
         material.add("events.jsonl", &log_text()).unwrap();
         material.add("plan.json", &plan_text()).unwrap();
-        page(&material, &Stated::default(), "A & B")
+        page(&material, None, "A & B")
     }
 
     /// Every tag that is opened is closed, in the right order.
@@ -461,9 +414,9 @@ mod tests {
     #[test]
     fn little_or_nothing_makes_a_page_too() {
         let mut material = Material::default();
-        balanced(&page(&material, &Stated::default(), "empty"));
+        balanced(&page(&material, None, "empty"));
         material.add("l", &log_text()).unwrap();
-        balanced(&page(&material, &Stated::default(), "a log"));
+        balanced(&page(&material, None, "a log"));
         let mut failed = Material::default();
         failed.add("a", &run_text()).unwrap();
         failed.runs[0].1.machine.kinds.clear();
@@ -472,7 +425,7 @@ mod tests {
         (outcome.verdict, outcome.residual) = (Verdict::Failed, None);
         outcome.course = Default::default();
         outcome.times_mean = Default::default();
-        let html = page(&failed, &Stated::default(), "failed");
+        let html = page(&failed, None, "failed");
         balanced(&html);
         assert!(html.contains("there is no result") && html.contains("Not in this document"));
     }

@@ -1,14 +1,14 @@
 //! Section of a supervised run: its faults, and the parts of the wall time.
 
 use super::Page;
-use super::html::{class_of_part, legend, number, numbers, table, words};
+use super::html::{class_of_part, legend, numbers, table};
 use crate::model::plot::escape;
 use crate::review::charts::{Stretch, timeline as time_bar};
 use crate::review::findings::short;
 use crate::supervise::remember::events::Record;
 use crate::supervise::tell::timeline::{self, FaultTimes, Part, end, faults, seconds, stretches};
 
-impl Page<'_> {
+impl Page {
     pub(super) fn supervised(&mut self, file: &str, records: &[Record]) {
         let end_ms = records.last().map_or(0, |r| r.at_ms);
         let start_ms = records.first().map_or(0, |r| r.at_ms);
@@ -36,16 +36,12 @@ impl Page<'_> {
         let entries: Vec<(String, &str)> =
             spent.iter().map(|part| (class_of_part(*part).to_owned(), part.words().1)).collect();
         self.put(legend(&entries));
-        let rows: Vec<String> = spent
-            .iter()
-            .map(|part| {
-                let seconds = spent_s(*part);
-                let share = 100.0 * seconds / total_s.max(1e-9);
-                [words(part.words().1), number(&short(seconds)), number(&format!("{share:.1} %"))]
-                    .concat()
-            })
-            .collect();
-        self.put(numbers(&table(&["wall time", "#seconds", "#of all"], &rows)));
+        let rows = spent.iter().map(|part| {
+            let seconds = spent_s(*part);
+            let share = 100.0 * seconds / total_s.max(1e-9);
+            [part.words().1.to_owned(), short(seconds), format!("{share:.1} %")]
+        });
+        self.put(numbers(&table(&["wall time", "#seconds", "#of all"], rows)));
         self.faults(&faults(records), &all, start_ms);
     }
 
@@ -56,25 +52,21 @@ impl Page<'_> {
             return;
         }
         let seconds = |from_ms: u64, to_ms: u64| short(to_ms.saturating_sub(from_ms) as f64 / 1e3);
-        let rows: Vec<String> = found
-            .iter()
-            .map(|f| {
-                let after = |ms: Option<u64>| ms.map_or("-".into(), |ms| seconds(f.struck_ms, ms));
-                let cost: f64 = f.cost(all).iter().map(|c| c.1).sum();
-                [
-                    number(&f.fault.to_string()),
-                    words(&f.kind.words()),
-                    words(f.node.as_deref().unwrap_or("-")),
-                    number(&f.iteration.to_string()),
-                    number(&seconds(start_ms, f.struck_ms)),
-                    number(&after(Some(f.noticed_ms))),
-                    number(&after(f.restored_ms)),
-                    number(&after(f.caught_up_ms)),
-                    number(&short(cost)),
-                ]
-                .concat()
-            })
-            .collect();
+        let rows = found.iter().map(|f| {
+            let after = |ms: Option<u64>| ms.map_or("-".into(), |ms| seconds(f.struck_ms, ms));
+            let cost: f64 = f.cost(all).iter().map(|c| c.1).sum();
+            [
+                f.fault.to_string(),
+                f.kind.words(),
+                f.node.clone().unwrap_or("-".into()),
+                f.iteration.to_string(),
+                seconds(start_ms, f.struck_ms),
+                after(Some(f.noticed_ms)),
+                after(f.restored_ms),
+                after(f.caught_up_ms),
+                short(cost),
+            ]
+        });
         let headings = [
             "#fault",
             "what",
@@ -87,6 +79,6 @@ impl Page<'_> {
             "#cost",
         ];
         self.put("<h3>Faults (seconds)</h3>\n");
-        self.put(table(&headings, &rows));
+        self.put(table(&headings, rows));
     }
 }

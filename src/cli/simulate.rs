@@ -270,7 +270,7 @@ fn answer(flags: &SimulateFlags) -> Result<String, Refusal> {
     let outcomes = simulate(&scenario, *runs, *seed, threads)?;
     let summary = summarise(&outcomes)?;
     if let Some(file) = svg {
-        json_flag::write(file, &simulation_figure(&outcomes, scenario.limit).svg())?;
+        json_flag::write(file, &simulation_figure(&outcomes, &summary, scenario.limit).svg())?;
     }
     let document = json!({
         "undisturbed_s": scenario.schedule.undisturbed(),
@@ -482,17 +482,9 @@ fn describe(scenario: &Scenario, s: &Summary) -> String {
 
 /// Writes the parts of the time of all runs.
 fn write_times(t: &mut String, b: &Breakdown) {
-    let all = b.useful + b.saving + b.lost + b.detect + b.wait + b.restart + b.recover;
+    let all: f64 = b.parts().iter().map(|(_, seconds)| seconds).sum();
     let _ = writeln!(t, "\nthe time of all runs");
-    for (name, v) in [
-        ("useful", b.useful),
-        ("saving", b.saving),
-        ("lost", b.lost),
-        ("detect", b.detect),
-        ("wait", b.wait),
-        ("restart", b.restart),
-        ("recover", b.recover),
-    ] {
+    for (name, v) in b.parts() {
         let share = percent(if all > 0.0 { v / all } else { 0.0 });
         let _ = writeln!(t, "  {name:<9}{:>12}  {share:>8}", show_seconds(v));
     }

@@ -31,7 +31,8 @@ impl From<ModelError> for Refusal {
 
 pub(crate) type Result<T> = std::result::Result<T, ModelError>;
 
-fn refuse<T>(what: &'static str, rule: &'static str, value: f64) -> Result<T> {
+/// Error: an input lies outside its range, which `rule` gives in words.
+pub(crate) fn refuse<T>(what: &'static str, rule: &'static str, value: f64) -> Result<T> {
     Err(ModelError::OutOfRange { what, rule, value })
 }
 

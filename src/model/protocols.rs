@@ -5,7 +5,7 @@
 //! messages. G = 1 is coordinated checkpointing, our own solver's way. Waste is a fraction of the time; one work unit takes one
 //! second at full speed.
 
-use super::error::{Result, finite, fraction, non_negative, positive};
+use super::error::{Result, finite, fraction, non_negative, positive, refuse, share};
 
 /// A protocol on a machine. Times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,17 +64,13 @@ impl Protocol {
 
     fn check(&self) -> Result<()> {
         if !(self.groups.is_finite() && self.groups >= 1.0) {
-            return Err(super::ModelError::OutOfRange {
-                what: "the number of groups",
-                rule: "at least 1",
-                value: self.groups,
-            });
+            return refuse("the number of groups", "at least 1", self.groups);
         }
         positive("the checkpoint time", self.checkpoint)?;
         non_negative("the recovery time", self.recovery)?;
         non_negative("the downtime", self.downtime)?;
         fraction("the overlap alpha", self.alpha)?;
-        super::error::share("the logging slowdown lambda", self.lambda)?;
+        share("the logging slowdown lambda", self.lambda)?;
         positive("the re-execution speed-up rho", self.rho)?;
         non_negative("the checkpoint growth beta", self.beta)?;
         Ok(())

@@ -24,8 +24,7 @@ use super::memory::{Method, Scope, available_fraction, scope_volume};
 use super::platforms::{Edition, Machine, Platform};
 use super::plot::{Axis, Figure, Panel, Series};
 use super::reliability::LongRun;
-use super::simulate::End;
-use super::simulate::Outcome;
+use super::simulate::{End, Outcome, Summary};
 use crate::base::units::HOUR_S;
 
 /// Every preset: its name and its content.
@@ -408,7 +407,7 @@ pub fn helpers_figure(cores: &[u64], copy_s: f64, encode_s: f64) -> Result<Figur
 }
 
 /// Results of simulated runs: the times at which they finish, and the parts of their time.
-pub fn simulation_figure(outcomes: &[Outcome], limit: Option<f64>) -> Figure {
+pub fn simulation_figure(outcomes: &[Outcome], summary: &Summary, limit: Option<f64>) -> Figure {
     let mut walls: Vec<f64> =
         outcomes.iter().filter(|o| o.end == End::Finished).map(|o| o.wall / HOUR_S).collect();
     walls.sort_by(f64::total_cmp);
@@ -427,15 +426,8 @@ pub fn simulation_figure(outcomes: &[Outcome], limit: Option<f64>) -> Figure {
     if let Some(l) = limit {
         series.push(Series::dashed("limit", vec![(l / HOUR_S, 0.0), (l / HOUR_S, 1.0)]));
     }
-    let mean = |f: fn(&Outcome) -> f64| outcomes.iter().map(f).sum::<f64>() / n / HOUR_S;
-    let causes: [(&str, f64); 6] = [
-        ("saving", mean(|o| o.saving)),
-        ("lost", mean(|o| o.lost)),
-        ("detect", mean(|o| o.detect)),
-        ("wait", mean(|o| o.wait)),
-        ("restart", mean(|o| o.restart)),
-        ("recover", mean(|o| o.recover)),
-    ];
+    let hours = summary.breakdown.parts().map(|(name, seconds)| (name, seconds / HOUR_S));
+    let [(_, useful), causes @ ..] = hours;
     Figure {
         title: format!("{} simulated runs", outcomes.len()),
         panels: vec![
@@ -450,7 +442,7 @@ pub fn simulation_figure(outcomes: &[Outcome], limit: Option<f64>) -> Figure {
                 x: Axis::linear(""),
                 y: Axis::linear("hours a run"),
                 series: vec![Series::line(
-                    format!("mean ({:.3} h useful)", mean(|o| o.useful)),
+                    format!("mean ({useful:.3} h useful)"),
                     causes.iter().enumerate().map(|(i, (_, v))| (i as f64, *v)).collect(),
                 )],
                 categories: causes.iter().map(|(name, _)| (*name).into()).collect(),

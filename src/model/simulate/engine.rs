@@ -19,7 +19,7 @@
 //! detection and restart again, and adds to the losses of its group; only when the run is up are all groups whole again.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use super::failures::{Event, Source, Struck};
 use super::parts::Parts;
@@ -42,21 +42,7 @@ pub struct Plan<'a> {
 }
 
 /// The nodes lost since all groups were last whole, by group.
-struct Losses {
-    lost: HashMap<u64, Vec<u64>>,
-}
-
-impl Losses {
-    /// Adds a loss. Returns whether the group of this position has now lost more than it survives.
-    fn add(&mut self, plan: &Plan, node: u64) -> bool {
-        let members = self.lost.entry(plan.group_of(node)).or_default();
-        // The replacement of a lost node has nothing more to lose.
-        if !members.contains(&node) {
-            members.push(node);
-        }
-        members.len() as u64 > plan.scenario.system.losses
-    }
-}
+type Losses = HashMap<u64, HashSet<u64>>;
 
 /// Spare nodes and those under repair.
 struct Spares {
@@ -308,7 +294,7 @@ impl<'a> Plan<'a> {
         let mut by_restart = in_place.is_none();
         // On disk, or before the first save, no number of losses is too many.
         let fragile = saved && self.scenario.method.in_memory();
-        let mut losses = Losses { lost: HashMap::new() };
+        let mut losses = Losses::new();
         loop {
             let Some(event) = source.take() else {
                 // Not reachable: the caller saw this event. Without an event the run continues.
@@ -353,6 +339,14 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// Adds a lost node. Returns whether its group has now lost more than it survives.
+    fn overwhelms(&self, losses: &mut Losses, node: u64) -> bool {
+        let members = losses.entry(self.group_of(node)).or_default();
+        // The replacement of a lost node has nothing more to lose.
+        members.insert(node);
+        members.len() as u64 > self.scenario.system.losses
+    }
+
     /// Takes spares for the nodes that a failure ends. Returns whether a group of a `fragile` run has lost more than it survives.
     fn lose(&self, event: &Event, losses: &mut Losses, spares: &mut Spares, fragile: bool) -> bool {
         let system = &self.scenario.system;
@@ -362,7 +356,7 @@ impl<'a> Plan<'a> {
                 if self.process_of(event).is_none() {
                     spares.take(event.time);
                 }
-                fragile && losses.add(self, node)
+                fragile && self.overwhelms(losses, node)
             }
             Struck::Domain(domain) => {
                 let mut overwhelmed = false;
@@ -372,7 +366,7 @@ impl<'a> Plan<'a> {
                     spares.take(event.time);
                     // No further loss makes an overwhelmed group worse, so the search in a large domain is left out.
                     if fragile && !overwhelmed {
-                        overwhelmed = losses.add(self, node);
+                        overwhelmed = self.overwhelms(losses, node);
                     }
                 }
                 overwhelmed

@@ -14,7 +14,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde::Serialize;
 
 use super::super::ModelError;
-use super::super::error::{Result, non_negative, positive};
+use super::super::error::{Result, non_negative, positive, refuse};
 
 /// Age of the nodes when the run starts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -67,23 +67,20 @@ impl Trace {
             if line.is_empty() {
                 continue;
             }
-            let mut words = line.split([',', ' ', '\t']).filter(|w| !w.is_empty());
-            let (time, node) = (words.next(), words.next());
-            let event = time
-                .and_then(|t| t.parse::<f64>().ok())
-                .zip(node.and_then(|n| n.parse::<u64>().ok()));
-            match event {
-                Some((t, n)) if words.next().is_none() && t.is_finite() && t >= 0.0 => {
-                    events.push((t, n));
-                }
-                _ => {
-                    return Err(ModelError::Data(format!(
-                        "line {} of the trace is `{line}`: it must be the time in seconds and the number \
-                         of the node that failed, such as `86400.5 17`",
-                        i + 1
-                    )));
-                }
-            }
+            let words: Vec<&str> =
+                line.split([',', ' ', '\t']).filter(|word| !word.is_empty()).collect();
+            let event = match words[..] {
+                [time, node] => time.parse::<f64>().ok().zip(node.parse::<u64>().ok()),
+                _ => None,
+            };
+            let Some(event) = event.filter(|(time, _)| time.is_finite() && *time >= 0.0) else {
+                return Err(ModelError::Data(format!(
+                    "line {} of the trace is `{line}`: it must be the time in seconds and the number \
+                     of the node that failed, such as `86400.5 17`",
+                    i + 1
+                )));
+            };
+            events.push(event);
         }
         Self::new(events)
     }
@@ -118,11 +115,7 @@ impl Failures {
             Failures::Weibull { mtbf, shape, age } => {
                 positive("the MTBF of a node", *mtbf)?;
                 if !(0.1..=20.0).contains(shape) {
-                    return Err(ModelError::OutOfRange {
-                        what: "the Weibull shape",
-                        rule: "between 0.1 and 20",
-                        value: *shape,
-                    });
+                    return refuse("the Weibull shape", "between 0.1 and 20", *shape);
                 }
                 if let Age::Same(a) = age {
                     non_negative("the age of the nodes", *a)?;
@@ -315,22 +308,6 @@ pub enum Struck {
     Domain(u64),
 }
 
-/// Orders heap entries by time.
-#[derive(Clone, Copy, PartialEq)]
-struct Due(f64, u64);
-
-impl Eq for Due {}
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0).then(self.1.cmp(&other.1))
-    }
-}
-
 /// The stream of failures of a run, in order of time.
 pub struct Source<'a> {
     rng: Xoshiro256PlusPlus,
@@ -362,7 +339,8 @@ enum Kind<'a> {
         touched: HashSet<u64>,
         /// Whether the next failure of an untouched node waits among the replaced, marked u64::MAX.
         drawn: bool,
-        replaced: BinaryHeap<Reverse<Due>>,
+        /// Next failures of the others: bits of the time, which order as non-negative times do, and node.
+        replaced: BinaryHeap<Reverse<(u64, u64)>>,
     },
     Trace {
         trace: &'a Trace,
@@ -454,11 +432,12 @@ impl<'a> Source<'a> {
                     *drawn = true;
                     *hazard += exponential(rng) / *untouched as f64;
                     *time = life.time_of(*hazard, *time);
-                    replaced.push(Reverse(Due(*time, u64::MAX)));
+                    replaced.push(Reverse((time.to_bits(), u64::MAX)));
                 }
-                let Some(Reverse(Due(at, mark))) = replaced.pop() else {
+                let Some(Reverse((bits, mark))) = replaced.pop() else {
                     return self.next_node = None;
                 };
+                let at = f64::from_bits(bits);
                 let node = if mark == u64::MAX {
                     let node = loop {
                         let candidate = below(rng, nodes);
@@ -474,7 +453,7 @@ impl<'a> Source<'a> {
                 };
                 // Its replacement is new.
                 let life = *eta * exponential(rng).powf(1.0 / *shape);
-                replaced.push(Reverse(Due(at + life, node)));
+                replaced.push(Reverse(((at + life).to_bits(), node)));
                 at.is_finite().then_some((at, node))
             }
             Kind::Trace { trace, at, base } => {

@@ -10,6 +10,8 @@ pub mod failures;
 mod parts;
 pub mod stats;
 
+use std::sync::{Mutex, PoisonError};
+
 use serde::Serialize;
 
 use super::ModelError;
@@ -260,34 +262,21 @@ pub fn simulate(
     at_least("the number of runs", runs as u64, 1, "at least 1")?;
     at_most("the number of runs", runs as f64, 1e8, "at most a hundred million")?;
     let plan = engine::Plan::new(scenario);
-    let threads = threads.clamp(1, runs);
-    let next = std::sync::atomic::AtomicUsize::new(0);
     // Runs are handed out in small batches: one can cost far more than another.
     const BATCH: usize = 8;
-    let parts: Vec<Vec<(usize, Outcome)>> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|_| {
-                let (plan, next) = (&plan, &next);
-                scope.spawn(move || {
-                    let mut done = Vec::new();
-                    loop {
-                        let first = next.fetch_add(BATCH, std::sync::atomic::Ordering::Relaxed);
-                        if first >= runs {
-                            break done;
-                        }
-                        for i in first..(first + BATCH).min(runs) {
-                            done.push((i, plan.run(seed, i as u64)));
-                        }
+    let mut all = vec![Outcome::default(); runs];
+    let batches = Mutex::new(all.chunks_mut(BATCH).enumerate());
+    let next = || batches.lock().unwrap_or_else(PoisonError::into_inner).next();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, runs) {
+            scope.spawn(|| {
+                while let Some((number, batch)) = next() {
+                    for (i, outcome) in (BATCH * number..).zip(batch) {
+                        *outcome = plan.run(seed, i as u64);
                     }
-                })
-            })
-            .collect();
-        workers
-            .into_iter()
-            .map(|w| w.join().unwrap_or_else(|p| std::panic::resume_unwind(p)))
-            .collect()
+                }
+            });
+        }
     });
-    let mut all: Vec<(usize, Outcome)> = parts.into_iter().flatten().collect();
-    all.sort_unstable_by_key(|(i, _)| *i);
-    Ok(all.into_iter().map(|(_, o)| o).collect())
+    Ok(all)
 }

@@ -67,6 +67,21 @@ pub struct Breakdown {
     pub recover: f64,
 }
 
+impl Breakdown {
+    /// The parts with their names.
+    pub fn parts(&self) -> [(&'static str, f64); 7] {
+        [
+            ("useful", self.useful),
+            ("saving", self.saving),
+            ("lost", self.lost),
+            ("detect", self.detect),
+            ("wait", self.wait),
+            ("restart", self.restart),
+            ("recover", self.recover),
+        ]
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     pub runs: usize,
@@ -112,14 +127,11 @@ pub fn summarise(outcomes: &[Outcome]) -> Result<Summary> {
         lost_while_saving: ended(End::LostWhileSaving),
         no_spare: ended(End::NoSpare),
         wall: some.then(|| Mean::of(walls.iter().copied())),
-        quantiles: if some {
-            QUANTILES
-                .iter()
-                .map(|&q| (q, walls[((walls.len() - 1) as f64 * q).round() as usize]))
-                .collect()
-        } else {
-            Vec::new()
-        },
+        quantiles: QUANTILES
+            .iter()
+            .filter(|_| some)
+            .map(|&q| (q, walls[((walls.len() - 1) as f64 * q).round() as usize]))
+            .collect(),
         waste: some.then(|| Mean::of(finished().map(|o| 1.0 - o.useful / o.wall))),
         failures: Mean::of(outcomes.iter().map(|o| o.failures as f64)),
         in_place: mean(|o| o.in_place as f64),

@@ -34,6 +34,14 @@ impl Link {
         non_negative("the arithmetic per byte gamma", self.gamma)?;
         Ok(())
     }
+
+    /// Returns the sums of a code, and the seconds in which a byte of a checkpoint is sent and added to one of them.
+    fn prices(&self, bytes: f64, code: Code) -> Result<(f64, f64)> {
+        positive("the checkpoint size", bytes)?;
+        self.check()?;
+        let (sums, arithmetic) = code.sums_and_arithmetic()?;
+        Ok((sums, self.beta + arithmetic * self.gamma))
+    }
 }
 
 /// Arithmetic of the checksums: a plain sum (one loss), or as many weighted sums as losses are to be survived. A weighted sum
@@ -78,27 +86,18 @@ fn levels(processes: u64) -> f64 {
 /// weighted sums.
 pub fn tree(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
     at_least("the number of processes", p, 2, "at least 2")?;
-    positive("the checkpoint size", bytes)?;
-    link.check()?;
-    let (k, arithmetic) = code.sums_and_arithmetic()?;
-    let levels = levels(p);
-    finite(
-        "the encoding time",
-        k * 2.0 * levels * ((link.beta + arithmetic * link.gamma) * bytes + link.alpha),
-    )
+    let (k, per_byte) = link.prices(bytes, code)?;
+    finite("the encoding time", k * 2.0 * levels(p) * (per_byte * bytes + link.alpha))
 }
 
 /// The segment that makes the chain fastest, bytes, section 3.3:
 /// sqrt(m alpha / ((p - 2)(beta + gamma))), at most the whole checkpoint.
 pub fn optimal_segment(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
     at_least("the number of processes", p, 2, "at least 2")?;
-    positive("the checkpoint size", bytes)?;
-    link.check()?;
-    let (_, arithmetic) = code.sums_and_arithmetic()?;
+    let (_, per_byte) = link.prices(bytes, code)?;
     if p == 2 {
         return Ok(bytes);
     }
-    let per_byte = link.beta + arithmetic * link.gamma;
     let s = (bytes * link.alpha / ((p - 2) as f64 * per_byte)).sqrt();
     // Without latency any segment will do; a byte is the smallest there is.
     finite("the segment", s.clamp(1.0_f64.min(bytes), bytes))
@@ -108,26 +107,18 @@ pub fn optimal_segment(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64
 /// k (p - 2 + m/s)(alpha + (beta + gamma) s).
 pub fn chain(p: u64, bytes: f64, segment: f64, code: Code, link: Link) -> Result<f64> {
     at_least("the number of processes", p, 2, "at least 2")?;
-    positive("the checkpoint size", bytes)?;
     positive("the segment", segment)?;
-    link.check()?;
-    let (k, arithmetic) = code.sums_and_arithmetic()?;
-    let per_byte = link.beta + arithmetic * link.gamma;
+    let (k, per_byte) = link.prices(bytes, code)?;
     let segments = (bytes / segment).max(1.0);
     let segment = segment.min(bytes);
     finite("the encoding time", k * ((p - 2) as f64 + segments) * (link.alpha + per_byte * segment))
 }
 
-/// Chain with the best segment, eqs. 2 and 7.
+/// Chain with the best segment, eqs. 2 and 7. By eq. 8 it is the scheme in one dimension, too: all groups encode at once, so the time
+/// is that of a single group for any number of processes.
 pub fn chain_best(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
     let s = optimal_segment(p, bytes, code, link)?;
     chain(p, bytes, s, code, link)
-}
-
-/// Scheme in one dimension, eq. 8: all groups of `group` encode at once, so the time is that of a single group for any number of
-/// processes.
-pub fn one_dimensional(group: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
-    chain_best(group, bytes, code, link)
 }
 
 /// Localised scheme, eq. 9: groups of k(k+1) without dedicated checksum processes; each of the k
@@ -198,26 +189,17 @@ fn group_code(group: u64, losses: u64) -> Result<Code> {
 /// A stripe has G - m data chunks and m parity chunks; a rank's data make bytes/(G - m) a chunk. In each of G - 1 steps a rank
 /// sends m partial checksums of one chunk: (G - 1)(alpha + m (beta + gamma) bytes / (G - m)).
 pub fn striped_ring(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
-    let (m, arithmetic) = group_code(group, losses)?.sums_and_arithmetic()?;
-    positive("the checkpoint size", bytes)?;
-    link.check()?;
+    let (m, per_byte) = link.prices(bytes, group_code(group, losses)?)?;
     let g = group as f64;
-    let per_byte = link.beta + arithmetic * link.gamma;
     finite("the encoding time", (g - 1.0) * (link.alpha + m * per_byte * bytes / (g - m)))
 }
 
 /// The paper's own way, MPI_Reduce once a stripe as a binary tree: G reductions of one chunk each.
 pub fn striped_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
-    let (m, arithmetic) = group_code(group, losses)?.sums_and_arithmetic()?;
-    positive("the checkpoint size", bytes)?;
-    link.check()?;
+    let (m, per_byte) = link.prices(bytes, group_code(group, losses)?)?;
     let g = group as f64;
-    let levels = levels(group);
     let chunk = bytes / (g - m);
-    finite(
-        "the encoding time",
-        g * m * levels * (link.alpha + (link.beta + arithmetic * link.gamma) * chunk),
-    )
+    finite("the encoding time", g * m * levels(group) * (link.alpha + per_byte * chunk))
 }
 
 /// Checksums on ranks of their own as our solver makes them: `group` members, of which the last `losses` have no data. The sums
@@ -230,12 +212,9 @@ pub fn dedicated_chain(group: u64, losses: u64, bytes: f64, link: Link) -> Resul
 
 /// Checksums on ranks of their own by MPI_Reduce as a binary tree over all members, for each sum and segment.
 pub fn dedicated_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
-    let (k, arithmetic) = group_code(group, losses)?.sums_and_arithmetic()?;
-    positive("the checkpoint size", bytes)?;
-    link.check()?;
+    let (k, per_byte) = link.prices(bytes, group_code(group, losses)?)?;
     let messages = (bytes / DEDICATED_SEGMENT).max(1.0);
-    let seconds = link.alpha * messages + (link.beta + arithmetic * link.gamma) * bytes;
-    finite("the encoding time", k * levels(group) * seconds)
+    finite("the encoding time", k * levels(group) * (link.alpha * messages + per_byte * bytes))
 }
 
 /// Bytes that the solver sends at a time.
@@ -375,7 +354,7 @@ mod tests {
     #[test]
     fn one_dimension_does_not_depend_on_the_machine_and_localised_costs_one_more() {
         let k = 2;
-        let flat = one_dimensional(k * (k + 1), M, Code::Weighted { losses: k }, LINK).unwrap();
+        let flat = chain_best(k * (k + 1), M, Code::Weighted { losses: k }, LINK).unwrap();
         let local = localised(k, M, LINK).unwrap();
         assert!(local > flat && local < flat * (k as f64 + 1.2) / k as f64);
     }
@@ -450,7 +429,7 @@ mod tests {
                 tree(p, M, code, LINK),
                 chain_best(p, M, code, LINK),
                 tree(g, M, code, LINK),
-                one_dimensional(g, M, code, LINK),
+                chain_best(g, M, code, LINK),
                 striped_reduce(g, k, M, LINK),
                 striped_ring(g, k, M, LINK),
             ];

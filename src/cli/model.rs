@@ -24,7 +24,7 @@ use crate::model::interval;
 use crate::model::memory::{Method, available_fraction, memory_factor};
 use crate::model::nonstop::{Columns, Failing, Renewing, Replacement, Ways};
 use crate::model::platforms::{
-    Application, Defaults, Edition, Grouping, InMemory, Machine, Platform, growth, protocol,
+    Application, Defaults, Edition, InMemory, Machine, Platform, growth, protocol,
 };
 use crate::model::plot::{Axis, Figure, Panel, Series};
 use crate::model::protocols::Validity;
@@ -555,7 +555,7 @@ fn encodings(p: u64, size: f64, losses: u64, link: Link) -> Result<Answer, Refus
     );
     let least = losses.saturating_mul(losses.saturating_add(1));
     let groups = |g: u64| format!("  in groups of {g}");
-    row("one-dimensional, chain", encoding::one_dimensional(16, size, code, link), groups(16));
+    row("one-dimensional, chain", encoding::chain_best(16, size, code, link), groups(16));
     row("one-dimensional, tree", encoding::tree(16, size, code, link), groups(16));
     row("localised, chain", encoding::localised(losses, size, link), groups(least));
     row("localised, tree", encoding::localised_tree(losses, size, link), groups(least));
@@ -665,8 +665,7 @@ fn waste(flags: &WasteFlags) -> Result<Answer, Refusal> {
     );
     let mut panels = Vec::new();
     for app in Application::ALL {
-        let groupings = groupings_of(app);
-        for grouping in &groupings {
+        for grouping in app.groupings() {
             let p = protocol(app, *grouping, &platform, defaults, InMemory::default())?;
             let best = p.optimum(mu_p, validity)?;
             let _ = writeln!(
@@ -681,7 +680,7 @@ fn waste(flags: &WasteFlags) -> Result<Answer, Refusal> {
             );
         }
         let title = app.name().into();
-        panels.push(figures::waste_panel(title, app, &groupings, &platform, defaults, validity)?);
+        panels.push(figures::waste_panel(title, app, &platform, defaults, validity)?);
     }
     let note = if flags.first_order {
         "Periods keep to T <= mu_p/10 (eq. 14)."
@@ -697,15 +696,4 @@ fn waste(flags: &WasteFlags) -> Result<Answer, Refusal> {
         flags.mtbf / YEAR_S
     );
     Ok((text, Some(figure)))
-}
-
-/// Groupings of checkpoints that go with an application.
-fn groupings_of(app: Application) -> Vec<Grouping> {
-    let mut groupings = vec![Grouping::CoordIo, Grouping::HierarchIo, Grouping::HierarchPort];
-    match app {
-        Application::Stencil3d => groupings.insert(2, Grouping::HierarchIoLine),
-        Application::Hpl => groupings.push(Grouping::SelfMemory),
-        Application::Stencil2d | Application::MatrixProduct => {}
-    }
-    groupings
 }

@@ -4,7 +4,7 @@
 //! Halving the memory for a checkpoint divides N by the square root of two. This model shows the cost before anything is
 //! allocated.
 
-use super::error::{Result, at_most, finite, positive, share};
+use super::error::{Result, at_most, finite, non_negative, positive, share};
 
 /// The model E(N) = N / (a N + b), eq. 2. `a` has no unit and is above 1 on a real machine; `b` is in matrix rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,18 +17,8 @@ impl Efficiency {
     /// Fails unless `a` is above zero and `b` is not below it.
     pub fn new(a: f64, b: f64) -> Result<Self> {
         positive("the coefficient a of the efficiency", a)?;
-        super::error::non_negative("the coefficient b of the efficiency", b)?;
+        non_negative("the coefficient b of the efficiency", b)?;
         Ok(Self { a, b })
-    }
-
-    /// The model through one measured point: efficiency `e1` (0..1) at order `n1` with a given `a`
-    /// (eq. 4: b = (1 - a e1) N1 / e1).
-    pub fn through(n1: f64, e1: f64, a: f64) -> Result<Self> {
-        positive("the measured order N1", n1)?;
-        share("the measured efficiency e1", e1)?;
-        positive("the coefficient a of the efficiency", a)?;
-        at_most("the product a*e1", a * e1, 1.0, "at most 1 (otherwise b is negative)")?;
-        Self::new(a, (1.0 - a * e1) * n1 / e1)
     }
 
     /// Fraction of peak at order `n`, eqs. 2 and 3.
@@ -86,9 +76,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// The model through one measured point: efficiency `e1` at order `n1` with a given `a`, eq. 4.
+    fn through(n1: f64, e1: f64, a: f64) -> Efficiency {
+        Efficiency::new(a, (1.0 - a * e1) * n1 / e1).unwrap()
+    }
+
     #[test]
     fn eq4_inverts_eq3() {
-        let model = Efficiency::through(552_960.0, 0.8638, 1.05).unwrap();
+        let model = through(552_960.0, 0.8638, 1.05);
         assert!((model.at(552_960.0).unwrap() - 0.8638).abs() < 1e-12);
     }
 
@@ -138,8 +133,7 @@ mod tests {
             }
             // Consistent with E itself.
             if a * e1 < 0.999 {
-                let through = Efficiency::through(n, e1, a).unwrap();
-                let direct = through.at(k.sqrt() * n).unwrap();
+                let direct = through(n, e1, a).at(k.sqrt() * n).unwrap();
                 prop_assert!((direct - with_fraction(e1, k, a).unwrap()).abs() < 1e-9);
             }
         }
@@ -147,8 +141,7 @@ mod tests {
         #[test]
         fn never_nan(x in any::<f64>(), y in any::<f64>(), z in any::<f64>()) {
             for v in [with_fraction(x, y, z), with_fraction_at_least(x, y), coefficient(x, y, z),
-                      Efficiency::new(x, y).and_then(|e| e.at(z)),
-                      Efficiency::through(x, y, z).and_then(|e| e.at(x))].into_iter().flatten() {
+                      Efficiency::new(x, y).and_then(|e| e.at(z))].into_iter().flatten() {
                 prop_assert!(v.is_finite());
             }
         }

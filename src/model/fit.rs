@@ -25,6 +25,11 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// A run of a single rank.
+    pub fn of(n: f64, seconds: f64) -> Self {
+        Self { n, nb: 0, p: 1, q: 1, threads: None, seconds, rate: flops(n) / seconds }
+    }
+
     pub fn ranks(&self) -> u64 {
         self.p.saturating_mul(self.q)
     }

@@ -139,6 +139,18 @@ impl Application {
             Application::Hpl => "HPL",
         }
     }
+
+    /// The groupings that go with it: those of the paper, and ours for HPL.
+    pub fn groupings(self) -> &'static [Grouping] {
+        use Grouping::{CoordIo, HierarchIo, HierarchIoLine, HierarchPort, SelfMemory};
+        match self {
+            Application::Stencil2d | Application::MatrixProduct => {
+                &[CoordIo, HierarchIo, HierarchPort]
+            }
+            Application::Stencil3d => &[CoordIo, HierarchIo, HierarchIoLine, HierarchPort],
+            Application::Hpl => &[CoordIo, HierarchIo, HierarchPort, SelfMemory],
+        }
+    }
 }
 
 /// Grouping of processors, and the place where they save (section 4.1).
@@ -303,24 +315,6 @@ pub fn protocol(
     })
 }
 
-/// The smallest x in [low, high] for which `f` is true, if it is true from some point on; None if it is false even at `high`.
-/// Bisection on a logarithmic scale.
-pub fn threshold(low: f64, high: f64, f: impl Fn(f64) -> bool) -> Option<f64> {
-    if !f(high) {
-        return None;
-    }
-    let (mut low, mut high) = (low, high);
-    for _ in 0..100 {
-        let middle = (low * high).sqrt();
-        if f(middle) {
-            high = middle;
-        } else {
-            low = middle;
-        }
-    }
-    Some(high)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::protocols::Validity;
@@ -435,6 +429,24 @@ mod tests {
         let p =
             protocol(app, grouping, platform, Defaults::default(), InMemory::default()).unwrap();
         p.optimum(years * YEAR_S / platform.processors as f64, Validity::Unbounded).unwrap().waste
+    }
+
+    /// The smallest x in [low, high] for which `f` is true, if it is true from some point on; None if it is false even at `high`.
+    /// Bisection on a logarithmic scale.
+    fn threshold(low: f64, high: f64, f: impl Fn(f64) -> bool) -> Option<f64> {
+        if !f(high) {
+            return None;
+        }
+        let (mut low, mut high) = (low, high);
+        for _ in 0..100 {
+            let middle = (low * high).sqrt();
+            if f(middle) {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        Some(high)
     }
 
     fn starts(app: Application, grouping: Grouping, platform: &Platform) -> Option<f64> {

@@ -98,8 +98,6 @@ pub enum Every {
         mtbf: f64,
     },
     Seconds(f64),
-    /// Every so many boundaries.
-    Boundaries(u64),
     Never,
 }
 
@@ -107,8 +105,6 @@ pub enum Every {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Schedule {
     pub segments: Vec<Segment>,
-    /// Boundaries at which the saves are, one fewer than segments (empty for [`Schedule::periodic`]).
-    pub saves_at: Vec<u64>,
 }
 
 /// More saves than this in one run is a mistake in the inputs, not a plan.
@@ -128,42 +124,30 @@ impl Schedule {
         let n = run.n as f64;
         let total = run.seconds()?;
         let mut segments = Vec::new();
-        let mut saves_at = Vec::new();
         let mut k = 0;
         while k < last {
             let behind = run.time_at(k)?;
-            let left = total - behind;
-            let next = match every {
-                Every::Never => last,
-                Every::Boundaries(step) => {
-                    at_least("the number of boundaries between saves", step, 1, "at least 1")?;
-                    k.saturating_add(step).min(last)
-                }
-                Every::Seconds(s) => {
-                    positive("the interval between saves", s)?;
-                    if left <= s { last } else { run.boundary_after(k, s)? }
-                }
+            let interval = match every {
+                Every::Never => f64::INFINITY,
+                Every::Seconds(s) => positive("the interval between saves", s)?,
                 Every::Auto { mtbf } => {
                     let (encode, flush) = cost.at(run.corner(k) as f64 / n);
-                    let tau = interval::optimal(encode + flush, mtbf)?;
-                    if left <= tau { last } else { run.boundary_after(k, tau)? }
+                    interval::optimal(encode + flush, mtbf)?
                 }
             };
+            let ends = total - behind <= interval;
+            let next = if ends { last } else { run.boundary_after(k, interval)? };
             let work = run.time_at(next)? - behind;
             // At the last boundary nothing is left to protect.
-            let (encode, flush) = if next >= last {
-                (0.0, 0.0)
-            } else {
-                saves_at.push(next);
-                cost.at(run.corner(next) as f64 / n)
-            };
-            if saves_at.len() > MOST_SAVES {
+            let (encode, flush) =
+                if next < last { cost.at(run.corner(next) as f64 / n) } else { (0.0, 0.0) };
+            segments.push(Segment { work, encode, flush });
+            if next < last && segments.len() > MOST_SAVES {
                 return Err(too_many());
             }
-            segments.push(Segment { work, encode, flush });
             k = next;
         }
-        Ok(Self { segments, saves_at })
+        Ok(Self { segments })
     }
 
     /// `work` seconds saved every `interval` seconds at constant cost: an application that is not HPL.
@@ -181,7 +165,7 @@ impl Schedule {
         let mut segments = vec![Segment { work: interval, encode, flush }; count];
         segments[count - 1] =
             Segment { work: work - interval * (count - 1) as f64, encode: 0.0, flush: 0.0 };
-        Ok(Self { segments, saves_at: Vec::new() })
+        Ok(Self { segments })
     }
 
     pub fn saves(&self) -> usize {
@@ -218,15 +202,9 @@ impl Schedule {
 
     /// Expected wall seconds for methods whose new state is safe only after the flush; else as [`Schedule::expected`].
     pub fn expected_sealing_late(&self, down_fresh: f64, down: f64, mtbf: f64) -> Result<f64> {
-        let late = Self {
-            segments: self
-                .segments
-                .iter()
-                .map(|s| Segment { work: s.work, encode: s.encode + s.flush, flush: 0.0 })
-                .collect(),
-            saves_at: self.saves_at.clone(),
-        };
-        late.expected(down_fresh, down, mtbf)
+        let late = |s: &Segment| Segment { encode: s.encode + s.flush, flush: 0.0, ..*s };
+        let segments = self.segments.iter().map(late).collect();
+        Self { segments }.expected(down_fresh, down, mtbf)
     }
 }
 
@@ -262,9 +240,11 @@ mod tests {
         // Whole costs three times the corner over a run saved at even progress (eq. 20)...
         let whole = SaveCost { scope: Scope::Whole, fixed: 0.0, ..COST };
         let corner = SaveCost { fixed: 0.0, ..COST };
-        let even = Every::Boundaries(4);
-        let ratio = Schedule::of(&r, &whole, even).unwrap().saving()
-            / Schedule::of(&r, &corner, even).unwrap().saving();
+        let saving = |cost: &SaveCost| -> f64 {
+            let each = (4..r.boundaries()).step_by(4).map(|k| cost.at(r.corner(k) as f64 / 4e5));
+            each.map(|(encode, flush)| encode + flush).sum()
+        };
+        let ratio = saving(&whole) / saving(&corner);
         assert!((ratio - 3.0).abs() < 0.03, "{ratio}");
         // ...and 5/3 of it when saves are even in time, since most time goes into the large corners.
         let r = run(400_000, 8);
@@ -281,11 +261,9 @@ mod tests {
         #[test]
         fn nothing_is_lost_or_made(n in 1u64..3_000_000, nb in 1u64..1000, interval in 0.5..1e4f64, mtbf in 10.0..1e8f64) {
             let r = run(n, nb);
-            for every in [Every::Never, Every::Seconds(interval), Every::Auto { mtbf }, Every::Boundaries(1 + n / nb / 7)] {
+            for every in [Every::Never, Every::Seconds(interval), Every::Auto { mtbf }] {
                 let Ok(s) = Schedule::of(&r, &COST, every) else { continue };
                 prop_assert!((s.work() / r.seconds().unwrap() - 1.0).abs() < 1e-9);
-                prop_assert_eq!(s.saves_at.len(), s.saves());
-                prop_assert!(s.saves_at.windows(2).all(|w| w[0] < w[1]));
                 prop_assert!(s.segments.iter().all(|g| g.work >= 0.0));
                 if let Ok(t) = s.expected(10.0, 20.0, mtbf) {
                     prop_assert!(t >= s.undisturbed() * (1.0 - 1e-9));

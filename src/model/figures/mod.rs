@@ -12,9 +12,9 @@ pub use unified::waste_panel;
 
 use super::ModelError;
 use super::efficiency::{TOP10_JUNE_2017, with_fraction_at_least};
-use super::encoding::{self, Code, Link};
+use super::encoding::{Code, Link, chain_best, localised, stable_storage, tree};
 use super::error::Result;
-use super::fit::{RateModel, Sample};
+use super::fit::{RateModel, Sample, fit};
 use super::helpers;
 use super::interval;
 use super::measured::{
@@ -22,7 +22,7 @@ use super::measured::{
 };
 use super::memory::{Method, Scope, available_fraction, scope_volume};
 use super::platforms::{Edition, Machine, Platform};
-use super::plot::{Axis, Figure, Panel, Series};
+use super::plot::{Axis, Figure, Panel, Series, Style};
 use super::reliability::LongRun;
 use super::simulate::{End, Outcome, Summary};
 use crate::base::units::HOUR_S;
@@ -75,8 +75,8 @@ pub fn preset(name: &str) -> Result<Figure> {
     match name {
         "self-4" => {
             // Sizes that ran without a save or checksums.
-            let runs = [0, 5, 4].map(|i| TABLE_3[i]).map(|row| (row.n, row.seconds));
-            efficiency_figure(&runs, None)
+            let samples = [0, 5, 4].map(|i| Sample::of(TABLE_3[i].n, TABLE_3[i].seconds));
+            rate_figure(&samples, fit(&samples, None)?.model, None)
         }
         "self-5" => top10_figure(),
         "self-10" => memory_figure(&[2, 3, 4, 8, 16], 1),
@@ -143,25 +143,29 @@ fn curve(xs: &[f64], f: impl Fn(f64) -> Result<f64>) -> Result<Vec<(f64, f64)>> 
     xs.iter().map(|x| Ok((*x, f(*x)?))).collect()
 }
 
-/// Measured rates and the fitted curve; `runs` are N and seconds; with a peak (flop/s) as efficiency.
-pub fn efficiency_figure(runs: &[(f64, f64)], peak: Option<f64>) -> Result<Figure> {
-    let samples: Vec<Sample> = runs
-        .iter()
-        .map(|&(n, seconds)| Sample {
-            threads: None,
-            n,
-            nb: 0,
-            p: 1,
-            q: 1,
-            seconds,
-            rate: super::fit::flops(n) / seconds,
-        })
-        .collect();
-    let fit = super::fit::fit(&samples, None)?;
-    rate_figure(&samples, fit.model, peak)
+fn line(
+    name: impl Into<String>,
+    xs: &[f64],
+    f: impl Fn(f64) -> Result<f64>,
+) -> Result<Series> {
+    Ok(Series::line(name, curve(xs, f)?))
 }
 
-/// Measured rates and the curve of a given model.
+/// A bar for each category.
+fn bars<T>(name: &str, all: &[T], value: impl Fn(&T) -> Result<f64>) -> Result<Series> {
+    let points = all.iter().enumerate().map(|(i, one)| Ok((i as f64, value(one)?)));
+    Ok(Series::line(name, points.collect::<Result<_>>()?))
+}
+
+fn dashed(
+    name: impl Into<String>,
+    xs: &[f64],
+    f: impl Fn(f64) -> Result<f64>,
+) -> Result<Series> {
+    Ok(Series { style: Style::Dashed, ..line(name, xs, f)? })
+}
+
+/// Measured rates and the curve of a given model; with a peak (flop/s) as efficiency.
 pub fn rate_figure(samples: &[Sample], model: RateModel, peak: Option<f64>) -> Result<Figure> {
     let largest = samples.iter().map(|s| s.n).fold(0.0, f64::max);
     if !(largest.is_finite() && largest > 0.0) {
@@ -179,7 +183,7 @@ pub fn rate_figure(samples: &[Sample], model: RateModel, peak: Option<f64>) -> R
             Axis::linear("N"),
             Axis::linear(label),
             vec![
-                Series::line("fitted", curve(&xs, |n| Ok(model.rate(n)? * scale))?),
+                line("fitted", &xs, |n| Ok(model.rate(n)? * scale))?,
                 Series::dots("measured", samples.iter().map(|s| (s.n, s.rate * scale)).collect()),
             ],
         )],
@@ -188,25 +192,22 @@ pub fn rate_figure(samples: &[Sample], model: RateModel, peak: Option<f64>) -> R
 }
 
 fn top10_figure() -> Result<Figure> {
-    let mut series = [
-        Series::line("full memory", vec![]),
-        Series::line("half", vec![]),
-        Series::line("a third", vec![]),
-    ];
-    for (i, (_, rmax, rpeak)) in TOP10_JUNE_2017.iter().enumerate() {
-        let e = rmax / rpeak;
-        let x = i as f64;
-        series[0].points.push((x, 100.0 * e));
-        series[1].points.push((x, 100.0 * with_fraction_at_least(e, 0.5)?));
-        series[2].points.push((x, 100.0 * with_fraction_at_least(e, 1.0 / 3.0)?));
-    }
+    let with = |name: &str, k: f64| {
+        bars(name, &TOP10_JUNE_2017, |(_, rmax, rpeak)| {
+            Ok(100.0 * with_fraction_at_least(rmax / rpeak, k)?)
+        })
+    };
     Ok(Figure {
         title: "What less memory costs ten machines".into(),
         panels: vec![Panel {
             title: "TOP500, June 2017".into(),
             x: Axis::linear(""),
             y: Axis::linear("efficiency, % of peak").within(0.0, 100.0),
-            series: series.into(),
+            series: vec![
+                bars("full memory", &TOP10_JUNE_2017, |(_, rmax, rpeak)| Ok(100.0 * (rmax / rpeak)))?,
+                with("half", 0.5)?,
+                with("a third", 1.0 / 3.0)?,
+            ],
             categories: TOP10_JUNE_2017.iter().map(|(n, _, _)| (*n).into()).collect(),
         }],
         note: "Full memory as reported; half and a third by the bound of eq. 5. From a third to a half gains 7.8 % \
@@ -216,19 +217,9 @@ fn top10_figure() -> Result<Figure> {
 
 /// Memory left by method over group size, for `losses` survived.
 pub fn memory_figure(sizes: &[u64], losses: u64) -> Result<Figure> {
-    let mut series = Vec::new();
-    for (method, name) in [
-        (Method::SelfCheckpoint, "self"),
-        (Method::Double, "double"),
-        (Method::Single, "single (not safe)"),
-    ] {
-        let points = sizes
-            .iter()
-            .enumerate()
-            .map(|(i, g)| Ok((i as f64, 100.0 * available_fraction(method, *g, losses)?)))
-            .collect::<Result<_>>()?;
-        series.push(Series::line(name, points));
-    }
+    let left = |name: &str, method: Method| {
+        bars(name, sizes, |g| Ok(100.0 * available_fraction(method, *g, losses)?))
+    };
     Ok(Figure {
         title: "Memory left to the application".into(),
         panels: vec![Panel {
@@ -238,7 +229,11 @@ pub fn memory_figure(sizes: &[u64], losses: u64) -> Result<Figure> {
             ),
             x: Axis::linear("group size G"),
             y: Axis::linear("% of memory").within(0.0, 60.0),
-            series,
+            series: vec![
+                left("self", Method::SelfCheckpoint)?,
+                left("double", Method::Double)?,
+                left("single (not safe)", Method::Single)?,
+            ],
             categories: sizes.iter().map(u64::to_string).collect(),
         }],
         note: "Eqs. 6 to 8, with m/(G-m) for each checksum.".into(),
@@ -249,10 +244,9 @@ fn short_mtbf_figure() -> Result<Figure> {
     let (save, detect, recover) = (TIANHE_2_SAVE_S, TIANHE_2_DETECT_S, TIANHE_2_RECOVER_S);
     let minutes = spread(5.0, 300.0, 80);
     let tau = |m: f64| interval::daly(save, m * 60.0);
-    let printed =
-        curve(&minutes, |m| interval::efficiency_eq10(tau(m)?, save, m * 60.0, detect, save))?;
+    let printed = |m| interval::efficiency_eq10(tau(m)?, save, m * 60.0, detect, save);
     let down = detect + TIANHE_2_RESTART_S + recover;
-    let exact = curve(&minutes, |m| interval::share_left(save, down, m * 60.0))?;
+    let exact = |m: f64| interval::share_left(save, down, m * 60.0);
     let run = |m: f64, hours: f64| {
         Ok::<_, ModelError>(LongRun {
             total: 256_144,
@@ -266,23 +260,17 @@ fn short_mtbf_figure() -> Result<Figure> {
     };
     let mut chance = Vec::new();
     for hours in [10.0, 100.0] {
-        chance.push(Series::line(
-            format!("self, {hours} h"),
-            curve(&minutes, |m| run(m, hours)?.success_self())?,
-        ));
-        chance.push(Series::dashed(
-            format!("single, {hours} h"),
-            curve(&minutes, |m| run(m, hours)?.success_single())?,
-        ));
+        let single = |m| run(m, hours)?.success_single();
+        chance.push(line(format!("self, {hours} h"), &minutes, |m| run(m, hours)?.success_self())?);
+        chance.push(dashed(format!("single, {hours} h"), &minutes, single)?);
     }
-    let ones: Vec<(f64, f64)> = minutes.iter().map(|m| (*m, 0.5)).collect();
     Ok(Figure {
         title: "256,144 nodes under short MTBF".into(),
         panels: vec![
             Panel::new("efficiency", Axis::log("MTBF of the system, minutes"), Axis::linear("share of the fault-free rate").within(0.0, 1.0), vec![
-                    Series::line("self, eq. 10", printed),
-                    Series::line("self, repeated work too", exact),
-                    Series::dashed("redundant at most", ones),
+                    line("self, eq. 10", &minutes, printed)?,
+                    line("self, repeated work too", &minutes, exact)?,
+                    dashed("redundant at most", &minutes, |_| Ok(0.5))?,
                 ]),
             Panel::new("probability to finish", Axis::log("MTBF of the system, minutes"), Axis::linear("probability").within(0.0, 1.0), chance),
         ],
@@ -307,8 +295,8 @@ pub fn reliability_figure(run: LongRun) -> Result<Figure> {
             Axis::linear("hours"),
             Axis::linear("probability").within(0.0, 1.05),
             vec![
-                Series::line("self-checkpoint", curve(&hours, |h| at(h).success_self())?),
-                Series::line("single checkpoint", curve(&hours, |h| at(h).success_single())?),
+                line("self-checkpoint", &hours, |h| at(h).success_self())?,
+                line("single checkpoint", &hours, |h| at(h).success_single())?,
             ],
         )],
         note: "Eqs. 12 to 16.".into(),
@@ -317,26 +305,28 @@ pub fn reliability_figure(run: LongRun) -> Result<Figure> {
 
 fn scope_figure() -> Result<Figure> {
     let ns = even(1e4, 1e6, 50);
-    let scopes = [Scope::Whole, Scope::Side, Scope::Corner];
-    let volume = |scope| curve(&ns, |n| Ok(scope_volume(scope, n / 1000.0)? * 8.0 * 1e6 / 1e12));
     let time = even(0.0, 1.0, 60);
-    // With time going as 1 - x^3, x is the cube root of what is left.
-    let size = |scope: Scope| curve(&time, |t| Ok(scope.share((1.0 - t).cbrt())));
-    let mut panels = vec![
-        ("all checkpoints, one each 1000 rows", Axis::linear("N"), Axis::linear("TB in all")),
-        (
+    let (mut volumes, mut sizes) = (Vec::new(), Vec::new());
+    for scope in [Scope::Whole, Scope::Side, Scope::Corner] {
+        let volume = |n: f64| Ok(scope_volume(scope, n / 1000.0)? * 8.0 * 1e6 / 1e12);
+        volumes.push(line(scope.name(), &ns, volume)?);
+        // With time going as 1 - x^3, x is the cube root of what is left.
+        sizes.push(line(scope.name(), &time, |t| Ok(scope.share((1.0 - t).cbrt())))?);
+    }
+    let panels = vec![
+        Panel::new(
+            "all checkpoints, one each 1000 rows",
+            Axis::linear("N"),
+            Axis::linear("TB in all"),
+            volumes,
+        ),
+        Panel::new(
             "one checkpoint, over the time of the run",
             Axis::linear("share of the time passed"),
             Axis::linear("share of the matrix").within(0.0, 1.05),
+            sizes,
         ),
-    ]
-    .into_iter()
-    .map(|(title, x, y)| Panel::new(title, x, y, vec![]))
-    .collect::<Vec<_>>();
-    for scope in scopes {
-        panels[0].series.push(Series::line(scope.name(), volume(scope)?));
-        panels[1].series.push(Series::line(scope.name(), size(scope)?));
-    }
+    ];
     Ok(Figure {
         title: "What a checkpoint holds".into(),
         panels,
@@ -347,39 +337,26 @@ fn scope_figure() -> Result<Figure> {
 
 /// Encoding time over the number of processes.
 pub fn encoding_figure(link: Link, bytes: f64, losses: u64) -> Result<Figure> {
-    let processes: Vec<u64> = [4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096].into();
-    let over = |f: &dyn Fn(u64) -> Result<f64>| {
-        processes.iter().map(|p| Ok((*p as f64, f(*p)?))).collect::<Result<Vec<_>>>()
-    };
-    let panel = |title: String, code: Code| -> Result<Panel> {
-        let k = match code {
-            Code::Plain => 1,
-            Code::Weighted { losses } => losses,
-        };
+    let processes: Vec<f64> = (2..=12).map(|power| 2f64.powi(power)).collect();
+    let panel = |title: String, losses: u64, code: Code| -> Result<Panel> {
         Ok(Panel::new(
             title,
             Axis::log("processes"),
             Axis::log("seconds"),
             vec![
-                Series::line(
-                    "stable storage",
-                    over(&|p| encoding::stable_storage(p, bytes, link))?,
-                ),
-                Series::line("binary tree", over(&|p| encoding::tree(p, bytes, code, link))?),
-                Series::line("chain", over(&|p| encoding::chain_best(p, bytes, code, link))?),
-                Series::dashed(
-                    "groups of 16",
-                    over(&|_| encoding::one_dimensional(16, bytes, code, link))?,
-                ),
-                Series::dashed("localised", over(&|_| encoding::localised(k, bytes, link))?),
+                line("stable storage", &processes, |p| stable_storage(p as u64, bytes, link))?,
+                line("binary tree", &processes, |p| tree(p as u64, bytes, code, link))?,
+                line("chain", &processes, |p| chain_best(p as u64, bytes, code, link))?,
+                dashed("groups of 16", &processes, |_| chain_best(16, bytes, code, link))?,
+                dashed("localised", &processes, |_| localised(losses, bytes, link))?,
             ],
         ))
     };
     Ok(Figure {
         title: "Time to encode a checkpoint".into(),
         panels: vec![
-            panel("one loss".into(), Code::Plain)?,
-            panel(format!("{losses} losses"), Code::Weighted { losses })?,
+            panel("one loss".into(), 1, Code::Plain)?,
+            panel(format!("{losses} losses"), losses, Code::Weighted { losses })?,
         ],
         note: format!("{:.1} MB a process; {}.", bytes / 1e6, link.told()),
     })
@@ -388,15 +365,11 @@ pub fn encoding_figure(link: Link, bytes: f64, losses: u64) -> Result<Figure> {
 /// Overhead with and without helper cores over the interval.
 pub fn helpers_figure(cores: &[u64], copy_s: f64, encode_s: f64) -> Result<Figure> {
     let minutes = spread(0.2, 60.0, 80);
-    let mut series = vec![Series::dashed(
-        "inline",
-        curve(&minutes, |m| Ok(100.0 * helpers::overhead(encode_s, m * 60.0)?))?,
-    )];
+    let inline = |m: f64| Ok(100.0 * helpers::overhead(encode_s, m * 60.0)?);
+    let mut series = vec![dashed("inline", &minutes, inline)?];
     for c in cores {
-        series.push(Series::line(
-            format!("1 of {c} cores"),
-            curve(&minutes, |m| Ok(100.0 * helpers::overhead_with_helper(*c, copy_s, m * 60.0)?))?,
-        ));
+        let lost = |m: f64| Ok(100.0 * helpers::overhead_with_helper(*c, copy_s, m * 60.0)?);
+        series.push(line(format!("1 of {c} cores"), &minutes, lost)?);
     }
     Ok(Figure {
         title: "Helper cores, or encoding inline".into(),

@@ -9,7 +9,7 @@ use super::super::nonstop::{
     recomputed_by_replacement,
 };
 use super::super::plot::{Axis, Figure, Panel, Series};
-use super::{ASSUMED_LINK, curve, even, spread, through};
+use super::{ASSUMED_LINK, dashed, even, line, spread, through};
 use crate::base::units::HOUR_S;
 
 /// No rank waits for a column of checksums: a lost column leaves a rank too few.
@@ -43,16 +43,12 @@ pub(super) fn nonstop_figure() -> Result<Figure> {
             Axis::log("MTBF of the system, minutes"),
             Axis::linear("share of the fault-free rate").within(0.0, 1.0),
             vec![
-                Series::line("self, restarts", curve(&minutes, |m| ways.by_restarts(m * 60.0))?),
-                Series::line("self, in place", curve(&minutes, |m| ways.in_place(at(m)))?),
-                Series::line(
-                    "checksums, Q = 31",
-                    curve(&minutes, |m| ways.by_checksums(one(31), NEVER, at(m)))?,
-                ),
-                Series::dashed(
-                    "checksums, Q = 127",
-                    curve(&minutes, |m| ways.by_checksums(one(127), NEVER, at(m)))?,
-                ),
+                line("self, restarts", &minutes, |m| ways.by_restarts(m * 60.0))?,
+                line("self, in place", &minutes, |m| ways.in_place(at(m)))?,
+                line("checksums, Q = 31", &minutes, |m| ways.by_checksums(one(31), NEVER, at(m)))?,
+                dashed("checksums, Q = 127", &minutes, |m| {
+                    ways.by_checksums(one(127), NEVER, at(m))
+                })?,
             ],
         ));
     }
@@ -69,18 +65,18 @@ pub(super) fn nonstop_figure() -> Result<Figure> {
 /// Share of the rate that failures leave with a column of checksums, over the number of columns that compute.
 fn over_columns(ways: &Ways) -> Result<Panel> {
     let columns = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
-    let over_q = |hours: f64| {
+    let left = |hours: f64| {
         let failing = Failing { mtbf: hours * HOUR_S, processes: 1.0 };
-        curve(&columns, |q| ways.by_checksums(one(q as u64), NEVER, failing))
+        move |q: f64| ways.by_checksums(one(q as u64), NEVER, failing)
     };
     Ok(Panel::new(
         "checksums, all failures of processes",
         Axis::log("process columns Q that compute"),
         Axis::linear("share of the fault-free rate").within(0.0, 1.0),
         vec![
-            Series::line("a failure in 100 h", over_q(100.0)?),
-            Series::line("in 10 h", over_q(10.0)?),
-            Series::line("in 1 h", over_q(1.0)?),
+            line("a failure in 100 h", &columns, left(100.0))?,
+            line("in 10 h", &columns, left(10.0))?,
+            line("in 1 h", &columns, left(1.0))?,
         ],
     ))
 }
@@ -88,8 +84,8 @@ fn over_columns(ways: &Ways) -> Result<Panel> {
 /// ABFT recovery against hot replacement, in the setting of the third experiment.
 pub(super) fn replacement_figure() -> Result<Figure> {
     let repair = |n: f64| Repair { n, p: 30, q: 29, link: ASSUMED_LINK };
-    // The work left goes as the cube of the rows left.
-    let factored = |time: f64| 1.0 - (1.0 - time).cbrt();
+    // The rows factored after half of the time: the work left goes as the cube of the rows left.
+    let half_way = 1.0 - (1.0_f64 - 0.5).cbrt();
     let rows = even(0.0, 1.0, 61);
     let over_time = |part: fn(f64) -> Result<f64>| -> Result<Vec<(f64, f64)>> {
         rows.iter().map(|x| Ok((1.0 - (1.0 - x).powi(3), part(*x)?))).collect()
@@ -115,18 +111,11 @@ pub(super) fn replacement_figure() -> Result<Figure> {
                 Axis::log("N"),
                 Axis::log("seconds"),
                 vec![
-                    Series::line(
-                        "ABFT recovery, half-way",
-                        curve(&orders, |n| repair(n).recovery(factored(0.5)))?,
-                    ),
-                    Series::line(
-                        "hot replacement, half-way",
-                        curve(&orders, |n| repair(n).replacement(factored(0.5)))?,
-                    ),
-                    Series::dashed(
-                        "x = T y alone",
-                        curve(&orders, |n| repair(n).replacement(0.0))?,
-                    ),
+                    line("ABFT recovery, half-way", &orders, |n| repair(n).recovery(half_way))?,
+                    line("hot replacement, half-way", &orders, |n| {
+                        repair(n).replacement(half_way)
+                    })?,
+                    dashed("x = T y alone", &orders, |n| repair(n).replacement(0.0))?,
                 ],
             ),
         ],

@@ -11,7 +11,7 @@ use super::super::measured::{
 use super::super::memory::{Method, available_fraction};
 use super::super::plot::{Axis, Figure, Panel, Series};
 use super::super::reliability::LongRun;
-use super::{curve, even, spread};
+use super::{dashed, even, line, spread};
 use crate::base::units::HOUR_S;
 
 /// Bars with a value for each row of Table 3; rows without a value have no bar.
@@ -48,15 +48,12 @@ pub(super) fn figure_16() -> Figure {
 /// Fig. 17: the rate over the memory that is used.
 pub(super) fn figure_17() -> Result<Figure> {
     let shares = even(0.2, 1.0, 81);
-    let percents = |f: &dyn Fn(f64) -> Result<f64>| curve(&shares, |k| Ok(100.0 * f(k)?));
     let mut series = Vec::new();
     for m in &TIANHE {
         let e1 = m.efficiency / 100.0;
-        series.push(Series::line(m.name, percents(&|k| m.normalised_at(k))?));
-        series.push(Series::dashed(
-            format!("{}, a = 1", m.name),
-            percents(&|k| Ok(with_fraction_at_least(e1, k)? / e1))?,
-        ));
+        let least = |k| Ok(100.0 * (with_fraction_at_least(e1, k)? / e1));
+        series.push(line(m.name, &shares, |k| Ok(100.0 * m.normalised_at(k)?))?);
+        series.push(dashed(format!("{}, a = 1", m.name), &shares, least)?);
         series.push(Series::dots("measured", vec![(m.share()?, m.normalised), (1.0, 100.0)]));
     }
     Ok(Figure {
@@ -75,7 +72,7 @@ pub(super) fn table_3() -> Result<Figure> {
     let mut over_interval = Vec::new();
     for row in TABLE_3.iter().filter(|row| row.save.is_some()) {
         let rate = |m: f64| Ok(100.0 * row.rate_between(60.0 * m) / original);
-        over_interval.push(Series::line(row.name, curve(&minutes, rate)?));
+        over_interval.push(line(row.name, &minutes, rate)?);
     }
     let names: Vec<String> = TABLE_3.iter().map(|row| row.name.into()).collect();
     Ok(Figure {
@@ -121,31 +118,31 @@ pub(super) fn table_3() -> Result<Figure> {
 
 /// Section 4.3: gain and cost of a larger group.
 pub(super) fn group_figure() -> Result<Figure> {
-    let sizes: [u64; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
-    let over = |f: &dyn Fn(u64) -> Result<f64>| -> Result<Vec<(f64, f64)>> {
-        sizes.iter().map(|g| Ok((*g as f64, f(*g)?))).collect()
-    };
-    let share = |g| available_fraction(Method::SelfCheckpoint, g, 1);
+    let sizes: Vec<f64> = (1..=8).map(|power| 2f64.powi(power)).collect();
+    let share = |g: f64| available_fraction(Method::SelfCheckpoint, g as u64, 1);
     let run = LongRun::figure_12(100.0 * HOUR_S);
-    let mut memory = vec![Series::line("memory", over(&|g| Ok(100.0 * share(g)?))?)];
+    let mut memory = vec![line("memory", &sizes, |g| Ok(100.0 * share(g)?))?];
     let (mut times, mut left) = (Vec::new(), Vec::new());
     for m in &TIANHE {
         let link = m.link_of_rank();
-        let tree = |g| striped_reduce(g, 1, m.data_of_rank(g)?, link);
-        let ring = |g| striped_ring(g, 1, m.data_of_rank(g)?, link);
-        let rate = |g, save| {
-            let left = interval::share_left(save, 0.0, run.mtbf_system)?;
-            Ok(100.0 * m.normalised_at(share(g)?)? * left)
+        let tree = |g: f64| striped_reduce(g as u64, 1, m.data_of_rank(g as u64)?, link);
+        let ring = |g: f64| striped_ring(g as u64, 1, m.data_of_rank(g as u64)?, link);
+        let bare = |g: f64| Ok(100.0 * m.normalised_at(share(g)?)?);
+        let rate = |g: f64, save: f64| {
+            Ok(bare(g)? * interval::share_left(save, 0.0, run.mtbf_system)?)
         };
-        memory.push(Series::line(
-            format!("rate, {}", m.name),
-            over(&|g| Ok(100.0 * m.normalised_at(share(g)?)?))?,
-        ));
-        times.push(Series::line(format!("MPI_Reduce, {}", m.name), over(&tree)?));
-        times.push(Series::dashed(format!("ring, {}", m.name), over(&ring)?));
-        left.push(Series::line(format!("MPI_Reduce, {}", m.name), over(&|g| rate(g, tree(g)?))?));
-        left.push(Series::dashed(format!("ring, {}", m.name), over(&|g| rate(g, ring(g)?))?));
+        let names = ["rate", "MPI_Reduce", "ring"].map(|what| format!("{what}, {}", m.name));
+        let [of_rate, of_tree, of_ring] = &names;
+        memory.push(line(of_rate, &sizes, bare)?);
+        times.push(line(of_tree, &sizes, tree)?);
+        times.push(dashed(of_ring, &sizes, ring)?);
+        left.push(line(of_tree, &sizes, |g| rate(g, tree(g)?))?);
+        left.push(dashed(of_ring, &sizes, |g| rate(g, ring(g)?))?);
     }
+    let second_loss = |g: f64| {
+        let group = g as u64;
+        Ok(1.0 - LongRun { group, ..run }.success_self()?)
+    };
     let panel = |title: &str, y: Axis, series| {
         Panel::new(title, Axis::log("members of a group G"), y, series)
     };
@@ -161,10 +158,7 @@ pub(super) fn group_figure() -> Result<Figure> {
             panel(
                 "a second loss in the group within 100 h",
                 Axis::log("probability"),
-                vec![Series::line(
-                    "1 - P_self (eqs. 12, 14, 16)",
-                    over(&|group| Ok(1.0 - LongRun { group, ..run }.success_self()?))?,
-                )],
+                vec![line("1 - P_self (eqs. 12, 14, 16)", &sizes, second_loss)?],
             ),
             panel(
                 "the rate with saves",

@@ -5,41 +5,30 @@ use super::super::platforms::{
     Application, Defaults, Edition, Grouping, InMemory, Machine, Platform, groups, growth,
     protocol, smallest_group,
 };
-use super::super::plot::{Axis, Figure, Panel, Series};
+use super::super::plot::{Axis, Figure, Panel};
 use super::super::protocols::Validity;
-use super::{curve, spread};
+use super::{bars, line, spread};
 use crate::base::units::YEAR_S;
 
 /// Table 2 as bars; its numbers are in the table of the figure.
 pub(super) fn table2() -> Result<Figure> {
+    let rows = Application::Stencil2d.groupings();
     let mut panels = Vec::new();
     for machine in Machine::ALL {
         let p = Platform::of(machine, Edition::Recovered);
-        let mut series = vec![
-            Series::line("G", vec![]),
-            Series::line("C(q), s", vec![]),
-            Series::line("R(q), s", vec![]),
-            Series::line("beta 2D-stencil", vec![]),
-            Series::line("beta product", vec![]),
-        ];
-        let rows = [Grouping::CoordIo, Grouping::HierarchIo, Grouping::HierarchPort];
-        for (i, grouping) in rows.into_iter().enumerate() {
-            let g = groups(Application::Stencil2d, grouping, &p)?;
-            for (s, v) in series.iter_mut().zip([
-                g,
-                p.write_all / g,
-                p.read_all / g,
-                growth(Application::Stencil2d, grouping, &p)?,
-                growth(Application::MatrixProduct, grouping, &p)?,
-            ]) {
-                s.points.push((i as f64, v));
-            }
-        }
+        let number = |grouping: &Grouping| groups(Application::Stencil2d, *grouping, &p);
+        let beta = |app| move |grouping: &Grouping| growth(app, *grouping, &p);
         panels.push(Panel {
             title: format!("{} (q_min = {})", machine.name(), smallest_group(&p)?),
             x: Axis::linear("grouping"),
             y: Axis::log("value").within(1e-5, 1e6),
-            series,
+            series: vec![
+                bars("G", rows, number)?,
+                bars("C(q), s", rows, |grouping| Ok(p.write_all / number(grouping)?))?,
+                bars("R(q), s", rows, |grouping| Ok(p.read_all / number(grouping)?))?,
+                bars("beta 2D-stencil", rows, beta(Application::Stencil2d))?,
+                bars("beta product", rows, beta(Application::MatrixProduct))?,
+            ],
             categories: rows.iter().map(|g| g.name().into()).collect(),
         });
     }
@@ -55,16 +44,15 @@ pub(super) fn table3() -> Result<Figure> {
     for machine in Machine::ALL {
         let p = Platform::of(machine, Edition::Recovered);
         let rows = [Grouping::HierarchIo, Grouping::HierarchIoLine, Grouping::HierarchPort];
-        let mut series = vec![Series::line("G", vec![]), Series::line("beta 3D-stencil", vec![])];
-        for (i, grouping) in rows.into_iter().enumerate() {
-            series[0].points.push((i as f64, groups(Application::Stencil3d, grouping, &p)?));
-            series[1].points.push((i as f64, growth(Application::Stencil3d, grouping, &p)?));
-        }
+        let app = Application::Stencil3d;
         panels.push(Panel {
             title: machine.name().into(),
             x: Axis::linear("grouping (HIERARCH-IO: planes)"),
             y: Axis::log("value").within(1e-4, 1e6),
-            series,
+            series: vec![
+                bars("G", &rows, |grouping| groups(app, *grouping, &p))?,
+                bars("beta 3D-stencil", &rows, |grouping| growth(app, *grouping, &p))?,
+            ],
             categories: rows.iter().map(|g| g.name().into()).collect(),
         });
     }
@@ -88,33 +76,20 @@ fn optimal_waste(
     Ok(p.optimum(years * YEAR_S / platform.processors as f64, validity)?.waste)
 }
 
-/// Waste of the best period over the MTBF of one processor.
-pub fn waste_curve(
-    app: Application,
-    grouping: Grouping,
-    platform: &Platform,
-    defaults: Defaults,
-    validity: Validity,
-) -> Result<Vec<(f64, f64)>> {
-    curve(&spread(1.0, 100.0, 100), |years| {
-        optimal_waste(app, grouping, platform, defaults, years, validity)
-    })
-}
-
 const MTBF_AXIS: &str = "MTBF of a processor, years";
 
-/// Waste of an application under some groupings.
+/// Waste of the best period over the MTBF of one processor, for an application under its groupings.
 pub fn waste_panel(
     title: String,
     app: Application,
-    groupings: &[Grouping],
     platform: &Platform,
     defaults: Defaults,
     validity: Validity,
 ) -> Result<Panel> {
-    let series = groupings.iter().map(|grouping| {
-        let points = waste_curve(app, *grouping, platform, defaults, validity)?;
-        Ok(Series::line(grouping.name(), points))
+    let years = spread(1.0, 100.0, 100);
+    let series = app.groupings().iter().map(|grouping| {
+        let waste = |y| optimal_waste(app, *grouping, platform, defaults, y, validity);
+        line(grouping.name(), &years, waste)
     });
     let x = Axis::log(MTBF_AXIS).within(1.0, 100.0);
     let y = Axis::linear("waste").within(0.0, 1.02);
@@ -123,18 +98,8 @@ pub fn waste_panel(
 
 const UNBOUNDED: &str = "Optimal period without the bound T <= mu_p/10, as the paper's own thresholds imply; downtime 60 s.";
 
-/// The groupings of the paper that go with an application.
-fn groupings(app: Application) -> &'static [Grouping] {
-    use Grouping::{CoordIo, HierarchIo, HierarchIoLine, HierarchPort};
-    match app {
-        Application::Stencil3d => &[CoordIo, HierarchIo, HierarchIoLine, HierarchPort],
-        _ => &[CoordIo, HierarchIo, HierarchPort],
-    }
-}
-
 fn unbounded_panel(title: String, app: Application, platform: &Platform) -> Result<Panel> {
-    let defaults = Defaults::default();
-    waste_panel(title, app, groupings(app), platform, defaults, Validity::Unbounded)
+    waste_panel(title, app, platform, Defaults::default(), Validity::Unbounded)
 }
 
 pub(super) fn waste_figure(title: &str, machines: &[(Machine, Platform)]) -> Result<Figure> {
@@ -204,7 +169,7 @@ pub(super) fn gain_figure(machine: Machine, seconds: Option<f64>) -> Result<Figu
                     let coordinated = waste(Grouping::CoordIo)?;
                     Ok((coordinated - waste(grouping)?) / coordinated)
                 };
-                series.push(Series::line(name, curve(&years, gain)?));
+                series.push(line(name, &years, gain)?);
             }
             panels.push(Panel::new(
                 format!("{}, {}: {what}", app.name(), grouping.name()),
@@ -228,12 +193,9 @@ pub(super) fn hpl_figure() -> Result<Figure> {
     let mut panels = Vec::new();
     for machine in Machine::ALL {
         let platform = Platform::of(machine, Edition::Recovered);
-        let groupings =
-            [Grouping::CoordIo, Grouping::HierarchIo, Grouping::HierarchPort, Grouping::SelfMemory];
         panels.push(waste_panel(
             machine.name().into(),
             Application::Hpl,
-            &groupings,
             &platform,
             Defaults::default(),
             Validity::FirstOrder,
@@ -250,6 +212,7 @@ pub(super) fn hpl_figure() -> Result<Figure> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::plot::Series;
     use super::super::preset;
     use super::*;
 

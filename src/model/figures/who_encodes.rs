@@ -2,15 +2,15 @@
 //! (*helpers*, Figs. 4 to 6). `skt-hpl model figure encoding-8` and `helpers-4`.
 
 use super::super::encoding::{
-    Code, chain_best, localised, lost, one_dimensional, recovery_by_equations, recovery_by_sums,
-    set_aside, striped_ring, tree,
+    Code, chain_best, localised, lost, recovery_by_equations, recovery_by_sums, set_aside,
+    striped_ring, tree,
 };
 use super::super::error::Result;
 use super::super::helpers;
 use super::super::measured::{TIANHE, TIANHE_2_COPY_S, TIANHE_2_SAVE_S};
 use super::super::memory::{Method, available_fraction};
 use super::super::plot::{Axis, Figure, Panel, Series};
-use super::{ASSUMED_LINK as LINK, curve, even, spread};
+use super::{ASSUMED_LINK as LINK, dashed, even, line, spread};
 
 const BYTES: f64 = 25e6;
 const LOSSES: u64 = 4;
@@ -22,22 +22,19 @@ const CODE: Code = Code::Weighted { losses: LOSSES };
 
 /// Fig. 8: 25 MB a process, four losses, 60 to 480 processes that compute; and the cost of the four processes set aside.
 pub(super) fn dedicated_figure() -> Result<Figure> {
+    let processes = processes();
+    let equations = |p: f64| recovery_by_equations(p as u64, LOSSES, BYTES, LINK);
+    let sums = |p: f64| recovery_by_sums(p as u64, LOSSES, BYTES, LINK);
     let times = vec![
-        Series::line("encoding, chain", over_processes(chain)?),
-        Series::line(
-            "recovery, eqs. 4 and 5 as they stand",
-            over_processes(|p| recovery_by_equations(p, LOSSES, BYTES, LINK))?,
-        ),
-        Series::dashed(
-            "recovery, a sum for each lost",
-            over_processes(|p| recovery_by_sums(p, LOSSES, BYTES, LINK))?,
-        ),
-        Series::dashed("encoding, binary tree", over_processes(|p| tree(p, BYTES, CODE, LINK))?),
+        line("encoding, chain", &processes, chain)?,
+        line("recovery, eqs. 4 and 5 as they stand", &processes, equations)?,
+        dashed("recovery, a sum for each lost", &processes, sums)?,
+        dashed("encoding, binary tree", &processes, |p| tree(p as u64, BYTES, CODE, LINK))?,
     ];
     let kept = vec![
-        Series::line("four for all", percent_over_processes(|p| set_aside(p, LOSSES))?),
-        Series::line("four for each 16", percent_over_processes(|_| set_aside(GROUP, LOSSES))?),
-        Series::line("localised, and stripes", percent_over_processes(|_| Ok(0.0))?),
+        line("four for all", &processes, |p| Ok(100.0 * set_aside(p as u64, LOSSES)?))?,
+        line("four for each 16", &processes, |_| Ok(100.0 * set_aside(GROUP, LOSSES)?))?,
+        line("localised, and stripes", &processes, |_| Ok(0.0))?,
     ];
     let panel = |title: &str, y: &str, series| {
         Panel::new(title, Axis::linear("processes that compute"), Axis::linear(y), series)
@@ -61,29 +58,26 @@ pub(super) fn dedicated_figure() -> Result<Figure> {
 
 /// Per cent of the machine that encodings take, and processes set aside for checksums.
 fn lost_in_all() -> Result<Vec<Series>> {
-    let grouped = one_dimensional(GROUP, BYTES, CODE, LINK)?;
+    let grouped = chain_best(GROUP, BYTES, CODE, LINK)?;
     let local = localised(LOSSES, BYTES, LINK)?;
     let striped = striped_ring(STRIPES, LOSSES, BYTES, LINK)?;
-    let for_all = |p| lost(set_aside(p, LOSSES)?, chain(p)?, EVERY_S);
-    let for_each = |_| lost(set_aside(GROUP, LOSSES)?, grouped, EVERY_S);
+    let percent = |idle: f64, encode_s: f64| Ok(100.0 * lost(idle, encode_s, EVERY_S)?);
+    let processes = processes();
     Ok(vec![
-        Series::line("four for all", percent_over_processes(for_all)?),
-        Series::line("four for each 16", percent_over_processes(for_each)?),
-        Series::line("localised", percent_over_processes(|_| lost(0.0, local, EVERY_S))?),
-        Series::dashed("stripes of 20", percent_over_processes(|_| lost(0.0, striped, EVERY_S))?),
+        line("four for all", &processes, |p| percent(set_aside(p as u64, LOSSES)?, chain(p)?))?,
+        line("four for each 16", &processes, |_| percent(set_aside(GROUP, LOSSES)?, grouped))?,
+        line("localised", &processes, |_| percent(0.0, local))?,
+        dashed("stripes of 20", &processes, |_| percent(0.0, striped))?,
     ])
 }
 
-fn chain(processes: u64) -> Result<f64> {
-    chain_best(processes, BYTES, CODE, LINK)
+fn chain(processes: f64) -> Result<f64> {
+    chain_best(processes as u64, BYTES, CODE, LINK)
 }
 
-fn over_processes(f: impl Fn(u64) -> Result<f64>) -> Result<Vec<(f64, f64)>> {
-    curve(&even(60.0, 480.0, 22), |p| f(p.round() as u64))
-}
-
-fn percent_over_processes(f: impl Fn(u64) -> Result<f64>) -> Result<Vec<(f64, f64)>> {
-    over_processes(|p| Ok(100.0 * f(p)?))
+/// Numbers of processes that compute.
+fn processes() -> Vec<f64> {
+    even(60.0, 480.0, 22)
 }
 
 /// Figs. 4 to 6: encoding inline or by a helper, with all cores computing and with an idle one; and both for HPL.
@@ -91,22 +85,14 @@ pub(super) fn helpers_compared() -> Result<Figure> {
     // Fig. 5: 9 % inline, under 2 % with a helper on an idle core.
     const COPY: f64 = 2.0 / 9.0;
     let encodings = spread(4.0, 100.0, 80);
-    let percent = |f: &dyn Fn(f64) -> Result<f64>| curve(&encodings, |x| Ok(100.0 * f(x)?));
-    let inline = || {
-        Ok::<_, super::ModelError>(Series::dashed(
-            "inline",
-            percent(&|x| helpers::overhead(1.0, x))?,
-        ))
-    };
-    let mut aside = vec![inline()?];
+    let stopping = |seconds: f64| move |x: f64| Ok(100.0 * helpers::overhead(seconds, x)?);
+    let inline = dashed("inline", &encodings, stopping(1.0))?;
+    let mut aside = vec![inline.clone()];
     for cores in [8, 16, 32] {
-        aside.push(Series::line(
-            format!("1 of {cores} cores"),
-            percent(&|x| helpers::overhead_with_helper(cores, COPY, x))?,
-        ));
+        let lost = |x| Ok(100.0 * helpers::overhead_with_helper(cores, COPY, x)?);
+        aside.push(line(format!("1 of {cores} cores"), &encodings, lost)?);
     }
-    let idle =
-        vec![inline()?, Series::line("an idle core", percent(&|x| helpers::overhead(COPY, x))?)];
+    let idle = vec![inline, line("an idle core", &encodings, stopping(COPY))?];
     let panel = |title: &str, series| {
         Panel::new(
             title,
@@ -119,6 +105,7 @@ pub(super) fn helpers_compared() -> Result<Figure> {
     let rate = |method| machine.normalised_at(available_fraction(method, machine.group, 1)?);
     let (inline_rate, helper_rate) = (rate(Method::SelfCheckpoint)?, rate(Method::Double)?);
     let cores = machine.ranks_per_node;
+    let helper = 1.0 / cores as f64;
     let seconds = spread(60.0, 3600.0, 80);
     Ok(Figure {
         title: "Encoding inline, or by a helper core".into(),
@@ -126,19 +113,12 @@ pub(super) fn helpers_compared() -> Result<Figure> {
             panel("all cores would compute (Fig. 4)", aside),
             panel("a core is idle (Figs. 5, 6)", idle),
             Panel::new(format!("HPL on {}, groups of {}", machine.name, machine.group), Axis::log("seconds between saves"), Axis::linear("% of the rate on all memory").within(70.0, 100.0), vec![
-                    Series::line(
-                        "self-checkpoint, inline",
-                        curve(&seconds, |t| {
-                            Ok(100.0 * inline_rate * (1.0 - lost(0.0, TIANHE_2_SAVE_S, t)?))
-                        })?,
-                    ),
-                    Series::line(
-                        format!("two copies, 1 of {cores} cores helps"),
-                        curve(&seconds, |t| {
-                            let idle = 1.0 / cores as f64;
-                            Ok(100.0 * helper_rate * (1.0 - lost(idle, TIANHE_2_COPY_S, t)?))
-                        })?,
-                    ),
+                    line("self-checkpoint, inline", &seconds, |t| {
+                        Ok(100.0 * inline_rate * (1.0 - lost(0.0, TIANHE_2_SAVE_S, t)?))
+                    })?,
+                    line(format!("two copies, 1 of {cores} cores helps"), &seconds, |t| {
+                        Ok(100.0 * helper_rate * (1.0 - lost(helper, TIANHE_2_COPY_S, t)?))
+                    })?,
                 ]),
         ],
         note: "The paper prints neither its intervals nor sizes, so time is counted in encodings; a copy takes 2/9 of one, the most \

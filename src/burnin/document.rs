@@ -13,7 +13,7 @@ use crate::base::statistics::median;
 /// Largest number of nodes for which the table is printed: the document has them all.
 const ROWS_MOST: usize = 64;
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Document {
     pub schema_version: u32,
     pub program: Program,
@@ -32,7 +32,7 @@ pub struct Document {
     pub findings: Vec<Finding>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Program {
     pub name: &'static str,
     pub version: &'static str,
@@ -100,8 +100,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Finding of an HPL run, which has no figure of its own.
-    fn of_hpl(kind: Kind, nodes: Vec<String>, sentence: String, advice: &str) -> Self {
+    /// Finding without a slow measurement.
+    fn new(kind: Kind, nodes: Vec<String>, sentence: String, advice: &str) -> Self {
         Self { kind, nodes, what: None, sentence, advice: advice.to_owned() }
     }
 }
@@ -169,25 +169,20 @@ pub fn findings(
     wrong: &[Wrong],
     torn: &[Vec<usize>],
 ) -> Vec<Finding> {
-    let of_torn = torn.iter().map(|nodes| Finding {
-        kind: Kind::Wrong,
-        nodes: nodes.iter().map(|node| names[*node].clone()).collect(),
-        what: None,
-        sentence: words::torn(nodes, names),
-        advice: if nodes.len() > 1 { words::TORN_ADVICE } else { words::WRONG_ADVICE }.to_owned(),
+    let named = |nodes: &[usize]| nodes.iter().map(|node| names[*node].clone()).collect();
+    let of_torn = torn.iter().map(|nodes| {
+        let advice = if nodes.len() > 1 { words::TORN_ADVICE } else { words::WRONG_ADVICE };
+        Finding::new(Kind::Wrong, named(nodes), words::torn(nodes, names), advice)
     });
-    let of_wrong = wrong.iter().map(|wrong| Finding {
-        kind: Kind::Wrong,
-        nodes: vec![names[wrong.node].clone()],
-        what: None,
-        sentence: words::wrong(wrong, names),
-        advice: words::WRONG_ADVICE.to_owned(),
+    let of_wrong = wrong.iter().map(|wrong| {
+        let sentence = words::wrong(wrong, names);
+        Finding::new(Kind::Wrong, named(&[wrong.node]), sentence, words::WRONG_ADVICE)
     });
     let of_slow = slow.iter().map(|slow| Finding {
         kind: Kind::Slow,
         nodes: match slow.place {
-            Place::Node(node) | Place::Port(node) => vec![names[node].clone()],
-            Place::Link(from, to) => vec![names[from].clone(), names[to].clone()],
+            Place::Node(node) | Place::Port(node) => named(&[node]),
+            Place::Link(from, to) => named(&[from, to]),
         },
         what: Some(slow.what),
         sentence: words::sentence(slow, names),
@@ -217,14 +212,14 @@ pub fn hpl_findings(runs: &[HplRun], compared: &[Finding]) -> Vec<Finding> {
         for (node, detail) in &run.slow {
             let sentence = format!("{node} held up HPL run {number}: {detail}");
             let advice = "look there for a lower clock and for other processes";
-            found.push(Finding::of_hpl(Kind::HplSlow, vec![node.clone()], sentence, advice));
+            found.push(Finding::new(Kind::HplSlow, vec![node.clone()], sentence, advice));
         }
         for (node, detail) in &run.faults {
             let place = node.as_ref().map_or_else(String::new, |node| format!("{node}: "));
             let sentence = format!("HPL run {number} was struck by a fault: {place}{detail}");
             let advice = "look at that node's logs for the time of the fault";
             let nodes = node.iter().cloned().collect();
-            found.push(Finding::of_hpl(Kind::HplFault, nodes, sentence, advice));
+            found.push(Finding::new(Kind::HplFault, nodes, sentence, advice));
         }
         if run.status == Some(3) {
             found.push(wrong_solution(number, compared));
@@ -233,7 +228,7 @@ pub fn hpl_findings(runs: &[HplRun], compared: &[Finding]) -> Vec<Finding> {
                 run.status.map_or("a signal".to_owned(), |status| format!("status {status}"));
             let sentence = format!("HPL run {number} ended with {status} and without a result");
             let advice = "its output is in the burn-in's folder";
-            found.push(Finding::of_hpl(Kind::HplFault, Vec::new(), sentence, advice));
+            found.push(Finding::new(Kind::HplFault, Vec::new(), sentence, advice));
         }
     }
     found
@@ -264,7 +259,7 @@ fn wrong_solution(number: usize, compared: &[Finding]) -> Finding {
         ),
     };
     let sentence = format!("HPL run {number} came to a wrong solution (residual FAILED); {who}");
-    Finding::of_hpl(Kind::HplFailed, wrong, sentence, advice)
+    Finding::new(Kind::HplFailed, wrong, sentence, advice)
 }
 
 impl Document {
@@ -273,15 +268,10 @@ impl Document {
             schema_version: 1,
             program: Program { name: "skt-hpl", version: env!("CARGO_PKG_VERSION") },
             started_unix_s,
-            seconds: 0.0,
             tolerance,
             false_alarms: ALARMS,
-            sweeps: Vec::new(),
             sweeps_least: sweeps_least(nodes),
-            nodes: Vec::new(),
-            links: Vec::new(),
-            hpl: Vec::new(),
-            findings: Vec::new(),
+            ..Self::default()
         }
     }
 

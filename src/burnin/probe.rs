@@ -143,16 +143,17 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: fn(&Said)) {
     // Pairs that were measuring a link before all meet.
     let mut playing: Vec<(usize, usize)> = Vec::new();
     for number in 0..extent.sweeps {
-        let mut own = Own::default();
+        let mut own = Sweep::default();
         let whole = number.is_multiple_of(WHOLE_EVERY);
         for turn in &alone {
             meet(comm, &std::mem::take(&mut playing), say);
             if turn.contains(&me) {
-                (own.multiply, own.product) = node.multiply(extent.slot, whole);
+                let (rate, product) = node.multiply(extent.slot, whole);
+                own.multiply.push(rate);
                 if whole {
-                    own.memory = node.copy(extent.slot);
+                    own.memory.push(node.copy(extent.slot));
+                    own.products.push(product ^ u64::from(spoilt));
                 }
-                own.product ^= u64::from(spoilt);
             }
         }
         let rounds = if whole { extent.rounds.min(games) } else { 0 };
@@ -172,24 +173,11 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: fn(&Said)) {
             }
         }
         meet(comm, &std::mem::take(&mut playing), say);
-        if let Some(mut sweep) = tell(comm, own, &watch, say) {
-            if !whole {
-                sweep.products.clear();
-                sweep.memory.clear();
-            }
+        if let Some(sweep) = tell(comm, own, &watch, say) {
             say(&Said::Measured(sweep));
         }
     }
     meet(comm, &[], say);
-}
-
-/// Measurements of a rank in a sweep.
-#[derive(Default)]
-struct Own {
-    multiply: f64,
-    memory: f64,
-    product: u64,
-    passages: Vec<Passage>,
 }
 
 /// Returns when all ranks have come here, of which these pairs were measuring their links. Waiting ranks sleep.
@@ -228,41 +216,28 @@ fn meet(comm: &Comm, pairs: &[(usize, usize)], say: fn(&Said)) {
     }
 }
 
-/// Brings the measurements of all ranks to rank 0.
-fn tell(comm: &Comm, own: Own, watch: &Watch, say: fn(&Said)) -> Option<Sweep> {
+/// Brings the measurements of all ranks to rank 0. `own`: those of this rank, hence of one node and of links that it leads.
+fn tell(comm: &Comm, own: Sweep, watch: &Watch, say: fn(&Said)) -> Option<Sweep> {
     if comm.rank() > 0 {
-        let mut words = vec![own.multiply.to_bits(), own.memory.to_bits(), own.product];
-        for p in own.passages {
-            let ends = [p.from as u64, p.to as u64];
-            words.extend(ends.into_iter().chain([p.latency_s, p.bytes_per_s].map(f64::to_bits)));
-        }
-        comm.send(&[words.len() as u64], 0, TELL);
-        comm.send(&words, 0, TELL);
+        let bytes = postcard::to_allocvec(&own).expect("plain values have a binary form");
+        comm.send(&[bytes.len() as u64], 0, TELL);
+        comm.send(&bytes, 0, TELL);
         return None;
     }
-    let mut sweep = Sweep {
-        multiply: vec![own.multiply],
-        memory: vec![own.memory],
-        products: vec![own.product],
-        passages: own.passages,
-    };
+    let mut sweep = own;
     for rank in 1..comm.size() {
-        let words = watch.over(Absent::Node(rank), say, || {
+        let bytes = watch.over(Absent::Node(rank), say, || {
             let mut len = [0u64];
             comm.recv(&mut len, rank, TELL);
-            let mut words = vec![0u64; len[0] as usize];
-            comm.recv(&mut words, rank, TELL);
-            words
+            let mut bytes = vec![0u8; len[0] as usize];
+            comm.recv(&mut bytes, rank, TELL);
+            bytes
         });
-        sweep.multiply.push(f64::from_bits(words[0]));
-        sweep.memory.push(f64::from_bits(words[1]));
-        sweep.products.push(words[2]);
-        sweep.passages.extend(words[3..].chunks_exact(4).map(|w| Passage {
-            from: w[0] as usize,
-            to: w[1] as usize,
-            latency_s: f64::from_bits(w[2]),
-            bytes_per_s: f64::from_bits(w[3]),
-        }));
+        let theirs: Sweep = postcard::from_bytes(&bytes).expect("ranks are one program");
+        sweep.multiply.extend(theirs.multiply);
+        sweep.memory.extend(theirs.memory);
+        sweep.products.extend(theirs.products);
+        sweep.passages.extend(theirs.passages);
     }
     Some(sweep)
 }

@@ -21,7 +21,7 @@ pub struct Passage {
 pub struct Sweep {
     /// By node: operations a second of the multiplication.
     pub multiply: Vec<f64>,
-    /// By node: bytes a second of copying in memory.
+    /// By node: bytes a second of copying in memory. Empty in sweeps without links.
     pub memory: Vec<f64>,
     /// By node: digest of the product, equal for equal products. Empty in sweeps without links.
     pub products: Vec<u64>,

@@ -155,6 +155,9 @@ fn sure(nodes: usize) -> f64 {
 /// Compared quantities of a sweep: by node or by link a logarithm, the larger the better.
 type Values = BTreeMap<(usize, usize), f64>;
 
+/// Distances of each node or link from its peers, sweep by sweep.
+type Distances = BTreeMap<(usize, usize), Vec<f64>>;
+
 fn values(sweep: &Sweep, what: What) -> Values {
     let nodes = |rates: &[f64]| -> Values {
         rates.iter().enumerate().map(|(node, rate)| ((node, node), rate.ln())).collect()
@@ -173,12 +176,9 @@ fn values(sweep: &Sweep, what: What) -> Values {
     found
 }
 
-/// Distance of each node or link from its peers, sweep by sweep. Those that are `out` are not used as peers.
-fn distances(
-    sweeps: &[Values],
-    out: &dyn Fn((usize, usize)) -> bool,
-) -> BTreeMap<(usize, usize), Vec<f64>> {
-    let mut found: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
+/// Returns the distances, for which those that are `out` are not used as peers.
+fn distances(sweeps: &[Values], out: &dyn Fn((usize, usize)) -> bool) -> Distances {
+    let mut found = Distances::new();
     for values in sweeps {
         let left = || values.iter().filter(|(key, _)| !out(**key));
         let all: Vec<f64> = left().map(|(_, value)| *value).collect();
@@ -198,13 +198,9 @@ fn distances(
 }
 
 /// Limit for all that are not `out`: the tolerance, or three times the spread of their usual distances.
-fn limit(
-    tolerance: f64,
-    distances: &BTreeMap<(usize, usize), Vec<f64>>,
-    out: &dyn Fn((usize, usize)) -> bool,
-) -> f64 {
-    let usual: Vec<f64> =
-        distances.iter().filter(|(key, _)| !out(**key)).map(|(_, d)| median(d)).collect();
+fn limit(tolerance: f64, all: &Distances, out: &dyn Fn((usize, usize)) -> bool) -> f64 {
+    let peers = all.iter().filter(|(key, _)| !out(**key));
+    let usual: Vec<f64> = peers.map(|(_, distances)| median(distances)).collect();
     if usual.len() < PEERS_LEAST { tolerance } else { tolerance.max(3.0 * deviation(&usual)) }
 }
 

@@ -49,12 +49,10 @@ pub fn sentence(slow: &Slow, names: &[String]) -> String {
         What::Bandwidth => {
             format!("{at} carries{with} {pace} of what others carry in the same time")
         }
-        What::Latency => {
-            format!(
-                "{at} takes{with} {:.1} times as long for a short message as others do",
-                1.0 / count.share
-            )
-        }
+        What::Latency => format!(
+            "{at} takes{with} {:.1} times as long for a short message as others do",
+            1.0 / count.share
+        ),
     };
     format!(
         "{what}: slower than the limit of {} in {} of {} measurements, and as surely in another pass",

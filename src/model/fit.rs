@@ -33,6 +33,16 @@ impl Sample {
     pub fn ranks(&self) -> u64 {
         self.p.saturating_mul(self.q)
     }
+
+    /// The sample with the time that its rate gives, if it is of a run. The time on a W line has two decimals; the rate has five
+    /// digits and is more precise.
+    fn if_sound(self) -> Option<Self> {
+        let Self { n, p, q, threads, seconds, rate, .. } = self;
+        let sound =
+            n >= 1.0 && p >= 1 && q >= 1 && rate.is_finite() && rate > 0.0 && seconds >= 0.0;
+        let threads = threads.filter(|threads| *threads > 0);
+        sound.then(|| Self { threads, seconds: flops(n) / rate, ..self })
+    }
 }
 
 /// Flops HPL credits: N^2 (2N/3 + 3/2).
@@ -211,38 +221,15 @@ fn results(text: &str, wrong_ones_too: bool) -> Vec<Sample> {
 
 /// `WR11C2R4  12000  192  1  2  5.58  2.0645e+02`: variant, N, NB, P, Q, seconds, Gflop/s.
 fn result_line(line: &str) -> Option<Sample> {
-    let mut words = line.split_whitespace();
-    let variant = words.next()?;
-    let bytes = variant.as_bytes();
-    if !(bytes.len() >= 7 && bytes[0] == b'W' && matches!(bytes[1], b'R' | b'C')) {
-        return None;
-    }
-    let n: u64 = words.next()?.parse().ok()?;
-    let nb = words.next()?.parse().ok()?;
-    let p = words.next()?.parse().ok()?;
-    let q = words.next()?.parse().ok()?;
-    let seconds: f64 = words.next()?.parse().ok()?;
-    let gflops: f64 = words.next()?.parse().ok()?;
-    if words.next().is_some() {
-        return None;
-    }
-    sample(n as f64, nb, p, q, None, seconds, gflops)
-}
-
-fn sample(
-    n: f64,
-    nb: u64,
-    p: u64,
-    q: u64,
-    threads: Option<u64>,
-    seconds: f64,
-    gflops: f64,
-) -> Option<Sample> {
-    let rate = gflops * 1e9;
-    let sound = n >= 1.0 && p >= 1 && q >= 1 && rate.is_finite() && rate > 0.0 && seconds >= 0.0;
-    // The time on a W line has two decimals; the rate has five digits and is more precise.
-    let threads = threads.filter(|threads| *threads > 0);
-    sound.then(|| Sample { n, nb, p, q, threads, seconds: flops(n) / rate, rate })
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [variant, n, nb, p, q, seconds, gflops] = words[..] else { return None };
+    let known = variant.len() >= 7 && (variant.starts_with("WR") || variant.starts_with("WC"));
+    let whole = |word: &str| word.parse::<u64>().ok();
+    let number = |word: &str| word.parse::<f64>().ok();
+    let (n, seconds, rate) = (whole(n)? as f64, number(seconds)?, number(gflops)? * 1e9);
+    let sample =
+        Sample { n, nb: whole(nb)?, p: whole(p)?, q: whole(q)?, threads: None, seconds, rate };
+    sample.if_sound().filter(|_| known)
 }
 
 #[derive(Clone, Copy, Default)]
@@ -254,18 +241,15 @@ struct Shape {
 }
 
 impl Shape {
-    fn read(&mut self, value: &Value) {
-        let Some(map) = value.as_object() else { return };
-        let number = |names: [&str; 2]| names.iter().find_map(|k| map.get(*k));
-        if let Some(n) = number(["n", "N"]).and_then(Value::as_f64) {
-            self.n = Some(n);
-        }
-        for (slot, names) in
-            [(&mut self.nb, ["nb", "NB"]), (&mut self.p, ["p", "P"]), (&mut self.q, ["q", "Q"])]
-        {
-            if let Some(v) = number(names).and_then(Value::as_u64) {
-                *slot = Some(v);
-            }
+    /// The shape with the numbers that an object has.
+    fn with(self, value: &Value) -> Self {
+        let number = |names: [&str; 2]| names.iter().find_map(|k| value.get(*k));
+        let whole = |names| number(names).and_then(Value::as_u64);
+        Self {
+            n: number(["n", "N"]).and_then(Value::as_f64).or(self.n),
+            nb: whole(["nb", "NB"]).or(self.nb),
+            p: whole(["p", "P"]).or(self.p),
+            q: whole(["q", "Q"]).or(self.q),
         }
     }
 }
@@ -287,12 +271,10 @@ fn disturbed(outcome: &Value) -> f64 {
 fn collect(value: &Value, mut shape: Shape, found: &mut Vec<Sample>) {
     match value {
         Value::Object(map) => {
-            for child in map.values() {
-                if child.get("gflops").is_none() {
-                    shape.read(child);
-                }
+            for child in map.values().filter(|child| child.get("gflops").is_none()) {
+                shape = shape.with(child);
             }
-            shape.read(value);
+            shape = shape.with(value);
             let number = |k: &str| map.get(k).and_then(Value::as_f64);
             if let (Some(gflops), Some(seconds), Some(n)) =
                 (number("gflops"), number("seconds"), shape.n)
@@ -304,11 +286,17 @@ fn collect(value: &Value, mut shape: Shape, found: &mut Vec<Sample>) {
                 } else {
                     (gflops, seconds)
                 };
-                let (p, q) = (shape.p.unwrap_or(1), shape.q.unwrap_or(1));
-                let threads = map.get("threads").and_then(Value::as_u64);
                 let failed = map.get("verdict").and_then(Value::as_str) == Some("failed");
-                let nb = shape.nb.unwrap_or(0);
-                found.extend(sample(n, nb, p, q, threads, seconds, gflops).filter(|_| !failed));
+                let sample = Sample {
+                    n,
+                    nb: shape.nb.unwrap_or(0),
+                    p: shape.p.unwrap_or(1),
+                    q: shape.q.unwrap_or(1),
+                    threads: map.get("threads").and_then(Value::as_u64),
+                    seconds,
+                    rate: gflops * 1e9,
+                };
+                found.extend(sample.if_sound().filter(|_| !failed));
             }
             for child in map.values() {
                 collect(child, shape, found);

@@ -85,11 +85,7 @@ pub fn whole(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -
     let all = sums(n, nb, 0..blocks);
     let rows: Vec<[f64; 3]> = stretches.iter().map(|range| sums(n, nb, range.clone())).collect();
     let fitted = match (&rows[..], seconds) {
-        ([x, y], [s, t]) => {
-            let det = x[0] * y[1] - x[1] * y[0];
-            let (a, b) = ((s * y[1] - t * x[1]) / det, (x[0] * t - y[0] * s) / det);
-            a * all[0] + b * all[1]
-        }
+        ([x, y], [s, t]) => line(x, y, *s, *t, &all),
         ([x, y, z], [s, t, u]) => {
             let det = |c: [[f64; 3]; 3]| {
                 let minor = |i: usize, j: usize| c[1][i] * c[2][j] - c[1][j] * c[2][i];
@@ -112,16 +108,19 @@ pub fn whole(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -
     (fitted.is_finite() && fitted > 0.0).then_some(fitted)
 }
 
+/// Seconds of iterations with the sums `of`, by the model without a constant part through two stretches with the sums `x` and `y`.
+fn line(x: &[f64; 3], y: &[f64; 3], s: f64, t: f64, of: &[f64; 3]) -> f64 {
+    let det = x[0] * y[1] - x[1] * y[0];
+    let (a, b) = ((s * y[1] - t * x[1]) / det, (x[0] * t - y[0] * s) / det);
+    a * of[0] + b * of[1]
+}
+
 /// Error of the model on this machine. For the middle stretch of a careful measurement, the simpler model predicts a time from
 /// the outer two. The result is the difference from the measured time, as a part of it.
 pub fn off(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -> Option<f64> {
     let ([first, middle, last], [s, measured, u]) = (stretches, seconds) else { return None };
-    let (x, m, z) =
-        (sums(n, nb, first.clone()), sums(n, nb, middle.clone()), sums(n, nb, last.clone()));
-    let det = x[0] * z[1] - x[1] * z[0];
-    let (a, b) = ((s * z[1] - u * x[1]) / det, (x[0] * u - z[0] * s) / det);
-    let said = a * m[0] + b * m[1];
-    let off = said / measured - 1.0;
+    let [x, m, z] = [first, middle, last].map(|range| sums(n, nb, range.clone()));
+    let off = line(&x, &z, *s, *u, &m) / measured - 1.0;
     off.is_finite().then_some(off)
 }
 

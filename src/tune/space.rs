@@ -114,14 +114,8 @@ impl Domain {
             with("NBMIN", &|test| test.nbmin = nbmin);
         }
         if best.test.q > 1 {
-            for bcast in [
-                Bcast::OneRing,
-                Bcast::TwoRingM,
-                Bcast::LongM,
-                Bcast::OneRingM,
-                Bcast::TwoRing,
-                Bcast::Long,
-            ] {
+            use Bcast::{Long, LongM, OneRing, OneRingM, TwoRing, TwoRingM};
+            for bcast in [OneRing, TwoRingM, LongM, OneRingM, TwoRing, Long] {
                 with("BCAST", &|test| test.bcast = bcast);
             }
         }

@@ -10,10 +10,11 @@ use crate::grid::Cyclic;
 use crate::parity::Window;
 
 /// Part of the matrix that a save covers, with its number in headers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// The trailing rows and columns, which are all that can have changed.
+    #[default]
     Corner = 0,
     /// The trailing columns in full height.
     Side = 1,

@@ -73,17 +73,8 @@ impl Method {
 impl std::str::FromStr for Method {
     type Err = String;
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        Method::ALL
-            .into_iter()
-            .find(|m| m.name() == text)
-            .ok_or_else(|| format!("`{text}` is none of self, double, single, abft, disk, none"))
-    }
-}
-
-/// The solver's default scope (*self-checkpoint*, Fig. 14).
-impl Default for Scope {
-    fn default() -> Self {
-        Scope::Corner
+        let found = Method::ALL.into_iter().find(|m| m.name() == text);
+        found.ok_or_else(|| format!("`{text}` is none of self, double, single, abft, disk, none"))
     }
 }
 
@@ -109,10 +100,8 @@ impl Scope {
 impl std::str::FromStr for Scope {
     type Err = String;
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        [Scope::Whole, Scope::Side, Scope::Corner]
-            .into_iter()
-            .find(|s| s.name() == text)
-            .ok_or_else(|| format!("`{text}` is none of whole, side, corner"))
+        let found = Scope::ALL.into_iter().find(|s| s.name() == text);
+        found.ok_or_else(|| format!("`{text}` is none of whole, side, corner"))
     }
 }
 
@@ -140,25 +129,14 @@ pub fn memory_factor(method: Method, g: u64, m: u64) -> Result<f64> {
     memory_factor_of(method, Spread::Rotated, g, m)
 }
 
-/// Memory taken for each unit of application data, for any place of the checksums: localised ones take as much as the data they
-/// protect.
+/// Memory taken for each unit of application data by a rank that computes, for any place of the checksums: localised ones take as
+/// much as the data they protect.
 pub fn memory_factor_of(method: Method, spread: Spread, g: u64, m: u64) -> Result<f64> {
     if method == Method::Abft {
         return Err(no_groups());
     }
-    if !method.in_memory() {
-        return Ok(1.0);
-    }
-    let checksum = checksum_share(spread, g, m)?;
-    finite(
-        "the memory factor",
-        match method {
-            Method::SelfCheckpoint => 2.0 + 2.0 * checksum,
-            Method::Double => 3.0 + 2.0 * checksum,
-            Method::Single => 2.0 + checksum,
-            Method::Abft | Method::Disk | Method::None => 1.0,
-        },
-    )
+    let (copies, checksums) = copies_and_checksums(method, spread, g, m)?;
+    finite("the memory factor", 1.0 + copies + checksums)
 }
 
 /// Share of memory left to the application: eq. 6 (self), eq. 7 (double), eq. 8 (single), for any G
@@ -277,7 +255,8 @@ pub fn rank_memory(
     Ok(memory)
 }
 
-/// Copies of the matrix and checksums that a rank has, as multiples of its part of the matrix.
+/// Copies of the matrix and checksums that a rank has, as multiples of its part of the matrix. Nothing is kept on other ranks if
+/// the method does not save in memory.
 fn copies_and_checksums(method: Method, spread: Spread, g: u64, m: u64) -> Result<(f64, f64)> {
     if !method.in_memory() {
         return Ok((0.0, 0.0));

@@ -73,7 +73,7 @@ pub struct SaveCost {
 }
 
 impl SaveCost {
-    pub fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<()> {
         non_negative("the encoding time", self.encode)?;
         non_negative("the flushing time", self.flush)?;
         non_negative("the fixed time of a save", self.fixed)?;

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use super::super::error::{Result, does_not_fit};
-use super::super::memory::{Method, RankMemory, Scope, Shape, rank_memory};
+use super::super::memory::{Method, Scope};
 use super::super::nonstop::Columns;
 use crate::base::bisection::last_that_holds;
 use crate::checkpoint::groups::{GROUP_DEFAULT, alike, count_of_even};
@@ -34,11 +34,6 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    pub(super) fn rank_memory(&self, shape: Shape, threads: u64) -> Result<RankMemory> {
-        let (group, spread) = (self.groups.smallest, self.layout.spread());
-        rank_memory(shape, threads, self.method, spread, group, self.borne())
-    }
-
     /// Largest number of losses survived: members of a group, or process columns.
     pub(super) fn borne(&self) -> u64 {
         if self.method == Method::Abft { self.sums } else { self.losses }
@@ -69,24 +64,16 @@ impl Choice {
 
 /// The most square grid with P <= Q: fewest bytes on the wire, and HPL prefers fewer rows than columns.
 pub fn squarest_grid(ranks: u64) -> (u64, u64) {
-    let mut p = ranks.isqrt().max(1);
-    while !ranks.is_multiple_of(p) {
-        p -= 1;
-    }
+    let p = (1..=ranks.isqrt()).rev().find(|p| ranks.is_multiple_of(*p)).unwrap_or(1);
     (p, ranks / p)
 }
 
 /// The most square grid with P <= Q + 1 that takes all ranks together with `sums` additional process columns. Each row of the
 /// grid has as many ranks for checksums, so flat grids leave more of the memory for the matrix.
 pub fn squarest_with_checksums(ranks: u64, sums: u64) -> Result<(u64, u64)> {
-    let (mut p, mut columns) = squarest_grid(ranks);
-    while p > 1 && p.saturating_add(sums) > columns + 1 {
-        p -= 1;
-        while !ranks.is_multiple_of(p) {
-            p -= 1;
-        }
-        columns = ranks / p;
-    }
+    let fits = |p: &u64| ranks.is_multiple_of(*p) && p.saturating_add(sums) <= ranks / p + 1;
+    let p = (1..=ranks.isqrt()).rev().find(fits).unwrap_or(1);
+    let columns = ranks / p;
     if columns <= sums {
         return does_not_fit(format!(
             "{} of checksums (method abft) need{} {} ranks at least, {sums} of them for the checksums; there {} {ranks}",

@@ -4,7 +4,9 @@ use super::super::ModelError;
 use super::super::encoding::{Link, dedicated_chain, localised_ring, striped_ring};
 use super::super::error::Result;
 use super::super::fit::RateModel;
-use super::super::memory::{Method, RANK_BASE_BYTES, RANK_BASE_MOST, Shape};
+use super::super::memory::{
+    Method, RANK_BASE_BYTES, RANK_BASE_MOST, RankMemory, Shape, rank_memory,
+};
 use super::super::nonstop::{Columns, Failing, Renewing, Repair, Replacement};
 use super::super::profile::{Every, Run, SaveCost, Schedule};
 use super::choice::{Choice, block_size};
@@ -27,14 +29,15 @@ impl Machine<'_> {
         }
     }
 
-    pub(super) fn threads_per_rank(&self) -> u64 {
-        self.inputs.threads_per_rank()
+    /// Memory of the fullest rank at order `n`.
+    pub(super) fn rank(&self, n: u64, choice: &Choice) -> Result<RankMemory> {
+        let (shape, threads) = (self.shape(n, choice), self.inputs.threads_per_rank());
+        let (group, spread) = (choice.groups.smallest, choice.layout.spread());
+        rank_memory(shape, threads, choice.method, spread, group, choice.borne())
     }
 
-    pub(super) fn node_memory(&self, shape: Shape, choice: &Choice) -> Result<f64> {
-        let threads = self.threads_per_rank();
-        let rank = choice.rank_memory(shape, threads)?;
-        Ok(rank.total() * self.inputs.ranks_per_node as f64)
+    pub(super) fn node_memory(&self, n: u64, choice: &Choice) -> Result<f64> {
+        Ok(self.rank(n, choice)?.total() * self.inputs.ranks_per_node as f64)
     }
 
     /// Whether order `n` fits a node, including a place for memory that outlives its ranks.
@@ -45,7 +48,7 @@ impl Machine<'_> {
     /// Whether the memory of a node alone is enough.
     pub(super) fn fits_memory(&self, n: u64, choice: &Choice) -> Result<bool> {
         let most = (RANK_BASE_MOST - RANK_BASE_BYTES) * self.inputs.ranks_per_node as f64;
-        Ok(self.node_memory(self.shape(n, choice), choice)? + most <= self.budget)
+        Ok(self.node_memory(n, choice)? + most <= self.budget)
     }
 
     /// Seconds to encode the whole matrix and to copy it, in memory.
@@ -85,7 +88,7 @@ impl Machine<'_> {
             Method::Abft | Method::None => (0.0, 0.0),
         };
         let inputs = self.inputs;
-        let cost = SaveCost {
+        Ok(SaveCost {
             // No rank stops while helpers encode; each helper takes a core meanwhile.
             encode: if choice.helpers {
                 encode * (inputs.ranks_per_node as f64 / inputs.cores as f64).min(1.0)
@@ -95,7 +98,8 @@ impl Machine<'_> {
             flush,
             fixed: if choice.method.saves() { barriers } else { 0.0 },
             recover: match choice.method {
-                Method::Abft => self.recompute_u(n, choice)?,
+                // A column of checksums in the place of a lost one recomputes U at the end.
+                Method::Abft => self.repair(n, choice).replacement_on_average()?,
                 // All of it is read once, as fast as it is written.
                 Method::Disk => encode,
                 // A rank lost before helpers are done costs the interval before, too: on average, over all moments, as much work
@@ -104,14 +108,7 @@ impl Machine<'_> {
                 _ => RECOVERY_FACTOR * encode + flush,
             },
             scope: choice.scope,
-        };
-        cost.check()?;
-        Ok(cost)
-    }
-
-    /// Seconds that each column of checksums in the place of a lost one costs at the end, on average.
-    fn recompute_u(&self, n: u64, choice: &Choice) -> Result<f64> {
-        self.repair(n, choice).replacement_on_average()
+        })
     }
 
     /// Seconds that all wait for a new column of checksums, on average.

@@ -146,8 +146,7 @@ impl Machine<'_> {
         let cores = inputs.cores;
         let helpers = (inputs.ranks_per_node as f64 / cores as f64).min(1.0);
         let beside = helpers * waiting.min(1.0);
-        let core_pays =
-            if every <= seconds { Some(helper_pays(cores, 0.0, write, every)?) } else { None };
+        let pays = || helper_pays(cores, 0.0, write, every);
         Ok(Some(Storing {
             bytes,
             write,
@@ -156,7 +155,7 @@ impl Machine<'_> {
             beside,
             kept_free: overhead_with_helper(cores, 0.0, every)?,
             break_even: break_even_interval(cores, 0.0, write)?,
-            core_pays,
+            core_pays: (every <= seconds).then(pays).transpose()?,
         }))
     }
 
@@ -217,7 +216,7 @@ impl Machine<'_> {
             Some(n) => {
                 return does_not_fit(format!(
                     "N = {n} needs {} of each node, which may take {}; the largest N that fits is {most}",
-                    show_bytes(self.node_memory(self.shape(n, choice), choice)?),
+                    show_bytes(self.node_memory(n, choice)?),
                     show_bytes(self.budget)
                 ));
             }
@@ -297,8 +296,7 @@ impl Machine<'_> {
         };
         let interval = ends(|s| s.work);
         let first = interval.map(|(first, _)| first);
-        let threads = self.threads_per_rank();
-        let rank = choice.rank_memory(shape, threads)?;
+        let rank = self.rank(n, choice)?;
         let in_groups = choice.method.in_memory();
         let alone = Groups { smallest: 1, largest: 1, asked: 1 };
         let groups = if in_groups { choice.groups } else { alone };
@@ -335,7 +333,7 @@ impl Machine<'_> {
         Ok(Plan {
             shape,
             ranks: self.ranks,
-            threads_per_rank: threads,
+            threads_per_rank: self.inputs.threads_per_rank(),
             protection,
             rank,
             node_memory: rank.total() * self.inputs.ranks_per_node as f64,

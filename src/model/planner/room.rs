@@ -21,7 +21,7 @@ impl Machine<'_> {
         if !choice.method.saves() {
             return Ok(0.0);
         }
-        let rank = choice.rank_memory(self.shape(n, choice), self.threads_per_rank())?;
+        let rank = self.rank(n, choice)?;
         Ok((rank.matrix + rank.checkpoint + rank.checksums) * self.inputs.ranks_per_node as f64)
     }
 

@@ -15,7 +15,7 @@ use crate::base::units::{
 };
 use crate::config::settings::beside_stdout;
 use crate::model::ModelError;
-use crate::model::cores::{self, Memory, Paces};
+use crate::model::cores::{self, Paces};
 use crate::model::encoding::{self, Code, Link};
 use crate::model::figures;
 use crate::model::fit::{best_of_each, fit, read};
@@ -24,7 +24,7 @@ use crate::model::interval;
 use crate::model::memory::{Method, available_fraction, memory_factor};
 use crate::model::nonstop::{Columns, Failing, Renewing, Replacement, Ways};
 use crate::model::platforms::{
-    Application, Defaults, Edition, InMemory, Machine, Platform, growth, protocol,
+    Application, Defaults, Edition, Machine, Platform, growth, protocol,
 };
 use crate::model::plot::{Axis, Figure, Panel, Series};
 use crate::model::protocols::Validity;
@@ -354,28 +354,22 @@ fn many_cores(
         show_flops(paces.rate)
     );
     for run in runs.iter().filter(|run| run.nb == paces.nb) {
-        let expected = paces.expected(run.n, run.threads as u64, run.depth, Memory::All)?;
+        let expected = paces.expected(run.n, run.threads as u64, run.depth, f64::INFINITY)?;
         let _ = writeln!(
             text,
             "{:>9} {:>8} {:>6} {:>16.3} {:>16.3}",
             run.n, run.threads, run.depth, run.total, expected.seconds
         );
     }
-    let served = match memory_cores {
-        Some(cores) => vec![Memory::Of(cores as f64)],
-        None => vec![Memory::Of(8.0), Memory::All],
-    };
+    let memories = memory_cores.map_or(vec![8.0, f64::INFINITY], |cores| vec![cores as f64]);
     text += "\nA model, not a measurement: one rank, DEPTH 1, each core as fast as those measured. Parts in % of the time\n\
              \n        N  threads  memory for  of DGEMM  multiply  panels   swaps  triangles  last tasks   solve   other\n";
     for (&n, &threads) in sizes.iter().flat_map(|n| cores.iter().map(move |cores| (n, cores))) {
-        for memory in &served {
+        for &served in &memories {
             let n = n as f64;
-            let e = paces.expected(n, threads, 1, *memory)?;
+            let e = paces.expected(n, threads, 1, served)?;
             let part = |seconds: f64| 100.0 * seconds / e.seconds;
-            let memory = match memory {
-                Memory::Of(served) => format!("{served}"),
-                Memory::All => "all".into(),
-            };
+            let memory = if served.is_finite() { served.to_string() } else { "all".into() };
             let _ = writeln!(
                 text,
                 "{n:>9} {threads:>8} {memory:>11} {:>9.3} {:>9.1} {:>7.1} {:>7.1} {:>10.1} {:>11.1} {:>7.1} {:>7.1}",
@@ -666,7 +660,7 @@ fn waste(flags: &WasteFlags) -> Result<Answer, Refusal> {
     let mut panels = Vec::new();
     for app in Application::ALL {
         for grouping in app.groupings() {
-            let p = protocol(app, *grouping, &platform, defaults, InMemory::default())?;
+            let p = protocol(app, *grouping, &platform, defaults)?;
             let best = p.optimum(mu_p, validity)?;
             let _ = writeln!(
                 text,

@@ -3,7 +3,7 @@
 //! With DEPTH 0 a rank does one thing at a time, with all its threads, and reports how long each part took. Runs with one thread
 //! and with more show how much of a part all threads share, and how much they do not. The pipeline's own order, with DEPTH 1,
 //! shows how much of that hides behind the multiplication. No run with few cores can show how many of them the memory serves at
-//! once: [`Memory`] is given this number, or assumes that the memory serves all.
+//! once: this number is given, or the memory is assumed to serve all.
 
 use serde_json::Value;
 
@@ -99,22 +99,6 @@ pub struct Paces {
     other: f64,
 }
 
-/// Number of cores whose copying the memory serves at once.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Memory {
-    All,
-    Of(f64),
-}
-
-impl Memory {
-    fn threads(self, threads: f64) -> f64 {
-        match self {
-            Memory::All => threads,
-            Memory::Of(served) => threads.min(served),
-        }
-    }
-}
-
 /// Seconds that a run is expected to take, and how many of them are not multiplication on all cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Expected {
@@ -197,16 +181,17 @@ impl Paces {
         })
     }
 
-    /// Expected time of a test of a single rank with so many threads, with DEPTH 0 or 1.
-    pub fn expected(&self, n: f64, threads: u64, depth: u64, memory: Memory) -> Result<Expected> {
+    /// Expected time of a test of a single rank with so many threads, with DEPTH 0 or 1. `served`: the cores whose copying the memory
+    /// serves at once; infinite for all.
+    pub fn expected(&self, n: f64, threads: u64, depth: u64, served: f64) -> Result<Expected> {
         let blocks = iterations(n, self.nb)?;
         let t = positive("the number of threads", threads as f64)?;
         let nb = self.nb;
-        let copying = memory.threads(t);
+        let copying = t.min(served);
         let panel = |rows: f64, width: f64, panel_threads: f64| {
             width
                 * (self.column.at(panel_threads)
-                    + rows * self.element.at(memory.threads(panel_threads).min(panel_threads)))
+                    + rows * self.element.at(panel_threads.min(served)))
         };
         let mut all = Expected {
             solve: n * n * self.solve.at(copying),
@@ -304,7 +289,7 @@ mod tests {
     }
 
     fn ran(paces: &Paces, n: f64, threads: u64, depth: u64) -> Parts {
-        let e = paces.expected(n, threads, depth, Memory::All).unwrap();
+        let e = paces.expected(n, threads, depth, f64::INFINITY).unwrap();
         Parts {
             n,
             nb: paces.nb,
@@ -329,7 +314,7 @@ mod tests {
         let found = Paces::fit(&runs).unwrap();
         assert!((found.rate / paces.rate - 1.0).abs() < 1e-9);
         for threads in [1, 2, 16] {
-            let expect = |p: &Paces| p.expected(40_000.0, threads, 1, Memory::All).unwrap();
+            let expect = |p: &Paces| p.expected(40_000.0, threads, 1, f64::INFINITY).unwrap();
             let (a, b) = (expect(&found), expect(&paces));
             assert!((a.seconds / b.seconds - 1.0).abs() < 0.02, "{threads}: {a:?} {b:?}");
         }
@@ -350,21 +335,21 @@ mod tests {
             other: 0.0,
         };
         // Three panels of 300, 200 and 100 rows: 30,000, 20,000 and 10,000 elements, a microsecond each.
-        let one = paces.expected(300.0, 1, 0, Memory::All).unwrap();
+        let one = paces.expected(300.0, 1, 0, f64::INFINITY).unwrap();
         assert!((one.panels - 0.06).abs() < 1e-12);
         // 2 x 100 x (200^2 + 100^2) operations.
         assert!((one.multiplication - 0.01).abs() < 1e-12 && one.last_tasks == 0.0);
         assert!((one.seconds - 0.07).abs() < 1e-12);
-        let ahead = paces.expected(300.0, 1, 1, Memory::All).unwrap();
+        let ahead = paces.expected(300.0, 1, 1, f64::INFINITY).unwrap();
         assert!((ahead.seconds - one.seconds).abs() < 1e-12, "one thread does it all itself");
         // With two, the panel threads of the second panel are both: 100 columns are left, compared with 2 x 100.
         assert_eq!(panel_workers(2, 100, 100, 1), 1);
-        let two = paces.expected(300.0, 2, 1, Memory::All).unwrap();
+        let two = paces.expected(300.0, 2, 1, f64::INFINITY).unwrap();
         // The first panel 0.015, the next two with what they hide: 0.01 of panel and 0.004 left to multiply, then 0.005.
         let hidden = (0.004 + 2.0 * 0.01) / 2.0 - 0.002 + 0.005;
         assert!((two.panels - 0.015 - hidden).abs() < 1e-12, "{two:?}");
         // Memory that serves one core alone makes the panel as slow as with one.
-        let slow = paces.expected(300.0, 2, 0, Memory::Of(1.0)).unwrap();
+        let slow = paces.expected(300.0, 2, 0, 1.0).unwrap();
         assert!((slow.panels - 0.06).abs() < 1e-12);
     }
 
@@ -406,8 +391,8 @@ mod tests {
         /// More cores are never slower where nothing but the last tasks waits for them, and no part is below zero.
         #[test]
         fn parts_add_up_and_are_none_below_zero(n in 1.0..30_000.0f64, threads in 1u64..200, depth in 0u64..2, served in 1.0..64.0f64) {
-            for memory in [Memory::All, Memory::Of(served)] {
-                let e = truth().expected(n.round().max(1.0), threads, depth, memory).unwrap();
+            for served in [f64::INFINITY, served] {
+                let e = truth().expected(n.round().max(1.0), threads, depth, served).unwrap();
                 for part in [e.multiplication, e.panels, e.swaps, e.triangles, e.last_tasks, e.solve, e.other] {
                     prop_assert!(part >= -1e-12, "{e:?}");
                 }
@@ -420,7 +405,7 @@ mod tests {
             let runs: Vec<Parts> = raw.iter().map(|&(n, s, t)| Parts {
                 n, nb: 64.0, threads: t as f64, depth: 0, panels: s, swaps: s, triangles: s, multiplication: s, solve: s, total: s,
             }).collect();
-            if let Some(Ok(e)) = Paces::fit(&runs).ok().map(|p| p.expected(1000.0, 16, 1, Memory::All)) {
+            if let Some(Ok(e)) = Paces::fit(&runs).ok().map(|p| p.expected(1000.0, 16, 1, f64::INFINITY)) {
                 prop_assert!(e.seconds.is_finite());
             }
         }

@@ -263,22 +263,13 @@ pub fn growth(app: Application, grouping: Grouping, platform: &Platform) -> Resu
     finite("the checkpoint growth", beta)
 }
 
-/// Parameters of self-checkpoint, for [`Grouping::SelfMemory`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct InMemory {
-    pub group: u64,
-    pub losses: u64,
-    /// Bytes/s of the network out of a processor, and of its memory when copying.
-    pub network: f64,
-    pub memory: f64,
-}
+/// Members of a group of self-checkpoint, and the losses that it survives, for [`Grouping::SelfMemory`].
+const GROUP: u64 = 16;
+const LOSSES: u64 = 1;
 
-impl Default for InMemory {
-    /// Groups of 16; 12.5 GB/s (one 100 Gbit/s port) and 50 GB/s of copying: a modest node of today.
-    fn default() -> Self {
-        Self { group: 16, losses: 1, network: 12.5e9, memory: 50e9 }
-    }
-}
+/// Bytes/s out of a processor (one 100 Gbit/s port), and of its memory when copying: a modest node of today.
+const NETWORK: f64 = 12.5e9;
+const COPYING: f64 = 50e9;
 
 /// The protocol of an application on a machine, eq. 19 (C_0(q) = C_Mem / G in every grouping to stable
 /// storage).
@@ -287,18 +278,13 @@ pub fn protocol(
     grouping: Grouping,
     platform: &Platform,
     defaults: Defaults,
-    in_memory: InMemory,
 ) -> Result<Protocol> {
     if grouping == Grouping::SelfMemory {
-        positive("the network bandwidth", in_memory.network)?;
-        positive("the memory bandwidth", in_memory.memory)?;
-        let share = available_fraction(Method::SelfCheckpoint, in_memory.group, in_memory.losses)?;
-        let data = platform.memory * share;
+        let data = platform.memory * available_fraction(Method::SelfCheckpoint, GROUP, LOSSES)?;
         // Every rank's parity travels once through its port, then the workspace is copied; restoring
         // does both again. Computation waits meanwhile.
-        let (g, m) = (in_memory.group as f64, in_memory.losses as f64);
-        let wire = data * m * (g - 1.0) / (g - m) / in_memory.network;
-        let save = wire + data / in_memory.memory;
+        let (g, m) = (GROUP as f64, LOSSES as f64);
+        let save = data * m * (g - 1.0) / (g - m) / NETWORK + data / COPYING;
         return Ok(Protocol::coordinated(save, save, defaults.downtime, 0.0));
     }
     let g = groups(app, grouping, platform)?;
@@ -427,7 +413,7 @@ mod tests {
 
     fn waste(app: Application, grouping: Grouping, platform: &Platform, years: f64) -> f64 {
         let p =
-            protocol(app, grouping, platform, Defaults::default(), InMemory::default()).unwrap();
+            protocol(app, grouping, platform, Defaults::default()).unwrap();
         p.optimum(years * YEAR_S / platform.processors as f64, Validity::Unbounded).unwrap().waste
     }
 
@@ -544,7 +530,6 @@ mod tests {
                 Grouping::HierarchIo,
                 &fat,
                 defaults,
-                InMemory::default(),
             )
             .unwrap();
             let other = p

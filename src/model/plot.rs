@@ -87,23 +87,17 @@ pub struct Figure {
 const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"];
 
-/// Place where a drawing will be seen, which decides its colours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ink {
-    /// By itself, on white.
-    Paper,
-    /// In a page whose style sheet defines `--series-0` and the classes, by day and by night.
-    Page,
+/// Colour of a series by its number, which depends on the place where the drawing will be seen.
+type Ink = fn(usize) -> String;
+
+/// Colours of a drawing by itself, on white.
+fn on_paper(series: usize) -> String {
+    COLOURS[series % COLOURS.len()].into()
 }
 
-impl Ink {
-    fn colour(self, series: usize) -> String {
-        let at = series % COLOURS.len();
-        match self {
-            Ink::Paper => COLOURS[at].into(),
-            Ink::Page => format!("var(--series-{at})"),
-        }
-    }
+/// Colours in a page whose style sheet defines `--series-0` and the classes, by day and by night.
+fn in_page(series: usize) -> String {
+    format!("var(--series-{})", series % COLOURS.len())
 }
 
 const PLOT_WIDTH: f64 = 400.0;
@@ -133,13 +127,8 @@ fn tick_label(v: f64) -> String {
     let magnitude = v.abs();
     if magnitude != 0.0 && !(1e-3..1e5).contains(&magnitude) {
         let exponent = magnitude.log10().floor();
-        let mantissa = v / 10f64.powf(exponent);
-        let mantissa = (mantissa * 100.0).round() / 100.0;
-        return if mantissa == 1.0 {
-            format!("1e{exponent}")
-        } else {
-            format!("{mantissa}e{exponent}")
-        };
+        let mantissa = (v / 10f64.powf(exponent) * 100.0).round() / 100.0;
+        return format!("{mantissa}e{exponent}");
     }
     // Steps are 1, 2 or 5 times a power of ten; rounding hides what binary fractions add.
     format!("{}", (v * 1e6).round() / 1e6)
@@ -243,13 +232,10 @@ fn put_text(out: &mut String, x: f64, y: f64, class: &str, text: &str) {
 
 /// Number of legend entries a line, by the longest name.
 fn legend_columns(panel: &Panel) -> usize {
-    let longest = panel.series.iter().map(|s| s.name.chars().count()).max().unwrap_or(0);
-    if longest <= 16 {
-        3
-    } else if longest <= 30 {
-        2
-    } else {
-        1
+    match panel.series.iter().map(|s| s.name.chars().count()).max().unwrap_or(0) {
+        ..=16 => 3,
+        17..=30 => 2,
+        _ => 1,
     }
 }
 
@@ -277,7 +263,7 @@ impl Panel {
         self.draw_frame(out, &frame);
         let width = 0.8 / self.series.len().max(1) as f64;
         for (i, series) in self.series.iter().enumerate() {
-            let colour = ink.colour(i);
+            let colour = ink(i);
             if self.bars() {
                 self.draw_bars(out, &frame, series, width * i as f64, width, &colour);
             } else {
@@ -376,7 +362,7 @@ impl Panel {
         let columns = legend_columns(self);
         let column_width = (LEFT + PLOT_WIDTH) / columns as f64;
         for (i, series) in self.series.iter().enumerate() {
-            let colour = ink.colour(i);
+            let colour = ink(i);
             let a = x0 + 24.0 + (i % columns) as f64 * column_width;
             let b = y0 + (i / columns) as f64 * LEGEND_LINE;
             let dash = series.dash("5 3");
@@ -473,7 +459,7 @@ impl Panel {
             escape(&self.title)
         );
         out.push('\n');
-        self.draw(&mut out, 0.0, 0.0, Ink::Page, id);
+        self.draw(&mut out, 0.0, 0.0, in_page, id);
         out.push_str("</svg>\n");
         out
     }
@@ -504,7 +490,7 @@ impl Figure {
         for (i, panel) in self.panels.iter().enumerate() {
             let x = (i % columns) as f64 * cell_width;
             let y = 34.0 + (i / columns) as f64 * cell_height;
-            panel.draw(&mut out, x, y, Ink::Paper, "");
+            panel.draw(&mut out, x, y, on_paper, "");
         }
         for (i, line) in notes.iter().enumerate() {
             let y = height - 15.0 * (notes.len() - i) as f64 + 3.0;
@@ -520,23 +506,14 @@ impl Figure {
         let mut out = format!("{}\n", self.title);
         for panel in &self.panels {
             let _ = writeln!(out, "\n{} ({} over {})", panel.title, panel.y.label, panel.x.label);
-            let mut keys: Vec<f64> = panel
-                .series
-                .iter()
-                .flat_map(|s| s.points.iter().map(|p| p.0))
-                .filter(|x| x.is_finite())
-                .collect();
+            let xs = panel.series.iter().flat_map(|s| s.points.iter().map(|p| p.0));
+            let mut keys: Vec<f64> = xs.filter(|x| x.is_finite()).collect();
             keys.sort_by(f64::total_cmp);
             keys.dedup();
             // Curves are drawn finely; the table shows them in twenty rows.
             let step = if panel.bars() { 1 } else { keys.len().div_ceil(20).max(1) };
             let last = keys.len().saturating_sub(1);
-            let keys: Vec<f64> = keys
-                .iter()
-                .enumerate()
-                .filter(|(i, _)| i % step == 0 || *i == last)
-                .map(|(_, k)| *k)
-                .collect();
+            let shown = keys.iter().enumerate().filter(|(i, _)| i % step == 0 || *i == last);
             let widths: Vec<usize> =
                 panel.series.iter().map(|s| s.name.chars().count().max(11)).collect();
             let _ = write!(out, "{:>18}", "");
@@ -544,25 +521,16 @@ impl Figure {
                 let _ = write!(out, "  {:>w$}", s.name);
             }
             out.push('\n');
-            for key in keys {
-                let name = panel
-                    .categories
-                    .get(key as usize)
-                    .filter(|_| panel.bars())
-                    .cloned()
-                    .unwrap_or_else(|| {
-                        format!("{key:.6}").trim_end_matches('0').trim_end_matches('.').into()
-                    });
+            for (_, key) in shown {
+                let number_of = format!("{key:.6}");
+                let number_of = number_of.trim_end_matches('0').trim_end_matches('.');
+                let name = panel.categories.get(*key as usize).map_or(number_of, String::as_str);
                 let _ = write!(out, "{name:>18}");
                 for (s, w) in panel.series.iter().zip(&widths) {
-                    match s.points.iter().find(|p| p.0 == key) {
-                        Some((_, v)) if v.is_finite() => {
-                            let _ = write!(out, "  {:>w$}", number(*v));
-                        }
-                        _ => {
-                            let _ = write!(out, "  {:>w$}", "-");
-                        }
-                    }
+                    let point = s.points.iter().find(|(x, _)| x == key);
+                    let finite = point.filter(|(_, y)| y.is_finite());
+                    let value = finite.map_or("-".into(), |(_, y)| number(*y));
+                    let _ = write!(out, "  {value:>w$}");
                 }
                 out.push('\n');
             }

@@ -2,7 +2,7 @@
 
 use super::super::error::Result;
 use super::super::platforms::{
-    Application, Defaults, Edition, Grouping, InMemory, Machine, Platform, groups, growth,
+    Application, Defaults, Edition, Grouping, Machine, Platform, groups, growth,
     protocol, smallest_group,
 };
 use super::super::plot::{Axis, Figure, Panel};
@@ -72,7 +72,7 @@ fn optimal_waste(
     years: f64,
     validity: Validity,
 ) -> Result<f64> {
-    let p = protocol(app, grouping, platform, defaults, InMemory::default())?;
+    let p = protocol(app, grouping, platform, defaults)?;
     Ok(p.optimum(years * YEAR_S / platform.processors as f64, validity)?.waste)
 }
 

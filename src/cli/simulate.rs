@@ -309,7 +309,7 @@ fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {
     if let Some(flag) = idle(flags) {
         let lacks = if method.saves() { "groups" } else { "saves" };
         let why = format!("method {} has no {lacks}: leave {flag} out", method.name());
-        return Err(ModelError::Data(why));
+        return Err(ModelError::Refused(why));
     }
     let cost = SaveCost {
         encode: protection.encode.unwrap_or(15.0),
@@ -336,7 +336,7 @@ impl FailureFlags {
     fn of_nodes(&self) -> Result<Failures, ModelError> {
         if let Some(file) = &self.trace {
             let text = bounded_read::text(file)
-                .map_err(|e| ModelError::Data(format!("cannot read {}: {e}", file.display())))?;
+                .map_err(|e| ModelError::Refused(format!("cannot read {}: {e}", file.display())))?;
             return Ok(Failures::Trace(Trace::parse(&text)?));
         }
         // The parser ensures that one of the two is given.

@@ -7,8 +7,7 @@
 
 use serde_json::Value;
 
-use super::ModelError;
-use super::error::{Result, finite, positive};
+use super::error::{Result, finite, positive, refused};
 use super::fit::flops;
 use crate::lu::panel_workers;
 
@@ -132,26 +131,23 @@ impl Paces {
     /// Fits the paces to runs with DEPTH 0: two sizes with one thread, and the same two with more.
     pub fn fit(runs: &[Parts]) -> Result<Self> {
         let plain: Vec<&Parts> = runs.iter().filter(|run| run.depth == 0).collect();
-        let lacks = |what: String| Err(ModelError::Data(what));
         let Some(first) = plain.first() else {
-            return lacks(
-                "no run of one rank with DEPTH 0 is there, whose parts would tell how fast each is"
-                    .into(),
+            return refused(
+                "no run of one rank with DEPTH 0 is there, whose parts would tell how fast each is",
             );
         };
         for run in &plain {
             iterations(run.n, run.nb)?;
         }
         if plain.iter().any(|run| run.nb != first.nb) {
-            return lacks("the runs with DEPTH 0 differ in NB: give those of one".into());
+            return refused("the runs with DEPTH 0 differ in NB: give those of one");
         }
         let threads = plain.iter().map(|run| run.threads).fold(1.0, f64::max);
         let more = sizes_with(&plain, threads).filter(|_| threads > 1.0);
         let (Some(one), Some(more)) = (sizes_with(&plain, 1.0), more) else {
-            return lacks(
+            return refused(
                 "two sizes are needed with one thread and two with more, all with DEPTH 0: \
-                 skt-hpl -n 4000,8000 --depth 0 --threads 1 --json one.json, and --threads 2"
-                    .into(),
+                 skt-hpl -n 4000,8000 --depth 0 --threads 1 --json one.json, and --threads 2",
             );
         };
         let nb = first.nb;
@@ -257,7 +253,7 @@ fn panel_seconds(runs: &[&Parts]) -> (f64, f64) {
 fn iterations(n: f64, nb: f64) -> Result<u64> {
     let blocks = positive("the order N", n)? / positive("NB", nb)?;
     if blocks > ITERATIONS_MOST {
-        return Err(ModelError::Data(format!("N = {n} with NB = {nb} is too large a problem")));
+        return refused(format!("N = {n} with NB = {nb} is too large a problem"));
     }
     Ok(blocks.ceil() as u64)
 }

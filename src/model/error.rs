@@ -9,18 +9,13 @@ use crate::base::exit::Refusal;
 /// Reason why a model cannot answer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ModelError {
-    /// An input lies outside the range in which the formula means anything.
-    #[error("{what} must be {rule}, but it is {value}")]
-    OutOfRange { what: &'static str, rule: &'static str, value: f64 },
+    /// An input lies outside the range in which the formula means anything, a text cannot be used, or the run asked for does not fit
+    /// the machine, the memory or the time.
+    #[error("{0}")]
+    Refused(String),
     /// The inputs are each valid, but the result exceeds the range of a double.
     #[error("{what} cannot be computed: the result is {value}; the inputs are too extreme")]
     Overflow { what: &'static str, value: f64 },
-    /// Measurements or texts that cannot be used.
-    #[error("{0}")]
-    Data(String),
-    /// The run asked for does not fit the machine, the memory or the time.
-    #[error("{0}")]
-    DoesNotFit(String),
 }
 
 impl From<ModelError> for Refusal {
@@ -31,14 +26,14 @@ impl From<ModelError> for Refusal {
 
 pub(crate) type Result<T> = std::result::Result<T, ModelError>;
 
-/// Error: an input lies outside its range, which `rule` gives in words.
-pub(crate) fn refuse<T>(what: &'static str, rule: &'static str, value: f64) -> Result<T> {
-    Err(ModelError::OutOfRange { what, rule, value })
+/// Error: the inputs are refused.
+pub(crate) fn refused<T>(why: impl Into<String>) -> Result<T> {
+    Err(ModelError::Refused(why.into()))
 }
 
-/// Error: the machine, the memory or the time has no room for it.
-pub(crate) fn does_not_fit<T>(why: impl Into<String>) -> Result<T> {
-    Err(ModelError::DoesNotFit(why.into()))
+/// Error: an input lies outside its range, which `rule` gives in words.
+pub(crate) fn out_of_range<T>(what: &str, rule: &str, value: f64) -> Result<T> {
+    refused(format!("{what} must be {rule}, but it is {value}"))
 }
 
 /// Checks for a finite number above zero.
@@ -46,7 +41,7 @@ pub(crate) fn positive(what: &'static str, value: f64) -> Result<f64> {
     if value.is_finite() && value > 0.0 {
         Ok(value)
     } else {
-        refuse(what, "a number above zero", value)
+        out_of_range(what, "a number above zero", value)
     }
 }
 
@@ -55,13 +50,13 @@ pub(crate) fn non_negative(what: &'static str, value: f64) -> Result<f64> {
     if value.is_finite() && value >= 0.0 {
         Ok(value)
     } else {
-        refuse(what, "zero or a number above it", value)
+        out_of_range(what, "zero or a number above it", value)
     }
 }
 
 /// Checks for a number from zero to one, both included.
 pub(crate) fn fraction(what: &'static str, value: f64) -> Result<f64> {
-    if (0.0..=1.0).contains(&value) { Ok(value) } else { refuse(what, "between 0 and 1", value) }
+    if (0.0..=1.0).contains(&value) { Ok(value) } else { out_of_range(what, "between 0 and 1", value) }
 }
 
 /// Checks for a number above zero and at most one.
@@ -69,7 +64,7 @@ pub(crate) fn share(what: &'static str, value: f64) -> Result<f64> {
     if value > 0.0 && value <= 1.0 {
         Ok(value)
     } else {
-        refuse(what, "above 0 and at most 1", value)
+        out_of_range(what, "above 0 and at most 1", value)
     }
 }
 
@@ -80,12 +75,12 @@ pub(crate) fn at_least(
     least: u64,
     rule: &'static str,
 ) -> Result<u64> {
-    if value >= least { Ok(value) } else { refuse(what, rule, value as f64) }
+    if value >= least { Ok(value) } else { out_of_range(what, rule, value as f64) }
 }
 
 /// Checks for a number no larger than `most`; `rule` is the bound in words.
 pub(crate) fn at_most(what: &'static str, value: f64, most: f64, rule: &'static str) -> Result<()> {
-    if value <= most { Ok(()) } else { refuse(what, rule, value) }
+    if value <= most { Ok(()) } else { out_of_range(what, rule, value) }
 }
 
 /// Checks that a result is finite before it is returned.

@@ -6,9 +6,8 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::ModelError;
 use super::efficiency::Efficiency;
-use super::error::{Result, finite, non_negative, positive};
+use super::error::{Result, finite, non_negative, positive, refused};
 
 /// A measured run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -107,9 +106,7 @@ pub struct Fit {
 /// 1/R_inf and N_half/R_inf. With samples of a single N, `n_half` must be given.
 pub fn fit(samples: &[Sample], n_half: Option<f64>) -> Result<Fit> {
     if samples.is_empty() {
-        return Err(ModelError::Data(
-            "there is no measured run to fit: give at least one result line".into(),
-        ));
+        return refused("there is no measured run to fit: give at least one result line");
     }
     for s in samples {
         positive("the order N of a sample", s.n)?;
@@ -139,18 +136,16 @@ pub fn fit(samples: &[Sample], n_half: Option<f64>) -> Result<Fit> {
             // Smaller problems ran faster, which noise can cause: the best model without N_half is constant.
             RateModel::new(r0 * aa / a1, 0.0)?
         } else {
-            return Err(ModelError::Data(
+            return refused(
                 "the measured rates do not follow the model: they grow faster than N allows; \
-                 measure larger problems"
-                    .into(),
-            ));
+                 measure larger problems",
+            );
         }
     } else {
-        let n_half = n_half.ok_or_else(|| {
-            ModelError::Data(format!(
-                "all measured runs have N = {first}: the fit needs at least two sizes"
-            ))
-        })?;
+        let Some(n_half) = n_half else {
+            let why = "the fit needs at least two sizes";
+            return refused(format!("all measured runs have N = {first}: {why}"));
+        };
         non_negative("the half-rate order", n_half)?;
         let mean = samples.iter().map(|s| s.rate).sum::<f64>() / samples.len() as f64;
         RateModel::new(mean * (1.0 + n_half / first), n_half)?

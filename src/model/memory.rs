@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{Result, at_least, at_most, finite, positive};
-use super::nonstop::{Columns, no_groups};
+use super::error::{Result, at_least, at_most, finite, positive, refused};
+use super::nonstop::Columns;
 use crate::base::params::Engine;
 pub use crate::checkpoint::plan::Scope;
 use crate::lu::need::{Means, Problem};
@@ -133,7 +133,9 @@ pub fn memory_factor(method: Method, g: u64, m: u64) -> Result<f64> {
 /// much as the data they protect.
 pub fn memory_factor_of(method: Method, spread: Spread, g: u64, m: u64) -> Result<f64> {
     if method == Method::Abft {
-        return Err(no_groups());
+        return refused(
+            "method abft has no groups: its share of the memory is Q/(Q+R), whatever the groups; ask with the grid",
+        );
     }
     let (copies, checksums) = copies_and_checksums(method, spread, g, m)?;
     finite("the memory factor", 1.0 + copies + checksums)

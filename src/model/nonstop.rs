@@ -8,7 +8,7 @@
 
 use super::ModelError;
 use super::encoding::{Code, Link, chain};
-use super::error::{Result, at_least, finite, fraction, non_negative, positive};
+use super::error::{Result, at_least, finite, fraction, non_negative, positive, refused};
 use super::interval;
 use crate::lu::{LONGEST_SUMS, SUMS_EVER, SUMS_MAX};
 use serde::Serialize;
@@ -33,11 +33,11 @@ impl Columns {
         at_least("the number of process columns Q", self.q, 1, "at least 1")?;
         at_least("the number of checksum columns R", self.sums, 1, "at least 1")?;
         if self.sums > Self::SUMS_MAX {
-            return Err(ModelError::Data(format!(
+            return refused(format!(
                 "the number of checksum columns R must be at most {}, but it is {}",
                 Self::SUMS_MAX,
                 self.sums
-            )));
+            ));
         }
         Ok(())
     }
@@ -425,12 +425,6 @@ impl Repair {
     }
 }
 
-/// Error: a question about groups has no answer for columns of checksums.
-pub(crate) fn no_groups() -> ModelError {
-    ModelError::Data(
-        "method abft has no groups: its share of the memory is Q/(Q+R), whatever the groups; ask with the grid".into(),
-    )
-}
 
 #[cfg(test)]
 mod tests {

@@ -6,8 +6,7 @@
 
 use serde::Serialize;
 
-use super::ModelError;
-use super::error::{Result, at_least, finite, non_negative, positive};
+use super::error::{Result, at_least, finite, non_negative, positive, refused};
 use super::fit::RateModel;
 use super::interval::{self, Segment};
 use super::memory::Scope;
@@ -110,8 +109,8 @@ pub struct Schedule {
 /// More saves than this in one run is a mistake in the inputs, not a plan.
 const MOST_SAVES: usize = 2_000_000;
 
-fn too_many() -> ModelError {
-    ModelError::DoesNotFit(format!(
+fn too_many() -> Result<Schedule> {
+    refused(format!(
         "more than {MOST_SAVES} saves in one run: the interval is too short for a run this long"
     ))
 }
@@ -143,7 +142,7 @@ impl Schedule {
                 if next < last { cost.at(run.corner(next) as f64 / n) } else { (0.0, 0.0) };
             segments.push(Segment { work, encode, flush });
             if next < last && segments.len() > MOST_SAVES {
-                return Err(too_many());
+                return too_many();
             }
             k = next;
         }
@@ -159,7 +158,7 @@ impl Schedule {
         // A remainder below a billionth of an interval is rounding, not work.
         let count = (work / interval - 1e-9).ceil().max(1.0);
         if count > MOST_SAVES as f64 {
-            return Err(too_many());
+            return too_many();
         }
         let count = count as usize;
         let mut segments = vec![Segment { work: interval, encode, flush }; count];

@@ -5,7 +5,7 @@
 //! messages. G = 1 is coordinated checkpointing, our own solver's way. Waste is a fraction of the time; one work unit takes one
 //! second at full speed.
 
-use super::error::{Result, finite, fraction, non_negative, positive, refuse, share};
+use super::error::{Result, finite, fraction, non_negative, out_of_range, positive, share};
 
 /// A protocol on a machine. Times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,7 +64,7 @@ impl Protocol {
 
     fn check(&self) -> Result<()> {
         if !(self.groups.is_finite() && self.groups >= 1.0) {
-            return refuse("the number of groups", "at least 1", self.groups);
+            return out_of_range("the number of groups", "at least 1", self.groups);
         }
         positive("the checkpoint time", self.checkpoint)?;
         non_negative("the recovery time", self.recovery)?;

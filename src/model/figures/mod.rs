@@ -10,10 +10,9 @@ mod who_encodes;
 
 pub use unified::waste_panel;
 
-use super::ModelError;
 use super::efficiency::{TOP10_JUNE_2017, with_fraction_at_least};
 use super::encoding::{Code, Link, chain_best, localised, stable_storage, tree};
-use super::error::Result;
+use super::error::{Result, positive, refused};
 use super::fit::{RateModel, Sample, fit};
 use super::helpers;
 use super::interval;
@@ -83,7 +82,7 @@ pub fn preset(name: &str) -> Result<Figure> {
         "self-11" => short_mtbf_figure(),
         "self-12" => reliability_figure(LongRun::figure_12(100.0 * HOUR_S)),
         "self-14" => scope_figure(),
-        "self-16" => Ok(self_checkpoint::figure_16()),
+        "self-16" => self_checkpoint::figure_16(),
         "self-17" => self_checkpoint::figure_17(),
         "self-table-3" => self_checkpoint::table_3(),
         "self-groups" => self_checkpoint::group_figure(),
@@ -111,10 +110,10 @@ pub fn preset(name: &str) -> Result<Figure> {
         "replacement" => nonstop::replacement_figure(),
         _ => {
             let names: Vec<&str> = presets().map(|(name, _)| name).collect();
-            Err(ModelError::Data(format!(
+            refused(format!(
                 "there is no figure `{name}`; there are {}",
                 names.join(", ")
-            )))
+            ))
         }
     }
 }
@@ -169,10 +168,10 @@ fn dashed(
 pub fn rate_figure(samples: &[Sample], model: RateModel, peak: Option<f64>) -> Result<Figure> {
     let largest = samples.iter().map(|s| s.n).fold(0.0, f64::max);
     if !(largest.is_finite() && largest > 0.0) {
-        return Err(ModelError::Data("there is no measured run to show".into()));
+        return refused("there is no measured run to show");
     }
     let (scale, label) = match peak {
-        Some(p) => (100.0 / super::error::positive("the peak", p)?, "efficiency, % of peak"),
+        Some(p) => (100.0 / positive("the peak", p)?, "efficiency, % of peak"),
         None => (1e-9, "Gflop/s"),
     };
     let xs = even(largest / 100.0, largest * 1.25, 120);
@@ -247,8 +246,8 @@ fn short_mtbf_figure() -> Result<Figure> {
     let printed = |m| interval::efficiency_eq10(tau(m)?, save, m * 60.0, detect, save);
     let down = detect + TIANHE_2_RESTART_S + recover;
     let exact = |m: f64| interval::share_left(save, down, m * 60.0);
-    let run = |m: f64, hours: f64| {
-        Ok::<_, ModelError>(LongRun {
+    let run = |m: f64, hours: f64| -> Result<LongRun> {
+        Ok(LongRun {
             total: 256_144,
             group: 16,
             mtbf_system: m * 60.0,

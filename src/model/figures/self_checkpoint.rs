@@ -6,43 +6,34 @@ use super::super::encoding::{striped_reduce, striped_ring};
 use super::super::error::Result;
 use super::super::interval;
 use super::super::measured::{
-    Large, Row, TABLE_3, TABLE_3_EVERY_S, TABLE_3_GROUP, TABLE_3_MEMORY_GB, TIANHE,
+    Large, TABLE_3, TABLE_3_EVERY_S, TABLE_3_GROUP, TABLE_3_MEMORY_GB, TIANHE,
 };
 use super::super::memory::{Method, available_fraction};
 use super::super::plot::{Axis, Figure, Panel, Series};
 use super::super::reliability::LongRun;
-use super::{dashed, even, line, spread};
+use super::{bars, dashed, even, line, spread};
 use crate::base::units::HOUR_S;
 
-/// Bars with a value for each row of Table 3; rows without a value have no bar.
-fn bars(name: &str, value: impl Fn(&Row) -> Result<Option<f64>>) -> Result<Series> {
-    let mut points = Vec::new();
-    for (i, row) in TABLE_3.iter().enumerate() {
-        points.extend(value(row)?.map(|v| (i as f64, v)));
-    }
-    Ok(Series::line(name, points))
-}
-
 /// Fig. 16: efficiency with all memory and with the memory that self-checkpoint leaves, no saves.
-pub(super) fn figure_16() -> Figure {
-    let percent = |rate: fn(&Large) -> f64| {
-        TIANHE.iter().enumerate().map(|(i, m)| (i as f64, 100.0 * rate(m) / m.peak())).collect()
+pub(super) fn figure_16() -> Result<Figure> {
+    let percent = |name: &str, rate: fn(&Large) -> f64| {
+        bars(name, &TIANHE, |m| Ok(100.0 * rate(m) / m.peak()))
     };
-    Figure {
+    Ok(Figure {
         title: "HPL on all memory and on near half of it, without saves".into(),
         panels: vec![Panel {
             title: "efficiency".into(),
             x: Axis::linear(""),
             y: Axis::linear("% of peak").within(0.0, 100.0),
             series: vec![
-                Series::line("original, all memory", percent(|m| m.original)),
-                Series::line("SKT-HPL, 47 and 44 %", percent(|m| m.protected)),
+                percent("original, all memory", |m| m.original)?,
+                percent("SKT-HPL, 47 and 44 %", |m| m.protected)?,
             ],
             categories: TIANHE.iter().map(|m| m.name.into()).collect(),
         }],
         note: "Rates of section 7.4 over the peak of the nodes: 128 of 140.64 Gflop/s (12 cores of 2.93 GHz; Table 2 rounds it \
                to 140), and 1024 of 422.".into(),
-    }
+    })
 }
 
 /// Fig. 17: the rate over the memory that is used.
@@ -74,6 +65,10 @@ pub(super) fn table_3() -> Result<Figure> {
         let rate = |m: f64| Ok(100.0 * row.rate_between(60.0 * m) / original);
         over_interval.push(line(row.name, &minutes, rate)?);
     }
+    let by_method = TABLE_3.iter().enumerate().filter_map(|(i, row)| {
+        let memory = row.memory_of_method().transpose()?;
+        Some(memory.map(|memory| (i as f64, memory)))
+    });
     let names: Vec<String> = TABLE_3.iter().map(|row| row.name.into()).collect();
     Ok(Figure {
         title: "Fault-tolerant HPL on 128 processes of 4 GB".into(),
@@ -83,10 +78,10 @@ pub(super) fn table_3() -> Result<Figure> {
                 x: Axis::linear(""),
                 y: Axis::linear("% of the original's").within(0.0, 105.0),
                 series: vec![
-                    bars("from N and times", |row| {
-                        Ok(Some(100.0 * row.with_saves(TABLE_3_EVERY_S)?.1 / original))
+                    bars("from N and times", &TABLE_3, |row| {
+                        Ok(100.0 * row.with_saves(TABLE_3_EVERY_S)?.1 / original)
                     })?,
-                    bars("as printed", |row| Ok(Some(100.0 * row.normalised)))?,
+                    bars("as printed", &TABLE_3, |row| Ok(100.0 * row.normalised))?,
                 ],
                 categories: names.clone(),
             },
@@ -95,9 +90,9 @@ pub(super) fn table_3() -> Result<Figure> {
                 x: Axis::linear(""),
                 y: Axis::linear("GB").within(0.0, 4.2),
                 series: vec![
-                    bars("from N", |row| Ok(Some(row.memory_of_order())))?,
-                    bars("eqs. 6 and 7", Row::memory_of_method)?,
-                    bars("as printed", |row| Ok(Some(row.memory_gb)))?,
+                    bars("from N", &TABLE_3, |row| Ok(row.memory_of_order()))?,
+                    Series::line("eqs. 6 and 7", by_method.collect::<Result<_>>()?),
+                    bars("as printed", &TABLE_3, |row| Ok(row.memory_gb))?,
                 ],
                 categories: names,
             },
@@ -185,7 +180,7 @@ mod tests {
     /// 15.21 of 18.00192 Tflop/s are 84.491 %, 351.60 of 432.128 are 81.365 %.
     #[test]
     fn figures_16_and_17_show_the_printed_runs() {
-        let figure = figure_16();
+        let figure = figure_16().unwrap();
         for (machine, original, protected) in [(0.0, 86.38, 84.491), (1.0, 84.94, 81.365)] {
             assert!((at(&figure, 0, 0, machine) - original).abs() < 0.005);
             assert!((at(&figure, 0, 1, machine) - protected).abs() < 0.0006);

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use super::super::error::{Result, does_not_fit};
+use super::super::error::{Result, refused};
 use super::super::memory::{Method, Scope};
 use super::super::nonstop::Columns;
 use crate::base::bisection::last_that_holds;
@@ -75,7 +75,7 @@ pub fn squarest_with_checksums(ranks: u64, sums: u64) -> Result<(u64, u64)> {
     let p = (1..=ranks.isqrt()).rev().find(fits).unwrap_or(1);
     let columns = ranks / p;
     if columns <= sums {
-        return does_not_fit(format!(
+        return refused(format!(
             "{} of checksums (method abft) need{} {} ranks at least, {sums} of them for the checksums; there {} {ranks}",
             Columns::told(sums),
             if sums == 1 { "s" } else { "" },
@@ -128,7 +128,7 @@ pub fn squarest_with_dedicated(
         Ok::<_, Infallible>(working.saturating_add(beside) <= nodes * ranks_per_node)
     });
     if computing < 2 {
-        return does_not_fit(format!(
+        return refused(format!(
             "{nodes} nodes are too few for checksums on ranks of their own: two at least that compute, and for {losses} losses as \
              many more"
         ));
@@ -197,7 +197,7 @@ fn sizes_of(
     let least = layout.spread().members_least(losses as usize) as u64;
     match layout {
         ParityLayout::Striped => Ok(even(units, wanted.unwrap_or(GROUP_WANTED), least, false)),
-        ParityLayout::Localised if count < least => does_not_fit(format!(
+        ParityLayout::Localised if count < least => refused(format!(
             "localised checksums for {losses} losses need groups of {least} nodes, and there are {count}"
         )),
         // Smaller groups of this layout take no more memory.
@@ -208,14 +208,14 @@ fn sizes_of(
             let beside = groups.saturating_mul(losses);
             let ranks = count.saturating_mul(ranks_per_node);
             if working.saturating_add(beside) > ranks {
-                return does_not_fit(format!(
+                return refused(format!(
                     "a {p} x {q} grid and {beside} ranks for its checksums need {} ranks, and there are {ranks}",
                     working.saturating_add(beside)
                 ));
             }
             let largest = working.div_ceil(groups);
             if largest < 2 && groups > 1 {
-                return does_not_fit(format!(
+                return refused(format!(
                     "the {p} x {q} grid is on one node, so each of its ranks would be a group by itself: take a grid over more nodes"
                 ));
             }
@@ -230,7 +230,7 @@ fn sizes_of(
             match (columns, rows) {
                 (Some(columns), Some(rows)) if rows.0 > columns.0 => Ok(rows),
                 (Some(groups), _) | (_, Some(groups)) => Ok(groups),
-                (None, None) => does_not_fit(format!(
+                (None, None) => refused(format!(
                     "neither rows nor columns of a {p} x {q} grid with {ranks_per_node} ranks a node can be groups that survive \
                      {losses} losses: each needs {least} members on nodes of their own; take another grid, fewer ranks a node, or \
                      striped checksums"

@@ -2,7 +2,7 @@
 
 use super::super::ModelError;
 use super::super::encoding::{Link, dedicated_chain, localised_ring, striped_ring};
-use super::super::error::Result;
+use super::super::error::{Result, refused};
 use super::super::fit::RateModel;
 use super::super::memory::{
     Method, RANK_BASE_BYTES, RANK_BASE_MOST, RankMemory, Shape, rank_memory,
@@ -78,11 +78,9 @@ impl Machine<'_> {
                 self.in_memory(n, choice)?
             }
             Method::Disk => {
-                let disk = self.inputs.disk.ok_or_else(|| {
-                    ModelError::Data(
-                        "the bandwidth of the file system is not known (--disk)".into(),
-                    )
-                })?;
+                let Some(disk) = self.inputs.disk else {
+                    return refused("the bandwidth of the file system is not known (--disk)");
+                };
                 (all / disk, 0.0)
             }
             Method::Abft | Method::None => (0.0, 0.0),

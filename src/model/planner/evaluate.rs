@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::super::error::{Result, does_not_fit};
+use super::super::error::{Result, refused};
 use super::super::fit::{RateModel, flops};
 use super::super::helpers::{break_even_interval, helper_pays, overhead, overhead_with_helper};
 use super::super::interval::Segment;
@@ -198,7 +198,7 @@ impl Machine<'_> {
             memory_factor_of(choice.method, spread, choice.groups.smallest, choice.losses)?;
         }
         if choice.method == Method::Abft && inputs.depth > DEPTH_IN_STEPS as u64 {
-            return does_not_fit(format!(
+            return refused(format!(
                 "method abft goes with a lookahead of 0 or 1, and {} is asked for: --depth 1",
                 inputs.depth
             ));
@@ -207,14 +207,14 @@ impl Machine<'_> {
         let n = match inputs.n {
             Some(n) if self.fits(n, choice)? => n,
             Some(n) if self.fits_memory(n, choice)? => {
-                return does_not_fit(format!(
+                return refused(format!(
                     "N = {n} keeps {} in shared memory of each node, and {}; the largest N that fits is {most}",
                     show_bytes(self.named(n, choice)?),
                     self.more_room()
                 ));
             }
             Some(n) => {
-                return does_not_fit(format!(
+                return refused(format!(
                     "N = {n} needs {} of each node, which may take {}; the largest N that fits is {most}",
                     show_bytes(self.node_memory(n, choice)?),
                     show_bytes(self.budget)
@@ -236,19 +236,19 @@ impl Machine<'_> {
             return Ok(most);
         }
         if self.largest(ceiling, choice, |n| Ok(n == 0 || self.fits_memory(n, choice)?))? > 0 {
-            return does_not_fit(format!("no matrix fits: {}", self.more_room()));
+            return refused(format!("no matrix fits: {}", self.more_room()));
         }
         let budget = show_bytes(self.budget);
         let bare = inputs.ranks_per_node as f64 * RANK_BASE_MOST;
         if let Some(nb) = inputs.nb
             && bare < self.budget
         {
-            return does_not_fit(format!(
+            return refused(format!(
                 "no matrix fits: a node may take {budget}, and not even one block of NB = {nb} fits into that; give a \
                  smaller --nb"
             ));
         }
-        does_not_fit(format!(
+        refused(format!(
             "no matrix fits: a node may take {budget}, and {} of ranks alone need {}; use fewer ranks per node or nodes with \
              more memory",
             inputs.ranks_per_node,
@@ -267,14 +267,14 @@ impl Machine<'_> {
         }
         if let Some(n) = self.inputs.n {
             let time = self.expected(n, choice)?;
-            return does_not_fit(format!(
+            return refused(format!(
                 "N = {n} is expected to take {}, more than nine tenths of the limit of {}",
                 time.map_or("practically for ever".into(), show_seconds),
                 show_seconds(limit)
             ));
         }
         match self.largest(n, choice, in_time)? {
-            0 => does_not_fit(
+            0 => refused(
                 "no problem is small enough to finish within the time limit on this machine",
             ),
             n => Ok(n),

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::super::ModelError;
 use super::super::error::{
-    Result, at_least, at_most, does_not_fit, fraction, non_negative, positive,
+    Result, at_least, at_most, fraction, non_negative, positive, refused,
 };
 use super::super::fit::Fit;
 use super::super::memory::{Method, Scope};
@@ -142,12 +141,10 @@ impl Inputs {
         self.check_losses()?;
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         if self.job.as_ref().is_some_and(|j| j.is_empty() || j.len() > 64 || !j.chars().all(fits)) {
-            return Err(ModelError::Data(
-                "the job's name must be letters, digits, `-` and `_`, at most 64".into(),
-            ));
+            return refused("the job's name must be letters, digits, `-` and `_`, at most 64");
         }
         if self.nodes > 10_000_000 || self.ranks_per_node > 100_000 || self.cores > 10_000_000 {
-            return does_not_fit(
+            return refused(
                 "the machine is larger than any: at most 10 million nodes, 100,000 ranks and 10 million \
                  cores a node",
             );
@@ -175,18 +172,18 @@ impl Inputs {
             Columns { q: 1, sums }.factor()?;
         }
         if self.losses > LOSSES_MAX as u64 {
-            return Err(ModelError::Data(format!(
+            return refused(format!(
                 "the number of losses must be at most {LOSSES_MAX}, but it is {}",
                 self.losses
-            )));
+            ));
         }
         if self.losses > self.layout.losses_max() as u64 {
-            return Err(ModelError::Data(format!(
+            return refused(format!(
                 "{} checksums go with {} losses at most, but {} are asked for",
                 self.layout.name(),
                 self.layout.losses_max(),
                 self.losses
-            )));
+            ));
         }
         Ok(())
     }

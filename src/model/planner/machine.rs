@@ -1,6 +1,6 @@
 //! The machine as the planner sees it: the inputs given, and guesses for the others, which are reported as guesses.
 
-use super::super::error::{Result, does_not_fit, positive};
+use super::super::error::{Result, positive, refused};
 use super::super::fit::RateModel;
 use super::super::nonstop::IN_PLACE_S;
 use super::choice::{Choice, Units, squarest_grid};
@@ -162,7 +162,7 @@ fn budget(inputs: &Inputs) -> Result<f64> {
     if budget > 0.0 {
         return Ok(budget);
     }
-    does_not_fit(format!(
+    refused(format!(
         "a node has {}, of which {} are left to the system: nothing remains for the matrix; give less to --reserve",
         show_bytes(inputs.memory),
         show_bytes(reserve)

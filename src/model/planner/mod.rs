@@ -20,7 +20,7 @@ mod written;
 
 use serde::Serialize;
 
-use super::error::{Result, does_not_fit};
+use super::error::{Result, refused};
 use super::hpl_dat::hpl_dat;
 use super::memory::Method;
 use super::simulate::Summary;
@@ -68,17 +68,10 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
     warnings.extend(machine.warning_of_room(&plan, &choice)?);
     let simulated = if inputs.simulate > 0 { machine.simulate(&plan, &choice)? } else { None };
     let test = test_params(&plan);
+    let title = format!("planned for {} nodes of {}", inputs.nodes, show_bytes(inputs.memory));
     Ok(Advice {
-        hpl_dat: hpl_dat(
-            &test,
-            &[test.n],
-            &format!("planned for {} nodes of {}", inputs.nodes, show_bytes(inputs.memory)),
-        ),
-        skt_toml: skt_toml(
-            &plan,
-            inputs.job.as_deref(),
-            inputs.level2.as_deref().map(|dir| (dir, inputs.level2_every)),
-        ),
+        hpl_dat: hpl_dat(&test, &[test.n], &title),
+        skt_toml: skt_toml(&plan, inputs),
         alternatives: alternatives(&machine, &choice),
         without_restart: machine.has_groups(&choice).then(|| compare(&machine, &choice)),
         plan,
@@ -95,13 +88,13 @@ fn choose(machine: &Machine) -> Result<Choice> {
     let layout = if method.in_memory() { inputs.layout } else { ParityLayout::Striped };
     let grid = choose_grid(machine, method, layout)?;
     if inputs.helpers && method != Method::Double {
-        return does_not_fit(
+        return refused(
             "helpers encode a copy of the matrix beside the last checkpoint (--encode helper), and only method double has one: give \
              --method double, or leave --encode out",
         );
     }
     if inputs.helpers && layout == ParityLayout::Dedicated {
-        return does_not_fit(
+        return refused(
             "helpers encode beside ranks that compute, and dedicated checksums are made by ranks that do nothing else: leave \
              --encode or --parity-layout out",
         );
@@ -147,7 +140,7 @@ fn choose_grid(machine: &Machine, method: Method, layout: ParityLayout) -> Resul
         1 => " and 1 that waits".into(),
         waiting => format!(" and {waiting} that wait"),
     };
-    does_not_fit(format!(
+    refused(format!(
         "a {p} x {q} grid{columns}{spares} does not take the {} ranks there are ({} nodes with {} each)",
         machine.ranks, inputs.nodes, inputs.ranks_per_node
     ))
@@ -164,7 +157,7 @@ fn choose_groups(
     let units = machine.units();
     if let Some(g) = group.filter(|g| *g > units.count) {
         let most = units.count;
-        return does_not_fit(format!(
+        return refused(format!(
             "a group of {g} needs {g} nodes, and there are {most}; at most --group {most}"
         ));
     }
@@ -172,7 +165,7 @@ fn choose_groups(
     // Dedicated groups have the ranks that keep the checksums, too.
     let small = |g: &u64| *g < least && layout != ParityLayout::Dedicated;
     if let Some(g) = group.filter(|g| method.in_memory() && small(g)) {
-        return does_not_fit(format!(
+        return refused(format!(
             "a group of {g} with {} checksums cannot survive {losses} losses; it needs at least {least} members",
             layout.name()
         ));
@@ -180,12 +173,12 @@ fn choose_groups(
     let groups = groups_of(layout, grid, units, group, losses)?;
     let Groups { smallest, largest, .. } = groups;
     if method.in_memory() && smallest <= losses {
-        return does_not_fit(format!(
+        return refused(format!(
             "groups of {smallest} cannot survive {losses} losses; use more nodes, fewer --losses or --method disk"
         ));
     }
     if method.in_memory() && largest > GROUP_MAX as u64 {
-        return does_not_fit(format!(
+        return refused(format!(
             "a group has at most {GROUP_MAX} members, {largest} were asked for"
         ));
     }

@@ -1,9 +1,8 @@
 //! A plan as input of the solver: its parameters, and skt.toml.
 
-use std::path::Path;
-
 use super::super::memory::{ALIGN, Method};
-use super::evaluate::Plan;
+use super::evaluate::{Plan, Protected};
+use super::inputs::Inputs;
 use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 use crate::checkpoint::layout::ParityLayout;
 use crate::shm::Store;
@@ -42,12 +41,12 @@ pub fn usual(n: usize, nb: usize, grid: (usize, usize)) -> TestParams {
     }
 }
 
-/// Writes skt.toml for a plan. `level2`: destination of checkpoints on storage, and the interval of copies of checkpoints in
-/// memory, if given.
-pub fn skt_toml(plan: &Plan, job: Option<&str>, level2: Option<(&Path, Option<f64>)>) -> String {
+/// Writes skt.toml for a plan with these inputs.
+pub fn skt_toml(plan: &Plan, inputs: &Inputs) -> String {
+    let Protected { method, scope, group_asked, losses, parity_layout, .. } = plan.protection;
     let mut text = String::from("# written by skt-hpl plan\n");
     text += &format!("threads = {}\n", plan.threads_per_rank);
-    if plan.protection.method.saves() {
+    if method.saves() {
         text += &format!(
             "\n[checkpoint]\n\
              # at the optimal interval for a failure of the system every so many seconds\n\
@@ -56,18 +55,14 @@ pub fn skt_toml(plan: &Plan, job: Option<&str>, level2: Option<(&Path, Option<f6
              method = \"{}\"\n\
              scope = \"{}\"\n",
             plan.mtbf_system.max(1.0),
-            plan.protection.method.name(),
-            plan.protection.scope.name(),
+            method.name(),
+            scope.name(),
         );
-        if plan.protection.method.in_memory() {
-            text += &format!(
-                "parity-code = \"{}\"\nlosses = {}\ngroup = {}\n",
-                if plan.protection.losses > 1 { "reed-solomon" } else { "xor" },
-                plan.protection.losses,
-                plan.protection.group_asked,
-            );
-            if plan.protection.parity_layout != ParityLayout::Striped {
-                text += &format!("parity-layout = \"{}\"\n", plan.protection.parity_layout.name());
+        if method.in_memory() {
+            let code = if losses > 1 { "reed-solomon" } else { "xor" };
+            text += &format!("parity-code = \"{code}\"\nlosses = {losses}\ngroup = {group_asked}\n");
+            if parity_layout != ParityLayout::Striped {
+                text += &format!("parity-layout = \"{}\"\n", parity_layout.name());
             }
         }
         if plan.store == Store::SysV {
@@ -76,27 +71,25 @@ pub fn skt_toml(plan: &Plan, job: Option<&str>, level2: Option<(&Path, Option<f6
         if plan.saving.helpers.is_some() {
             text += "encode = \"helper\"\n";
         }
-        if let Some((dir, every)) = level2 {
+        if let Some(dir) = &inputs.level2 {
             let dir = dir.to_string_lossy().into_owned();
             text += &format!("level2 = {}\n", toml::Value::String(dir));
-            if let Some(every) = every.filter(|_| plan.protection.method.in_memory()) {
+            if let Some(every) = inputs.level2_every.filter(|_| method.in_memory()) {
                 text += &format!("level2-every = \"{every}s\"\n");
             }
         }
-        if let Some(job) = job {
-            text += &format!("job = {}\n", toml::Value::String(job.into()));
+        if let Some(job) = &inputs.job {
+            text += &format!("job = {}\n", toml::Value::String(job.clone()));
         }
     }
-    if plan.protection.method == Method::Abft {
+    if method == Method::Abft {
         text += &format!(
             "\n# process columns more than the grid has, for checksums\nmethod = \"abft\"\nchecksum-columns = {}\n",
             plan.protection.checksum_columns
         );
-        if plan.protection.spare_ranks > 0 {
-            text += &format!(
-                "# ranks that wait to make new ones\nspare-ranks = {}\n",
-                plan.protection.spare_ranks
-            );
+        let waiting = plan.protection.spare_ranks;
+        if waiting > 0 {
+            text += &format!("# ranks that wait to make new ones\nspare-ranks = {waiting}\n");
         }
     }
     text

@@ -13,8 +13,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde::Serialize;
 
-use super::super::ModelError;
-use super::super::error::{Result, non_negative, positive, refuse};
+use super::super::error::{Result, non_negative, out_of_range, positive, refused};
 
 /// Age of the nodes when the run starts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -38,7 +37,7 @@ impl Trace {
     /// Makes a trace from events in any order. Each simulated run starts at a random point of the trace and wraps around.
     pub fn new(mut events: Vec<(f64, u64)>) -> Result<Self> {
         if events.is_empty() {
-            return Err(ModelError::Data("the trace of failures is empty".into()));
+            return refused("the trace of failures is empty");
         }
         for (t, _) in &events {
             non_negative("a time in the trace", *t)?;
@@ -74,11 +73,11 @@ impl Trace {
                 _ => None,
             };
             let Some(event) = event.filter(|(time, _)| time.is_finite() && *time >= 0.0) else {
-                return Err(ModelError::Data(format!(
+                return refused(format!(
                     "line {} of the trace is `{line}`: it must be the time in seconds and the number \
                      of the node that failed, such as `86400.5 17`",
                     i + 1
-                )));
+                ));
             };
             events.push(event);
         }
@@ -115,7 +114,7 @@ impl Failures {
             Failures::Weibull { mtbf, shape, age } => {
                 positive("the MTBF of a node", *mtbf)?;
                 if !(0.1..=20.0).contains(shape) {
-                    return refuse("the Weibull shape", "between 0.1 and 20", *shape);
+                    return out_of_range("the Weibull shape", "between 0.1 and 20", *shape);
                 }
                 if let Age::Same(a) = age {
                     non_negative("the age of the nodes", *a)?;

@@ -14,8 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
-use super::ModelError;
-use super::error::{Result, at_least, at_most, fraction, non_negative, positive};
+use super::error::{Result, at_least, at_most, fraction, non_negative, positive, refused};
 use super::memory::Method;
 use super::nonstop::Columns;
 use super::profile::Schedule;
@@ -68,36 +67,32 @@ impl GoingOn {
         if let Some(s) = self.renew {
             non_negative("the time to make new checksums", s)?;
         }
-        let refuse = |text: String| Err(ModelError::Data(text));
         match (method, self.columns) {
             (Method::Abft, Some(columns)) => {
                 columns.factor()?;
                 if self.in_place.is_none() {
-                    return refuse(
-                        "method abft continues without a restart, so the time for that must be given"
-                            .into(),
+                    return refused(
+                        "method abft continues without a restart, so the time for that must be given",
                     );
                 }
                 if self.spare_ranks.is_some() && self.renew.is_none() {
-                    return refuse(
-                        "ranks that wait under method abft make new checksums, and the time for that must be given (--renew-time)"
-                            .into(),
+                    return refused(
+                        "ranks that wait under method abft make new checksums, and the time for that must be given (--renew-time)",
                     );
                 }
                 Ok(())
             }
-            (Method::Abft, None) => refuse(
+            (Method::Abft, None) => refused(
                 "how many process columns there are beside those of checksums decides what method abft survives, and must be \
-                 given (--columns)"
-                    .into(),
+                 given (--columns)",
             ),
             (m, Some(_)) => {
-                refuse(format!("method {} has no columns of checksums (--columns)", m.name()))
+                refused(format!("method {} has no columns of checksums (--columns)", m.name()))
             }
             (m, None) if self.renew.is_some() => {
-                refuse(format!("method {} has no checksums to make again (--renew-time)", m.name()))
+                refused(format!("method {} has no checksums to make again (--renew-time)", m.name()))
             }
-            (m, None) if self.in_place.is_some() && !m.goes_on_in_place() => refuse(format!(
+            (m, None) if self.in_place.is_some() && !m.goes_on_in_place() => refused(format!(
                 "method {} does not continue in place: {}; methods self and double do",
                 m.name(),
                 match m {
@@ -108,7 +103,7 @@ impl GoingOn {
                 }
             )),
             (_, None) if self.spare_ranks.is_some() && self.in_place.is_none() => {
-                refuse("spare ranks are of use only where a run is recovered in place".into())
+                refused("spare ranks are of use only where a run is recovered in place")
             }
             _ => Ok(()),
         }
@@ -215,7 +210,7 @@ impl Scenario {
         non_negative("the recovery time", s.recover)?;
         non_negative("the regeneration time", s.regenerate)?;
         if self.schedule.segments.is_empty() {
-            return Err(ModelError::Data("the run has no work in it".into()));
+            return refused("the run has no work in it");
         }
         for g in &self.schedule.segments {
             non_negative("the work of a segment", g.work)?;
@@ -235,17 +230,17 @@ impl Scenario {
             )?;
             // A new column takes as many ranks as a process column has.
             if s.going_on.renew.is_some() && !(s.nodes - waiting).is_multiple_of(all) {
-                return Err(ModelError::Data(format!(
+                return refused(format!(
                     "{} nodes with a rank each, {waiting} of which wait, are no P x (Q+R) = P x {all}",
                     s.nodes
-                )));
+                ));
             }
         }
         if !self.method.saves() && self.schedule.saves() > 0 {
-            return Err(ModelError::Data(format!(
+            return refused(format!(
                 "a run with method {} saves nothing: its schedule must be one segment",
                 self.method.name()
-            )));
+            ));
         }
         self.failures.check()
     }

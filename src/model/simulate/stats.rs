@@ -3,8 +3,7 @@
 use serde::Serialize;
 
 use super::{End, Outcome};
-use crate::model::ModelError;
-use crate::model::error::Result;
+use crate::model::error::{Result, refused};
 
 /// A mean and the half-width of its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -110,7 +109,7 @@ pub const QUANTILES: [f64; 7] = [0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99];
 /// Summarises the results of runs.
 pub fn summarise(outcomes: &[Outcome]) -> Result<Summary> {
     if outcomes.is_empty() {
-        return Err(ModelError::Data("there are no runs to summarise".into()));
+        return refused("there are no runs to summarise");
     }
     let finished = || outcomes.iter().filter(|o| o.end == End::Finished);
     let ended = |end| outcomes.iter().filter(|o| o.end == end).count();

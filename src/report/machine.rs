@@ -66,16 +66,12 @@ impl Kind {
     }
 
     fn join(&mut self, other: Kind) {
-        fn both<T>(a: Option<T>, b: Option<T>, take: fn(T, T) -> T) -> Option<T> {
-            match (a, b) {
-                (Some(a), Some(b)) => Some(take(a, b)),
-                (a, b) => a.or(b),
-            }
-        }
+        let lowest = [self.clock_seen_mhz_min, other.clock_seen_mhz_min];
+        let highest = [self.clock_seen_mhz_max, other.clock_seen_mhz_max];
         self.memory_bytes_min = self.memory_bytes_min.min(other.memory_bytes_min);
         self.memory_bytes_max = self.memory_bytes_max.max(other.memory_bytes_max);
-        self.clock_seen_mhz_min = both(self.clock_seen_mhz_min, other.clock_seen_mhz_min, u64::min);
-        self.clock_seen_mhz_max = both(self.clock_seen_mhz_max, other.clock_seen_mhz_max, u64::max);
+        self.clock_seen_mhz_min = lowest.into_iter().flatten().min();
+        self.clock_seen_mhz_max = highest.into_iter().flatten().max();
         self.ranks_min = self.ranks_min.min(other.ranks_min);
         self.ranks_max = self.ranks_max.max(other.ranks_max);
         self.hosts.extend(other.hosts);

@@ -6,7 +6,7 @@ use super::super::error::{Result, refused};
 use super::super::fit::{RateModel, flops};
 use super::super::helpers::{break_even_interval, helper_pays, overhead, overhead_with_helper};
 use super::super::interval::Segment;
-use super::super::memory::{Method, RANK_BASE_MOST, RankMemory, Scope, Shape, memory_factor_of};
+use super::super::memory::{Method, RANK_BASE_MOST, RankMemory, Scope, Shape};
 use super::super::nonstop::Columns;
 use super::super::profile::{SaveCost, Schedule};
 use super::super::reliability::{failure_while_saving, survives};
@@ -193,10 +193,6 @@ impl Machine<'_> {
 
     pub(super) fn evaluate(&self, choice: &Choice) -> Result<Plan> {
         let inputs = self.inputs;
-        if choice.method.in_memory() {
-            let spread = choice.layout.spread();
-            memory_factor_of(choice.method, spread, choice.groups.smallest, choice.losses)?;
-        }
         if choice.method == Method::Abft && inputs.depth > DEPTH_IN_STEPS as u64 {
             return refused(format!(
                 "method abft goes with a lookahead of 0 or 1, and {} is asked for: --depth 1",

@@ -222,38 +222,29 @@ fn gamma_hazard(a: f64, x: f64, ln_gamma_a: f64) -> f64 {
     }
 }
 
-/// Remaining life of a node at the start.
+/// Remaining life of a node at the start, by Weibull.
 #[derive(Clone, Copy, Debug)]
 enum Life {
-    Exponential {
-        mtbf: f64,
-    },
-    /// Weibull of scale eta, all nodes of age a.
-    Aged {
-        eta: f64,
-        shape: f64,
-        age: f64,
-    },
-    /// Weibull in equilibrium: the remaining life has density S(t)/mean, which makes (t/eta)^k a gamma variable of
-    /// shape 1/k.
-    Stationary {
-        eta: f64,
-        shape: f64,
-        ln_gamma: f64,
-    },
+    /// Exponential: shape 1, with this mean.
+    Exponential(f64),
+    /// All nodes have this age.
+    Aged(f64),
+    /// In equilibrium: the remaining life has density S(t)/mean, which makes (t/eta)^k a gamma variable of shape 1/k. With the
+    /// logarithm of Gamma(1/k).
+    Stationary(f64),
 }
 
 impl Life {
-    /// Time at which the cumulative hazard reaches `h`.
-    fn time_of(&self, h: f64, at_least: f64) -> f64 {
+    /// Time at which the cumulative hazard reaches `h`, for the scale `eta`.
+    fn time_of(&self, eta: f64, shape: f64, h: f64, at_least: f64) -> f64 {
         match *self {
-            Life::Exponential { mtbf } => h * mtbf,
-            Life::Aged { eta, shape, age } => {
+            Life::Exponential(mtbf) => h * mtbf,
+            Life::Aged(age) => {
                 let t = eta * ((age / eta).powf(shape) + h).powf(1.0 / shape) - age;
                 // Rounding must not turn time back.
                 t.max(at_least)
             }
-            Life::Stationary { eta, shape, ln_gamma } => {
+            Life::Stationary(ln_gamma) => {
                 let hazard = |t: f64| gamma_hazard(1.0 / shape, (t / eta).powf(shape), ln_gamma);
                 // The hazard rate starts at 1/mean; the root is bracketed from there, then bisected and finished by the secant
                 // method.
@@ -366,11 +357,9 @@ impl<'a> Source<'a> {
             Failures::Weibull { mtbf, shape, age } => {
                 let eta = mtbf / (ln_gamma(1.0 + 1.0 / shape)).exp();
                 let life = match age {
-                    _ if *shape == 1.0 => Life::Exponential { mtbf: *mtbf },
-                    Age::Same(a) => Life::Aged { eta, shape: *shape, age: *a },
-                    Age::Stationary => {
-                        Life::Stationary { eta, shape: *shape, ln_gamma: ln_gamma(1.0 / shape) }
-                    }
+                    _ if *shape == 1.0 => Life::Exponential(*mtbf),
+                    Age::Same(age) => Life::Aged(*age),
+                    Age::Stationary => Life::Stationary(ln_gamma(1.0 / shape)),
                 };
                 Kind::Aging {
                     life,
@@ -430,7 +419,7 @@ impl<'a> Source<'a> {
                 if *untouched > 0 && !*drawn {
                     *drawn = true;
                     *hazard += exponential(rng) / *untouched as f64;
-                    *time = life.time_of(*hazard, *time);
+                    *time = life.time_of(*eta, *shape, *hazard, *time);
                     replaced.push(Reverse((time.to_bits(), u64::MAX)));
                 }
                 let Some(Reverse((bits, mark))) = replaced.pop() else {

@@ -338,10 +338,10 @@ fn the_same_seed_gives_the_same_runs_on_any_number_of_threads() {
     assert_eq!(one, simulate(&scenario, 100, 7, 3).unwrap());
     assert_ne!(one, simulate(&scenario, 100, 8, 3).unwrap());
     for o in &one {
-        let sum = o.useful + o.saving + o.lost + o.detect + o.wait + o.restart + o.recover;
+        let sum: f64 = o.time.parts().iter().map(|(_, seconds)| seconds).sum();
         assert!((sum - o.wall).abs() < 1e-6 * o.wall, "{o:?}");
         assert!(
-            o.end != End::Finished || (o.useful - scenario.schedule.work()).abs() < 1e-6 * o.useful
+            o.end != End::Finished || (o.time.useful - scenario.schedule.work()).abs() < 1e-6 * o.time.useful
         );
     }
 }
@@ -398,7 +398,7 @@ proptest! {
         }
         if let Ok(outcomes) = simulate(&scenario, 2, ints[4], 1) {
             for o in &outcomes {
-                let sum = o.useful + o.saving + o.lost + o.detect + o.wait + o.restart + o.recover;
+                let sum: f64 = o.time.parts().iter().map(|(_, seconds)| seconds).sum();
                 prop_assert!(o.wall.is_finite() && (sum - o.wall).abs() <= 1e-6 * o.wall.max(1e-3), "{o:?}");
             }
             let text = serde_json::to_string(&summarise(&outcomes).unwrap()).unwrap();
@@ -532,16 +532,16 @@ proptest! {
         let time = scenario.schedule.undisturbed();
         let latest = scenario.limit.unwrap_or(100.0 * time);
         for o in &outcomes {
-            let parts = [o.useful, o.saving, o.lost, o.detect, o.wait, o.restart, o.recover];
+            let parts = [o.time.useful, o.time.saving, o.time.lost, o.time.detect, o.time.wait, o.time.restart, o.time.recover];
             prop_assert!(parts.iter().all(|part| part.is_finite() && *part >= -1e-9 * o.wall), "{o:?}");
             prop_assert!((parts.iter().sum::<f64>() - o.wall).abs() <= 1e-6 * o.wall, "{o:?}");
             prop_assert!(o.wall <= latest * (1.0 + 1e-9), "{latest} {o:?}");
             let work = scenario.schedule.work();
-            prop_assert!(o.useful <= work * (1.0 + 1e-6), "{o:?}");
+            prop_assert!(o.time.useful <= work * (1.0 + 1e-6), "{o:?}");
             prop_assert!(o.in_place <= o.recoveries && o.recoveries <= o.failures, "{o:?}");
             match o.end {
                 End::Finished => {
-                    prop_assert!((o.useful - work).abs() <= 1e-6 * work, "{o:?}");
+                    prop_assert!((o.time.useful - work).abs() <= 1e-6 * work, "{o:?}");
                     prop_assert!(o.failures > 0 || (o.wall - time).abs() <= 1e-6 * time, "{o:?}");
                 }
                 End::Late => prop_assert!((o.wall - latest).abs() <= 1e-6 * latest, "{latest} {o:?}"),
@@ -553,7 +553,7 @@ proptest! {
             prop_assert!(o.from_scratch == 0 || method == Method::Abft, "{o:?}");
             prop_assert!(o.renewed == 0 || going_on.renew.is_some(), "{o:?}");
             if scenario.failures == Failures::Never && scenario.system.domains.is_none() {
-                prop_assert!(o.failures == 0 && o.lost == 0.0 || o.end == End::Late, "{o:?}");
+                prop_assert!(o.failures == 0 && o.time.lost == 0.0 || o.end == End::Late, "{o:?}");
             }
         }
         let s = summarise(&outcomes).unwrap();

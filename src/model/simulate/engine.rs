@@ -173,7 +173,7 @@ impl<'a> Plan<'a> {
                     // The position on the line is the one before the loss.
                     since = up - line;
                     if up >= self.limit {
-                        out.lost += line;
+                        out.time.lost += line;
                         return Outcome { end: End::Late, wall: self.limit, ..out };
                     }
                     continue;
@@ -204,11 +204,11 @@ impl<'a> Plan<'a> {
         let Segment { work, encode, .. } = self.scenario.schedule.segments[segment];
         if self.scenario.method == Method::SelfCheckpoint && offset >= work + encode {
             // Sealed: the new state is kept, and the restoration finishes the copy.
-            out.useful += work;
-            out.saving += offset - work;
+            out.time.useful += work;
+            out.time.saving += offset - work;
             return segment + 1;
         }
-        out.lost += offset;
+        out.time.lost += offset;
         segment
     }
 
@@ -222,8 +222,8 @@ impl<'a> Plan<'a> {
     /// Counts segments `from..to` as done for good.
     fn keep(&self, out: &mut Outcome, from: usize, to: usize) {
         let useful = self.work[to] - self.work[from];
-        out.useful += useful;
-        out.saving += (self.starts[to] - self.starts[from]) - useful;
+        out.time.useful += useful;
+        out.time.saving += (self.starts[to] - self.starts[from]) - useful;
     }
 
     /// Handles a failure in a run with checksums, the next of `source`. Returns the moment at which all continue, if this loss
@@ -237,7 +237,7 @@ impl<'a> Plan<'a> {
             let event = source.peek();
             let next = event.as_ref().map_or(f64::INFINITY, |e| e.time).min(self.limit);
             if let Some((told, up, new)) = &mut until {
-                out.restart += next.min(*up) - *told;
+                out.time.restart += next.min(*up) - *told;
                 *told = next;
                 if next >= *up || self.limit <= next {
                     parts.renew(*new);
@@ -324,10 +324,10 @@ impl<'a> Plan<'a> {
             let next = source.peek().map_or(f64::INFINITY, |e| e.time).min(self.limit);
             // Part of each stage that passes before the next failure (or the deadline).
             let spent = |from: f64, to: f64| (next.min(to) - from).max(0.0);
-            out.detect += spent(now, noticed);
-            out.wait += spent(noticed, staffed);
-            out.restart += spent(staffed, started);
-            out.recover += spent(started, up);
+            out.time.detect += spent(now, noticed);
+            out.time.wait += spent(noticed, staffed);
+            out.time.restart += spent(staffed, started);
+            out.time.recover += spent(started, up);
             if next >= up {
                 out.recoveries += 1;
                 out.in_place += u64::from(!by_restart);
@@ -389,7 +389,7 @@ impl<'a> Plan<'a> {
         // If the deadline comes before the failure is noticed, the run is late.
         let end = if noticed < self.limit { End::NoSpare } else { End::Late };
         let wall = noticed.min(self.limit);
-        out.detect += wall - now;
+        out.time.detect += wall - now;
         Err((end, wall))
     }
 
@@ -444,48 +444,48 @@ mod tests {
     }
 
     fn adds_up(o: &Outcome) {
-        let sum = o.useful + o.saving + o.lost + o.detect + o.wait + o.restart + o.recover;
+        let sum: f64 = o.time.parts().iter().map(|(_, seconds)| seconds).sum();
         assert!((sum - o.wall).abs() < 1e-9, "{o:?}");
     }
 
     #[test]
     fn undisturbed() {
         let o = run(Method::SelfCheckpoint, system(), &[], None);
-        assert_eq!((o.end, o.wall, o.useful, o.saving), (End::Finished, 115.0, 100.0, 15.0));
+        assert_eq!((o.end, o.wall, o.time.useful, o.time.saving), (End::Finished, 115.0, 100.0, 15.0));
     }
 
     #[test]
     fn a_loss_while_working_goes_back_to_the_last_save() {
         // Save 1 is safe at 28, done at 30; at 40 ten seconds are lost.
         let o = run(Method::SelfCheckpoint, system(), &[(40.0, 1)], None);
-        assert_eq!(o.lost, 10.0);
+        assert_eq!(o.time.lost, 10.0);
         assert_eq!(o.wall, 115.0 + 10.0 + 12.0);
-        assert_eq!((o.detect, o.restart, o.recover), (3.0, 4.0, 5.0));
+        assert_eq!((o.time.detect, o.time.restart, o.time.recover), (3.0, 4.0, 5.0));
         adds_up(&o);
     }
 
     #[test]
     fn a_loss_before_the_first_save_generates_again() {
         let o = run(Method::SelfCheckpoint, system(), &[(20.0, 1)], None);
-        assert_eq!((o.lost, o.recover, o.wall), (20.0, 6.0, 115.0 + 20.0 + 13.0));
+        assert_eq!((o.time.lost, o.time.recover, o.wall), (20.0, 6.0, 115.0 + 20.0 + 13.0));
     }
 
     #[test]
     fn phases_of_a_save_by_method() {
         // Encoding the second save from 55 to 58, flushing to 60.
         let o = run(Method::SelfCheckpoint, system(), &[(56.0, 1)], None);
-        assert_eq!(o.lost, 26.0);
+        assert_eq!(o.time.lost, 26.0);
         let o = run(Method::SelfCheckpoint, system(), &[(59.0, 1)], None);
-        assert_eq!((o.lost, o.wall), (0.0, 114.0 + 12.0), "one second of flush is spared");
+        assert_eq!((o.time.lost, o.wall), (0.0, 114.0 + 12.0), "one second of flush is spared");
         adds_up(&o);
         let o = run(Method::Double, system(), &[(59.0, 1)], None);
-        assert_eq!(o.lost, 29.0);
+        assert_eq!(o.time.lost, 29.0);
         let o = run(Method::Single, system(), &[(59.0, 1)], None);
         assert_eq!((o.end, o.wall), (End::LostWhileSaving, 59.0));
         let o = run(Method::Single, system(), &[(54.0, 1)], None);
         assert_eq!(o.end, End::Finished);
         let o = run(Method::None, system(), &[(59.0, 1)], None);
-        assert_eq!((o.lost, o.wall), (59.0, 100.0 + 59.0 + 13.0));
+        assert_eq!((o.time.lost, o.wall), (59.0, 100.0 + 59.0 + 13.0));
     }
 
     #[test]
@@ -520,7 +520,7 @@ mod tests {
         let system = System { going_on: going_on(1.0), ..system() };
         let run = |times: &[(f64, u64)], limit| run(Method::Abft, system.clone(), times, limit);
         let o = run(&[(40.0, 1)], None);
-        assert_eq!((o.end, o.wall, o.lost, o.in_place), (End::Finished, 102.0, 0.0, 1));
+        assert_eq!((o.end, o.wall, o.time.lost, o.in_place), (End::Finished, 102.0, 0.0, 1));
         adds_up(&o);
         // The second loss is in the same column, which was idle already.
         let o = run(&[(40.0, 1), (70.0, 5)], None);
@@ -531,15 +531,15 @@ mod tests {
         for second in [0, 2, 3] {
             let o = run(&[(40.0, 1), (70.0, second)], None);
             // 68 s of work are lost at 70; 13 s to begin from scratch.
-            assert_eq!((o.end, o.lost, o.wall, o.from_scratch), (End::Finished, 68.0, 183.0, 1));
+            assert_eq!((o.end, o.time.lost, o.wall, o.from_scratch), (End::Finished, 68.0, 183.0, 1));
             adds_up(&o);
         }
         // A second loss while the first is being handled.
         let o = run(&[(40.0, 1), (41.0, 2)], None);
-        assert_eq!((o.lost, o.wall), (40.0, 154.0));
+        assert_eq!((o.time.lost, o.wall), (40.0, 154.0));
         adds_up(&o);
         let o = run(&[(40.0, 1), (41.0, 5)], None);
-        assert_eq!((o.lost, o.wall, o.recoveries), (0.0, 103.0, 1));
+        assert_eq!((o.time.lost, o.wall, o.recoveries), (0.0, 103.0, 1));
         adds_up(&o);
         // After a beginning from scratch there are checksums again.
         let o = run(&[(40.0, 1), (70.0, 2), (100.0, 0)], None);
@@ -553,7 +553,7 @@ mod tests {
         // The loss of a node is never survived.
         let nodes = System { going_on: going_on(0.0), ..system };
         let o = super::tests::run(Method::Abft, nodes, &[(40.0, 1)], None);
-        assert_eq!((o.lost, o.wall, o.from_scratch), (40.0, 40.0 + 13.0 + 100.0, 1));
+        assert_eq!((o.time.lost, o.wall, o.from_scratch), (40.0, 40.0 + 13.0 + 100.0, 1));
         adds_up(&o);
     }
 
@@ -567,16 +567,16 @@ mod tests {
         // Losses one after the other, with one in an idle column between them, and in the checksum columns themselves.
         for times in [[(40.0, 1), (50.0, 5), (70.0, 0)], [(40.0, 3), (50.0, 2), (70.0, 6)]] {
             let o = run(&times);
-            assert_eq!((o.end, o.wall, o.lost, o.in_place), (End::Finished, 106.0, 0.0, 3));
+            assert_eq!((o.end, o.wall, o.time.lost, o.in_place), (End::Finished, 106.0, 0.0, 3));
             adds_up(&o);
         }
         // The second loss while the first is being recovered: as long as from the second on.
         let o = run(&[(40.0, 1), (41.0, 2)]);
-        assert_eq!((o.wall, o.lost, o.recoveries), (103.0, 0.0, 1));
+        assert_eq!((o.wall, o.time.lost, o.recoveries), (103.0, 0.0, 1));
         adds_up(&o);
         // A third loss is one too many: 66 s of work are lost at 70, 13 s to begin from scratch, and then there are two again.
         let o = run(&[(40.0, 1), (60.0, 2), (70.0, 0), (100.0, 1), (110.0, 3)]);
-        assert_eq!((o.lost, o.wall, o.from_scratch, o.in_place), (66.0, 187.0, 1, 4));
+        assert_eq!((o.time.lost, o.wall, o.from_scratch, o.in_place), (66.0, 187.0, 1, 4));
         adds_up(&o);
     }
 
@@ -606,15 +606,15 @@ mod tests {
         // The last new column survives a fifth loss, of a rank that is in a new column itself. No column is left for a sixth: 110
         // s less 22 are lost.
         let o = run(four(), &[&each[..], &[(95.0, 5), (110.0, 60)]].concat());
-        assert_eq!((o.lost, o.wall, o.from_scratch, o.renewed), (88.0, 223.0, 1, 4));
+        assert_eq!((o.time.lost, o.wall, o.from_scratch, o.renewed), (88.0, 223.0, 1, 4));
         adds_up(&o);
         // A second loss before the new columns are ready ends the try: 40 s are lost, and 13 s until the run is up.
         let o = run(four(), &[(40.0, 1), (44.0, 2)]);
-        assert_eq!((o.lost, o.wall, o.from_scratch, o.renewed), (40.0, 44.0 + 13.0 + 100.0, 1, 0));
+        assert_eq!((o.time.lost, o.wall, o.from_scratch, o.renewed), (40.0, 44.0 + 13.0 + 100.0, 1, 0));
         adds_up(&o);
         // The lost rank is making a new column: the columns are begun again, as there are ranks enough.
         let o = run(four(), &[(40.0, 1), (44.0, 5)]);
-        assert_eq!((o.lost, o.wall, o.from_scratch, o.renewed), (0.0, 109.0, 0, 1));
+        assert_eq!((o.time.lost, o.wall, o.from_scratch, o.renewed), (0.0, 109.0, 0, 1));
         adds_up(&o);
         // No rank dies twice.
         let o = run(four(), &[(40.0, 1), (70.0, 1)]);
@@ -639,7 +639,7 @@ mod tests {
         };
         let run = |s, times: &[(f64, u64)]| run(Method::SelfCheckpoint, s, times, None);
         let o = run(with(1.0, None), &[(40.0, 1)]);
-        assert_eq!((o.lost, o.wall, o.in_place), (10.0, 115.0 + 10.0 + 7.0, 1));
+        assert_eq!((o.time.lost, o.wall, o.in_place), (10.0, 115.0 + 10.0 + 7.0, 1));
         adds_up(&o);
         let o = run(with(0.0, None), &[(40.0, 1)]);
         assert_eq!((o.wall, o.in_place), (115.0 + 10.0 + 12.0, 0));
@@ -652,7 +652,7 @@ mod tests {
         adds_up(&o);
         // A restart has all spare ranks again: up at 82, 100 is 18 s into the third segment.
         let o = run(with(1.0, Some(1)), &[(40.0, 1), (70.0, 9), (100.0, 17)]);
-        assert_eq!((o.in_place, o.lost), (2, 10.0 + 23.0 + 18.0));
+        assert_eq!((o.in_place, o.time.lost), (2, 10.0 + 23.0 + 18.0));
         // A second loss in the group before all is restored is one too many here, too.
         let o = run(with(1.0, None), &[(40.0, 1), (45.0, 2)]);
         assert_eq!((o.end, o.wall), (End::GroupLost, 45.0));
@@ -703,7 +703,7 @@ mod tests {
         adds_up(&o);
         let repaired = System { repair: Some(50.0), ..few };
         let o = run(Method::SelfCheckpoint, repaired, &[(40.0, 1), (70.0, 20)], None);
-        assert_eq!((o.end, o.wait), (End::Finished, 90.0 - 73.0));
+        assert_eq!((o.end, o.time.wait), (End::Finished, 90.0 - 73.0));
         adds_up(&o);
     }
 

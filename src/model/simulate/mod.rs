@@ -19,7 +19,7 @@ use super::memory::Method;
 use super::nonstop::Columns;
 use super::profile::Schedule;
 pub use failures::{Age, Failures, Trace};
-pub use stats::{Summary, summarise};
+pub use stats::{Breakdown, Summary, summarise};
 
 /// Whether the members of a group are neighbours or on different failure domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -158,23 +158,13 @@ pub enum End {
     NoSpare,
 }
 
-/// Result of a simulated run; the parts add up to `wall`. Seconds.
+/// Result of a simulated run. Seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
     pub end: End,
     pub wall: f64,
-    /// Work that was kept.
-    pub useful: f64,
-    /// Saves that were kept.
-    pub saving: f64,
-    /// Work and saves that were thrown away.
-    pub lost: f64,
-    pub detect: f64,
-    /// Waiting for a node to be repaired.
-    pub wait: f64,
-    /// Restarting, or continuing without a restart.
-    pub restart: f64,
-    pub recover: f64,
+    /// Parts of `wall`, which add up to it.
+    pub time: Breakdown,
     /// Number of failures (a domain counts once).
     pub failures: u64,
     /// Number of recoveries, and how many of them without a restart.

@@ -54,14 +54,19 @@ impl Share {
     }
 }
 
-/// Mean seconds a run by the parts of its time; all runs, finished or not.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// Seconds of a run by the parts of its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Breakdown {
+    /// Work that was kept.
     pub useful: f64,
+    /// Saves that were kept.
     pub saving: f64,
+    /// Work and saves that were thrown away.
     pub lost: f64,
     pub detect: f64,
+    /// Waiting for a node to be repaired.
     pub wait: f64,
+    /// Restarting, or continuing without a restart.
     pub restart: f64,
     pub recover: f64,
 }
@@ -101,6 +106,7 @@ pub struct Summary {
     pub in_place: f64,
     pub from_scratch: f64,
     pub renewed: f64,
+    /// Mean over all runs, finished or not.
     pub breakdown: Breakdown,
 }
 
@@ -131,19 +137,19 @@ pub fn summarise(outcomes: &[Outcome]) -> Result<Summary> {
             .filter(|_| some)
             .map(|&q| (q, walls[((walls.len() - 1) as f64 * q).round() as usize]))
             .collect(),
-        waste: some.then(|| Mean::of(finished().map(|o| 1.0 - o.useful / o.wall))),
+        waste: some.then(|| Mean::of(finished().map(|o| 1.0 - o.time.useful / o.wall))),
         failures: Mean::of(outcomes.iter().map(|o| o.failures as f64)),
         in_place: mean(|o| o.in_place as f64),
         from_scratch: mean(|o| o.from_scratch as f64),
         renewed: mean(|o| o.renewed as f64),
         breakdown: Breakdown {
-            useful: mean(|o| o.useful),
-            saving: mean(|o| o.saving),
-            lost: mean(|o| o.lost),
-            detect: mean(|o| o.detect),
-            wait: mean(|o| o.wait),
-            restart: mean(|o| o.restart),
-            recover: mean(|o| o.recover),
+            useful: mean(|o| o.time.useful),
+            saving: mean(|o| o.time.saving),
+            lost: mean(|o| o.time.lost),
+            detect: mean(|o| o.time.detect),
+            wait: mean(|o| o.time.wait),
+            restart: mean(|o| o.time.restart),
+            recover: mean(|o| o.time.recover),
         },
     })
 }

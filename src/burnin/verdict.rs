@@ -54,8 +54,7 @@ impl What {
 }
 
 /// Place of the slowness.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     Node(usize),
     /// A node with all of its peers: the way between the node and the switch.
@@ -103,7 +102,7 @@ pub struct Count {
     pub chance: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slow {
     pub what: What,
     pub place: Place,
@@ -111,7 +110,7 @@ pub struct Slow {
 }
 
 /// A node whose product differs from the product that most nodes computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wrong {
     pub node: usize,
     pub times: usize,

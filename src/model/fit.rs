@@ -10,7 +10,7 @@ use super::efficiency::Efficiency;
 use super::error::{Result, finite, non_negative, positive, refused};
 
 /// A measured run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     pub n: f64,
     pub nb: u64,
@@ -94,7 +94,7 @@ impl RateModel {
 }
 
 /// A fit and its quality.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
     pub model: RateModel,
     /// Largest relative difference between a sample's time and the model's.

@@ -71,7 +71,7 @@ pub fn efficiency_eq10(
 
 /// A segment of a protected run: work, then the part of the save before the new state is safe (`encode`), then the part after
 /// (`flush`). Seconds.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Segment {
     pub work: f64,
     pub encode: f64,

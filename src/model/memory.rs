@@ -15,7 +15,7 @@ use crate::parity::Spread;
 
 /// Ways to keep the state so that it outlives a loss: the solver's three methods with saves, its columns of checksums, and two
 /// for comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// The workspace doubles as a checkpoint: one copy and two checksums.

@@ -5,16 +5,13 @@
 //! 1 and "one core does 1 Gflop/s" to the letter, and [`Edition::Recovered`], the inputs that do give Tables 2 and 3. The tests
 //! below are the list of which number follows from which; `docs/dev/models.md` has it in words.
 
-use serde::{Deserialize, Serialize};
-
 use super::error::{Result, at_least, finite, positive};
 use super::memory::{Method, available_fraction};
 use super::protocols::Protocol;
 use crate::base::units::GIB;
 
 /// A machine of Table 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Machine {
     Titan,
     KComputer,
@@ -113,8 +110,7 @@ impl Platform {
 }
 
 /// A tightly coupled application that fills the memory (section 4.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Application {
     Stencil2d,
     MatrixProduct,
@@ -154,8 +150,7 @@ impl Application {
 }
 
 /// Grouping of processors, and the place where they save (section 4.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Grouping {
     /// COORD-IO: all at once to stable storage.
     CoordIo,

@@ -4,8 +4,6 @@
 //! The time left with r rows to go is alpha r^3 + beta r^2 (the efficiency model), the corner left to save has r^2 elements:
 //! half-way through a run 63 % of the corner is left, at nine tenths 22 %.
 
-use serde::Serialize;
-
 use super::error::{Result, at_least, finite, non_negative, positive, refused};
 use super::fit::RateModel;
 use super::interval::{self, Segment};
@@ -58,7 +56,7 @@ impl Run {
 }
 
 /// Cost of a save and of a restoration, seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SaveCost {
     /// Encoding the whole matrix (before the new state is safe).
     pub encode: f64,
@@ -88,8 +86,7 @@ impl SaveCost {
 }
 
 /// Rule for the moments of saves.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Every {
     /// The optimal interval for this MTBF of the system at the cost of the next save: as the corner shrinks
     /// saves get cheaper and closer together.
@@ -101,7 +98,7 @@ pub enum Every {
 }
 
 /// A run cut into segments; the last has no save.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     pub segments: Vec<Segment>,
 }

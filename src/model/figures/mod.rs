@@ -21,7 +21,7 @@ use super::measured::{
 };
 use super::memory::{Method, Scope, available_fraction, scope_volume};
 use super::platforms::{Edition, Machine, Platform};
-use super::plot::{Axis, Figure, Panel, Series, Style};
+use super::plot::{Axis, Figure, Panel, Series};
 use super::reliability::LongRun;
 use super::simulate::{End, Outcome, Summary};
 use crate::base::units::HOUR_S;
@@ -161,7 +161,7 @@ fn dashed(
     xs: &[f64],
     f: impl Fn(f64) -> Result<f64>,
 ) -> Result<Series> {
-    Ok(Series { style: Style::Dashed, ..line(name, xs, f)? })
+    Ok(Series::dashed(name, curve(xs, f)?))
 }
 
 /// Measured rates and the curve of a given model; with a peak (flop/s) as efficiency.

@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
-
 use super::super::error::{
     Result, at_least, at_most, fraction, non_negative, positive, refused,
 };
@@ -14,15 +12,14 @@ use crate::checkpoint::layout::ParityLayout;
 use crate::parity::code::LOSSES_MAX;
 
 /// Mean time between failures, of a node or of the system.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mtbf {
     Node(f64),
     System(f64),
 }
 
 /// Rates measured on this kind of machine.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     pub fit: Fit,
     /// Number of ranks they were measured on, and threads of each.
@@ -31,7 +28,7 @@ pub struct Measured {
 }
 
 /// Bytes of persistent shared memory that a node has room for, by its place; `None`: unknown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NamedRoom {
     pub posix: Option<f64>,
     pub sysv: Option<f64>,
@@ -46,7 +43,7 @@ impl NamedRoom {
 }
 
 /// Inputs of a plan. `None`: not given; the planner guesses or chooses.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inputs {
     pub nodes: u64,
     pub ranks_per_node: u64,

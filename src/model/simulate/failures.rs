@@ -11,13 +11,11 @@ use std::collections::{BinaryHeap, HashSet};
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use serde::Serialize;
 
 use super::super::error::{Result, non_negative, out_of_range, positive, refused};
 
 /// Age of the nodes when the run starts.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Age {
     /// Each node is somewhere in its life: the machine has run and been repaired for long.
     Stationary,
@@ -26,7 +24,7 @@ pub enum Age {
 }
 
 /// A recorded history of failures: seconds and node numbers.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     events: Vec<(f64, u64)>,
     /// Seconds after which it begins again.

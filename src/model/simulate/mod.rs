@@ -143,8 +143,7 @@ pub struct Scenario {
 }
 
 /// End of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum End {
     #[default]
     Finished,
@@ -159,7 +158,7 @@ pub enum End {
 }
 
 /// Result of a simulated run. Seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     pub end: End,
     pub wall: f64,

@@ -6,7 +6,7 @@ use crate::base::outcome::{Outcome, Times, Verdict};
 use crate::base::params::TestParams;
 use crate::base::units::{show_flops, show_seconds};
 use crate::model::cores::multiplied;
-use crate::model::fit::{Fit, Sample, best_of_each, fit, flops};
+use crate::model::fit::{Fit, Sample, best_of_each, fit};
 use crate::report::json::{Run, Test};
 use crate::report::machine::Kind;
 
@@ -20,10 +20,6 @@ pub struct Solved<'a> {
 }
 
 impl Solved<'_> {
-    pub fn params(&self) -> &TestParams {
-        &self.test.params
-    }
-
     /// Engine of the test. Older documents name it only once for the run.
     pub fn engine(&self) -> &str {
         match self.test.engine.as_str() {
@@ -39,7 +35,7 @@ impl Solved<'_> {
 
     /// A short label that distinguishes this test from the others.
     pub fn label(&self) -> String {
-        let p = self.params();
+        let p = &self.test.params;
         format!("{} #{}: N={} NB={} {}x{}", self.file, self.test.number, p.n, p.nb, p.p, p.q)
     }
 
@@ -58,12 +54,12 @@ impl Solved<'_> {
             // Some threads multiply while the thread with these times exchanges rows, or factors the next panel.
             _ => times.update + times.rfact,
         };
-        let operations = multiplied(self.params().n as f64, self.params().nb as f64);
+        let operations = multiplied(self.test.params.n as f64, self.test.params.nb as f64);
         (self.once() && seconds > 0.0 && operations > 0.0).then(|| operations / seconds)
     }
 
     pub fn result(&self) -> String {
-        let p = self.params();
+        let p = &self.test.params;
         let checked = match (&self.outcome.residual, self.outcome.verdict) {
             (Some(r), Verdict::Passed) => format!("residual {:.3e}, PASSED", r.scaled),
             (Some(r), _) => format!("residual {:.3e}, FAILED", r.scaled),
@@ -169,7 +165,7 @@ pub fn rates(course: &Course, params: &TestParams) -> Vec<Step> {
 /// half of the best rate is reached. Needs two sizes.
 pub fn half(all: &[Solved], best: &Solved) -> Result<(Fit, f64), String> {
     let alike = all.iter().filter(|s| {
-        let (a, b) = (s.params(), best.params());
+        let (a, b) = (&s.test.params, &best.test.params);
         s.outcome.verdict == Verdict::Passed
             && a.p * a.q == b.p * b.q
             && s.run.mpi.hosts == best.run.mpi.hosts
@@ -177,12 +173,12 @@ pub fn half(all: &[Solved], best: &Solved) -> Result<(Fit, f64), String> {
     });
     let samples: Vec<Sample> = alike
         .map(|s| Sample {
-            n: s.params().n as f64,
-            nb: s.params().nb as u64,
-            p: s.params().p as u64,
-            q: s.params().q as u64,
+            n: s.test.params.n as f64,
+            nb: s.test.params.nb as u64,
+            p: s.test.params.p as u64,
+            q: s.test.params.q as u64,
             threads: Some(s.outcome.threads as u64),
-            seconds: flops(s.params().n as f64) / s.rate(),
+            seconds: s.test.params.flops() / s.rate(),
             rate: s.rate(),
         })
         .collect();
@@ -205,7 +201,7 @@ pub fn beside(prediction: &Prediction, solved: &Solved) -> Vec<[String; 3]> {
     let in_place = in_place.map_or(0.0, |c| c.going_on_s + c.recompute_s + c.renew_s);
     let undisturbed =
         outcome.seconds - protection.lost_s - protection.down_s - protection.restore_s - in_place;
-    let rate = solved.params().flops() / undisturbed.max(1e-9);
+    let rate = solved.test.params.flops() / undisturbed.max(1e-9);
     let times = |what: &str, expected: f64, measured: f64| {
         [what.to_owned(), show_seconds(expected), show_seconds(measured)]
     };
@@ -247,13 +243,13 @@ mod tests {
     fn the_rate_is_told_in_steps_that_add_up() {
         let material = material();
         let all = solved(&material);
-        let steps = rates(&all[0].outcome.course, all[0].params());
+        let steps = rates(&all[0].outcome.course, &all[0].test.params);
         assert_eq!(steps.len(), 2);
         assert_eq!((steps[0].iteration, steps[0].seconds), (30, 3.0));
         assert!((steps[0].gflops - steps[0].gflops_so_far).abs() < 1e-9);
         let all_of_it = steps[1].gflops_so_far * 5.25;
         assert!((all_of_it - flops_until(12000, 192, 63) / 1e9).abs() < 1e-6);
-        assert_eq!(rates(&Course::default(), all[0].params()), []);
+        assert_eq!(rates(&Course::default(), &all[0].test.params), []);
     }
 
     /// Slower variants, and runs with fewer threads, do not show the machine's rate.
@@ -287,7 +283,7 @@ mod tests {
     fn what_was_planned_stands_beside_what_came() {
         let material = material();
         let all = solved(&material);
-        let plan = material.planned(all[0].params()).unwrap();
+        let plan = material.planned(&all[0].test.params).unwrap();
         // The sample has both kinds of protection.
         let mut outcome = all[0].outcome.clone();
         let checksums = outcome.checksums.take().unwrap();

@@ -32,7 +32,7 @@ pub fn form(all: &[Solved], rpeak: Option<f64>) -> Vec<Line> {
 
 /// Rmax and the test that reached it.
 fn results(all: &[Solved], best: &Solved) -> Vec<Line> {
-    let params = best.params();
+    let params = &best.test.params;
     let half = match half(all, best) {
         Ok((fit, n)) => line(
             "N1/2",

@@ -10,9 +10,10 @@ use crate::base::statistics::{OF_NORMAL, median};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Race {
     rounds: Vec<Vec<(usize, f64)>>,
-    active: Vec<usize>,
-    /// A candidate that stays, however slow.
-    pinned: Option<usize>,
+    /// Candidates of the next round.
+    pub(super) active: Vec<usize>,
+    /// The baseline, which stays to the end for comparison, however slow.
+    pub(super) pinned: Option<usize>,
 }
 
 /// Scatter of a measurement before anything is known of it.
@@ -31,22 +32,11 @@ impl Race {
         Self { rounds: Vec::new(), active: (0..count).collect(), pinned: None }
     }
 
-    /// Keeps the baseline to the end, for comparison.
-    pub fn pin(mut self, who: usize) -> Self {
-        self.pinned = Some(who);
-        self
-    }
-
-    /// Candidates of the next round.
-    pub fn active(&self) -> &[usize] {
-        &self.active
-    }
-
     pub fn rounds(&self) -> usize {
         self.rounds.len()
     }
 
-    /// Takes in a round's seconds, in the order of [`Race::active`]; None for a candidate that could not be measured, which is
+    /// Takes in a round's seconds, in the order of `active`; None for a candidate that could not be measured, which is
     /// out. A round without any, after one with some, shows nothing about candidates, and is left out. Returns whether the round
     /// counts.
     pub fn take_in(&mut self, seconds: &[Option<f64>]) -> bool {
@@ -155,7 +145,7 @@ mod tests {
         for round in 0..4 {
             let drift = 1.0 + 0.1 * f64::from(round);
             let seconds: Vec<Option<f64>> = race
-                .active()
+                .active
                 .iter()
                 .map(|&who| Some(truth[who] * drift * (1.0 + scatter * (2.0 * uniform() - 1.0))))
                 .collect();
@@ -178,7 +168,7 @@ mod tests {
         for (who, ratio) in ranking {
             assert!((ratio - truth[who] / 10.0).abs() < 1e-9);
         }
-        assert_eq!(race.active().len(), 3);
+        assert_eq!(race.active.len(), 3);
         assert_eq!(race.noise(), 0.002);
     }
 
@@ -201,13 +191,13 @@ mod tests {
     fn who_cannot_be_measured_is_out() {
         let mut race = Race::new(3);
         race.take_in(&[Some(1.0), None, Some(2.0)]);
-        assert_eq!(race.active(), [0, 2]);
+        assert_eq!(race.active, [0, 2]);
         assert_eq!(race.best(), Some(0));
         let mut none = Race::new(2);
         assert!(none.take_in(&[None, None]), "nobody can be measured at all");
         assert_eq!((none.best(), none.ranking()), (None, Vec::new()));
         none.thin();
         assert!(!race.take_in(&[None, None]), "they could be before");
-        assert_eq!((race.active(), race.best(), race.rounds()), (&[0, 2][..], Some(0), 1));
+        assert_eq!((race.active.clone(), race.best(), race.rounds()), (vec![0, 2], Some(0), 1));
     }
 }

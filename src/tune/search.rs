@@ -138,12 +138,12 @@ impl<L: Lab> Search<'_, L> {
         ends: f64,
     ) -> Result<Race, String> {
         loop {
-            let round: Vec<&Candidate> = race.active().iter().map(|&one| all[one]).collect();
+            let round: Vec<&Candidate> = race.active.iter().map(|&one| all[one]).collect();
             let found = self.measure(stage, &round, Care::Rough)?;
             let seconds: Vec<Option<f64>> = found.iter().map(|f| f.map(|f| f.seconds)).collect();
             let counts = race.take_in(&seconds);
             let over = self.lab.spent() >= ends * self.budget;
-            if !counts || over || race.rounds() == ROUNDS || race.active().len() < 2 {
+            if !counts || over || race.rounds() == ROUNDS || race.active.len() < 2 {
                 return Ok(race);
             }
             race.thin();
@@ -167,7 +167,7 @@ impl<L: Lab> Search<'_, L> {
         let near = |one: &usize| {
             *one != best && race.ratio(*one, best).is_some_and(|ratio| ratio <= doubt)
         };
-        let second = race.active().iter().copied().find(near);
+        let second = race.active.iter().copied().find(near);
         Ok(Shapes { entered, best, second, placed: placed(&race, &all) })
     }
 
@@ -186,7 +186,8 @@ impl<L: Lab> Search<'_, L> {
         }
         let all: Vec<&Candidate> =
             std::iter::once(shape).chain(tried.iter().map(|(_, one)| one)).collect();
-        let race = self.race(Stage::Choices, Race::new(all.len()).pin(0), &all, CHOICES_END)?;
+        let race = Race { pinned: Some(0), ..Race::new(all.len()) };
+        let race = self.race(Stage::Choices, race, &all, CHOICES_END)?;
         let mut gains: Vec<(f64, usize)> = Vec::new();
         for (at, (what, one)) in tried.iter().enumerate() {
             let Some(ratio) = race.ratio(at + 1, 0) else { continue };
@@ -217,7 +218,7 @@ impl<L: Lab> Search<'_, L> {
         let mut found: Vec<Vec<Found>> = vec![Vec::new(); all.len()];
         loop {
             let before = self.lab.spent();
-            let active = race.active().to_vec();
+            let active = race.active.clone();
             let round: Vec<&Candidate> = active.iter().map(|&one| all[one]).collect();
             let measured = self.measure(Stage::Final, &round, Care::Fine)?;
             let seconds: Vec<Option<f64>> = measured.iter().map(|f| f.map(|f| f.seconds)).collect();
@@ -229,7 +230,7 @@ impl<L: Lab> Search<'_, L> {
             if !counts
                 || race.rounds() == ROUNDS
                 || self.lab.spent() + round > self.budget
-                || race.active().is_empty()
+                || race.active.is_empty()
             {
                 return Ok((race, found));
             }

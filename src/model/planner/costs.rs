@@ -109,12 +109,7 @@ impl Machine<'_> {
         })
     }
 
-    /// Seconds that all wait for a new column of checksums, on average.
-    pub(super) fn renewal(&self, n: u64, choice: &Choice) -> Result<f64> {
-        self.repair(n, choice).renewal_on_average()
-    }
-
-    fn repair(&self, n: u64, choice: &Choice) -> Repair {
+    pub(super) fn repair(&self, n: u64, choice: &Choice) -> Repair {
         // All ranks of a node send at the same time.
         let share = self.inputs.ranks_per_node as f64;
         let link = Link {
@@ -164,7 +159,7 @@ impl Machine<'_> {
         choice: &Choice,
         cost: &SaveCost,
     ) -> Result<Replacement> {
-        let each = self.renewal(n, choice)?;
+        let each = self.repair(n, choice).renewal_on_average()?;
         Ok(Replacement {
             columns: Columns { q: choice.grid.1, sums: choice.sums },
             work,

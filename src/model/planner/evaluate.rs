@@ -297,6 +297,7 @@ impl Machine<'_> {
         let alone = Groups { smallest: 1, largest: 1, asked: 1 };
         let groups = if in_groups { choice.groups } else { alone };
         let with_checksums = choice.method == Method::Abft;
+        let renewal = || self.repair(n, choice).renewal_on_average();
         let protection = Protected {
             method: choice.method,
             scope: choice.scope,
@@ -307,7 +308,7 @@ impl Machine<'_> {
             parity_layout: choice.layout,
             checksum_columns: choice.columns(),
             spare_ranks: choice.spare_ranks(),
-            renewal: with_checksums.then(|| self.renewal(n, choice)).transpose()?,
+            renewal: with_checksums.then(renewal).transpose()?,
         };
         let pace = Pace {
             seconds_bare: bare,

@@ -18,14 +18,14 @@ impl Page {
         if outcome.protection.is_some() || !outcome.course.moments.is_empty() {
             self.interruptions(&outcome.course, outcome.seconds);
         }
-        if let Some(plan) = material.planned(one.params()) {
+        if let Some(plan) = material.planned(&one.test.params) {
             self.put("<h3>Predicted and measured</h3>\n");
             self.put(table(&["", "#predicted", "#measured"], beside(plan, one)));
         }
     }
 
     fn rates(&mut self, one: &Solved) {
-        let steps = findings::rates(&one.outcome.course, one.params());
+        let steps = findings::rates(&one.outcome.course, &one.test.params);
         if steps.is_empty() {
             self.put("<p class=\"soft\">How the rate went is not in this document.</p>\n");
             return;

@@ -124,7 +124,7 @@ impl Page {
             outcome.residual.map_or("not checked".into(), |r| format!("{:.3e}", r.scaled));
         let mut boxes = vec![
             (show_flops(best.rate()), "the fastest test that passed".to_owned()),
-            (best.params().n.to_string(), "N".into()),
+            (best.test.params.n.to_string(), "N".into()),
             (show_seconds(outcome.seconds), "wall time".into()),
             (residual, "scaled residual, PASSED".into()),
         ];
@@ -211,14 +211,14 @@ impl Page {
 
     /// Draws the rates over N, with the fitted curve; nothing if all tests have one N.
     fn rate_over_n(&mut self, all: &[Solved]) {
-        let sizes: std::collections::BTreeSet<usize> = all.iter().map(|s| s.params().n).collect();
-        let (Some(&low), Some(&high)) = (sizes.first(), sizes.last()) else { return };
+        let sizes = || all.iter().map(|s| s.test.params.n);
+        let (Some(low), Some(high)) = (sizes().min(), sizes().max()) else { return };
         if low == high {
             return;
         }
         let mut series: Vec<Series> = Vec::new();
         for s in all {
-            let point = (s.params().n as f64, s.outcome.gflops);
+            let point = (s.test.params.n as f64, s.outcome.gflops);
             match series.iter_mut().find(|known| known.name == s.file) {
                 Some(known) => known.points.push(point),
                 None => series.push(Series::dots(s.file, vec![point])),

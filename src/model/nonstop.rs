@@ -8,7 +8,7 @@
 
 use super::ModelError;
 use super::encoding::{Code, Link, chain};
-use super::error::{Result, at_least, finite, fraction, non_negative, positive, refused};
+use super::error::{Result, at_least, finite, fraction, non_negative, out_of_range, positive};
 use super::interval;
 use crate::lu::{LONGEST_SUMS, SUMS_EVER, SUMS_MAX};
 use serde::Serialize;
@@ -33,11 +33,8 @@ impl Columns {
         at_least("the number of process columns Q", self.q, 1, "at least 1")?;
         at_least("the number of checksum columns R", self.sums, 1, "at least 1")?;
         if self.sums > Self::SUMS_MAX {
-            return refused(format!(
-                "the number of checksum columns R must be at most {}, but it is {}",
-                Self::SUMS_MAX,
-                self.sums
-            ));
+            let rule = format!("at most {}", Self::SUMS_MAX);
+            return out_of_range("the number of checksum columns R", &rule, self.sums as f64);
         }
         Ok(())
     }

@@ -46,9 +46,8 @@ type Losses = HashMap<u64, HashSet<u64>>;
 
 /// Spare nodes and those under repair.
 struct Spares {
-    /// Number of free spares; if negative, the number still needed.
-    free: i64,
-    unlimited: bool,
+    /// Number of free spares; if negative, the number still needed. None: as many as are needed.
+    free: Option<i64>,
     repair: Option<f64>,
     /// Moments at which repaired nodes come back (ordered bits of a non-negative time).
     returning: BinaryHeap<Reverse<u64>>,
@@ -57,18 +56,15 @@ struct Spares {
 impl Spares {
     fn of(system: &System) -> Self {
         Self {
-            free: system.spares.map_or(0, |s| s.min(i64::MAX as u64) as i64),
-            unlimited: system.spares.is_none(),
+            free: system.spares.map(|s| s.min(i64::MAX as u64) as i64),
             repair: system.repair,
             returning: BinaryHeap::new(),
         }
     }
 
     fn take(&mut self, time: f64) {
-        if self.unlimited {
-            return;
-        }
-        self.free -= 1;
+        let Some(free) = &mut self.free else { return };
+        *free -= 1;
         if let Some(r) = self.repair {
             // Bits of non-negative doubles order as they do.
             self.returning.push(Reverse((time + r).to_bits()));
@@ -77,20 +73,18 @@ impl Spares {
 
     /// Moment at which all nodes taken have been replaced, at `now` or later; None: never.
     fn ready(&mut self, now: f64) -> Option<f64> {
-        if self.unlimited {
-            return Some(now);
-        }
+        let Some(free) = &mut self.free else { return Some(now) };
         let mut at = now;
         while let Some(Reverse(bits)) = self.returning.peek().copied() {
             let back = f64::from_bits(bits);
-            if back > now && self.free >= 0 {
+            if back > now && *free >= 0 {
                 break;
             }
             self.returning.pop();
-            self.free += 1;
+            *free += 1;
             at = at.max(back);
         }
-        (self.free >= 0).then_some(at)
+        (*free >= 0).then_some(at)
     }
 }
 

@@ -341,7 +341,8 @@ fn the_same_seed_gives_the_same_runs_on_any_number_of_threads() {
         let sum: f64 = o.time.parts().iter().map(|(_, seconds)| seconds).sum();
         assert!((sum - o.wall).abs() < 1e-6 * o.wall, "{o:?}");
         assert!(
-            o.end != End::Finished || (o.time.useful - scenario.schedule.work()).abs() < 1e-6 * o.time.useful
+            o.end != End::Finished
+                || (o.time.useful - scenario.schedule.work()).abs() < 1e-6 * o.time.useful
         );
     }
 }

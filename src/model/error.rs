@@ -56,7 +56,11 @@ pub(crate) fn non_negative(what: &'static str, value: f64) -> Result<f64> {
 
 /// Checks for a number from zero to one, both included.
 pub(crate) fn fraction(what: &'static str, value: f64) -> Result<f64> {
-    if (0.0..=1.0).contains(&value) { Ok(value) } else { out_of_range(what, "between 0 and 1", value) }
+    if (0.0..=1.0).contains(&value) {
+        Ok(value)
+    } else {
+        out_of_range(what, "between 0 and 1", value)
+    }
 }
 
 /// Checks for a number above zero and at most one.

@@ -422,7 +422,6 @@ impl Repair {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::super::interval::{Segment, segment_time};

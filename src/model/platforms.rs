@@ -407,8 +407,7 @@ mod tests {
     }
 
     fn waste(app: Application, grouping: Grouping, platform: &Platform, years: f64) -> f64 {
-        let p =
-            protocol(app, grouping, platform, Defaults::default()).unwrap();
+        let p = protocol(app, grouping, platform, Defaults::default()).unwrap();
         p.optimum(years * YEAR_S / platform.processors as f64, Validity::Unbounded).unwrap().waste
     }
 
@@ -520,13 +519,7 @@ mod tests {
             Defaults { alpha: 0.0, ..Defaults::default() },
             Defaults { lambda: 0.95, ..Defaults::default() },
         ] {
-            let p = protocol(
-                Application::Stencil2d,
-                Grouping::HierarchIo,
-                &fat,
-                defaults,
-            )
-            .unwrap();
+            let p = protocol(Application::Stencil2d, Grouping::HierarchIo, &fat, defaults).unwrap();
             let other = p
                 .optimum(20.0 * YEAR_S / fat.processors as f64, Validity::Unbounded)
                 .unwrap()

@@ -533,12 +533,9 @@ End of Tests.
         let mut done = outcome();
         done.verdict = Verdict::Unchecked;
         done.residual = None;
-        let run = [
-            report.finished(&params(), &done),
-            report.finished(&params(), &done),
-            report.end(),
-        ]
-        .concat();
+        let run =
+            [report.finished(&params(), &done), report.finished(&params(), &done), report.end()]
+                .concat();
         let times = time_lines_of(&done);
         let test = format!(
             "\

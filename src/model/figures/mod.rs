@@ -110,10 +110,7 @@ pub fn preset(name: &str) -> Result<Figure> {
         "replacement" => nonstop::replacement_figure(),
         _ => {
             let names: Vec<&str> = presets().map(|(name, _)| name).collect();
-            refused(format!(
-                "there is no figure `{name}`; there are {}",
-                names.join(", ")
-            ))
+            refused(format!("there is no figure `{name}`; there are {}", names.join(", ")))
         }
     }
 }
@@ -142,11 +139,7 @@ fn curve(xs: &[f64], f: impl Fn(f64) -> Result<f64>) -> Result<Vec<(f64, f64)>> 
     xs.iter().map(|x| Ok((*x, f(*x)?))).collect()
 }
 
-fn line(
-    name: impl Into<String>,
-    xs: &[f64],
-    f: impl Fn(f64) -> Result<f64>,
-) -> Result<Series> {
+fn line(name: impl Into<String>, xs: &[f64], f: impl Fn(f64) -> Result<f64>) -> Result<Series> {
     Ok(Series::line(name, curve(xs, f)?))
 }
 
@@ -156,11 +149,7 @@ fn bars<T>(name: &str, all: &[T], value: impl Fn(&T) -> Result<f64>) -> Result<S
     Ok(Series::line(name, points.collect::<Result<_>>()?))
 }
 
-fn dashed(
-    name: impl Into<String>,
-    xs: &[f64],
-    f: impl Fn(f64) -> Result<f64>,
-) -> Result<Series> {
+fn dashed(name: impl Into<String>, xs: &[f64], f: impl Fn(f64) -> Result<f64>) -> Result<Series> {
     Ok(Series::dashed(name, curve(xs, f)?))
 }
 

@@ -123,9 +123,8 @@ pub(super) fn group_figure() -> Result<Figure> {
         let tree = |g: f64| striped_reduce(g as u64, 1, m.data_of_rank(g as u64)?, link);
         let ring = |g: f64| striped_ring(g as u64, 1, m.data_of_rank(g as u64)?, link);
         let bare = |g: f64| Ok(100.0 * m.normalised_at(share(g)?)?);
-        let rate = |g: f64, save: f64| {
-            Ok(bare(g)? * interval::share_left(save, 0.0, run.mtbf_system)?)
-        };
+        let rate =
+            |g: f64, save: f64| Ok(bare(g)? * interval::share_left(save, 0.0, run.mtbf_system)?);
         let names = ["rate", "MPI_Reduce", "ring"].map(|what| format!("{what}, {}", m.name));
         let [of_rate, of_tree, of_ring] = &names;
         memory.push(line(of_rate, &sizes, bare)?);

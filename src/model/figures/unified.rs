@@ -2,8 +2,8 @@
 
 use super::super::error::Result;
 use super::super::platforms::{
-    Application, Defaults, Edition, Grouping, Machine, Platform, groups, growth,
-    protocol, smallest_group,
+    Application, Defaults, Edition, Grouping, Machine, Platform, groups, growth, protocol,
+    smallest_group,
 };
 use super::super::plot::{Axis, Figure, Panel};
 use super::super::protocols::Validity;

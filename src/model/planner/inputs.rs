@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::super::error::{
-    Result, at_least, at_most, fraction, non_negative, positive, refused,
-};
+use super::super::error::{Result, at_least, at_most, fraction, non_negative, positive, refused};
 use super::super::fit::Fit;
 use super::super::memory::{Method, Scope};
 use super::super::nonstop::Columns;

@@ -60,7 +60,8 @@ pub fn skt_toml(plan: &Plan, inputs: &Inputs) -> String {
         );
         if method.in_memory() {
             let code = if losses > 1 { "reed-solomon" } else { "xor" };
-            text += &format!("parity-code = \"{code}\"\nlosses = {losses}\ngroup = {group_asked}\n");
+            text +=
+                &format!("parity-code = \"{code}\"\nlosses = {losses}\ngroup = {group_asked}\n");
             if parity_layout != ParityLayout::Striped {
                 text += &format!("parity-layout = \"{}\"\n", parity_layout.name());
             }

@@ -445,7 +445,10 @@ mod tests {
     #[test]
     fn undisturbed() {
         let o = run(Method::SelfCheckpoint, system(), &[], None);
-        assert_eq!((o.end, o.wall, o.time.useful, o.time.saving), (End::Finished, 115.0, 100.0, 15.0));
+        assert_eq!(
+            (o.end, o.wall, o.time.useful, o.time.saving),
+            (End::Finished, 115.0, 100.0, 15.0)
+        );
     }
 
     #[test]
@@ -525,7 +528,10 @@ mod tests {
         for second in [0, 2, 3] {
             let o = run(&[(40.0, 1), (70.0, second)], None);
             // 68 s of work are lost at 70; 13 s to begin from scratch.
-            assert_eq!((o.end, o.time.lost, o.wall, o.from_scratch), (End::Finished, 68.0, 183.0, 1));
+            assert_eq!(
+                (o.end, o.time.lost, o.wall, o.from_scratch),
+                (End::Finished, 68.0, 183.0, 1)
+            );
             adds_up(&o);
         }
         // A second loss while the first is being handled.
@@ -604,7 +610,10 @@ mod tests {
         adds_up(&o);
         // A second loss before the new columns are ready ends the try: 40 s are lost, and 13 s until the run is up.
         let o = run(four(), &[(40.0, 1), (44.0, 2)]);
-        assert_eq!((o.time.lost, o.wall, o.from_scratch, o.renewed), (40.0, 44.0 + 13.0 + 100.0, 1, 0));
+        assert_eq!(
+            (o.time.lost, o.wall, o.from_scratch, o.renewed),
+            (40.0, 44.0 + 13.0 + 100.0, 1, 0)
+        );
         adds_up(&o);
         // The lost rank is making a new column: the columns are begun again, as there are ranks enough.
         let o = run(four(), &[(40.0, 1), (44.0, 5)]);

@@ -89,9 +89,10 @@ impl GoingOn {
             (m, Some(_)) => {
                 refused(format!("method {} has no columns of checksums (--columns)", m.name()))
             }
-            (m, None) if self.renew.is_some() => {
-                refused(format!("method {} has no checksums to make again (--renew-time)", m.name()))
-            }
+            (m, None) if self.renew.is_some() => refused(format!(
+                "method {} has no checksums to make again (--renew-time)",
+                m.name()
+            )),
             (m, None) if self.in_place.is_some() && !m.goes_on_in_place() => refused(format!(
                 "method {} does not continue in place: {}; methods self and double do",
                 m.name(),

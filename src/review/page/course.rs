@@ -66,12 +66,11 @@ impl Page {
             seen.map(|(class, name, _)| (class.clone(), *name)).collect();
         self.put(legend(&entries));
         let both = mean.iter().zip(&most).map(|((name, mean), (_, most))| (*name, *mean, *most));
-        let rows = both.filter(|(_, mean, most)| *mean > 0.0 || *most > 0.0).map(
-            |(name, mean, most)| {
+        let rows =
+            both.filter(|(_, mean, most)| *mean > 0.0 || *most > 0.0).map(|(name, mean, most)| {
                 let share = format!("{:.1} %", 100.0 * mean / total);
                 [name.to_owned(), short(mean), share, short(most)]
-            },
-        );
+            });
         let headings =
             ["part", "#seconds, mean over the ranks", "#of the time", "#the most of any rank"];
         self.put(numbers(&table(&headings, rows)));

@@ -172,7 +172,8 @@ impl Page {
             let first = first_cells(s.file, s.test);
             format!("{first}{}{}<td>{}</td>", words(s.engine()), numbers.concat(), verdict(s))
         });
-        let tests = material.runs.iter().flat_map(|(file, run)| run.tests.iter().map(move |t| (file, t)));
+        let tests =
+            material.runs.iter().flat_map(|(file, run)| run.tests.iter().map(move |t| (file, t)));
         let skipped = tests.filter_map(|(file, test)| {
             let (first, why) = (first_cells(file, test), escape(test.skipped.as_ref()?));
             Some(format!("{first}<td colspan=\"4\">skipped: {why}</td>"))
@@ -253,7 +254,8 @@ impl Page {
             let label = format!("<td class=\"k\">{}</td>", escape(&s.label()));
             let rate = number(&short(s.outcome.gflops)) + &percent(100.0 * s.outcome.gflops / top);
             let parts = parts(&s.outcome.times_mean);
-            let shares: String = kept.iter().map(|&i| percent(100.0 * parts[i].1 / total)).collect();
+            let shares: String =
+                kept.iter().map(|&i| percent(100.0 * parts[i].1 / total)).collect();
             number(&(i + 1).to_string()) + &label + &rate + &shares
         });
         self.put("<p class=\"soft\">Shares of the time are means over the ranks.</p>\n");

@@ -126,18 +126,12 @@ fn checksum_share(spread: Spread, g: u64, m: u64) -> Result<f64> {
 /// generalised from one loss: a checksum takes m/(G-m) of the data it protects. Columns of checksums have no groups, so they are
 /// refused here: see [`Columns::factor`].
 pub fn memory_factor(method: Method, g: u64, m: u64) -> Result<f64> {
-    memory_factor_of(method, Spread::Rotated, g, m)
-}
-
-/// Memory taken for each unit of application data by a rank that computes, for any place of the checksums: localised ones take as
-/// much as the data they protect.
-pub fn memory_factor_of(method: Method, spread: Spread, g: u64, m: u64) -> Result<f64> {
     if method == Method::Abft {
         return refused(
             "method abft has no groups: its share of the memory is Q/(Q+R), whatever the groups; ask with the grid",
         );
     }
-    let (copies, checksums) = copies_and_checksums(method, spread, g, m)?;
+    let (copies, checksums) = copies_and_checksums(method, Spread::Rotated, g, m)?;
     finite("the memory factor", 1.0 + copies + checksums)
 }
 
@@ -206,7 +200,7 @@ pub struct Shape {
 }
 
 /// Memory of the fullest rank of our solver. Matrix and work arrays have the very lengths that the solver makes them with
-/// ([`Problem`]); protection is [`memory_factor_of`] or [`Columns::factor`]. `m`: losses that groups of `g` survive, or columns
+/// ([`Problem`]); protection is [`memory_factor`] or [`Columns::factor`]. `m`: losses that groups of `g` survive, or columns
 /// of checksums.
 pub fn rank_memory(
     shape: Shape,
@@ -324,11 +318,11 @@ mod tests {
     #[test]
     fn localised_checksums_take_a_whole_matrix_each() {
         for (g, m) in [(2, 1), (6, 2), (7, 2), (20, 4)] {
-            let factor = |method| memory_factor_of(method, Spread::Copied, g, m).unwrap();
-            let all = [Method::SelfCheckpoint, Method::Double, Method::Single].map(factor);
-            assert_eq!(all, [4.0, 5.0, 3.0]);
+            let both = |method| copies_and_checksums(method, Spread::Copied, g, m).unwrap();
+            let all = [Method::SelfCheckpoint, Method::Double, Method::Single].map(both);
+            assert_eq!(all, [(1.0, 2.0), (2.0, 2.0), (1.0, 1.0)]);
         }
-        let said = memory_factor_of(Method::SelfCheckpoint, Spread::Copied, 5, 2).unwrap_err();
+        let said = copies_and_checksums(Method::SelfCheckpoint, Spread::Copied, 5, 2).unwrap_err();
         assert!(said.to_string().contains("m (m+1)"), "{said}");
     }
 

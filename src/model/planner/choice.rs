@@ -68,8 +68,8 @@ pub fn squarest_grid(ranks: u64) -> (u64, u64) {
     (p, ranks / p)
 }
 
-/// The most square grid with P <= Q + 1 that takes all ranks together with `sums` additional process columns. Each row of the
-/// grid has as many ranks for checksums, so flat grids leave more of the memory for the matrix.
+/// The most square grid with P <= Q + 1 that takes all ranks together with `sums` additional process columns, if any. Each row of
+/// the grid has as many ranks for checksums, so flat grids leave more of the memory for the matrix.
 pub fn squarest_with_checksums(ranks: u64, sums: u64) -> Result<(u64, u64)> {
     let fits = |p: &u64| ranks.is_multiple_of(*p) && p.saturating_add(sums) <= ranks / p + 1;
     let p = (1..=ranks.isqrt()).rev().find(fits).unwrap_or(1);
@@ -86,18 +86,10 @@ pub fn squarest_with_checksums(ranks: u64, sums: u64) -> Result<(u64, u64)> {
     Ok((p, columns - sums))
 }
 
-/// The most square grid with `sums` additional process columns, or without any if there are none.
-pub fn squarest(ranks: u64, sums: u64) -> Result<(u64, u64)> {
-    match sums {
-        0 => Ok(squarest_grid(ranks)),
-        _ => squarest_with_checksums(ranks, sums),
-    }
-}
-
 /// Largest number of ranks below `ranks` whose grid is at most twice as wide as it is high. Also that grid, without the process
 /// columns for checksums.
 pub(super) fn less_flat(ranks: u64, sums: u64) -> Option<(u64, (u64, u64))> {
-    let grids = (1..ranks).rev().filter_map(|fewer| Some((fewer, squarest(fewer, sums).ok()?)));
+    let grids = (1..ranks).rev().filter_map(|fewer| Some((fewer, squarest_with_checksums(fewer, sums).ok()?)));
     grids.into_iter().find(|(_, (p, q))| *q <= 2 * p)
 }
 

@@ -38,7 +38,7 @@ pub use inputs::{Inputs, Measured, Mtbf, NamedRoom};
 pub use written::{skt_toml, test_params, usual};
 
 use beside::{alternatives, compare};
-use choice::{Choice, squarest};
+use choice::Choice;
 use machine::Machine;
 use warnings::{warnings_of_choice, warnings_of_plan};
 
@@ -123,7 +123,7 @@ fn choose_grid(machine: &Machine, method: Method, layout: ParityLayout) -> Resul
     let (p, q) = match inputs.grid {
         Some(grid) => grid,
         None if dedicated => squarest_with_dedicated(machine.units(), inputs.group, inputs.losses)?,
-        None => squarest(working, sums)?,
+        None => squarest_with_checksums(working, sums)?,
     };
     let taken = q.checked_add(sums).and_then(|columns| columns.checked_mul(p));
     // Ranks that keep checksums only are counted with the groups.

@@ -282,18 +282,14 @@ pub fn protocol(
         let save = data * m * (g - 1.0) / (g - m) / NETWORK + data / COPYING;
         return Ok(Protocol::coordinated(save, save, defaults.downtime, 0.0));
     }
-    let g = groups(app, grouping, platform)?;
-    let coordinated = grouping == Grouping::CoordIo;
-    Ok(Protocol {
-        groups: g,
-        checkpoint: platform.write_all / g,
-        recovery: platform.read_all / g,
-        downtime: defaults.downtime,
-        alpha: defaults.alpha,
-        lambda: if coordinated { 1.0 } else { defaults.lambda },
-        rho: if coordinated { 1.0 } else { defaults.rho },
-        beta: growth(app, grouping, platform)?,
-    })
+    let groups = groups(app, grouping, platform)?;
+    let (checkpoint, recovery) = (platform.write_all / groups, platform.read_all / groups);
+    let Defaults { rho, lambda, alpha, downtime } = defaults;
+    let coordinated = Protocol::coordinated(checkpoint, recovery, downtime, alpha);
+    if grouping == Grouping::CoordIo {
+        return Ok(coordinated);
+    }
+    Ok(Protocol { groups, rho, lambda, beta: growth(app, grouping, platform)?, ..coordinated })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::samples::{Here, Sweep};
+use super::samples::{Here, Passage, Sweep};
 use super::verdict::{ALARMS, Count, Judged, Place, Slow, Tolerance, What, Wrong, sweeps_least};
 use super::words;
 use crate::base::statistics::median;
@@ -113,9 +113,7 @@ pub fn nodes(
     sweeps: &[Sweep],
     judged: &Judged,
 ) -> Vec<NodeFigures> {
-    let figure = |what: What, node: usize| {
-        let rates: fn(&Sweep) -> &Vec<f64> =
-            if what == What::Multiply { |s| &s.multiply } else { |s| &s.memory };
+    let figure = |what: What, node: usize, rates: fn(&Sweep) -> &Vec<f64>| {
         let seen: Vec<f64> = sweeps.iter().filter_map(|s| rates(s).get(node)).copied().collect();
         let count = *judged.counts.get(&(what, node, node))?;
         Some(Figure { median: median(&seen), count })
@@ -124,39 +122,31 @@ pub fn nodes(
         .map(|node| NodeFigures {
             node: names[node].clone(),
             here: here.get(node).cloned().unwrap_or_default(),
-            multiply: figure(What::Multiply, node),
-            memory: figure(What::Memory, node),
+            multiply: figure(What::Multiply, node, |s| &s.multiply),
+            memory: figure(What::Memory, node, |s| &s.memory),
         })
         .collect()
-}
-
-/// Measurements in one direction between two nodes.
-#[derive(Default)]
-struct Seen {
-    bandwidth: Vec<f64>,
-    latency: Vec<f64>,
 }
 
 /// Figures of the links, compared with their peers, in both directions.
 pub fn links(names: &[String], sweeps: &[Sweep], judged: &Judged) -> Vec<LinkFigures> {
     // All passages are gone through once: for a thousand nodes there are millions of measurements, and as many directions.
-    let mut ways: BTreeMap<(usize, usize), Seen> = BTreeMap::new();
+    let mut ways: BTreeMap<(usize, usize), Vec<&Passage>> = BTreeMap::new();
     for passage in sweeps.iter().flat_map(|s| &s.passages) {
-        let seen = ways.entry((passage.from, passage.to)).or_default();
-        seen.bandwidth.push(passage.bytes_per_s);
-        seen.latency.push(passage.latency_s);
+        ways.entry((passage.from, passage.to)).or_default().push(passage);
     }
     ways.into_iter()
         .map(|((from, to), seen)| {
-            let figure = |what: What, seen: &[f64]| {
+            let figure = |what: What, value: fn(&Passage) -> f64| {
                 let count = *judged.counts.get(&(what, from, to))?;
-                Some(Figure { median: median(seen), count })
+                let values: Vec<f64> = seen.iter().map(|passage| value(passage)).collect();
+                Some(Figure { median: median(&values), count })
             };
             LinkFigures {
                 from: names[from].clone(),
                 to: names[to].clone(),
-                bandwidth: figure(What::Bandwidth, &seen.bandwidth),
-                latency: figure(What::Latency, &seen.latency),
+                bandwidth: figure(What::Bandwidth, |p| p.bytes_per_s),
+                latency: figure(What::Latency, |p| p.latency_s),
             }
         })
         .collect()
@@ -370,7 +360,6 @@ impl Document {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::burnin::samples::Passage;
     use crate::burnin::verdict::judge;
     use std::collections::BTreeSet;
     use std::time::{Duration, Instant};

@@ -9,7 +9,7 @@ use crate::base::statistics::{OF_NORMAL, median};
 /// Candidates by number, and the seconds of each in each round it took part in.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Race {
-    rounds: Vec<Vec<(usize, f64)>>,
+    pub(super) rounds: Vec<Vec<(usize, f64)>>,
     /// Candidates of the next round.
     pub(super) active: Vec<usize>,
     /// The baseline, which stays to the end for comparison, however slow.
@@ -30,10 +30,6 @@ impl Race {
     /// Race among the candidates 0 to `count` - 1.
     pub fn new(count: usize) -> Self {
         Self { rounds: Vec::new(), active: (0..count).collect(), pinned: None }
-    }
-
-    pub fn rounds(&self) -> usize {
-        self.rounds.len()
     }
 
     /// Takes in a round's seconds, in the order of `active`; None for a candidate that could not be measured, which is
@@ -198,6 +194,6 @@ mod tests {
         assert_eq!((none.best(), none.ranking()), (None, Vec::new()));
         none.thin();
         assert!(!race.take_in(&[None, None]), "they could be before");
-        assert_eq!((race.active.clone(), race.best(), race.rounds()), (vec![0, 2], Some(0), 1));
+        assert_eq!((race.active.clone(), race.best(), race.rounds.len()), (vec![0, 2], Some(0), 1));
     }
 }

@@ -143,7 +143,7 @@ impl<L: Lab> Search<'_, L> {
             let seconds: Vec<Option<f64>> = found.iter().map(|f| f.map(|f| f.seconds)).collect();
             let counts = race.take_in(&seconds);
             let over = self.lab.spent() >= ends * self.budget;
-            if !counts || over || race.rounds() == ROUNDS || race.active.len() < 2 {
+            if !counts || over || race.rounds.len() == ROUNDS || race.active.len() < 2 {
                 return Ok(race);
             }
             race.thin();
@@ -163,7 +163,7 @@ impl<L: Lab> Search<'_, L> {
         let race = self.race(Stage::Shape, Race::new(entered), &all, SHAPE_ENDS)?;
         let best = race.best().ok_or("none of the candidates could be run")?;
         // A candidate that is no slower than the best within the noise has another chance among the last.
-        let doubt = 1.0 + 2.0 * race.noise() / (race.rounds() as f64).sqrt();
+        let doubt = 1.0 + 2.0 * race.noise() / (race.rounds.len() as f64).sqrt();
         let near = |one: &usize| {
             *one != best && race.ratio(*one, best).is_some_and(|ratio| ratio <= doubt)
         };
@@ -228,7 +228,7 @@ impl<L: Lab> Search<'_, L> {
             }
             let round = self.lab.spent() - before;
             if !counts
-                || race.rounds() == ROUNDS
+                || race.rounds.len() == ROUNDS
                 || self.lab.spent() + round > self.budget
                 || race.active.is_empty()
             {
@@ -293,7 +293,7 @@ pub fn search(domain: &Domain, budget: f64, lab: &mut impl Lab) -> Result<Tuned,
         choices,
         choices_possible: variations.len(),
         finalists: placed(&race, &finalists),
-        rounds: race.rounds(),
+        rounds: race.rounds.len(),
         noise,
         measured: search.measured,
         spent: search.lab.spent(),

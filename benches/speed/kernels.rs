@@ -184,7 +184,7 @@ impl Multiplication {
             // SAFETY: as above.
             unsafe {
                 let (a, b) = (Operand::plain(a, side), Operand::plain(b, k));
-                peer.gemm(Size::new(side, side, k), -1.0, a, b, Matrix::new(c, side));
+                peer.calls.gemm(Size::new(side, side, k), -1.0, a, b, Matrix::new(c, side));
             }
         })
     }

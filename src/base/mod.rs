@@ -9,6 +9,7 @@ pub mod clock;
 pub mod closed;
 pub mod cores;
 pub mod course;
+pub mod dynamic;
 pub mod exit;
 pub mod faults;
 pub mod futex_counter;

@@ -3,12 +3,13 @@
 //! Every rank of a simulated job is a process, too, so a whole process uses one or the other. A handle of the transport is a
 //! number where the library has an address or a number.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
 use mpi::ffi;
 
 use super::turn;
+use crate::base::dynamic::Opened;
 
 /// Transport for the messages of a simulated job, with ULFM's calls for lost ranks. Errors are numbers of error classes.
 pub trait Transport: Sync {
@@ -334,7 +335,7 @@ type MakeGroup = unsafe extern "C" fn(ffi::MPI_Comm, *mut ffi::MPI_Group) -> c_i
 
 /// ULFM's calls, which other libraries lack.
 #[derive(Clone, Copy)]
-struct Ulfm {
+pub(super) struct Ulfm {
     revoke: OnComm,
     is_revoked: OnFlag,
     failed: MakeGroup,
@@ -342,33 +343,22 @@ struct Ulfm {
     agree: OnFlag,
 }
 
-/// Returns whether the library has all calls for lost ranks.
-pub(super) fn has_ulfm() -> bool {
-    ulfm().is_some()
-}
-
-fn ulfm() -> Option<Ulfm> {
+/// Returns the calls for lost ranks, if the library has all of them.
+pub(super) fn ulfm() -> Option<Ulfm> {
     static FOUND: OnceLock<Option<Ulfm>> = OnceLock::new();
     *FOUND.get_or_init(find_ulfm)
 }
 
 fn find_ulfm() -> Option<Ulfm> {
-    // SAFETY: looks up names in the loaded libraries; each has the signature that ULFM gives it.
+    let all = Opened::ALL;
+    // SAFETY: ULFM gives the functions of these names these types.
     unsafe {
-        let find = |name: &CStr| {
-            let found = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
-            (!found.is_null()).then_some(found)
-        };
         Some(Ulfm {
-            revoke: std::mem::transmute::<*mut libc::c_void, OnComm>(find(c"MPIX_Comm_revoke")?),
-            is_revoked: std::mem::transmute::<*mut libc::c_void, OnFlag>(find(
-                c"MPIX_Comm_is_revoked",
-            )?),
-            failed: std::mem::transmute::<*mut libc::c_void, MakeGroup>(find(
-                c"MPIX_Comm_get_failed",
-            )?),
-            shrink: std::mem::transmute::<*mut libc::c_void, MakeComm>(find(c"MPIX_Comm_shrink")?),
-            agree: std::mem::transmute::<*mut libc::c_void, OnFlag>(find(c"MPIX_Comm_agree")?),
+            revoke: all.function("MPIX_Comm_revoke")?,
+            is_revoked: all.function("MPIX_Comm_is_revoked")?,
+            failed: all.function("MPIX_Comm_get_failed")?,
+            shrink: all.function("MPIX_Comm_shrink")?,
+            agree: all.function("MPIX_Comm_agree")?,
         })
     }
 }

@@ -20,7 +20,7 @@ const ENABLED_VAR: &str = "OMPI_MCA_mpi_ft_enable";
 pub(super) fn library_goes_on() -> bool {
     match library::simulated() {
         Some(transport) => transport.survives(),
-        None => knows_how(&library_version()) && library::has_ulfm(),
+        None => knows_how(&library_version()) && library::ulfm().is_some(),
     }
 }
 

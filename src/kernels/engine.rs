@@ -10,6 +10,7 @@ use super::cache::{self, copy_by_rows};
 use super::ffi;
 use super::micro::{self, Isa, Kernel};
 use super::operands::{Matrix, Operand, Size, Strided, Strides};
+use super::routines::Solve;
 use super::{Library, packed};
 use crate::base::params::{Engine as EngineChoice, Form};
 
@@ -254,9 +255,9 @@ impl Engine {
                 Engine::Blas => {
                     let l = Matrix::new(l, b.ld);
                     match form {
-                        Form::Transposed => ffi::trsm_left_lower_unit(n, cols, l, b),
+                        Form::Transposed => ffi::trsm(Solve::LEFT_LOWER, n, cols, l, b),
                         // Row-major: the BLAS sees the transposes of all three.
-                        Form::NotTransposed => ffi::trsm_right_upper_unit(cols, n, l, b),
+                        Form::NotTransposed => ffi::trsm(Solve::RIGHT_UPPER, cols, n, l, b),
                     }
                 }
             }
@@ -393,12 +394,11 @@ impl UpperBlock {
                     let (n, k) = (cols.len(), self.k);
                     let triangle = Matrix::new(l1.raw, TriangleBlock::leading_dimension(l1.k));
                     let u = Matrix::new(self.data.add(cols.start), self.cols);
-                    match l1.form {
-                        Form::NotTransposed => ffi::trsm_right_upper_unit(n, k, triangle, u),
-                        Form::Transposed => {
-                            ffi::trsm_right_lower_transposed_unit(n, k, triangle, u);
-                        }
-                    }
+                    let solve = match l1.form {
+                        Form::NotTransposed => Solve::RIGHT_UPPER,
+                        Form::Transposed => Solve::RIGHT_LOWER_TRANSPOSED,
+                    };
+                    ffi::trsm(solve, n, k, triangle, u);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Description of a BLAS.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::c_int;
 
 /// Description of the library by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,18 +12,6 @@ pub struct Library {
     pub kernel: String,
     /// Environment variable that overrides the selection.
     pub variable: &'static str,
-}
-
-/// Values that make BLIS divide none of its five loops in a fixed way. Variables such as `BLIS_IC_NT` fix some of them, and fixed
-/// ways take precedence over the number of threads.
-pub(super) const NO_WAYS: [i64; 5] = [-1; 5];
-
-pub(super) unsafe fn text(pointer: *const c_char) -> String {
-    if pointer.is_null() {
-        return String::new();
-    }
-    // SAFETY: the caller passes a C string.
-    unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
 }
 
 impl Library {
@@ -42,7 +30,6 @@ impl Library {
         }
     }
 
-    #[cfg_attr(not(feature = "blis"), allow(dead_code))] // without BLIS only for a loaded library
     pub(super) fn blis(version: String, kernel: String) -> Self {
         Self { name: "BLIS", version, kernel, variable: "BLIS_ARCH_TYPE" }
     }

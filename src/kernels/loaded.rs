@@ -1,4 +1,4 @@
-//! A BLAS that is named at the start of the program and replaces the linked one.
+//! The BLAS that is called: the linked one, or one that is named at the start of the program and replaces it.
 //!
 //! `ffi` calls it, and `load` must come before any call. The library may have Fortran's names or only those of C, with or without
 //! a suffix for 64-bit integers, and integers of either width. The width is detected by a call that is harmless with both.
@@ -12,17 +12,22 @@ use std::sync::OnceLock;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::library::{Library, NO_WAYS, text};
+use super::library::Library;
 use super::operands::{Matrix, Operand, Size};
 use super::processor::processor_kind;
-use super::routines::{CDot, Calls, FortranDot, FortranGemm, FortranTrsm, Solve, WithIntegers};
+use super::routines::{CDot, Calls, FortranDot, Solve, WithIntegers};
 use crate::base::cores;
+use crate::base::dynamic::Opened;
+
+#[cfg(not(any(feature = "blis", feature = "openblas")))]
+compile_error!("skt-hpl needs a BLAS: build with the feature `blis` (the default) or `openblas`");
 
 static CHOSEN: OnceLock<Loaded> = OnceLock::new();
 
-/// Returns the library that [`load`] has loaded, if any.
-pub(super) fn chosen() -> Option<&'static Loaded> {
-    CHOSEN.get()
+/// Returns the library that [`load`] has loaded, or else the linked one.
+pub(super) fn active() -> &'static Loaded {
+    static LINKED: OnceLock<Loaded> = OnceLock::new();
+    CHOSEN.get().unwrap_or_else(|| LINKED.get_or_init(Loaded::linked))
 }
 
 /// Uses this library from now on. Must be called before threads and before MPI start. An error is one sentence.
@@ -31,10 +36,18 @@ pub fn load(name: &str) -> Result<(), String> {
     CHOSEN.set(loaded).map_err(|_| "a BLAS is chosen once".to_string())
 }
 
-/// A library that was loaded and checked.
+impl Library {
+    /// Returns the description of the BLAS that is called.
+    pub fn query() -> Self {
+        active().library.clone()
+    }
+}
+
+/// A library in use.
 pub struct Loaded {
+    /// Name that it was loaded by; empty for the linked library.
     pub(super) name: String,
-    calls: Calls,
+    pub calls: Calls,
     pub library: Library,
     threads: Option<Setter>,
 }
@@ -42,46 +55,20 @@ pub struct Loaded {
 /// Functions of a library that set the number of threads of a call.
 #[derive(Clone, Copy)]
 enum Setter {
-    /// Function that takes an int.
-    Plain(*mut c_void),
-    /// Functions of BLIS: `number` takes an integer of 64 bits. `ways`, if present, sets the ways in which each of five loops is
-    /// divided.
-    Blis { number: *mut c_void, ways: Option<*mut c_void> },
+    Plain(unsafe extern "C" fn(c_int)),
+    /// Functions of BLIS. `ways`, if present, sets the ways in which each of five loops is divided.
+    Blis { number: unsafe extern "C" fn(i64), ways: Option<Ways> },
 }
 
-// SAFETY: functions of a library that stays loaded; the pointers are only called.
-unsafe impl Send for Loaded {}
-// SAFETY: as above; a BLAS may be called by several threads at once.
-unsafe impl Sync for Loaded {}
+type Ways = unsafe extern "C" fn(i64, i64, i64, i64, i64);
 
-/// A library that is open in the dynamic loader.
-struct Handle(*mut c_void);
-
-impl Handle {
-    fn symbol(&self, name: &str) -> Option<*mut c_void> {
-        let name = CString::new(name).ok()?;
-        // SAFETY: a handle that is never closed, and a C string.
-        let found = unsafe { libc::dlsym(self.0, name.as_ptr()) };
-        (!found.is_null()).then_some(found)
-    }
-
-    /// Returns a function of OpenBLAS itself, which has a suffix if its routines have one.
-    fn openblas(&self, name: &str) -> Option<*mut c_void> {
-        C.iter().find_map(|suffix| self.symbol(&format!("{name}{suffix}")))
-    }
-
-    /// Returns the addresses of several routines, such as `gemm`, whose symbols `name` builds. `None` if one is missing.
-    fn routines<const N: usize>(
-        &self,
-        name: impl Fn(&str) -> String,
-        of: [&str; N],
-    ) -> Option<[*mut c_void; N]> {
-        let mut found = [std::ptr::null_mut(); N];
-        for (place, routine) in found.iter_mut().zip(of) {
-            *place = self.symbol(&name(routine))?;
-        }
-        Some(found)
-    }
+/// Returns a function of OpenBLAS itself, which has a suffix if its routines have one.
+///
+/// # Safety
+/// As for [`Opened::function`].
+unsafe fn of_openblas<F: Copy>(opened: Opened, name: &str) -> Option<F> {
+    // SAFETY: ensured by the caller.
+    C.iter().find_map(|suffix| unsafe { opened.function(&format!("{name}{suffix}")) })
 }
 
 /// Suffixes of `dgemm` in libraries with Fortran's names: first the usual one, then those of builds with 64-bit integers.
@@ -92,6 +79,13 @@ const C: [&str; 4] = ["", "64_", "_64", "_64_"];
 const ROUTINES: [&str; 3] = ["dgemm", "dtrsm", "ddot"];
 
 impl Loaded {
+    /// Returns the linked library.
+    fn linked() -> Self {
+        let (calls, opened) = (Calls::LINKED, Opened::ALL);
+        let library = describe(opened, "", &calls, false);
+        Self { name: String::new(), library, calls, threads: threads(opened) }
+    }
+
     /// Loads the library. An error is one sentence.
     pub fn open(name: &str) -> Result<Self, String> {
         // The loader would take an empty name for this program, with the linked library.
@@ -103,20 +97,20 @@ impl Loaded {
         // The library's own symbols take precedence over those of the linked library, which may be another version of the same.
         let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
         // SAFETY: loading runs the library's own initialisation, as requested by the user.
-        let handle = Handle(with_one_thread(|| unsafe { libc::dlopen(path.as_ptr(), flags) }));
+        let opened = Opened(with_one_thread(|| unsafe { libc::dlopen(path.as_ptr(), flags) }));
         // An OpenMP library that it depends on may have bound this thread to a core.
         cores::take_back();
-        if handle.0.is_null() {
+        if opened.0.is_null() {
             // SAFETY: the loader has just recorded the error.
             let why = unsafe { text(libc::dlerror()) };
             return Err(format!("--blas {name} cannot be loaded: {why}"));
         }
-        let (calls, wide) = Self::find(&handle).map_err(|why| format!("--blas {name}: {why}"))?;
+        let (calls, wide) = Self::find(opened).map_err(|why| format!("--blas {name}: {why}"))?;
         let loaded = Self {
             name: name.to_owned(),
-            library: describe(&handle, name, &calls, wide),
+            library: describe(opened, name, &calls, wide),
             calls,
-            threads: threads(&handle),
+            threads: threads(opened),
         };
         loaded.set_threads(1);
         if !loaded.multiplies_rightly() {
@@ -128,45 +122,35 @@ impl Loaded {
     }
 
     /// Returns the routines, and whether their integers have 64 bits.
-    fn find(handle: &Handle) -> Result<(Calls, bool), String> {
+    fn find(opened: Opened) -> Result<(Calls, bool), String> {
         for suffix in FORTRAN {
-            let Some([gemm, trsm, dot]) =
-                handle.routines(|name| format!("{name}{suffix}"), ROUTINES)
-            else {
-                continue;
-            };
+            let [gemm, trsm, dot] = ROUTINES.map(|name| format!("{name}{suffix}"));
             // SAFETY: routines of these names have these types in every BLAS.
-            let (gemm, trsm, dot) = unsafe {
-                (
-                    std::mem::transmute::<*mut c_void, FortranGemm>(gemm),
-                    std::mem::transmute::<*mut c_void, FortranTrsm>(trsm),
-                    std::mem::transmute::<*mut c_void, FortranDot>(dot),
-                )
+            let found = unsafe {
+                (opened.function(&gemm), opened.function(&trsm), opened.function::<FortranDot>(&dot))
             };
+            let (Some(gemm), Some(trsm), Some(dot)) = found else { continue };
             // SAFETY: the vectors have one element, or none.
             let product = unsafe { dot(&ONE_OR_LESS, &3.0, &1, &5.0, &1) };
             return Ok((Calls::Fortran { gemm, trsm }, width(product)?));
         }
         for suffix in C {
-            let Some([gemm, trsm, dot]) =
-                handle.routines(|name| format!("cblas_{name}{suffix}"), ROUTINES)
-            else {
-                continue;
-            };
+            let [gemm, trsm, dot] = ROUTINES.map(|name| format!("cblas_{name}{suffix}"));
             // SAFETY: as above. A 32-bit integer is the lower half of the register or stack slot of a 64-bit one.
-            let wide = unsafe {
-                let dot = std::mem::transmute::<*mut c_void, CDot>(dot);
-                width(dot(ONE_OR_LESS, &3.0, 1, &5.0, 1))?
-            };
+            let Some(dot) = (unsafe { opened.function::<CDot>(&dot) }) else { continue };
+            // SAFETY: as above.
+            let wide = width(unsafe { dot(ONE_OR_LESS, &3.0, 1, &5.0, 1) })?;
             // SAFETY: as above, and the width is known.
             let calls = unsafe {
                 if wide {
-                    Calls::Wide(WithIntegers::at(gemm, trsm))
+                    WithIntegers::of(opened, &gemm, &trsm).map(Calls::Wide)
                 } else {
-                    Calls::Narrow(WithIntegers::at(gemm, trsm))
+                    WithIntegers::of(opened, &gemm, &trsm).map(Calls::Narrow)
                 }
             };
-            return Ok((calls, wide));
+            if let Some(calls) = calls {
+                return Ok((calls, wide));
+            }
         }
         Err(format!(
             "it has neither {} nor cblas_{}: it is not a BLAS, or not all of one",
@@ -178,51 +162,18 @@ impl Loaded {
     /// Sets the number of threads that a call starts.
     pub fn set_threads(&self, threads: usize) {
         match self.threads {
-            // SAFETY: setters of these names take an int.
-            Some(Setter::Plain(set)) => unsafe {
-                std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int)>(set)(
-                    threads as c_int,
-                )
-            },
-            Some(Setter::Blis { number, ways }) => {
-                let [jc, pc, ic, jr, ir] = NO_WAYS;
-                // SAFETY: functions of these names take this number of 64-bit integers.
-                unsafe {
-                    if let Some(ways) = ways {
-                        std::mem::transmute::<*mut c_void, Ways>(ways)(jc, pc, ic, jr, ir);
-                    }
-                    std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i64)>(number)(
-                        threads as i64,
-                    );
+            // SAFETY: sets a number.
+            Some(Setter::Plain(set)) => unsafe { set(threads as c_int) },
+            // SAFETY: as above. A negative number of ways makes BLIS divide no loop in a fixed way. Variables such as `BLIS_IC_NT`
+            // fix some of them, and fixed ways take precedence over the number of threads.
+            Some(Setter::Blis { number, ways }) => unsafe {
+                if let Some(set) = ways {
+                    set(-1, -1, -1, -1, -1);
                 }
-            }
+                number(threads as i64);
+            },
             None => {}
         }
-    }
-
-    /// Computes C(m x n) += alpha op(A) op(B).
-    ///
-    /// # Safety
-    /// As for [`super::ffi::gemm`].
-    pub unsafe fn gemm(&self, size: Size, alpha: f64, a: Operand, b: Operand, c: Matrix<*mut f64>) {
-        // SAFETY: ensured by the caller.
-        unsafe { self.calls.gemm(size, alpha, a, b, c) }
-    }
-
-    /// Solves with a unit triangle.
-    ///
-    /// # Safety
-    /// As for [`super::ffi::gemm`].
-    pub(super) unsafe fn trsm(
-        &self,
-        solve: Solve,
-        m: usize,
-        n: usize,
-        t: Matrix<*const f64>,
-        b: Matrix<*mut f64>,
-    ) {
-        // SAFETY: ensured by the caller.
-        unsafe { self.calls.trsm(solve, m, n, t, b) }
     }
 
     /// Checks a small product and a small solution, which every BLAS computes exactly.
@@ -234,13 +185,12 @@ impl Loaded {
         // L = [1 .; 3 1]: L^-1 [2; 10] = [2; 4].
         let l = [1.0, 3.0, 9.0, 1.0];
         let mut x = [2.0, 10.0];
-        let solve = Solve { right: false, lower: true, transposed: false };
         // SAFETY: arrays of these sizes.
         unsafe {
             let (a, b) = (Operand::plain(a.as_ptr(), 2), Operand::transposed(b.as_ptr(), 2));
-            self.gemm(Size::new(2, 2, 3), -1.0, a, b, Matrix::new(c.as_mut_ptr(), 2));
+            self.calls.gemm(Size::new(2, 2, 3), -1.0, a, b, Matrix::new(c.as_mut_ptr(), 2));
             let (l, x) = (Matrix::new(l.as_ptr(), 2), Matrix::new(x.as_mut_ptr(), 2));
-            self.trsm(solve, 2, 1, l, x);
+            self.calls.trsm(Solve::LEFT_LOWER, 2, 1, l, x);
         }
         c == [-21.5, -48.5, -27.5, -63.5] && x == [2.0, 4.0]
     }
@@ -288,57 +238,67 @@ fn with_one_thread<R>(load: impl FnOnce() -> R) -> R {
     loaded
 }
 
-fn threads(handle: &Handle) -> Option<Setter> {
-    if let Some(number) = handle.symbol("bli_thread_set_num_threads") {
-        return Some(Setter::Blis { number, ways: handle.symbol("bli_thread_set_ways") });
+fn threads(opened: Opened) -> Option<Setter> {
+    // SAFETY: functions of these names have these types in every library.
+    unsafe {
+        if let Some(number) = opened.function("bli_thread_set_num_threads") {
+            return Some(Setter::Blis { number, ways: opened.function("bli_thread_set_ways") });
+        }
+        let setters = [
+            "MKL_Set_Num_Threads",
+            "nvpl_blas_set_num_threads",
+            "armpl_set_num_threads",
+            // The OpenMP library that the BLAS depends on.
+            "omp_set_num_threads",
+        ];
+        of_openblas(opened, "openblas_set_num_threads")
+            .or_else(|| setters.into_iter().find_map(|name| opened.function(name)))
+            .map(Setter::Plain)
     }
-    if let Some(openblas) = handle.openblas("openblas_set_num_threads") {
-        return Some(Setter::Plain(openblas));
-    }
-    let setters = [
-        "MKL_Set_Num_Threads",
-        "nvpl_blas_set_num_threads",
-        "armpl_set_num_threads",
-        // The OpenMP library that the BLAS depends on.
-        "omp_set_num_threads",
-    ];
-    setters.into_iter().find_map(|name| handle.symbol(name)).map(Setter::Plain)
 }
 
-type Ways = unsafe extern "C" fn(i64, i64, i64, i64, i64);
+/// Copies a text of the library.
+///
+/// # Safety
+/// Null, or a C string.
+unsafe fn text(pointer: *const c_char) -> String {
+    if pointer.is_null() {
+        return String::new();
+    }
+    // SAFETY: ensured by the caller.
+    unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
+}
+
 type Words = unsafe extern "C" fn() -> *const c_char;
 type WordsOf = unsafe extern "C" fn(c_int) -> *const c_char;
+type PutWords = unsafe extern "C" fn(*mut c_char, c_int);
 type Number = unsafe extern "C" fn() -> c_int;
 
 /// Describes the library, as far as it can be asked.
-fn describe(handle: &Handle, name: &str, calls: &Calls, wide: bool) -> Library {
-    let words = |symbol: Option<*mut c_void>| {
-        // SAFETY: functions of these names take nothing and return a constant string.
-        symbol.map(|ask| unsafe { text(std::mem::transmute::<*mut c_void, Words>(ask)()) })
-    };
-    let mut library = if let Some(config) = words(handle.openblas("openblas_get_config")) {
-        let kernel = words(handle.openblas("openblas_get_corename"));
-        Library::openblas(&config, kernel.unwrap_or_default())
-    } else if let Some(version) = words(handle.symbol("bli_info_get_version_str")) {
-        Library::blis(version, ask_blis_kernel(handle).unwrap_or_default())
-    } else if let Some(ask) = handle.symbol("MKL_Get_Version_String") {
-        let mut buffer = [0 as c_char; 256];
-        // SAFETY: a buffer of the given length, whose last byte stays zero.
-        let words = unsafe {
-            let ask =
-                std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_char, c_int)>(ask);
+fn describe(opened: Opened, name: &str, calls: &Calls, wide: bool) -> Library {
+    // SAFETY: functions of these names have these types in every library; the texts are constants.
+    let mut library = unsafe {
+        if let Some(config) = of_openblas::<Words>(opened, "openblas_get_config") {
+            let kernel = of_openblas::<Words>(opened, "openblas_get_corename");
+            Library::openblas(&text(config()), kernel.map_or_else(String::new, |ask| text(ask())))
+        } else if let Some(version) = opened.function::<Words>("bli_info_get_version_str") {
+            Library::blis(text(version()), ask_blis_kernel(opened).unwrap_or_default())
+        } else if let Some(ask) = opened.function::<PutWords>("MKL_Get_Version_String") {
+            // The last byte stays zero.
+            let mut buffer = [0 as c_char; 256];
             ask(buffer.as_mut_ptr(), buffer.len() as c_int - 1);
-            CStr::from_ptr(buffer.as_ptr()).to_string_lossy().into_owned()
-        };
-        Library::mkl(&words, call_number(handle, "MKL_CBWR_Get_Auto_Branch"))
-    } else {
-        let file = Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy());
-        // Many builds have the same name, so the digest identifies the build.
-        let version = match digest_of_file(calls.address()) {
-            Some(digest) => format!("{file} {digest:016x}"),
-            None => file.into_owned(),
-        };
-        Library { name: "BLAS", version, kernel: String::new(), variable: "" }
+            let branch = opened.function::<Number>("MKL_CBWR_Get_Auto_Branch");
+            Library::mkl(&text(buffer.as_ptr()), branch.map(|ask| ask()))
+        } else {
+            let file = Path::new(name).file_name();
+            let file = file.map_or(name.into(), |file| file.to_string_lossy());
+            // Many builds have the same name, so the digest identifies the build.
+            let version = match digest_of_file(calls.address()) {
+                Some(digest) => format!("{file} {digest:016x}"),
+                None => file.into_owned(),
+            };
+            Library { name: "BLAS", version, kernel: String::new(), variable: "" }
+        }
     };
     let set = |name: &&str| Some(format!("{name}={}", std::env::var_os(name)?.to_string_lossy()));
     let told: Vec<String> = library.unseen_variables().iter().filter_map(set).collect();
@@ -355,22 +315,18 @@ fn describe(handle: &Handle, name: &str, calls: &Calls, wide: bool) -> Library {
     library
 }
 
-/// Calls a function of the library that takes nothing and returns an int.
-fn call_number(handle: &Handle, symbol: &str) -> Option<c_int> {
-    // SAFETY: functions of the names in question have this type.
-    handle.symbol(symbol).map(|ask| unsafe { std::mem::transmute::<*mut c_void, Number>(ask)() })
-}
-
 /// Returns the name of the kernel that BLIS has chosen.
-fn ask_blis_kernel(handle: &Handle) -> Option<String> {
-    if let Some(init) = handle.symbol("bli_init") {
-        // SAFETY: takes nothing; more than one call is allowed.
-        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(init)() }
+fn ask_blis_kernel(opened: Opened) -> Option<String> {
+    // SAFETY: functions of these names have these types in every BLIS; the last takes the number that the library has returned.
+    unsafe {
+        // Without this call, the library checks an overridden kernel against tables that it has not filled, and aborts. More than
+        // one call is allowed.
+        if let Some(init) = opened.function::<unsafe extern "C" fn()>("bli_init") {
+            init();
+        }
+        let id = opened.function::<Number>("bli_arch_query_id")?();
+        Some(text(opened.function::<WordsOf>("bli_arch_string")?(id)))
     }
-    let id = call_number(handle, "bli_arch_query_id")?;
-    let ask = handle.symbol("bli_arch_string")?;
-    // SAFETY: takes the number that the library has just returned.
-    Some(unsafe { text(std::mem::transmute::<*mut c_void, WordsOf>(ask)(id)) })
 }
 
 /// Returns a digest of the file that contains this routine. Code that the routine calls in other files is not included. `None` if

@@ -260,8 +260,7 @@ pub fn run(enabled: bool) -> String {
     if std::env::var_os(library.variable).is_some() {
         return format!("{poor}, but {} asks for it: left alone", library.variable);
     }
-    let name = loaded::chosen().map_or("", |loaded| &loaded.name);
-    if let Err(why) = taken(&library, name, value) {
+    if let Err(why) = taken(&library, &loaded::active().name, value) {
         return format!("{poor}: {why}");
     }
     let error = std::env::current_exe().map(|program| {

@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use super::operands::{Matrix, Operand, Size};
+use crate::base::dynamic::Opened;
 
 fn int(n: usize) -> c_int {
     c_int::try_from(n).expect("a rank's part of the matrix has sides below 2^31")
@@ -26,6 +27,13 @@ pub(super) struct Solve {
 }
 
 impl Solve {
+    /// Computes B(m x n) := L^-1 B.
+    pub const LEFT_LOWER: Self = Self { right: false, lower: true, transposed: false };
+    /// Computes X(m x n) := X U^-1 for the transpose of a row-major lower triangle.
+    pub const RIGHT_UPPER: Self = Self { right: true, lower: false, transposed: false };
+    /// Computes X(m x n) := X T^-T.
+    pub const RIGHT_LOWER_TRANSPOSED: Self = Self { right: true, lower: true, transposed: true };
+
     /// Returns side, triangle, form and diagonal as letters of the Fortran interface.
     fn letters(self) -> [c_char; 4] {
         let pick = |that: bool, yes: u8, no: u8| (if that { yes } else { no }) as c_char;
@@ -87,26 +95,24 @@ type CTrsm<I> =
     unsafe extern "C" fn(c_int, c_int, c_int, c_int, c_int, I, I, f64, *const f64, I, *mut f64, I);
 pub(super) type CDot = unsafe extern "C" fn(i64, *const f64, i64, *const f64, i64) -> f64;
 
+/// A routine of any type.
+type Routine = unsafe extern "C" fn();
+
 #[cfg(target_endian = "big")]
 compile_error!("narrow integers are read from the low half of wide ones where these begin");
 
 /// Routines with C's names and integers of type `I`.
-pub(super) struct WithIntegers<I> {
+pub struct WithIntegers<I> {
     gemm: CGemm<I>,
     trsm: CTrsm<I>,
 }
 
 impl<I: From<i32>> WithIntegers<I> {
     /// # Safety
-    /// Both are routines of those names with integers of this type.
-    pub unsafe fn at(gemm: *mut c_void, trsm: *mut c_void) -> Self {
+    /// Both are names of such routines, with integers of this type.
+    pub unsafe fn of(opened: Opened, gemm: &str, trsm: &str) -> Option<Self> {
         // SAFETY: ensured by the caller.
-        unsafe {
-            Self {
-                gemm: std::mem::transmute::<*mut c_void, CGemm<I>>(gemm),
-                trsm: std::mem::transmute::<*mut c_void, CTrsm<I>>(trsm),
-            }
-        }
+        unsafe { Some(Self { gemm: opened.function(gemm)?, trsm: opened.function(trsm)? }) }
     }
 
     /// # Safety
@@ -157,14 +163,30 @@ impl<I: From<i32>> WithIntegers<I> {
     }
 }
 
+unsafe extern "C" {
+    // The library is linked for these.
+    fn dgemm_();
+    fn dtrsm_();
+}
+
 /// Routines as they were found.
-pub(super) enum Calls {
+pub enum Calls {
     Fortran { gemm: FortranGemm, trsm: FortranTrsm },
     Narrow(WithIntegers<c_int>),
     Wide(WithIntegers<i64>),
 }
 
 impl Calls {
+    /// Routines of the linked library. They get integers in 64 bits. A library with 32-bit integers reads the lower half; a site's
+    /// own build under the same name may have 64-bit integers and read all.
+    // SAFETY: routines of these names have these types in every BLAS.
+    pub(super) const LINKED: Self = unsafe {
+        Calls::Fortran {
+            gemm: std::mem::transmute::<Routine, FortranGemm>(dgemm_),
+            trsm: std::mem::transmute::<Routine, FortranTrsm>(dtrsm_),
+        }
+    };
+
     /// Returns the address of one of the routines.
     pub fn address(&self) -> *mut c_void {
         match self {
@@ -207,7 +229,7 @@ impl Calls {
     ///
     /// # Safety
     /// As for [`super::ffi::gemm`].
-    pub unsafe fn trsm(
+    pub(super) unsafe fn trsm(
         &self,
         solve: Solve,
         m: usize,

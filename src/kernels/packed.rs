@@ -453,7 +453,7 @@ unsafe fn multiply_in_slabs(
     scratch.resize(k * cols + if lays { SLABS * k } else { 0 }, 0.0);
     let (right, laid) = scratch.split_at_mut(k * cols);
     // SAFETY: within B.
-    unsafe { pack_groups(kernel.panel_cols, k, cols, b, right) };
+    unsafe { pack_groups(kernel.panel.cols, k, cols, b, right) };
     // The first few rows are done apart, so that all later chunks begin at a cache line if the columns do.
     const MANY: usize = 128;
     let head = if rows >= MANY { c.align_offset(LINE * size_of::<f64>()).min(rows) } else { 0 };
@@ -467,20 +467,20 @@ unsafe fn multiply_in_slabs(
         let slabs = unsafe {
             let at = a.add(from);
             if lays {
-                pack(kernel.panel_rows, len, k, Matrix::new(at, ld), laid.as_mut_ptr());
-                let (slab, stride) = (kernel.panel_rows * k, kernel.panel_rows);
+                pack(kernel.panel.rows, len, k, Matrix::new(at, ld), laid.as_mut_ptr());
+                let (slab, stride) = (kernel.panel.rows * k, kernel.panel.rows);
                 Slabs { at: laid.as_ptr(), slab, stride }
             } else {
-                Slabs { at, slab: kernel.panel_rows, stride: ld }
+                Slabs { at, slab: kernel.panel.rows, stride: ld }
             }
         };
-        for first in (0..cols).step_by(kernel.panel_cols) {
-            let width = (cols - first).min(kernel.panel_cols);
+        for first in (0..cols).step_by(kernel.panel.cols) {
+            let width = (cols - first).min(kernel.panel.cols);
             let group = right[k * first..].as_ptr();
             // SAFETY: those rows, in the columns of C from `first` on.
             unsafe {
                 let c = Matrix::new(c.add(first * ld + from), ld);
-                (kernel.in_panel)(Size::new(len, width, k), slabs, group, c);
+                (kernel.panel.multiply)(Size::new(len, width, k), slabs, group, c);
             }
         }
         from += len;

@@ -134,7 +134,7 @@ pub unsafe fn triangle<L: Lanes, const R: usize>(
     }
 }
 
-/// Implements [`super::Kernel::in_panel`] with tiles of R registers times `H` columns.
+/// Implements [`super::InPanel::multiply`] with tiles of R registers times `H` columns.
 ///
 /// # Safety
 /// The ranges are valid and the processor has the instructions.

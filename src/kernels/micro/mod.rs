@@ -89,10 +89,17 @@ pub struct Kernel {
     pub narrow: Narrow,
     /// Solves the diagonal tile of a triangular solve.
     pub triangle: Triangle,
-    /// Rows of a tile of [`Kernel::in_panel`], and the maximum number of columns of C that it takes at a time.
-    pub panel_rows: usize,
-    pub panel_cols: usize,
-    pub in_panel: InPanel,
+    pub panel: InPanel,
+}
+
+/// Multiplication within a panel.
+pub struct InPanel {
+    /// Number of rows of a tile.
+    pub rows: usize,
+    /// Maximum number of columns of C at a time.
+    pub cols: usize,
+    /// `(size, a, b, c)`: computes C(m x n) -= A(m x k) B(k x n). C is column-major, and B(p, j) is at `b + p * n + j`.
+    pub multiply: unsafe fn(Size, Slabs, *const f64, Matrix<*mut f64>),
 }
 
 /// Addresses that will be read after a tile, which a kernel may prefetch. They need not be valid.
@@ -117,18 +124,14 @@ pub type Narrow = unsafe fn(usize, usize, *const f64, *const f64, *mut f64, usiz
 /// scalar + r`, U(r, v) at `u + r * vector + v`. L is read only below the diagonal.
 pub type Triangle = unsafe fn(usize, *const f64, *mut f64);
 
-/// A as [`Kernel::in_panel`] reads it, divided into slabs of `panel_rows` rows: A(i, p) is at `at + i / panel_rows * slab + i %
-/// panel_rows + p * stride`. So A may be stored by columns or slab by slab.
+/// A as [`InPanel::multiply`] reads it, divided into slabs of `rows` rows: A(i, p) is at `at + i / rows * slab + i % rows + p *
+/// stride`. So A may be stored by columns or slab by slab.
 #[derive(Clone, Copy)]
 pub struct Slabs {
     pub at: *const f64,
     pub slab: usize,
     pub stride: usize,
 }
-
-/// `(size, a, b, c)`: computes C(m x n) -= A(m x k) B(k x n). C is column-major, B(p, j) is at `b + p * n + j`, and there are at
-/// most `panel_cols` columns.
-pub type InPanel = unsafe fn(Size, Slabs, *const f64, Matrix<*mut f64>);
 
 impl PartialEq for Kernel {
     fn eq(&self, other: &Self) -> bool {

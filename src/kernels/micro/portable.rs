@@ -4,7 +4,7 @@
 //! bits there too. This kernel is not chosen for speed then.
 
 use super::lanes::{self, Lanes};
-use super::{Isa, Kernel, Slabs, Soon};
+use super::{InPanel, Isa, Kernel, Slabs, Soon};
 use crate::kernels::operands::{Matrix, Size};
 
 pub const KERNELS: &[Kernel] = &[Kernel {
@@ -15,9 +15,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     tile,
     narrow,
     triangle,
-    panel_rows: 4,
-    panel_cols: 4,
-    in_panel,
+    panel: InPanel { rows: 4, cols: 4, multiply: in_panel },
 }];
 
 struct Plain;

@@ -2,6 +2,8 @@
 //!
 //! All layers describe a test by [`TestParams`]: the reader makes it, the solver obeys it, the report prints it. [`TestParams`]
 //! contains only checked values; this file neither reads text nor calls MPI.
+//!
+//! Comments on values are what the help says of them. The alias of a value is its digit in HPL.dat.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,59 +11,91 @@ use serde::{Deserialize, Serialize};
 pub const SIZE_MOST: usize = i32::MAX as usize;
 
 /// Order in which the ranks are assigned to the P x Q grid (HPL.dat line 9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mapping {
+    /// neighbouring ranks fill a row of the grid first
+    #[value(alias = "0")]
     Row,
+    /// neighbouring ranks fill a column of the grid first
+    #[value(alias = "1")]
     Column,
 }
 
 /// Variant of the panel factorisation: the side of the panel that is updated at each step (HPL.dat lines 15 and 21).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fact {
+    /// left-looking
+    #[value(alias = "0")]
     Left,
+    /// Crout
+    #[value(alias = "1")]
     Crout,
+    /// right-looking
+    #[value(alias = "2")]
     Right,
 }
 
 /// Algorithm that broadcasts a factored panel along its process row (HPL.dat line 23).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bcast {
+    /// one ring
+    #[value(name = "1ring", alias = "0")]
     OneRing,
+    /// one ring, the next process spared the forwarding
+    #[value(name = "1ringM", alias = "1")]
     OneRingM,
+    /// two rings
+    #[value(name = "2ring", alias = "2")]
     TwoRing,
+    /// two rings, the next process spared the forwarding
+    #[value(name = "2ringM", alias = "3")]
     TwoRingM,
+    /// spread and roll, for slow networks and large panels
+    #[value(name = "blong", alias = "4")]
     Long,
+    /// spread and roll, the next process served first
+    #[value(name = "blongM", alias = "5")]
     LongM,
 }
 
 /// Algorithm that exchanges rows between process rows (HPL.dat line 26).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Swap {
+    /// pairs of process rows exchange, in log2(P) steps
+    #[value(alias = "0")]
     BinaryExchange,
+    /// spread and roll over the process rows
+    #[value(alias = "1")]
     Long,
-    /// Binary exchange up to the threshold's number of columns, long above it.
+    /// binary exchange up to the threshold's columns, long above
+    #[value(alias = "2")]
     Mix,
 }
 
 /// Storage form of a work array (HPL.dat lines 28 and 29).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
+    /// stored transposed
+    #[value(alias = "0")]
     Transposed,
+    /// stored as it is
+    #[value(alias = "1")]
     NotTransposed,
 }
 
-/// Generator of the matrix elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// Generator of the matrix elements: the 64-bit linear congruential generator of the reference HPL, or xoshiro256++, which is seeded
+/// per block so that the matrix does not depend on the grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rng {
-    /// The 64-bit linear congruential generator of the reference HPL, bit for bit.
+    /// the reference's own, bit for bit
     Hpl,
-    /// xoshiro256++, seeded per block so that the matrix does not depend on the grid.
+    /// xoshiro256++, seeded per block
     Xoshiro,
 }
 

@@ -119,12 +119,13 @@ fn list<T: ToString>(values: impl IntoIterator<Item = T>) -> String {
 }
 
 fn names<T: Choice>(values: &[T]) -> String {
-    list(values.iter().map(|v| v.named().name))
+    list(values.iter().map(|v| v.name()))
 }
 
 fn one<T: Choice>(value: T) -> String {
     let named = value.named();
-    format!("{}: {}", named.name, named.words)
+    let meaning = named.get_help().map(ToString::to_string).unwrap_or_default();
+    format!("{}: {meaning}", named.get_name())
 }
 
 /// Explains each line of the file.

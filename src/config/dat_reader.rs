@@ -731,18 +731,18 @@ mod tests {
             |no: usize| DEFAULTED.iter().find(|(line, _)| *line == no).unwrap().1.to_lowercase();
         let said = [
             (4, d.output.to_string()),
-            (9, d.mapping.named().name.to_owned()),
+            (9, d.mapping.name()),
             (13, format!("{:.1}", d.threshold)),
-            (15, d.pfacts[0].named().name.to_owned()),
+            (15, d.pfacts[0].name()),
             (17, d.nbmins[0].to_string()),
             (19, d.ndivs[0].to_string()),
-            (21, d.rfacts[0].named().name.to_owned()),
-            (23, d.bcasts[0].named().name.to_lowercase()),
+            (21, d.rfacts[0].name()),
+            (23, d.bcasts[0].name().to_lowercase()),
             (25, d.depths[0].to_string()),
-            (26, d.swap.named().name.to_owned()),
+            (26, d.swap.name()),
             (27, d.swap_threshold.to_string()),
-            (28, d.l1.named().name.to_owned()),
-            (29, d.u.named().name.to_owned()),
+            (28, d.l1.name()),
+            (29, d.u.name()),
             (31, d.align.to_string()),
         ];
         for (no, words) in said {
@@ -772,7 +772,7 @@ mod tests {
         let words = |values: Vec<String>| values.join(blank);
         let sizes = |v: &[usize]| words(v.iter().map(usize::to_string).collect());
         fn digits<T: Choice>(v: &[T]) -> Vec<String> {
-            v.iter().map(|x| x.named().digit.to_string()).collect()
+            v.iter().map(|x| x.digit().to_string()).collect()
         }
         let (ps, qs): (Vec<usize>, Vec<usize>) = dat.grids.iter().copied().unzip();
         let mut lines = vec!["free".to_owned(), "text".to_owned()];

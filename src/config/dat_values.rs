@@ -258,22 +258,23 @@ impl<'a> Reader<'a> {
         if let Some(value) = T::from_digit(digit) {
             return value;
         }
-        let fallback = T::FALLBACK.named();
+        let instead = T::FALLBACK;
+        let name_of = instead.name();
         let warning = self
             .diagnose(
                 Severity::Warning,
                 no,
                 token,
-                format!("{name} {digit} does not exist; {} is used", fallback.name),
+                format!("{name} {digit} does not exist; {name_of} is used"),
             )
             .read(token.text.clone())
             .allowed(T::allowed())
             .help(format!(
-                "the reference HPL takes {} ({}) without a word",
-                fallback.digit, fallback.name
+                "the reference HPL takes {} ({name_of}) without a word",
+                instead.digit()
             ));
         self.found.push(warning);
-        fallback.value
+        instead
     }
 
     pub fn counted_choices<T: Choice>(

@@ -259,7 +259,7 @@ fn settings() -> String {
         if !meanings.is_empty() {
             help = format!("{}. {}", help.trim_end_matches('.'), meanings.join(" "));
         }
-        let (variable, key) = match keys.keys().iter().any(|key| key == name) {
+        let (variable, key) = match keys.keys.iter().any(|key| key == name) {
             true => {
                 (format!("`SKT_{}`", name.to_uppercase().replace('-', "_")), format!("`{name}`"))
             }
@@ -318,7 +318,7 @@ fn the_example_of_settings_names_all_their_words() {
     }
     assert_eq!(lacking, Vec::<String>::new(), "hpl-configs/skt.toml does not name these");
     let keys = skt_hpl::config::sources::Layers::new();
-    let absent: Vec<&String> = keys.keys().iter().filter(|key| !found.contains(key)).collect();
+    let absent: Vec<&String> = keys.keys.iter().filter(|key| !found.contains(key)).collect();
     assert_eq!(absent, Vec::<&String>::new(), "hpl-configs/skt.toml has no example of these");
 }
 

@@ -305,8 +305,9 @@ HPL_pdgesv() start time Fri Nov 20 08:00:00 2026
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("HPL.dat");
             std::fs::write(&path, hpl_dat(&case)).unwrap();
-            let overrides = config::settings::Overrides { dat: Some(path), ..Default::default() };
-            let loaded = config::load(&overrides, None, vec![]).expect("a sound file");
+            let flags = config::settings::Overrides { dat: Some(path), ..Default::default() };
+            let input = config::Input { env: vec![], ..config::Input::here(None, flags) };
+            let loaded = input.load().expect("a sound file");
             let tests: Vec<_> = loaded.tests().collect();
             assert_eq!(tests.len(), case.solves_a_run());
             for test in tests {

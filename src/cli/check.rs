@@ -17,7 +17,7 @@ use crate::config::hpl_dat::HplDat;
 use crate::config::memory_need::{Means, grid_bytes, human, rank_bytes};
 use crate::config::settings::{CONFIG_DEFAULT, DAT_DEFAULT, Overrides, Settings};
 use crate::config::sources::{CHECKPOINT, ENV_CONFIG, Layers, setting_of};
-use crate::config::{bytes_of, layers};
+use crate::config::{Input, bytes_of};
 use crate::shm::room;
 
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ pub struct CheckFlags {
 pub fn run(flags: &CheckFlags) -> ExitCode {
     let name = flags.file.display().to_string();
     let (explanation, diagnostics) = match bytes_of(&flags.file) {
-        Err(faults) => (String::new(), faults.0),
+        Err(fault) => (String::new(), vec![fault]),
         Ok(bytes) if is_toml(&flags.file) => check_toml(&bytes, &name),
         Ok(bytes) => check_dat(&bytes, &name),
     };
@@ -57,7 +57,10 @@ fn is_toml(path: &Path) -> bool {
 fn check_toml(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
     let mut layers = Layers::new();
     layers.toml(bytes, name);
-    // A file without errors sets all that it lists.
+    let mut text = format!("{name}: settings of skt-hpl\n\n");
+    let merged = &layers.merged;
+    let set = serde_json::to_value(merged).expect("settings serialise");
+    // The settings as people write them; ranks send them to each other in another form.
     let file: toml::Table =
         std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).unwrap_or_default();
     let mut written = toml::Table::new();
@@ -70,15 +73,23 @@ fn check_toml(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
             value => _ = written.insert(setting_of(&key, false), value),
         }
     }
-    let mut text = format!("{name}: settings of skt-hpl\n\n");
-    for (name, value) in &written {
-        let words = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let _ = writeln!(text, "  {name:<16} {words}");
+    let mut any = false;
+    for (key, value) in set.as_object().into_iter().flatten() {
+        if !value.is_null() {
+            any = true;
+            let name = key.replace('_', "-");
+            let words = match written.get(&name) {
+                Some(toml::Value::String(text)) => text.clone(),
+                Some(other) => other.to_string(),
+                None => value.to_string(),
+            };
+            let _ = writeln!(text, "  {name:<16} {words}");
+        }
     }
-    if written.is_empty() {
+    if !any {
         text.push_str("  nothing is set: every key is left at its default\n");
     }
-    let alone = layers.merged().alone();
+    let alone = merged.alone();
     layers.diagnostics.extend(alone);
     (text, layers.diagnostics)
 }
@@ -88,14 +99,14 @@ fn replaced(name: &str) -> Vec<Diagnostic> {
     let config = std::env::var_os(ENV_CONFIG).map(PathBuf::from);
     let config = config.as_deref().filter(|config| !config.as_os_str().is_empty());
     let file = config.unwrap_or(Path::new(CONFIG_DEFAULT)).display().to_string();
-    let layers = layers(&Overrides::default(), config, std::env::vars_os().collect());
+    let layers = Input::here(config, Overrides::default()).layers();
     let note = |origin: &str, what: String| Diagnostic::new(Severity::Note, origin, what);
     let faulty = layers.diagnostics.iter().any(Diagnostic::is_error);
     let faulty = faulty.then(|| {
         note(&file, "settings beside the file have faults, and a run here would be refused".into())
             .help(format!("`skt-hpl check {file}` points at them, if they are in there; else see the SKT_ variables"))
     });
-    let told = layers.told_of_lines(name).into_iter().map(|line| {
+    let told = layers.told(name, true).into_iter().map(|line| {
         note(name, format!("a run started from here does not take all lines of this file: {line}"))
     });
     faulty.into_iter().chain(told).collect()

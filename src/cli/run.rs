@@ -20,7 +20,7 @@ use crate::base::timed_command::ask;
 use crate::base::units::{duration, whole_bytes};
 use crate::checkpoint::storage::DirScope;
 use crate::config::Loaded;
-use crate::config::flags::{self, BenchFlags};
+use crate::config::flags::BenchFlags;
 use crate::config::processors::List;
 use crate::config::settings::Restart;
 use crate::driver::need::{self, Needs};
@@ -285,8 +285,8 @@ pub(super) fn own_command() -> Command {
 /// Plan of a run whose benchmark flags are given to the command `own`.
 pub(super) fn plan(arguments: &[OsString], own: &Command) -> Result<Plan, Refusal> {
     let flags = bench_flags(arguments, own)?;
-    flags::told_sources(&flags).iter().for_each(crate::base::terminal::say);
-    let loaded = flags::load(&flags).map_err(Refusal::bad_input)?;
+    flags.input().told().iter().for_each(crate::base::terminal::say);
+    let loaded = flags.input().load().map_err(Refusal::bad_input)?;
     let tests: Vec<_> = loaded.largest_tests().collect();
     let ranks = tests.iter().map(|t| loaded.settings.ranks(t.p, t.q)).max().unwrap_or(1)
         + loaded.settings.spare_ranks();

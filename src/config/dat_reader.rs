@@ -1,6 +1,6 @@
 //! Reader of HPL.dat's 31 lines: bytes in, checked values and every fault out.
 //!
-//! `config::load` calls it for the benchmark, and `skt-hpl check` calls it too. The rules are the reference's, but not the faults
+//! `Input::load` calls it for the benchmark, and `skt-hpl check` calls it too. The rules are the reference's, but not the faults
 //! of its reader. Wide spacing, tabs, other line ends, attached comments and missing last lines are read as meant. If the
 //! reference would run with other numbers, a warning names them. A file that is read here without a warning therefore gives the
 //! same tests under both programs.

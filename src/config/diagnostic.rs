@@ -181,12 +181,6 @@ impl fmt::Display for Diagnostic {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 
-impl From<Diagnostic> for Diagnostics {
-    fn from(one: Diagnostic) -> Diagnostics {
-        Diagnostics(vec![one])
-    }
-}
-
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (k, one) in self.0.iter().enumerate() {

@@ -1,12 +1,11 @@
-//! Flags of the benchmark, and the tests and settings that they ask for.
+//! Flags of the benchmark.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::config::diagnostic::{Diagnostic, Diagnostics};
-use crate::config::settings::Overrides;
-use crate::config::{self, Loaded, sources};
+use super::settings::Overrides;
+use super::{Input, sources};
 
 /// Flags of the benchmark.
 #[derive(Clone, Debug, Default, Args)]
@@ -33,24 +32,9 @@ impl BenchFlags {
         }
         overrides
     }
-}
 
-/// Merges the settings alone, without reading HPL.dat: for settings that must be known before MPI starts.
-pub fn load_overrides(flags: &BenchFlags) -> Result<(Overrides, Vec<Diagnostic>), Diagnostics> {
-    config::load_overrides(
-        &flags.overrides(),
-        flags.config.as_deref(),
-        std::env::vars_os().collect(),
-    )
-}
-
-/// Loads tests and settings from HPL.dat, `skt.toml`, the environment and the flags.
-pub fn load(flags: &BenchFlags) -> Result<Loaded, Diagnostics> {
-    config::load(&flags.overrides(), flags.config.as_deref(), std::env::vars_os().collect())
-}
-
-/// Lists the settings that skt.toml and the environment set and no flag does, in a line for each source.
-pub fn told_sources(flags: &BenchFlags) -> Vec<String> {
-    let variables = std::env::vars_os().collect();
-    config::told_sources(&flags.overrides(), flags.config.as_deref(), variables)
+    /// Returns the sources of the benchmark's input, with these flags.
+    pub fn input(&self) -> Input<'_> {
+        Input::here(self.config.as_deref(), self.overrides())
+    }
 }

@@ -1,8 +1,8 @@
 //! Reading of the benchmark's input: text in, checked values or diagnostics with a place out.
 //!
-//! HPL.dat lists the tests. `skt.toml`, `SKT_*` variables and flags change them, each over the one before. [`load`] is the entry:
-//! `driver` calls it on rank 0 and sends the result, plain values only, to the other ranks. Nothing here prints, allocates a
-//! matrix or calls MPI, so a bad file is reported before anything costly begins.
+//! HPL.dat lists the tests. `skt.toml`, `SKT_*` variables and flags change them, each over the one before. [`Input::load`] is the
+//! entry: `driver` calls it on rank 0 and sends the result, plain values only, to the other ranks. Nothing here prints, allocates
+//! a matrix or calls MPI, so a bad file is reported before anything costly begins.
 
 pub mod choices;
 mod dat_line;
@@ -64,7 +64,7 @@ const LONGEST: u64 = 16 << 20;
 
 /// Returns a file's bytes, or the reason why they cannot be read. A file without an end (a device), or one given by mistake, is
 /// not read whole.
-pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostics> {
+pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostic> {
     let why = match bytes_up_to(path, LONGEST) {
         Ok(Some(bytes)) => return Ok(bytes),
         Ok(None) => {
@@ -73,7 +73,7 @@ pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostics> {
         }
         Err(error) => format!("the file cannot be read: {error}"),
     };
-    Err(Diagnostics::from(Diagnostic::error(path.display().to_string(), why)))
+    Err(Diagnostic::error(path.display().to_string(), why))
 }
 
 /// Whether data read there cannot be read again, as with `/dev/stdin` or `<(command)`.
@@ -126,120 +126,98 @@ fn overwritten(
 /// Variables of the environment, as [`std::env::vars_os`] gives them.
 pub type Variables = Vec<(OsString, OsString)>;
 
-/// Merges file of settings, environment and flags, and returns the diagnostics to print with them.
-///
-/// `config` names the file of settings; without it `skt.toml` is read if it exists.
-pub fn load_overrides(
-    flags: &Overrides,
-    config: Option<&Path>,
-    env: Variables,
-) -> Result<(Overrides, Vec<Diagnostic>), Diagnostics> {
-    load_overrides_in(Path::new(""), flags, config, env)
+/// Sources of the benchmark's input. HPL.dat is named by the settings.
+pub struct Input<'a> {
+    /// Folder that all names are relative to.
+    pub folder: &'a Path,
+    /// File of settings. Without it `skt.toml` is read if it exists.
+    pub config: Option<&'a Path>,
+    pub env: Variables,
+    pub flags: Overrides,
 }
 
-/// Reads the tests and lays the settings over them.
-///
-/// On failure the diagnostics hold every fault found, warnings included.
-pub fn load(
-    flags: &Overrides,
-    config: Option<&Path>,
-    env: Variables,
-) -> Result<Loaded, Diagnostics> {
-    load_in(Path::new(""), flags, config, env)
-}
-
-/// Lists the settings that a file of settings and variables set and no flag does, in a line for each source. Returns nothing if
-/// neither sets any. [`load`] reports their faults.
-pub fn told_sources(flags: &Overrides, config: Option<&Path>, env: Variables) -> Vec<String> {
-    let layers = layers(flags, config, env);
-    let settings = Settings::from(layers.merged());
-    layers.told(&settings.dat.display().to_string())
-}
-
-/// Merges file of settings, environment and flags, each over the one before, with all their faults.
-pub fn layers(flags: &Overrides, config: Option<&Path>, env: Variables) -> Layers {
-    layers_in(Path::new(""), flags, config, env)
-}
-
-/// [`load_overrides`] with names relative to `folder`.
-fn load_overrides_in(
-    folder: &Path,
-    flags: &Overrides,
-    config: Option<&Path>,
-    env: Variables,
-) -> Result<(Overrides, Vec<Diagnostic>), Diagnostics> {
-    let layers = layers_in(folder, flags, config, env);
-    if layers.diagnostics.iter().any(Diagnostic::is_error) {
-        return Err(Diagnostics(layers.diagnostics));
+impl<'a> Input<'a> {
+    /// Returns the sources of this process, with these flags.
+    pub fn here(config: Option<&'a Path>, flags: Overrides) -> Self {
+        Self { folder: Path::new(""), config, env: std::env::vars_os().collect(), flags }
     }
-    Ok((layers.merged().clone(), layers.diagnostics))
-}
 
-/// [`layers`] with names relative to `folder`.
-fn layers_in(folder: &Path, flags: &Overrides, config: Option<&Path>, env: Variables) -> Layers {
-    let mut layers = Layers::new();
-    let path = folder.join(config.unwrap_or(Path::new(CONFIG_DEFAULT)));
-    // A broken link counts as a file that is named but cannot be read.
-    if config.is_some() || path.symlink_metadata().is_ok() {
-        let read = if is_a_pipe(&path) {
-            let why = "this is a pipe, and settings are read more than once, also by ranks on other nodes: name a file";
-            Err(Diagnostics::from(Diagnostic::error(path.display().to_string(), why)))
-        } else {
-            bytes_of(&path)
-        };
-        match read {
-            Ok(bytes) => layers.toml(&bytes, &path.display().to_string()),
-            Err(faults) => layers.diagnostics.extend(faults.0),
+    fn config(&self) -> PathBuf {
+        self.folder.join(self.config.unwrap_or(Path::new(CONFIG_DEFAULT)))
+    }
+
+    /// Merges file of settings, environment and flags, each over the one before, with all their faults.
+    pub fn layers(&self) -> Layers {
+        let mut layers = Layers::new();
+        let path = self.config();
+        // A broken link counts as a file that is named but cannot be read.
+        if self.config.is_some() || path.symlink_metadata().is_ok() {
+            let read = if is_a_pipe(&path) {
+                let why = "this is a pipe, and settings are read more than once, also by ranks on other nodes: name a file";
+                Err(Diagnostic::error(path.display().to_string(), why))
+            } else {
+                bytes_of(&path)
+            };
+            match read {
+                Ok(bytes) => layers.toml(&bytes, &path.display().to_string()),
+                Err(fault) => layers.diagnostics.push(fault),
+            }
         }
+        layers.env(self.env.clone());
+        layers.flags(&self.flags);
+        layers
     }
-    layers.env(env);
-    layers.flags(flags);
-    layers
-}
 
-/// [`load`] with names relative to `folder`.
-fn load_in(
-    folder: &Path,
-    flags: &Overrides,
-    config: Option<&Path>,
-    env: Variables,
-) -> Result<Loaded, Diagnostics> {
-    let mut layers = layers_in(folder, flags, config, env);
-    let mut found = std::mem::take(&mut layers.diagnostics);
-    if found.iter().any(Diagnostic::is_error) {
-        return Err(Diagnostics(found));
+    /// Merges the settings, without reading HPL.dat. `None` if they have faults, which [`Input::load`] reports.
+    pub fn overrides(&self) -> Option<Overrides> {
+        let Layers { merged, diagnostics, .. } = self.layers();
+        (!diagnostics.iter().any(Diagnostic::is_error)).then_some(merged)
     }
-    let overrides = layers.merged();
-    let settings = Settings::from(overrides);
-    let path = folder.join(&settings.dat);
-    let given = Given {
-        n: overrides.n.is_some(),
-        nb: overrides.nb.is_some(),
-        p: overrides.p.is_some(),
-        q: overrides.q.is_some(),
-    };
-    let named = overrides.dat.is_some();
-    let Some(mut dat) = read_dat(&path, given, named, &mut found) else {
-        return Err(Diagnostics(found));
-    };
-    if let Err(faults) = overrides.apply(&mut dat) {
-        found.extend(faults.0.into_iter().map(|fault| layers.with_sources(fault)));
-        return Err(Diagnostics(found));
+
+    /// Lists the settings that a file of settings and variables set and no flag does, in a line for each source. Returns nothing
+    /// if neither sets any. [`Input::load`] reports their faults.
+    pub fn told(&self) -> Vec<String> {
+        let layers = self.layers();
+        layers.told(&Settings::from(&layers.merged).dat.display().to_string(), false)
     }
-    if let Some(fault) = dat.too_many() {
-        found.push(layers.with_sources(fault));
-        return Err(Diagnostics(found));
+
+    /// Reads the tests and lays the settings over them.
+    ///
+    /// On failure the diagnostics hold every fault found, warnings included.
+    pub fn load(&self) -> Result<Loaded, Diagnostics> {
+        let mut layers = self.layers();
+        let mut found = std::mem::take(&mut layers.diagnostics);
+        if found.iter().any(Diagnostic::is_error) {
+            return Err(Diagnostics(found));
+        }
+        let overrides = &layers.merged;
+        let settings = Settings::from(overrides);
+        let path = self.folder.join(&settings.dat);
+        let given = Given {
+            n: overrides.n.is_some(),
+            nb: overrides.nb.is_some(),
+            p: overrides.p.is_some(),
+            q: overrides.q.is_some(),
+        };
+        let named = overrides.dat.is_some();
+        let Some(mut dat) = read_dat(&path, given, named, &mut found) else {
+            return Err(Diagnostics(found));
+        };
+        let fault = overrides.apply(&mut dat).err().or_else(|| dat.too_many());
+        if let Some(fault) = fault {
+            found.push(layers.with_sources(fault));
+            return Err(Diagnostics(found));
+        }
+        let since = layers.outranks("checkpoint", "mtbf");
+        let warnings = overrides.idle(since).into_iter().chain(overrides.unchecked(dat.threshold));
+        found.extend(warnings.map(|warning| layers.with_sources(warning)));
+        let read = [(&path, "the tests"), (&self.config(), "settings")];
+        if let Some(fault) = overwritten(self.folder, &dat, settings.json.as_deref(), read) {
+            found.push(fault);
+            return Err(Diagnostics(found));
+        }
+        Ok(Loaded { dat, settings, warnings: found })
     }
-    let since = layers.outranks("checkpoint", "mtbf");
-    let warnings = overrides.idle(since).into_iter().chain(overrides.unchecked(dat.threshold));
-    found.extend(warnings.map(|warning| layers.with_sources(warning)));
-    let config = folder.join(config.unwrap_or(Path::new(CONFIG_DEFAULT)));
-    let read = [(&path, "the tests"), (&config, "settings")];
-    if let Some(fault) = overwritten(folder, &dat, settings.json.as_deref(), read) {
-        found.push(fault);
-        return Err(Diagnostics(found));
-    }
-    Ok(Loaded { dat, settings, warnings: found })
 }
 
 /// Reads HPL.dat, which the user has `named` or not. Adds faults to `found`. `None` if one of them is an error.
@@ -258,10 +236,10 @@ fn read_dat(path: &Path, given: Given, named: bool, found: &mut Vec<Diagnostic>)
             found.extend(read.diagnostics.into_iter().filter(|d| d.severity > Severity::Note));
             dat
         }
-        Err(faults) => {
+        Err(fault) => {
             let help = "name the file with --dat FILE, or give -n, --nb, -p and -q and do \
                         without one";
-            found.extend(faults.0.into_iter().map(|fault| fault.help(help)));
+            found.push(fault.help(help));
             None
         }
     }
@@ -273,6 +251,15 @@ mod tests {
     use crate::checkpoint::when::Interval;
     use settings::Saving;
     use std::fs;
+
+    fn load_in(
+        folder: &Path,
+        flags: &Overrides,
+        config: Option<&Path>,
+        env: Variables,
+    ) -> Result<Loaded, Diagnostics> {
+        Input { folder, config, env, flags: flags.clone() }.load()
+    }
 
     const FILE: &str = "\n\nx\n6\n1\n100 N\n1\n8 NB\n0\n1\n1 P\n1 Q\n16.0\n1\n9 PFACT\n";
 

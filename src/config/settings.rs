@@ -13,7 +13,7 @@ use clap::Args;
 use clap::builder::{BoolishValueParser, TypedValueParser};
 use serde::{Deserialize, Serialize};
 
-use super::diagnostic::{Diagnostic, Diagnostics};
+use super::diagnostic::Diagnostic;
 use super::hpl_dat::{HplDat, Output};
 use super::job_name::{LENGTH_MAX, job_name};
 use super::processors::List;
@@ -498,7 +498,7 @@ pub struct Overrides {
 
 impl Overrides {
     /// Replaces the values of the file by the values set here.
-    pub fn apply(&self, dat: &mut HplDat) -> Result<(), Diagnostics> {
+    pub fn apply(&self, dat: &mut HplDat) -> Result<(), Diagnostic> {
         /// Sets `target` to a value if there is one.
         fn set<T: Clone>(target: &mut T, value: &Option<T>) {
             if let Some(value) = value {
@@ -527,11 +527,8 @@ impl Overrides {
         set(&mut qs, &self.q);
         if ps.len() != qs.len() {
             let from = |given: bool| if given { "settings" } else { "HPL.dat" };
-            return Err(Diagnostics::from(
-                Diagnostic::error(
-                    "settings",
-                    "P and Q make the grids in pairs, and their numbers differ",
-                )
+            let what = "P and Q make the grids in pairs, and their numbers differ";
+            return Err(Diagnostic::error("settings", what)
                 .read(format!(
                     "P = {} ({}), Q = {} ({})",
                     join(&ps),
@@ -540,8 +537,7 @@ impl Overrides {
                     from(self.q.is_some())
                 ))
                 .allowed("as many values of P as of Q")
-                .help("give both lists, for example `-p 1,2 -q 4,2` for the grids 1 x 4 and 2 x 2"),
-            ));
+                .help("give both lists, for example `-p 1,2 -q 4,2` for the grids 1 x 4 and 2 x 2"));
         }
         dat.grids = ps.into_iter().zip(qs).collect();
         self.go_together(&dat.depths)
@@ -885,7 +881,7 @@ mod tests {
         assert_eq!(with(None, Some(vec![3, 5])).unwrap(), [(1, 3), (2, 5)]);
         assert_eq!(with(Some(vec![3]), Some(vec![5])).unwrap(), [(3, 5)]);
         let faults = with(Some(vec![3]), None).unwrap_err();
-        assert_eq!(faults.0[0].read.as_deref().unwrap(), "P = 3 (settings), Q = 4,2 (HPL.dat)");
+        assert_eq!(faults.read.as_deref().unwrap(), "P = 3 (settings), Q = 4,2 (HPL.dat)");
         assert!(with(Some(vec![1, 2, 3]), Some(vec![1, 2])).is_err());
     }
 

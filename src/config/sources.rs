@@ -1,7 +1,7 @@
 //! Settings from `skt.toml` and from `SKT_*` environment variables.
 //!
 //! Both are turned into the text of a flag and read by the flag's own parser. So `nb = [128, 256]`, `SKT_NB=128,256` and `--nb
-//! 128,256` accept the same values and refuse the same ones. `config::load` lays the sources over each other: file, then
+//! 128,256` accept the same values and refuse the same ones. `Input::load` lays the sources over each other: file, then
 //! environment, then flags.
 
 use std::ffi::{OsStr, OsString};
@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::Range;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{Args, Command, FromArgMatches};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
@@ -37,11 +37,9 @@ pub fn setting_of(key: &str, in_table: bool) -> String {
     }
 }
 
-/// Prefix of variables of the project's tests, which its own programs read.
-const ENV_TEST_PREFIX: &str = "SKT_TEST_";
-
-/// Prefix of crash points, read by `faults`.
-const ENV_FAULT_PREFIX: &str = "SKT_FAULT";
+/// Prefixes of all variables that are no settings: also those of the project's tests, which its own programs read, and of crash
+/// points, which `faults` reads.
+const ENV_OTHERS: [&str; 3] = [ENV_INTERNAL_PREFIX, "SKT_TEST_", "SKT_FAULT"];
 
 /// Variables of a run that a supervisor started, read by `supervise`.
 const ENV_RUN: [&str; 2] = ["SKT_RUN_ID", "SKT_ATTEMPT"];
@@ -78,8 +76,9 @@ impl fmt::Display for Source {
 pub struct Layers {
     command: Command,
     /// Names of all settings, as flags have them: `swap-threshold`.
-    keys: Vec<String>,
-    merged: Overrides,
+    pub keys: Vec<String>,
+    /// All settings merged so far, higher layers winning.
+    pub merged: Overrides,
     /// Settings in force that no flag gives, in the order in which they were read.
     unasked: Vec<(String, Source)>,
     pub diagnostics: Vec<Diagnostic>,
@@ -102,22 +101,12 @@ impl Layers {
         Layers { command, keys, merged, unasked, diagnostics: Vec::new() }
     }
 
-    /// Names of all settings: `nb`, `swap-threshold`, ...
-    pub fn keys(&self) -> &[String] {
-        &self.keys
-    }
-
-    /// All settings merged so far, higher layers winning.
-    pub fn merged(&self) -> &Overrides {
-        &self.merged
-    }
-
     /// Lists the settings of each source other than the command line, a line for each source that sets any. A user who copies a
     /// folder, or has forgotten an `export`, thus sees the origin of these values. `dat` is the file of tests, whose lines some
-    /// settings replace.
-    pub fn told(&self, dat: &str) -> Vec<String> {
+    /// settings replace. With `lines_alone`, lists only these.
+    pub fn told(&self, dat: &str, lines_alone: bool) -> Vec<String> {
         let told = self.by_source().into_iter().filter_map(|(source, lines, others)| {
-            let what = match (others.is_empty(), lines.is_empty()) {
+            let what = match (others.is_empty() || lines_alone, lines.is_empty()) {
                 (true, true) => return None,
                 (false, true) => source.names(&others),
                 (true, false) => format!("{} in place of {dat}'s", source.names(&lines)),
@@ -129,16 +118,6 @@ impl Layers {
             Some(format!("{source} sets {what}"))
         });
         told.collect()
-    }
-
-    /// The part of [`Layers::told`] that replaces lines of `dat`.
-    pub fn told_of_lines(&self, dat: &str) -> Vec<String> {
-        let with_lines = self.by_source().into_iter().filter(|(_, lines, _)| !lines.is_empty());
-        with_lines
-            .map(|(source, lines, _)| {
-                format!("{source} sets {} in place of {dat}'s", source.names(&lines))
-            })
-            .collect()
     }
 
     /// Returns the sources in turn, with the keys of each: keys that replace lines of HPL.dat, and the others.
@@ -168,14 +147,11 @@ impl Layers {
                 Source::Variable => format!("{key} is set by the variable {}", env_name(key)),
             })
             .collect();
-        match (&fault.help, from.is_empty()) {
-            (_, true) => fault,
-            (Some(help), false) => {
-                let help = format!("{help}; {}", from.join(", "));
-                fault.help(help)
-            }
-            (None, false) => fault.help(from.join(", ")),
+        if from.is_empty() {
+            return fault;
         }
+        let help: Vec<String> = fault.help.iter().cloned().chain([from.join(", ")]).collect();
+        fault.help(help.join("; "))
     }
 
     /// Whether a setting comes from a source that outranks the source of another.
@@ -194,24 +170,17 @@ impl Layers {
         self.unasked.push((key.to_owned(), source));
     }
 
-    /// Reads a setting's text with the flag's parser and lays it over the present value.
-    fn set(&mut self, key: &str, text: &OsStr) -> Result<(), Fault> {
+    /// Reads a setting's text with the flag's parser.
+    fn parsed(&mut self, key: &str, text: &OsStr) -> Result<ArgMatches, Fault> {
         let mut flag = OsString::from(format!("--{key}="));
         flag.push(text);
-        let matches = self
-            .command
-            .try_get_matches_from_mut([flag])
-            .map_err(|error| Fault::from_clap(&error))?;
-        self.merged.update_from_arg_matches(&matches).map_err(|error| Fault::from_clap(&error))
+        self.command.try_get_matches_from_mut([flag]).map_err(|error| Fault::from_clap(&error))
     }
 
-    /// Whether a text is acceptable for a setting; leaves the settings as they are.
-    fn check(&mut self, key: &str, text: &str) -> Result<(), Fault> {
-        let flag = format!("--{key}={text}");
-        match self.command.try_get_matches_from_mut([flag]) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Fault::from_clap(&error)),
-        }
+    /// Lays a setting's text over the present value.
+    fn set(&mut self, key: &str, text: &OsStr) -> Result<(), Fault> {
+        let matches = self.parsed(key, text)?;
+        self.merged.update_from_arg_matches(&matches).map_err(|error| Fault::from_clap(&error))
     }
 
     /// Lays the flags, parsed already, over everything else.
@@ -256,22 +225,19 @@ impl Layers {
         if !faults.is_empty() {
             return;
         }
-        let mut entries: Vec<_> = table.into_inner().into_iter().collect();
+        self.toml_table(&file, table.get_ref(), false);
+    }
+
+    /// Lays the entries of a table over the present values; `inside`: those of the table of protection.
+    fn toml_table(&mut self, file: &File, table: &DeTable, inside: bool) {
+        let mut entries: Vec<_> = table.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
         for (key, value) in entries {
             match value.get_ref() {
-                DeValue::Table(table) if key.get_ref() == CHECKPOINT => {
-                    let mut entries: Vec<_> = table.iter().collect();
-                    entries.sort_by_key(|(key, _)| key.span().start);
-                    for (key, value) in entries {
-                        let name = setting_of(key.get_ref(), true);
-                        self.toml_entry(&file, &name, key, value);
-                    }
+                DeValue::Table(table) if !inside && key.get_ref() == CHECKPOINT => {
+                    self.toml_table(file, table, true);
                 }
-                _ => {
-                    let name = setting_of(key.get_ref(), false);
-                    self.toml_entry(&file, &name, &key, &value);
-                }
+                _ => self.toml_entry(file, &setting_of(key.get_ref(), inside), key, value),
             }
         }
     }
@@ -318,7 +284,7 @@ impl Layers {
         // The diagnostics point at the wrong items, not at the list.
         let mut wrong = false;
         for (item, span) in &items {
-            if let Err(fault) = self.check(name, item) {
+            if let Err(fault) = self.parsed(name, OsStr::new(item)) {
                 wrong = true;
                 let diagnostic = fault.diagnostic(file.origin, name, item);
                 self.diagnostics.push(file.point(diagnostic, span.clone()));
@@ -343,9 +309,7 @@ impl Layers {
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
             .filter(|(name, value)| {
                 name.starts_with(ENV_PREFIX)
-                    && !name.starts_with(ENV_INTERNAL_PREFIX)
-                    && !name.starts_with(ENV_TEST_PREFIX)
-                    && !name.starts_with(ENV_FAULT_PREFIX)
+                    && !ENV_OTHERS.iter().any(|prefix| name.starts_with(prefix))
                     && !ENV_RUN.contains(&name.as_str())
                     && name != ENV_CONFIG
                     && !value.is_empty()
@@ -525,7 +489,7 @@ mod tests {
     fn a_run_of_another_problem_keeps_what_is_said_of_the_machine() {
         let own = variables_of_own_runs();
         let has = |key: &str| own.contains(&env_name(key));
-        for key in Layers::new().keys().iter().filter(|key| replaces_a_line(key)) {
+        for key in Layers::new().keys.iter().filter(|key| replaces_a_line(key)) {
             assert!(has(key), "{key}");
         }
         for key in ["json", "progress", "timing", "rng", "seed", "checkpoint", "level2", "nonstop"]
@@ -554,7 +518,7 @@ mod tests {
              output = 'a, b'\nengine = 'blas'\n",
         );
         assert_eq!(layers.diagnostics, []);
-        let set = layers.merged();
+        let set = &layers.merged;
         assert_eq!(set.n, Some(vec![1000, 2000]));
         assert_eq!(set.nb, Some(vec![192]));
         assert_eq!(set.pfact, Some(vec![Fact::Left, Fact::Right]));
@@ -617,7 +581,7 @@ mod tests {
         assert!(
             layers.diagnostics[1].allowed.as_deref().unwrap().contains("a whole number from 0")
         );
-        assert_eq!(layers.merged(), &Overrides::default(), "nothing wrong is taken over");
+        assert_eq!(layers.merged, Overrides::default(), "nothing wrong is taken over");
     }
 
     #[test]
@@ -649,10 +613,10 @@ mod tests {
             ("PATH", "/bin"),
         ]);
         assert_eq!(layers.diagnostics, []);
-        assert_eq!(layers.merged().nb, Some(vec![128, 256]));
-        assert_eq!(layers.merged().swap_threshold, Some(9));
-        assert_eq!(layers.merged().progress, Some(true));
-        assert_eq!(layers.merged().p, None);
+        assert_eq!(layers.merged.nb, Some(vec![128, 256]));
+        assert_eq!(layers.merged.swap_threshold, Some(9));
+        assert_eq!(layers.merged.progress, Some(true));
+        assert_eq!(layers.merged.p, None);
 
         for (name, meant) in [
             ("SKT_THREDS", "SKT_THREADS"),
@@ -663,7 +627,7 @@ mod tests {
             let (one, _) = only(&layers);
             assert_eq!(one.severity, Severity::Warning);
             assert_eq!(one.help, Some(format!("did you mean {meant}?")));
-            assert_eq!(layers.merged(), &Overrides::default());
+            assert_eq!(layers.merged, Overrides::default());
         }
         let layers = env(&[("SKT_NB", "128,many")]);
         let (one, _) = only(&layers);
@@ -682,7 +646,7 @@ mod tests {
             threshold: Some(0.1),
             ..Overrides::default()
         });
-        let set = layers.merged();
+        let set = &layers.merged;
         assert_eq!((&set.n, &set.nb), (&Some(vec![1]), &Some(vec![2])));
         assert_eq!(set.align, Some(3));
         assert_eq!(set.output, Some(Output::File("x".into())));
@@ -698,7 +662,7 @@ mod tests {
         layers.env([("SKT_RUN_ID", "7"), ("SKT_ATTEMPT", "2")].map(|(n, v)| (n.into(), v.into())));
         layers.flags(&Overrides { align: Some(3), ..Overrides::default() });
         assert_eq!(
-            layers.told("HPL.dat"),
+            layers.told("HPL.dat", false),
             [
                 "skt.toml sets threads, seed and checkpoint",
                 "the environment sets SKT_JOB; in place of HPL.dat's: SKT_NB",
@@ -706,10 +670,10 @@ mod tests {
         );
         let layers = env(&[("SKT_N", "5"), ("SKT_SWAP_THRESHOLD", "3")]);
         let told = ["the environment sets SKT_N and SKT_SWAP_THRESHOLD in place of a.dat's"];
-        assert_eq!(layers.told("a.dat"), told);
+        assert_eq!(layers.told("a.dat", false), told);
         let mut layers = toml("n = 5\n");
         layers.flags(&Overrides { n: Some(vec![1]), ..Overrides::default() });
-        assert_eq!((layers.told("x"), Layers::new().told("x")), (vec![], vec![]));
+        assert_eq!((layers.told("x", false), Layers::new().told("x", false)), (vec![], vec![]));
     }
 
     #[test]
@@ -735,7 +699,7 @@ mod tests {
         let fields = serde_json::to_value(Overrides::default()).unwrap();
         let mut fields: Vec<String> =
             fields.as_object().unwrap().keys().map(|k| k.replace('_', "-")).collect();
-        let mut keys = Layers::new().keys().to_vec();
+        let mut keys = Layers::new().keys.to_vec();
         fields.sort();
         keys.sort();
         assert_eq!(fields, keys);

@@ -1,7 +1,7 @@
 //! Checks that settings go together. A setting that needs what another takes away is refused, and the refusal names the setting
 //! to leave out or to add. Pure; called when settings are laid over HPL.dat, so before anything costly begins.
 
-use super::diagnostic::{Diagnostic, Diagnostics, Severity, and_list};
+use super::diagnostic::{Diagnostic, Severity, and_list};
 use super::settings::{Guarding, Overrides, Restart, Saving};
 use crate::checkpoint::layout::ParityLayout;
 use crate::checkpoint::plan::{Encoding, Helpers};
@@ -12,7 +12,7 @@ use crate::lu::DEPTH_IN_STEPS;
 
 impl Overrides {
     /// Refuses the first setting that does not go with another one, or with a lookahead of `depths`.
-    pub(super) fn go_together(&self, depths: &[usize]) -> Result<(), Diagnostics> {
+    pub(super) fn go_together(&self, depths: &[usize]) -> Result<(), Diagnostic> {
         let conflict = self
             .conflict_of_checksums(depths)
             .or_else(|| self.conflict_of_nonstop())
@@ -22,18 +22,17 @@ impl Overrides {
             .or_else(|| self.conflict_of_disk())
             .or_else(|| self.conflict_of_restart())
             .or_else(|| self.conflict_of_level2());
-        conflict.map_or(Ok(()), |conflict| Err(Diagnostics::from(conflict)))
+        conflict.map_or(Ok(()), Err)
     }
 
     /// Warnings of what a run with these settings and no others would refuse or ignore. Further settings may still change that.
     pub fn alone(&self) -> Vec<Diagnostic> {
-        let refused = self.go_together(&[]).err().map_or_else(Vec::new, |faults| faults.0);
-        let refused = refused.into_iter().map(|fault| {
+        let refused = self.go_together(&[]).err().map(|fault| {
             let message = format!("a run with these settings alone is refused: {}", fault.message);
             Diagnostic { severity: Severity::Warning, message, ..fault }
         });
         let unchecked = self.threshold.and_then(|threshold| self.unchecked(threshold));
-        refused.chain(self.idle(false)).chain(unchecked).collect()
+        refused.into_iter().chain(self.idle(false)).chain(unchecked).collect()
     }
 
     /// Warns if a run continues after a loss and nothing checks its result.
@@ -399,7 +398,7 @@ mod tests {
 
     #[test]
     fn a_second_level_needs_a_first() {
-        let apply = |set: Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let apply = |set: Overrides| set.apply(&mut dat()).map_err(|e| e.to_string());
         let dir = Some(PathBuf::from("/scratch"));
         let why = apply(Overrides { level2: dir.clone(), ..Overrides::default() }).unwrap_err();
         assert!(why.contains("--checkpoint auto"), "{why}");
@@ -514,7 +513,7 @@ mod tests {
         assert!(!why.contains("--checksum-columns"), "{why}");
         assert_eq!(Overrides { checkpoint: Some(Saving::Off), ..all }.idle(false), None);
 
-        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.to_string());
         let why = apply(&Overrides { level2: Some("/x".into()), ..bare.clone() }).unwrap_err();
         assert!(why.contains("abft makes no saves") && why.contains("leave --level2 out"), "{why}");
         let helper_cores = Some("3".parse().unwrap());
@@ -524,7 +523,7 @@ mod tests {
 
     #[test]
     fn checksums_go_with_no_saves_and_a_short_lookahead() {
-        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.to_string());
         let abft = Overrides { method: Some(Guarding::Checksums), ..Overrides::default() };
         let every = Some(Saving::Every(Interval::Iterations(5)));
         let why = apply(&Overrides { checkpoint: every, ..abft.clone() }).unwrap_err();
@@ -546,7 +545,7 @@ mod tests {
 
     #[test]
     fn going_on_without_a_start_needs_saves_in_memory() {
-        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.to_string());
         let every = Some(Saving::Every(Interval::Iterations(5)));
         let nonstop = Overrides {
             nonstop: Some(true),
@@ -611,7 +610,7 @@ mod tests {
 
     #[test]
     fn who_insists_on_memory_is_not_to_begin_from_scratch() {
-        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.to_string());
         let require = Overrides { restart: Some(Restart::Require), ..Overrides::default() };
         let off = Overrides { checkpoint: Some(Saving::Off), ..require.clone() };
         let why = apply(&off).unwrap_err();
@@ -633,7 +632,7 @@ mod tests {
         let plain = Overrides { checkpoint: every, parity_layout, ..Overrides::default() };
         plain.apply(&mut dat()).unwrap();
         let refused = |set: Overrides, word: &str| {
-            let why = set.apply(&mut dat()).unwrap_err().0[0].to_string();
+            let why = set.apply(&mut dat()).unwrap_err().to_string();
             assert!(
                 why.contains("parity-layout is dedicated") && why.contains(word),
                 "{word}: {why}"
@@ -667,7 +666,7 @@ mod tests {
 
     #[test]
     fn method_disk_needs_a_dir_and_no_parity_where_all_see_it() {
-        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.to_string());
         let disk = Overrides {
             method: Some(Guarding::Saves(Method::Disk)),
             checkpoint: Some(Saving::Every(Interval::Iterations(5))),
@@ -717,7 +716,7 @@ mod tests {
 
     #[test]
     fn helpers_need_a_copy_of_their_own_and_a_save() {
-        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.to_string());
         let double = Overrides {
             encode: Some(Encoding::Helper),
             method: Some(Guarding::Saves(Method::Double)),
@@ -751,7 +750,7 @@ mod tests {
 
     #[test]
     fn helpers_are_off_or_have_work_where_they_run() {
-        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.to_string());
         let off = Overrides {
             helpers: Some(Helpers::Off),
             level2: Some("/scratch".into()),

@@ -35,7 +35,7 @@ use crate::checkpoint::layout::ParityLayout;
 use crate::checkpoint::plan::Layout;
 use crate::comm::{Comm, Reduce, World, set_phase};
 use crate::config::Loaded;
-use crate::config::flags::{self, BenchFlags};
+use crate::config::flags::BenchFlags;
 use crate::config::memory_need::{Means, OnNode, Room, TooLarge, enough_ranks, fits};
 use crate::config::settings;
 use crate::kernels::{self, Library, preflight, set_library_threads};
@@ -61,7 +61,7 @@ struct Launched {
 /// Does what must precede the start of MPI, and starts MPI. The error is the exit status of a rank that cannot start.
 fn launch(flags: &BenchFlags) -> Result<Launched, Exit> {
     // Errors in the settings are reported later, by rank 0 alone.
-    let settings = flags::load_overrides(flags).map(|(set, _)| set).unwrap_or_default();
+    let settings = flags.input().overrides().unwrap_or_default();
     if own_run_id().is_some() && settings.saves() {
         // MPI starts as late as the last of many ranks. A request to stop before that must not kill this rank.
         protection::obey_signals();
@@ -101,9 +101,9 @@ fn read_input(world: &World, flags: &BenchFlags) -> Result<Loaded, Exit> {
     // Printed before any refusal, so that the reader knows the origin of the settings. A supervisor has printed it already; it
     // also sets variables of its own for its ranks.
     if comm.rank() == 0 && own_run_id().is_none() {
-        flags::told_sources(flags).iter().for_each(say);
+        flags.input().told().iter().for_each(say);
     }
-    let loaded = shared_by(comm, 0, || flags::load(flags).map_err(|e| e.to_string()))
+    let loaded = shared_by(comm, 0, || flags.input().load().map_err(|e| e.to_string()))
         .map_err(|why| refuse(world, Refusal::bad_input(why), true))?;
     if comm.rank() == 0 {
         for warning in &loaded.warnings {

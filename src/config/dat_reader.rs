@@ -43,14 +43,10 @@ pub fn read(bytes: &[u8], origin: &str, given: Given) -> Read {
             .help("save it as plain text, for example with `iconv -f UTF-16 -t UTF-8`");
         return Read { dat: HplDat::default(), diagnostics: vec![fault] };
     }
-    let mut reader = Reader::new(bytes, origin);
-    if let Some(unfinished) = dat_shape::unfinished(bytes) {
-        let place = Token { column: 1, len: unfinished.text.chars().count(), text: String::new() };
-        let fault = Diagnostic::error(origin, unfinished.message)
-            .at(unfinished.line, place.column, place.len, &unfinished.text)
-            .help(unfinished.help);
+    if let Some(fault) = dat_shape::unfinished(bytes, origin) {
         return Read { dat: HplDat::default(), diagnostics: vec![fault] };
     }
+    let mut reader = Reader::new(bytes, origin);
     let dat = reader.all(given);
     reader.out_of_step();
     reader.other_lines(bytes);
@@ -174,23 +170,11 @@ impl Reader<'_> {
 
     fn equilibration(&mut self) -> Option<bool> {
         let (value, token) = self.whole(30, "equilibration")?;
-        match value {
-            0 => return Some(false),
-            1 => return Some(true),
-            _ => {}
+        if !(0..=1).contains(&value) {
+            let message = format!("equilibration {value} does not exist; 1 (yes) is used");
+            self.warn_of_replaced(30, &token, message, "0 (no), 1 (yes)".into(), "1".into());
         }
-        let warning = self
-            .diagnose(
-                Severity::Warning,
-                30,
-                &token,
-                format!("equilibration {value} does not exist; 1 (yes) is used"),
-            )
-            .read(token.text.clone())
-            .allowed("0 (no), 1 (yes)")
-            .help("the reference HPL takes 1 without a word");
-        self.found.push(warning);
-        Some(true)
+        Some(value != 0)
     }
 
     fn all(&mut self, given: Given) -> HplDat {

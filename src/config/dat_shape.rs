@@ -2,31 +2,22 @@
 //! they belong to, and whether the reference splits it into the same lines.
 
 use super::dat_values::LINES;
+use super::diagnostic::Diagnostic;
 
-/// A file that is not ready to be read: a single fault in place of a fault for every line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfinished {
-    pub line: usize,
-    /// Text of the line.
-    pub text: String,
-    pub message: &'static str,
-    pub help: &'static str,
-}
-
-/// Finds marks of a merge that was left with conflicts, or of a template that was not filled in.
-pub fn unfinished(bytes: &[u8]) -> Option<Unfinished> {
+/// Finds marks of a merge that was left with conflicts, or of a template that was not filled in: a single fault in place of a fault
+/// for every line.
+pub fn unfinished(bytes: &[u8], origin: &str) -> Option<Diagnostic> {
     let text = String::from_utf8_lossy(bytes);
     let numbered = || text.lines().enumerate().map(|(at, line)| (at + 1, line));
     let begins = |mark: &str| numbered().find(|(_, line)| line.starts_with(mark));
     if let (Some((line, text)), Some((end, _))) = (begins("<<<<<<<"), begins(">>>>>>>"))
         && line < end
     {
-        return Some(Unfinished {
-            line,
-            text: text.to_owned(),
-            message: "the file holds both sides of a merge with conflicts",
-            help: "keep one of them: no line may begin with <<<<<<<, ======= or >>>>>>>",
-        });
+        let fault =
+            Diagnostic::error(origin, "the file holds both sides of a merge with conflicts")
+                .at(line, 1, text.chars().count(), text)
+                .help("keep one of them: no line may begin with <<<<<<<, ======= or >>>>>>>");
+        return Some(fault);
     }
     // Titles are free text, and so is the text after a value.
     let in_place_of_a_value = |line: &str| {
@@ -45,12 +36,11 @@ pub fn unfinished(bytes: &[u8]) -> Option<Unfinished> {
     // Line 3 names a file, and is read only if line 4 asks for a file.
     let (line, text) =
         numbered().skip(3).take(LINES - 3).find(|(_, line)| in_place_of_a_value(line))?;
-    Some(Unfinished {
-        line,
-        text: text.to_owned(),
-        message: "a template's place that was not filled in stands where a value belongs",
-        help: "give the file to the program that fills it in, or write the values",
-    })
+    let what = "a template's place that was not filled in stands where a value belongs";
+    let fault = Diagnostic::error(origin, what)
+        .at(line, 1, text.chars().count(), text)
+        .help("give the file to the program that fills it in, or write the values");
+    Some(fault)
 }
 
 /// Comments that stand at other lines than they belong to.
@@ -162,6 +152,7 @@ pub fn other_line(bytes: &[u8]) -> Option<OtherLine> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::diagnostic::Span;
 
     const SHIPPED: &str = "title\nmore\nHPL.out output file name (if any)\n6 device out\n1 # of problems sizes (N)\n29 Ns\n\
         1 # of NBs\n4 NBs\n0 PMAP process mapping\n1 # of process grids (P x Q)\n2 Ps\n2 Qs\n16.0 threshold\n\
@@ -169,6 +160,10 @@ mod tests {
         1 # of panels in recursion\n2 NDIVs\n1 # of recursive panel fact.\n1 RFACTs (0=left)\n1 # of broadcast\n\
         0 BCASTs (0=1rg)\n1 # of lookahead depth\n1 DEPTHs (>=0)\n2 SWAP (0=bin-exch)\n64 swapping threshold\n\
         0 L1 in form\n0 U in form\n1 Equilibration (0=no)\n8 memory alignment in double (> 0)\n";
+
+    fn unfinished(bytes: &[u8]) -> Option<Span> {
+        super::unfinished(bytes, "HPL.dat").map(|fault| fault.span.unwrap())
+    }
 
     fn lines(text: &str) -> Vec<String> {
         text.lines().map(str::to_owned).collect()

@@ -253,28 +253,32 @@ impl<'a> Reader<'a> {
         self.sizes(no, want, name, within)
     }
 
+    /// Warns of a value in whose place this program takes another one, as the reference does without a word.
+    pub fn warn_of_replaced(
+        &mut self,
+        no: usize,
+        token: &Token,
+        message: String,
+        allowed: String,
+        instead: String,
+    ) {
+        let warning = self
+            .diagnose(Severity::Warning, no, token, message)
+            .read(token.text.clone())
+            .allowed(allowed)
+            .help(format!("the reference HPL takes {instead} without a word"));
+        self.found.push(warning);
+    }
+
     /// Returns the choice of a digit. Any other digit is replaced as the reference does, with a warning.
     pub fn choice<T: Choice>(&mut self, no: usize, name: &str, digit: i128, token: &Token) -> T {
-        if let Some(value) = T::from_digit(digit) {
-            return value;
-        }
-        let instead = T::FALLBACK;
-        let name_of = instead.name();
-        let warning = self
-            .diagnose(
-                Severity::Warning,
-                no,
-                token,
-                format!("{name} {digit} does not exist; {name_of} is used"),
-            )
-            .read(token.text.clone())
-            .allowed(T::allowed())
-            .help(format!(
-                "the reference HPL takes {} ({name_of}) without a word",
-                instead.digit()
-            ));
-        self.found.push(warning);
-        instead
+        T::from_digit(digit).unwrap_or_else(|| {
+            let (instead, word) = (T::FALLBACK.digit(), T::FALLBACK.name());
+            let message = format!("{name} {digit} does not exist; {word} is used");
+            let instead = format!("{instead} ({word})");
+            self.warn_of_replaced(no, token, message, T::allowed(), instead);
+            T::FALLBACK
+        })
     }
 
     pub fn counted_choices<T: Choice>(
@@ -306,17 +310,9 @@ impl<'a> Reader<'a> {
         if value >= least {
             return self.size(no, name, within, value, &token);
         }
-        let warning = self
-            .diagnose(
-                Severity::Warning,
-                no,
-                &token,
-                format!("{name} must be at least {least}; {instead} is used"),
-            )
-            .read(token.text.clone())
-            .allowed(format!("a whole number >= {least}"))
-            .help(format!("the reference HPL takes {instead} without a word"));
-        self.found.push(warning);
+        let message = format!("{name} must be at least {least}; {instead} is used");
+        let allowed = format!("a whole number >= {least}");
+        self.warn_of_replaced(no, &token, message, allowed, instead.to_string());
         Some(instead)
     }
 }

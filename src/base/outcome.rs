@@ -45,57 +45,17 @@ pub struct Times {
 }
 
 impl Times {
-    /// Returns all figures, to combine them over ranks.
-    pub fn to_array(self) -> [f64; 13] {
-        [
-            self.rfact,
-            self.pfact,
-            self.mxswp,
-            self.bcast,
-            self.update,
-            self.laswp,
-            self.laswp_wait,
-            self.trsm,
-            self.gemm,
-            self.solve,
-            self.save,
-            self.other,
-            self.total,
-        ]
-    }
-
-    /// Converts back from [`Times::to_array`].
-    pub fn from_array(a: [f64; 13]) -> Self {
-        let [
-            rfact,
-            pfact,
-            mxswp,
-            bcast,
-            update,
-            laswp,
-            laswp_wait,
-            trsm,
-            gemm,
-            solve,
-            save,
-            other,
-            total,
-        ] = a;
-        Self {
-            rfact,
-            pfact,
-            mxswp,
-            bcast,
-            update,
-            laswp,
-            laswp_wait,
-            trsm,
-            gemm,
-            solve,
-            save,
-            other,
-            total,
+    /// Returns the times after `combine` has changed all figures, which are in the same order on all ranks.
+    pub fn combined(self, combine: impl FnOnce(&mut [f64])) -> Self {
+        // The figures go through the serialised form, so that none can be forgotten here.
+        let mut fields = serde_json::to_value(self).expect("times serialise");
+        let object = fields.as_object_mut().expect("a struct is an object");
+        let mut figures: Vec<f64> = object.values().filter_map(|value| value.as_f64()).collect();
+        combine(&mut figures);
+        for (value, figure) in object.values_mut().zip(figures) {
+            *value = figure.into();
         }
+        serde_json::from_value(fields).expect("times survive their own form")
     }
 }
 

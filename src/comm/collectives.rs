@@ -162,19 +162,33 @@ impl Comm {
 
     /// Returns `data` of all ranks, of equal length, one after the other by rank, on all ranks.
     pub fn all_gather<T: Wire>(&self, data: &[T]) -> Vec<T> {
-        let mut all = vec![T::default(); data.len() * self.size()];
+        self.all_gather_counts(data, &vec![data.len(); self.size()])
+    }
+
+    /// Returns `data` of all ranks, as many elements as `counts` says of each, as [`Comm::all_gather`] does.
+    fn all_gather_counts<T: Wire>(&self, data: &[T], counts: &[usize]) -> Vec<T> {
+        let total: usize = counts.iter().sum();
+        if total > i32::MAX as usize {
+            die(6, &format!("all ranks together say {total} words, more than MPI can count"));
+        }
+        let mut all = vec![T::default(); total];
+        let places = counts.iter().scan(0, |end, count| Some(std::mem::replace(end, *end + *count)));
+        let places: Vec<usize> = places.collect();
         if self.by_messages() {
-            by_messages::gather(self, data, &mut all, |rank| rank * data.len());
+            by_messages::gather(self, data, &mut all, |rank| places[rank]);
             return all;
         }
-        // SAFETY: the receive buffer has space for `size` times the data of each rank.
+        let [counts, places] =
+            [counts, &places].map(|all| all.iter().map(|&n| n as i32).collect::<Vec<i32>>());
+        // SAFETY: counts and places are those of `all`, and the count of each rank is the number of elements that it sends.
         let rc = turn::with(|| unsafe {
-            ffi::MPI_Allgather(
+            ffi::MPI_Allgatherv(
                 data.as_ptr().cast(),
                 data.len() as i32,
                 T::datatype(),
                 all.as_mut_ptr().cast(),
-                data.len() as i32,
+                counts.as_ptr(),
+                places.as_ptr(),
                 T::datatype(),
                 self.on().raw,
             )
@@ -186,44 +200,24 @@ impl Comm {
     /// Returns the bytes of all ranks, of any length, by rank, on all ranks. Bytes are only padded to whole words: one rank may
     /// have much data and the others none.
     pub fn all_gather_bytes(&self, mine: &[u8]) -> Vec<Vec<u8>> {
+        let words = |bytes: u64| (bytes as usize).div_ceil(WORD);
         let lengths = self.all_gather(&[mine.len() as u64]);
-        let total: usize = lengths.iter().map(|&length| words(length)).sum();
-        if total > i32::MAX as usize {
-            die(6, &format!("all ranks together say {total} words, more than MPI can count"));
-        }
-        let mut at = 0;
-        let (mut counts, mut places) = (Vec::new(), Vec::new());
-        for &length in &lengths {
-            counts.push(words(length) as i32);
-            places.push(at);
-            at += words(length) as i32;
-        }
+        let counts: Vec<usize> = lengths.iter().map(|&length| words(length)).collect();
         let mut padded = mine.to_vec();
         padded.resize(words(mine.len() as u64) * WORD, 0);
         let own: Vec<u64> = padded
             .chunks_exact(WORD)
             .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
             .collect();
-        let mut all = vec![0u64; total];
-        if self.by_messages() {
-            by_messages::gather(self, &own, &mut all, |rank| places[rank] as usize);
-            return cut(&all, &lengths, &places);
-        }
-        // SAFETY: counts and places are those of `all`, and the count of each rank is the number of words that it sends.
-        let rc = turn::with(|| unsafe {
-            ffi::MPI_Allgatherv(
-                own.as_ptr().cast(),
-                own.len() as i32,
-                u64::datatype(),
-                all.as_mut_ptr().cast(),
-                counts.as_ptr(),
-                places.as_ptr(),
-                u64::datatype(),
-                self.on().raw,
-            )
+        let all = self.all_gather_counts(&own, &counts);
+        let mut rest = &all[..];
+        let pieces = lengths.iter().zip(counts).map(|(&length, count)| {
+            let piece = rest.split_off(..count).expect("all words have come");
+            let mut bytes: Vec<u8> = piece.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            bytes.truncate(length as usize);
+            bytes
         });
-        check(rc, "gathering what all ranks say");
-        cut(&all, &lengths, &places)
+        pieces.collect()
     }
 
     /// Waits until all ranks have come.
@@ -238,18 +232,3 @@ impl Comm {
 
 /// Bytes per word; bytes are sent as whole words.
 const WORD: usize = 8;
-
-fn words(bytes: u64) -> usize {
-    (bytes as usize).div_ceil(WORD)
-}
-
-/// Returns the bytes of each rank, from words that begin at `places`.
-fn cut(all: &[u64], lengths: &[u64], places: &[i32]) -> Vec<Vec<u8>> {
-    let pieces = lengths.iter().zip(places).map(|(&length, &place)| {
-        let piece = &all[place as usize..][..words(length)];
-        let mut bytes: Vec<u8> = piece.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        bytes.truncate(length as usize);
-        bytes
-    });
-    pieces.collect()
-}

@@ -40,38 +40,20 @@ pub fn schedule(kind: Bcast, size: usize, me: usize) -> Vec<Step> {
         return Vec::new();
     }
     let whole = 0..parts(kind, size);
-    match kind {
-        Bcast::OneRing => chain(&(0..size).collect::<Vec<_>>(), me, whole),
+    let (mut steps, mut members) = (Vec::new(), (0..size).collect::<Vec<_>>());
+    if matches!(kind, Bcast::OneRingM | Bcast::TwoRingM | Bcast::LongM) {
         // The rank that factors next gets its copy first and forwards nothing.
-        Bcast::OneRingM => {
-            let mut steps = chain(&[0, 1], me, whole.clone());
-            if me != 1 {
-                steps.extend(chain(&without_next(size), me, whole));
-            }
-            steps
-        }
-        Bcast::TwoRing => two_chains(&(0..size).collect::<Vec<_>>(), me, whole),
-        Bcast::TwoRingM => {
-            let mut steps = chain(&[0, 1], me, whole.clone());
-            if me != 1 {
-                steps.extend(two_chains(&without_next(size), me, whole));
-            }
-            steps
-        }
-        Bcast::Long => spread_and_roll(&(0..size).collect::<Vec<_>>(), me, whole.len()),
-        Bcast::LongM => {
-            let mut steps = chain(&[0, 1], me, whole.clone());
-            if me != 1 {
-                steps.extend(spread_and_roll(&without_next(size), me, whole.len()));
-            }
-            steps
-        }
+        steps = chain(&[0, 1], me, whole.clone());
+        members.remove(1);
     }
-}
-
-/// Returns all ranks except virtual rank 1.
-fn without_next(size: usize) -> Vec<usize> {
-    std::iter::once(0).chain(2..size).collect()
+    if members.contains(&me) {
+        steps.extend(match kind {
+            Bcast::OneRing | Bcast::OneRingM => chain(&members, me, whole),
+            Bcast::TwoRing | Bcast::TwoRingM => two_chains(&members, me, whole),
+            Bcast::Long | Bcast::LongM => spread_and_roll(&members, me, whole.len()),
+        });
+    }
+    steps
 }
 
 /// Returns the steps of a chain: each member forwards the piece to the next.

@@ -1,6 +1,6 @@
 //! Limits the MPI library to one thread at a time, if losses are survived.
 //!
-//! In that case a second thread calls MPI regularly, so that other ranks see this one's heartbeats (`Alive` in
+//! In that case a second thread calls MPI regularly, so that other ranks see this one's heartbeats (`keep_alive` in
 //! [`world`](super::world)). Open MPI lets any thread call it, but its agreement does not support that (5.0.11, `era_cb_fn`). A
 //! message that arrives while another thread is in the agreement is put aside. Its content is then overwritten by the address
 //! where it is kept. So ranks agreed on values that no rank had given, and took each other for lost, in 2 of some 1,300 losses.

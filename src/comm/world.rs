@@ -24,7 +24,7 @@ pub struct World {
     /// Number that the launcher gave to each rank.
     launched: Vec<usize>,
     /// Thread for heartbeats; present if losses may be survived.
-    alive: Option<Alive>,
+    alive: Option<Repeated>,
     /// Communicators of the next attempt and of later ones, the next of these last; present if losses may be survived.
     lines: Option<(Line, Vec<Line>)>,
     /// True if some ranks were started to survive losses, and some not.
@@ -95,7 +95,7 @@ impl World {
         alike[1] = 1 - alike[0];
         comm.all_reduce(&mut alike, Reduce::Min);
         let survives = alike[0] == 1;
-        let alive = survives.then(Alive::begin);
+        let alive = survives.then(keep_alive);
         let unlike = alike == [0, 0];
         let mut world = Self::of(comm, survives);
         (world.unlike, world.alive) = (unlike, alive);
@@ -205,35 +205,25 @@ impl World {
     }
 }
 
-/// Thread that keeps up this rank's heartbeats, also during long computations. The library sends and checks heartbeats only when
-/// it is called.
+/// Starts a thread that keeps up this rank's heartbeats, also during long computations. The library sends and checks heartbeats only
+/// when it is called. Ends the job if the system gives no more threads.
 ///
 /// A thread of the library can do that (`mpi_ft_detector_thread`), but with it one start in twenty crashed, and no job ended
 /// (Open MPI 5.0.11).
-struct Alive(Repeated);
-
-impl Alive {
+fn keep_alive() -> Repeated {
     /// Period of the calls; short compared with the time between two heartbeats.
     const EVERY: Duration = Duration::from_millis(50);
-
-    /// Starts the thread. Ends the job if the system gives no more threads.
-    fn begin() -> Self {
-        turn::begin();
-        let thread = Repeated::start("skt-hpl alive", |_| {
-            let mut there = 0;
-            // SAFETY: this library lets any thread call it, and MPI is not finalised before this thread has ended. No rank sends
-            // to itself with that tag.
-            turn::if_free(|| unsafe {
-                ffi::MPI_Iprobe(0, 0, ffi::RSMPI_COMM_SELF, &mut there, ffi::RSMPI_STATUS_IGNORE);
-            });
-            Self::EVERY
+    turn::begin();
+    let thread = Repeated::start("skt-hpl alive", |_| {
+        let mut there = 0;
+        // SAFETY: this library lets any thread call it, and MPI is not finalised before this thread has ended. No rank sends to
+        // itself with that tag.
+        turn::if_free(|| unsafe {
+            ffi::MPI_Iprobe(0, 0, ffi::RSMPI_COMM_SELF, &mut there, ffi::RSMPI_STATUS_IGNORE);
         });
-        Self(thread.unwrap_or_else(|why| super::die(6, &why.to_string())))
-    }
-
-    fn end(self) {
-        self.0.end();
-    }
+        EVERY
+    });
+    thread.unwrap_or_else(|why| super::die(6, &why.to_string()))
 }
 
 /// Makes the communicators of the first attempt and of later ones, the next of these last. All ranks call this together, before

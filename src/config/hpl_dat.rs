@@ -102,8 +102,13 @@ impl HplDat {
         ]
     }
 
+    /// Number of combinations in these loops.
+    fn combinations(loops: &[usize]) -> u64 {
+        loops.iter().fold(1, |product, len| product.saturating_mul(*len as u64))
+    }
+
     pub fn test_count(&self) -> u64 {
-        self.loops().iter().fold(1, |product, len| product.saturating_mul(*len as u64))
+        Self::combinations(&self.loops())
     }
 
     /// Error: the file asks for too many tests. Every rank keeps a list of all tests that it is to run.
@@ -121,24 +126,30 @@ impl HplDat {
     /// Iterates over the tests in the reference's order: grid, N, NB, DEPTH, BCAST, RFACT, PFACT, NBMIN, NDIV, the last varying
     /// fastest. Tests are made one at a time: a file can ask for 20^9 of them.
     pub fn tests(&self, rng: Rng, seed: u64) -> impl Iterator<Item = TestParams> + '_ {
-        (0..self.test_count()).map(move |k| self.test(k, rng, seed))
+        self.first_of_each(9, rng, seed)
     }
 
     /// Iterates over a test for each grid, N, NB and lookahead: no other choice makes a difference to the memory.
     pub fn tests_by_memory(&self, rng: Rng, seed: u64) -> impl Iterator<Item = TestParams> + '_ {
-        let inner: u64 =
-            self.loops()[4..].iter().fold(1, |product, len| product.saturating_mul(*len as u64));
-        (0..self.test_count().checked_div(inner).unwrap_or(0))
-            .map(move |k| self.test(k * inner, rng, seed))
+        self.first_of_each(4, rng, seed)
     }
 
     /// Iterates over a test for each grid, N and NB, with the deepest lookahead, which takes the most memory.
     pub fn largest_tests(&self, rng: Rng, seed: u64) -> impl Iterator<Item = TestParams> + '_ {
-        let inner: u64 =
-            self.loops()[3..].iter().fold(1, |product, len| product.saturating_mul(*len as u64));
-        let deepest = self.depths.iter().copied().max().unwrap_or(0);
+        let depth = self.depths.iter().copied().max().unwrap_or(0);
+        self.first_of_each(3, rng, seed).map(move |test| TestParams { depth, ..test })
+    }
+
+    /// Iterates over the first test of each combination in the `outer` slowest loops.
+    fn first_of_each(
+        &self,
+        outer: usize,
+        rng: Rng,
+        seed: u64,
+    ) -> impl Iterator<Item = TestParams> + '_ {
+        let inner = Self::combinations(&self.loops()[outer..]);
         (0..self.test_count().checked_div(inner).unwrap_or(0))
-            .map(move |k| TestParams { depth: deepest, ..self.test(k * inner, rng, seed) })
+            .map(move |k| self.test(k * inner, rng, seed))
     }
 
     /// Returns test number `k`, by writing `k` in the mixed base of the loops' lengths.

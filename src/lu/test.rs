@@ -170,10 +170,12 @@ fn combine<T: Wire, const LEN: usize>(
 
 /// Returns the maximum and the mean over the ranks, for each part.
 fn gather_times(context: &Context, own: Times) -> (Times, Times) {
-    let own = own.to_array();
-    let max = combine(context, own, Reduce::Max);
-    let mean = combine(context, own, Reduce::Sum).map(|sum| sum / context.grid.size() as f64);
-    (Times::from_array(max), Times::from_array(mean))
+    let max = own.combined(|figures| context.grid.all_reduce(figures, Reduce::Max));
+    let mean = own.combined(|figures| {
+        context.grid.all_reduce(figures, Reduce::Sum);
+        figures.iter_mut().for_each(|sum| *sum /= context.grid.size() as f64);
+    });
+    (max, mean)
 }
 
 /// Resets the resident peak in the kernel, so that each test of a sweep reports its own.

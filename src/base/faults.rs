@@ -30,52 +30,27 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::simulated::simulator;
 
-macro_rules! points {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Step at which a fault can be injected.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Point { $($(#[$doc])* $name,)* }
+/// Defines an enum whose values have names.
+macro_rules! named {
+    ($(#[$about:meta])* $type:ident: $($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        $(#[$about])*
+        pub enum $type { $($(#[$doc])* $name,)* }
 
-        impl Point {
-            /// All points, in the order in which a run reaches them.
-            pub const ALL: &[Point] = &[$(Point::$name,)*];
+        impl $type {
+            /// All values, in their order.
+            pub const ALL: &[$type] = &[$($type::$name,)*];
 
             pub fn name(self) -> &'static str {
-                match self { $(Point::$name => $text,)* }
-            }
-
-            /// Returns whether this is a step of a job before its first test, independent of the protection.
-            pub fn is_of_start(self) -> bool {
-                matches!(self, Point::Started | Point::RollCall)
-            }
-
-            /// Returns whether this is a step of a run that starts from scratch and finds memory of earlier runs.
-            pub fn is_of_ground(self) -> bool {
-                matches!(self, Point::GroundSeen | Point::GroundHalf | Point::GroundCleared)
-            }
-
-            /// Returns whether this is a step of a save whose parity is encoded by helpers. Other saves do not reach it.
-            pub fn is_helpers(self) -> bool {
-                matches!(self, Point::EncodeLeft | Point::EncodeFound)
-            }
-
-            /// Returns these points and all between them.
-            pub fn between(first: Point, last: Point) -> &'static [Point] {
-                let at = |point| Point::ALL.iter().position(|p| *p == point).expect("it is there");
-                &Point::ALL[at(first)..=at(last)]
-            }
-
-            /// Returns whether this is a step of the solver itself, which exists under any protection. `tests/nonstop` injects
-            /// faults there.
-            pub fn is_solvers(self) -> bool {
-                Point::between(Point::PanelHalf, Point::RecomputeHalf).contains(&self)
-                    || matches!(self, Point::SolveHalf | Point::SolveSent)
+                match self { $($type::$name => $text,)* }
             }
         }
     };
 }
 
-points! {
+named! {
+    /// Step at which a fault can be injected, in the order in which a run reaches them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    Point:
     /// MPI has started, and no attempt has begun. By rank, not by position.
     Started = "started",
     /// An attempt has begun, and its ranks have not met yet: under `--nonstop` and `--method abft`. By rank, not by position.
@@ -215,6 +190,36 @@ points! {
     Verdict = "verdict",
     /// All tests are over and reported; results are still kept. By rank, not by position.
     Told = "told",
+}
+
+impl Point {
+    /// Returns whether this is a step of a job before its first test, independent of the protection.
+    pub fn is_of_start(self) -> bool {
+        matches!(self, Point::Started | Point::RollCall)
+    }
+
+    /// Returns whether this is a step of a run that starts from scratch and finds memory of earlier runs.
+    pub fn is_of_ground(self) -> bool {
+        matches!(self, Point::GroundSeen | Point::GroundHalf | Point::GroundCleared)
+    }
+
+    /// Returns whether this is a step of a save whose parity is encoded by helpers. Other saves do not reach it.
+    pub fn is_helpers(self) -> bool {
+        matches!(self, Point::EncodeLeft | Point::EncodeFound)
+    }
+
+    /// Returns these points and all between them.
+    pub fn between(first: Point, last: Point) -> &'static [Point] {
+        let at = |point| Point::ALL.iter().position(|p| *p == point).expect("it is there");
+        &Point::ALL[at(first)..=at(last)]
+    }
+
+    /// Returns whether this is a step of the solver itself, which exists under any protection. `tests/nonstop` injects faults
+    /// there.
+    pub fn is_solvers(self) -> bool {
+        Point::between(Point::PanelHalf, Point::RecomputeHalf).contains(&self)
+            || matches!(self, Point::SolveHalf | Point::SolveSent)
+    }
 }
 
 impl FromStr for Point {
@@ -531,25 +536,11 @@ fn strike(point: Point, position: usize, action: Action) {
     }
 }
 
-macro_rules! sabotages {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// A safeguard that is disabled on purpose, to check that the tests notice. Only builds with debug assertions, as tests
-        /// use, can disable any. In a release build `sabotaged` is constant and costs nothing.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Sabotage { $($(#[$doc])* $name,)* }
-
-        impl Sabotage {
-            /// Every one of them.
-            pub const ALL: &[Sabotage] = &[$(Sabotage::$name,)*];
-
-            pub fn name(self) -> &'static str {
-                match self { $(Sabotage::$name => $text,)* }
-            }
-        }
-    };
-}
-
-sabotages! {
+named! {
+    /// A safeguard that is disabled on purpose, to check that the tests notice. Only builds with debug assertions, as tests use,
+    /// can disable any. In a release build `sabotaged` is constant and costs nothing.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    Sabotage:
     /// The barrier between sealing and overwriting.
     NoBarrier = "no-barrier",
     /// The check of digests before memory is trusted.

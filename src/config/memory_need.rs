@@ -137,7 +137,28 @@ pub struct TooLarge {
 impl TooLarge {
     /// Message with the need and the memory there is, for use after the test has been named.
     pub fn numbers(&self) -> String {
-        Numbers(self).to_string()
+        let (of_what, advice) = if self.of_huge_pages {
+            let advice = "; or enlarge the pool of huge pages (/proc/sys/vm/nr_hugepages)";
+            (" of huge pages", advice)
+        } else {
+            ("", "")
+        };
+        let most = match self.largest_n {
+            Some(largest) if largest > 0 => match largest - largest % self.nb {
+                even if even > 0 && even != largest => {
+                    format!("the largest N that fits is {largest} ({even} as a multiple of NB)")
+                }
+                _ => format!("the largest N that fits is {largest}"),
+            },
+            _ => "no N fits: use fewer ranks on this node".to_owned(),
+        };
+        format!(
+            "needs {}{of_what} on this node ({} rank{}), which has {} available; {most}{advice}",
+            human(self.needed_bytes),
+            self.ranks_on_node,
+            if self.ranks_on_node == 1 { "" } else { "s" },
+            human(self.available_bytes),
+        )
     }
 }
 
@@ -147,41 +168,8 @@ impl std::fmt::Display for TooLarge {
         write!(
             f,
             "the problem is too large for this node: N={n} with NB={nb} on a {p} x {q} grid {}",
-            Numbers(self)
+            self.numbers()
         )
-    }
-}
-
-struct Numbers<'t>(&'t TooLarge);
-
-impl std::fmt::Display for Numbers<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let TooLarge { nb, .. } = *self.0;
-        write!(
-            f,
-            "needs {}{} on this node ({} rank{}), which has {} available; ",
-            human(self.0.needed_bytes),
-            if self.0.of_huge_pages { " of huge pages" } else { "" },
-            self.0.ranks_on_node,
-            if self.0.ranks_on_node == 1 { "" } else { "s" },
-            human(self.0.available_bytes),
-        )?;
-        match self.0.largest_n {
-            Some(largest) if largest > 0 => {
-                write!(f, "the largest N that fits is {largest}")?;
-                let even = largest - largest % nb;
-                if even > 0 && even != largest {
-                    write!(f, " ({even} as a multiple of NB)")?;
-                }
-                Ok(())
-            }
-            _ => f.write_str("no N fits: use fewer ranks on this node"),
-        }?;
-        if self.0.of_huge_pages {
-            f.write_str("; or enlarge the pool of huge pages (/proc/sys/vm/nr_hugepages)")
-        } else {
-            Ok(())
-        }
     }
 }
 

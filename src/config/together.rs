@@ -13,16 +13,28 @@ use crate::lu::DEPTH_IN_STEPS;
 impl Overrides {
     /// Refuses the first setting that does not go with another one, or with a lookahead of `depths`.
     pub(super) fn go_together(&self, depths: &[usize]) -> Result<(), Diagnostic> {
-        let conflict = self
-            .conflict_of_checksums(depths)
-            .or_else(|| self.conflict_of_nonstop())
-            .or_else(|| self.conflict_of_encoding())
-            .or_else(|| self.conflict_of_helpers())
-            .or_else(|| self.conflict_of_dedicated_ranks())
-            .or_else(|| self.conflict_of_disk())
-            .or_else(|| self.conflict_of_restart())
-            .or_else(|| self.conflict_of_level2());
-        conflict.map_or(Ok(()), Err)
+        self.check_checksums(depths)?;
+        self.check_nonstop()?;
+        self.check_encoding()?;
+        self.check_helpers()?;
+        self.check_dedicated_ranks()?;
+        self.check_disk()?;
+        self.check_restart()?;
+        self.check_level2()
+    }
+
+    /// Whether checksum columns take the place of saves.
+    fn is_abft(&self) -> bool {
+        self.method == Some(Guarding::Checksums)
+    }
+
+    /// Whether saves are turned off, and not only left out.
+    fn is_off(&self) -> bool {
+        self.checkpoint == Some(Saving::Off)
+    }
+
+    fn saves_by(&self, method: Method) -> bool {
+        self.method == Some(Guarding::Saves(method))
     }
 
     /// Warnings of what a run with these settings and no others would refuse or ignore. Further settings may still change that.
@@ -61,7 +73,7 @@ impl Overrides {
 
     /// Warns of settings of saves in a run that makes none.
     fn idle_without_saves(&self) -> Option<Diagnostic> {
-        let abft = self.method == Some(Guarding::Checksums);
+        let abft = self.is_abft();
         let of_saves = [
             ("mtbf", self.mtbf.is_some()),
             ("method", self.method.is_some() && !abft),
@@ -113,42 +125,37 @@ impl Overrides {
     }
 
     /// Refuses saves under --method abft: checksum columns take their place.
-    fn conflict_of_checksums(&self, depths: &[usize]) -> Option<Diagnostic> {
-        let abft = self.method == Some(Guarding::Checksums);
-        let (what, help) = if self.checksum_columns.is_some() && !abft {
-            (
-                "checksum-columns is set, and method is not abft, whose columns these are",
-                "give --method abft, or leave --checksum-columns out",
-            )
-        } else if abft && self.saves() {
-            (
-                "method abft saves nothing, so it does not go together with checkpoint",
-                "leave --checkpoint out, or give another method",
-            )
-        } else if abft && depths.iter().any(|&depth| depth > DEPTH_IN_STEPS) {
-            ("method abft goes with a lookahead of 0 or 1", "set --depth 1 (line 25 of HPL.dat)")
-        } else {
-            return None;
-        };
-        Some(conflict(what, help))
+    fn check_checksums(&self, depths: &[usize]) -> Result<(), Diagnostic> {
+        refuse_if(
+            self.checksum_columns.is_some() && !self.is_abft(),
+            "checksum-columns is set, and method is not abft, whose columns these are",
+            "give --method abft, or leave --checksum-columns out",
+        )?;
+        refuse_if(
+            self.is_abft() && self.saves(),
+            "method abft saves nothing, so it does not go together with checkpoint",
+            "leave --checkpoint out, or give another method",
+        )?;
+        refuse_if(
+            self.is_abft() && depths.iter().any(|&depth| depth > DEPTH_IN_STEPS),
+            "method abft goes with a lookahead of 0 or 1",
+            "set --depth 1 (line 25 of HPL.dat)",
+        )
     }
 
     /// Refuses settings with which a rank cannot continue without a restart: it takes the checkpoint from memory, and from its
     /// own.
-    fn conflict_of_nonstop(&self) -> Option<Diagnostic> {
-        let abft = self.method == Some(Guarding::Checksums);
+    fn check_nonstop(&self) -> Result<(), Diagnostic> {
         if self.nonstop != Some(true) {
-            if abft || self.spare_ranks.unwrap_or(0) == 0 {
-                return None;
-            }
-            let what =
-                "spare-ranks is set, and they stand by for nothing without nonstop or method abft";
-            let help = "give --nonstop or --method abft, or leave --spare-ranks out";
-            return Some(conflict(what, help));
+            return refuse_if(
+                !self.is_abft() && self.spare_ranks.unwrap_or(0) > 0,
+                "spare-ranks is set, and they stand by for nothing without nonstop or method abft",
+                "give --nonstop or --method abft, or leave --spare-ranks out",
+            );
         }
         let (what, help) = match self.method {
             // [`Overrides::idle`] warns that nonstop does nothing there.
-            Some(Guarding::Checksums) => return None,
+            Some(Guarding::Checksums) => return Ok(()),
             _ if !self.saves() => (
                 "--nonstop resumes from a checkpoint: add --checkpoint",
                 "give --checkpoint auto, or leave --nonstop out",
@@ -161,168 +168,151 @@ impl Overrides {
                 "--nonstop resumes from memory, and method disk keeps no checkpoint there",
                 "give --method self or double, or leave --nonstop out",
             ),
-            Some(Guarding::Saves(Method::SelfCheckpoint | Method::Double)) | None => return None,
+            Some(Guarding::Saves(Method::SelfCheckpoint | Method::Double)) | None => return Ok(()),
         };
-        Some(conflict(what, help))
+        refuse(what, help)
     }
 
     /// Refuses --restart without saves: only a run that saves leaves something to resume from, or to remove.
-    fn conflict_of_restart(&self) -> Option<Diagnostic> {
-        let off = matches!(self.checkpoint, Some(Saving::Off));
+    fn check_restart(&self) -> Result<(), Diagnostic> {
         let (word, help) = match self.restart {
             Some(Restart::Require) => (
                 "require",
                 "give --checkpoint as the run was given that is to resume, or leave --restart out",
             ),
             // With saves turned off for once, nothing is removed and nothing is resumed.
-            Some(Restart::Never) if !off => {
+            Some(Restart::Never) if !self.is_off() => {
                 ("never", "leave --restart out: without --checkpoint no run resumes from memory")
             }
-            _ => return None,
+            _ => return Ok(()),
         };
         let what = match (&self.checkpoint, self.method) {
-            (Some(Saving::Every(_)), _) => return None,
+            (Some(Saving::Every(_)), _) => return Ok(()),
             (_, Some(Guarding::Checksums)) => "method abft leaves nothing to resume from",
             (Some(Saving::Off), _) => "checkpoint is off",
             (None, _) => "checkpoint is not set",
         };
-        let what = format!("restart is {word}, and {what}");
-        Some(conflict(what, help))
+        refuse(&format!("restart is {word}, and {what}"), help)
     }
 
     /// Refuses encoding by helpers without a copy of a save. Helpers encode the state that the ranks change further, so there
     /// must be a copy of it in addition to the last checkpoint.
-    fn conflict_of_encoding(&self) -> Option<Diagnostic> {
-        if self.encode != Some(Encoding::Helper) || matches!(self.checkpoint, Some(Saving::Off)) {
-            return None;
+    fn check_encoding(&self) -> Result<(), Diagnostic> {
+        if self.encode != Some(Encoding::Helper) || self.is_off() {
+            return Ok(());
         }
         let saves = "encode is helper, which leaves a part of each save to helpers";
-        let (what, help) = if self.method == Some(Guarding::Checksums) {
-            (format!("{saves}, and method abft makes none"), "leave --encode out")
-        } else if self.checkpoint.is_none() {
-            (format!("{saves}, and checkpoint is not set"), "give --checkpoint auto as well")
-        } else if self.nonstop == Some(true) {
-            (
-                "encode is helper, and nonstop is set: a helper that waits for a lost rank's cannot be brought back".into(),
-                "give --encode pipelined, or leave --nonstop out and let `skt-hpl run` start again",
-            )
-        } else if self.method != Some(Guarding::Saves(Method::Double)) {
-            let why = match self.method {
-                Some(Guarding::Saves(Method::Disk)) => "disk saves from the matrix itself",
-                Some(Guarding::Saves(Method::Single)) => "single writes over its only copy",
-                _ => "self encodes from the matrix itself",
-            };
-            (
-                format!(
-                    "encode is helper, which needs a copy of the matrix beside the last checkpoint, and method {why}"
-                ),
-                "give --method double, which has that (`skt-hpl plan` says how much memory is left), or --encode pipelined",
-            )
-        } else {
-            return None;
+        refuse_if(
+            self.is_abft(),
+            &format!("{saves}, and method abft makes none"),
+            "leave --encode out",
+        )?;
+        refuse_if(
+            self.checkpoint.is_none(),
+            &format!("{saves}, and checkpoint is not set"),
+            "give --checkpoint auto as well",
+        )?;
+        refuse_if(
+            self.nonstop == Some(true),
+            "encode is helper, and nonstop is set: a helper that waits for a lost rank's cannot be brought back",
+            "give --encode pipelined, or leave --nonstop out and let `skt-hpl run` start again",
+        )?;
+        let why = match self.method {
+            Some(Guarding::Saves(Method::Disk)) => "disk saves from the matrix itself",
+            Some(Guarding::Saves(Method::Single)) => "single writes over its only copy",
+            _ => "self encodes from the matrix itself",
         };
-        Some(conflict(what, help))
+        refuse_if(
+            !self.saves_by(Method::Double),
+            &format!("encode is helper, which needs a copy of the matrix beside the last checkpoint, and method {why}"),
+            "give --method double, which has that (`skt-hpl plan` says how much memory is left), or --encode pipelined",
+        )
     }
 
     /// Refuses cores for helpers that have no work.
-    fn conflict_of_helpers(&self) -> Option<Diagnostic> {
-        if matches!(self.checkpoint, Some(Saving::Off)) {
-            return None;
+    fn check_helpers(&self) -> Result<(), Diagnostic> {
+        if self.is_off() {
+            return Ok(());
         }
-        let (off, encode) =
-            (self.helpers == Some(Helpers::Off), self.encode == Some(Encoding::Helper));
-        let on_disk = self.method == Some(Guarding::Saves(Method::Disk));
-        let abft = self.method == Some(Guarding::Checksums);
-        let (what, help) = if off && encode {
-            (
-                "encode is helper, and helpers is off: no helper would compute the parity",
-                "give --encode pipelined, with which the ranks compute it, or leave --helpers out",
-            )
-        } else if self.helper_cores.is_none() {
-            return None;
-        } else if off {
-            (
-                "helper-cores is set, and helpers is off: no helper would run there",
-                "leave one of the two out",
-            )
-        } else if on_disk {
-            (
-                "helper-cores is set, and method is disk, where all ranks wait for what goes to storage: their cores are free then",
-                "leave --helper-cores out",
-            )
-        } else if abft {
-            (
-                "helper-cores is set, and method abft makes no saves that helpers would have a part in",
-                "leave --helper-cores out",
-            )
-        } else if self.level2.is_none() && !encode {
-            (
-                "helper-cores is set, and this run has no helpers",
-                "they come with --level2 DIR, or with --encode helper: give one of these, or leave --helper-cores out",
-            )
-        } else {
-            return None;
-        };
-        Some(conflict(what, help))
+        let off = self.helpers == Some(Helpers::Off);
+        let (encode, cores) = (self.encode == Some(Encoding::Helper), self.helper_cores.is_some());
+        refuse_if(
+            off && encode,
+            "encode is helper, and helpers is off: no helper would compute the parity",
+            "give --encode pipelined, with which the ranks compute it, or leave --helpers out",
+        )?;
+        refuse_if(
+            cores && off,
+            "helper-cores is set, and helpers is off: no helper would run there",
+            "leave one of the two out",
+        )?;
+        refuse_if(
+            cores && self.saves_by(Method::Disk),
+            "helper-cores is set, and method is disk, where all ranks wait for what goes to storage: their cores are free then",
+            "leave --helper-cores out",
+        )?;
+        refuse_if(
+            cores && self.is_abft(),
+            "helper-cores is set, and method abft makes no saves that helpers would have a part in",
+            "leave --helper-cores out",
+        )?;
+        refuse_if(
+            cores && self.level2.is_none() && !encode,
+            "helper-cores is set, and this run has no helpers",
+            "they come with --level2 DIR, or with --encode helper: give one of these, or leave --helper-cores out",
+        )
     }
 
     /// Refuses dedicated ranks without saves in memory, and in a run that continues without a restart: these ranks are part of
     /// saves in memory alone.
-    fn conflict_of_dedicated_ranks(&self) -> Option<Diagnostic> {
-        let saves = self.saves();
+    fn check_dedicated_ranks(&self) -> Result<(), Diagnostic> {
         if self.parity_layout != Some(ParityLayout::Dedicated) {
-            return None;
+            return Ok(());
         }
-        let off = matches!(self.checkpoint, Some(Saving::Off));
-        let (what, help) = if self.method == Some(Guarding::Checksums) && !off {
-            (
-                "method abft has checksum columns in place of parity",
-                "say with --checksum-columns how many, and leave --parity-layout out",
-            )
-        } else if !saves {
-            return None;
-        } else if self.method == Some(Guarding::Saves(Method::Disk)) {
-            (
-                "method disk keeps nothing in memory, so there is no parity",
-                "give --parity-layout striped, or --method self, whose checkpoints in memory go to DIR as well",
-            )
-        } else if self.nonstop == Some(true) {
-            (
-                "under nonstop a spare rank replaces ranks of the grid, but not these ranks",
-                "give --parity-layout striped, or leave --nonstop out and let `skt-hpl run` start again",
-            )
-        } else if self.encode == Some(Encoding::Helper) {
-            (
-                "a helper encodes while its rank computes, and these ranks do not compute",
-                "give --encode pipelined or reduce, or --parity-layout striped",
-            )
-        } else {
-            return None;
+        let saves = self.saves();
+        let refuse_ranks = |broken: bool, what: &str, help: &str| {
+            let what = format!(
+                "parity-layout is dedicated, which keeps the parity on ranks of their own: {what}"
+            );
+            refuse_if(broken, &what, help)
         };
-        let what = format!(
-            "parity-layout is dedicated, which keeps the parity on ranks of their own: {what}"
-        );
-        Some(conflict(what, help))
+        refuse_ranks(
+            self.is_abft() && !self.is_off(),
+            "method abft has checksum columns in place of parity",
+            "say with --checksum-columns how many, and leave --parity-layout out",
+        )?;
+        refuse_ranks(
+            saves && self.saves_by(Method::Disk),
+            "method disk keeps nothing in memory, so there is no parity",
+            "give --parity-layout striped, or --method self, whose checkpoints in memory go to DIR as well",
+        )?;
+        refuse_ranks(
+            saves && self.nonstop == Some(true),
+            "under nonstop a spare rank replaces ranks of the grid, but not these ranks",
+            "give --parity-layout striped, or leave --nonstop out and let `skt-hpl run` start again",
+        )?;
+        refuse_ranks(
+            saves && self.encode == Some(Encoding::Helper),
+            "a helper encodes while its rank computes, and these ranks do not compute",
+            "give --encode pipelined or reduce, or --parity-layout striped",
+        )
     }
 
     /// Refuses method disk without DIR: it has nowhere else to save to, and each save goes there.
-    fn conflict_of_disk(&self) -> Option<Diagnostic> {
-        let saves = !matches!(self.checkpoint, Some(Saving::Off));
-        if self.method != Some(Guarding::Saves(Method::Disk)) || !saves {
-            return None;
+    fn check_disk(&self) -> Result<(), Diagnostic> {
+        if !self.saves_by(Method::Disk) || self.is_off() {
+            return Ok(());
         }
-        if self.level2.is_none() {
-            return Some(conflict(
-                "method is disk, and nothing says where its checkpoints are to go",
-                "give --level2 DIR, a folder that all nodes share, or with --level2-scope node one on a disk of each node",
-            ));
-        }
-        if self.level2_every.is_some() {
-            return Some(conflict(
-                "method is disk, of which every save goes to DIR, and level2-every is set",
-                "say with --checkpoint how often to save, and leave --level2-every out",
-            ));
-        }
+        refuse_if(
+            self.level2.is_none(),
+            "method is disk, and nothing says where its checkpoints are to go",
+            "give --level2 DIR, a folder that all nodes share, or with --level2-scope node one on a disk of each node",
+        )?;
+        refuse_if(
+            self.level2_every.is_some(),
+            "method is disk, of which every save goes to DIR, and level2-every is set",
+            "say with --checkpoint how often to save, and leave --level2-every out",
+        )?;
         let of_parity = [
             ("losses", self.losses.is_some()),
             ("group", self.group.is_some()),
@@ -330,54 +320,54 @@ impl Overrides {
             ("parity-layout", self.parity_layout.is_some()),
             ("encode", self.encode.is_some()),
         ];
-        let (name, _) = of_parity.iter().find(|(_, set)| *set && !self.has_parity())?;
-        Some(conflict(
-            format!(
-                "method is disk, which keeps no parity on a DIR that all nodes share, and {name} is set"
-            ),
-            format!(
-                "any number of nodes may be lost there: leave --{name} out, or give --level2-scope node"
-            ),
-        ))
+        for (name, set) in of_parity {
+            refuse_if(
+                set && !self.has_parity(),
+                &format!("method is disk, which keeps no parity on a DIR that all nodes share, and {name} is set"),
+                &format!("any number of nodes may be lost there: leave --{name} out, or give --level2-scope node"),
+            )?;
+        }
+        Ok(())
     }
 
     /// Refuses a second level without a first: a second level copies checkpoints in memory. A user who asks for it must not be
-    /// left without.
-    fn conflict_of_level2(&self) -> Option<Diagnostic> {
-        let (every, scope) = (self.level2_every.is_some(), self.level2_scope.is_some());
-        if self.method == Some(Guarding::Checksums)
-            && self.checkpoint.is_none()
-            && self.level2.is_some()
-        {
-            let what = "level2 is set, and method abft makes no saves that could go there";
-            return Some(conflict(what, "leave --level2 out"));
-        }
-        let (given, wanted, help) = match (&self.level2, &self.checkpoint) {
-            (Some(_), None) => ("level2", "checkpoint", "--checkpoint auto"),
-            (None, _) if every => ("level2-every", "level2", "--level2 DIR"),
-            (None, _) if scope => ("level2-scope", "level2", "--level2 DIR"),
-            _ => return self.conflict_of_code(),
+    /// left without. Refuses codes that are not exact, too: files that are lost with a node are rebuilt by the code, and must be
+    /// identical.
+    fn check_level2(&self) -> Result<(), Diagnostic> {
+        refuse_if(
+            self.is_abft() && self.checkpoint.is_none() && self.level2.is_some(),
+            "level2 is set, and method abft makes no saves that could go there",
+            "leave --level2 out",
+        )?;
+        let lacking = match (&self.level2, &self.checkpoint) {
+            (Some(_), None) => Some(("level2", "checkpoint", "--checkpoint auto")),
+            (None, _) if self.level2_every.is_some() => {
+                Some(("level2-every", "level2", "--level2 DIR"))
+            }
+            (None, _) if self.level2_scope.is_some() => {
+                Some(("level2-scope", "level2", "--level2 DIR"))
+            }
+            _ => None,
         };
-        Some(conflict(
-            format!("{given} is set, but {wanted} is not"),
-            format!("what goes to storage is a save in memory: give {help} as well"),
-        ))
-    }
-
-    /// Refuses codes that are not exact: files that are lost with a node are rebuilt by the code, and must be identical.
-    fn conflict_of_code(&self) -> Option<Diagnostic> {
-        let node = self.level2_scope == Some(DirScope::Node);
-        (node && self.parity_code.is_some_and(|code| !code.exact())).then(|| {
-            conflict(
-                "level2-scope is node, and the code gives lost rows back only up to rounding",
-                "give --parity-code xor or --parity-code reed-solomon, or leave --parity-code out",
-            )
-        })
+        if let Some((given, wanted, help)) = lacking {
+            let help = format!("what goes to storage is a save in memory: give {help} as well");
+            return refuse(&format!("{given} is set, but {wanted} is not"), &help);
+        }
+        let inexact = self.parity_code.is_some_and(|code| !code.exact());
+        refuse_if(
+            self.level2_scope == Some(DirScope::Node) && inexact,
+            "level2-scope is node, and the code gives lost rows back only up to rounding",
+            "give --parity-code xor or --parity-code reed-solomon, or leave --parity-code out",
+        )
     }
 }
 
-fn conflict(what: impl Into<String>, help: impl Into<String>) -> Diagnostic {
-    Diagnostic::error("settings", what).help(help)
+fn refuse(what: &str, help: &str) -> Result<(), Diagnostic> {
+    Err(Diagnostic::error("settings", what).help(help))
+}
+
+fn refuse_if(broken: bool, what: &str, help: &str) -> Result<(), Diagnostic> {
+    if broken { refuse(what, help) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -184,7 +184,7 @@ impl Engine {
         // SAFETY: ensured by the caller.
         unsafe {
             match self {
-                Engine::Packed(kernel) => packed::pack_lower(kernel, rows, k, l, out),
+                Engine::Packed(kernel) => packed::pack(kernel.scalar, rows, k, l, out),
                 // By rows, like C and U. If k is small, BLIS packs nothing, and with columns it takes 1.6 times as long.
                 Engine::Blas => {
                     let strides = Strides { row: 1, col: l.ld };

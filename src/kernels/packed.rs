@@ -66,26 +66,11 @@ pub fn row_block(kernel: &Kernel, k: usize) -> usize {
     panels.clamp(1, 1024 / kernel.scalar) * kernel.scalar
 }
 
-/// Packs the column-major L(rows x k) as a lower block.
+/// Packs a column-major `rows x k` matrix in panels of `unit` rows: as a lower block, or for [`Slabs`].
 ///
 /// # Safety
-/// `l` spans `k` columns, `out` has [`lower_len`] doubles, and they do not overlap.
-pub unsafe fn pack_lower(
-    kernel: &Kernel,
-    rows: usize,
-    k: usize,
-    l: Matrix<*const f64>,
-    out: *mut f64,
-) {
-    // SAFETY: ensured by the caller.
-    unsafe { pack(kernel.scalar, rows, k, l, out) }
-}
-
-/// Packs a column-major `rows x k` matrix in panels of `unit` rows, as for [`pack_lower`] and for [`Slabs`].
-///
-/// # Safety
-/// As for [`pack_lower`]; `out` has as many doubles as the whole panels.
-unsafe fn pack(unit: usize, rows: usize, k: usize, l: Matrix<*const f64>, out: *mut f64) {
+/// `l` spans `k` columns, `out` has as many doubles as the whole panels, and they do not overlap.
+pub unsafe fn pack(unit: usize, rows: usize, k: usize, l: Matrix<*const f64>, out: *mut f64) {
     // SAFETY: ensured by the caller.
     unsafe {
         // Copies of a length known at compile time take a few instructions, all others a call.
@@ -139,7 +124,7 @@ unsafe fn pack_by<const UNIT: usize>(rows: usize, k: usize, l: Matrix<*const f64
 /// above the diagonal.
 ///
 /// # Safety
-/// As for [`pack_lower`].
+/// As for [`pack`].
 pub unsafe fn pack_triangle(
     kernel: &Kernel,
     k: usize,
@@ -613,7 +598,7 @@ mod tests {
         let mut out = c.clone();
         // SAFETY: buffers of the documented sizes.
         unsafe {
-            pack_lower(kernel, rows, k, Matrix::new(l.as_ptr(), ldl), lower.as_mut_ptr());
+            pack(kernel.scalar, rows, k, Matrix::new(l.as_ptr(), ldl), lower.as_mut_ptr());
             clear_edges(kernel, upper.as_mut_ptr(), k, cols);
             for p in 0..k {
                 // Two pieces, so that the start of a row need not be at a panel.

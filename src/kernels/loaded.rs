@@ -5,17 +5,16 @@
 //! A small product is checked before the library is used.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::library::Library;
 use super::operands::{Matrix, Operand, Size};
 use super::processor::processor_kind;
-use super::routines::{CDot, Calls, FortranDot, Solve, WithIntegers};
+use super::routines::{CDot, Calls, FortranDot, Solve};
 use crate::base::cores;
 use crate::base::dynamic::Opened;
 
@@ -136,21 +135,14 @@ impl Loaded {
         }
         for suffix in C {
             let [gemm, trsm, dot] = ROUTINES.map(|name| format!("cblas_{name}{suffix}"));
-            // SAFETY: as above. A 32-bit integer is the lower half of the register or stack slot of a 64-bit one.
-            let Some(dot) = (unsafe { opened.function::<CDot>(&dot) }) else { continue };
             // SAFETY: as above.
-            let wide = width(unsafe { dot(ONE_OR_LESS, &3.0, 1, &5.0, 1) })?;
-            // SAFETY: as above, and the width is known.
-            let calls = unsafe {
-                if wide {
-                    WithIntegers::of(opened, &gemm, &trsm).map(Calls::Wide)
-                } else {
-                    WithIntegers::of(opened, &gemm, &trsm).map(Calls::Narrow)
-                }
+            let found = unsafe {
+                (opened.function(&gemm), opened.function(&trsm), opened.function::<CDot>(&dot))
             };
-            if let Some(calls) = calls {
-                return Ok((calls, wide));
-            }
+            let (Some(gemm), Some(trsm), Some(dot)) = found else { continue };
+            // SAFETY: as above.
+            let product = unsafe { dot(ONE_OR_LESS, &3.0, 1, &5.0, 1) };
+            return Ok((Calls::C { gemm, trsm }, width(product)?));
         }
         Err(format!(
             "it has neither {} nor cblas_{}: it is not a BLAS, or not all of one",
@@ -340,15 +332,7 @@ fn digest_of_file(routine: *mut c_void) -> Option<u64> {
         }
         CStr::from_ptr(info.dli_fname).to_owned()
     };
-    let mut file = std::fs::File::open(OsStr::from_bytes(path.to_bytes())).ok()?;
-    let mut digest = Xxh3::new();
-    let mut bytes = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut bytes).ok()? {
-            0 => return Some(digest.digest()),
-            some => digest.update(&bytes[..some]),
-        }
-    }
+    Some(xxh3_64(&std::fs::read(OsStr::from_bytes(path.to_bytes())).ok()?))
 }
 
 #[cfg(test)]

@@ -3,14 +3,9 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use super::operands::{Matrix, Operand, Size};
-use crate::base::dynamic::Opened;
 
-fn int(n: usize) -> c_int {
-    c_int::try_from(n).expect("a rank's part of the matrix has sides below 2^31")
-}
-
-fn wide(n: usize) -> i64 {
-    int(n).into()
+fn int(n: usize) -> i64 {
+    c_int::try_from(n).expect("a rank's part of the matrix has sides below 2^31").into()
 }
 
 fn letter(transposed: bool) -> c_char {
@@ -41,6 +36,9 @@ impl Solve {
         [side, pick(self.lower, b'L', b'U'), letter(self.transposed), b'U' as c_char]
     }
 }
+
+#[cfg(target_endian = "big")]
+compile_error!("narrow integers are read from the low half of wide ones where these begin");
 
 /// Fortran passes all arguments by reference. Integers are stored in 64 bits; a library with 32-bit integers reads the lower
 /// half, which comes first.
@@ -75,93 +73,41 @@ pub(super) type FortranTrsm = unsafe extern "C" fn(
 pub(super) type FortranDot =
     unsafe extern "C" fn(*const i64, *const f64, *const i64, *const f64, *const i64) -> f64;
 
-type CGemm<I> = unsafe extern "C" fn(
+/// C passes integers by value. A 32-bit integer is the lower half of the register or stack slot of a 64-bit one.
+pub(super) type CGemm = unsafe extern "C" fn(
     c_int,
     c_int,
     c_int,
-    I,
-    I,
-    I,
+    i64,
+    i64,
+    i64,
     f64,
     *const f64,
-    I,
+    i64,
     *const f64,
-    I,
+    i64,
     f64,
     *mut f64,
-    I,
+    i64,
 );
-type CTrsm<I> =
-    unsafe extern "C" fn(c_int, c_int, c_int, c_int, c_int, I, I, f64, *const f64, I, *mut f64, I);
+pub(super) type CTrsm = unsafe extern "C" fn(
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    i64,
+    i64,
+    f64,
+    *const f64,
+    i64,
+    *mut f64,
+    i64,
+);
 pub(super) type CDot = unsafe extern "C" fn(i64, *const f64, i64, *const f64, i64) -> f64;
 
 /// A routine of any type.
 type Routine = unsafe extern "C" fn();
-
-#[cfg(target_endian = "big")]
-compile_error!("narrow integers are read from the low half of wide ones where these begin");
-
-/// Routines with C's names and integers of type `I`.
-pub struct WithIntegers<I> {
-    gemm: CGemm<I>,
-    trsm: CTrsm<I>,
-}
-
-impl<I: From<i32>> WithIntegers<I> {
-    /// # Safety
-    /// Both are names of such routines, with integers of this type.
-    pub unsafe fn of(opened: Opened, gemm: &str, trsm: &str) -> Option<Self> {
-        // SAFETY: ensured by the caller.
-        unsafe { Some(Self { gemm: opened.function(gemm)?, trsm: opened.function(trsm)? }) }
-    }
-
-    /// # Safety
-    /// As for [`super::ffi::gemm`].
-    unsafe fn gemm(&self, size: Size, alpha: f64, a: Operand, b: Operand, c: Matrix<*mut f64>) {
-        let n = |n: usize| I::from(int(n));
-        let (of_a, of_b) = (c::form(a.transposed), c::form(b.transposed));
-        let (a, b, Size { m, n: cols, k }) = (a.matrix, b.matrix, size);
-        let (m, cols, k, lda, ldb, ldc) = (n(m), n(cols), n(k), n(a.ld), n(b.ld), n(c.ld));
-        // SAFETY: ensured by the caller.
-        unsafe {
-            (self.gemm)(
-                c::COLUMNS,
-                of_a,
-                of_b,
-                m,
-                cols,
-                k,
-                alpha,
-                a.at,
-                lda,
-                b.at,
-                ldb,
-                1.0,
-                c.at,
-                ldc,
-            )
-        }
-    }
-
-    /// # Safety
-    /// As for [`super::ffi::gemm`].
-    unsafe fn trsm(
-        &self,
-        solve: Solve,
-        m: usize,
-        n: usize,
-        t: Matrix<*const f64>,
-        b: Matrix<*mut f64>,
-    ) {
-        let [m, n, ldt, ldb] = [m, n, t.ld, b.ld].map(|n| I::from(int(n)));
-        let (side, triangle) = (c::side(solve.right), c::triangle(solve.lower));
-        let form = c::form(solve.transposed);
-        // SAFETY: ensured by the caller.
-        unsafe {
-            (self.trsm)(c::COLUMNS, side, triangle, form, c::UNIT, m, n, 1.0, t.at, ldt, b.at, ldb)
-        }
-    }
-}
 
 unsafe extern "C" {
     // The library is linked for these.
@@ -169,16 +115,15 @@ unsafe extern "C" {
     fn dtrsm_();
 }
 
-/// Routines as they were found.
+/// Routines as they were found. Integers are passed in 64 bits. A library with 32-bit integers reads the lower half; a site's own
+/// build under the same name may have 64-bit integers and read all.
 pub enum Calls {
     Fortran { gemm: FortranGemm, trsm: FortranTrsm },
-    Narrow(WithIntegers<c_int>),
-    Wide(WithIntegers<i64>),
+    C { gemm: CGemm, trsm: CTrsm },
 }
 
 impl Calls {
-    /// Routines of the linked library. They get integers in 64 bits. A library with 32-bit integers reads the lower half; a site's
-    /// own build under the same name may have 64-bit integers and read all.
+    /// Routines of the linked library.
     // SAFETY: routines of these names have these types in every BLAS.
     pub(super) const LINKED: Self = unsafe {
         Calls::Fortran {
@@ -191,8 +136,7 @@ impl Calls {
     pub fn address(&self) -> *mut c_void {
         match self {
             Calls::Fortran { gemm, .. } => *gemm as *mut c_void,
-            Calls::Narrow(calls) => calls.gemm as *mut c_void,
-            Calls::Wide(calls) => calls.gemm as *mut c_void,
+            Calls::C { gemm, .. } => *gemm as *mut c_void,
         }
     }
 
@@ -201,26 +145,43 @@ impl Calls {
     /// # Safety
     /// As for [`super::ffi::gemm`].
     pub unsafe fn gemm(&self, size: Size, alpha: f64, a: Operand, b: Operand, c: Matrix<*mut f64>) {
+        let (of_a, of_b, a, b) = (a.transposed, b.transposed, a.matrix, b.matrix);
+        let [m, n, k] = [size.m, size.n, size.k].map(int);
+        let [lda, ldb, ldc] = [a.ld, b.ld, c.ld].map(int);
         // SAFETY: ensured by the caller.
         unsafe {
             match self {
                 Calls::Fortran { gemm, .. } => gemm(
-                    &letter(a.transposed),
-                    &letter(b.transposed),
-                    &wide(size.m),
-                    &wide(size.n),
-                    &wide(size.k),
+                    &letter(of_a),
+                    &letter(of_b),
+                    &m,
+                    &n,
+                    &k,
                     &alpha,
-                    a.matrix.at,
-                    &wide(a.matrix.ld),
-                    b.matrix.at,
-                    &wide(b.matrix.ld),
+                    a.at,
+                    &lda,
+                    b.at,
+                    &ldb,
                     &1.0,
                     c.at,
-                    &wide(c.ld),
+                    &ldc,
                 ),
-                Calls::Narrow(calls) => calls.gemm(size, alpha, a, b, c),
-                Calls::Wide(calls) => calls.gemm(size, alpha, a, b, c),
+                Calls::C { gemm, .. } => gemm(
+                    c::COLUMNS,
+                    c::form(of_a),
+                    c::form(of_b),
+                    m,
+                    n,
+                    k,
+                    alpha,
+                    a.at,
+                    lda,
+                    b.at,
+                    ldb,
+                    1.0,
+                    c.at,
+                    ldc,
+                ),
             }
         }
     }
@@ -237,16 +198,19 @@ impl Calls {
         t: Matrix<*const f64>,
         b: Matrix<*mut f64>,
     ) {
+        let [m, n, ldt, ldb] = [m, n, t.ld, b.ld].map(int);
         // SAFETY: ensured by the caller.
         unsafe {
             match self {
                 Calls::Fortran { trsm, .. } => {
                     let [side, uplo, trans, diag] = solve.letters();
-                    let (m, n, ldt, ldb) = (wide(m), wide(n), wide(t.ld), wide(b.ld));
                     trsm(&side, &uplo, &trans, &diag, &m, &n, &1.0, t.at, &ldt, b.at, &ldb);
                 }
-                Calls::Narrow(calls) => calls.trsm(solve, m, n, t, b),
-                Calls::Wide(calls) => calls.trsm(solve, m, n, t, b),
+                Calls::C { trsm, .. } => {
+                    let (side, triangle) = (c::side(solve.right), c::triangle(solve.lower));
+                    let (order, form) = (c::COLUMNS, c::form(solve.transposed));
+                    trsm(order, side, triangle, form, c::UNIT, m, n, 1.0, t.at, ldt, b.at, ldb);
+                }
             }
         }
     }

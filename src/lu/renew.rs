@@ -14,7 +14,7 @@ use ndarray::ArrayViewMut2;
 
 use super::carry::{LONGEST, Piece, carry};
 use super::context::Context;
-use super::roles::{Exchanges, Which, alike_until, counts_at};
+use super::roles::{Exchanges, alike_until, counts_at};
 use crate::base::faults::{Point, hit};
 use crate::comm::Comm;
 use crate::kernels::vector;
@@ -76,19 +76,6 @@ pub fn refresh(
         let sums = Sums::new(context, boundary, col as usize - q, keeper);
         sums.make(context, &mut a, exchanges, Point::RefreshHalf);
     }
-}
-
-/// The last factor computed, for a process column with these replacements and these lost elements. Many elements have the same
-/// factor.
-struct Known {
-    of: (Which, Which),
-    adds: f64,
-}
-
-/// Local row of sums, and the local column at which they begin.
-struct Start {
-    row: usize,
-    col: usize,
 }
 
 /// A checksum column that is being computed.
@@ -173,54 +160,36 @@ impl Sums {
         strip: &Strip,
         sums: &mut [f64],
     ) {
-        let mut known =
-            Known { of: (0, 0), adds: exchanges.adds(0, 0, self.by, context.shape.col) };
-        for (i, line) in strip.lines(sums) {
-            self.add_row(
-                context,
-                a,
-                exchanges,
-                Start { row: i, col: strip.first },
-                &mut known,
-                line,
-            );
-        }
-    }
-
-    /// Adds this process column's share to the sums of a local row.
-    fn add_row(
-        &self,
-        context: &Context,
-        a: &ArrayViewMut2<f64>,
-        exchanges: &Exchanges,
-        Start { row: i, col: first }: Start,
-        known: &mut Known,
-        line: &mut [f64],
-    ) {
         let shape = &context.shape;
-        let row = shape.row_map.global(i, shape.row);
         let end = shape.col_map.count_below(shape.n, shape.col);
-        let mine = a.row(i);
-        let mine = mine.as_slice().expect("a row lies in one piece");
-        let mut at = first;
-        while at < end {
-            let next = alike_until(shape, row, at).min(end);
-            let lost = exchanges.lost_at(shape, row, at);
-            if exchanges.has(lost, shape.col) || counts_at(shape, self.boundary, shape.col, row, at)
-            {
-                let roles = exchanges.at(at);
-                if known.of != (roles, lost) {
-                    let adds = exchanges.adds(roles, lost, self.by, shape.col);
-                    *known = Known { of: (roles, lost), adds };
+        // The last factor, and the replacements and lost elements that it is for: many elements have the same factor.
+        let mut known = (0, 0);
+        let mut adds = exchanges.adds(0, 0, self.by, shape.col);
+        for (i, line) in strip.lines(sums) {
+            let row = shape.row_map.global(i, shape.row);
+            let mine = a.row(i);
+            let mine = mine.as_slice().expect("a row lies in one piece");
+            let mut at = strip.first;
+            while at < end {
+                let next = alike_until(shape, row, at).min(end);
+                let lost = exchanges.lost_at(shape, row, at);
+                if exchanges.has(lost, shape.col)
+                    || counts_at(shape, self.boundary, shape.col, row, at)
+                {
+                    let roles = exchanges.at(at);
+                    if known != (roles, lost) {
+                        known = (roles, lost);
+                        adds = exchanges.adds(roles, lost, self.by, shape.col);
+                    }
+                    let sums = &mut line[at - strip.first..next - strip.first];
+                    vector::subtract_scaled(sums, -adds, &mine[at..next]);
                 }
-                let sums = &mut line[at - first..next - first];
-                vector::subtract_scaled(sums, -known.adds, &mine[at..next]);
+                at = next;
             }
-            at = next;
-        }
-        if let Some(rhs) = shape.rhs() {
-            let last = line.len() - 1;
-            line[last] = a[[i, rhs]];
+            if let Some(rhs) = shape.rhs() {
+                let last = line.len() - 1;
+                line[last] = a[[i, rhs]];
+            }
         }
     }
 }

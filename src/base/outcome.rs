@@ -1,5 +1,6 @@
 //! The result of one test, as plain values: computed by the solver, printed by the report.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::base::course::Course;
@@ -44,19 +45,23 @@ pub struct Times {
     pub total: f64,
 }
 
-impl Times {
-    /// Returns the times after `combine` has changed all figures, which are in the same order on all ranks.
-    pub fn combined(self, combine: impl FnOnce(&mut [f64])) -> Self {
-        // The figures go through the serialised form, so that none can be forgotten here.
-        let mut fields = serde_json::to_value(self).expect("times serialise");
-        let object = fields.as_object_mut().expect("a struct is an object");
-        let mut figures: Vec<f64> = object.values().filter_map(|value| value.as_f64()).collect();
-        combine(&mut figures);
-        for (value, figure) in object.values_mut().zip(figures) {
-            *value = figure.into();
-        }
-        serde_json::from_value(fields).expect("times survive their own form")
+/// Returns figures of one kind, such as [`Times`], after `combine` has changed all of them. They are in the same order on all ranks.
+pub fn combined<F, N>(figures: F, combine: impl FnOnce(&mut [N])) -> F
+where
+    F: Serialize + DeserializeOwned,
+    N: DeserializeOwned + Into<serde_json::Value>,
+{
+    // The figures go through the serialised form, so that none can be forgotten here.
+    let mut fields = serde_json::to_value(figures).expect("figures serialise");
+    let object = fields.as_object_mut().expect("a struct is an object");
+    let figure = |value: &serde_json::Value| serde_json::from_value(value.clone());
+    let mut figures: Vec<N> =
+        object.values().map(|value| figure(value).expect("all are of one kind")).collect();
+    combine(&mut figures);
+    for (value, figure) in object.values_mut().zip(figures) {
+        *value = figure.into();
     }
+    serde_json::from_value(fields).expect("figures survive their own form")
 }
 
 /// Counts of updates that were split in halves, summed over all ranks.
@@ -71,18 +76,6 @@ pub struct SplitUpdates {
     /// Panels that a rank factored during the first half's update, because other ranks of its process column came too late.
     #[serde(default)]
     pub amid: u64,
-}
-
-impl SplitUpdates {
-    /// Returns all counts, to combine them over ranks.
-    pub fn to_array(self) -> [u64; 4] {
-        [self.iterations, self.early, self.hidden, self.amid]
-    }
-
-    /// Converts back from [`SplitUpdates::to_array`].
-    pub fn from_array([iterations, early, hidden, amid]: [u64; 4]) -> Self {
-        Self { iterations, early, hidden, amid }
-    }
 }
 
 /// Check of the solution, as HPL 2.3 defines it.

@@ -12,7 +12,7 @@ impl Comm {
     /// Returns whether collectives must use single messages. That is so if the library has no communicator of these ranks, if a
     /// lost rank is survived, or if there is no library.
     fn by_messages(&self) -> bool {
-        self.is_subset() || loss::unwinds() || library::simulated().is_some()
+        self.members.is_some() || loss::unwinds() || library::simulated().is_some()
     }
 
     /// Splits into communicators of equal `colour`, ordered by `key`. A rank without a colour is in none and gets `None`.
@@ -25,14 +25,14 @@ impl Comm {
             let mut raw = ffi::RSMPI_COMM_NULL;
             let colour = colour.map_or(ffi::RSMPI_UNDEFINED, |c| c as i32);
             let rc =
-                turn::with(|| ffi::MPI_Comm_split(self.on().raw, colour, key as i32, &mut raw));
+                turn::with(|| ffi::MPI_Comm_split(self.on.raw, colour, key as i32, &mut raw));
             check(rc, "splitting a communicator");
             (colour != ffi::RSMPI_UNDEFINED).then(|| Self::wrap(raw, true))
         }
     }
 
     fn split_by_messages(&self, colour: Option<usize>, key: usize) -> Option<Comm> {
-        let free = subset::free(self.on().raw);
+        let free = subset::free(self.on.raw);
         let mine = [colour.map_or(0, |colour| colour as u64 + 1), key as u64, free];
         let all = self.all_gather(&mine);
         let asked: Vec<subset::Asked> = all
@@ -42,7 +42,7 @@ impl Comm {
         let series = subset::series(&asked);
         let members = subset::members(&asked, self.rank()).into_iter().map(|rank| self.peer(rank));
         let made = colour.and_then(|_| self.among(members.collect(), series))?;
-        subset::begin(made.on());
+        subset::begin(made.on);
         Some(made)
     }
 
@@ -57,7 +57,7 @@ impl Comm {
             let mut raw = ffi::RSMPI_COMM_NULL;
             let rc = turn::with(|| {
                 ffi::MPI_Comm_split_type(
-                    self.on().raw,
+                    self.on.raw,
                     ffi::RSMPI_COMM_TYPE_SHARED,
                     self.rank() as i32,
                     ffi::RSMPI_INFO_NULL,
@@ -86,7 +86,7 @@ impl Comm {
                     part.len() as i32,
                     T::datatype(),
                     root as i32,
-                    self.on().raw,
+                    self.on.raw,
                 )
             });
             check(rc, "broadcasting");
@@ -119,7 +119,7 @@ impl Comm {
                     part.len() as i32,
                     T::datatype(),
                     op.op(),
-                    self.on().raw,
+                    self.on.raw,
                 )
             });
             check(rc, "combining values of all ranks");
@@ -149,7 +149,7 @@ impl Comm {
                     T::datatype(),
                     op.op(),
                     root as i32,
-                    self.on().raw,
+                    self.on.raw,
                 )
             });
             check(rc, "combining values of all ranks at one");
@@ -190,7 +190,7 @@ impl Comm {
                 counts.as_ptr(),
                 places.as_ptr(),
                 T::datatype(),
-                self.on().raw,
+                self.on.raw,
             )
         });
         check(rc, "gathering values of all ranks");
@@ -226,7 +226,7 @@ impl Comm {
             return by_messages::barrier(self);
         }
         // SAFETY: a valid communicator.
-        check(turn::with(|| unsafe { ffi::MPI_Barrier(self.on().raw) }), "waiting for all ranks");
+        check(turn::with(|| unsafe { ffi::MPI_Barrier(self.on.raw) }), "waiting for all ranks");
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) const CHUNK: usize = 1 << 30;
 
 /// A communicator: an ordered set of ranks that exchange messages.
 pub struct Comm {
-    on: On,
+    pub(super) on: On,
     rank: usize,
     size: usize,
     /// True if the library's communicator is freed with this value.
@@ -26,7 +26,7 @@ pub struct Comm {
     /// True if a waiting thread leaves its core to one that computes.
     aside: bool,
     /// Ranks in the library's communicator. Present if the library itself has no communicator of these ranks ([`subset`]).
-    members: Option<Arc<[i32]>>,
+    pub(super) members: Option<Arc<[i32]>>,
 }
 
 /// A communicator for a thread other than the one that started MPI. Exists only if the library lets any thread call it.
@@ -124,15 +124,6 @@ impl Comm {
     pub(super) fn alias(&self) -> Self {
         let members = self.members.clone();
         Self { on: self.on, rank: self.rank, size: self.size, owned: false, aside: false, members }
-    }
-
-    pub(super) fn on(&self) -> On {
-        self.on
-    }
-
-    /// Returns whether the library itself has no communicator of these ranks ([`subset`]).
-    pub(super) fn is_subset(&self) -> bool {
-        self.members.is_some()
     }
 
     /// Returns the number of a rank in the library's communicator.

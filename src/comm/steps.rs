@@ -40,7 +40,7 @@ impl Steps {
         if counted {
             let (alias, members) = (of.alias(), (0..of.size()).map(|rank| of.peer(rank)));
             stance::enter(Group {
-                on: of.on(),
+                on: of.on,
                 members: members.collect(),
                 vote: Rc::new(move |yes| vote(&alias, yes)),
             });

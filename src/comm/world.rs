@@ -240,13 +240,13 @@ fn lines(all: &Comm) -> (Line, Vec<Line>) {
         // SAFETY: all ranks call this together.
         let (rc, new) = unsafe {
             let mut new = ffi::RSMPI_COMM_NULL;
-            (ffi::MPI_Comm_dup(all.on().raw, &mut new), new)
+            (ffi::MPI_Comm_dup(all.on.raw, &mut new), new)
         };
         check(rc, "copying a communicator");
         new
     };
     let first =
-        Line { talk: all.on().raw, alarm: copy(), members: (0..all.size() as c_int).collect() };
+        Line { talk: all.on.raw, alarm: copy(), members: (0..all.size() as c_int).collect() };
     let losses = READY.min(all.size() - 1);
     let ready = (0..losses).map(|_| Line { talk: copy(), alarm: copy(), members: Arc::new([]) });
     (first, ready.collect())

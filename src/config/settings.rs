@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::Args;
 use clap::builder::{BoolishValueParser, TypedValueParser};
@@ -89,10 +90,6 @@ fn output(text: &str) -> Result<Output, String> {
         "stderr" => Ok(Output::Stderr),
         _ => path(text).map(Output::File),
     }
-}
-
-fn processors(text: &str) -> Result<List, String> {
-    text.parse()
 }
 
 /// Interval of saves, or no saves.
@@ -469,7 +466,7 @@ pub struct Overrides {
     /// Processors of each node for the helpers alone, by the system's numbers: 7,15 or 60-63.
     ///
     /// Nothing else of this run uses their cores. By default the helpers share the cores of the ranks, where there is room.
-    #[arg(long, value_name = "LIST", value_parser = processors, help_heading = PROTECT)]
+    #[arg(long, value_name = "LIST", value_parser = List::from_str, help_heading = PROTECT)]
     pub helper_cores: Option<List>,
 
     /// File of failure domains: lines `host domain` or `rank:R domain` [default: each node is one]

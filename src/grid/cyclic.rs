@@ -41,14 +41,9 @@ impl Cyclic {
         full * self.nb + partial
     }
 
-    /// Number of indices that process `proc` owns.
+    /// Number of indices that process `proc` owns. Process 0 owns the most.
     pub fn count(&self, proc: usize) -> usize {
         self.count_below(self.n, proc)
-    }
-
-    /// Returns the largest count of any process, which is always that of process 0.
-    pub fn count_max(&self) -> usize {
-        self.count(0)
     }
 }
 
@@ -72,7 +67,7 @@ mod tests {
                     }
                     for (proc, held) in held.iter().enumerate() {
                         assert_eq!(map.count(proc), held.len());
-                        assert!(map.count(proc) <= map.count_max());
+                        assert!(map.count(proc) <= map.count(0));
                         for (l, &g) in held.iter().enumerate() {
                             assert_eq!(map.global(l, proc), g);
                         }

@@ -199,7 +199,7 @@ fn catch_up(operations: Operations, progress: &mut Progress, pool: &mut Pool) {
 fn settle(context: &Context, exchanges: &Exchanges, x: &mut [f64]) {
     let shape = &context.shape;
     let replaced = exchanges.there.iter().map(|&which| {
-        let col = exchanges.of(which).col;
+        let col = exchanges.made[which].col;
         let mut y = vec![0.0; shape.col_map.count_below(shape.n, col)];
         if shape.col == col {
             y.copy_from_slice(x);

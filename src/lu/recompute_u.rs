@@ -44,13 +44,13 @@ pub fn recompute_u(
     let mut columns: Vec<Column> = Vec::new();
     let mut end = 0;
     for &which in &exchanges.there {
-        let exchange = exchanges.of(which);
+        let exchange = &exchanges.made[which];
         let mut done = [*recomputed as u64];
         context.row.broadcast(&mut done, exchange.col);
         let boundary = (exchange.boundary * shape.nb).min(shape.n);
         end = end.max(shape.row_map.count_below(boundary, shape.row));
         let [done] = done.map(|done| done as usize);
-        columns.push(Column { which, col: exchange.col, done, end: exchanges.first_sum(which) });
+        columns.push(Column { which, col: exchange.col, done, end: exchanges.sums[which].start });
     }
     let bands = bands(shape, &columns, end);
     let middle = bands.first().map_or(end, |first| first.rows.start).midpoint(end);

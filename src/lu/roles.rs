@@ -129,11 +129,11 @@ const _: () = assert!(SUMS_EVER <= Which::BITS as usize);
 
 /// Replacements so far, in order, and the resulting content of local columns.
 pub struct Exchanges<'a> {
-    made: &'a [Exchange],
+    pub made: &'a [Exchange],
     /// Weights by number, up to the largest number that was used or rebuilt.
     weights: Vec<Vec<f64>>,
     /// Local columns that are sums in the replaced process column, for each replacement.
-    sums: Vec<Range<usize>>,
+    pub sums: Vec<Range<usize>>,
     /// Replacements whose checksum column is still in place. A checksum column may itself have been lost after it took a place.
     pub there: Vec<usize>,
 }
@@ -151,16 +151,6 @@ impl<'a> Exchanges<'a> {
     fn weight(&self, by: usize, col: usize) -> f64 {
         // The history does not include unused checksum columns of the start.
         self.weights.get(by).map_or_else(|| weight(by, col), |of| of[col])
-    }
-
-    /// Returns the `j`-th replacement.
-    pub fn of(&self, j: usize) -> &'a Exchange {
-        &self.made[j]
-    }
-
-    /// Returns the first local column that is a sum, in the process column of the `j`-th replacement.
-    pub fn first_sum(&self, j: usize) -> usize {
-        self.sums[j].start
     }
 
     /// Returns the replacements that turned local column `l` into sums.
@@ -481,7 +471,7 @@ mod tests {
                 for l in 0..wide {
                     let is_lost = |j: &usize| {
                         let e = &made[*j];
-                        l < roles.first_sum(*j)
+                        l < roles.sums[*j].start
                             && i >= recomputed[e.by]
                             && counts(&one, e.col, i, l)
                     };

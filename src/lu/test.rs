@@ -12,7 +12,7 @@ use super::solve::{back_substitute, room};
 use super::work::Work;
 use crate::base::clock;
 use crate::base::course::Course;
-use crate::base::outcome::{Outcome, SplitUpdates, Times, Verdict};
+use crate::base::outcome::{Outcome, Times, Verdict, combined};
 use crate::base::threads::Pool;
 use crate::comm::{Reduce, Wire, set_phase};
 use crate::matrix::{Generator, Local, Storage};
@@ -116,8 +116,10 @@ pub(super) fn conclude<O: Observer>(
     let (times, times_mean) = gather_times(context, own);
     let work = work.take();
     let work_bytes = work.as_ref().map_or(0, Work::bytes) + 8 * room(&context.shape) as u64;
-    let split_update = work.map(|work| work.split_update).unwrap_or_default().to_array();
-    let split_update = SplitUpdates::from_array(combine(context, split_update, Reduce::Sum));
+    let split_update = work.map(|work| work.split_update).unwrap_or_default();
+    let split_update = combined(split_update, |counts: &mut [u64]| {
+        context.grid.all_reduce(counts, Reduce::Sum);
+    });
     set_phase("checking the solution");
     let residual =
         (params.threshold > 0.0).then(|| residual::check(context, &generator(context), &x, pool));
@@ -170,8 +172,8 @@ fn combine<T: Wire, const LEN: usize>(
 
 /// Returns the maximum and the mean over the ranks, for each part.
 fn gather_times(context: &Context, own: Times) -> (Times, Times) {
-    let max = own.combined(|figures| context.grid.all_reduce(figures, Reduce::Max));
-    let mean = own.combined(|figures| {
+    let max = combined(own, |figures: &mut [f64]| context.grid.all_reduce(figures, Reduce::Max));
+    let mean = combined(own, |figures: &mut [f64]| {
         context.grid.all_reduce(figures, Reduce::Sum);
         figures.iter_mut().for_each(|sum| *sum /= context.grid.size() as f64);
     });

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, ShapeBuilder};
 
 use super::{Generator, Storage};
-use crate::base::params::{Mapping, TestParams};
+use crate::base::params::TestParams;
 use crate::base::threads::Pool;
 use crate::grid::{Cyclic, ProcessGrid};
 
@@ -44,7 +44,7 @@ impl Shape {
         let row_map = Cyclic::new(n, nb, grid.p);
         let col_map = Cyclic::new(n + 1, nb, grid.q);
         let cols = if col >= grid.q {
-            Cyclic::new(n, nb, grid.q).count_max() + 1
+            Cyclic::new(n, nb, grid.q).count(0) + 1
         } else {
             col_map.count(col)
         };
@@ -98,10 +98,6 @@ impl Shape {
             return Some(self.cols - 1);
         }
         (self.col_map.owner(self.n) == self.col).then(|| self.col_map.local(self.n))
-    }
-
-    pub fn mapping(&self) -> Mapping {
-        self.grid.mapping
     }
 
     /// Returns the first local row at or after block `k`.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use skt_hpl::base::outcome::{Outcome, Times};
+use skt_hpl::base::outcome::{Outcome, Times, combined};
 use skt_hpl::base::params::Engine;
 use skt_hpl::config::memory_need::{Means, PROCESS_BYTES as PROCESS_MOST, rank_bytes};
 use skt_hpl::report::json::Run;
@@ -92,7 +92,7 @@ fn times_add_up() {
             let max = outcome.times;
             let figures = |times: Times| {
                 let mut all = Vec::new();
-                times.combined(|figures| all.extend_from_slice(figures));
+                combined(times, |figures: &mut [f64]| all.extend_from_slice(figures));
                 all
             };
             for (max, mean) in figures(max).into_iter().zip(figures(t)) {

@@ -31,15 +31,6 @@ pub enum Isa {
 }
 
 impl Isa {
-    pub fn name(self) -> &'static str {
-        match self {
-            Isa::Avx512 => "avx512",
-            Isa::Avx2 => "avx2",
-            Isa::Neon => "neon",
-            Isa::Portable => "portable",
-        }
-    }
-
     /// Returns whether this processor can run these kernels, with its own fused multiply-add instructions.
     pub fn runs_here(self) -> bool {
         match self {

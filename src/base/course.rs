@@ -97,11 +97,7 @@ impl Recorder {
         }
         self.under_way = true;
         if self.points.len() == POINTS_MAX {
-            let mut at = 0;
-            self.points.retain(|_| {
-                at += 1;
-                at % 2 == 1
-            });
+            self.points = self.points.iter().copied().step_by(2).collect();
         }
         self.points.push((k as u64, rounded(at_s)));
     }

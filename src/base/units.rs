@@ -87,20 +87,6 @@ const FLOPS: [(&str, f64); 12] = [
 
 fn parse(text: &str, kind: &str, default: f64, table: &[(&str, f64)]) -> Result<f64> {
     let text = text.trim();
-    // The number ends at the first character that cannot belong to one; an `e` counts only when digits follow it.
-    let mut end = 0;
-    let bytes = text.as_bytes();
-    while end < bytes.len() {
-        let c = bytes[end];
-        let exponent = matches!(c, b'e' | b'E')
-            && bytes.get(end + 1).is_some_and(|d| d.is_ascii_digit() || matches!(d, b'-' | b'+'));
-        let sign = matches!(c, b'+' | b'-') && (end == 0 || matches!(bytes[end - 1], b'e' | b'E'));
-        if c.is_ascii_digit() || c == b'.' || exponent || sign {
-            end += 1;
-        } else {
-            break;
-        }
-    }
     let refuse = || {
         let units: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
         format!(
@@ -108,7 +94,9 @@ fn parse(text: &str, kind: &str, default: f64, table: &[(&str, f64)]) -> Result<
             units.join(", ")
         )
     };
-    let number: f64 = text[..end].parse().map_err(|_| refuse())?;
+    // The number is the longest beginning that is one: an `e` without digits belongs to the unit.
+    let number = |end| Some((text.get(..end)?.parse::<f64>().ok()?, end));
+    let (number, end) = (0..=text.len()).rev().find_map(number).ok_or_else(refuse)?;
     let unit = text[end..].trim();
     let scale = if unit.is_empty() { default } else { scale_of(unit, table).ok_or_else(refuse)? };
     let value = number * scale;

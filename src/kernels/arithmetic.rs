@@ -86,11 +86,9 @@ impl Rules {
             suits.map(|(_, count)| count).sum()
         };
         let nodes: Vec<&Arithmetic> = kinds.iter().map(|(kind, _)| *kind).collect();
-        let all = nodes.iter().filter_map(|first| self.of_all(first, &nodes));
-        all.fold(None, |best: Option<String>, words| match &best {
-            Some(so_far) if suited(so_far) >= suited(&words) => best,
-            _ => Some(words),
-        })
+        // Of several that suit as many, the first counts.
+        let all = nodes.iter().rev().filter_map(|first| self.of_all(first, &nodes));
+        all.max_by_key(suited)
     }
 
     /// Describes the arithmetic of nodes that use their common engines, with the BLAS of `first`.

@@ -141,14 +141,8 @@ fn own_time() -> Option<Duration> {
 pub fn choose(ranks: &[Vec<u64>]) -> Option<usize> {
     let engines = ranks.first()?.len();
     let slowest = |engine: usize| ranks.iter().map(|rates| rates[engine]).min().unwrap_or(0);
-    let mut found = None;
-    for engine in 0..engines {
-        let rate = slowest(engine);
-        if rate > 0 && found.is_none_or(|(_, best)| rate > best) {
-            found = Some((engine, rate));
-        }
-    }
-    found.map(|(engine, _)| engine)
+    // Of several equal ones, the last is taken.
+    (0..engines).rev().filter(|&engine| slowest(engine) > 0).max_by_key(|&engine| slowest(engine))
 }
 
 /// Content of the file in the cache folder.

@@ -111,11 +111,7 @@ impl Multiplication {
         lower.as_slice_f64_mut().fill_with(|| next().0);
         upper.as_slice_f64_mut().fill_with(|| next().1);
         // C takes hundreds of megabytes if there are many threads, so all threads fill it.
-        let all = Shareable::new(c.as_slice_f64_mut().as_mut_ptr());
-        pool.run(rows, |row| {
-            // SAFETY: each task has its own row.
-            unsafe { std::slice::from_raw_parts_mut(all.get().add(row * ld), ld).fill(1.0) }
-        });
+        pool.rows(&mut c.as_slice_f64_mut()[..rows * ld], ld, ld, |_, row| row.fill(1.0));
         Ok(Self { k, rows, cols, beside, above, turns: 0, lower, upper, c })
     }
 

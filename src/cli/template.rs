@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::base::exit::Exit;
     use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap};
-    use crate::config::flags::{BenchFlags, load};
+    use crate::config::flags::BenchFlags;
 
     #[test]
     fn a_test_of_ours_is_read_as_it_is_said() {
@@ -172,7 +172,7 @@ mod tests {
         let words = std::iter::once(OsStr::new("skt-hpl")).chain(command.get_args());
         let flags = Probe::try_parse_from(words).unwrap().bench;
         let (rng, seed) = (flags.overrides.rng.unwrap(), flags.overrides.seed.unwrap());
-        let loaded = load(&flags).unwrap();
+        let loaded = flags.input().load().unwrap();
         let read: Vec<TestParams> = loaded.dat.tests(rng, seed).collect();
         let wanted = [100, 200, 100].map(|n| TestParams { n, ..test.clone() });
         assert_eq!(read, wanted);

@@ -24,8 +24,7 @@ impl Comm {
         unsafe {
             let mut raw = ffi::RSMPI_COMM_NULL;
             let colour = colour.map_or(ffi::RSMPI_UNDEFINED, |c| c as i32);
-            let rc =
-                turn::with(|| ffi::MPI_Comm_split(self.on.raw, colour, key as i32, &mut raw));
+            let rc = turn::with(|| ffi::MPI_Comm_split(self.on.raw, colour, key as i32, &mut raw));
             check(rc, "splitting a communicator");
             (colour != ffi::RSMPI_UNDEFINED).then(|| Self::wrap(raw, true))
         }
@@ -172,7 +171,8 @@ impl Comm {
             die(6, &format!("all ranks together say {total} words, more than MPI can count"));
         }
         let mut all = vec![T::default(); total];
-        let places = counts.iter().scan(0, |end, count| Some(std::mem::replace(end, *end + *count)));
+        let places =
+            counts.iter().scan(0, |end, count| Some(std::mem::replace(end, *end + *count)));
         let places: Vec<usize> = places.collect();
         if self.by_messages() {
             by_messages::gather(self, data, &mut all, |rank| places[rank]);

@@ -787,7 +787,7 @@ mod tests {
     }
 
     fn one_of<T: Choice + std::fmt::Debug>() -> impl Strategy<Value = T> {
-        (0..T::ALL.len()).prop_map(|k| T::ALL[k].value)
+        (0..T::value_variants().len()).prop_map(|k| T::value_variants()[k])
     }
 
     fn sizes(least: usize) -> impl Strategy<Value = Vec<usize>> {

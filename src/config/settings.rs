@@ -534,7 +534,9 @@ impl Overrides {
                     from(self.q.is_some())
                 ))
                 .allowed("as many values of P as of Q")
-                .help("give both lists, for example `-p 1,2 -q 4,2` for the grids 1 x 4 and 2 x 2"));
+                .help(
+                    "give both lists, for example `-p 1,2 -q 4,2` for the grids 1 x 4 and 2 x 2",
+                ));
         }
         dat.grids = ps.into_iter().zip(qs).collect();
         self.go_together(&dat.depths)

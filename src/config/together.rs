@@ -224,7 +224,9 @@ impl Overrides {
         };
         refuse_if(
             !self.saves_by(Method::Double),
-            &format!("encode is helper, which needs a copy of the matrix beside the last checkpoint, and method {why}"),
+            &format!(
+                "encode is helper, which needs a copy of the matrix beside the last checkpoint, and method {why}"
+            ),
             "give --method double, which has that (`skt-hpl plan` says how much memory is left), or --encode pipelined",
         )
     }
@@ -323,8 +325,12 @@ impl Overrides {
         for (name, set) in of_parity {
             refuse_if(
                 set && !self.has_parity(),
-                &format!("method is disk, which keeps no parity on a DIR that all nodes share, and {name} is set"),
-                &format!("any number of nodes may be lost there: leave --{name} out, or give --level2-scope node"),
+                &format!(
+                    "method is disk, which keeps no parity on a DIR that all nodes share, and {name} is set"
+                ),
+                &format!(
+                    "any number of nodes may be lost there: leave --{name} out, or give --level2-scope node"
+                ),
             )?;
         }
         Ok(())

@@ -285,14 +285,14 @@ fn leading_dimension(test: &TestParams, position: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::flags::{BenchFlags, load};
+    use crate::config::flags::BenchFlags;
     use clap::{Command, FromArgMatches};
 
     fn loaded(words: &str) -> Loaded {
         let command =
             <BenchFlags as clap::Args>::augment_args(Command::new("x").no_binary_name(true));
         let matches = command.try_get_matches_from(words.split_whitespace()).unwrap();
-        load(&BenchFlags::from_arg_matches(&matches).unwrap()).unwrap()
+        BenchFlags::from_arg_matches(&matches).unwrap().input().load().unwrap()
     }
 
     fn hosts(slots: &[usize]) -> Vec<Host> {

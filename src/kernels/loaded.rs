@@ -56,7 +56,10 @@ pub struct Loaded {
 enum Setter {
     Plain(unsafe extern "C" fn(c_int)),
     /// Functions of BLIS. `ways`, if present, sets the ways in which each of five loops is divided.
-    Blis { number: unsafe extern "C" fn(i64), ways: Option<Ways> },
+    Blis {
+        number: unsafe extern "C" fn(i64),
+        ways: Option<Ways>,
+    },
 }
 
 type Ways = unsafe extern "C" fn(i64, i64, i64, i64, i64);
@@ -126,7 +129,11 @@ impl Loaded {
             let [gemm, trsm, dot] = ROUTINES.map(|name| format!("{name}{suffix}"));
             // SAFETY: routines of these names have these types in every BLAS.
             let found = unsafe {
-                (opened.function(&gemm), opened.function(&trsm), opened.function::<FortranDot>(&dot))
+                (
+                    opened.function(&gemm),
+                    opened.function(&trsm),
+                    opened.function::<FortranDot>(&dot),
+                )
             };
             let (Some(gemm), Some(trsm), Some(dot)) = found else { continue };
             // SAFETY: the vectors have one element, or none.

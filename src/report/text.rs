@@ -240,7 +240,7 @@ pub fn variant(params: &TestParams) -> String {
         "W{}{}{}{}{}{}{}",
         initial(mapping_word(params.mapping)),
         params.depth,
-        params.bcast.named().digit,
+        params.bcast.digit(),
         initial(fact_word(&params.rfact)),
         params.ndiv,
         initial(fact_word(&params.pfact)),

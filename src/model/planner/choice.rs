@@ -89,7 +89,9 @@ pub fn squarest_with_checksums(ranks: u64, sums: u64) -> Result<(u64, u64)> {
 /// Largest number of ranks below `ranks` whose grid is at most twice as wide as it is high. Also that grid, without the process
 /// columns for checksums.
 pub(super) fn less_flat(ranks: u64, sums: u64) -> Option<(u64, (u64, u64))> {
-    let grids = (1..ranks).rev().filter_map(|fewer| Some((fewer, squarest_with_checksums(fewer, sums).ok()?)));
+    let grids = (1..ranks)
+        .rev()
+        .filter_map(|fewer| Some((fewer, squarest_with_checksums(fewer, sums).ok()?)));
     grids.into_iter().find(|(_, (p, q))| *q <= 2 * p)
 }
 

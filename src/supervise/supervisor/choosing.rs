@@ -51,7 +51,7 @@ impl Supervisor<'_> {
             _ => Need { stored_bytes: 0, ..need },
         });
         Expected {
-            binary: &self.binary,
+            binary: &self.own.binary,
             need,
             rounding: self.settings.benchmark.rounding.zip(self.rounding.as_deref()),
         }

@@ -189,7 +189,7 @@ impl Supervisor<'_> {
         let mut judged = Vec::new();
         for (at_ms, node, report) in std::mem::take(&mut self.cluster.reports) {
             let answers = matches!(report, Report::AgentUp { .. } | Report::Heard);
-            if matches!(&report, Report::AgentUp { boot } if *boot == self.boot) {
+            if matches!(&report, Report::AgentUp { boot } if *boot == self.own.boot) {
                 self.nodes.here.insert(node);
             }
             if self.cluster.nodes[node].lost.is_some() {

@@ -68,9 +68,7 @@ struct Supervisor<'a> {
     cluster: Cluster,
     nodes: Nodes,
     contact: Contact,
-    /// Digest of this program, and id of this machine's boot.
-    binary: String,
-    boot: String,
+    own: ThisProcess,
     status: Status,
     display: Display,
     halt: Option<Halt>,
@@ -83,6 +81,14 @@ struct Supervisor<'a> {
     attempt: AttemptState,
     watch: Watch,
     room: RoomDoubts,
+}
+
+/// This process and its machine.
+struct ThisProcess {
+    /// Digest of the program.
+    binary: String,
+    /// Id of the machine's boot.
+    boot: String,
 }
 
 /// Facts about the ranks that outlast an attempt.

@@ -11,7 +11,7 @@ use super::contact::Contact;
 use super::halting::{OldRequest, Requests};
 use super::telling::Display;
 use super::watching::new_watch;
-use super::{AttemptState, RanksKnown, RoomDoubts, Settings, Supervisor};
+use super::{AttemptState, RanksKnown, RoomDoubts, Settings, Supervisor, ThisProcess};
 use crate::base::clock::steady_ms;
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::nodes::Nodes;
@@ -169,8 +169,7 @@ impl<'a> Supervisor<'a> {
             watch: new_watch(settings, &cluster),
             cluster,
             contact: Contact::default(),
-            binary: binary_digest(),
-            boot: boot(),
+            own: ThisProcess { binary: binary_digest(), boot: boot() },
             display: Display {
                 lines: Lines { every_ms, said_ms: steady_ms(), ..Lines::default() },
                 ..Display::default()

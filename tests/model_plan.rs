@@ -70,7 +70,7 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
     let mut layers = Layers::new();
     layers.toml(advice.skt_toml.as_bytes(), "skt.toml");
     assert!(layers.diagnostics.is_empty(), "{:?}\n{}", layers.diagnostics, advice.skt_toml);
-    let settings = Settings::from(layers.merged);
+    let settings = Settings::from(&layers.merged);
     assert_eq!(settings.threads, Some(plan.threads_per_rank as usize));
     assert_eq!(settings.sums() > 0, checksums);
     match settings.saves() {
@@ -724,7 +724,7 @@ fn ranks_for_checksums_alone_are_set_aside() {
     }
     let mut layers = Layers::new();
     layers.toml(advice.skt_toml.as_bytes(), "skt.toml");
-    let settings = Settings::from(layers.merged);
+    let settings = Settings::from(&layers.merged);
     assert_eq!(settings.ranks(4, 4), 17);
     for refused in [
         Inputs { helpers: true, method: Some(Method::Double), ..inputs.clone() },

@@ -71,7 +71,7 @@ impl Supervisor<'_> {
     pub(super) fn launch(&mut self, hosts: &[Host]) -> anyhow::Result<Option<Job>> {
         let settings = self.settings;
         let attempt = self.state.attempts + 1;
-        if let (None, Some(with)) = (&self.state.rounding, self.rounding.clone()) {
+        if let (None, Some(with)) = (&self.state.rounding, self.ranks.rounding.clone()) {
             self.note(Event::Rounding { with })?;
         }
         let dir = std::path::absolute(settings.folder.path())?;

@@ -53,14 +53,14 @@ impl Supervisor<'_> {
         Expected {
             binary: &self.own.binary,
             need,
-            rounding: self.settings.benchmark.rounding.zip(self.rounding.as_deref()),
+            rounding: self.settings.benchmark.rounding.zip(self.ranks.rounding.as_deref()),
         }
     }
 
     /// Learns the run's arithmetic: as noted when the run began, or before that, the arithmetic that the run's first nodes share.
     pub(super) fn learn_rounding(&mut self) {
         let Some(rules) = self.settings.benchmark.rounding else { return };
-        self.rounding = self.state.rounding.clone().or_else(|| {
+        self.ranks.rounding = self.state.rounding.clone().or_else(|| {
             let placed = self.state.placed.iter().filter_map(|h| self.cluster.find(&h.name));
             let nodes = placed.map(|at| &self.cluster.nodes[at]).filter(|n| n.lost.is_none());
             rules.rounding(

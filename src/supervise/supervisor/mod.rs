@@ -74,8 +74,6 @@ struct Supervisor<'a> {
     halt: Option<Halt>,
     requests: Requests,
     ranks: RanksKnown,
-    /// Arithmetic that the run computes with, as far as nodes have reported theirs.
-    rounding: Option<String>,
     /// Number of the last attempt before this supervisor began.
     began_after: u32,
     attempt: AttemptState,
@@ -100,6 +98,8 @@ struct RanksKnown {
     seen: bool,
     /// Positions of each node's ranks.
     members: Members,
+    /// Arithmetic that they compute with, as far as nodes have reported theirs.
+    rounding: Option<String>,
 }
 
 /// State that is reset at each launch.

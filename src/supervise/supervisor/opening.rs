@@ -177,7 +177,6 @@ impl<'a> Supervisor<'a> {
             halt: None,
             requests: Requests::default(),
             ranks: RanksKnown { bytes: settings.rank_bytes, ..RanksKnown::default() },
-            rounding: None,
             attempt: AttemptState::default(),
             room: RoomDoubts { most, ..RoomDoubts::default() },
         })

@@ -16,11 +16,11 @@ pub struct Search<F> {
 }
 
 impl<E, F: FnMut(&[usize]) -> Result<bool, E>> Search<F> {
-    /// Returns those of so many nodes, which failed together, that fail by themselves, or together with a node that is well. None
-    /// if nothing works at all, or if it takes more than one node to fail.
-    pub fn culprits(nodes: usize, trial: F) -> Result<Vec<usize>, E> {
-        let mut search = Self { trial, good: None, culprits: Vec::new() };
-        search.halve(&Vec::from_iter(0..nodes), true)?;
+    /// Returns the nodes among `suspects`, which failed together, that fail by themselves, or together with a node that is well.
+    /// `good` is such a node, if one is known. None if nothing works at all, or if it takes more than one node to fail.
+    pub fn culprits(suspects: &[usize], good: Option<usize>, trial: F) -> Result<Vec<usize>, E> {
+        let mut search = Self { trial, good, culprits: Vec::new() };
+        search.halve(suspects, true)?;
         if search.good.is_none() && search.culprits.len() != 1 {
             return Ok(Vec::new());
         }
@@ -69,7 +69,8 @@ mod tests {
     /// Searches `count` nodes with a trial that `fails`; returns the culprits and the number of trials.
     fn search(count: usize, fails: impl Fn(&[usize]) -> bool) -> (Vec<usize>, usize) {
         let mut trials = 0;
-        let Ok::<_, Infallible>(found) = Search::culprits(count, |set| {
+        let suspects: Vec<usize> = (0..count).collect();
+        let Ok::<_, Infallible>(found) = Search::culprits(&suspects, None, |set| {
             trials += 1;
             assert!(trials < 10_000, "it does not end");
             Ok(!fails(set))

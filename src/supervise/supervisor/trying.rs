@@ -3,6 +3,7 @@
 //! The restart loop asks once the nodes are chosen. The loss of a node ends a trial, because MPI would wait for that node.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -17,9 +18,6 @@ use crate::supervise::start::trial::{
     NUMBER, Place, Trouble, WORTH_ANOTHER, end_of, judge, launch_of,
 };
 use crate::supervise::tell::say;
-
-/// Nodes at fault for a trial that failed, each with its failure.
-type Culprits = Vec<(String, String)>;
 
 impl Supervisor<'_> {
     /// Starts MPI on trial over the chosen nodes and the spares. If MPI does not start, finds the nodes at fault. False:
@@ -54,13 +52,14 @@ impl Supervisor<'_> {
                 say!("skt-hpl run: MPI did not start on trial, it is tried again: {what}");
                 continue;
             }
-            let culprits = self.find_culprits(&all, &trouble)?;
+            let culprits = self.whose_fault(&working, &spares, &trouble)?;
             // Without a node that all parts have in common, no trial went well.
             if self.any_lost(&all) {
                 continue;
             }
-            // If no node starts MPI, the nodes are not at fault.
-            if culprits.is_empty() || culprits.len() >= all.len().max(2) {
+            // If no node starts MPI, the nodes are not at fault. Spares were tried, too, if the trouble names its nodes.
+            let tried = if trouble.nodes.is_empty() { working.len() } else { all.len() };
+            if culprits.is_empty() || culprits.len() >= tried.max(2) {
                 let why = format!(
                     "not started: MPI does not start on these nodes: {}. `skt-hpl doctor` tries again; \
                      --no-trial leaves this check out",
@@ -93,15 +92,50 @@ impl Supervisor<'_> {
     }
 
     /// Returns the nodes at fault for the `trouble` of a trial on all these nodes, each with its failure.
-    fn find_culprits(&mut self, hosts: &[Host], trouble: &Trouble) -> anyhow::Result<Culprits> {
-        if !trouble.nodes.is_empty() || hosts.len() == 1 {
-            let named = trouble.nodes.iter();
-            return Ok(named.map(|n| (hosts[*n].name.clone(), trouble.what.clone())).collect());
+    fn whose_fault(
+        &mut self,
+        working: &[Host],
+        spares: &[Host],
+        trouble: &Trouble,
+    ) -> anyhow::Result<Vec<(String, String)>> {
+        let all = [working, spares].concat();
+        if !trouble.nodes.is_empty() {
+            let named = trouble.nodes.iter().map(|n| (all[*n].name.clone(), trouble.what.clone()));
+            return Ok(named.collect());
         }
-        // If the trouble names no node, parts of the nodes are tried, each half the size of the last. Of several failed trials
-        // with a node, the smallest says most about the node.
+        // If the trouble names no node, parts of the nodes are tried, each half the size of the last.
+        if !spares.is_empty() {
+            let without_spares = self.trial(working)?;
+            if self.any_lost(working) {
+                return Ok(Vec::new());
+            }
+            if without_spares.is_ok() {
+                let suspects = working.len()..all.len();
+                let found = self.find_culprits(&all, suspects, Some(0), trouble)?;
+                // No spare fails alone, so all spares are at fault.
+                let each =
+                    || spares.iter().map(|s| (s.name.clone(), trouble.what.clone())).collect();
+                return Ok(if found.is_empty() { each() } else { found });
+            }
+        }
+        if working.len() == 1 {
+            return Ok(Vec::new());
+        }
+        self.find_culprits(working, 0..working.len(), None, trouble)
+    }
+
+    /// Returns the hosts that make a trial fail with this `trouble`, each with its failure. The host `good` is known to be well.
+    fn find_culprits(
+        &mut self,
+        hosts: &[Host],
+        suspects: Range<usize>,
+        good: Option<usize>,
+        trouble: &Trouble,
+    ) -> anyhow::Result<Vec<(String, String)>> {
+        // Of several failed trials with a node, the smallest says most about the node.
         let mut said: BTreeMap<usize, (usize, String)> = BTreeMap::new();
-        let found = Search::culprits(hosts.len(), |set| {
+        let suspects: Vec<usize> = suspects.collect();
+        let found = Search::culprits(&suspects, good, |set| {
             let part: Vec<Host> = set.iter().map(|n| hosts[*n].clone()).collect();
             let result = self.trial(&part).map_err(Some)?;
             // The loss of a node ends the trials, and says nothing about the nodes that were tried with it.

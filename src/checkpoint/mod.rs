@@ -7,9 +7,9 @@
 //! agrees with all ranks, under the `terms` of the test. `save` and `restore` move the data; in `aside` helpers encode an
 //! `unfinished` checkpoint.
 //!
-//! Storage: `level2` writes committed checkpoints with a `helper`, which carries out I/O requests, as the one in `io_request`; `storing`
-//! keeps all ranks in step, and `disk` saves there only. `fetching` reads checkpoints back, with the assignments of `recall` and
-//! the `transfer` of files. `storage` names, writes and reads the files that outlive the job.
+//! Storage: `level2` writes committed checkpoints with a `helper`, which carries out I/O requests, as the one in `io_request`;
+//! `storing` keeps all ranks in step, and `disk` saves there only. `fetching` reads checkpoints back, with the assignments of
+//! `recall` and the `transfer` of files. `storage` names, writes and reads the files that outlive the job.
 //!
 //! The solver uses [`Arrival`] once a launch, then [`Checkpointer`]: `start` before generation, `due` and `save` at boundaries,
 //! `finish` at the end. Nothing here depends on the purpose of the matrix. `docs/dev/protocol.md` describes the whole protocol.

@@ -45,7 +45,8 @@ pub struct Times {
     pub total: f64,
 }
 
-/// Returns figures of one kind, such as [`Times`], after `combine` has changed all of them. They are in the same order on all ranks.
+/// Returns figures of one kind, such as [`Times`], after `combine` has changed all of them. They are in the same order on all
+/// ranks.
 pub fn combined<F, N>(figures: F, combine: impl FnOnce(&mut [N])) -> F
 where
     F: Serialize + DeserializeOwned,

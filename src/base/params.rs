@@ -88,8 +88,8 @@ pub enum Form {
     NotTransposed,
 }
 
-/// Generator of the matrix elements: the 64-bit linear congruential generator of the reference HPL, or xoshiro256++, which is seeded
-/// per block so that the matrix does not depend on the grid.
+/// Generator of the matrix elements: the 64-bit linear congruential generator of the reference HPL, or xoshiro256++, which is
+/// seeded per block so that the matrix does not depend on the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rng {

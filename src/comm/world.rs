@@ -205,8 +205,8 @@ impl World {
     }
 }
 
-/// Starts a thread that keeps up this rank's heartbeats, also during long computations. The library sends and checks heartbeats only
-/// when it is called. Ends the job if the system gives no more threads.
+/// Starts a thread that keeps up this rank's heartbeats, also during long computations. The library sends and checks heartbeats
+/// only when it is called. Ends the job if the system gives no more threads.
 ///
 /// A thread of the library can do that (`mpi_ft_detector_thread`), but with it one start in twenty crashed, and no job ended
 /// (Open MPI 5.0.11).

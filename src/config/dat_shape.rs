@@ -4,8 +4,8 @@
 use super::dat_values::LINES;
 use super::diagnostic::Diagnostic;
 
-/// Finds marks of a merge that was left with conflicts, or of a template that was not filled in: a single fault in place of a fault
-/// for every line.
+/// Finds marks of a merge that was left with conflicts, or of a template that was not filled in: a single fault in place of a
+/// fault for every line.
 pub fn unfinished(bytes: &[u8], origin: &str) -> Option<Diagnostic> {
     let text = String::from_utf8_lossy(bytes);
     let numbered = || text.lines().enumerate().map(|(at, line)| (at + 1, line));

@@ -163,8 +163,8 @@ impl Loaded {
         match self.threads {
             // SAFETY: sets a number.
             Some(Setter::Plain(set)) => unsafe { set(threads as c_int) },
-            // SAFETY: as above. A negative number of ways makes BLIS divide no loop in a fixed way. Variables such as `BLIS_IC_NT`
-            // fix some of them, and fixed ways take precedence over the number of threads.
+            // SAFETY: as above. A negative number of ways makes BLIS divide no loop in a fixed way. Variables such as
+            // `BLIS_IC_NT` fix some of them, and fixed ways take precedence over the number of threads.
             Some(Setter::Blis { number, ways }) => unsafe {
                 if let Some(set) = ways {
                     set(-1, -1, -1, -1, -1);

@@ -177,8 +177,8 @@ impl Paces {
         })
     }
 
-    /// Expected time of a test of a single rank with so many threads, with DEPTH 0 or 1. `served`: the cores whose copying the memory
-    /// serves at once; infinite for all.
+    /// Expected time of a test of a single rank with so many threads, with DEPTH 0 or 1. `served`: the cores whose copying the
+    /// memory serves at once; infinite for all.
     pub fn expected(&self, n: f64, threads: u64, depth: u64, served: f64) -> Result<Expected> {
         let blocks = iterations(n, self.nb)?;
         let t = positive("the number of threads", threads as f64)?;

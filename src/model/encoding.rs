@@ -114,8 +114,8 @@ pub fn chain(p: u64, bytes: f64, segment: f64, code: Code, link: Link) -> Result
     finite("the encoding time", k * ((p - 2) as f64 + segments) * (link.alpha + per_byte * segment))
 }
 
-/// Chain with the best segment, eqs. 2 and 7. By eq. 8 it is the scheme in one dimension, too: all groups encode at once, so the time
-/// is that of a single group for any number of processes.
+/// Chain with the best segment, eqs. 2 and 7. By eq. 8 it is the scheme in one dimension, too: all groups encode at once, so the
+/// time is that of a single group for any number of processes.
 pub fn chain_best(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
     let s = optimal_segment(p, bytes, code, link)?;
     chain(p, bytes, s, code, link)

@@ -9,8 +9,8 @@ use crate::base::exit::Refusal;
 /// Reason why a model cannot answer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ModelError {
-    /// An input lies outside the range in which the formula means anything, a text cannot be used, or the run asked for does not fit
-    /// the machine, the memory or the time.
+    /// An input lies outside the range in which the formula means anything, a text cannot be used, or the run asked for does not
+    /// fit the machine, the memory or the time.
     #[error("{0}")]
     Refused(String),
     /// The inputs are each valid, but the result exceeds the range of a double.

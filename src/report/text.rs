@@ -267,8 +267,8 @@ fn time_lines(outcome: &Outcome) -> String {
     format!("HPL_pdgesv() start time {started}\nHPL_pdgesv() end time   {ended}\n")
 }
 
-/// Times of parts. Parts that took no time are left out, as the reference does; a leading `+` marks a time that is contained in the
-/// line above without one.
+/// Times of parts. Parts that took no time are left out, as the reference does; a leading `+` marks a time that is contained in
+/// the line above without one.
 fn times(times: &Times) -> String {
     let lines = [
         ("Max aggregated wall time rfact . . . :", times.rfact),

@@ -108,7 +108,8 @@ pub fn whole(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -
     (fitted.is_finite() && fitted > 0.0).then_some(fitted)
 }
 
-/// Seconds of iterations with the sums `of`, by the model without a constant part through two stretches with the sums `x` and `y`.
+/// Seconds of iterations with the sums `of`, by the model without a constant part through two stretches with the sums `x` and
+/// `y`.
 fn line(x: &[f64; 3], y: &[f64; 3], s: f64, t: f64, of: &[f64; 3]) -> f64 {
     let det = x[0] * y[1] - x[1] * y[0];
     let (a, b) = ((s * y[1] - t * x[1]) / det, (x[0] * t - y[0] * s) / det);

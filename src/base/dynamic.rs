@@ -1,6 +1,6 @@
 //! Functions of shared libraries, found by name when the program runs.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 
 /// A library that is open in the dynamic loader and is never closed.
 #[derive(Clone, Copy)]
@@ -9,6 +9,14 @@ pub struct Opened(pub *mut c_void);
 impl Opened {
     /// All libraries that the program was linked to, in the order in which the loader searches them.
     pub const ALL: Self = Self(libc::RTLD_DEFAULT);
+
+    /// Returns the library that has the code at `address`: another one may have functions of the same names.
+    pub fn of(address: *const c_void) -> Option<Self> {
+        let file = file_of(address)?;
+        // SAFETY: a C string; the library is loaded, and its initialisation has run.
+        let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+        (!handle.is_null()).then_some(Self(handle))
+    }
 
     /// Returns the function of this name, if there is one.
     ///
@@ -21,5 +29,15 @@ impl Opened {
         let found = unsafe { libc::dlsym(self.0, name.as_ptr()) };
         // SAFETY: the caller ensures that the address is that of an `F`.
         (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
+    }
+}
+
+/// Returns the name of the file that the code at `address` comes from.
+pub fn file_of(address: *const c_void) -> Option<CString> {
+    // SAFETY: plain values, which the loader fills. If it knows the address, the name stays valid as long as the library.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        let known = libc::dladdr(address, &mut info) != 0 && !info.dli_fname.is_null();
+        known.then(|| CStr::from_ptr(info.dli_fname).to_owned())
     }
 }

@@ -16,7 +16,7 @@ use super::operands::{Matrix, Operand, Size};
 use super::processor::processor_kind;
 use super::routines::{CDot, Calls, FortranDot, Solve};
 use crate::base::cores;
-use crate::base::dynamic::Opened;
+use crate::base::dynamic::{Opened, file_of};
 
 #[cfg(not(any(feature = "blis", feature = "openblas")))]
 compile_error!("skt-hpl needs a BLAS: build with the feature `blis` (the default) or `openblas`");
@@ -83,7 +83,8 @@ const ROUTINES: [&str; 3] = ["dgemm", "dtrsm", "ddot"];
 impl Loaded {
     /// Returns the linked library.
     fn linked() -> Self {
-        let (calls, opened) = (Calls::LINKED, Opened::ALL);
+        let calls = Calls::LINKED;
+        let opened = Opened::of(calls.address()).unwrap_or(Opened::ALL);
         let library = describe(opened, "", &calls, false);
         Self { name: String::new(), library, calls, threads: threads(opened) }
     }
@@ -330,15 +331,8 @@ fn ask_blis_kernel(opened: Opened) -> Option<String> {
 
 /// Returns a digest of the file that contains this routine. Code that the routine calls in other files is not included. `None` if
 /// the file cannot be read.
-fn digest_of_file(routine: *mut c_void) -> Option<u64> {
-    // SAFETY: plain values, which the loader fills. If it knows the address, the name stays valid as long as the library.
-    let path = unsafe {
-        let mut info: libc::Dl_info = std::mem::zeroed();
-        if libc::dladdr(routine, &mut info) == 0 || info.dli_fname.is_null() {
-            return None;
-        }
-        CStr::from_ptr(info.dli_fname).to_owned()
-    };
+fn digest_of_file(routine: *const c_void) -> Option<u64> {
+    let path = file_of(routine)?;
     Some(xxh3_64(&std::fs::read(OsStr::from_bytes(path.to_bytes())).ok()?))
 }
 

@@ -73,7 +73,7 @@ pub fn take_all() -> bool {
 }
 
 /// Returns the processors that the calling thread may run on.
-fn allowed() -> BTreeSet<usize> {
+pub(crate) fn allowed() -> BTreeSet<usize> {
     allowed_to(Pid::from_raw(0))
 }
 
@@ -301,22 +301,10 @@ fn set_mask(thread: Pid, mask: &Mask) -> bool {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::left_out::left_out;
     use super::*;
-    use std::sync::MutexGuard;
-
-    /// Lock for tests that pin threads: a test that releases bound threads must not affect another test's.
-    static PINNING: Mutex<()> = Mutex::new(());
-
-    pub fn alone() -> MutexGuard<'static, ()> {
-        PINNING.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    /// Returns the processors that the calling thread may run on.
-    pub fn own() -> BTreeSet<usize> {
-        allowed()
-    }
+    use crate::testkit::pinning::alone;
 
     /// A bound process, as a launcher starts it. The test needs a separate process, because the processors are recorded only
     /// once.
@@ -384,7 +372,7 @@ pub mod tests {
         std::thread::spawn(move || {
             assert!(pin(first));
             assert_eq!(of_node(), Some(whole));
-            assert_eq!(own(), BTreeSet::from([first]));
+            assert_eq!(allowed(), BTreeSet::from([first]));
         })
         .join()
         .unwrap();
@@ -396,7 +384,7 @@ pub mod tests {
         let heir = std::thread::spawn(|| {
             assert!(pin(*bound_to().first().unwrap()));
             go_aside();
-            own()
+            allowed()
         });
         assert_eq!(&heir.join().unwrap(), bound_to());
         // If there is no such processor, nothing changes.
@@ -431,15 +419,15 @@ pub mod tests {
             let (ask, asked) = std::sync::mpsc::channel::<()>();
             let (tell, told) = std::sync::mpsc::channel::<()>();
             let heir = std::thread::spawn(move || {
-                let inherited = own();
+                let inherited = allowed();
                 tell.send(()).unwrap();
                 asked.recv().unwrap();
-                (inherited, own())
+                (inherited, allowed())
             });
             told.recv().unwrap();
             let_heirs_go();
             ask.send(()).unwrap();
-            (own(), heir.join().unwrap())
+            (allowed(), heir.join().unwrap())
         };
         let (parent, (inherited, after)) = std::thread::spawn(parent).join().unwrap();
         assert_eq!((parent.len(), inherited.len()), (1, 1));
@@ -454,17 +442,17 @@ pub mod tests {
         let count_before = count();
         std::thread::spawn(move || {
             assert!(pin(last));
-            assert_eq!(own(), BTreeSet::from([last]));
+            assert_eq!(allowed(), BTreeSet::from([last]));
             assert_eq!((bound_to(), count()), (&all, count_before));
             let heir = std::thread::spawn(|| {
-                let inherited = own();
+                let inherited = allowed();
                 unpin();
-                (inherited, own())
+                (inherited, allowed())
             });
             assert_eq!(heir.join().unwrap(), (BTreeSet::from([last]), all));
             assert!(!pin(most() - 1) || most() - 1 == last, "there is no such processor");
             unpin();
-            assert_eq!(&own(), bound_to());
+            assert_eq!(&allowed(), bound_to());
         })
         .join()
         .unwrap();

@@ -678,7 +678,8 @@ mod tests {
 
     #[test]
     fn threads_that_are_pinned_keep_to_their_processors_and_the_first_is_let_go() {
-        use crate::base::cores::tests::{alone, own};
+        use crate::base::cores::allowed;
+        use crate::testkit::pinning::alone;
         use std::collections::BTreeSet;
         let _alone = alone();
         let all: Vec<usize> = cores::bound_to().iter().copied().collect();
@@ -688,16 +689,16 @@ mod tests {
             let seen = Mutex::new(BTreeSet::new());
             for _ in 0..20 {
                 pool.run(processors.len(), |_| {
-                    let at = own();
+                    let at = allowed();
                     assert_eq!(at.len(), 1);
                     seen.lock().unwrap().extend(at);
                     std::thread::sleep(Duration::from_millis(1));
                 });
             }
             assert!(seen.into_inner().unwrap().is_subset(&processors.iter().copied().collect()));
-            assert_eq!(own(), BTreeSet::from([processors[0]]));
+            assert_eq!(allowed(), BTreeSet::from([processors[0]]));
             drop(pool);
-            assert_eq!(&own(), cores::bound_to());
+            assert_eq!(&allowed(), cores::bound_to());
         }
     }
 

@@ -241,9 +241,9 @@ mod tests {
 
     #[test]
     fn a_helper_goes_where_there_is_room_whoever_starts_it() {
-        let _alone = cores::tests::alone();
+        let _alone = crate::testkit::pinning::alone();
         assert!(cores::pin(*cores::bound_to().first().unwrap()));
-        let mut task = Task::start(|_| Ok(cores::tests::own()));
+        let mut task = Task::start(|_| Ok(cores::allowed()));
         cores::unpin();
         assert_eq!(task.wait(), State::Done);
         assert_eq!(task.end().as_ref(), Ok(cores::bound_to()));

@@ -253,8 +253,8 @@ fn clean(flags: &CleanFlags) -> Result<String, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm::header::tests::sample;
     use crate::shm::header::{BESIDE_SUMS, NO_CODE, Progress, SUMS};
+    use crate::testkit::memory::sample;
 
     /// Makes a header that shows the progress of a test of which nothing is saved (`signs`).
     fn shown(code: u8, column: u32, doing: Doing) -> Position {

@@ -184,8 +184,8 @@ fn network(root: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::topology::tests::Machine;
-    use crate::shm::room::tests::tree;
+    use crate::testkit::files::tree;
+    use crate::testkit::machine::Machine;
     use std::collections::BTreeSet;
 
     #[test]

@@ -427,7 +427,7 @@ pub fn helpers_told(protection: &Saves) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::topology::tests::Machine;
+    use crate::testkit::machine::Machine;
 
     /// Two cores of two hardware threads each: 0 and 2, 1 and 3.
     fn small() -> Topology {

@@ -288,7 +288,7 @@ fn warn_of_lack(command: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm::room::tests::tree;
+    use crate::testkit::files::tree;
 
     const RAPL: [(&str, &str); 8] = [
         ("sys/class/powercap/intel-rapl:0/name", "package-0\n"),

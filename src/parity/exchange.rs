@@ -470,10 +470,10 @@ impl Coder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::tests::subsets;
     use super::super::share::Shape;
     use super::*;
     use crate::base::threads::Pool;
+    use crate::testkit::groups::subsets;
     use crate::testkit::thread_ranks::{Member, Post};
     use proptest::prelude::*;
     use std::sync::Arc;

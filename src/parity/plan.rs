@@ -193,23 +193,10 @@ impl<F: Field + Into<Weight>, W: Fn(usize, usize) -> F> Weights<W> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::super::stripes::{Spread, tests::all};
+mod tests {
+    use super::super::stripes::Spread;
     use super::*;
-
-    /// All sets of at most `most` numbers below `size`.
-    pub(crate) fn subsets(size: usize, most: usize) -> Vec<Vec<usize>> {
-        let mut all = vec![vec![]];
-        for x in 0..size {
-            let with: Vec<Vec<usize>> = all
-                .iter()
-                .filter(|s| s.len() < most)
-                .map(|s| s.iter().copied().chain([x]).collect())
-                .collect();
-            all.extend(with);
-        }
-        all
-    }
+    use crate::testkit::groups::{all, subsets};
 
     const LOST_BY_ROUNDING: f64 = 1e-8;
 

@@ -165,18 +165,9 @@ impl Stripes {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    /// Groups of up to `most` members, with every number of losses that they can survive.
-    pub(crate) fn all(most: usize) -> impl Iterator<Item = Stripes> {
-        [Spread::Rotated, Spread::Copied, Spread::Apart].into_iter().flat_map(move |spread| {
-            (2..=most).flat_map(move |size| {
-                let fit = (1..size.min(5)).filter(move |&m| spread.members_least(m) <= size);
-                fit.map(move |losses| Stripes::new(spread, size, losses))
-            })
-        })
-    }
+    use crate::testkit::groups::all;
 
     #[test]
     fn every_row_is_in_one_stripe_and_every_stripe_has_its_parity() {

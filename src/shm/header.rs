@@ -432,46 +432,9 @@ impl Head {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    pub(crate) fn sample() -> Header {
-        Header {
-            id: Identity {
-                run: 0x0123_4567_89ab_cdef_1111_2222_3333_4444,
-                test: 2,
-                position: 5,
-                n: 1000,
-                nb: 64,
-                p: 2,
-                q: 3,
-                mapping: Mapping::Column,
-                rng: Rng::Xoshiro,
-                seed: 42,
-                params_digest: 77,
-                rows: 500,
-                cols: 340,
-                ld: 344,
-                group: 1,
-                members: vec![1, 3, 5],
-                losses: 1,
-                code: 2,
-                method: 1,
-                scope: 0,
-                layout: 2,
-                state_bytes: 4096,
-            },
-            claim: Claim {
-                joined: 3,
-                phase: Phase::Recovering(CheckpointId { number: 8, made: 2 }),
-                stage: Stage::Saved,
-                base: Some(CheckpointId { number: 8, made: 2 }),
-                seal: Some(CheckpointId { number: 9, made: 2 }),
-            },
-            base: Mark { boundary: 80, root: 1 },
-            seal: Mark { boundary: 90, root: 2 },
-        }
-    }
+    use crate::testkit::memory::sample;
 
     fn head() -> Head {
         Head::new(Region::anonymous(HEAD_BYTES).unwrap()).unwrap()

@@ -181,7 +181,7 @@ mod tests {
     use crate::base::cores::left_out::left_out;
     use crate::shm::Store;
     use crate::shm::header::{BEAT_AT, HEAD_BYTES};
-    use crate::shm::memory_store::tests::until_free;
+    use crate::testkit::memory::until_free;
 
     fn memory_store(name: &str) -> MemoryStore {
         MemoryStore::new(Store::Posix, &format!("t-hold-{name}-{}", std::process::id())).unwrap()

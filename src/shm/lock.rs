@@ -253,7 +253,7 @@ fn described(pid: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stat::tests::said;
+    use super::super::stat::Stat;
     use super::*;
 
     #[test]
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn who_is_on_the_way_out_is_told_from_who_lives() {
         let stat = |state: &str, flags: u64| {
-            said(&format!("12 (a) b (c) {state} 1 12 12 0 -1 {flags} 0 0"))
+            Stat(format!("12 (a) b (c) {state} 1 12 12 0 -1 {flags} 0 0"))
         };
         let status =
             |own: &str, shared: &str| format!("Name:\ta\nSigPnd:\t{own}\nShdPnd:\t{shared}\n");

@@ -378,8 +378,9 @@ fn parse(name: &str, uid: u32) -> Option<(String, u32, Part)> {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
+    use crate::testkit::memory::until_free;
     use std::fs::{File, OpenOptions};
     use std::os::unix::fs::OpenOptionsExt;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -533,15 +534,6 @@ pub mod tests {
                 let skipped = if store == Store::SysV { 4096 } else { 0 };
                 assert!(len < HUGE || (region.as_ptr() as usize - skipped).is_multiple_of(HUGE));
             }
-        }
-    }
-
-    /// Waits until a position's lock is free. A process that another test starts inherits the lock until it calls exec.
-    pub fn until_free(memory_store: &MemoryStore, position: u32) {
-        let since = Instant::now();
-        while memory_store.in_use(position) {
-            assert!(since.elapsed() < Duration::from_secs(30), "nobody lets go of it");
-            std::thread::sleep(Duration::from_millis(1));
         }
     }
 

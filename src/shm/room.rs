@@ -206,21 +206,11 @@ fn left_in(folder: &Path) -> Option<u64> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
+    use crate::testkit::files::tree;
 
     const GIB: u64 = 1 << 30;
-
-    /// Makes a folder with these files, like the system's below `/`.
-    pub(crate) fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = dir.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        dir
-    }
 
     const MEMINFO: (&str, &str) = (
         "proc/meminfo",

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 /// Text of the `stat` file of a process or thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stat(String);
+pub struct Stat(pub(super) String);
 
 /// Number of the first field after the name.
 const STATE: usize = 3;
@@ -64,17 +64,12 @@ impl Stat {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-
-    /// Builds a value from a line.
-    pub(crate) fn said(line: &str) -> Stat {
-        Stat(line.into())
-    }
 
     /// Line that Linux 6.1 wrote, with another name.
     fn named(name: &str) -> Stat {
-        said(&format!(
+        Stat(format!(
             "4242 ({name}) S 17 4242 17 34816 4300 4194304 120 99 1 2 3 4 5 6 39 19 1 0 987654321 2400256 200 \
              18446744073709551615 1 1 0 0 0 0 0 0 65536 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
         ))
@@ -98,10 +93,10 @@ pub(super) mod tests {
     #[test]
     fn what_is_not_there_is_none() {
         for line in ["", "12", "12 (a", "12 (a)", "12 (a) "] {
-            let stat = said(line);
+            let stat = Stat(line.into());
             assert_eq!((stat.state(), stat.parent(), stat.started()), (None, None, None), "{line}");
         }
-        let short = said("12 (a) R 1 x");
+        let short = Stat("12 (a) R 1 x".into());
         assert_eq!((short.state(), short.parent(), short.flags()), (Some('R'), Some(1), None));
         // Returns no number for a letter, and no field before the name.
         assert_eq!(

@@ -4,8 +4,18 @@
 #[cfg(test)]
 pub mod denied;
 #[cfg(test)]
+pub mod files;
+#[cfg(test)]
 mod forest;
+#[cfg(test)]
+pub mod groups;
+#[cfg(test)]
+pub mod machine;
+#[cfg(test)]
+pub mod memory;
 pub mod papers;
+#[cfg(test)]
+pub mod pinning;
 #[cfg(test)]
 mod replacement;
 #[cfg(test)]
@@ -14,4 +24,6 @@ pub mod simulated_agents;
 pub mod simulation;
 #[cfg(test)]
 pub mod small_tmpfs;
+#[cfg(test)]
+pub mod stored;
 pub mod thread_ranks;

@@ -696,9 +696,9 @@ mod tests {
     use std::sync::Barrier;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use super::super::record::tests::about;
-    use super::super::writing::tests::write_small;
     use super::*;
+    use crate::testkit::stored::about;
+    use crate::testkit::stored::write_small;
 
     fn checkpoint_dir() -> (tempfile::TempDir, CheckpointDir) {
         let dir = tempfile::tempdir().unwrap();

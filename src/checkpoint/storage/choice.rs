@@ -188,8 +188,8 @@ impl Inventory {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::tests::about;
     use super::*;
+    use crate::testkit::stored::about;
     use proptest::prelude::*;
 
     const MINE: u64 = u64::MAX - 5;

@@ -180,9 +180,9 @@ mod tests {
     use std::fs;
 
     use super::super::record::Check;
-    use super::super::record::tests::about;
-    use super::super::writing::tests::{sample, write_new, write_small};
     use super::*;
+    use crate::testkit::stored::about;
+    use crate::testkit::stored::{sample, write_new, write_small};
     use proptest::prelude::*;
 
     fn read(path: &Path, about: &About, position: u32) -> Result<Vec<u64>, String> {

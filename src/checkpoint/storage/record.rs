@@ -254,10 +254,11 @@ pub fn unseal<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, Fault> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use proptest::prelude::{prop_assert, proptest};
 
     use super::*;
+    use crate::testkit::stored::about;
 
     /// A checkpoint of an earlier run of this test that is further: it came with a node that was away.
     #[test]
@@ -275,27 +276,6 @@ pub(crate) mod tests {
         assert!(others.iter().all(|other| outdated(other, 2) == [false; 3]));
     }
 
-    pub(crate) fn about(run: u128, test: u32, checkpoint: u64, boundary: u64) -> About {
-        About {
-            format: FORMAT,
-            run,
-            test,
-            checkpoint,
-            made: 1,
-            boundary,
-            n: 1000,
-            nb: 64,
-            p: 1,
-            q: 2,
-            mapping: Mapping::Row,
-            rng: Rng::Hpl,
-            seed: 100,
-            params_digest: u64::MAX - 5,
-            arithmetic: "kernels of the program's own".into(),
-            state_bytes: 1024,
-        }
-    }
-
     fn front() -> Front {
         Front {
             about: about(u128::MAX - 1, 3, 9, 40),
@@ -309,7 +289,7 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) fn manifest(about: About) -> Manifest {
+    fn manifest(about: About) -> Manifest {
         let file = |position| File { position, bytes: 8192, root: 7 + u64::from(position) };
         let dir_scope = DirScope::Shared;
         Manifest { about, dir_scope, written_unix_s: 1_790_000_000, files: vec![file(0), file(1)] }

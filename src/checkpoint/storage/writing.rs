@@ -363,12 +363,12 @@ pub(super) fn give_name(aside: &Path, path: &Path) -> Result<(), String> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
-    use super::super::record::About;
     use super::*;
     use crate::parity::digest::digest;
+    use crate::testkit::stored::{about, sample, write_new};
 
     /// procfs reports EINVAL, like file systems that cannot sync.
     #[test]
@@ -384,46 +384,9 @@ pub(super) mod tests {
         Ok(())
     }
 
-    /// Writes a new file with a matrix and a parity, undisturbed.
-    pub(crate) fn write_new(
-        path: &Path,
-        front: &Front,
-        vouch: &[u64],
-        parts: [&[u8]; 2],
-    ) -> Result<u64, Stopped> {
-        write_position(path, front, vouch, parts, None, &Flow::default(), same)
-    }
-
-    /// Matrix of some rows, its state and digests, and its header.
-    pub(crate) fn sample(about: &About, position: u32, rows: usize) -> (Front, Vec<u64>, Region) {
-        let ld = 40;
-        let mut data = Region::anonymous(rows * ld * 8).unwrap();
-        let word =
-            |i: usize| (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(position);
-        data.words_mut().iter_mut().enumerate().for_each(|(i, w)| *w = word(i));
-        let vouch: Vec<u64> = data.words().chunks(ld).map(digest).collect();
-        let front = Front {
-            about: about.clone(),
-            position,
-            rows: rows as u64,
-            cols: ld as u64,
-            ld: ld as u64,
-            vouch_words: vouch.len() as u64,
-            root: digest(&vouch),
-            check: None,
-        };
-        (front, vouch, data)
-    }
-
-    pub(crate) fn write_small(path: &Path, about: &About, position: u32) {
-        let (front, vouch, data) = sample(about, position, 30);
-        let bytes = write_new(path, &front, &vouch, [data.bytes(), &[]]).unwrap();
-        assert_eq!(fs::metadata(path).unwrap().len(), bytes);
-    }
-
     #[test]
     fn who_is_given_up_leaves_nothing() {
-        let about = super::super::record::tests::about(1, 0, 1, 10);
+        let about = about(1, 0, 1, 10);
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p0");
         let (front, vouch, data) = sample(&about, 0, 30);
@@ -475,7 +438,7 @@ pub(super) mod tests {
     #[test]
     fn a_file_written_over_is_the_file_written_from_scratch() {
         let dir = tempfile::tempdir().unwrap();
-        let of = super::super::record::tests::about;
+        let of = about;
         let (rows, ld) = (900, 40);
         let (old, old_vouch, mut data) = sample(&of(1, 0, 1, 10), 0, rows);
         let from = dir.path().join("old");

@@ -160,12 +160,12 @@ fn shown(position: u32, head: &Head) -> Option<Progress> {
 mod tests {
     use super::*;
     use crate::shm::header::{HEAD_BYTES, NO_CODE};
-    use crate::shm::memory_store::tests::until_free;
+    use crate::testkit::memory::until_free;
 
     #[test]
     fn a_head_says_whose_work_checksums_do() {
         let id = |code, group| {
-            let mut header = crate::shm::header::tests::sample();
+            let mut header = crate::testkit::memory::sample();
             (header.id.code, header.id.group, header.id.q) = (code, group, 2);
             Role::of(&header.id)
         };

@@ -11,7 +11,7 @@ impl Opened {
     pub const ALL: Self = Self(libc::RTLD_DEFAULT);
 
     /// Returns the library that has the code at `address`: another one may have functions of the same names.
-    pub fn of(address: *const c_void) -> Option<Self> {
+    pub(crate) fn of(address: *const c_void) -> Option<Self> {
         let file = file_of(address)?;
         // SAFETY: a C string; the library is loaded, and its initialisation has run.
         let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
@@ -33,7 +33,7 @@ impl Opened {
 }
 
 /// Returns the name of the file that the code at `address` comes from.
-pub fn file_of(address: *const c_void) -> Option<CString> {
+pub(crate) fn file_of(address: *const c_void) -> Option<CString> {
     // SAFETY: plain values, which the loader fills. If it knows the address, the name stays valid as long as the library.
     unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();

@@ -4,6 +4,9 @@
 //! entry: `driver` calls it on rank 0 and sends the result, plain values only, to the other ranks. Nothing here prints, allocates
 //! a matrix or calls MPI, so a bad file is reported before anything costly begins.
 
+// Faults of the input are rare, and made once.
+#![allow(clippy::result_large_err)]
+
 pub mod choices;
 mod dat_line;
 pub mod dat_reader;

@@ -19,3 +19,9 @@ mod base {
     pub mod new_thread;
     pub mod topology;
 }
+#[cfg(test)]
+#[path = "../../src/testkit/"]
+mod testkit {
+    pub mod machine;
+    pub mod pinning;
+}

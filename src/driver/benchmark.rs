@@ -3,6 +3,7 @@
 //! Rank 0 reads the input, sends it to the others, and writes the results. An error that ends a run early is reported once and
 //! ends all ranks with the same status.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -125,12 +126,12 @@ struct Threads {
 
 impl Threads {
     /// Chooses them. `computes` means that this rank computes when the run begins, `turn` that it may later. Collective call.
-    fn choose(comm: &Comm, loaded: &Loaded, computes: bool, turn: bool) -> Self {
+    fn choose(comm: &Comm, node: &Comm, loaded: &Loaded, computes: bool, turn: bool) -> Self {
         let settings = &loaded.settings;
         let (threads, bound) = match settings.threads {
             Some(threads) => (threads, None),
             None => {
-                let bound = pins::Bound::on(comm, computes);
+                let bound = pins::Bound::on(comm, node, computes);
                 (bound.usual_threads(), Some(bound))
             }
         };
@@ -161,7 +162,7 @@ fn run_or_refuse(flags: &BenchFlags) -> Result<Exit, Exit> {
     let aside = helper_cores.map_or(Ok(()), |named| pins::set_aside(comm, named));
     let computes = comm.rank() < computing(&loaded);
     let turn = protection.is_some() || settings.goes_on();
-    let threads = Threads::choose(comm, &loaded, computes, turn);
+    let threads = Threads::choose(comm, &node, &loaded, computes, turn);
     let mut proposal = propose(&launched, &loaded, &threads, computes || turn);
     proposal.needs(aside);
     let prerequisites =
@@ -359,7 +360,8 @@ fn lacking(
 ) -> Vec<(TestParams, Option<TooLarge>)> {
     let settings = &loaded.settings;
     let protection = settings.saves();
-    let ranks = gathered(node, &comm.rank());
+    let ranks = node.all_gather(&[comm.rank() as u64]);
+    let ranks: Vec<usize> = ranks.into_iter().map(|rank| rank as usize).collect();
     // Memory left by an earlier start of this run is not free, but need not be allocated again.
     let held = protection.filter(|_| node.rank() == 0).map_or(0, need::held_bytes);
     // If memory is left, the run resumes with the groups that saved it, however these ranks would be divided now.
@@ -418,18 +420,21 @@ impl Unfit {
         [params.n, params.nb, params.p, params.q, params.depth]
     }
 
-    /// Collects the tests that any rank lacks memory for, each with the reason on the last such rank. Collective call.
-    fn gather(comm: &Comm, lacking: &[(TestParams, Option<TooLarge>)]) -> Self {
+    /// Collects them with their reasons: for each test of `lacking`, from the rank that `tellers` names; ranks count from 1
+    /// there. Collective call.
+    fn gather(comm: &Comm, lacking: &[(TestParams, Option<TooLarge>)], tellers: &[u64]) -> Self {
+        let here = host_name();
+        let all: BTreeSet<u64> = tellers.iter().copied().filter(|teller| *teller > 0).collect();
         let mut unfit = Self::default();
-        for (test, lacks) in lacking {
-            // Ranks count from 1 here.
-            let own = lacks.as_ref().map_or(0, |_| comm.rank() as u64 + 1);
-            let teller = reduced(comm, own, Reduce::Max) as usize;
-            if teller > 0 {
-                let numbers = || lacks.as_ref().map(TooLarge::numbers).unwrap_or_default();
-                let why = || format!("on {} it {}", host_name(), numbers());
-                unfit.0.push((Self::of(test), shared_by(comm, teller - 1, why)));
-            }
+        for teller in all {
+            unfit.0.extend(shared_by(comm, teller as usize - 1, || {
+                let of_it = lacking.iter().zip(tellers).filter(|(_, other)| **other == teller);
+                let words = of_it.filter_map(|((test, lacks), _)| {
+                    let why = format!("on {here} it {}", lacks.as_ref()?.numbers());
+                    Some((Self::of(test), why))
+                });
+                words.collect::<Vec<_>>()
+            }));
         }
         unfit
     }
@@ -478,15 +483,19 @@ fn room(
         gathered(comm, &own)
     });
     let lacking = lacking(comm, node, loaded, threads, &domains);
-    let unfit = Unfit::gather(comm, &lacking);
+    // The last rank that lacks memory for a test reports it.
+    let own = comm.rank() as u64 + 1;
+    let mut tellers: Vec<u64> =
+        lacking.iter().map(|(_, lacks)| if lacks.is_some() { own } else { 0 }).collect();
+    comm.all_reduce(&mut tellers, Reduce::Max);
     let all_or_nothing = settings.saves().is_some() || settings.goes_on();
-    let none_fits = unfit.0.len() == lacking.len();
-    if settings.memory_check == MemoryCheck::On && (all_or_nothing || none_fits) {
+    if settings.memory_check == MemoryCheck::On && (all_or_nothing || !tellers.contains(&0)) {
         let worst = lacking.into_iter().filter_map(|(_, lacks)| lacks);
         let worst = worst.max_by_key(|lacks| lacks.needed_bytes);
         let despite = "; --memory-check off runs it all the same";
         return worst.map_or(Ok(Unfit::default()), |lacks| Err(format!("{lacks}{despite}")));
     }
+    let unfit = Unfit::gather(comm, &lacking, &tellers);
     let runs = settings.memory_check == MemoryCheck::Warn;
     if comm.rank() == 0 {
         unfit.say(loaded, runs);
@@ -849,7 +858,7 @@ impl Job<'_> {
             session.has_ended(number);
         }
         // Collective even for a test that could not end: all ranks arrive here in any case.
-        let (measured, command) = (watcher.measured.take(), settings.power_command.as_deref());
+        let (measured, command) = (watcher.measured.as_ref(), settings.power_command.as_deref());
         let power = power::sum(comm, measured, self.run.hosts, command);
         hit(Point::Verdict, self.world.launched()[comm.rank()]);
         self.share_verdict(number, verdict, teller, power)

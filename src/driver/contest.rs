@@ -134,18 +134,23 @@ fn widths(
     threads: usize,
     may_compute: bool,
 ) -> Vec<Width> {
-    let Measurement { comm, node, ranks, .. } = measurement;
-    let width = |(&nb, work): (&usize, &f64)| {
-        let place = Place::here(nb, threads, ranks.len());
-        let mut rates = measurement.recalled(&place);
-        node.broadcast(&mut rates, 0);
-        comm.all_reduce(&mut rates, Reduce::Min);
-        // The number of threads may differ from rank to rank.
-        let is_worth = may_compute && work / threads as f64 > WORTH;
-        let worth = reduced(comm, is_worth.into(), Reduce::Max) != 0;
-        Width { place, worth, rates }
+    let Measurement { comm, node, competing, ranks, .. } = measurement;
+    let places = work.keys().map(|&width| Place::here(width, threads, ranks.len()));
+    let places: Vec<Place> = places.collect();
+    let mut slowest: Vec<u64> =
+        places.iter().flat_map(|place| measurement.recalled(place)).collect();
+    node.broadcast(&mut slowest, 0);
+    comm.all_reduce(&mut slowest, Reduce::Min);
+    // The number of threads may differ from rank to rank.
+    let is_worth = |work: &f64| may_compute && work / threads as f64 > WORTH;
+    let mut worth: Vec<u64> = work.values().map(|work| u64::from(is_worth(work))).collect();
+    comm.all_reduce(&mut worth, Reduce::Max);
+    let width = |((place, worth), rates): ((Place, u64), &[u64])| Width {
+        place,
+        worth: worth != 0,
+        rates: rates.to_vec(),
     };
-    work.iter().map(width).collect()
+    places.into_iter().zip(worth).zip(slowest.chunks(competing.len())).map(width).collect()
 }
 
 /// Chooses among the `competing` engines for the run's tests, and describes the choice in lines. Collective call: all ranks must

@@ -1,19 +1,37 @@
 //! Collection of the machine's description on rank 0.
 //!
-//! The first rank of each node describes it. A joined description has one entry for each kind of node, with its hosts.
+//! The first rank of each node describes it. Descriptions travel up a binomial tree of these ranks and are joined at each step. A
+//! joined description has one entry for each kind of node, with its hosts. Only rank 0 has all of them.
 
-use super::agreement::gathered;
 use super::node_facts;
 use crate::comm::Comm;
 use crate::report::machine::Machine;
 
-/// Returns the machine on the first rank of each node, and an empty description elsewhere. Collective call.
+const TAG: i32 = 90;
+
+/// Returns the machine on rank 0, and an unfinished description elsewhere. Collective call.
 pub fn gather(comm: &Comm, node: &Comm) -> Machine {
     let mut machine = Machine::default();
     let colour = (node.rank() == 0).then_some(0);
+    // Rank 0 is the first rank of its node and the first of these leaders.
     let Some(leaders) = comm.split(colour, comm.rank()) else { return machine };
-    for one in gathered(&leaders, &Machine::node(node_facts::here(node.size()))) {
-        machine.join(one);
+    machine = Machine::node(node_facts::here(node.size()));
+    let (me, mut step) = (leaders.rank(), 1);
+    while step < leaders.size() {
+        if me & step != 0 {
+            let text = serde_json::to_vec(&machine).expect("plain values have a JSON form");
+            leaders.send(&[text.len() as u64], me - step, TAG);
+            leaders.send(&text, me - step, TAG);
+            break;
+        }
+        if me + step < leaders.size() {
+            let mut len = [0u64];
+            leaders.recv(&mut len, me + step, TAG);
+            let mut text = vec![0u8; len[0] as usize];
+            leaders.recv(&mut text, me + step, TAG);
+            machine.join(serde_json::from_slice(&text).expect("what one rank wrote can be read"));
+        }
+        step *= 2;
     }
     machine.sort();
     machine

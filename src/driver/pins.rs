@@ -270,14 +270,19 @@ pub struct Bound {
     /// although MPI takes them for nodes.
     sharing: Vec<Has>,
     me: usize,
+    /// Ranks of this node as MPI sees it; set on the first of them only.
+    of_node: Option<Vec<Has>>,
 }
 
 impl Bound {
-    /// Collects the binding of all ranks. `computes` is true if this rank has a position in the process grid when the run begins.
-    /// Collective call.
-    pub fn on(comm: &Comm, computes: bool) -> Self {
-        let (sharing, me) = under_one_kernel(comm, Has::here(0, computes));
-        Self { sharing, me }
+    /// Collects the binding of all ranks. `node` has the ranks of this node; `computes` is true if this rank has a position in
+    /// the process grid when the run begins. Collective call.
+    pub fn on(comm: &Comm, node: &Comm, computes: bool) -> Self {
+        let own = Has::here(0, computes);
+        let all = gathered(node, &own);
+        let of_node = (node.rank() == 0).then_some(all);
+        let (sharing, me) = under_one_kernel(comm, own);
+        Self { sharing, me, of_node }
     }
 
     /// Number of cores of this rank's binding, divided among the ranks with the same binding; among those that compute, if any
@@ -289,8 +294,8 @@ impl Bound {
     /// Warning if the ranks of a node are bound to only some of its cores, for the node with the most idle cores. No rank can
     /// tell whether the launcher or its parent has bound them. Collective call.
     pub fn left_idle(&self, comm: &Comm) -> Option<String> {
-        let here = cores::of_node().map_or(0, |whole| {
-            let (idle, all) = idle(&self.sharing, &whole, Topology::here());
+        let here = self.of_node.as_ref().zip(cores::of_node()).map_or(0, |(ranks, whole)| {
+            let (idle, all) = idle(ranks, &whole, Topology::here());
             (idle as u64) << 32 | all as u64
         });
         let most = reduced(comm, here, Reduce::Max);

@@ -14,16 +14,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
-use super::agreement::gathered;
 use super::node_facts::entries;
 use crate::base::cores;
 use crate::base::new_thread;
 use crate::base::outcome::Power;
 use crate::base::terminal::say;
 use crate::base::timed_command::ask;
-use crate::comm::Comm;
+use crate::comm::{Comm, Reduce};
 
 /// Time between two readings.
 const EVERY: Duration = Duration::from_secs(1);
@@ -41,8 +38,11 @@ pub enum Source {
     Rapl(Vec<(PathBuf, u64)>),
 }
 
+/// Names of the sources in the JSON document; ranks exchange the index.
+const NAMES: [&str; 3] = ["command", "hwmon", "rapl"];
+
 /// Result of one reading.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 enum Reading {
     Watts(f64),
     Microjoules(Vec<u64>),
@@ -118,12 +118,11 @@ impl Source {
         (!counters.is_empty()).then_some(Source::Rapl(counters))
     }
 
-    /// Name of the source in the JSON document.
-    fn name(&self) -> &'static str {
+    fn code(&self) -> u64 {
         match self {
-            Source::Command(_) => "command",
-            Source::Hwmon(_) => "hwmon",
-            Source::Rapl(_) => "rapl",
+            Source::Command(_) => 0,
+            Source::Hwmon(_) => 1,
+            Source::Rapl(_) => 2,
         }
     }
 
@@ -158,7 +157,7 @@ fn watts_of(command: &str) -> Option<f64> {
 }
 
 /// Sum of the energy so far. Pure.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Tally {
     last: Option<(f64, Reading)>,
     joules: f64,
@@ -191,7 +190,7 @@ impl Tally {
 
 /// Measurement of one node, from `begin` to `end`. A dropped meter stops by itself.
 pub struct Meter {
-    name: &'static str,
+    code: u64,
     stop: Sender<()>,
     thread: JoinHandle<Tally>,
 }
@@ -199,14 +198,14 @@ pub struct Meter {
 impl Meter {
     pub fn begin(source: Source) -> Option<Meter> {
         let (stop, stopped) = channel();
-        let name = source.name();
+        let code = source.code();
         let measure = move || {
             // The thread, and its commands, must not run on the core of the thread that starts it.
             cores::unpin();
             measured(&source, &stopped)
         };
         let thread = new_thread::start("power", measure).ok()?;
-        Some(Meter { name, stop, thread })
+        Some(Meter { code, stop, thread })
     }
 
     /// Stops, and returns the measurement if there are enough readings.
@@ -214,7 +213,7 @@ impl Meter {
         drop(self.stop);
         let tally = self.thread.join().ok()?;
         let enough = tally.readings > 1 && tally.seconds > 0.0;
-        enough.then(|| Measured { source: self.name.to_owned(), tally })
+        enough.then_some(Measured { code: self.code, tally })
     }
 }
 
@@ -239,9 +238,9 @@ fn measured(source: &Source, stopped: &Receiver<()>) -> Tally {
 }
 
 /// Energy of one node during a test.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Debug)]
 pub struct Measured {
-    source: String,
+    code: u64,
     tally: Tally,
 }
 
@@ -249,27 +248,36 @@ pub struct Measured {
 /// none. Collective call.
 pub fn sum(
     comm: &Comm,
-    measured: Option<Measured>,
+    measured: Option<&Measured>,
     nodes: usize,
     command: Option<&str>,
 ) -> Option<Power> {
-    let all: Vec<Measured> = gathered(comm, &measured).into_iter().flatten().collect();
-    let Some(first) = all.first() else {
-        if let Some(command) = command.filter(|_| comm.rank() == 0) {
-            warn_of_lack(command);
-        }
-        return None;
-    };
-    let alike = all.iter().all(|one| one.source == first.source);
-    let tallies = || all.iter().map(|one| &one.tally);
-    Some(Power {
-        source: if alike { first.source.clone() } else { "mixed".into() },
+    let mut sums = [0.0; 3];
+    let mut most = [0.0; 4];
+    if let Some(Measured { code, tally }) = measured {
+        sums = [1.0, tally.joules, tally.joules / tally.seconds];
+        // The maximum of the negated value gives the minimum.
+        most = [tally.seconds, *code as f64, -(*code as f64), -(tally.readings as f64)];
+    } else {
+        most[1..].fill(f64::NEG_INFINITY);
+    }
+    comm.all_reduce(&mut sums, Reduce::Sum);
+    comm.all_reduce(&mut most, Reduce::Max);
+    let [seconds, last, first, fewest] = most;
+    if let Some(command) = command
+        && sums[0] == 0.0
+        && comm.rank() == 0
+    {
+        warn_of_lack(command);
+    }
+    (sums[0] > 0.0).then(|| Power {
+        source: if last == -first { NAMES[last as usize].into() } else { "mixed".into() },
         nodes: nodes as u64,
-        nodes_measured: all.len() as u64,
-        readings_min: tallies().map(|tally| tally.readings).min().unwrap_or(0),
-        seconds: tallies().map(|tally| tally.seconds).fold(0.0, f64::max),
-        joules: tallies().map(|tally| tally.joules).sum(),
-        watts: tallies().map(|tally| tally.joules / tally.seconds).sum(),
+        nodes_measured: sums[0] as u64,
+        readings_min: -fewest as u64,
+        seconds,
+        joules: sums[1],
+        watts: sums[2],
     })
 }
 
@@ -415,8 +423,8 @@ mod tests {
         let meter = Meter::begin(Source::under(dir.path(), None).unwrap()).unwrap();
         std::thread::sleep(Duration::from_secs(1));
         fs::write(dir.path().join("sys/class/powercap/intel-rapl:0/energy_uj"), "950\n").unwrap();
-        let Measured { source, tally } = meter.end().unwrap();
-        assert_eq!(source, "rapl");
+        let Measured { code, tally } = meter.end().unwrap();
+        assert_eq!(NAMES[code as usize], "rapl");
         assert!((tally.joules - 50e-6).abs() < 1e-12 && tally.seconds >= 0.2, "{tally:?}");
     }
 }

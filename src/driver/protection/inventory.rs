@@ -18,7 +18,7 @@ use crate::checkpoint::level2::{PATIENCE, patiently};
 use crate::checkpoint::mpi::Positions;
 use crate::checkpoint::storage::CheckpointDir;
 use crate::checkpoint::storage::choice::{Inventory, Known};
-use crate::checkpoint::{Arrival, StartError, new_run};
+use crate::checkpoint::{Arrival, StartError, World, new_run};
 use crate::comm::Comm;
 use crate::config::settings::{self, Restart};
 use crate::driver::agreement::{gathered, shared_by, unanimous};
@@ -36,6 +36,17 @@ fn launched_before(comm: &Comm) -> bool {
 /// Time limit for storage during recovery in place, which takes seconds; after more, a supervisor restarts all. Memory has
 /// everything that storage has.
 const IN_PLACE: Duration = Duration::from_secs(5);
+
+/// Finds the node of the first rank that the domain file does not list. Collective call.
+fn first_left_out(world: &impl World, left_out: bool, host: &str) -> Option<String> {
+    let (me, ranks) = (world.rank() as u64, world.size() as u64);
+    let first = world.least(&[if left_out { me } else { ranks }])[0];
+    if first == ranks {
+        return None;
+    }
+    let name = if first == me { host.as_bytes() } else { &[] };
+    Some(String::from_utf8_lossy(&world.tell(name, first as usize)).into_owned())
+}
 
 impl<'a> ProtectionSession<'a> {
     /// Takes the inventory of earlier starts; the same result on all ranks. `tests` are the digests of the run's tests,
@@ -61,8 +72,7 @@ impl<'a> ProtectionSession<'a> {
         let world = Positions::new(all);
         // All ranks have rank 0's settings, so either all or none take part.
         if let Some(domains) = &settings.domains
-            && let Some(node) =
-                gathered(comm, &left_out.then_some(host.clone())).into_iter().flatten().next()
+            && let Some(node) = first_left_out(&world, *left_out, host)
             && comm.rank() == 0
             && !begun
         {

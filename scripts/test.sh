@@ -372,7 +372,8 @@ come() { # name
 protocol="tests: every interleaving of the protocol"
 beside_others=("$protocol")
 largest_searches() {
-    local parts=(src/checkpoint/{protocol,recall,placement}.rs src/shm/header.rs tests/protocol_model)
+    local parts=(src/checkpoint/{protocol,recall,placement}.rs src/checkpoint/storage src/shm/header.rs
+        src/parity/code.rs tests/protocol_model)
     if [[ $extent != all ]] && ! changed_lately "${parts[@]}"; then
         skipped+=("the two largest searches of the protocol: no commit of the last day changes it")
         protocol_share=("${not_in_quick_protocol[@]}")

@@ -5,7 +5,7 @@
 //! namespaces, and takes a minute or two:
 //!
 //! ```text
-//! cargo test --test fit_nodes -- --ignored --test-threads 1
+//! cargo test --test fit_nodes -- --ignored --test-threads 3
 //! ```
 
 use std::path::PathBuf;

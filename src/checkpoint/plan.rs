@@ -199,8 +199,8 @@ impl Buffers {
             + 1
     }
 
-    /// Words at the beginning of a place that cover a checkpoint's matrix: small state and digests of data. All of the place
-    /// covers its `parity`, too.
+    /// Words at the beginning of a place that cover a checkpoint's matrix: small state and digests of data. With `parity`,
+    /// all words of the place, which cover the parity, too.
     pub fn vouch_words(&self, parity: bool) -> usize {
         if parity { self.slot_words() } else { self.state_words() + self.rows * self.data_tiles() }
     }

@@ -126,6 +126,7 @@ pub struct Recovery {
 pub enum Decision {
     /// Nothing was ever committed: generate the matrix.
     Fresh,
+    /// The run resumes from memory. Survivors in `finish` have the checkpoint only sealed, and flush it first.
     Restore(Recovery),
     /// Memory is created again and filled from storage, and a save makes its first checkpoint. Other contents of memory belong to
     /// a run that has ended.

@@ -1,5 +1,5 @@
 //! `--json [FILE]` of the commands that answer on stdout. The document goes into FILE in addition to the text. Without FILE, or
-//! with `-`, it is printed instead of the text.
+//! with `-`, it is printed instead of the text. Drawings and other files of these commands are written here, too.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,12 @@ pub fn ready_to_draw<'a>(
     output_target::is_open_to_us(svg).map_err(|error| cannot_write(svg, &error))
 }
 
-/// Writes a file other than the document, such as a drawing.
+/// Writes over a file other than the document, unless it is write-protected.
+pub fn overwrite(file: &Path, text: &str) -> Result<(), Refusal> {
+    std::fs::write(file, text).map_err(|error| cannot_write(file, &error))
+}
+
+/// Writes a file other than the document, such as a drawing, whole or not at all.
 pub fn write(file: &Path, text: &str) -> Result<(), Refusal> {
     output_target::put(file, text.as_bytes()).map_err(|error| cannot_write(file, &error))
 }

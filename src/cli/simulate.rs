@@ -303,13 +303,13 @@ fn idle(flags: &SimulateFlags) -> Option<&'static str> {
     saves.chain(groups).find(|(_, given)| *given).map(|(flag, _)| *flag)
 }
 
-fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {
+fn scenario(flags: &SimulateFlags) -> Result<Scenario, Refusal> {
     let protection = &flags.protection;
     let method = protection.method;
     if let Some(flag) = idle(flags) {
         let lacks = if method.saves() { "groups" } else { "saves" };
         let why = format!("method {} has no {lacks}: leave {flag} out", method.name());
-        return Err(ModelError::Refused(why));
+        return Err(Refusal::bad_input(why));
     }
     let cost = SaveCost {
         encode: protection.encode.unwrap_or(15.0),
@@ -333,10 +333,10 @@ fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {
 
 impl FailureFlags {
     /// Failures of the nodes, recorded or drawn.
-    fn of_nodes(&self) -> Result<Failures, ModelError> {
+    fn of_nodes(&self) -> Result<Failures, Refusal> {
         if let Some(file) = &self.trace {
             let text = bounded_read::text(file)
-                .map_err(|e| ModelError::Refused(format!("cannot read {}: {e}", file.display())))?;
+                .map_err(|e| Refusal::bad_input(format!("cannot read {}: {e}", file.display())))?;
             return Ok(Failures::Trace(Trace::parse(&text)?));
         }
         // The parser ensures that one of the two is given.

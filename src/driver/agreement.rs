@@ -344,7 +344,7 @@ where
     serde_json::from_slice(&bytes).expect("what one rank wrote another can read")
 }
 
-/// Returns the values of all ranks, by rank, on all ranks. Collective call.
+/// Returns the values of all ranks, by rank, on all ranks. Collective call. Ends the job if a rank's part cannot be read.
 ///
 /// If a rank is lost before the first attempt, the library may still report success and leave that rank's part empty (Open MPI
 /// 5.0.11).
@@ -352,7 +352,7 @@ pub fn gathered<T: Serialize + DeserializeOwned>(comm: &Comm, mine: &T) -> Vec<T
     let bytes = serde_json::to_vec(mine).expect("plain values have a JSON form");
     let parse = |(rank, told): (usize, &Vec<u8>)| {
         serde_json::from_slice(told).unwrap_or_else(|_| {
-            let why = format!("rank {rank} was lost before the run had begun: start it again");
+            let why = format!("rank {rank} sent nothing, so it is lost: start the run again");
             die_in_turn(Exit::Environment.code().into(), &why)
         })
     };

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::multiplication::{Multiplication, Squares};
 use super::processor::processor;
 use super::{Engine, Library, cache};
+use crate::base::host_name;
 use crate::base::threads::Pool;
 use crate::shm::MemoryError;
 use crate::shm::room::available_bytes;
@@ -253,9 +254,8 @@ pub fn remember(file: &Path, place: &Place, rates: &Rates) {
 /// process id.
 fn own_word() -> String {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let host = nix::unistd::gethostname().unwrap_or_default();
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    format!("{}.{}.{count}", host.to_string_lossy(), std::process::id())
+    format!("{}.{}.{count}", host_name(), std::process::id())
 }
 
 #[cfg(test)]

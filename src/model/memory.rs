@@ -200,7 +200,7 @@ pub struct Shape {
 }
 
 /// Memory of the fullest rank of our solver. Matrix and work arrays have the very lengths that the solver makes them with
-/// ([`Problem`]); protection is [`memory_factor`] or [`Columns::factor`]. `m`: losses that groups of `g` survive, or columns
+/// ([`Problem`]); protection is `copies_and_checksums` or [`Columns::factor`]. `m`: losses that groups of `g` survive, or columns
 /// of checksums.
 pub fn rank_memory(
     shape: Shape,
@@ -251,8 +251,8 @@ pub fn rank_memory(
     Ok(memory)
 }
 
-/// Copies of the matrix and checksums that a rank has, as multiples of its part of the matrix. Nothing is kept on other ranks if
-/// the method does not save in memory.
+/// Copies of the matrix and checksums that a rank has, as multiples of its part of the matrix. Both are zero if the method
+/// does not save in memory.
 fn copies_and_checksums(method: Method, spread: Spread, g: u64, m: u64) -> Result<(f64, f64)> {
     if !method.in_memory() {
         return Ok((0.0, 0.0));

@@ -168,6 +168,7 @@ impl Stripes {
 mod tests {
     use super::*;
     use crate::testkit::groups::all;
+    use crate::testkit::papers::parity_share;
 
     #[test]
     fn every_row_is_in_one_stripe_and_every_stripe_has_its_parity() {
@@ -244,13 +245,7 @@ mod tests {
             let rows = 5000;
             let all = (0..size).filter(|&member| stripes.holds_parity(member)).count();
             let data = if spread == Spread::Apart { size - losses } else { size };
-            // Words of parity per word of data, in the group as a whole.
-            let share = match spread {
-                _ if losses == 0 => 0.0,
-                Spread::Rotated | Spread::Apart => losses as f64 / (size - losses) as f64,
-                Spread::Copied => 1.0,
-            };
-            let ideal = rows as f64 * share;
+            let ideal = rows as f64 * parity_share(spread, size, losses);
             let real = stripes.parity_rows(rows) as f64 * all as f64 / data as f64;
             assert!(real >= ideal && real < ideal * 1.01 + losses as f64, "{stripes:?}");
         }

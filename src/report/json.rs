@@ -59,7 +59,7 @@ pub struct Program {
 }
 
 impl Run {
-    /// A document of this program that begins now, for the facts that are known before the first test to be added.
+    /// Begins a document of this program, now. The caller adds what is known before the first test.
     pub fn begin() -> Self {
         let now = unix_s();
         Self {

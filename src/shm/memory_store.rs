@@ -140,7 +140,7 @@ impl MemoryStore {
         self.open(position, part)
     }
 
-    /// Opens an existing part to work in.
+    /// Opens an existing part to work in. Takes no lock: a process that works with a position holds its header by [`Self::hold`].
     pub fn open(&self, position: u32, part: Part) -> Result<Region, MemoryError> {
         self.open_as(position, part, true)
     }

@@ -6,7 +6,7 @@ use crate::base::params::{Mapping, Rng};
 use crate::shm::MemoryStore;
 use crate::shm::header::{CheckpointId, Claim, Header, Identity, Mark, Phase, Stage};
 
-/// A header with a value in each field.
+/// Header with a value in each field.
 pub fn sample() -> Header {
     Header {
         id: Identity {
@@ -49,7 +49,10 @@ pub fn sample() -> Header {
 pub fn until_free(memory_store: &MemoryStore, position: u32) {
     let since = Instant::now();
     while memory_store.in_use(position) {
-        assert!(since.elapsed() < Duration::from_secs(30), "nobody lets go of it");
+        assert!(
+            since.elapsed() < Duration::from_secs(30),
+            "the lock of position {position} is still held"
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
 }

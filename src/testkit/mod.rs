@@ -1,5 +1,5 @@
 //! Tools for tests and benchmarks: simulated agents and nodes, ranks as threads, the papers' formulas, the model of hot
-//! replacement, refused system calls, a full file system. No run needs them.
+//! replacement, machines, headers and files as samples, refused system calls, a full file system. No run needs them.
 
 #[cfg(test)]
 pub mod denied;

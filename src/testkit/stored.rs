@@ -9,6 +9,7 @@ use crate::checkpoint::storage::{About, FORMAT, Front};
 use crate::parity::digest::digest;
 use crate::shm::Region;
 
+/// Identity of a checkpoint of some test.
 pub fn about(run: u128, test: u32, checkpoint: u64, boundary: u64) -> About {
     About {
         format: FORMAT,
@@ -60,6 +61,7 @@ pub fn sample(about: &About, position: u32, rows: usize) -> (Front, Vec<u64>, Re
     (front, vouch, data)
 }
 
+/// Writes the file of a position with 30 rows.
 pub fn write_small(path: &Path, about: &About, position: u32) {
     let (front, vouch, data) = sample(about, position, 30);
     let bytes = write_new(path, &front, &vouch, [data.bytes(), &[]]).unwrap();

@@ -78,11 +78,7 @@ impl Flow {
             // Only while the rank waits: heartbeats for a computing rank would hide that it hangs.
             heartbeat::beat();
         }
-        if self.is_given_up() { Err(Stopped::GivenUp) } else { Ok(()) }
-    }
-
-    pub fn is_given_up(&self) -> bool {
-        self.given_up.load(Ordering::Relaxed)
+        if self.given_up.load(Ordering::Relaxed) { Err(Stopped::GivenUp) } else { Ok(()) }
     }
 
     /// Number of steps so far.

@@ -35,7 +35,7 @@ pub(super) fn write_files(
     std::fs::create_dir_all(dir)
         .map_err(|e| Refusal::environment(format!("cannot make {}: {e}", dir.display())))?;
     for (name, text) in files {
-        json_flag::write(&dir.join(name), text)?;
+        json_flag::overwrite(&dir.join(name), text)?;
     }
     Ok(())
 }

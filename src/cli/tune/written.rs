@@ -114,7 +114,7 @@ pub fn write(
     let job = job_text(&launch, &cores, hint, nodes, &tuned.best.layout, &whole, minutes);
     let texts = [dat(tuned, n), settings, script, job, picture::svg(tuned)];
     for (name, text) in FILES.into_iter().zip(texts) {
-        json_flag::write(&dir.join(name), &text)?;
+        json_flag::overwrite(&dir.join(name), &text)?;
     }
     // A script that cannot be made executable can still be started by name.
     let _ = fs::set_permissions(dir.join("launch.sh"), fs::Permissions::from_mode(0o755));

@@ -143,14 +143,14 @@ fn line(name: impl Into<String>, xs: &[f64], f: impl Fn(f64) -> Result<f64>) -> 
     Ok(Series::line(name, curve(xs, f)?))
 }
 
+fn dashed(name: impl Into<String>, xs: &[f64], f: impl Fn(f64) -> Result<f64>) -> Result<Series> {
+    Ok(Series::dashed(name, curve(xs, f)?))
+}
+
 /// A bar for each category.
 fn bars<T>(name: &str, all: &[T], value: impl Fn(&T) -> Result<f64>) -> Result<Series> {
     let points = all.iter().enumerate().map(|(i, one)| Ok((i as f64, value(one)?)));
     Ok(Series::line(name, points.collect::<Result<_>>()?))
-}
-
-fn dashed(name: impl Into<String>, xs: &[f64], f: impl Fn(f64) -> Result<f64>) -> Result<Series> {
-    Ok(Series::dashed(name, curve(xs, f)?))
 }
 
 /// Measured rates and the curve of a given model; with a peak (flop/s) as efficiency.

@@ -13,6 +13,7 @@ use super::telling::Display;
 use super::watching::new_watch;
 use super::{AttemptState, RanksKnown, RoomDoubts, Settings, Supervisor, ThisProcess};
 use crate::base::clock::steady_ms;
+use crate::base::host_name;
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::nodes::Nodes;
 use crate::supervise::remember::events::{Event, Record};
@@ -143,7 +144,6 @@ fn fresh_run_id() -> String {
 impl<'a> Supervisor<'a> {
     pub(super) fn new(settings: &'a Settings, run: Run, cluster: Cluster) -> anyhow::Result<Self> {
         let Run { journal_writer, records, state, io_thread, .. } = run;
-        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
         let every_ms = settings.progress_every.as_millis() as u64;
         let most = settings.benchmark.needs.values().copied().reduce(Need::max);
         Ok(Supervisor {
@@ -153,7 +153,7 @@ impl<'a> Supervisor<'a> {
                 attempt: state.attempts,
                 problem: settings.benchmark.problem,
                 doing: "calling nodes".to_owned(),
-                supervisor_host: host,
+                supervisor_host: host_name(),
                 supervisor_pid: std::process::id(),
                 ..Status::default()
             },

@@ -33,6 +33,7 @@ use super::wire::{
 };
 use crate::base::clock::unix_ms;
 use crate::base::cores;
+use crate::base::host_name;
 use crate::base::timed_command::ask;
 use crate::base::topology::{Topology, read_list};
 use crate::kernels::arithmetic::Arithmetic;
@@ -559,13 +560,12 @@ pub fn facts(asked: &Asked) -> Facts {
         let named = read_list(list).into_iter().collect();
         cannot_have(list, &named, Topology::here(), cores::bound_to())
     });
-    let host = nix::unistd::gethostname().unwrap_or_default();
     Facts {
         wire: WIRE_VERSION,
         version: env!("CARGO_PKG_VERSION").to_string(),
         binary: binary_digest(),
         arithmetic: Arithmetic { named, ..Arithmetic::here() },
-        host: host.to_string_lossy().into_owned(),
+        host: host_name(),
         boot: boot(),
         unix_ms: unix_ms(),
         cores: cores::count(),

@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::base::new_thread;
+use crate::base::{host_name, new_thread};
 use crate::shm::stat::Stat;
 use crate::supervise::machine::simulated;
 use crate::supervise::remember::events::ProcessId;
@@ -34,7 +34,7 @@ pub fn look(pid: u32) -> Option<(char, u64)> {
 pub fn kernel() -> String {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     match text.trim() {
-        "" => nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned(),
+        "" => host_name(),
         start => start.to_owned(),
     }
 }

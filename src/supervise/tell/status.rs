@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::timeline::{FaultTimes, WallTime};
 use crate::base::clock::{self, Instant};
+use crate::base::host_name;
 use crate::supervise::remember::folder::{Folder, read_whole};
 use crate::supervise::remember::journal::{Held, Journal};
 use crate::supervise::talk::progress::{Role, words};
@@ -152,8 +153,8 @@ pub fn supervised(folder: &Folder) -> Held {
 /// node alone, and the others do not see it: Lustre with `localflock`, NFS with `nolock`, BeeGFS by default.
 pub fn written_elsewhere(folder: &Folder) -> Option<String> {
     let read = || read_whole::<Status>(&folder.status());
-    let here = nix::unistd::gethostname().unwrap_or_default();
-    let theirs = |status: &Status| status.exit_code.is_none() && here != *status.supervisor_host;
+    let here = host_name();
+    let theirs = |status: &Status| status.exit_code.is_none() && here != status.supervisor_host;
     let first = read().filter(theirs)?;
     let began = Instant::now();
     while began.elapsed() < SEEN_WITHIN {

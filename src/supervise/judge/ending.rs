@@ -28,7 +28,7 @@ fn is_final(code: i32, attempt: u32) -> bool {
 /// End of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
-    /// The launcher ended. `fault`: what that is unless the run was to end, with the first rank that was seen to die.
+    /// The launcher ended. `fault`: the fault if this end was not expected, with the first rank that was seen to die.
     Exit {
         code: Option<i32>,
         fault: Breakage,

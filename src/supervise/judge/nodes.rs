@@ -72,7 +72,7 @@ struct Trouble {
     known_ms: u64,
 }
 
-/// All nodes that have answered once and are not lost; those in trouble by name.
+/// Nodes that have answered once, until they are forgotten; those in trouble apart.
 #[derive(Clone, Debug, Default)]
 pub struct Nodes {
     node_timeout_ms: u64,
@@ -291,8 +291,11 @@ impl Nodes {
         if self.trouble.is_empty() {
             return judged;
         }
-        let known = self.boots.keys().filter(|node| self.knows(**node));
-        let is_our_outage = self.none_answers(known, self.in_trouble());
+        // In an outage few nodes are well. Otherwise the nodes are not counted.
+        let few_are_well =
+            self.trouble.len() + self.here.len() + self.lost.len() >= self.boots.len();
+        let known = self.boots.keys().filter(|node| !self.lost.contains(node));
+        let is_our_outage = few_are_well && self.none_answers(known, self.in_trouble());
         if is_our_outage && !sabotaged(Sabotage::NoOutage) {
             self.call_all(now_ms, &mut judged);
             return judged;

@@ -93,15 +93,18 @@ impl<T: Send + 'static> Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// Returns the answer, once there is one.
+    /// Returns the answer, once there is one. Panics if there will never be one: an end from which the run can resume is better
+    /// than an endless wait.
     pub fn here(&self) -> Option<T> {
+        self.here_or(|| panic!("a thread has ended in the middle of its work"))
+    }
+
+    /// Returns the answer, once there is one, or `otherwise` if there will never be one.
+    pub fn here_or(&self, otherwise: impl FnOnce() -> T) -> Option<T> {
         match self.0.try_recv() {
             Ok(answer) => Some(answer),
             Err(TryRecvError::Empty) => None,
-            // An end from which the run can resume is better than an endless wait.
-            Err(TryRecvError::Disconnected) => {
-                panic!("a thread has ended in the middle of its work")
-            }
+            Err(TryRecvError::Disconnected) => Some(otherwise()),
         }
     }
 }

@@ -22,6 +22,9 @@ const FIRST_LOOK: Duration = Duration::from_millis(50);
 /// Interval at which the time for heartbeats is checked.
 const BEAT_LOOK: Duration = Duration::from_millis(20);
 
+/// Interval at which the reason to end a wait early is looked for.
+const ENOUGH_LOOK: Duration = Duration::from_millis(100);
+
 /// Time for which a failed call is repeated if no job would be ended for the node: a wrong name stays wrong.
 const REPEAT_FIRST: Duration = Duration::from_secs(3);
 
@@ -274,10 +277,16 @@ impl Supervisor<'_> {
 
     /// Passes time between attempts, with heartbeats, lost nodes and the progress line attended to.
     pub(super) fn idle(&mut self, time: Duration) -> anyhow::Result<()> {
-        self.idle_unless(time, |_| Ok(false))
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            self.show_progress();
+            self.hear(Duration::from_millis(50))?;
+            self.settle_losses()?;
+        }
+        Ok(())
     }
 
-    /// Passes time as [`idle`](Self::idle) does, until `enough` ends it early.
+    /// Passes time as [`idle`](Self::idle) does, until `enough`, which is asked now and then and not with every message, ends it.
     pub(super) fn idle_unless(
         &mut self,
         time: Duration,
@@ -285,9 +294,7 @@ impl Supervisor<'_> {
     ) -> anyhow::Result<()> {
         let until = Instant::now() + time;
         while Instant::now() < until && !enough(self)? {
-            self.show_progress();
-            self.hear(Duration::from_millis(50))?;
-            self.settle_losses()?;
+            self.idle(ENOUGH_LOOK.min(until.saturating_duration_since(Instant::now())))?;
         }
         Ok(())
     }

@@ -58,10 +58,11 @@ impl Supervisor<'_> {
         let (ended, failed) =
             self.end_on(&asked, &clean, |this| this.nodes.is_alone() && late(this))?;
         // A node that was rebooted has answered.
-        let mut rebooted = self.contact.losses.clone();
-        rebooted.retain(|loss| loss.kind == FaultKind::NodeRebooted);
-        let silent = failed.iter().map(|(node, _)| *node);
-        let silent = silent.filter(|node| !rebooted.iter().any(|loss| loss.node == *node));
+        let rebooted = |node: &usize| {
+            let mut losses = self.contact.losses.iter();
+            losses.any(|loss| loss.node == *node && loss.kind == FaultKind::NodeRebooted)
+        };
+        let silent = failed.iter().map(|(node, _)| *node).filter(|node| !rebooted(node));
         let nobody = self.nodes.is_alone() || self.nodes.none_answers(&asked, silent);
         let mut unreachable = self.state.lost.clone();
         unreachable
@@ -97,16 +98,17 @@ impl Supervisor<'_> {
         let redial = REDIAL_PATIENCE.max((2 * self.cluster.logins.slowest()).min(silence));
         let id = self.cluster.next_end();
         let begun = Instant::now();
-        let mut up = nodes.to_vec();
-        up.retain(|node| self.cluster.nodes[*node].up);
+        let (up, down): (Vec<usize>, Vec<usize>) =
+            nodes.iter().partition(|node| self.cluster.nodes[**node].up);
         // For each node: when it was asked, or, if it could not be asked yet, since when that is tried.
         let mut waiting: BTreeMap<usize, Instant> =
             nodes.iter().map(|node| (*node, begun)).collect();
-        // Ended connections that were laid aside are known: their nodes are not up.
+        // Ended connections that were laid aside are known: `down` has their nodes.
         self.backlog
             .retain(|(node, news)| !waiting.contains_key(node) || !matches!(news, News::Closed(_)));
         // Bytes of memory that each node was last seen to have.
         let mut held: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut called: BTreeSet<usize> = down.into_iter().collect();
         self.cluster.ask_end(&up, id, clean);
         self.cluster.call_new();
         let mut counts = BTreeMap::new();
@@ -126,9 +128,15 @@ impl Supervisor<'_> {
                 }
                 // The judge has nodes that it knows called again.
                 Some((node, News::Closed(why)))
-                    if !self.nodes.knows(node) && waiting.remove(&node).is_some() =>
+                    if !self.nodes.knows(node) && waiting.contains_key(&node) =>
                 {
-                    failed.push((node, unreachable_words(&why)));
+                    // A second call, in case only the connection was at fault.
+                    if called.insert(node) {
+                        self.cluster.call(&[node]);
+                    } else {
+                        failed.push((node, unreachable_words(&why)));
+                        waiting.remove(&node);
+                    }
                 }
                 _ => {}
             }

@@ -50,8 +50,9 @@ pub const HALT_AFTER_SAVE: Signal = Signal::SIGUSR2;
 
 /// Interval of looks through all processes of the node, which are costly, once the ranks are known.
 const CENSUS_EVERY: Duration = Duration::from_secs(10);
-/// Interval while no rank has shown up yet.
-const CENSUS_EVERY_AT_START: Duration = Duration::from_millis(500);
+/// Interval while no rank has shown its progress, as in all of a run that shows none; and while there are no processes.
+const CENSUS_EVERY_AT_START: Duration = Duration::from_secs(1);
+const CENSUS_EVERY_AT_FIRST: Duration = Duration::from_millis(500);
 /// Time limit for loading a BLAS or looking at storage: longer attempts will not succeed. The caller of this agent waits longer
 /// for its first message.
 const LOOK_MOST: Duration = Duration::from_secs(5);
@@ -167,7 +168,8 @@ pub fn run(asked: &Asked) -> io::Result<()> {
                 agent.known.remove(&pid);
             }
         }
-        let done = agent.ending.as_ref().and_then(|ending| Some((ending.id, ending.count.here()?)));
+        let done =
+            agent.ending.as_ref().and_then(|ending| Some((ending.id, ending.count.here_or(|| 0)?)));
         if let Some((id, ended)) = done {
             (agent.ending, agent.census_at) = (None, None);
             agent.known.clear();
@@ -376,7 +378,11 @@ impl Agent {
                 self.leaves.extend(processes::session_of(progress.pid));
             }
         }
-        let every = if shown { CENSUS_EVERY } else { CENSUS_EVERY_AT_START };
+        let every = match (self.known.is_empty(), shown) {
+            (true, _) => CENSUS_EVERY_AT_FIRST,
+            (false, false) => CENSUS_EVERY_AT_START,
+            (false, true) => CENSUS_EVERY,
+        };
         if self.census_at.is_some_and(|at| at.elapsed() < every) {
             return;
         }

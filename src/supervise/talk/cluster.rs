@@ -399,7 +399,7 @@ impl Cluster {
     /// Calls lost nodes from time to time, to see whether they are back.
     pub fn call_lost(&mut self) {
         let now = Instant::now();
-        self.call_away(|node| node.call_at.is_none_or(|at| now >= at));
+        self.call_away(|node| !node.up && node.call_at.is_none_or(|at| now >= at));
     }
 
     /// Calls all lost nodes that are neither back nor being called, however recent their last call. False if no lost node is
@@ -411,7 +411,7 @@ impl Cluster {
 
     /// Calls the lost nodes that are away and are `due`.
     fn call_away(&mut self, due: impl Fn(&Node) -> bool) {
-        let away = |node: &Node| node.lost.is_some() && !node.returned && !node.up;
+        let away = |node: &Node| node.lost.is_some() && !node.returned;
         let nodes = self.those(|node| away(node) && due(node) && !self.may_answer(node));
         for node in &nodes {
             let node = &mut self.nodes[*node];

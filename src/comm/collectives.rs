@@ -164,11 +164,11 @@ impl Comm {
         self.all_gather_counts(data, &vec![data.len(); self.size()])
     }
 
-    /// Returns `data` of all ranks, as many elements as `counts` says of each, as [`Comm::all_gather`] does.
+    /// Gathers `counts[rank]` elements of each rank, by rank, on all ranks.
     fn all_gather_counts<T: Wire>(&self, data: &[T], counts: &[usize]) -> Vec<T> {
         let total: usize = counts.iter().sum();
         if total > i32::MAX as usize {
-            die(6, &format!("all ranks together say {total} words, more than MPI can count"));
+            die(6, &format!("all ranks together say {total} values, more than MPI can count"));
         }
         let mut all = vec![T::default(); total];
         let places =

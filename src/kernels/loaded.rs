@@ -5,11 +5,13 @@
 //! A small product is checked before the library is used.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::library::Library;
 use super::operands::{Matrix, Operand, Size};
@@ -64,6 +66,33 @@ enum Setter {
 
 type Ways = unsafe extern "C" fn(i64, i64, i64, i64, i64);
 
+#[cfg(feature = "blis")]
+unsafe extern "C" {
+    fn bli_thread_set_num_threads(threads: i64);
+    fn bli_thread_set_ways(jc: i64, pc: i64, ic: i64, jr: i64, ir: i64);
+}
+
+#[cfg(all(feature = "openblas", not(feature = "blis")))]
+unsafe extern "C" {
+    fn openblas_set_num_threads(threads: c_int);
+}
+
+impl Setter {
+    /// Functions of the linked library, which a preloaded `dgemm_` does not hide.
+    #[cfg(feature = "blis")]
+    const LINKED: Self =
+        Setter::Blis { number: bli_thread_set_num_threads, ways: Some(bli_thread_set_ways) };
+    #[cfg(all(feature = "openblas", not(feature = "blis")))]
+    const LINKED: Self = Setter::Plain(openblas_set_num_threads);
+
+    fn address(self) -> *const c_void {
+        match self {
+            Setter::Plain(set) => set as *const c_void,
+            Setter::Blis { number, .. } => number as *const c_void,
+        }
+    }
+}
+
 /// Returns a function of OpenBLAS itself, which has a suffix if its routines have one.
 ///
 /// # Safety
@@ -84,9 +113,9 @@ impl Loaded {
     /// Returns the linked library.
     fn linked() -> Self {
         let calls = Calls::LINKED;
-        let opened = Opened::of(calls.address()).unwrap_or(Opened::ALL);
+        let opened = Opened::of(Setter::LINKED.address()).unwrap_or(Opened::ALL);
         let library = describe(opened, "", &calls, false);
-        Self { name: String::new(), library, calls, threads: threads(opened) }
+        Self { name: String::new(), library, calls, threads: Some(Setter::LINKED) }
     }
 
     /// Loads the library. An error is one sentence.
@@ -260,7 +289,7 @@ fn threads(opened: Opened) -> Option<Setter> {
 /// Copies a text of the library.
 ///
 /// # Safety
-/// Null, or a C string.
+/// `pointer` is null or a C string.
 unsafe fn text(pointer: *const c_char) -> String {
     if pointer.is_null() {
         return String::new();
@@ -333,7 +362,16 @@ fn ask_blis_kernel(opened: Opened) -> Option<String> {
 /// the file cannot be read.
 fn digest_of_file(routine: *const c_void) -> Option<u64> {
     let path = file_of(routine)?;
-    Some(xxh3_64(&std::fs::read(OsStr::from_bytes(path.to_bytes())).ok()?))
+    // In pieces: all ranks of a node do this at once, and some libraries have hundreds of megabytes.
+    let mut file = File::open(OsStr::from_bytes(path.to_bytes())).ok()?;
+    let mut digest = Xxh3::new();
+    let mut bytes = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut bytes).ok()? {
+            0 => return Some(digest.digest()),
+            some => digest.update(&bytes[..some]),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ macro_rules! named {
 }
 
 named! {
-    /// Step at which a fault can be injected, in the order in which a run reaches them.
+    /// Step at which a fault can be injected. The values are in the order in which a run reaches them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     Point:
     /// MPI has started, and no attempt has begun. By rank, not by position.

@@ -1,9 +1,9 @@
 //! Parameters of one test of the benchmark, as plain values.
 //!
 //! All layers describe a test by [`TestParams`]: the reader makes it, the solver obeys it, the report prints it. [`TestParams`]
-//! contains only checked values; this file neither reads text nor calls MPI.
+//! contains only checked values; nothing here reads a file or calls MPI.
 //!
-//! Comments on values are what the help says of them. The alias of a value is its digit in HPL.dat.
+//! Comments on values are what the help says of them. The alias of a value of HPL.dat is its digit there.
 
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,7 @@ use super::terms::{Config, Test};
 use crate::shm::header::{Header, Identity};
 
 /// Header fields of this position in run `run`, as a member of group `number`.
-pub(super) fn identity(
+pub(crate) fn identity(
     test: &Test,
     config: &Config,
     run: u128,
@@ -54,61 +54,14 @@ pub(super) fn belongs(header: &Header, test: &Test, config: &Config) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use crate::base::params::{Mapping, Rng};
     use crate::checkpoint::layout::ParityLayout;
-    use crate::checkpoint::plan::{Encoding, Layout, Scheme, Scope};
+    use crate::checkpoint::plan::Scope;
     use crate::checkpoint::protocol::Method;
-    use crate::checkpoint::when::Interval;
     use crate::parity::Code;
-    use crate::shm::header::{Claim, Mark};
-    use crate::shm::{MemoryStore, Store};
-
-    /// Test on a grid of 2 x 2 with its protection, without storage.
-    pub(in crate::checkpoint) fn asked() -> (Test, Config) {
-        let layout = Layout { n: 100, nb: 10, p: 2, q: 2, mapping: Mapping::Row, dedicated: 0 };
-        let test = Test { index: 3, layout, rng: Rng::Hpl, seed: 5, params_digest: 7 };
-        let scheme = Scheme {
-            method: Method::SelfCheckpoint,
-            scope: Scope::Corner,
-            code: Code::Xor,
-            losses: 1,
-            layout: ParityLayout::Striped,
-        };
-        let config = Config {
-            memory_store: MemoryStore::new(Store::Posix, "identity").unwrap(),
-            scheme,
-            group: Some(2),
-            encode: Encoding::Pipelined,
-            interval: Interval::Iterations(1),
-            must_resume: false,
-            goes_on: false,
-            state_bytes: 64,
-            ld: 56,
-            run: 1,
-            domain: String::new(),
-            node: String::new(),
-            leader: 0,
-            storage: None,
-        };
-        (test, config)
-    }
-
-    /// Header of that test, for memory without a checkpoint.
-    pub(in crate::checkpoint) fn header(
-        run: u128,
-        position: usize,
-        group: (usize, &[usize]),
-    ) -> Header {
-        let (test, config) = asked();
-        Header {
-            id: identity(&test, &config, run, position, group.0, group.1),
-            claim: Claim::generating(1),
-            base: Mark::default(),
-            seal: Mark::default(),
-        }
-    }
+    use crate::testkit::start::{asked, header};
 
     #[test]
     fn what_is_written_belongs_whatever_the_run_the_group_and_the_rows() {

@@ -345,8 +345,8 @@ fn keep_nothing(group: &[usize], layout: &Layout) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkpoint::identity::tests::{asked, header};
     use crate::shm::header::Mark;
+    use crate::testkit::start::{asked, header};
     use proptest::prelude::*;
 
     const RUN: u128 = 42;

@@ -22,7 +22,7 @@ mod fetching;
 pub mod groups;
 mod helper;
 mod holding;
-mod identity;
+pub(crate) mod identity;
 mod io_request;
 mod known;
 pub mod layout;

@@ -228,7 +228,7 @@ impl Layers {
         self.toml_table(&file, table.get_ref(), false);
     }
 
-    /// Lays the entries of a table over the present values; `inside`: those of the table of protection.
+    /// Lays the entries of a table over the present values. `inside` is true for those of `[checkpoint]`.
     fn toml_table(&mut self, file: &File, table: &DeTable, inside: bool) {
         let mut entries: Vec<_> = table.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);

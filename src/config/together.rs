@@ -23,12 +23,12 @@ impl Overrides {
         self.check_level2()
     }
 
-    /// Whether checksum columns take the place of saves.
+    /// Returns whether checksum columns take the place of saves.
     fn is_abft(&self) -> bool {
         self.method == Some(Guarding::Checksums)
     }
 
-    /// Whether saves are turned off, and not only left out.
+    /// Returns whether saves are turned off, and not only left out.
     fn is_off(&self) -> bool {
         self.checkpoint == Some(Saving::Off)
     }

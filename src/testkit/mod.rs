@@ -25,5 +25,7 @@ pub mod simulation;
 #[cfg(test)]
 pub mod small_tmpfs;
 #[cfg(test)]
+pub mod start;
+#[cfg(test)]
 pub mod stored;
 pub mod thread_ranks;

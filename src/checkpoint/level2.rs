@@ -321,8 +321,8 @@ impl Level2 {
 
     /// Takes over DIR for this start and cleans it, on ranks that write manifests. Removes incomplete checkpoints, except those
     /// that are complete elsewhere and the `next` one, which other ranks may have begun already, and results that do not count.
-    /// On a node's own DIR, writes a manifest of the files of checkpoint `from`, which the run resumes from, or of the latest one.
-    /// At the end, unless two are kept, removes complete but outdated checkpoints: there must be room for two, not three.
+    /// On a node's own DIR, writes a manifest of the files of checkpoint `from`, which the run resumes from, or of the latest
+    /// one. At the end, unless two are kept, removes complete but outdated checkpoints: there must be room for two, not three.
     ///
     /// This rank must not be writing. Waits at most `patience` without progress.
     pub(super) fn settle(

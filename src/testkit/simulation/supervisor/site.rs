@@ -139,6 +139,14 @@ struct Attempt {
     halt: Option<bool>,
 }
 
+impl Attempt {
+    /// Returns whether the supervisor has recorded the launch. A successor cannot know of one that is not recorded: neither of
+    /// its saves nor of its results.
+    fn is_known(&self) -> bool {
+        self.excused_ms < u64::MAX
+    }
+}
+
 /// Reason to give a node up again: it was lost, answered, and is lost once more, which nobody has judged.
 const ASKED_IN_VAIN: &str = "asked to remove memory";
 
@@ -891,7 +899,7 @@ impl Site {
         let holders = attempt.ranks.iter().map(|rank| (rank.position, rank.node.clone()));
         let holders = holders.collect();
         // The successor of a supervisor that has recorded no launch removes all memory.
-        if attempt.excused_ms < u64::MAX && attempt.run == self.run {
+        if attempt.is_known() && attempt.run == self.run {
             self.last_save = Some(Save { iteration: at, at_ms: self.now_ms, holders });
         }
         // Iterations before the save are not repeated.
@@ -909,7 +917,7 @@ impl Site {
         if status == 0 {
             let path = attempt.folder.output(attempt.number);
             fs::write(path, RESULT).expect("room in /dev/shm");
-            self.is_done = attempt.run == self.run;
+            self.is_done = attempt.is_known() && attempt.run == self.run;
             let done = Announcement::Done { status: 0, printed: RESULT.len() as u64 };
             self.says(&format!("skt-hpl: {done}\n"));
             self.notes("all tests are done".to_owned());

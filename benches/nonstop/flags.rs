@@ -25,7 +25,7 @@ pub struct Flags {
     #[arg(long, value_name = "K", default_value = "10")]
     pub checkpoint: usize,
 
-    /// How often a loss is struck, and pairs of runs that are compared
+    /// How often a loss is injected, and pairs of runs that are compared
     #[arg(long, value_name = "TIMES", default_value = "5")]
     pub repeat: usize,
 

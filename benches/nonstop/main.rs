@@ -44,7 +44,7 @@ use skt_hpl::supervise::start::hosts::Host;
 use flags::{Flags, Section};
 use job::{Job, Machine};
 use lab::{Lab, WORKING, hosts};
-use moments::{Way, strikes};
+use moments::{Way, kill_ranks};
 use report::Report;
 use run::Stage;
 use stats::{median, spread};
@@ -115,7 +115,7 @@ fn moments_of_a_loss(flags: &Flags, machine: &Machine, report: &mut Report) -> R
         let how = format!("--checkpoint {checkpoint} --nonstop --spare-ranks 1");
         let stage = stage(hosts(1..=WORKING + 1), Vec::new(), &how);
         let way = Way { name: "in place", same_bits: true, going_on_s_max: 1.5 };
-        strikes(&stage, flags.repeat, &way, report)?;
+        kill_ranks(&stage, flags.repeat, &way, report)?;
         report.write()?;
     }
     if flags.wants(Section::Hot) {
@@ -124,7 +124,7 @@ fn moments_of_a_loss(flags: &Flags, machine: &Machine, report: &mut Report) -> R
         let all = [vec![two(1), two(2)], hosts(3..=WORKING)].concat();
         let stage = stage(all, hosts(WORKING + 1..=WORKING + 1), "--method abft");
         let way = Way { name: "hot replacement", same_bits: false, going_on_s_max: 1.0 };
-        strikes(&stage, flags.repeat, &way, report)?;
+        kill_ranks(&stage, flags.repeat, &way, report)?;
     }
     Ok(())
 }
@@ -263,7 +263,7 @@ impl Cost {
     }
 }
 
-/// What a loss costs beyond the work: until the boundary where it struck the run with a loss does what one with checksums does,
+/// What a loss costs beyond the work: until the boundary of the loss the run with a loss does what one with checksums does,
 /// and from there on the same with a process column less. What checksums cost without a loss is [`cost`]'s, so it is not counted
 /// here; beside it stands what it is if it is, with the rest of an unprotected run. Up to one boundary before, its own time
 /// counts: the loss costs nothing there, and two runs differ by more than what is looked for.
@@ -274,18 +274,18 @@ fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
         let at = blocks * (1 + turn % 3) / 4;
         // Of each of the first two process columns in turn.
         let fault = Some(format!("1@iteration:{}:{at}:kill", turn % Q));
-        let struck = Job { fault, ..with_checksums(plain(flags)) };
-        let [unprotected, protected, struck] =
-            [plain(flags), with_checksums(plain(flags)), struck].map(|job| machine.run(&job));
+        let failed = Job { fault, ..with_checksums(plain(flags)) };
+        let [unprotected, protected, failed] =
+            [plain(flags), with_checksums(plain(flags)), failed].map(|job| machine.run(&job));
         let (unprotected, protected) = (unprotected?.outcome, protected?.outcome);
-        let struck = struck?;
-        let told = checksums(&struck.outcome)?;
+        let failed = failed?;
+        let told = checksums(&failed.outcome)?;
         let [replaced] = told.replaced[..] else {
             return Err(format!("a loss at iteration {at} was not recovered by checksums"));
         };
         let boundary = replaced.boundary;
         let whole = boundary.saturating_sub(1);
-        let before = course::passed(&struck.outcome.course, whole)?
+        let before = course::passed(&failed.outcome.course, whole)?
             + course::passed(&protected.course, boundary)?
             - course::passed(&protected.course, whole)?;
         let rest =
@@ -297,7 +297,7 @@ fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
                 - course::passed(&protected.course, boundary)?,
             expected_s: before + after,
             bare_s: before + rest(&unprotected)?,
-            took_s: struck.outcome.seconds,
+            took_s: failed.outcome.seconds,
             going_on_s: told.going_on_s,
             recompute_s: told.recompute_s,
         };
@@ -371,7 +371,7 @@ fn residuals(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<()
         let fault = format!("1@{point}:{position}:{}:kill", 1 + below(BLOCKS));
         let came = machine.run(&Job { fault: Some(fault.clone()), ..job.clone() })?;
         // Not everybody comes to every point so often.
-        if came.struck {
+        if came.injected {
             ratios.push(residual(&came.outcome)? / undisturbed[undisturbed.len() - 1]);
             samples.push((fault, job.words.join(" "), ratios[ratios.len() - 1]));
         }

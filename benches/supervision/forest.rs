@@ -47,7 +47,7 @@ pub fn shell(words: &[String]) -> std::io::Result<()> {
 }
 
 /// Tells a simulator that nodes have lost their power, without a word.
-pub fn strike(socket: &Path, nodes: &[String]) -> std::io::Result<()> {
+pub fn cut_power(socket: &Path, nodes: &[String]) -> std::io::Result<()> {
     let mut socket = UnixStream::connect(socket)?;
     writeln!(socket, "!{}", nodes.join(" "))?;
     // It closes when that is done.

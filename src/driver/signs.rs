@@ -30,7 +30,7 @@ pub struct Signs<'w, O> {
     /// Header with the progress; None without a supervisor.
     shown: Option<(Hold, Head)>,
     /// Position for injected faults, if this observer triggers them.
-    strikes: Option<usize>,
+    injects_at: Option<usize>,
     watcher: &'w mut O,
 }
 
@@ -46,8 +46,8 @@ impl<'w, O> Signs<'w, O> {
             Some(false) => BESIDE_SUMS,
         };
         let shown = shown(context, number, code);
-        let strikes = (shown.is_some() && sums.is_none()).then_some(context.place);
-        Self { shown, strikes, watcher }
+        let injects_at = (shown.is_some() && sums.is_none()).then_some(context.place);
+        Self { shown, injects_at, watcher }
     }
 
     fn tick(&self, doing: Doing, iteration: u64) {
@@ -56,8 +56,8 @@ impl<'w, O> Signs<'w, O> {
         }
     }
 
-    fn strike(&self, point: Point) {
-        if let Some(position) = self.strikes {
+    fn inject(&self, point: Point) {
+        if let Some(position) = self.injects_at {
             hit(point, position);
         }
     }
@@ -129,11 +129,11 @@ impl<O: Observer> Observer for Signs<'_, O> {
             Event::Reached(milestone) => {
                 let (point, doing) = words(milestone);
                 self.tick(doing, 0);
-                self.strike(point);
+                self.inject(point);
             }
             Event::Iteration { k, .. } => {
                 self.tick(Doing::Computing, k as u64);
-                self.strike(Point::Iteration);
+                self.inject(Point::Iteration);
             }
             Event::Multiplied { seconds, flops } => {
                 if let Some((_, head)) = &self.shown {

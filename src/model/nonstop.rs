@@ -101,9 +101,9 @@ impl Failing {
             return Ok(restart);
         }
         let by_restart = self.until_up(restart)?;
-        let struck = -(-in_place / mtbf).exp_m1();
+        let fails_again = -(-in_place / mtbf).exp_m1();
         let in_place =
-            struck * (mtbf + (1.0 - processes) * by_restart) / (1.0 - processes * struck);
+            fails_again * (mtbf + (1.0 - processes) * by_restart) / (1.0 - processes * fails_again);
         let down = processes * in_place + (1.0 - processes) * by_restart;
         finite("the time a failure costs", mtbf * (down / mtbf).ln_1p())
     }
@@ -232,7 +232,7 @@ impl Replacement {
             free if free >= rows => of_a_rank * (free as f64 - p * sums as f64).max(0.0),
             _ => 0.0,
         };
-        let strikes = |dead: usize, sums: usize| {
+        let loss_rate = |dead: usize, sums: usize| {
             (1.0 - failing.processes) * fastest + of_columns(sums) + of_free(dead, sums)
         };
         let mut rates = square(last + 1);
@@ -240,7 +240,7 @@ impl Replacement {
         let mut idle = vec![0.0; last + 1];
         for (d, (row, idle)) in rates.iter_mut().zip(&mut idle).enumerate() {
             let there = settled(d);
-            row[d] = -strikes(d, there);
+            row[d] = -loss_rate(d, there);
             // Rate at which so many columns of checksums are left by a loss, new ones not counted.
             let mut comes = [0.0; SUMS_MAX + 1];
             comes[there] = of_free(d, there);
@@ -253,9 +253,9 @@ impl Replacement {
                     before.into_iter().enumerate().filter(|(_, often)| *often > 0.0)
                 {
                     let new = settled(k).saturating_sub(sums);
-                    let (lasts, strikes) = (replace + new as f64 * renewing.each, strikes(k, sums));
-                    let within = -(-strikes * lasts).exp_m1() / strikes;
-                    *rate += often * (-strikes * lasts).exp();
+                    let (lasts, loss_rate) = (replace + new as f64 * renewing.each, loss_rate(k, sums));
+                    let within = -(-loss_rate * lasts).exp_m1() / loss_rate;
+                    *rate += often * (-loss_rate * lasts).exp();
                     *idle += often * within;
                     comes[sums] += often * within * of_free(k, sums);
                     if sums > 0 {

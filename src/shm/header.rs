@@ -185,7 +185,7 @@ pub enum HeaderFault {
     #[error(
         "memory beside it could not be read any more: an uncorrectable memory error, or a file cut short"
     )]
-    Struck,
+    Unreadable,
 }
 
 impl Header {
@@ -312,7 +312,7 @@ impl Head {
     /// Returns the published header, if it is undamaged.
     pub fn read(&self) -> Result<Header, HeaderFault> {
         if self.word(DAMAGED_AT).load(Ordering::Acquire) != 0 {
-            return Err(HeaderFault::Struck);
+            return Err(HeaderFault::Unreadable);
         }
         // A live writer may publish twice during the copy, so that the copy is torn. Then read again.
         for _ in 0..8 {
@@ -380,7 +380,7 @@ impl Head {
     }
 
     /// Sets the damage flag, so that the position counts as lost: the effect of the handler of memory faults.
-    pub fn strike(&self) {
+    pub fn flag_damage(&self) {
         self.word(DAMAGED_AT).store(1, Ordering::Release);
     }
 

@@ -206,7 +206,7 @@ mod rest {
         let mut run = lab.benchmark("run").faults(&format!("{place}:stop")).start();
         run.wait_for("launched", 1);
         run.halt(&[]);
-        run.struck(place);
+        run.await_fault(place);
         std::thread::sleep(Duration::from_secs(3));
         lab.vcluster(&["resume", "n2", "skt-hpl"]);
         let end = run.end();

@@ -106,7 +106,7 @@ impl Stall {
     }
 
     /// Waits until a process waits.
-    pub fn struck(&self) {
+    pub fn await_access(&self) {
         wait_until("somebody touches what hangs", || self.seen().exists());
     }
 
@@ -615,7 +615,7 @@ impl Plan {
         self
     }
 
-    /// Injects faults; see `Run::struck`.
+    /// Injects faults; see `Run::await_fault`.
     pub fn faults(mut self, faults: &str) -> Self {
         self.command.env("SKT_FAULT", faults).env("SKT_FAULT_LOG", &self.faults);
         self
@@ -740,7 +740,7 @@ impl Plan {
         let _ = std::fs::remove_file(&self.faults);
         let faults: Vec<String> = places.iter().map(|place| format!("{place}:{action}")).collect();
         let mut run = self.faults(&faults.join(",")).start();
-        run.struck(places[0]);
+        run.await_fault(places[0]);
         run
     }
 }
@@ -839,7 +839,7 @@ impl Run {
     }
 
     /// Waits until the fault of this place (`2@point:position:hit`) is injected.
-    pub fn struck(&mut self, place: &str) {
+    pub fn await_fault(&mut self, place: &str) {
         let place = place.split_once('@').map_or(place, |(_, place)| place);
         let fields: Vec<&str> = place.split(':').collect();
         let line = format!("position {}: {} hit {} ", fields[1], fields[0], fields[2]);

@@ -196,7 +196,7 @@ fn a_launch_that_is_refused_is_tried_again() {
     run.wait_for_words("it is tried again");
     std::thread::sleep(Duration::from_secs(3));
     std::fs::remove_dir(&in_the_way).unwrap();
-    run.struck("2@iteration:1:10");
+    run.await_fault("2@iteration:1:10");
     // It has begun with the usual timeout, which is too long for a test.
     run.kill_supervisor();
     let mut run = lab.benchmark("run").flags(&["--startup-timeout", "3s"]).start();
@@ -228,13 +228,13 @@ fn a_disk_that_hangs_holds_up_only_the_next_step() {
     let mut run = plan.hang_each(&places);
     stall.begins(&[run.file("hosts.2")]);
     run.kill_launcher();
-    stall.struck();
+    stall.await_access();
     lab.vcluster(&["kill", "n3", "skt-hpl"]);
     run.wait_for("agent-restarted", 1);
     stall.ends();
-    run.struck(places[1]);
+    run.await_fault(places[1]);
     stall.begins(&[run.file("")]);
-    stall.struck();
+    stall.await_access();
     lab.vcluster(&["cut-off", "n2"]);
     // The reaction to it is a step, which waits; the fault itself is known.
     run.wait_for_words("the disk takes long");
@@ -436,7 +436,7 @@ mod rest {
             lab.on(node, "pkill -STOP -f 'skt-hpl agent'");
         }
         lab.vcluster(&["resume", "n1", "skt-hpl"]);
-        run.struck(places[1]);
+        run.await_fault(places[1]);
         run.wait_for_words("all tests are done");
         lab.vcluster(&["cut", "uplink"]);
         let end = run.end();

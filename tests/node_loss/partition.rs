@@ -53,7 +53,7 @@ fn an_old_copy_is_not_believed() {
     let plan = lab.benchmark("run").flags(&["--no-doubling"]);
     let mut run = plan.hold_each(&["1@iteration:3:20", "2@iteration:3:30"]);
     lab.vcluster(&["cut", "n2"]);
-    run.struck("2@iteration:3:30");
+    run.await_fault("2@iteration:3:30");
     lab.vcluster(&["join", "n2"]);
     run.wait_for("node-returned", 1);
     assert_eq!(lab.ranks_on("n2", "skt-hpl"), 0, "the old copy still runs");
@@ -117,7 +117,7 @@ mod rest {
         let lab = Lab::up(4, 1);
         let mut run = lab.benchmark("run").hold_each(&["1@iteration:3:20", "2@iteration:3:30"]);
         lab.vcluster(&["cut", "n2"]);
-        run.struck("2@iteration:3:30");
+        run.await_fault("2@iteration:3:30");
         lab.vcluster(&["join", "n2"]);
         run.wait_for("node-returned", 1);
         assert!(lab.memory_of("n2").contains(".p1."), "its memory is gone too early");

@@ -11,7 +11,7 @@ fn lose_a_node(by: Launcher) {
     lab.vcluster(&["slurm"]);
     let mut run = lab.allocated("run", by).hold_each(&["1@iteration:1:20", "2@restore-half:2:1"]);
     lab.vcluster(&["cut-off", "n2"]);
-    run.struck("2@restore-half:2:1");
+    run.await_fault("2@restore-half:2:1");
     lab.vcluster(&["resume", "n3", "skt-hpl"]);
     let end = run.end();
     assert_eq!(end.survived(&["node-silent"])["node"], "n2");

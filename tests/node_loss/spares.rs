@@ -137,7 +137,7 @@ mod rest {
         let mut run =
             lab.with_dedicated("run").hold_each(&["1@iteration:1:20", "2@iteration:1:10"]);
         lab.vcluster(&["cut-off", "n6"]);
-        run.struck("iteration:1:10");
+        run.await_fault("iteration:1:10");
         lab.vcluster(&["cut-off", "n2"]);
         let end = run.end();
         end.passed();
@@ -200,7 +200,7 @@ mod rest {
         let plan = lab.benchmark("run").flags(&["--no-doubling"]);
         let mut run = plan.hold_each(&["1@iteration:3:20", "2@iteration:3:30"]);
         lab.vcluster(&["cut", "n2"]);
-        run.struck("2@iteration:3:30");
+        run.await_fault("2@iteration:3:30");
         lab.vcluster(&["join", "n2"]);
         run.wait_for("node-returned", 1);
         // A position takes some 12 MiB of the 192; less than that stays free next to the old one.
@@ -234,7 +234,7 @@ mod rest {
         let failed = "2@agree-begin:3:1";
         let mut run = lab.benchmark("run").hang_each(&["1@iteration:1:20", failed]);
         run.kill_launcher();
-        run.struck(failed);
+        run.await_fault(failed);
         lab.on("n2", GREEDY);
         run.kill_launcher_of(2);
         with_a_spare_in_its_place(&lab, run);

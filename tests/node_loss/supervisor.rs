@@ -331,7 +331,7 @@ mod rest {
             run = lab.benchmark("run").faults(&format!("{second}:stop")).start();
             run.wait_for("took-over", number + 1);
         }
-        run.struck(second);
+        run.await_fault(second);
         run.kill_supervisor();
         let mut run = lab.benchmark("run").start();
         assert_eq!(run.wait_for("took-over", 3)["adopted"], true);

@@ -65,7 +65,7 @@ mod rest {
         let lab = Lab::up(4, 3);
         let mut run = lab.benchmark("run").hold_each(&["1@iteration:3:20", "2@iteration:3:30"]);
         lab.vcluster(&["cut-off", "n2"]);
-        run.struck("2@iteration:3:30");
+        run.await_fault("2@iteration:3:30");
         lab.vcluster(&["cut", "n1"]);
         lab.vcluster(&["cut", "n5"]);
         let end = run.end();

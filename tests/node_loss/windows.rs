@@ -37,7 +37,7 @@ fn lose_again(place: &str, node: &str) -> Ended {
     let place = format!("2@{place}");
     let mut run = lab.benchmark("run").hold_each(&["1@iteration:1:30", &place]);
     lab.vcluster(&["cut-off", "n2"]);
-    run.struck(&place);
+    run.await_fault(&place);
     lab.vcluster(&["cut-off", node]);
     let end = run.end();
     assert_eq!(end.faults(), ["node-silent", "node-silent"], "{}", end.told());
@@ -202,11 +202,11 @@ mod rest {
         let (seed, asked) = (extent::seed(), extent::soak());
         let runs = asked.unwrap_or(3);
         println!("SKT_TEST_SEED={seed} SKT_TEST_SOAK={runs}");
-        let (mut run, mut struck) = (0, false);
-        while run < runs || (asked.is_none() && !struck) {
-            assert!(run < runs * 10, "none of {run} runs was struck");
+        let (mut run, mut hit) = (0, false);
+        while run < runs || (asked.is_none() && !hit) {
+            assert!(run < runs * 10, "none of {run} runs had a loss");
             // Each has a seed of its own, so that one can be repeated alone.
-            struck |= at_random(seed + run);
+            hit |= at_random(seed + run);
             run += 1;
         }
     }

@@ -130,7 +130,7 @@ fn expect_refused(ran: Ran, words: &str) {
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_second_column_lost_is_refused() {
-    let refused = |faults: &str, words: &str| expect_refused(scene().may_strike(faults), words);
+    let refused = |faults: &str, words: &str| expect_refused(scene().may_inject(faults), words);
     refused(
         "1@step-end:1:9:kill,2@iteration:0:3:kill",
         "process column 0 has lost a rank, and the checksums are used up",
@@ -362,7 +362,7 @@ mod rest {
             println!("{faults}");
             let depth = ["1", "0"][turn % 2];
             let ran =
-                renewing(scene(), 1).solver(&["--depth", depth]).may_strike(faults).expect_code(0);
+                renewing(scene(), 1).solver(&["--depth", depth]).may_inject(faults).expect_code(0);
             if faults.contains("generate-end") && outcome(&ran).checksums.unwrap().losses < 2 {
                 // Not all remaining ranks had generated: it began from scratch.
                 continue;
@@ -390,13 +390,13 @@ mod rest {
             // number 3, so at positions 10 and 11 if number 2 was lost meanwhile.
             let wide = doubly().solver(&["--depth", depth]);
             let lost = format!("{first},2@{point}:0:1:kill,3@step-end:7:5:kill");
-            let ran = renewing(wide, 1).may_strike(&lost).expect_code(0);
+            let ran = renewing(wide, 1).may_inject(&lost).expect_code(0);
             let told = outcome_of(&ran);
             assert!(told.replaced.len() >= 2 && !told.renewed_at.is_empty(), "{}", ran.told());
         }
         // Without others the result is as if they had not been begun.
         let lost = format!("{first},2@renew-half:0:1:kill");
-        expect_refused(renewing(scene(), 1).may_strike(&lost), "or was not finished");
+        expect_refused(renewing(scene(), 1).may_inject(&lost), "or was not finished");
     }
 
     /// Two process columns are replaced, one after the other, with a place for each loss; at last the checksums that took the

@@ -5,7 +5,7 @@ use crate::points::in_place;
 use crate::scene::Scene;
 
 /// Faults, each with a DEPTH and a number of threads.
-const STRIKES: &[(&str, &str, &str)] = &[
+const FAULTS: &[(&str, &str, &str)] = &[
     ("swap-half:1:20:kill", "1", "1"),
     ("swap-half:0:31:lose", "1", "2"),
     ("swap-half:1:45:kill", "2", "1"),
@@ -21,7 +21,7 @@ const STRIKES: &[(&str, &str, &str)] = &[
 #[ignore = "needs Open MPI 5"]
 fn a_loss_amid_an_update_in_halves_is_gone_on_from() {
     let grids = [(2, 1), (2, 2), (3, 2)];
-    for (turn, (place, depth, threads)) in STRIKES.iter().enumerate() {
+    for (turn, (place, depth, threads)) in FAULTS.iter().enumerate() {
         let (p, q) = grids[turn % grids.len()];
         let solver = ["-n", "301", "--nb", "10", "--split-update", "always"];
         let scene = Scene::of(p, q, &solver).solver(&["--depth", depth, "--threads", threads]);

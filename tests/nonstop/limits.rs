@@ -14,7 +14,7 @@ use crate::scene::Scene;
 #[ignore = "needs Open MPI 5"]
 fn nobody_stands_by_so_the_job_ends_and_a_restart_goes_on() {
     let scene = Scene::new(2, 2).nonstop(0);
-    let ran = scene.strike("iteration:2:9:lose").expect_code(75);
+    let ran = scene.inject("iteration:2:9:lose").expect_code(75);
     assert!(ran.err.contains("3 ranks are left, and the grid needs 4"), "{}", ran.told());
     assert!(ran.err.contains("the same command resumes"), "{}", ran.told());
     let ran = scene.finish();
@@ -26,7 +26,7 @@ fn nobody_stands_by_so_the_job_ends_and_a_restart_goes_on() {
 #[ignore = "needs Open MPI 5"]
 fn who_takes_the_place_is_lost_too_until_nobody_is_left() {
     let scene = Scene::new(2, 2).nonstop(2);
-    let ran = scene.strike("iteration:1:3:kill").expect_code(75);
+    let ran = scene.inject("iteration:1:3:kill").expect_code(75);
     assert_eq!(ran.err.matches("is lost: noticed").count(), 3, "{}", ran.told());
     scene.finish();
 }
@@ -39,10 +39,10 @@ pub fn at_once(scene: &Scene, positions: &[usize], point: &str, hit: usize, lost
     let running = scene.start_with(&faults.join(","));
     let began = Instant::now();
     let halted = |rank: usize| running.ranks().iter().any(|r| r.rank == rank && r.halted());
-    while !places.iter().all(|place| scene.struck().contains(place))
+    while !places.iter().all(|place| scene.injected().contains(place))
         || !positions.iter().all(|&p| halted(p))
     {
-        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", scene.struck());
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", scene.injected());
         std::thread::sleep(Duration::from_millis(5));
     }
     let ranks = running.ranks();

@@ -52,12 +52,12 @@ fn a_loss_at_any_point_is_recovered_in_place() {
         let positions: &[usize] = if whole() { &[0, 3] } else { &[[0, 3][turn % 2]] };
         for &position in positions {
             let action = if (turn / 2 + position).is_multiple_of(2) { "kill" } else { "lose" };
-            struck_at(point, position, hit, action);
+            inject_at(point, position, hit, action);
         }
     }
 }
 
-fn struck_at(point: Point, position: usize, hit: u64, action: &str) {
+fn inject_at(point: Point, position: usize, hit: u64, action: &str) {
     let fault = format!("1@{}:{position}:{hit}:{action}", point.name());
     println!("{fault}");
     let ran = Scene::new(2, 2).nonstop(1).survive(&fault);

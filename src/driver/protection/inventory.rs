@@ -283,12 +283,12 @@ impl<'a> ProtectionSession<'a> {
     /// first: its locks show whether a run is active under this name, and then storage is left alone.
     fn remove(&self, node: &Comm, start: Option<u128>) -> Result<(), Refusal> {
         self.comm.barrier();
-        let strike = |point| {
+        let inject = |point| {
             if start.is_none() {
                 hit(point, self.comm.rank());
             }
         };
-        strike(Point::GroundSeen);
+        inject(Point::GroundSeen);
         let cleaned = match node.rank() {
             0 => self.prerequisites.memory_store.clean().map(|_| ()),
             _ => Ok(()),
@@ -319,7 +319,7 @@ impl<'a> ProtectionSession<'a> {
         };
         // No rank reads storage before the removal is complete.
         unanimous(self.comm, left)?;
-        strike(Point::GroundCleared);
+        inject(Point::GroundCleared);
         Ok(())
     }
 

@@ -170,7 +170,7 @@ mod tests {
 
     fn fault(kind: FaultKind, node: Option<usize>, position: Option<u32>) -> Breakage {
         let detail = "no heartbeat".to_string();
-        Breakage { kind, struck_ms: 5, node, position, test: 1, iteration: 40, detail }
+        Breakage { kind, failed_ms: 5, node, position, test: 1, iteration: 40, detail }
     }
     fn exit(code: Option<i32>) -> End {
         End::Exit { code, fault: fault(FaultKind::LauncherGone, Some(2), Some(7)) }

@@ -38,7 +38,7 @@ pub struct Loss {
     pub node: usize,
     pub kind: FaultKind,
     /// Last moment at which it was known to be well.
-    pub struck_ms: u64,
+    pub failed_ms: u64,
     pub detail: String,
 }
 
@@ -214,7 +214,7 @@ impl Nodes {
                 judged.push(Judged::Lost(Loss {
                     node,
                     kind: FaultKind::NodeRebooted,
-                    struck_ms: before.map_or(now_ms, |t| t.heard_ms),
+                    failed_ms: before.map_or(now_ms, |t| t.heard_ms),
                     detail: format!("{} was restarted: its memory is empty", self.names[node]),
                 }));
             }
@@ -320,7 +320,7 @@ impl Nodes {
                     continue;
                 }
             };
-            lost.push(Loss { node, kind, struck_ms: trouble.heard_ms, detail });
+            lost.push(Loss { node, kind, failed_ms: trouble.heard_ms, detail });
         }
         for loss in lost {
             self.trouble.remove(&loss.node);

@@ -15,7 +15,7 @@ use crate::supervise::talk::progress::{Doing, Progress, Role, words};
 pub struct Breakage {
     pub kind: FaultKind,
     /// Last moment at which the failed part was known to be well.
-    pub struck_ms: u64,
+    pub failed_ms: u64,
     pub node: Option<usize>,
     pub position: Option<u32>,
     pub test: u32,
@@ -247,7 +247,7 @@ impl Ranks {
     /// The first death that was noticed and not recovered: its moment, node and position.
     pub fn first_death(&self) -> Option<(u64, usize, u32)> {
         let first = self.deaths().min_by_key(|(_, (_, noticed_ms))| *noticed_ms);
-        first.map(|(rank, (struck_ms, _))| (struck_ms, rank.node, rank.last.position))
+        first.map(|(rank, (failed_ms, _))| (failed_ms, rank.node, rank.last.position))
     }
 
     /// Moment at which the last ended process of this position was known to live, whether or not another has taken its place.
@@ -469,7 +469,7 @@ impl Ranks {
     pub fn dead(&self, now_ms: u64, grace_ms: u64, names: &[String]) -> Option<Breakage> {
         let long_ago = self.deaths().filter(|(_, (_, at))| now_ms.saturating_sub(*at) >= grace_ms);
         // The others may have been ended for it.
-        let (rank, (struck_ms, _)) = long_ago.min_by_key(|(_, (_, noticed_ms))| *noticed_ms)?;
+        let (rank, (failed_ms, _)) = long_ago.min_by_key(|(_, (_, noticed_ms))| *noticed_ms)?;
         let position = rank.last.position;
         let detail = format!(
             "the process of position {position} on {} is gone, while it was {}",
@@ -477,7 +477,7 @@ impl Ranks {
             words(rank.last.doing)
         );
         let (test, iteration) = self.front().max(rank.at());
-        let breakage = self.breakage(FaultKind::RankDied, struck_ms, Some(rank.node), detail);
+        let breakage = self.breakage(FaultKind::RankDied, failed_ms, Some(rank.node), detail);
         Some(Breakage { position: Some(position), test, iteration, ..breakage })
     }
 
@@ -485,12 +485,12 @@ impl Ranks {
     pub(super) fn breakage(
         &self,
         kind: FaultKind,
-        struck_ms: u64,
+        failed_ms: u64,
         node: Option<usize>,
         detail: String,
     ) -> Breakage {
         let (test, iteration) = self.front();
-        Breakage { kind, struck_ms, node, position: None, test, iteration, detail }
+        Breakage { kind, failed_ms, node, position: None, test, iteration, detail }
     }
 
     /// Notes that a node answers again after it was unresponsive: its ranks' progress meanwhile is unknown.
@@ -710,7 +710,7 @@ mod tests {
         ranks.beat(1000, 3, &[seen(0, 2, 6, 'X')]);
         assert_eq!(ranks.dead(1200, 300, &names()), None);
         let found = ranks.dead(1300, 300, &names()).unwrap();
-        assert_eq!((found.struck_ms, found.node, found.position), (500, Some(3), Some(0)));
+        assert_eq!((found.failed_ms, found.node, found.position), (500, Some(3), Some(0)));
         assert!(found.detail.contains("n3"), "{}", found.detail);
         assert!(ranks.all_through());
     }

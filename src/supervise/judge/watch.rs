@@ -79,7 +79,7 @@ impl Watch {
     pub fn gone_on(&mut self, now_ms: u64) -> Option<u64> {
         let (_, breakage) = self.ending.take()?;
         self.ranks.get_on(now_ms);
-        Some(breakage.struck_ms)
+        Some(breakage.failed_ms)
     }
 
     /// Whether the launcher has got as far as starting ranks; for a program whose ranks do not show, any process.
@@ -113,13 +113,13 @@ impl Watch {
     /// Returns the end of an attempt whose launcher ended with this status.
     pub fn exit(&self, now_ms: u64, code: Option<i32>) -> End {
         let first = self.ranks.first_death();
-        let struck_ms = first.map_or(self.ticked_ms.min(now_ms), |(at, _, _)| at);
+        let failed_ms = first.map_or(self.ticked_ms.min(now_ms), |(at, _, _)| at);
         let (node, position) = first.map(|(_, node, position)| (node, position)).unzip();
         let detail = match code {
             Some(code) => format!("the launcher ended with status {code}"),
             None => "the launcher is gone without a trace".to_string(),
         };
-        let fault = self.ranks.breakage(FaultKind::LauncherGone, struck_ms, node, detail);
+        let fault = self.ranks.breakage(FaultKind::LauncherGone, failed_ms, node, detail);
         End::Exit { code, fault: Breakage { position, ..fault } }
     }
 
@@ -128,8 +128,8 @@ impl Watch {
         if self.over {
             return Vec::new();
         }
-        let Loss { node, kind, struck_ms, detail } = loss;
-        self.broken(self.ranks.breakage(kind, struck_ms, Some(node), detail))
+        let Loss { node, kind, failed_ms, detail } = loss;
+        self.broken(self.ranks.breakage(kind, failed_ms, Some(node), detail))
     }
 
     fn broken(&mut self, breakage: Breakage) -> Vec<Verdict> {
@@ -245,7 +245,7 @@ mod tests {
 
     fn lost_node() -> Loss {
         let kind = FaultKind::NodeSilent;
-        Loss { node: 2, kind, struck_ms: 20_000, detail: "no heartbeat".to_string() }
+        Loss { node: 2, kind, failed_ms: 20_000, detail: "no heartbeat".to_string() }
     }
 
     impl Run {
@@ -316,7 +316,7 @@ mod tests {
         fn exit(&self) -> (u64, Option<i32>, u64, Option<(usize, u32)>) {
             match self.verdicts.last() {
                 Some((at, Verdict::Over(End::Exit { code, fault }))) => {
-                    (*at, *code, fault.struck_ms, fault.node.zip(fault.position))
+                    (*at, *code, fault.failed_ms, fault.node.zip(fault.position))
                 }
                 other => panic!("{other:?}"),
             }
@@ -356,7 +356,7 @@ mod tests {
         run.until(90_000);
         let (at, broken) = run.breakage();
         assert_eq!((broken.kind, broken.node), (FaultKind::NodeSilent, Some(2)));
-        assert_eq!((at, broken.struck_ms), (24_000, 20_000));
+        assert_eq!((at, broken.failed_ms), (24_000, 20_000));
         assert_eq!(broken.iteration, 24, "others had continued meanwhile");
     }
 
@@ -512,7 +512,7 @@ mod tests {
         }
         let (at, broken) = run.breakage();
         assert_eq!((broken.kind, broken.position), (FaultKind::RankHung, None));
-        assert_eq!((broken.struck_ms, at), (21_500, 21_500 + progress_timeout_ms));
+        assert_eq!((broken.failed_ms, at), (21_500, 21_500 + progress_timeout_ms));
     }
 
     #[test]

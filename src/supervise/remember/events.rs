@@ -108,7 +108,7 @@ pub enum Event {
         attempt: u32,
         kind: FaultKind,
         /// Last moment at which the failed part was known to be well.
-        struck_ms: u64,
+        failed_ms: u64,
         node: Option<String>,
         position: Option<u32>,
         test: u32,
@@ -126,7 +126,7 @@ pub enum Event {
         /// Counted with the faults that broke the run.
         fault: u32,
         attempt: u32,
-        struck_ms: u64,
+        failed_ms: u64,
         noticed_ms: u64,
         agreed_ms: u64,
         going_on_ms: u64,
@@ -241,7 +241,7 @@ mod tests {
                 fault: 1,
                 attempt: 1,
                 kind: FaultKind::NodeSilent,
-                struck_ms: 1500,
+                failed_ms: 1500,
                 node: Some("n2".to_string()),
                 position: None,
                 test: 0,
@@ -274,7 +274,7 @@ mod tests {
             r#""at_ms":5500"#,
             r#""event":"fault""#,
             r#""kind":"node-silent""#,
-            r#""struck_ms":1500"#,
+            r#""failed_ms":1500"#,
             r#""node":"n2""#,
         ] {
             assert!(text.contains(part), "{text} lacks {part}");

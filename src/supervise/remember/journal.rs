@@ -530,7 +530,7 @@ mod tests {
             fault,
             attempt: fault,
             kind: FaultKind::NodeSilent,
-            struck_ms: 0,
+            failed_ms: 0,
             node: Some(node.to_owned()),
             position: None,
             test: 0,
@@ -600,7 +600,7 @@ mod tests {
             let event = Event::GoneOn {
                 fault: 1,
                 attempt: 1,
-                struck_ms: 0,
+                failed_ms: 0,
                 noticed_ms: 0,
                 agreed_ms: 0,
                 going_on_ms: 0,
@@ -777,7 +777,7 @@ mod tests {
         };
         let fault = |at: u64| {
             format!(
-                r#""event":"fault","fault":1,"kind":"node-silent","struck_ms":0,"node":null,"position":null,"iteration":{at},"ranks_seen":true,"detail":"""#
+                r#""event":"fault","fault":1,"kind":"node-silent","failed_ms":0,"node":null,"position":null,"iteration":{at},"ranks_seen":true,"detail":"""#
             )
         };
         for test in 0..5 {

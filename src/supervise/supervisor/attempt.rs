@@ -198,7 +198,7 @@ impl Supervisor<'_> {
         rank_iteration: Option<u64>,
         code: Option<i32>,
     ) -> anyhow::Result<()> {
-        let Breakage { kind, struck_ms, mut node, mut position, test, iteration, detail } = fault;
+        let Breakage { kind, failed_ms, mut node, mut position, test, iteration, detail } = fault;
         // A refusal of the benchmark is not the fault of a node, even if the launcher names one.
         let refused = job.files.refused.map(i32::from).filter(|refused| code == Some(*refused));
         if refused.is_some() {
@@ -211,7 +211,7 @@ impl Supervisor<'_> {
             fault: self.state.next_fault(),
             attempt: self.state.attempts,
             kind,
-            struck_ms,
+            failed_ms,
             node: node.map(|at| self.cluster.nodes[at].host.name.clone()),
             position,
             test,

@@ -286,7 +286,7 @@ impl Supervisor<'_> {
             self.note(Event::GoneOn {
                 fault: self.state.next_fault(),
                 attempt: self.state.attempts,
-                struck_ms: well_ms.unwrap_or(noticed_ms).min(noticed_ms),
+                failed_ms: well_ms.unwrap_or(noticed_ms).min(noticed_ms),
                 noticed_ms,
                 agreed_ms: noticed_ms + it.agreed_ms,
                 going_on_ms: noticed_ms + it.since_ms,

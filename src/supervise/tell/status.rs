@@ -327,11 +327,11 @@ impl Status {
                 f.kind.words(),
                 f.node.as_deref().unwrap_or(""),
                 f.iteration,
-                f.noticed_ms.saturating_sub(f.struck_ms) as f64 / 1e3,
+                f.noticed_ms.saturating_sub(f.failed_ms) as f64 / 1e3,
                 f.restored_ms.map_or(String::new(), |at| format!(
                     ", {} after {:.1} s",
                     if f.in_place() { "recovered in place" } else { "computing again" },
-                    at.saturating_sub(f.struck_ms) as f64 / 1e3
+                    at.saturating_sub(f.failed_ms) as f64 / 1e3
                 ))
             );
         }

@@ -131,7 +131,7 @@ pub struct Message {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Strike {
+pub enum Effect {
     Kill,
     /// The process stands still and is taken for dead.
     Stop,
@@ -157,9 +157,9 @@ pub enum Place {
 #[repr(C)]
 pub struct Fault {
     pub place: Place,
-    pub strike: Strike,
+    pub effect: Effect,
     pub seen: u64,
-    pub struck: bool,
+    pub injected: bool,
     /// Phase of the rank at the fault.
     pub phase: Option<&'static str>,
 }

@@ -1,6 +1,6 @@
 //! The run of a seed: a problem, its protection, and the faults of each launch.
 
-use super::arena::{Fault, MILLISECOND, Manner, Place, SECOND, Strike};
+use super::arena::{Fault, MILLISECOND, Manner, Place, SECOND, Effect};
 use crate::base::faults::Point;
 use crate::shm::Part;
 use crate::testkit::simulation::dice::Dice;
@@ -222,11 +222,11 @@ fn point(dice: &mut Dice, kind: Kind, again: bool) -> Point {
 
 /// Draws a time for which a rank's storage fails: at one operation, at some, or from one on.
 fn storage_fault(dice: &mut Dice, ranks: usize) -> Fault {
-    let strike = dice.one_of(&[Strike::Full, Strike::Breaks]);
+    let effect = dice.one_of(&[Effect::Full, Effect::Breaks]);
     let rank = dice.below(ranks as u64) as u32;
     let (first, count) = (1 + dice.below(40), dice.one_of(&[1, 1, 5, 1 << 40]));
     let place = Place::Storage { rank, first, count };
-    Fault { place, strike, seen: 0, struck: false, phase: None }
+    Fault { place, effect, seen: 0, injected: false, phase: None }
 }
 
 /// Draws a launch; `again` says that it is not the first.
@@ -240,9 +240,9 @@ fn act(
 ) -> Act {
     let mut faults = Vec::new();
     for _ in 0..1 + dice.below(2) {
-        let strike = match kind {
-            Kind::Restart => Strike::Kill,
-            _ => dice.one_of(&[Strike::Kill, Strike::Kill, Strike::Stop]),
+        let effect = match kind {
+            Kind::Restart => Effect::Kill,
+            _ => dice.one_of(&[Effect::Kill, Effect::Kill, Effect::Stop]),
         };
         let place = if dice.one_in(2) {
             // Most ranks make some thousand calls, the first hundreds of them before the run has begun.
@@ -253,7 +253,7 @@ fn act(
             let position = dice.below(ranks as u64) as u32;
             Place::Point { point, position, hit: 1 + dice.below(4) * dice.below(4) }
         };
-        faults.push(Fault { place, strike, seen: 0, struck: false, phase: None });
+        faults.push(Fault { place, effect, seen: 0, injected: false, phase: None });
     }
     let all = stored && dice.one_in(4);
     let mut damaged = Vec::new();

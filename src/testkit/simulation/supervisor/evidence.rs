@@ -39,9 +39,9 @@ impl Evidence {
         Self { faults: Vec::new(), is_tree }
     }
 
-    /// Notes a fault that lasts this long. A short one counts if another comes together with it: that may have struck the same
-    /// node, or the node that calls it again.
-    pub fn strikes(&mut self, node: &str, now_ms: u64, lasts_ms: u64) {
+    /// Notes a fault that lasts this long. A short one counts if another comes together with it: it may be of the same node,
+    /// or of the node that calls it again.
+    pub fn adds(&mut self, node: &str, now_ms: u64, lasts_ms: u64) {
         let until_ms = now_ms.saturating_add(lasts_ms);
         let mut counts = lasts_ms >= SHORT_MS;
         for fault in &mut self.faults {

@@ -16,7 +16,7 @@ use skt_hpl::supervise::talk::agent::digest_of;
 use crate::lab::{Kept, used};
 use crate::report::Report;
 
-const PATIENCE: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_secs(240);
 /// How long the supervisor is watched while all is well.
 const WATCHED: Duration = Duration::from_secs(15);
 /// A rack.
@@ -75,7 +75,7 @@ impl Stage {
             .spawn()
             .map_err(say)?;
         let simulator = Kept(simulator);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !socket.exists() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -128,7 +128,7 @@ impl Stage {
 
     /// When the `nth` event (from 1) that `is` knows happened.
     fn when(&mut self, nth: usize, is: impl Fn(&Event) -> bool) -> Result<u64, String> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             if let Some(record) = self.records().iter().filter(|r| is(&r.event)).nth(nth - 1) {
                 return Ok(record.at_ms);

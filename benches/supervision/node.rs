@@ -27,7 +27,7 @@ const BEAT_EVERY: Duration = Duration::from_millis(500);
 /// How long the agent is watched, in which it looks several times through all processes.
 const WATCHED: Duration = Duration::from_secs(32);
 /// How long ranks may take to show themselves.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// What an MPI process has mapped beside what it shares with others: one of Open MPI 4.1.4 has as many.
 const MAPPINGS: usize = 350;
 /// What a position of method self has beside its head.
@@ -190,7 +190,7 @@ fn number(program: &Path, ranks: u32) -> Result<Row, String> {
     };
     let _ranks: Vec<Kept> = (0..ranks).map(start).collect::<Result<_, _>>()?;
     let mut asked = Asked::up(program, &run, &run)?;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let shown = |asked: &Asked| asked.said.1.load(Ordering::Relaxed) >= u64::from(ranks);
     asked.ask_until(|asked| shown(asked) || Instant::now() > until)?;
     if !shown(&asked) {

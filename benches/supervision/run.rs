@@ -19,7 +19,7 @@ use skt_hpl::supervise::tell::timeline::{FaultTimes, faults};
 use crate::lab::Lab;
 
 /// No run takes so long.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What is the same for all runs.
 pub struct Stage<'a> {
@@ -178,7 +178,7 @@ impl Run {
 
     /// Waits until the log has `count` records that `is` recognises.
     pub fn wait_for(&mut self, count: usize, is: impl Fn(&Event) -> bool) -> Result<(), String> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while self.records().iter().filter(|r| is(&r.event)).count() < count {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("the run ended too early ({status}): {}", self.errors()));
@@ -218,7 +218,7 @@ impl Run {
         let status = loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => break status,
-                Ok(None) if began.elapsed() < PATIENCE => {}
+                Ok(None) if began.elapsed() < TIMEOUT => {}
                 Ok(None) => {
                     let _ = self.child.kill();
                     return Err(format!("the run hangs: {}", self.errors()));

@@ -145,7 +145,7 @@ const NUMBER_UNIT: u64 = 1 << 16;
 pub const THREADS_MAX: usize = NUMBER_UNIT as usize - 1;
 
 /// Number of polls after which the lead does a part that no worker has begun: one to three microseconds.
-const PATIENCE: u32 = 60;
+const POLLS_MAX: u32 = 60;
 
 impl Orders {
     fn new(threads: usize) -> Self {
@@ -218,7 +218,7 @@ impl PanelThreads<'_> {
         let mut spins = 0u32;
         for part in 1..parts {
             while orders.parts[part].done.0.load(Ordering::Acquire) < number {
-                if spins >= PATIENCE {
+                if spins >= POLLS_MAX {
                     well &= orders.attempt(number, part);
                 }
                 pause(&mut spins);

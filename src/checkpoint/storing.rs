@@ -3,7 +3,7 @@
 //! `save` calls this at boundaries and after commits, and `disk` for each of its saves. `level2` describes what is written when,
 //! and by whom. A checkpoint that is being written is so on all ranks or on none.
 
-use super::helper::{PATIENCE, State, Task};
+use super::helper::{TIMEOUT, State, Task};
 use super::io_request::Write;
 use super::level2::{AT_ONCE, LOOK, Level2, SAVE, SETTLES, STORE};
 use super::save::Checkpointer;
@@ -209,7 +209,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         // Method disk has made room before, except for the checkpoint that it overwrites.
         if idle && level2.alone.is_none() {
             let next = Some(about.key());
-            level2.settle(PATIENCE, &self.header.id, None, next, || self.world.attend());
+            level2.settle(TIMEOUT, &self.header.id, None, next, || self.world.attend());
             level2.stuck.retain(|task| !task.is_over());
         }
         let buffers = self.holding.buffers;

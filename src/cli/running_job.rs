@@ -15,7 +15,7 @@ use crate::supervise::signals::{asked_again, asked_by_signal};
 /// Time for a launcher to end its ranks, on all nodes, before it is killed.
 const TO_END: Duration = Duration::from_secs(10);
 /// Time without output after which a job will print nothing more; the time of its work is added.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval at which signals are looked for.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -52,10 +52,10 @@ impl RunningJob {
     }
 
     /// Waits for the next line, at most for the time given.
-    pub fn next(&self, patience: Duration) -> Result<Next, Interrupted> {
+    pub fn next(&self, timeout: Duration) -> Result<Next, Interrupted> {
         let mut waited = Duration::ZERO;
         // The time is counted by looks: a process stopped by Ctrl-Z and continued has not waited meanwhile.
-        while waited < patience {
+        while waited < timeout {
             match self.lines.recv_timeout(LOOK) {
                 Ok(line) => return Ok(Next::Line(line)),
                 Err(RecvTimeoutError::Disconnected) => return Ok(Next::End),
@@ -69,7 +69,7 @@ impl RunningJob {
     }
 
     /// Waits for the launcher's end, at most for the time given; None if it has not ended.
-    pub fn ended(&mut self, patience: Duration) -> Result<Option<ExitStatus>, Interrupted> {
+    pub fn ended(&mut self, timeout: Duration) -> Result<Option<ExitStatus>, Interrupted> {
         let mut waited = Duration::ZERO;
         loop {
             // If the status cannot be asked for, another part of the process has waited for it.
@@ -79,7 +79,7 @@ impl RunningJob {
             if asked_by_signal() {
                 return Err(Interrupted);
             }
-            if waited >= patience {
+            if waited >= timeout {
                 return Ok(None);
             }
             std::thread::sleep(LOOK);
@@ -162,7 +162,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(60);
 
     #[test]
-    fn lines_come_until_the_end_or_until_patience_is_over() {
+    fn lines_come_until_the_end_or_the_timeout() {
         let mut job = script("printf 'caf\\351\\none'; echo trouble >&2; exit 3");
         assert_eq!(job.next(LONG).unwrap(), Next::Line("caf\u{fffd}".into()));
         assert_eq!(job.next(LONG).unwrap(), Next::Line("one".into()));

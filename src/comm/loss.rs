@@ -337,7 +337,7 @@ fn settle(
     clock: impl Fn() -> Duration,
 ) -> Vec<bool> {
     /// Timeout from the moment at which this rank knows that the peer is lost.
-    const PATIENCE: Duration = Duration::from_secs(2);
+    const TIMEOUT: Duration = Duration::from_secs(2);
     let mut known: Vec<(c_int, Duration)> = Vec::new();
     let mut settle = |message: usize, peer: c_int| {
         loop {
@@ -347,7 +347,7 @@ fn settle(
             heartbeat::wait();
             let now = clock();
             match known.iter().find(|(lost, _)| *lost == peer) {
-                Some((_, since)) if now - *since > PATIENCE => return false,
+                Some((_, since)) if now - *since > TIMEOUT => return false,
                 Some(_) => std::hint::spin_loop(),
                 None => {
                     let new = |lost: &c_int| !known.iter().any(|(other, _)| other == lost);

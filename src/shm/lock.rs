@@ -65,8 +65,8 @@ impl Still {
     }
 }
 
-/// Takes the lock, or returns an error that names its holder. Waits up to `patience` for a holder that is ending.
-pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), MemoryError> {
+/// Takes the lock, or returns an error that names its holder. Waits up to `timeout` for a holder that is ending.
+pub(super) fn take(file: &File, name: &str, timeout: Duration) -> Result<(), MemoryError> {
     let began = Instant::now();
     let mut still = Still { pid: 0, ran: None, since: began };
     let mut told = false;
@@ -98,8 +98,8 @@ pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), Me
         other => other,
     };
     let waits = |holder: &Holder| match holder {
-        Holder::Ending(_) => began.elapsed() < patience,
-        Holder::Unseen => began.elapsed() < patience.min(UNSEEN_ENDS_WITHIN),
+        Holder::Ending(_) => began.elapsed() < timeout,
+        Holder::Unseen => began.elapsed() < timeout.min(UNSEEN_ENDS_WITHIN),
         _ => false,
     };
     try_until(|| try_lock(file), who, pause, waits).map_err(|holder| {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_lasts_as_long_as_the_holder_is_ending_and_no_longer() {
+    fn the_timeout_counts_only_while_the_holder_is_ending() {
         let run = |told: &dyn Fn(u32) -> Holder, free_at: u32, most: u32| {
             let looks = std::cell::Cell::new(0);
             let end = try_until(

@@ -223,8 +223,8 @@ impl Forest {
         let asked = self.names;
         let first: Vec<u32> =
             self.called.iter().filter(|(_, since)| **since == 0).map(|(node, _)| *node).collect();
-        let patience_ms = self.logins.first_ms(30_000, asked - first.len(), asked);
-        let in_vain = |node: &u32| self.silent_ms.get(node).is_some_and(|ms| *ms >= patience_ms);
+        let limit_ms = self.logins.first_ms(30_000, asked - first.len(), asked);
+        let in_vain = |node: &u32| self.silent_ms.get(node).is_some_and(|ms| *ms >= limit_ms);
         let first: Vec<u32> = first.into_iter().filter(in_vain).collect();
         for node in first {
             self.called.remove(&node);
@@ -252,7 +252,7 @@ impl Forest {
                 self.learn(told);
                 let in_trouble = self.judge.in_trouble().count();
                 if in_trouble > 0 {
-                    self.judge.redial_ms = self.logins.patience_ms(REDIAL_MS, in_trouble);
+                    self.judge.redial_ms = self.logins.timeout_ms(REDIAL_MS, in_trouble);
                 }
                 let judged = self.judge.tick(now_ms);
                 self.judged(judged);

@@ -29,8 +29,8 @@ fn survives_a_slow_peer(sabotage: Option<&str>) -> bool {
     let mut running = scene.start_with(&format!("{slow},{early}"));
     let came = scene.await_faults(&mut running, slow, Duration::from_secs(60));
     assert!(came, "{}", running.told());
-    let patience = Duration::from_millis(if sabotage.is_some() { 60_000 } else { 1500 });
-    let came = scene.await_faults(&mut running, early, patience);
+    let timeout = Duration::from_millis(if sabotage.is_some() { 60_000 } else { 1500 });
+    let came = scene.await_faults(&mut running, early, timeout);
     assert_eq!(came, sabotage.is_some(), "{}", running.told());
     scene.kill_all(running);
     scene.lose(2);

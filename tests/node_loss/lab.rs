@@ -25,7 +25,7 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_skt-hpl");
 
 /// Timeout: longer than anything here takes on a busy machine, and than the supervisor waits for ranks that are through and hang
 /// in MPI_Finalize. An event that has not come by then does not come.
-const PATIENCE: Duration = Duration::from_secs(200);
+const TIMEOUT: Duration = Duration::from_secs(200);
 
 /// The benchmark's problem: 2 x 2 ranks, one a node, protected in pairs: n1 with n2, n3 with n4.
 const PROBLEM: &str = "-n 1250 --nb 16 -p 2 -q 2 --threads 1 --no-preflight --json result.json";
@@ -576,7 +576,7 @@ fn succeeded(command: &mut Command) -> String {
 
 /// Waits for something that must come.
 pub fn wait_until(what: &str, mut come: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !come() {
         assert!(Instant::now() < deadline, "not yet: {what}");
         std::thread::sleep(Duration::from_millis(20));
@@ -802,7 +802,7 @@ impl Run {
 
     /// Waits for something, until the run ends or the time is over.
     fn until<T>(&mut self, what: &str, mut found: impl FnMut(&Self) -> Option<T>) -> T {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let over = self.over() || Instant::now() > deadline;
             if let Some(found) = found(self) {
@@ -913,7 +913,7 @@ impl Run {
 
     /// Waits for the end.
     pub fn end(mut self) -> Ended {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !self.over() {
             assert!(Instant::now() < deadline, "the run does not end: {}", self.told());
             std::thread::sleep(Duration::from_millis(20));

@@ -39,7 +39,7 @@ pub fn launcher_by(lab: &Lab, words: &str) -> PathBuf {
 }
 
 /// Makes a launcher that waits, in attempts from `from` on, until the file `go` exists; returns its path.
-fn patient_launcher(lab: &Lab, from: u32, go: &Path) -> PathBuf {
+fn waiting_launcher(lab: &Lab, from: u32, go: &Path) -> PathBuf {
     let wait = format!(
         "while [ \"$SKT_ATTEMPT\" -ge {from} ] && [ ! -e {} ]; do sleep 0.05; done",
         go.display()
@@ -344,8 +344,8 @@ mod rest {
         for (from, faults) in [(0, 0), (1, 1)] {
             let lab = Lab::up(4, 1);
             let go = lab.path("go");
-            let patient = patient_launcher(&lab, from, &go);
-            let flags = ["--launcher-program", patient.to_str().unwrap()];
+            let waiting = waiting_launcher(&lab, from, &go);
+            let flags = ["--launcher-program", waiting.to_str().unwrap()];
             let mut run = lab.benchmark("run").flags(&flags).start();
             match from {
                 0 => run.wait_for_file("out.0"),

@@ -431,7 +431,7 @@ mod tests {
 
     /// Before an iteration's time is known it may be minutes, and then others notice a loss as late.
     #[test]
-    fn who_goes_on_has_patience_in_the_first_iterations() {
+    fn ranks_that_continue_have_more_time_in_the_first_iterations() {
         for goes_on in [true, false] {
             let mut run = Run::new();
             run.watch.goes_on = goes_on;

@@ -76,16 +76,16 @@ impl<T: Send + 'static> Answer<T> {
         self.wait_for(Duration::MAX)
     }
 
-    /// Waits for the answer, but at most for `patience`.
-    pub fn wait_for(self, patience: Duration) -> Option<T> {
+    /// Waits for the answer, but at most for `timeout`.
+    pub fn wait_for(self, timeout: Duration) -> Option<T> {
         if simulated().is_none() {
-            return self.0.recv_timeout(patience).ok();
+            return self.0.recv_timeout(timeout).ok();
         }
         let began = Instant::now();
         loop {
             match self.0.try_recv() {
                 Ok(answer) => return Some(answer),
-                Err(TryRecvError::Empty) if began.elapsed() < patience => clock::sleep(LOOK),
+                Err(TryRecvError::Empty) if began.elapsed() < timeout => clock::sleep(LOOK),
                 Err(_) => return None,
             }
         }

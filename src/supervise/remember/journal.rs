@@ -95,10 +95,10 @@ fn held_by(locked: Result<(), Errno>) -> Held {
 }
 
 /// Time for which a starting supervisor tries to lock: a process that checks the lock has it for a moment.
-const LOCK_PATIENCE: Duration = Duration::from_millis(300);
+const LOCK_TIMEOUT: Duration = Duration::from_millis(300);
 
 fn lock(mut file: File) -> Result<Flock<File>, Errno> {
-    let until = Instant::now() + LOCK_PATIENCE;
+    let until = Instant::now() + LOCK_TIMEOUT;
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(locked) => return Ok(locked),

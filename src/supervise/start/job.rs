@@ -32,7 +32,7 @@ use crate::supervise::tell::voice::say;
 const WRAPPER: &str = r#"trap '' HUP INT; trap : USR1 USR2; f=$1; shift; "$@"; c=$?; echo $c >"$f.new" && mv "$f.new" "$f""#;
 
 /// Time to wait for the exit status: on a network file system it may appear a moment after its writer has ended.
-const STATUS_PATIENCE: Duration = Duration::from_millis(300);
+const STATUS_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A file that another process writes, copied on as it grows.
 #[derive(Clone)]
@@ -354,7 +354,7 @@ impl Job {
             return None;
         }
         let since = *self.vanished.get_or_insert_with(Instant::now);
-        self.files.looked.is_some_and(|at| at > since + STATUS_PATIENCE).then_some(None)
+        self.files.looked.is_some_and(|at| at > since + STATUS_TIMEOUT).then_some(None)
     }
 
     /// Ends the launcher and its processes on this machine; returns the number of those.
@@ -541,7 +541,7 @@ mod tests {
         let (go, held) = std::sync::mpsc::channel::<()>();
         let _hangs = job.io_thread.ask(move || held.recv());
         job.look();
-        let until = Instant::now() + 2 * STATUS_PATIENCE;
+        let until = Instant::now() + 2 * STATUS_TIMEOUT;
         while Instant::now() < until {
             assert!(!job.has_looked());
             assert_eq!(job.poll(), None);

@@ -172,15 +172,15 @@ pub fn launch_of(plan: &LaunchPlan, own: &str) -> Launch {
 }
 
 /// Returns the end of the trial that runs as `job` since that moment, once it has ended or is late.
-pub fn end_of(job: &mut Job, since: Instant, patience: Duration) -> Option<End> {
+pub fn end_of(job: &mut Job, since: Instant, timeout: Duration) -> Option<End> {
     job.look();
-    let late = since.elapsed() >= patience;
+    let late = since.elapsed() >= timeout;
     if !job.has_looked() && !late {
         return None;
     }
     match job.poll() {
         Some(code) => Some(End::Exit(code)),
-        None => late.then_some(End::Late(patience)),
+        None => late.then_some(End::Late(timeout)),
     }
 }
 

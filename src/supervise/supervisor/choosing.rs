@@ -145,9 +145,9 @@ impl Supervisor<'_> {
 
     /// Waits until lost nodes have answered a last call, or a while has passed.
     fn await_lost(&mut self) -> anyhow::Result<()> {
-        let time = LAST_CALL.max(self.cluster.lost_patience().unwrap_or_default());
+        let time = LAST_CALL.max(self.cluster.lost_timeout().unwrap_or_default());
         self.idle_unless(time, |this| {
-            Ok(this.cluster.lost_patience().is_none() || this.is_to_halt()?.is_some())
+            Ok(this.cluster.lost_timeout().is_none() || this.is_to_halt()?.is_some())
         })
     }
 

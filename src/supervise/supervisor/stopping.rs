@@ -12,22 +12,22 @@ use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::remember::events::{Event, FaultKind};
 use crate::supervise::remember::io_thread::Answer;
 use crate::supervise::start::job::Job;
-use crate::supervise::talk::agent::LET_GO_PATIENCE;
+use crate::supervise::talk::agent::LET_GO_TIMEOUT;
 use crate::supervise::talk::cluster::{News, unreachable_words};
 use crate::supervise::talk::processes::end_run;
 
 /// Second chance for a node whose connection ended during the run. An agent, or a connection, may fail although the node is well,
 /// and the node's memory is worth the wait.
-const REDIAL_PATIENCE: Duration = Duration::from_millis(1500);
+const REDIAL_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// Interval at which nodes that have not answered a request to end the run are checked.
 const END_LOOK: Duration = Duration::from_millis(50);
 
 /// Time for which nodes of a run that is over are asked again to remove its memory, if none of them answers.
-const TIDY_PATIENCE: Duration = Duration::from_secs(60);
+const TIDY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time that ending processes may take an agent, without the time that processes have to release memory that is to be removed.
-const END_PATIENCE: Duration = Duration::from_secs(4);
+const END_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Nodes that are lost, though not yet declared so, and why.
 type Failed = Vec<(usize, String)>;
@@ -53,7 +53,7 @@ impl Supervisor<'_> {
         let clean = self.to_clean(over);
         let asked = self.cluster.those(|node| node.lost.is_none());
         // For tidying up alone, the wait has a limit.
-        let until = Instant::now() + TIDY_PATIENCE;
+        let until = Instant::now() + TIDY_TIMEOUT;
         let late = |this: &Self| this.halt.is_some() || over && Instant::now() >= until;
         let (ended, failed) =
             self.end_on(&asked, &clean, |this| this.nodes.is_alone() && late(this))?;
@@ -95,7 +95,7 @@ impl Supervisor<'_> {
         enough: impl Fn(&Self) -> bool,
     ) -> anyhow::Result<(BTreeMap<usize, usize>, Failed)> {
         let silence = Duration::from_millis(self.settings.thresholds.node_timeout_ms);
-        let redial = REDIAL_PATIENCE.max((2 * self.cluster.logins.slowest()).min(silence));
+        let redial = REDIAL_TIMEOUT.max((2 * self.cluster.logins.slowest()).min(silence));
         let id = self.cluster.next_end();
         let begun = Instant::now();
         let (up, down): (Vec<usize>, Vec<usize>) =
@@ -200,7 +200,7 @@ impl Supervisor<'_> {
         // A node that was unresponsive when the run ended is not judged any more.
         let removes = clean.contains(&state.host.name)
             && state.silent.is_none_or(|so_long| so_long < node_timeout);
-        let most = if removes { LET_GO_PATIENCE } else { Duration::ZERO };
-        asked.elapsed() >= node_timeout + END_PATIENCE + most
+        let most = if removes { LET_GO_TIMEOUT } else { Duration::ZERO };
+        asked.elapsed() >= node_timeout + END_TIMEOUT + most
     }
 }

@@ -54,7 +54,7 @@ struct Course {
 
 impl Course {
     /// Returns how long news may be waited for.
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         let left = LOOK_EVERY.saturating_sub(self.looked.elapsed());
         let soon = self.looking.is_some_and(|since| since.elapsed() < LOOK_EVERY);
         if soon { left.min(LOOK_SOON) } else { left }
@@ -75,7 +75,7 @@ impl Supervisor<'_> {
         let mut course = self.begin_course()?;
         loop {
             self.show_progress();
-            let news = self.hear(course.patience())?;
+            let news = self.hear(course.timeout())?;
             let mut verdicts = self.see_nodes(&course.placed)?;
             if let Some((node, News::Beat(beat))) = news
                 && course.placed.contains(&node)

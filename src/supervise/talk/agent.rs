@@ -60,10 +60,10 @@ const LOOK_MOST: Duration = Duration::from_secs(5);
 const END_LOOK: Duration = Duration::from_millis(10);
 /// Time that killed processes may take to release memory that is to be removed: processes with hundreds of gigabytes of their own
 /// release these first.
-pub const LET_GO_PATIENCE: Duration = Duration::from_secs(60);
+pub const LET_GO_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time for which a process that does not handle the request to stop is spared, after the request and after it was first seen. A
 /// rank that still starts would die of the signal that it is about to handle.
-const DEAF_PATIENCE: Duration = Duration::from_secs(10);
+const DEAF_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The line upward; those to children count from 1.
 const UP: u64 = 0;
@@ -155,8 +155,8 @@ pub fn run(asked: &Asked) -> io::Result<()> {
         for text in relay.up.drain(..) {
             super::branch::Lines::send(&mut links, UP, &text);
         }
-        let patience = Duration::from_millis(relay.patience_ms());
-        let ended = agent.poll(&mut links, patience)?;
+        let timeout = Duration::from_millis(relay.timeout_ms());
+        let ended = agent.poll(&mut links, timeout)?;
         if !ended.is_empty() {
             for pid in &ended {
                 // Its rank's earlier progress no longer shows that it runs.
@@ -255,7 +255,7 @@ impl Hands for Agent {
                 // This removes memory of any kind of store; memory in use stays. The processes that were ended may still be
                 // releasing their own memory.
                 let _ = MemoryStore::new(Store::Posix, job)
-                    .and_then(|memory_store| memory_store.clean_within(LET_GO_PATIENCE));
+                    .and_then(|memory_store| memory_store.clean_within(LET_GO_TIMEOUT));
             }
             before + ended
         });
@@ -298,7 +298,7 @@ impl Hands for Agent {
         let asked = *self.halted.get_or_insert_with(Instant::now);
         let starts = |pid: u32| {
             let seen = self.known.get(&pid).map_or(asked, |process| process.known_since);
-            seen.max(asked).elapsed() <= DEAF_PATIENCE
+            seen.max(asked).elapsed() <= DEAF_TIMEOUT
         };
         for pid in ranks {
             if processes::catches(pid, signal) || !starts(pid) {
@@ -320,13 +320,13 @@ impl Hands for Agent {
 
 impl Agent {
     /// Waits until a line has news or a process of the run has ended. Returns the processes that have ended.
-    fn poll(&self, links: &mut Links, patience: Duration) -> io::Result<Vec<u32>> {
+    fn poll(&self, links: &mut Links, timeout: Duration) -> io::Result<Vec<u32>> {
         // The thread that ends processes wakes nobody when it is done.
-        let patience = if self.ending.is_some() { patience.min(END_LOOK) } else { patience };
+        let timeout = if self.ending.is_some() { timeout.min(END_LOOK) } else { timeout };
         let ends = self.known.iter().filter_map(|(pid, known)| Some((*pid, known.end.as_ref()?)));
         let (pids, fds): (Vec<u32>, Vec<BorrowedFd>) =
             ends.map(|(pid, end)| (pid, end.as_fd())).unzip();
-        let ready = links.poll(&fds, patience)?;
+        let ready = links.poll(&fds, timeout)?;
         Ok(pids.into_iter().zip(ready).filter_map(|(pid, ready)| ready.then_some(pid)).collect())
     }
 
@@ -645,7 +645,7 @@ mod tests {
         while !processes::catches(ranks[1].id(), HALT_NOW) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let long_ago = Instant::now().checked_sub(10 * DEAF_PATIENCE);
+        let long_ago = Instant::now().checked_sub(10 * DEAF_TIMEOUT);
         let mut agent = Agent { run_id, halted: long_ago, ..Agent::default() };
         agent.halt(true);
         std::thread::sleep(Duration::from_millis(50));

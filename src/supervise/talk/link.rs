@@ -162,17 +162,17 @@ impl Links {
     pub fn poll(
         &mut self,
         others: &[BorrowedFd],
-        patience: Duration,
+        timeout: Duration,
     ) -> std::io::Result<Vec<bool>> {
         self.reap();
-        let mut patience = if self.news.is_empty() { patience } else { Duration::ZERO };
+        let mut timeout = if self.news.is_empty() { timeout } else { Duration::ZERO };
         for open in self.open.values() {
             if let Some(ended) = open.ended {
-                patience = patience.min(LAST_WORDS.saturating_sub(ended.elapsed()));
+                timeout = timeout.min(LAST_WORDS.saturating_sub(ended.elapsed()));
             }
         }
         if !self.going.is_empty() {
-            patience = patience.min(GOING);
+            timeout = timeout.min(GOING);
         }
         let mut fds: Vec<PollFd> =
             others.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
@@ -192,7 +192,7 @@ impl Links {
             }
         }
         // Rounded up: a wait of less than a millisecond must not become no wait at all.
-        let millis = patience.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
+        let millis = timeout.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
         let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
         match poll(&mut fds, timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
@@ -320,9 +320,9 @@ impl Connections for Links {
         self.news.pop_front()
     }
 
-    fn wait(&mut self, patience: Duration) {
+    fn wait(&mut self, timeout: Duration) {
         // If polling fails, no wait is possible on this machine; the missing messages of agents will show it.
-        let _ = self.poll(&[], patience);
+        let _ = self.poll(&[], timeout);
     }
 }
 

@@ -311,7 +311,7 @@ pub fn remove_left(left: BTreeSet<PathBuf>) {
 }
 
 /// Time limit for ending the processes of a run.
-const END_PATIENCE: Duration = Duration::from_secs(3);
+const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Ends all processes of a run on this node, and returns their number. Their files in /tmp and /dev/shm, which would otherwise
 /// pile up with every attempt, are removed a moment later.
@@ -322,7 +322,7 @@ pub fn end_run(run_id: &str) -> usize {
     if let Some(machine) = simulated() {
         return machine.end_run(run_id);
     }
-    let deadline = Instant::now() + END_PATIENCE;
+    let deadline = Instant::now() + END_TIMEOUT;
     let mut ended = BTreeSet::new();
     let mut leave = BTreeSet::new();
     loop {

@@ -204,7 +204,7 @@ impl Relay {
     }
 
     /// Returns the time without messages after which `tick` is due.
-    pub fn patience_ms(&self) -> u64 {
+    pub fn timeout_ms(&self) -> u64 {
         if self.branch.as_ref().is_none_or(Branch::is_empty) {
             self.orphan_timeout_ms / u64::from(LOOKS)
         } else {

@@ -29,7 +29,7 @@ use crate::testkit::simulation::dice::Dice;
 pub(super) const MOST_MS: u64 = 3_600_000;
 
 /// Time at which the user stops the run if all nodes are off for good.
-const PATIENCE_MS: u64 = 600_000;
+const LIMIT_MS: u64 = 600_000;
 
 /// Limit for setting the wall clock back.
 const HOUR_MS: u64 = 3_600_000;
@@ -420,7 +420,7 @@ impl World {
         };
         let heard = self.simulated_agents.play(now_ms);
         self.heard.extend(heard);
-        if now_ms >= PATIENCE_MS && self.site.borrow().all_are_off() {
+        if now_ms >= LIMIT_MS && self.site.borrow().all_are_off() {
             (self.asked_to_stop, self.is_given_up) = (true, true);
         }
         if now_ms >= MOST_MS {
@@ -670,14 +670,14 @@ impl Connections for Shells {
         heard.map(|(line, heard)| (line - self.first, heard))
     }
 
-    fn wait(&mut self, patience: Duration) {
+    fn wait(&mut self, timeout: Duration) {
         World::with(|world| {
-            world.idle = if patience.is_zero() { world.idle + 1 } else { 0 };
+            world.idle = if timeout.is_zero() { world.idle + 1 } else { 0 };
             if world.idle > MOST_IDLE {
                 world.site.borrow_mut().goes_wrong("a loop in which no time passes".to_owned());
             }
         });
-        pass(now_ms() + ms(patience), true);
+        pass(now_ms() + ms(timeout), true);
     }
 }
 

@@ -32,7 +32,7 @@ const FOUND: &[(Kind, u64)] = &[
     (Kind::Supervisor, 1_000_896),
     // A healthy job was ended for a node that had answered again: the step had to wait for the disk.
     (Kind::Supervisor, 2_096_448),
-    // A lost node that was back was not called while all others were silent.
+    // A lost node that was back was not called while all others were unresponsive.
     (Kind::Supervisor, 3_012_242),
     // A node that answered together with another one, after a long outage, was given up before it was asked.
     (Kind::Supervisor, 20_029_424),

@@ -101,8 +101,8 @@ impl Hands for Node {
     }
     fn end_rank(&mut self, _: Which, _: u32) {}
     fn halt(&mut self, _: bool) {}
-    fn orphaned(&mut self, silent: Duration, limit: Duration) -> bool {
-        silent >= limit
+    fn orphaned(&mut self, unheard: Duration, limit: Duration) -> bool {
+        unheard >= limit
     }
 }
 

@@ -571,7 +571,7 @@ named! {
     LeavesRanks = "leaves-ranks",
     /// The memory of nodes between two attempts.
     CleansEarly = "cleans-early",
-    /// The wait for a judgement of silent nodes before others take their ranks.
+    /// The wait for a judgement of unresponsive nodes before others take their ranks.
     ChoosesSoon = "chooses-soon",
 }
 

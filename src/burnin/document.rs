@@ -381,7 +381,7 @@ mod tests {
         let mut slow = hpl(Some(0));
         slow.slow.push(("n3".into(), "twice the others' time".into()));
         let mut failed = hpl(Some(0));
-        failed.faults.push((Some("n2".into()), "node silent".into()));
+        failed.faults.push((Some("n2".into()), "node unresponsive".into()));
         let runs = [hpl(Some(0)), slow, failed, hpl(Some(3)), hpl(Some(6)), hpl(None)];
         let found = hpl_findings(&runs, &[]);
         let told: Vec<(Kind, &str)> = found.iter().map(|f| (f.kind, f.sentence.as_str())).collect();
@@ -389,7 +389,7 @@ mod tests {
             told,
             [
                 (Kind::HplSlow, "n3 held up HPL run 2: twice the others' time"),
-                (Kind::HplFault, "HPL run 3 had a fault: n2: node silent"),
+                (Kind::HplFault, "HPL run 3 had a fault: n2: node unresponsive"),
                 (
                     Kind::HplFailed,
                     "HPL run 4 came to a wrong solution (residual FAILED); whose data were bad cannot be told: every \

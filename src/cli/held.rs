@@ -58,7 +58,7 @@ pub struct Known {
     pub iteration: u64,
     pub doing: Option<Doing>,
     /// Seconds since the last heartbeat of its process.
-    pub silent_s: Option<f64>,
+    pub heartbeat_age_s: Option<f64>,
 }
 
 /// Memory of a job on this node.
@@ -127,7 +127,7 @@ fn known(header: Header, progress: crate::shm::header::Progress) -> Known {
         boundary: header.claim.base.map(|_| header.base.boundary),
         iteration: progress.iteration,
         doing: Doing::from_word(progress.doing),
-        silent_s: (at > 0.0).then(|| (unix_seconds() - at).max(0.0)),
+        heartbeat_age_s: (at > 0.0).then(|| (unix_seconds() - at).max(0.0)),
     }
 }
 
@@ -199,7 +199,7 @@ fn line(position: &Position) -> String {
         Some(doing) if h.group.is_empty() && doing != Doing::Computing => progress::words(doing),
         _ => format!("iteration {} of {blocks}", h.iteration),
     };
-    let sign = h.silent_s.map_or(String::new(), |s| format!(", last sign of life {s:.0} s ago"));
+    let sign = h.heartbeat_age_s.map_or(String::new(), |s| format!(", last heartbeat {s:.0} s ago"));
     format!(
         "test {}, N = {}, NB = {}, {} x {}, {at}; {protection}{sign}",
         h.test + 1,

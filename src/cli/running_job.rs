@@ -30,7 +30,7 @@ pub enum Next {
     /// The output is at its end.
     End,
     /// No output for so long that none will come any more.
-    Silence,
+    Timeout,
 }
 
 /// A launcher and all that it has started on this machine: dropping the value ends them.
@@ -65,7 +65,7 @@ impl RunningJob {
                 return Err(Interrupted);
             }
         }
-        Ok(Next::Silence)
+        Ok(Next::Timeout)
     }
 
     /// Waits for the launcher's end, at most for the time given; None if it has not ended.
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(job.ended(LONG).unwrap().unwrap().code(), Some(3));
         assert_eq!(job.troubles(), "trouble\n");
         let mut silent = script("echo trouble >&2; exec sleep 300");
-        assert_eq!(silent.next(Duration::from_secs(1)).unwrap(), Next::Silence);
+        assert_eq!(silent.next(Duration::from_secs(1)).unwrap(), Next::Timeout);
         assert_eq!(silent.ended(SHORT).unwrap(), None);
         let since = Instant::now();
         assert_eq!(silent.troubles(), "trouble\n");

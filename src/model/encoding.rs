@@ -128,8 +128,8 @@ pub fn localised(losses: u64, bytes: f64, link: Link) -> Result<f64> {
     at_most("the number of losses", losses as f64, 1_048_576.0, "at most a million")?;
     let code = Code::Weighted { losses };
     let encode = chain_best(losses * (losses + 1), bytes, code, link)?;
-    let silent = Link { gamma: 0.0, ..link };
-    let broadcast = chain_best(losses + 1, bytes, Code::Plain, silent)?;
+    let copying = Link { gamma: 0.0, ..link };
+    let broadcast = chain_best(losses + 1, bytes, Code::Plain, copying)?;
     finite("the encoding time", encode + broadcast)
 }
 

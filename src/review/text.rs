@@ -204,7 +204,7 @@ mod tests {
             "iteration     30 after     3.0 s: 330.",
             "predicted         measured\n",
             "Supervised run, events.jsonl\n",
-            "node silent",
+            "node unresponsive",
             "2 node(s) (n1 n2): Example 9000",
             "  Rpeak, stated                      not known  (--rpeak)\n",
             "  Power                              1000 W",
@@ -223,7 +223,7 @@ mod tests {
         let mut log = Material::default();
         log.add("events.jsonl", &log_text()).unwrap();
         let alone = text(&log, None);
-        assert!(alone.contains("node silent") && !alone.contains("TOP500"), "{alone}");
+        assert!(alone.contains("node unresponsive") && !alone.contains("TOP500"), "{alone}");
     }
 
     #[test]

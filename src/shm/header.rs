@@ -559,7 +559,7 @@ mod tests {
         assert_eq!(
             head.progress().heartbeat,
             2,
-            "no sign of life, which another thread could give"
+            "no heartbeat, which another thread could give"
         );
     }
 }

@@ -242,7 +242,7 @@ fn a_disk_that_hangs_holds_up_only_the_next_step() {
     let journal = run.file("events.jsonl");
     let end = run.end();
     lab.same_x("run", &end);
-    assert_eq!(end.faults()[1..], ["node-silent"], "{}", end.told());
+    assert_eq!(end.faults()[1..], ["node-unresponsive"], "{}", end.told());
     assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"], "{}", end.told());
     let (records, _) = parse(&std::fs::read(&journal).unwrap(), &journal).unwrap();
     assert_eq!(records.len(), end.events.len());
@@ -466,7 +466,7 @@ mod rest {
                 "no clock was set: {}",
                 end.told()
             );
-            end.survived(&["node-silent"]);
+            end.survived(&["node-unresponsive"]);
             assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"], "{}", end.told());
             assert!(end.of("halt-requested").is_empty(), "{}", end.told());
             let moments = end.moments();

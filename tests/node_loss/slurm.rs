@@ -14,7 +14,7 @@ fn lose_a_node(by: Launcher) {
     run.await_fault("2@restore-half:2:1");
     lab.vcluster(&["resume", "n3", "skt-hpl"]);
     let end = run.end();
-    assert_eq!(end.survived(&["node-silent"])["node"], "n2");
+    assert_eq!(end.survived(&["node-unresponsive"])["node"], "n2");
     assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"], "{}", end.told());
     lab.same_x("run", &end);
     assert_eq!(end.rebuilt(), [[1]], "{}", end.told());

@@ -12,7 +12,7 @@ fn unfit_spares_are_passed_over_and_named() {
     let run = lab.benchmark("run").hold("1@iteration:1:20");
     lab.vcluster(&["cut-off", "n1"]);
     let end = run.end();
-    end.survived(&["node-silent"]);
+    end.survived(&["node-unresponsive"]);
     let words = "n5 cannot be used: the program file differs";
     assert!(end.errors.contains(words), "{}", end.told());
     assert_eq!(end.hosts(), ["n7", "n2", "n3", "n4"]);
@@ -59,7 +59,7 @@ fn survivors_take_more_ranks() {
     let run = lab.benchmark("run").hold("1@iteration:1:20");
     lab.vcluster(&["cut-off", "n3"]);
     let end = run.end();
-    end.survived(&["node-silent"]);
+    end.survived(&["node-unresponsive"]);
     assert_eq!(end.hosts(), ["n1", "n2", "n4"]);
     lab.same_x("run", &end);
     assert_eq!(end.rebuilt(), [[2]], "{}", end.told());
@@ -75,7 +75,7 @@ fn a_run_waits_for_a_repaired_node() {
     run.wait_for("waiting", 1);
     lab.vcluster(&["back", "n3"]);
     let end = run.end();
-    end.survived(&["node-silent"]);
+    end.survived(&["node-unresponsive"]);
     assert_eq!(end.of("node-returned")[0]["same_boot"], false);
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"]);
     lab.same_x("run", &end);
@@ -124,7 +124,7 @@ mod rest {
         assert_eq!(run.wait_for("node-lost", 1)["node"], "n4");
         lab.vcluster(&["cut-off", "n2"]);
         let end = run.end();
-        assert_eq!(end.survived(&["node-silent"])["node"], "n2");
+        assert_eq!(end.survived(&["node-unresponsive"])["node"], "n2");
         assert_eq!(end.hosts(), ["n1", "n5", "n3"]);
     }
 

@@ -247,7 +247,7 @@ mod rest {
     /// is cut off.
     #[test]
     #[ignore = "needs root and network namespaces"]
-    fn a_successor_whose_only_node_falls_silent_leaves_the_job_alone() {
+    fn a_successor_whose_only_node_becomes_unresponsive_leaves_the_job_alone() {
         let lab = Lab::up(4, 0);
         let down = lab.path("down");
         let plan = || {

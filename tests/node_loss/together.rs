@@ -29,7 +29,7 @@ mod rest {
         lab.vcluster(&["cut-off", "n1"]);
         lab.vcluster(&["cut-off", "n3"]);
         let end = run.end();
-        end.survived(&["node-silent"]);
+        end.survived(&["node-unresponsive"]);
         assert_eq!(end.of("node-lost").len(), 2, "{}", end.told());
         assert_eq!(end.hosts(), ["n5", "n2", "n6", "n4"]);
         lab.same_x("run", &end);

@@ -17,7 +17,7 @@ fn lose(place: &str, node: &str) -> Ended {
     let run = lab.benchmark("run").hold(&format!("1@{place}"));
     lab.vcluster(&["cut-off", node]);
     let end = run.end();
-    assert_eq!(end.survived(&["node-silent"])["node"], node, "{place}");
+    assert_eq!(end.survived(&["node-unresponsive"])["node"], node, "{place}");
     assert!(end.hosts().contains(&"n5"), "{:?}", end.hosts());
     lab.same_x("run", &end);
     end
@@ -40,7 +40,7 @@ fn lose_again(place: &str, node: &str) -> Ended {
     run.await_fault(&place);
     lab.vcluster(&["cut-off", node]);
     let end = run.end();
-    assert_eq!(end.faults(), ["node-silent", "node-silent"], "{}", end.told());
+    assert_eq!(end.faults(), ["node-unresponsive", "node-unresponsive"], "{}", end.told());
     lab.same_x("run", &end);
     end
 }

@@ -93,18 +93,18 @@ fn runs(
     let interrupted = |_| Refusal::environment("interrupted by a signal");
     // Twenty times the time that all of them were expected to take.
     let timeout = TIMEOUT + Duration::try_from_secs_f64(20.0 * time).unwrap_or(TIMEOUT);
-    let silent = || format!("it said nothing for {} s; it is ended", timeout.as_secs());
+    let unheard = || format!("it said nothing for {} s; it is ended", timeout.as_secs());
     let mut said = String::new();
     loop {
         match job.next(timeout).map_err(interrupted)? {
             Next::Line(line) => said = said + &line + "\n",
             Next::End => break,
-            Next::Silence => return failed(silent(), job),
+            Next::Timeout => return failed(unheard(), job),
         }
     }
     match job.ended(timeout).map_err(interrupted)? {
         Some(status) if status.success() => Ok(read(&said)),
         Some(status) => failed(status.to_string(), job),
-        None => failed(silent(), job),
+        None => failed(unheard(), job),
     }
 }

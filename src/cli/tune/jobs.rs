@@ -48,7 +48,7 @@ struct Cut {
     /// Whether it was measuring, and not only starting.
     began: bool,
     /// Whether it had to be ended.
-    silent: bool,
+    ended: bool,
     why: String,
     engine: String,
     /// Seconds since its last report.
@@ -140,7 +140,7 @@ impl Jobs {
             if places.is_empty() {
                 break;
             }
-            if cut.silent || !cut.began {
+            if cut.ended || !cut.began {
                 self.table.say(&format!(
                     "{} more to be measured were not, their job was lost: {}",
                     places.len(),
@@ -169,13 +169,13 @@ impl Jobs {
         let mut since = Instant::now();
         let (mut engine, mut began) = (String::new(), false);
         let mut timeout = self.timeout;
-        let (mut told, mut silent) = (0, false);
+        let (mut told, mut late) = (0, false);
         while told < places.len() {
             let line = match job.next(timeout).map_err(interrupted)? {
                 Next::Line(line) => line,
                 Next::End => break,
-                Next::Silence => {
-                    silent = true;
+                Next::Timeout => {
+                    late = true;
                     break;
                 }
             };
@@ -199,7 +199,7 @@ impl Jobs {
             let job_ended = false;
             self.keep(Measured { candidate, care, found: one, spent, engine, why, job_ended })?;
         }
-        let status = if silent { None } else { job.ended(timeout).map_err(interrupted)? };
+        let status = if late { None } else { job.ended(timeout).map_err(interrupted)? };
         if told == places.len() {
             if status.is_none() {
                 self.spent += since.elapsed().as_secs_f64();
@@ -212,7 +212,7 @@ impl Jobs {
         }
         let why = describe_end(status, timeout, job);
         let spent = since.elapsed().as_secs_f64();
-        Ok(Some(Cut { told, began, silent: status.is_none(), why, engine, spent }))
+        Ok(Some(Cut { told, began, ended: status.is_none(), why, engine, spent }))
     }
 
     fn keep(&mut self, measured: Measured) -> Result<(), String> {

@@ -390,7 +390,7 @@ mod tests {
             "Time by part",
             "Saves, failures and recoveries",
             "Predicted and measured",
-            "node silent",
+            "node unresponsive",
             "Example 9000",
             "skipped: no memory",
             "Rate over N",

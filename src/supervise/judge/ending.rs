@@ -187,7 +187,7 @@ mod tests {
         }
     }
     fn broken() -> End {
-        End::Broken(fault(FaultKind::NodeSilent, Some(1), None))
+        End::Broken(fault(FaultKind::NodeUnresponsive, Some(1), None))
     }
 
     #[test]
@@ -274,8 +274,8 @@ mod tests {
     fn the_number_of_a_signal_is_no_word_of_the_benchmarks() {
         for code in [3, 4, 5] {
             for refused in [None, Some(1)] {
-                let silent = Facts { refused, ..facts(Announced::Nothing) };
-                match verdict(exit(Some(code)), &silent) {
+                let unannounced = Facts { refused, ..facts(Announced::Nothing) };
+                match verdict(exit(Some(code)), &unannounced) {
                     Next::Fault { fault, code: c } => {
                         assert_eq!((c, fault.kind), (Some(code), FaultKind::LauncherGone));
                     }
@@ -328,8 +328,8 @@ mod tests {
                 let next = verdict(of(kind), &said);
                 assert!(matches!(next, Next::Over { code, .. } if code == status), "{next:?}");
             }
-            let silent = verdict(of(kind), &facts(Announced::Nothing));
-            assert!(matches!(silent, Next::Fault { code: None, .. }), "{silent:?}");
+            let next = verdict(of(kind), &facts(Announced::Nothing));
+            assert!(matches!(next, Next::Fault { code: None, .. }), "{next:?}");
         }
         // A node lost in the meantime is a fault of its own.
         let said = Facts { refused: Some(4), ..facts(Announced::Nothing) };

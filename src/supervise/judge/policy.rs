@@ -721,7 +721,7 @@ mod tests {
             Attempt::Stop { why } if why.contains("bug")
         ));
         // Nodes may well die at the same iteration.
-        let lost = || fault(FaultKind::NodeSilent, 7, false);
+        let lost = || fault(FaultKind::NodeUnresponsive, 7, false);
         assert_eq!(attempt(&[lost(), lost(), lost()]), Attempt::Relaunch { after_ms: 0 });
     }
 

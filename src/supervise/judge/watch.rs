@@ -244,7 +244,7 @@ mod tests {
     }
 
     fn lost_node() -> Loss {
-        let kind = FaultKind::NodeSilent;
+        let kind = FaultKind::NodeUnresponsive;
         Loss { node: 2, kind, failed_ms: 20_000, detail: "no heartbeat".to_string() }
     }
 
@@ -355,7 +355,7 @@ mod tests {
         run.until(24_000).loses(lost_node());
         run.until(90_000);
         let (at, broken) = run.breakage();
-        assert_eq!((broken.kind, broken.node), (FaultKind::NodeSilent, Some(2)));
+        assert_eq!((broken.kind, broken.node), (FaultKind::NodeUnresponsive, Some(2)));
         assert_eq!((at, broken.failed_ms), (24_000, 20_000));
         assert_eq!(broken.iteration, 24, "others had continued meanwhile");
     }

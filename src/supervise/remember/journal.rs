@@ -529,7 +529,7 @@ mod tests {
         let fault = |fault, node: &str| Event::Fault {
             fault,
             attempt: fault,
-            kind: FaultKind::NodeSilent,
+            kind: FaultKind::NodeUnresponsive,
             failed_ms: 0,
             node: Some(node.to_owned()),
             position: None,
@@ -777,7 +777,7 @@ mod tests {
         };
         let fault = |at: u64| {
             format!(
-                r#""event":"fault","fault":1,"kind":"node-silent","failed_ms":0,"node":null,"position":null,"iteration":{at},"ranks_seen":true,"detail":"""#
+                r#""event":"fault","fault":1,"kind":"node-unresponsive","failed_ms":0,"node":null,"position":null,"iteration":{at},"ranks_seen":true,"detail":"""#
             )
         };
         for test in 0..5 {

@@ -221,7 +221,7 @@ impl Supervisor<'_> {
             detail: detail.clone(),
         })?;
         // A node whose connection ended gets a second chance while the run is being stopped.
-        if matches!(kind, FaultKind::NodeSilent | FaultKind::NodeRebooted)
+        if matches!(kind, FaultKind::NodeUnresponsive | FaultKind::NodeRebooted)
             && let Some(at) = node
         {
             self.lose(at, &kind.words())?;

@@ -79,7 +79,7 @@ impl Supervisor<'_> {
                 // The judge sees no outage if only one node had answered.
                 let rebooted = loss.kind == FaultKind::NodeRebooted;
                 if !rebooted && runs && self.nobody_answers(&asked, &calls, Some(loss.node)) {
-                    calls.falls_silent(steady_ms(), loss.node, loss.detail);
+                    calls.loses_heartbeat(steady_ms(), loss.node, loss.detail);
                 } else {
                     self.contact.given_up.insert(loss.node, loss.detail);
                 }
@@ -113,7 +113,7 @@ impl Supervisor<'_> {
             let in_vain = |node| {
                 let ms = if needed.contains(&node) { most_ms } else { usual_ms };
                 let timeout = Duration::from_millis(ms);
-                let so_long = self.cluster.nodes[node].silent.unwrap_or_default();
+                let so_long = self.cluster.nodes[node].unresponsive.unwrap_or_default();
                 let so_long = heard.map_or(so_long, |heard| so_long.min(heard.elapsed()));
                 (so_long >= timeout).then_some((node, timeout))
             };
@@ -149,9 +149,9 @@ impl Supervisor<'_> {
 
     /// Returns whether no node of `asked` is heard, nor `lost`: nodes that had answered may have stopped since.
     fn nobody_answers(&self, asked: &[usize], calls: &FirstCalls, lost: Option<usize>) -> bool {
-        let silent = calls.open().chain(self.contact.given_up.keys().copied()).chain(lost);
-        let silent: BTreeSet<usize> = silent.chain(self.nodes.in_trouble()).collect();
-        self.nodes.none_answers(asked, silent)
+        let unresponsive = calls.open().chain(self.contact.given_up.keys().copied()).chain(lost);
+        let unresponsive: BTreeSet<usize> = unresponsive.chain(self.nodes.in_trouble()).collect();
+        self.nodes.none_answers(asked, unresponsive)
     }
 
     /// Returns the next news within `timeout`. Nodes are judged here, and lost nodes are called and attended to, during every

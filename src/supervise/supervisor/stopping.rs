@@ -62,8 +62,8 @@ impl Supervisor<'_> {
             let mut losses = self.contact.losses.iter();
             losses.any(|loss| loss.node == *node && loss.kind == FaultKind::NodeRebooted)
         };
-        let silent = failed.iter().map(|(node, _)| *node).filter(|node| !rebooted(node));
-        let nobody = self.nodes.is_alone() || self.nodes.none_answers(&asked, silent);
+        let unresponsive = failed.iter().map(|(node, _)| *node).filter(|node| !rebooted(node));
+        let nobody = self.nodes.is_alone() || self.nodes.none_answers(&asked, unresponsive);
         let mut unreachable = self.state.lost.clone();
         unreachable
             .extend(failed.iter().map(|(node, _)| self.cluster.nodes[*node].host.name.clone()));
@@ -94,8 +94,8 @@ impl Supervisor<'_> {
         clean: &BTreeSet<String>,
         enough: impl Fn(&Self) -> bool,
     ) -> anyhow::Result<(BTreeMap<usize, usize>, Failed)> {
-        let silence = Duration::from_millis(self.settings.thresholds.node_timeout_ms);
-        let redial = REDIAL_TIMEOUT.max((2 * self.cluster.logins.slowest()).min(silence));
+        let node_timeout = Duration::from_millis(self.settings.thresholds.node_timeout_ms);
+        let redial = REDIAL_TIMEOUT.max((2 * self.cluster.logins.slowest()).min(node_timeout));
         let id = self.cluster.next_end();
         let begun = Instant::now();
         let (up, down): (Vec<usize>, Vec<usize>) =
@@ -199,7 +199,7 @@ impl Supervisor<'_> {
         let state = &self.cluster.nodes[node];
         // A node that was unresponsive when the run ended is not judged any more.
         let removes = clean.contains(&state.host.name)
-            && state.silent.is_none_or(|so_long| so_long < node_timeout);
+            && state.unresponsive.is_none_or(|so_long| so_long < node_timeout);
         let most = if removes { LET_GO_TIMEOUT } else { Duration::ZERO };
         asked.elapsed() >= node_timeout + END_TIMEOUT + most
     }

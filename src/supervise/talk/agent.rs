@@ -185,8 +185,8 @@ pub fn run(asked: &Asked) -> io::Result<()> {
                 (UP, Heard::Closed(_)) => {
                     // The agents below find themselves alone as well.
                     drop(links);
-                    let (silent, limit) = relay.silence(now_ms());
-                    agent.goes_on_alone(silent, limit);
+                    let (unheard, limit) = relay.unheard(now_ms());
+                    agent.goes_on_alone(unheard, limit);
                     return Ok(());
                 }
                 other => below.push(other),
@@ -307,10 +307,10 @@ impl Hands for Agent {
         }
     }
 
-    fn orphaned(&mut self, silent: Duration, limit: Duration) -> bool {
+    fn orphaned(&mut self, unheard: Duration, limit: Duration) -> bool {
         let now = Instant::now();
         self.orphaned.sees(now, &self.source.sample());
-        let over = self.orphaned.is_over(now, silent, limit);
+        let over = self.orphaned.is_over(now, unheard, limit);
         if over && !self.run_id.is_empty() {
             processes::end_run(&self.run_id);
         }
@@ -332,7 +332,7 @@ impl Agent {
 
     /// Watches the run's processes after the line upward has closed. Ends them once they have stood still for too long. Until
     /// then a successor may come, which ends this agent.
-    fn goes_on_alone(&mut self, silent: Duration, limit: Duration) {
+    fn goes_on_alone(&mut self, unheard: Duration, limit: Duration) {
         let closed = Instant::now();
         // Work that was interrupted by the end of the line is finished first.
         if let Some(ending) = self.ending.take() {
@@ -344,7 +344,7 @@ impl Agent {
             self.orphaned.sees(now, &ranks);
             // If a program shows no progress, its standstill cannot be seen. A closed line may only mean that the supervisor has
             // died: the next supervisor takes the job over.
-            if !ranks.is_empty() && self.orphaned.is_over(now, silent + closed.elapsed(), limit) {
+            if !ranks.is_empty() && self.orphaned.is_over(now, unheard + closed.elapsed(), limit) {
                 processes::end_run(&self.run_id);
                 return;
             }

@@ -40,7 +40,7 @@ pub struct Node {
     /// The agent has answered on this connection.
     pub up: bool,
     /// Time without an answer, as last reported, if that is too long.
-    pub silent: Option<Duration>,
+    pub unresponsive: Option<Duration>,
 }
 
 impl Node {
@@ -186,14 +186,14 @@ impl Cluster {
         let charges: Vec<Charge> = nodes.iter().map(charge).collect();
         for node in nodes {
             let node = &mut self.nodes[*node];
-            (node.called, node.up, node.silent) = (Some(now), false, None);
+            (node.called, node.up, node.unresponsive) = (Some(now), false, None);
         }
         self.branch.call(&charges, steady_ms(), &mut *self.links);
     }
 
     fn leave(&mut self, node: usize) {
         let state = &mut self.nodes[node];
-        (state.called, state.up, state.silent) = (None, false, None);
+        (state.called, state.up, state.unresponsive) = (None, false, None);
         self.branch.leave(&[node as u32], steady_ms(), &mut *self.links);
     }
 
@@ -233,8 +233,8 @@ impl Cluster {
             }
             let nobody = missing.len() + failed.len() == all && began.elapsed() >= timeout;
             let enough = nobody || asked_by_signal();
-            let long = |silent: Duration| silent >= timeout;
-            let in_vain = |node: &&usize| enough || self.nodes[**node].silent.is_some_and(long);
+            let long = |unheard: Duration| unheard >= timeout;
+            let in_vain = |node: &&usize| enough || self.nodes[**node].unresponsive.is_some_and(long);
             let late: Vec<usize> = missing.iter().filter(in_vain).copied().collect();
             for node in late {
                 missing.remove(&node);
@@ -297,7 +297,7 @@ impl Cluster {
             }
             // Any message of the node's own is a heartbeat.
             let of_others = matches!(word, FromAgent::Quiet { .. } | FromAgent::Closed { .. });
-            if !of_others && node.silent.take().is_some() {
+            if !of_others && node.unresponsive.take().is_some() {
                 self.reports.push_back((now_ms, at, Report::Heard));
             }
             let news = match word {
@@ -326,12 +326,12 @@ impl Cluster {
                     News::Ended { id, ended }
                 }
                 FromAgent::Closed { why } => {
-                    (node.called, node.up, node.silent) = (None, false, None);
+                    (node.called, node.up, node.unresponsive) = (None, false, None);
                     self.reports.push_back((now_ms, at, Report::Closed));
                     News::Closed(why)
                 }
                 FromAgent::Quiet { age_ms } => {
-                    node.silent = Some(Duration::from_millis(age_ms));
+                    node.unresponsive = Some(Duration::from_millis(age_ms));
                     let heard_ms = now_ms.saturating_sub(age_ms);
                     self.reports.push_back((now_ms, at, Report::Quiet { heard_ms }));
                     continue;

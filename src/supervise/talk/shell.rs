@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn ssh_ends_a_dead_connection_long_after_silence() {
+    fn ssh_ends_a_dead_connection_long_after_the_node_timeout() {
         let asks = |rsh: &str, node_timeout: u64| {
             let shell = RemoteShell::parse(Some(rsh)).unwrap();
             let command = shell.noticing_death(Duration::from_secs(node_timeout)).command(

@@ -189,10 +189,10 @@ impl Lines {
         if self.every_ms == 0 {
             return false;
         }
-        let silent_ms = now_ms.saturating_sub(self.said_ms);
+        let since_ms = now_ms.saturating_sub(self.said_ms);
         let step = share.map_or(self.said_step, |share| (share / STEP) as u64);
-        let due = silent_ms >= self.every_ms
-            || step > self.said_step && silent_ms >= GAP_MS.min(self.every_ms);
+        let due = since_ms >= self.every_ms
+            || step > self.said_step && since_ms >= GAP_MS.min(self.every_ms);
         if due {
             self.said_ms = now_ms;
         }
@@ -300,15 +300,15 @@ impl Status {
 
     /// Formats the whole state, for `skt-hpl status`, at this moment by the clock on the wall.
     pub fn page(&self, now_ms: u64, held: &Held) -> String {
-        let silent_ms = now_ms.saturating_sub(self.updated_ms);
-        let now_ms = self.own_ms + silent_ms;
+        let age_ms = now_ms.saturating_sub(self.updated_ms);
+        let now_ms = self.own_ms + age_ms;
         let mut text = format!(
             "run {} attempt {}, since {}\n{}\n{}\n",
             self.run_id,
             self.attempt,
             duration(now_ms.saturating_sub(self.started_ms) as f64 / 1e3),
             self.line(now_ms),
-            self.describe_supervision(silent_ms, held)
+            self.describe_supervision(age_ms, held)
         );
         for node in &self.nodes {
             let role = words(node.role);
@@ -339,7 +339,7 @@ impl Status {
     }
 
     /// Describes how the run has ended, or who supervises it.
-    fn describe_supervision(&self, silent_ms: u64, held: &Held) -> String {
+    fn describe_supervision(&self, age_ms: u64, held: &Held) -> String {
         if let Some(code) = self.exit_code {
             return format!("ended with status {code}: {}", self.why);
         }
@@ -348,7 +348,7 @@ impl Status {
             Held::Yes => format!("supervised by {process}"),
             Held::Unknown(why) => format!(
                 "whether {process} still supervises it cannot be told ({why}); last sign {} ago",
-                duration(silent_ms as f64 / 1e3)
+                duration(age_ms as f64 / 1e3)
             ),
             Held::No => format!(
                 "NOT supervised: {process} is gone; the same `skt-hpl run` command takes over"

@@ -312,7 +312,7 @@ pub fn wall_time(records: &[Record], now_ms: u64) -> WallTime {
 }
 
 /// Header of the table whose rows [`FaultTimes::format_row`] makes.
-const FAULT_HEADER: &str = "fault  what           where        iteration  failed at   \
+const FAULT_HEADER: &str = "fault  what              where        iteration  failed at   \
                             noticed  stopped relaunched restored caught up\n";
 
 impl FaultTimes {
@@ -338,7 +338,7 @@ impl FaultTimes {
             self.after(at_ms).map_or("-".to_string(), |seconds| format!("+{seconds:.1} s"))
         };
         format!(
-            "{:>5}  {:<14} {place:<12} {:>9} {:>8.1} s  {:>8} {:>8} {:>10} {:>8} {:>9}\n",
+            "{:>5}  {:<17} {place:<12} {:>9} {:>8.1} s  {:>8} {:>8} {:>10} {:>8} {:>9}\n",
             self.fault,
             self.kind.words(),
             self.iteration,
@@ -620,7 +620,7 @@ mod tests {
         let text = report(&records(), &result, 99_000);
         for part in [
             "result: WR11C2R4 N=3000 NB=64 grid 2x2: 0.41 s, 4.3597e+01 Gflop/s, PASSED",
-            "node silent",
+            "node unresponsive",
             "n2",
             "3.5 s",
             "+0.5 s",

@@ -6,7 +6,7 @@ const LASTS_MS: u64 = 12_000;
 /// Time without messages that must cost no node its place; the limit of the supervisor is 4 s.
 pub(super) const SHORT_MS: u64 = 2500;
 
-/// Time from a fault to its judgement: a silence of 4 s, or a second call.
+/// Time from a fault to its judgement: 4 s without heartbeat, or a second call.
 const JUDGED_AFTER_MS: u64 = 6000;
 
 /// A fault of a node. `until_ms` is [`u64::MAX`] for a node that stays off.

@@ -274,7 +274,7 @@ impl Site {
 
     fn has_fault(&mut self, name: &str, lasts_ms: u64) {
         self.evidence.adds(name, self.now_ms, lasts_ms);
-        // With an outage just before, a short silence of a node is a long one.
+        // With an outage just before, a node that is unresponsive for a short time is so for a long one.
         if self.outage_end_ms > 0 && self.now_ms <= Evidence::end_of(self.outage_end_ms) {
             let until_ms = self.now_ms.saturating_add(lasts_ms);
             self.evidence.condemns(name, self.now_ms, until_ms);
@@ -294,7 +294,7 @@ impl Site {
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.is_off = false;
         node.boots += 1;
-        // In an outage the boot is noticed later, and while all seem silent each node is called every 10 s.
+        // In an outage the boot is noticed later, and while all seem unresponsive each node is called every 10 s.
         self.evidence.boots(name, (now_ms + CALLS_MS).max(self.outage_end_ms));
     }
 

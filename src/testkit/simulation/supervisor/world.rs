@@ -71,8 +71,8 @@ impl Hands for Agent {
         self.site.borrow_mut().halts(&self.name, now);
     }
 
-    fn orphaned(&mut self, silent: Duration, limit: Duration) -> bool {
-        silent >= limit && self.site.borrow_mut().is_orphaned(&self.name)
+    fn orphaned(&mut self, unheard: Duration, limit: Duration) -> bool {
+        unheard >= limit && self.site.borrow_mut().is_orphaned(&self.name)
     }
 }
 

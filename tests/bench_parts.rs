@@ -6,8 +6,8 @@
 
 #[path = "../benches/speed/cases.rs"]
 mod cases;
-#[path = "../benches/nonstop/course.rs"]
-mod course;
+#[path = "../benches/nonstop/timeline.rs"]
+mod timeline;
 #[path = "../benches/speed/job.rs"]
 mod job;
 #[path = "../benches/speed/kernels.rs"]

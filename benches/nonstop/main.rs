@@ -7,7 +7,7 @@
 // is run by tests/bench_parts.rs.
 #![cfg_attr(test, allow(dead_code, unused_imports))]
 
-mod course;
+mod timeline;
 mod flags;
 mod job;
 #[allow(dead_code)] // shared with the benchmark of supervision, which uses more of it
@@ -285,16 +285,16 @@ fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
         };
         let boundary = replaced.boundary;
         let whole = boundary.saturating_sub(1);
-        let before = course::passed(&failed.outcome.course, whole)?
-            + course::passed(&protected.course, boundary)?
-            - course::passed(&protected.course, whole)?;
+        let before = timeline::passed(&failed.outcome.timeline, whole)?
+            + timeline::passed(&protected.timeline, boundary)?
+            - timeline::passed(&protected.timeline, whole)?;
         let rest =
-            |run: &Outcome| Ok::<f64, String>(run.seconds - course::passed(&run.course, boundary)?);
+            |run: &Outcome| Ok::<f64, String>(run.seconds - timeline::passed(&run.timeline, boundary)?);
         let after = rest(&protected)? * Q as f64 / (Q + R) as f64;
         let cost = Cost {
             boundary,
-            iteration_s: course::passed(&protected.course, boundary + 1)?
-                - course::passed(&protected.course, boundary)?,
+            iteration_s: timeline::passed(&protected.timeline, boundary + 1)?
+                - timeline::passed(&protected.timeline, boundary)?,
             expected_s: before + after,
             bare_s: before + rest(&unprotected)?,
             took_s: failed.outcome.seconds,

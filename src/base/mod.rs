@@ -8,7 +8,7 @@ pub mod bounded_read;
 pub mod clock;
 pub mod closed;
 pub mod cores;
-pub mod course;
+pub mod timeline;
 pub mod dynamic;
 pub mod exit;
 pub mod faults;

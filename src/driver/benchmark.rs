@@ -23,7 +23,7 @@ use super::signs::Signs;
 use super::startup_watchdog;
 use crate::base::clock::{self, Instant};
 use crate::base::cores;
-use crate::base::course::Recorder;
+use crate::base::timeline::Recorder;
 use crate::base::exit::{Exit, Refusal};
 use crate::base::faults::{self, Point, hit};
 use crate::base::host_name;
@@ -952,8 +952,8 @@ fn solve_plainly(
         .and_then(|mut local| solve_test(context, &mut local, Start::Fresh, pool, &mut signs))
         .map_err(|error| error.to_string());
     drop(signs);
-    let course = watcher.way.course(context.params.n, context.params.nb);
-    solved.map(|outcome| outcome.map(|outcome| Outcome { course, ..outcome }))
+    let timeline = watcher.way.timeline(context.params.n, context.params.nb);
+    solved.map(|outcome| outcome.map(|outcome| Outcome { timeline, ..outcome }))
 }
 
 /// Observer that prints the progress, at most about once a second, and records the timeline of a test.

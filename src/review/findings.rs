@@ -1,7 +1,7 @@
 //! Conclusions from the material: the best result, its parts of the time, and the plan for comparison.
 
 use super::sources::{Material, Prediction};
-use crate::base::course::{Course, flops_until};
+use crate::base::timeline::{Timeline, flops_until};
 use crate::base::outcome::{Outcome, Times, Verdict};
 use crate::base::params::TestParams;
 use crate::base::units::{show_flops, show_seconds};
@@ -140,13 +140,13 @@ pub struct Step {
 }
 
 /// Rates in steps long enough to be seen.
-pub fn rates(course: &Course, params: &TestParams) -> Vec<Step> {
-    let total = course.seconds.last().copied().unwrap_or(0.0);
-    let (mut from, mut since) = (course.iteration.first().copied().unwrap_or(0), 0.0);
+pub fn rates(timeline: &Timeline, params: &TestParams) -> Vec<Step> {
+    let total = timeline.seconds.last().copied().unwrap_or(0.0);
+    let (mut from, mut since) = (timeline.iteration.first().copied().unwrap_or(0), 0.0);
     let done = |k| flops_until(params.n, params.nb, k) / 1e9;
     let mut steps = Vec::new();
-    let last = course.iteration.len().saturating_sub(1);
-    for (i, (&k, &at)) in course.iteration.iter().zip(&course.seconds).enumerate() {
+    let last = timeline.iteration.len().saturating_sub(1);
+    for (i, (&k, &at)) in timeline.iteration.iter().zip(&timeline.seconds).enumerate() {
         let long = at - since >= total / 40.0;
         if at > since && k > from && (long || i == last) {
             steps.push(Step {
@@ -243,13 +243,13 @@ mod tests {
     fn the_rate_is_told_in_steps_that_add_up() {
         let material = material();
         let all = solved(&material);
-        let steps = rates(&all[0].outcome.course, &all[0].test.params);
+        let steps = rates(&all[0].outcome.timeline, &all[0].test.params);
         assert_eq!(steps.len(), 2);
         assert_eq!((steps[0].iteration, steps[0].seconds), (30, 3.0));
         assert!((steps[0].gflops - steps[0].gflops_so_far).abs() < 1e-9);
         let all_of_it = steps[1].gflops_so_far * 5.25;
         assert!((all_of_it - flops_until(12000, 192, 63) / 1e9).abs() < 1e-6);
-        assert_eq!(rates(&Course::default(), &all[0].test.params), []);
+        assert_eq!(rates(&Timeline::default(), &all[0].test.params), []);
     }
 
     /// Slower variants, and runs with fewer threads, do not show the machine's rate.

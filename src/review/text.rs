@@ -111,7 +111,7 @@ fn test(out: &mut String, one: &Solved, material: &Material) {
             show_seconds(c.renew_s)
         );
     }
-    write_course(out, one);
+    write_rates(out, one);
     if let Some(plan) = material.planned(&one.test.params) {
         let _ = writeln!(out, "  {:<22} {:>16} {:>16}", "", "predicted", "measured");
         for [what, predicted, measured] in beside(plan, one) {
@@ -121,8 +121,8 @@ fn test(out: &mut String, one: &Solved, material: &Material) {
 }
 
 /// Prints the rate at some ten iterations of a test.
-fn write_course(out: &mut String, one: &Solved) {
-    let steps = findings::rates(&one.outcome.course, &one.test.params);
+fn write_rates(out: &mut String, one: &Solved) {
+    let steps = findings::rates(&one.outcome.timeline, &one.test.params);
     let every = steps.len().div_ceil(10).max(1);
     for (i, step) in steps.iter().enumerate() {
         if (i + 1) % every == 0 || i + 1 == steps.len() {

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use skt_hpl::base::course::What;
+use skt_hpl::base::timeline::What;
 use skt_hpl::supervise::start::job::Announcement;
 use skt_hpl::supervise::talk::processes::catches;
 
@@ -125,7 +125,7 @@ fn under_a_blas_a_run_that_goes_on_comes_to_the_same_bits() {
     }
 }
 
-/// The document has the whole course of a test that was started twice: the iterations before the save it resumed from, the lost
+/// The document has the whole timeline of a test that was started twice: the iterations before the save it resumed from, the lost
 /// ones, and the time in which nothing ran.
 #[test]
 fn the_timeline_of_a_run_with_a_loss() {
@@ -136,19 +136,19 @@ fn the_timeline_of_a_run_with_a_loss() {
     let from = resumed_at(&ran).unwrap() as u64;
     let run = ran.json();
     let outcome = run.tests[0].outcome.as_ref().unwrap();
-    let course = &outcome.course;
-    assert_eq!(course.iteration.first(), Some(&0));
-    assert_eq!(course.iteration.last(), Some(&31));
-    assert!(course.iteration.contains(&from) && course.iteration.is_sorted(), "{course:?}");
-    assert!(course.seconds.is_sorted() && *course.seconds.last().unwrap() <= outcome.seconds);
-    let told = |what| course.moments.iter().filter(|m| m.what == what).collect::<Vec<_>>();
+    let timeline = &outcome.timeline;
+    assert_eq!(timeline.iteration.first(), Some(&0));
+    assert_eq!(timeline.iteration.last(), Some(&31));
+    assert!(timeline.iteration.contains(&from) && timeline.iteration.is_sorted(), "{timeline:?}");
+    assert!(timeline.seconds.is_sorted() && *timeline.seconds.last().unwrap() <= outcome.seconds);
+    let told = |what| timeline.moments.iter().filter(|m| m.what == what).collect::<Vec<_>>();
     for what in [What::Lost, What::Down, What::Restore] {
         let found = told(what);
-        assert!(found.len() == 1 && found[0].iteration == from, "{what:?}: {course:?}");
+        assert!(found.len() == 1 && found[0].iteration == from, "{what:?}: {timeline:?}");
     }
     assert_eq!(told(What::Save).len() as u64, outcome.protection.unwrap().saves);
     let (down, restore) = (told(What::Down)[0], told(What::Restore)[0]);
-    assert!((down.at_s + down.seconds - restore.at_s).abs() < 0.01, "{course:?}");
+    assert!((down.at_s + down.seconds - restore.at_s).abs() < 0.01, "{timeline:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::course::{Recorder, What};
+use crate::base::timeline::{Recorder, What};
 use crate::base::outcome::Protection;
 use crate::lu::unix_seconds;
 
@@ -80,7 +80,7 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::course::Moment;
+    use crate::base::timeline::Moment;
     use proptest::prelude::*;
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
             told(What::Down, 50.0, 20.0),
             told(What::Restore, 70.0, 5.0),
         ];
-        assert_eq!(way.course(100, 10).moments, expected);
+        assert_eq!(way.timeline(100, 10).moments, expected);
     }
 
     #[test]

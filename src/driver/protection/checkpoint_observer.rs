@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::account::Account;
 use super::signals;
 use crate::base::clock::Instant;
-use crate::base::course::What;
+use crate::base::timeline::What;
 use crate::base::faults::{Point, hit};
 use crate::base::outcome;
 use crate::base::terminal::say;

@@ -145,7 +145,7 @@ impl ProtectionSession<'_> {
         checkpointer.end_level2();
         account.told.level2 = level2::account(earlier, checkpointer.tally());
         outcome.protection = Some(account.told);
-        outcome.course = account.way.course(params.n, params.nb);
+        outcome.timeline = account.way.timeline(params.n, params.nb);
         let record = Record { digest: self.tests[number], run_id: own_run_id(), outcome };
         let bytes = serde_json::to_vec(&record).expect("plain values have a JSON form");
         // All nodes keep the same text. If nodes have different texts, these come from different runs.

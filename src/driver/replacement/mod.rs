@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, raise};
 use super::agreement::shared_by;
 use super::nonstop::RecoveryHistory;
 use super::signs::{self, Signs};
-use crate::base::course::{Recorder, What};
+use crate::base::timeline::{Recorder, What};
 use crate::base::faults::{Point, hit};
 use crate::base::outcome::{Checksums, Outcome, Replaced};
 use crate::base::params::TestParams;
@@ -189,8 +189,8 @@ pub fn solve(
     };
     let (outcome, recompute_s) = abft_test.solve(context, roles.from.as_ref(), pool, &mut observer);
     told.recompute_s = recompute_s;
-    let course = way.course(context.params.n, context.params.nb);
-    Ok(Some(Outcome { checksums: Some(told.clone()), course, ..outcome }))
+    let timeline = way.timeline(context.params.n, context.params.nb);
+    Ok(Some(Outcome { checksums: Some(told.clone()), timeline, ..outcome }))
 }
 
 /// Describes the point at which test `number` resumes.

@@ -1,6 +1,6 @@
 //! The report as one HTML page: no script, nothing fetched, readable by day, by night and in a narrow window.
 
-mod course;
+mod one_test;
 mod html;
 mod supervised;
 
@@ -425,7 +425,7 @@ mod tests {
         failed.runs[0].1.tests.truncate(1);
         let outcome = failed.runs[0].1.tests[0].outcome.as_mut().unwrap();
         (outcome.verdict, outcome.residual) = (Verdict::Failed, None);
-        outcome.course = Default::default();
+        outcome.timeline = Default::default();
         outcome.times_mean = Default::default();
         let html = page(&failed, None, "failed");
         balanced(&html);

@@ -173,7 +173,7 @@ pub fn end(records: &[Record]) -> Option<(u8, &str)> {
     last.flatten()
 }
 
-/// Uses of wall time, in the order of a fault's course.
+/// Uses of wall time, in the order in which they follow a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Start,

@@ -10,7 +10,7 @@ usage() {
 usage: scripts/run.sh [--full | -n N] [--new]
 
   (nothing)   a problem that takes about a minute
-  --full      the largest problem that fits into the free memory beside its protection, which takes a bit more than
+  --full      the largest problem that fits into the free memory with its protection, which takes a bit more than
               half of it; may take hours. For a figure to publish, tune first: docs/GUIDE.md
   -n N        a problem of this size
   --new       give up a run that was interrupted; without this, the script continues it
@@ -180,7 +180,7 @@ if rate=$(awk '/^W[RC]/ { print $7, $6; found = 1 } END { exit !found }' "$here/
   what was planned  target/run/plan.txt   (docs/MODELS.md)
 
 Next:
-  scripts/run.sh --full                  as large as fits beside the protection
+  scripts/run.sh --full                  as large as fits with the protection
   edit target/run/HPL.dat, then repeat the command above
   ${skt#"$root_dir/"}, followed by
     status                               what a run that was killed left in memory

@@ -194,7 +194,7 @@ rust_packages() {
         version=$(candidate "$rustc")
         [[ -n $version && $version != "(none)" ]] || continue
         if dpkg --compare-versions "$version" ge "$(rust_wanted)"; then
-            rust_packages_beside "$rustc"
+            rust_packages_with "$rustc"
             return
         fi
     done
@@ -202,7 +202,7 @@ rust_packages() {
 }
 
 # The packages that belong together with the compiler package named.
-rust_packages_beside() {
+rust_packages_with() {
     case $1 in
         rustc) echo "rustc cargo" && { $for_run || echo "rustfmt rust-clippy"; } ;;
         rustc-web) echo "rustc-web cargo-web" && { $for_run || echo "rustfmt-web rust-web-clippy"; } ;;
@@ -355,11 +355,11 @@ fi
 if ! $for_run && ! { have cargo-fmt && have cargo-clippy; }; then
     for rustc in rustc rustc-web; do
         if [[ $(command -v rustc) == /usr/bin/rustc ]] && installed "$rustc"; then
-            mapfile -t rust < <(rust_packages_beside "$rustc" | tr ' ' '\n')
+            mapfile -t rust < <(rust_packages_with "$rustc" | tr ' ' '\n')
             install "${rust[@]}"
             hash -r
         fi
     done
-    have cargo-fmt && have cargo-clippy || die "cargo-fmt or cargo-clippy is missing beside $(command -v cargo), and the tests need both.
+    have cargo-fmt && have cargo-clippy || die "cargo-fmt or cargo-clippy is missing next to $(command -v cargo), and the tests need both.
 Where rustup manages it: rustup component add rustfmt clippy"
 fi

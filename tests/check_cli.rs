@@ -347,10 +347,10 @@ fn a_file_in_place_of_a_command_is_told_its_flag() {
 
 /// Settings that replace the file's lines without any flag.
 #[test]
-fn settings_beside_the_file_are_told_of() {
+fn settings_outside_the_file_are_reported() {
     let shipped = || Case::new().file("HPL.dat", SHIPPED.join("\n"));
-    let beside = shipped().file("skt.toml", "n = 5\nthreads = 1\n");
-    let ran = beside.run_env(&["check"], &[("SKT_NB", "2"), ("SKT_JOB", "a")]);
+    let case = shipped().file("skt.toml", "n = 5\nthreads = 1\n");
+    let ran = case.run_env(&["check"], &[("SKT_NB", "2"), ("SKT_JOB", "a")]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     for words in [
         "skt.toml sets n in place of HPL.dat's",

@@ -323,7 +323,7 @@ fn a_plan_that_measures_nothing_takes_no_words_about_how() {
 
 /// 31 of 32 and 127 of 128 parts; the rates are those of docs/PROTECTION.md.
 #[test]
-fn ways_to_go_on_beside_each_other() {
+fn ways_to_go_on_compared() {
     let text = stdout(&["model", "nonstop", "--mtbf", "10h", "--process-share", "1"]);
     let row = |way: &str| {
         let line = text.lines().find(|line| line.starts_with(way));

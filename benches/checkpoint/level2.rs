@@ -1,5 +1,5 @@
-//! What storage costs: bringing a checkpoint there and back, whole runs that do so beside runs that do not, and saves that go
-//! nowhere else. Beside each what the device takes by itself.
+//! What storage costs: bringing a checkpoint there and back, whole runs that do so compared with runs that do not, and
+//! saves that go nowhere else. Each is compared with the device by itself.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub fn of_pairs(one: &[Whole], other: &[Whole], relate: impl Fn(&Whole, &Whole) 
 }
 
 impl Conductor<'_> {
-    /// To storage and back beside dd.
+    /// To storage and back, compared with dd.
     pub fn storage(&mut self) -> Result<(), String> {
         let work = Work::Stores { rounds: self.flags.repeat };
         let spec = self.spec(self.flags.n, (1, 2), 2, work);
@@ -70,7 +70,7 @@ impl Conductor<'_> {
 
     /// Whole runs that bring checkpoints to storage.
     pub fn storing(&mut self) -> Result<(), String> {
-        self.beside()?;
+        self.compare_runs()?;
         self.on_a_free_core()?;
         self.alone()
     }
@@ -160,9 +160,9 @@ impl Conductor<'_> {
         }
     }
 
-    /// Whole runs with a second level beside runs without, where the helpers have to share the cores of the ranks: what they
-    /// cost is at most the time they took.
-    fn beside(&mut self) -> Result<(), String> {
+    /// Whole runs with a second level compared with runs without, where the helpers share the cores of the ranks: they cost
+    /// the time they took at most.
+    fn compare_runs(&mut self) -> Result<(), String> {
         let dir = self.flags.storage.to_string_lossy().into_owned();
         let by = |how| vec!["--level2", &dir, "--level2-every", "2", "--helpers", how];
         let all = || self.launcher.clone();
@@ -207,7 +207,7 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    /// Saves that go to storage alone, for which all ranks wait, beside the same bytes written by dd, one for each rank.
+    /// Saves that go to storage alone, for which all ranks wait, compared with the same bytes written by dd, one for each rank.
     fn alone(&mut self) -> Result<(), String> {
         let dir = self.flags.storage.to_string_lossy().into_owned();
         let flags = ["--method", "disk", "--level2", &dir];

@@ -1,4 +1,4 @@
-//! The second level: a checkpoint to storage and back, and beside each, in turn, what the device itself takes.
+//! The second level: a checkpoint to storage and back, and in turn the same by the device alone.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

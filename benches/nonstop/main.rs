@@ -49,7 +49,7 @@ use report::Report;
 use run::Stage;
 use stats::{median, spread};
 
-/// The grid of all runs, and the process columns with checksums beside it.
+/// The grid of all runs, and the process columns with checksums.
 const P: usize = 2;
 const Q: usize = 2;
 const R: usize = 1;
@@ -238,7 +238,7 @@ fn cost(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
 fn memory(told: &Checksums, report: &mut Report) {
     let (matrix, sums) = (told.matrix_bytes as f64, told.checksum_bytes as f64);
     let whole = Q as f64 / (Q + R) as f64;
-    let name = "--method abft: memory for the matrix, beside an unprotected run's";
+    let name = "--method abft: memory for the matrix, compared with an unprotected run's";
     report.within(name, matrix / (matrix + sums), whole * 0.98, 1.0);
 }
 
@@ -265,7 +265,7 @@ impl Cost {
 
 /// What a loss costs beyond the work: until the boundary of the loss the run with a loss does what one with checksums does,
 /// and from there on the same with a process column less. What checksums cost without a loss is [`cost`]'s, so it is not counted
-/// here; beside it stands what it is if it is, with the rest of an unprotected run. Up to one boundary before, its own time
+/// here; the next column counts it, with the rest of an unprotected run. Up to one boundary before, its own time
 /// counts: the loss costs nothing there, and two runs differ by more than what is looked for.
 fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), String> {
     let blocks = flags.n.div_ceil(flags.nb);

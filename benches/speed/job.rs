@@ -28,7 +28,7 @@ impl Mpi {
         if text.contains("Open MPI") { Mpi::Open } else { Mpi::Mpich }
     }
 
-    /// Debian's name of the launcher, which is there beside the plain one.
+    /// Debian's name of the launcher, installed together with the plain one.
     pub fn launcher(self) -> &'static str {
         match self {
             Mpi::Open => "mpirun.openmpi",

@@ -82,7 +82,7 @@ impl Rates {
         text
     }
 
-    /// The best of ours beside the best of the others.
+    /// The best of ours compared with the best of the others.
     fn ratio(&self, ours: impl Fn(&str) -> bool) -> String {
         match (self.best(&ours), self.best(|name| !ours(name))) {
             (Some(own), Some(others)) => format!("{:.3}", own / others),

@@ -41,7 +41,7 @@ use run::{Came, Stage, now_ms};
 use stats::{median, spread};
 
 fn main() -> ExitCode {
-    // Roles of its own beside simulated agents, and on a node of many ranks; nobody else gives these words.
+    // Roles of its own with simulated agents, and on a node of many ranks; nobody else gives these words.
     let words: Vec<String> = std::env::args().collect();
     let role = match words.get(1).map(String::as_str) {
         Some("--shell") => Some(forest::shell(&words[2..])),

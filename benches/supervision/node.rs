@@ -28,9 +28,9 @@ const BEAT_EVERY: Duration = Duration::from_millis(500);
 const WATCHED: Duration = Duration::from_secs(32);
 /// How long ranks may take to show themselves.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// What an MPI process has mapped beside what it shares with others: one of Open MPI 4.1.4 has as many.
+/// Mappings of an MPI process that it does not share with others: one of Open MPI 4.1.4 has as many.
 const MAPPINGS: usize = 350;
-/// What a position of method self has beside its head.
+/// Parts of a position of method self, without its head.
 const PARTS: [Part; 6] = [Part::A, Part::B, Part::C, Part::D, Part::S, Part::Done];
 /// Ranks beat so often, and end an iteration with as many beats as that.
 const STEP: Duration = Duration::from_millis(300);

@@ -27,7 +27,7 @@ pub struct Stage<'a> {
     /// The nodes that work from the beginning, with the ranks of each, and those that stand by.
     pub hosts: Vec<Host>,
     pub spares: Vec<Host>,
-    /// Words for the benchmark itself, beside those that every run has.
+    /// Words for the benchmark itself, in addition to those of every run.
     pub benchmark: Vec<String>,
     pub tool: Tool,
     pub program: PathBuf,

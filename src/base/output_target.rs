@@ -128,16 +128,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_and_what_stands_beside_it_stays() {
+    fn a_file_is_replaced_and_its_neighbours_stay() {
         let dir = tempfile::tempdir().unwrap();
-        let (file, beside) = (dir.path().join("a.json"), dir.path().join("a.new"));
-        fs::write(&beside, "mine").unwrap();
+        let (file, neighbour) = (dir.path().join("a.json"), dir.path().join("a.new"));
+        fs::write(&neighbour, "mine").unwrap();
         let mut place = OutputTarget::of(&file).unwrap();
         for text in ["old and long", "new"] {
             place.put(text.as_bytes(), text == "new").unwrap();
             assert_eq!(fs::read_to_string(&file).unwrap(), text);
         }
-        assert_eq!(fs::read_to_string(&beside).unwrap(), "mine");
+        assert_eq!(fs::read_to_string(&neighbour).unwrap(), "mine");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing else is left");
         let link = dir.path().join("link");
         symlink(&file, &link).unwrap();

@@ -762,8 +762,8 @@ mod tests {
             for round in 0..500 {
                 panel_threads.run(cells.len(), |i| {
                     // The neighbour's value is that of the round before or of this one.
-                    let beside = cells[(i + 1) % cells.len()].load(Ordering::Relaxed);
-                    assert!(beside == round || beside == round + 1);
+                    let neighbour = cells[(i + 1) % cells.len()].load(Ordering::Relaxed);
+                    assert!(neighbour == round || neighbour == round + 1);
                     cells[i].store(round + 1, Ordering::Relaxed);
                 });
             }

@@ -253,7 +253,7 @@ fn clean(flags: &CleanFlags) -> Result<String, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm::header::{BESIDE_SUMS, NO_CODE, Progress, SUMS};
+    use crate::shm::header::{WITHOUT_SUMS, NO_CODE, Progress, SUMS};
     use crate::testkit::memory::sample;
 
     /// Makes a header that shows the progress of a test of which nothing is saved (`signs`).
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn memory_of_method_abft_names_roles() {
-        let own = shown(BESIDE_SUMS, 1, Doing::Computing);
+        let own = shown(WITHOUT_SUMS, 1, Doing::Computing);
         let of = |code, column| line(&shown(code, column, Doing::Solving));
         let test = "test 3, N = 1000, NB = 64, 2 x 2";
         let computes = format!("{test}, iteration 7 of 16; computes, in process column 1");
@@ -278,7 +278,7 @@ mod tests {
             format!("{test}, solving; its checksums compute in the place of process column 0");
         assert_eq!(of(SUMS, 0), taken);
         assert_eq!(of(NO_CODE, 1), format!("{test}, solving; nothing is saved"));
-        let dead = Position { in_use: false, ..shown(BESIDE_SUMS, 1, Doing::Computing) };
+        let dead = Position { in_use: false, ..shown(WITHOUT_SUMS, 1, Doing::Computing) };
         assert_eq!(line(&dead), format!("{test}, iteration 7 of 16; its rank is gone"));
         let job = |position: Position| Job {
             job: "r".into(),

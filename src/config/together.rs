@@ -225,7 +225,7 @@ impl Overrides {
         refuse_if(
             !self.saves_by(Method::Double),
             &format!(
-                "encode is helper, which needs a copy of the matrix beside the last checkpoint, and method {why}"
+                "encode is helper, which needs a copy of the matrix next to the last checkpoint, and method {why}"
             ),
             "give --method double, which has that (`skt-hpl plan` says how much memory is left), or --encode pipelined",
         )
@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_part_in_saves_is_told_beside_them() {
+    fn settings_without_effect_on_saves_are_reported_with_them() {
         let auto = Overrides {
             checkpoint: Some(Saving::Every(Interval::Auto { mtbf_s: 0.0 })),
             mtbf: Some(60.0),

@@ -9,7 +9,7 @@ use crate::base::faults::{Point, hit};
 use crate::comm::die;
 use crate::lu::{Context, Event, Milestone, Observer};
 use crate::shm::header::{
-    BESIDE_SUMS, Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE, SUMS,
+    WITHOUT_SUMS, Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE, SUMS,
 };
 use crate::shm::{Hold, MemoryError, MemoryStore, Store};
 use crate::supervise::start::job::Announcement;
@@ -43,7 +43,7 @@ impl<'w, O> Signs<'w, O> {
         let code = match sums {
             None => NO_CODE,
             Some(true) => SUMS,
-            Some(false) => BESIDE_SUMS,
+            Some(false) => WITHOUT_SUMS,
         };
         let shown = shown(context, number, code);
         let injects_at = (shown.is_some() && sums.is_none()).then_some(context.place);

@@ -221,12 +221,12 @@ impl Replacement {
         let rows = u128::from(renewing.rows);
         // Number of ranks in addition to those that compute, and how many of them may be lost before no column of checksums is
         // left.
-        let beside = u128::from(renewing.waiting) + rows * u128::from(sums);
-        let last = (beside - rows + 1).min(SUMS_EVER as u128) as usize;
-        let left = |dead: usize| beside - dead as u128;
+        let extra = u128::from(renewing.waiting) + rows * u128::from(sums);
+        let last = (extra - rows + 1).min(SUMS_EVER as u128) as usize;
+        let left = |dead: usize| extra - dead as u128;
         let settled = |dead: usize| (left(dead) / rows).min(u128::from(sums)) as usize;
         let (p, computing) = (renewing.rows as f64, renewing.rows as f64 * q as f64);
-        let of_a_rank = failing.processes * fastest / (computing + beside as f64);
+        let of_a_rank = failing.processes * fastest / (computing + extra as f64);
         let of_columns = |sums: usize| of_a_rank * (computing + p * sums as f64);
         let of_free = |dead: usize, sums: usize| match left(dead) {
             free if free >= rows => of_a_rank * (free as f64 - p * sums as f64).max(0.0),
@@ -434,7 +434,7 @@ mod tests {
         (a / b - 1.0).abs() < 1e-6
     }
 
-    fn beside(q: u64, sums: u64) -> Columns {
+    fn columns_of(q: u64, sums: u64) -> Columns {
         Columns { q, sums }
     }
 
@@ -446,11 +446,11 @@ mod tests {
     /// A third of P x Q processes more at Q = 3, so three of four parts for the matrix; two thirds with a second column.
     #[test]
     fn columns_more() {
-        assert!(close(beside(3, 1).factor().unwrap(), 4.0 / 3.0));
-        assert!(close(beside(3, 2).factor().unwrap(), 5.0 / 3.0));
-        assert_eq!(beside(1, 1).factor().unwrap(), 2.0);
+        assert!(close(columns_of(3, 1).factor().unwrap(), 4.0 / 3.0));
+        assert!(close(columns_of(3, 2).factor().unwrap(), 5.0 / 3.0));
+        assert_eq!(columns_of(1, 1).factor().unwrap(), 2.0);
         for (q, sums) in [(0, 1), (3, 0), (3, Columns::SUMS_MAX + 1)] {
-            assert!(beside(q, sums).factor().is_err(), "{q} {sums}");
+            assert!(columns_of(q, sums).factor().is_err(), "{q} {sums}");
         }
     }
 
@@ -459,7 +459,7 @@ mod tests {
     /// try lasts 1 - e^-1 + 2 (1 - e^-1 - 0.477303) = 0.941756.
     #[test]
     fn one_failure_a_run_by_hand() {
-        let run = plain(beside(1, 1), 1.0);
+        let run = plain(columns_of(1, 1), 1.0);
         let failing = Failing { mtbf: 1.0, processes: 1.0 };
         assert!(close(run.finishes(failing).unwrap(), 0.845_181_9));
         assert!(close(run.expected(failing).unwrap(), 0.941_756_4 / 0.845_181_9));
@@ -477,7 +477,7 @@ mod tests {
     /// e^-1 = 0.9937158. With half of the failures of nodes e^-1/2 (1 - (1 - e^-1/6)^3) = 0.6043362 come through.
     #[test]
     fn two_columns_by_hand() {
-        let run = plain(beside(1, 2), 1.0);
+        let run = plain(columns_of(1, 2), 1.0);
         let failing = Failing { mtbf: 1.0, processes: 1.0 };
         assert!(close(run.finishes(failing).unwrap(), 0.977_221_7));
         assert!(close(run.expected(failing).unwrap(), 0.993_715_8 / 0.977_221_7));
@@ -495,7 +495,7 @@ mod tests {
     fn a_rank_that_waits_by_hand() {
         let failing = Failing { mtbf: 1.0, processes: 1.0 };
         let at_once = Renewing { rows: 1, waiting: 1, each: 0.0 };
-        let run = Replacement { renewing: at_once, ..plain(beside(1, 1), 1.0) };
+        let run = Replacement { renewing: at_once, ..plain(columns_of(1, 1), 1.0) };
         assert!(close(run.finishes(failing).unwrap(), 0.977_221_7));
         assert!(close(run.expected(failing).unwrap(), 0.993_715_8 / 0.977_221_7));
         let run = Replacement { renewing: Renewing { each: 1.0, ..at_once }, ..run };
@@ -511,11 +511,11 @@ mod tests {
     fn what_is_left_of_two_columns_makes_a_third() {
         let failing = Failing { mtbf: 1.0, processes: 1.0 };
         let renewing = Renewing { rows: 2, waiting: 0, each: 0.0 };
-        let run = Replacement { renewing, ..plain(beside(1, 2), 1.0) };
+        let run = Replacement { renewing, ..plain(columns_of(1, 2), 1.0) };
         assert!(close(run.finishes(failing).unwrap(), 0.995_573_9));
         // Without new columns two process columns may be lost, whichever ranks of them.
         assert!(
-            run.finishes(failing).unwrap() > plain(beside(1, 2), 1.0).finishes(failing).unwrap()
+            run.finishes(failing).unwrap() > plain(columns_of(1, 2), 1.0).finishes(failing).unwrap()
         );
     }
 
@@ -524,7 +524,7 @@ mod tests {
     fn as_many_are_lost_as_by_dice() {
         for (q, sums) in [(1, 1), (2, 3), (8, 2), (31, 4), (127, 3), (5000, 4)] {
             for work in [0.01, 1.0, 30.0] {
-                let run = plain(beside(q, sums), work);
+                let run = plain(columns_of(q, sums), work);
                 let columns = (q + sums) as f64;
                 let alive = (-work / columns).exp();
                 let (mut ways, mut up_to) = (1.0, 0.0);
@@ -544,7 +544,7 @@ mod tests {
         for (q, sums, waiting) in [(1, 1, 3), (8, 2, 2), (31, 1, 5), (127, 4, 12)] {
             for work in [0.01, 1.0, 30.0] {
                 let renewing = Renewing { rows: 1, waiting, each: 0.0 };
-                let run = Replacement { renewing, ..plain(beside(q, sums), work) };
+                let run = Replacement { renewing, ..plain(columns_of(q, sums), work) };
                 let ranks = (q + sums + waiting) as f64;
                 let alive = (-work / ranks).exp();
                 let (mut ways, mut up_to) = (1.0, 0.0);
@@ -624,7 +624,7 @@ mod tests {
         /// If no processes fail by themselves, the run is one that saves nothing.
         #[test]
         fn nodes_alone_are_an_unprotected_run(q in 1u64..100, sums in 1..=Columns::SUMS_MAX, work in 1.0..1e5f64, mtbf in 1e4..1e7f64, from_scratch in 0.0..1e3f64) {
-            let run = Replacement { replace: 1.0, from_scratch, ..plain(beside(q, sums), work) };
+            let run = Replacement { replace: 1.0, from_scratch, ..plain(columns_of(q, sums), work) };
             let ours = run.expected(Failing { mtbf, processes: 0.0 }).unwrap();
             let none = segment_time(Segment { work, encode: 0.0, flush: 0.0 }, from_scratch, mtbf).unwrap();
             prop_assert!((ours / none - 1.0).abs() < 1e-9, "{ours} {none}");
@@ -632,14 +632,14 @@ mod tests {
 
         #[test]
         fn more_is_borne_the_more_are_processes(q in 1u64..100, sums in 1..Columns::SUMS_MAX, work in 1.0..1e5f64, mtbf in 1e3..1e7f64, s in 0.0..0.9f64) {
-            let run = Replacement { from_scratch: 10.0, ..plain(beside(q, sums), work) };
+            let run = Replacement { from_scratch: 10.0, ..plain(columns_of(q, sums), work) };
             let (here, more) = (Failing { mtbf, processes: s }, Failing { mtbf, processes: s + 0.1 });
             prop_assert!(run.finishes(here).unwrap() <= run.finishes(more).unwrap() * (1.0 + 1e-12));
             prop_assert!(run.finishes(more).unwrap() <= 1.0);
             prop_assert!(run.expected(here).unwrap() >= run.expected(more).unwrap() * (1.0 - 1e-9));
             prop_assert!(run.expected(more).unwrap() >= work * (1.0 - 1e-9));
             // More columns may be lost: all but the last.
-            let wider = Replacement { columns: beside(q, sums + 1), ..run };
+            let wider = Replacement { columns: columns_of(q, sums + 1), ..run };
             prop_assert!(run.finishes(more).unwrap() <= wider.finishes(more).unwrap() * (1.0 + 1e-9));
             // Between the two that it is made of.
             let down = here.mean_down(1.0, 20.0).unwrap();
@@ -654,7 +654,7 @@ mod tests {
         #[test]
         fn never_nan(a in any::<f64>(), b in any::<f64>(), c in any::<f64>(), d in any::<f64>(), e in any::<f64>(), q in any::<u64>(), sums in 0u64..6, waiting in any::<u64>()) {
             let failing = Failing { mtbf: a, processes: b };
-            let columns = beside(q, sums);
+            let columns = columns_of(q, sums);
             let renewing = Renewing { rows: waiting, waiting: q, each: b };
             let run = Replacement { columns, work: c, replace: d, from_scratch: e, renewing };
             let repair = Repair { n: c, p: q, q, link: Link { alpha: a, beta: d, gamma: e } };

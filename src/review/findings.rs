@@ -194,7 +194,7 @@ pub fn half(all: &[Solved], best: &Solved) -> Result<(Fit, f64), String> {
 }
 
 /// Rows of expected and measured values.
-pub fn beside(prediction: &Prediction, solved: &Solved) -> Vec<[String; 3]> {
+pub fn predicted_and_measured(prediction: &Prediction, solved: &Solved) -> Vec<[String; 3]> {
     let outcome = solved.outcome;
     let protection = outcome.protection.unwrap_or_default();
     let in_place = outcome.checksums.as_ref();
@@ -280,14 +280,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_planned_stands_beside_what_came() {
+    fn planned_and_measured_values_stand_in_one_row() {
         let material = material();
         let all = solved(&material);
         let plan = material.planned(&all[0].test.params).unwrap();
         // The sample has both kinds of protection.
         let mut outcome = all[0].outcome.clone();
         let checksums = outcome.checksums.take().unwrap();
-        let rows = beside(plan, &Solved { outcome: &outcome, ..all[0] });
+        let rows = predicted_and_measured(plan, &Solved { outcome: &outcome, ..all[0] });
         assert_eq!(rows[0], ["time without failures", "5.0 s", "4.5 s"].map(String::from));
         assert_eq!(rows[2], ["saves", "8", "9"].map(String::from));
         assert_eq!(rows.len(), 4, "no failures were expected");
@@ -295,7 +295,7 @@ mod tests {
         outcome.protection = None;
         outcome.checksums =
             Some(Checksums { going_on_s: 0.25, recompute_s: 0.5, renew_s: 0.75, ..checksums });
-        let rows = beside(plan, &Solved { outcome: &outcome, ..all[0] });
+        let rows = predicted_and_measured(plan, &Solved { outcome: &outcome, ..all[0] });
         assert_eq!(rows[0][2], show_seconds(outcome.seconds - 1.5));
     }
 

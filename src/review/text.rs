@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::findings::{self, Solved, beside, parts, short, solved};
+use super::findings::{self, Solved, predicted_and_measured, parts, short, solved};
 use super::form::{self, Line};
 use super::sources::Material;
 use crate::base::units::{show_bytes, show_flops, show_seconds};
@@ -114,7 +114,7 @@ fn test(out: &mut String, one: &Solved, material: &Material) {
     write_rates(out, one);
     if let Some(plan) = material.planned(&one.test.params) {
         let _ = writeln!(out, "  {:<22} {:>16} {:>16}", "", "predicted", "measured");
-        for [what, predicted, measured] in beside(plan, one) {
+        for [what, predicted, measured] in predicted_and_measured(plan, one) {
             let _ = writeln!(out, "  {what:<22} {predicted:>16} {measured:>16}");
         }
     }

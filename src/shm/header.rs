@@ -159,7 +159,7 @@ pub const NO_CODE: u8 = u8::MAX;
 pub const SUMS: u8 = NO_CODE - 1;
 
 /// Value of `code` for a position with a part of the matrix, in a test with checksum columns. `group` is then its process column.
-pub const BESIDE_SUMS: u8 = NO_CODE - 2;
+pub const WITHOUT_SUMS: u8 = NO_CODE - 2;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Header {
@@ -183,7 +183,7 @@ pub enum HeaderFault {
     #[error("its checksum does not match: it is damaged")]
     Damaged,
     #[error(
-        "memory beside it could not be read any more: an uncorrectable memory error, or a file cut short"
+        "memory of its position could not be read any more: an uncorrectable memory error, or a file cut short"
     )]
     Unreadable,
 }

@@ -60,7 +60,7 @@ pub fn svg(tuned: &Tuned) -> String {
     )];
     if !tuned.choices.is_empty() {
         panels.push(bars(
-            format!("Single choices beside NB {}, {} x {}", best.nb, best.p, best.q),
+            format!("Single choices compared with NB {}, {} x {}", best.nb, best.p, best.q),
             "longer than it, %",
             by_weight(&tuned.choices).iter().map(choice).take(CHOICES),
         ));

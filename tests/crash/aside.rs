@@ -108,7 +108,7 @@ fn helpers_may_come_and_go_between_starts() {
 
 /// Checkpoints go to storage when they are committed, and come back from there.
 #[test]
-fn storage_beside_helpers() {
+fn storage_together_with_helpers() {
     let dir = tempfile::TempDir::new().unwrap();
     let at = dir.path().to_str().unwrap();
     for fault in ["stream-half:2:2:kill", "stream-begin:1:2:kill", "manifest-whole:0:1:kill"] {

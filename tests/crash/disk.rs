@@ -135,8 +135,8 @@ fn a_checkpoint_that_one_node_alone_has_listed_is_nothing_to_rely_on() {
     let second = checkpoints_in(&disk.dir(0), &disk).pop().unwrap();
     let name = second.file_name().unwrap();
     for node in 1..4 {
-        let beside = folder_in(&disk.dir(node), &disk).join(name);
-        fs::create_dir_all(beside.join("manifest.aside")).unwrap();
+        let folder = folder_in(&disk.dir(node), &disk).join(name);
+        fs::create_dir_all(folder.join("manifest.aside")).unwrap();
     }
     for rank in running.ranks() {
         kill(rank.pid, Signal::SIGCONT).unwrap();

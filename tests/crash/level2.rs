@@ -550,7 +550,7 @@ fn restart_require_and_never() {
 
 /// A run does not begin next to files that it cannot remove: they would be there again at its first restart.
 #[test]
-fn restart_never_does_not_begin_beside_what_cannot_be_removed() {
+fn restart_never_does_not_begin_if_old_files_cannot_be_removed() {
     let scene = stored(2, 2);
     scene.inject("pruned:0:1:kill");
     lose_all(&scene);

@@ -7,7 +7,7 @@
  *   -DBACKWARDS          sums go from the last to the first: the same to a few bits
  *   -DSETTER=...         what sets the threads of a call, each thread's for itself, at first eight; an int, or COUNT.
  *                        Whoever calls with more than one is ended
- *   -DWAYS=...           what sets, beside SETTER, in how many ways each of five loops is split, at first three of some loop;
+ *   -DWAYS=...           variable that sets, in addition to SETTER, in how many ways each of five loops is split, at first three of some loop;
  *                        more than none count before the threads
  *   -DHANGS              and waits for ever where its variable asks for other kernels
  *   -DOPENBLAS=...       it says that it is OpenBLAS, by routines with this suffix

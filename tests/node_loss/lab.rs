@@ -710,11 +710,11 @@ impl Plan {
     }
 
     /// Starts it while another supervisor runs the job; the output of the first one is left alone.
-    pub fn beside(mut self, run: &Run) -> Run {
+    pub fn start_second(mut self, run: &Run) -> Run {
         self.command.args(&self.tail);
-        let beside = run.state.join("beside");
-        let mut second = Run::start(&mut self.command, beside, self.faults);
-        second.state = run.state.join("beside");
+        let state = run.state.join("second");
+        let mut second = Run::start(&mut self.command, state, self.faults);
+        second.state = run.state.join("second");
         second
     }
 

@@ -182,7 +182,7 @@ fn a_second_supervisor_is_refused() {
     let mut run = lab.stand_in("run", 300).start();
     run.computing();
     for flags in [&[][..], &["--new"]] {
-        let second = lab.stand_in("run", 300).flags(flags).beside(&run).end();
+        let second = lab.stand_in("run", 300).flags(flags).start_second(&run).end();
         assert_eq!(second.code, Some(6));
         assert!(second.errors.contains("another supervisor"), "{}", second.told());
         assert!(second.errors.contains("skt-hpl halt"), "{}", second.told());

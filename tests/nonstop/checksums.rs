@@ -273,7 +273,7 @@ fn whoever_dies_whenever() {
             std::thread::sleep(Duration::from_millis(random.below(800)));
             if !running.over() {
                 let victim = &ranks[random.below(ranks.len() as u64) as usize];
-                println!("{p} x {q}, {columns} beside: rank {}", victim.rank);
+                println!("{p} x {q}, {columns} of checksums: rank {}", victim.rank);
                 let _ = kill(victim.pid, Signal::SIGKILL);
             }
         }
@@ -298,7 +298,7 @@ mod rest {
     #[ignore = "needs Open MPI 5"]
     fn a_loss_at_any_step_is_gone_on_from() {
         let undisturbed = undisturbed();
-        let beside = [Point::GenerateBegin, Point::GenerateEnd, Point::Iteration];
+        let before = [Point::GenerateBegin, Point::GenerateEnd, Point::Iteration];
         let after = [Point::SolveBegin, Point::VerifyBegin];
         let once = [
             Point::GenerateBegin,
@@ -312,7 +312,7 @@ mod rest {
             [Point::Exchanged, Point::RenewHalf, Point::Renewed, Point::RecomputeHalf];
         let alone = |point: &Point| !after_others.contains(point);
         let points: Vec<Point> =
-            beside.into_iter().chain(steps.filter(alone)).chain(after).collect();
+            before.into_iter().chain(steps.filter(alone)).chain(after).collect();
         for (turn, &point) in points.iter().enumerate() {
             let generates = matches!(point, Point::GenerateBegin | Point::GenerateEnd);
             let of_columns = matches!(

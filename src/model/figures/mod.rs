@@ -399,7 +399,7 @@ pub fn simulation_figure(outcomes: &[Outcome], summary: &Summary, limit: Option<
                 series,
             ),
             Panel {
-                title: "time beside the useful work".into(),
+                title: "time on top of the useful work".into(),
                 x: Axis::linear(""),
                 y: Axis::linear("hours a run"),
                 series: vec![Series::line(

@@ -5,7 +5,7 @@ use super::html::{class_of, legend, numbers, table};
 use crate::base::timeline::{Timeline, What};
 use crate::model::plot::{Axis, Panel, Series, escape};
 use crate::review::charts::{Stretch, bar, timeline as time_bar};
-use crate::review::findings::{self, Solved, Step, beside, parts, short};
+use crate::review::findings::{self, Solved, Step, predicted_and_measured, parts, short};
 use crate::review::sources::Material;
 
 impl Page {
@@ -20,7 +20,7 @@ impl Page {
         }
         if let Some(plan) = material.planned(&one.test.params) {
             self.put("<h3>Predicted and measured</h3>\n");
-            self.put(table(&["", "#predicted", "#measured"], beside(plan, one)));
+            self.put(table(&["", "#predicted", "#measured"], predicted_and_measured(plan, one)));
         }
     }
 

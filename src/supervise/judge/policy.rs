@@ -88,7 +88,7 @@ struct Draft<'a> {
     hosts: Vec<Option<Host>>,
     /// Places that are still to be filled.
     open: Vec<usize>,
-    /// Number of ranks that survivors take besides their own.
+    /// Number of ranks that survivors take in addition to their own.
     extra: Vec<usize>,
     /// Files on nodes with a place.
     files: BTreeSet<u32>,

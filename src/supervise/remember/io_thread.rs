@@ -62,10 +62,10 @@ impl<T: Send + 'static> Answer<T> {
     }
 
     /// Starts work that waits for no other work. If there is no thread for it, the work is done before this returns.
-    pub fn beside(work: impl FnOnce() -> T + Send + 'static) -> Self {
+    pub fn in_background(work: impl FnOnce() -> T + Send + 'static) -> Self {
         let (work, answer) = Self::of(work);
         match simulated() {
-            None => new_thread::start_or_here("beside", work),
+            None => new_thread::start_or_here("background", work),
             Some(machine) => machine.does_later(work, None),
         }
         answer
@@ -129,7 +129,7 @@ mod tests {
         let (go, held) = channel();
         let first = io_thread.ask(move || held.recv().unwrap());
         let second = io_thread.ask(|| 2);
-        assert_eq!(wait(&Answer::beside(|| 3)), 3, "it is held up by nobody");
+        assert_eq!(wait(&Answer::in_background(|| 3)), 3, "it is held up by nobody");
         assert_eq!((first.here(), second.here()), (None, None));
         go.send(1).unwrap();
         assert_eq!((wait(&second), first.here()), (2, Some(1)));

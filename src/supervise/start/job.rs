@@ -360,7 +360,7 @@ impl Job {
     /// Ends the launcher and its processes on this machine; returns the number of those.
     pub fn end(&mut self, run_id: &str) -> Answer<usize> {
         let (id, child, run_id) = (self.id, self.child.take(), run_id.to_owned());
-        Answer::beside(move || {
+        Answer::in_background(move || {
             let left = processes::left_by_run(&run_id);
             if processes::is_alive(id) {
                 match simulated() {

@@ -82,7 +82,7 @@ impl Supervisor<'_> {
     /// Ends the run's processes on this machine, and returns their number.
     pub(super) fn end_here(&mut self) -> anyhow::Result<usize> {
         let run_id = self.state.run_id.clone();
-        self.meanwhile(Answer::beside(move || end_run(&run_id)))
+        self.meanwhile(Answer::in_background(move || end_run(&run_id)))
     }
 
     /// Ends the run's processes on these nodes. Returns how many were ended on each, and the nodes that do not answer. Nodes

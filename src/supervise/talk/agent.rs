@@ -244,7 +244,7 @@ impl Hands for Agent {
         let (run_id, job) = (self.run_id.clone(), self.job.clone());
         let before = self.ending.take();
         let leaves = std::mem::take(&mut self.leaves);
-        let count = Answer::beside(move || {
+        let count = Answer::in_background(move || {
             let before = before.and_then(|before| before.count.wait()).unwrap_or_default();
             let ended = processes::end_run(&run_id);
             // Processes that could not be ended would still use some of these files.

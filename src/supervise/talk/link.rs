@@ -46,7 +46,7 @@ impl Shell {
         dir: Option<String>,
         [input, output, errors]: [OwnedFd; 3],
     ) -> Self {
-        Self::Starting(Answer::beside(move || {
+        Self::Starting(Answer::in_background(move || {
             let told = errors.try_clone();
             let mut command = Command::new(&words[0]);
             for (name, _) in std::env::vars_os().filter(|(name, _)| misleads(&words[0], name)) {

@@ -53,7 +53,7 @@ pub struct Scenario {
     pub kind: Kind,
     pub grid: (usize, usize),
     /// Ranks outside the grid.
-    pub beside: usize,
+    pub extra: usize,
     pub solver: Vec<String>,
     pub protection: Vec<String>,
     pub domains: usize,
@@ -97,7 +97,7 @@ impl Scenario {
         let stored = kind != Kind::Abft && dice.one_in(3);
         let method = if kind == Kind::InPlace { &["self", "double"][..] } else { METHODS };
         let spares = 1 + dice.below(2) as usize;
-        let (beside, mut text) = match kind {
+        let (extra, mut text) = match kind {
             Kind::Restart => (dice.below(2) as usize * dice.below(2) as usize, String::new()),
             Kind::InPlace => (spares, format!("--nonstop --spare-ranks {spares}")),
             Kind::Abft => (p, "--method abft".to_owned()),
@@ -123,7 +123,7 @@ impl Scenario {
         let victims: Vec<usize> =
             (0..losses).map(|_| dice.below(positions as u64) as usize).collect();
         let count = 1 + dice.below(4);
-        let ranks = positions + beside;
+        let ranks = positions + extra;
         let mut acts: Vec<Act> =
             (0..count).map(|n| act(&mut dice, kind, n > 0, ranks, &victims, stored)).collect();
         if seed % 7 == 3 && text.contains("--level2") {
@@ -139,11 +139,11 @@ impl Scenario {
         let domains = if kind == Kind::Abft { 0 } else { ranks };
         let protection = words(&text);
         let grid = (p, q);
-        Self { seed, kind, grid, beside, solver, protection, domains, manner, acts }
+        Self { seed, kind, grid, extra, solver, protection, domains, manner, acts }
     }
 
     pub fn ranks(&self) -> usize {
-        self.positions() + self.beside
+        self.positions() + self.extra
     }
 
     pub fn positions(&self) -> usize {

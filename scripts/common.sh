@@ -1,8 +1,8 @@
-# What the scripts of this folder share. Sourced, never run: no set, no exit on success.
+# Functions that the scripts of this folder share. Sourced, never run: no set, no exit on success.
 
 root_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# What only root uses: the PATH of a plain `su` has it not, and dpkg installs nothing without.
+# Tools that only root uses: the PATH of a plain `su` has it not, and dpkg installs nothing without.
 if ! [[ /usr/sbin -ef /usr/bin ]]; then PATH=$PATH:/usr/sbin:/sbin; fi
 
 say() { printf '%s\n' "$*"; }

@@ -51,10 +51,10 @@ build_release
 skt=$(release_program)
 here=$root_dir/target/run
 mkdir -p "$here"
-# What starts the last run again. It is there until that run is over.
+# Command that starts the last run again. It is there until that run is over.
 again=$here/again
 
-# What a run of this script has in memory: "running", "saved", "begun" (nothing is saved yet), or nothing.
+# State of a run of this script in memory: "running", "saved", "begun" (nothing is saved yet), or nothing.
 in_memory() {
     (cd "$here" && "$skt" status) | awk '
         /^job / { ours = $2 == "run-sh"; if (ours && /\(running\)/) running = 1 }
@@ -99,7 +99,7 @@ plan_run() {
     launcher=("$(mpi_tool mpirun openmpi)" --bind-to none)
     # Of these MPICH knows none, and needs none.
     if "${launcher[0]}" --version 2>/dev/null | grep -Eq 'Open MPI|OpenRTE|PRRTE'; then
-        # Ranks are bound to nothing, and the cores are counted above. What Open MPI counts are slots, and a batch job of one task
+        # Ranks are bound to nothing, and the cores are counted above. Open MPI counts slots, and a batch job of one task
         # has one. Of itself it would have ranks yield that are more than the slots.
         launcher+=(--oversubscribe --mca mpi_yield_when_idle "$((cores < ranks))")
         if ((EUID == 0)); then

@@ -40,7 +40,7 @@ for argument in "$@"; do
     esac
 done
 
-# What is looked for is the tools: a system that has them, from wherever, lacks nothing. Packages are what Debian calls them.
+# The tools are looked for: a system that has them, from wherever, lacks nothing. Packages are what Debian calls them.
 debian=false
 if have dpkg-query && have apt-get; then debian=true; fi
 
@@ -102,8 +102,8 @@ need "certificates, without which cargo cannot fetch crates" ca-certificates cer
 need "an MPI (mpicc, mpirun)" "openmpi-bin libopenmpi-dev" mpi "$(mpi_tool mpicc openmpi)" "$(mpi_tool mpirun openmpi)"
 need "BLIS (libblis.so)" libblis-dev links blis
 if ! $for_run; then
-    # The other MPI, the other BLAS, LAPACK to compare with; for virtual nodes ssh, ip, unshare, pgrep and what
-    # their slow links are written in. What packages are made with, and a bare system to try them on. And a linker
+    # The other MPI, the other BLAS, LAPACK to compare with; for virtual nodes ssh, ip, unshare, pgrep and the
+    # language of their slow links. Tools that make packages, and a bare system to try them on. And a linker
     # that is quicker with the many programs under tests/.
     need "pkg-config" pkg-config tools pkg-config
     need "MPICH (mpicc.mpich, mpirun.mpich)" "mpich libmpich-dev" mpi mpicc.mpich mpirun.mpich

@@ -85,8 +85,8 @@ check() { # name command...
     fi
 }
 
-# What tests that failed have printed, the first lines of each and the last: whoever sees only the end of all this has to go by
-# them. Where none has come to an end, the last lines there are.
+# Prints the first and last lines of the output of each test that failed, for readers who see only the end of all this. Where no
+# test has come to an end, prints the last lines there are.
 what_failed() { # log
     if ! grep -q '^---- .* stdout ----$' "$1"; then
         tail -n 15 "$1" | cut -c 1-400 | sed 's/^/    /'
@@ -302,8 +302,8 @@ try_package() {
     printf '%s\n' "$status" >>"$package_log"
 }
 
-# Most of what is built knows nothing of MPI and is the same in every folder. What the first folder has of that is copied to
-# another; the crates that are built for an MPI are not, nor what uses them.
+# Most of what is built knows nothing of MPI and is the same in every folder. These crates of the first folder are
+# copied to another; crates that are built for an MPI are not, nor those that use them.
 take_over() { # folder
     local folder=$1/debug
     [[ ! -d $folder ]] || return 0
@@ -322,7 +322,7 @@ at_low_priority() { # command...
 }
 
 # Tests that lose nodes spend much of their time waiting, which is time to build the configurations that come later, and for the
-# tests below that start no MPI and compute. What does not build says so when its tests are to run.
+# tests below that start no MPI and compute. A build that fails says so when its tests are to run.
 build_ahead() {
     at_low_priority bash -c "$(declare -f try_package); package_log='$package_log'; try_package"
     take_over target/mpich
@@ -368,7 +368,7 @@ come() { # name
     count "$1" "$at.log" "$at.notes" "$status" "$seconds"
 }
 
-# What of that is to be run here, and by which command.
+# Those of them that are to be run here, and their commands.
 protocol="tests: every interleaving of the protocol"
 in_background=("$protocol")
 largest_searches() {

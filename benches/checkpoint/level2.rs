@@ -1,4 +1,4 @@
-//! What storage costs: bringing a checkpoint there and back, whole runs that do so compared with runs that do not, and
+//! Cost of storage: bringing a checkpoint there and back, whole runs that do so compared with runs that do not, and
 //! saves that go nowhere else. Each is compared with the device by itself.
 
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ use crate::probe::{Round, Spec, Work};
 use crate::stats::median;
 use crate::{Conductor, mb, middle, ms};
 
-/// Runs of one kind: what they are called, and what they are started with.
+/// Runs of one kind: their name, and their flags.
 type Kind<'a> = (&'a str, Vec<&'a str>, Launcher);
 
 fn pick(runs: &[Whole], of: impl Fn(&Whole) -> f64) -> f64 {
     median(&runs.iter().map(of).collect::<Vec<_>>()).unwrap_or(f64::NAN)
 }
 
-/// The median of what two kinds of runs are to each other in each turn.
+/// The median of the ratios of two kinds of runs in each turn.
 pub fn of_pairs(one: &[Whole], other: &[Whole], relate: impl Fn(&Whole, &Whole) -> f64) -> f64 {
     let all: Vec<f64> = one.iter().zip(other).map(|(one, other)| relate(one, other)).collect();
     median(&all).unwrap_or(f64::NAN)
@@ -175,7 +175,7 @@ impl Conductor<'_> {
         // Runs that brought nothing there took no time for it.
         let wrote = runs[1].iter().zip(&runs[0]).filter(|(with, _)| with.write_s > 0.0);
         let costs = wrote.map(|(with, without)| (with.seconds - without.seconds) / with.write_s);
-        let what = "what storage by threads costs a run / the time that writing took, no free core";
+        let what = "cost of storage by threads / the time that writing took, no free core";
         match median(&costs.collect::<Vec<_>>()) {
             Some(cost) => self.report.at_most(what, cost, 1.0),
             None => println!("\nNothing got to storage by threads, without a free core"),

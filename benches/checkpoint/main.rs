@@ -1,4 +1,4 @@
-//! `cargo bench --bench checkpoint -- --help`: what protection costs, in memory and in time.
+//! `cargo bench --bench checkpoint -- --help`: the cost of protection, in memory and in time.
 //! benches/NOTEBOOK.md says what each number is and which of them have a target.
 //!
 //! Started without a launcher it is the conductor: it starts itself again under the launcher as a

@@ -1,4 +1,4 @@
-//! What one rank does in the small MPI program of this benchmark: saves and restores by the
+//! Work of one rank in the small MPI program of this benchmark: saves and restores by the
 //! program's own code, and in turn the same bytes copied once and sent on once.
 //!
 //! The benchmark starts itself under the launcher with `--probe SPEC`; rank 0 prints one line of JSON.
@@ -28,7 +28,7 @@ use skt_hpl::shm::{MemoryStore, Part, Region, Store};
 const MESSAGE_WORDS: usize = 32 * 1024;
 const TAG: i32 = 77;
 
-/// What to measure.
+/// Measurement to make.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     pub n: usize,
@@ -83,7 +83,7 @@ pub struct Round {
     pub copy_s: f64,
     /// The rectangle sent to the next member and received from the one before.
     pub send_s: f64,
-    /// What a save leaves to helpers, from its end on, where the ranks do nothing but wait for it.
+    /// Time for which helpers work on after a save, while the ranks only wait for them.
     pub left_s: f64,
     pub restore_s: f64,
     /// Fresh memory of the size the lost member needs, made under another name: a part of restoring
@@ -209,7 +209,7 @@ impl<'a> Probe<'a> {
         if started.origin != Origin::Fresh {
             return Err(format!("there is memory of a job {:?} already", self.spec.job));
         }
-        // What the generator of a test does: noise, of the size random matrices have.
+        // Like the generator of a test: noise, of the size random matrices have.
         let mut state = 0x9e37_79b9_7f4a_7c15 ^ self.comm.rank() as u64;
         for x in started.a.as_slice_f64_mut() {
             state ^= state << 13;
@@ -321,7 +321,7 @@ impl<'a> Probe<'a> {
                     copy[range.clone()].copy_from_slice(&a[range]);
                 }
             });
-            // Who has no matrix sends as much as the others all the same.
+            // A rank without a matrix sends as much as the others.
             let a = if rows == 0 { &spare[..] } else { a };
             this.send_s = self.timed(|| {
                 for start in (0..words).step_by(MESSAGE_WORDS) {

@@ -9,13 +9,13 @@ use skt_hpl::supervise::start::launcher::{Tool, WITH_ULFM};
 
 use crate::limit;
 
-/// What all runs have in common.
+/// Settings of all runs.
 pub struct Machine {
     pub tool: Tool,
     pub program: PathBuf,
 }
 
-/// What is to be run.
+/// A run.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub ranks: usize,
@@ -27,14 +27,14 @@ pub struct Job {
     pub fault: Option<String>,
 }
 
-/// What came of it.
+/// Its result.
 pub struct Came {
     pub outcome: Outcome,
     /// Whether the fault was injected.
     pub injected: bool,
 }
 
-/// Where ranks are killed at random, a run that hangs is what is looked for.
+/// If ranks are killed at random, the benchmark looks for runs that hang.
 const RUN_S_MAX: u64 = 900;
 
 impl Machine {

@@ -234,7 +234,7 @@ fn cost(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
     Ok(())
 }
 
-/// The matrix's share of what a run with checksums keeps.
+/// The matrix's share of the memory of a run with checksums.
 fn memory(told: &Checksums, report: &mut Report) {
     let (matrix, sums) = (told.matrix_bytes as f64, told.checksum_bytes as f64);
     let whole = Q as f64 / (Q + R) as f64;
@@ -247,9 +247,9 @@ fn memory(told: &Checksums, report: &mut Report) {
 struct Cost {
     boundary: u64,
     iteration_s: f64,
-    /// What a run with checksums takes, less the lost column's share from there on.
+    /// Time of a run with checksums, less the lost column's share from there on.
     expected_s: f64,
-    /// The same where from there on counts what an unprotected run takes.
+    /// The same with the time of an unprotected run from there on.
     bare_s: f64,
     took_s: f64,
     going_on_s: f64,
@@ -263,10 +263,10 @@ impl Cost {
     }
 }
 
-/// What a loss costs beyond the work: until the boundary of the loss the run with a loss does what one with checksums does,
-/// and from there on the same with a process column less. What checksums cost without a loss is [`cost`]'s, so it is not counted
-/// here; the next column counts it, with the rest of an unprotected run. Up to one boundary before, its own time
-/// counts: the loss costs nothing there, and two runs differ by more than what is looked for.
+/// Cost of a loss beyond the work. Until the boundary of the loss the run does the same as one with checksums, and from there on
+/// the same with a process column less. [`cost`] has the cost of checksums without a loss, so it is not counted here; the next
+/// column counts it, with the rest of an unprotected run. Up to one boundary before, its own time counts: the loss costs nothing
+/// there, and two runs differ by more than that cost.
 fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), String> {
     let blocks = flags.n.div_ceil(flags.nb);
     let mut all = Vec::new();

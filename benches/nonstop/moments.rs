@@ -1,4 +1,4 @@
-//! When what happens after a rank's death, on virtual nodes under `skt-hpl run`: by the run's own event log, and by the processes
+//! Moments after a rank's death, on virtual nodes under `skt-hpl run`: by the run's own event log, and by the processes
 //! that this machine sees.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use crate::report::Report;
 use crate::run::{Stage, now_ms};
 use crate::stats::median;
 
-/// A way to go on, and what is wanted of it.
+/// A way to continue, and its targets.
 pub struct Way<'a> {
     pub name: &'a str,
     /// Whether x has the bits that it has where nothing happens.

@@ -37,7 +37,7 @@ struct Flags {
     /// Supervises that seed's run on this many nodes
     #[arg(long, value_name = "N", requires = "seed")]
     nodes: Option<usize>,
-    /// What `cargo bench` passes on
+    /// Flag that `cargo bench` passes on
     #[arg(long, hide = true)]
     bench: bool,
 }

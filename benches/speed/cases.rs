@@ -57,7 +57,7 @@ pub struct Flags {
     #[arg(long, conflicts_with_all = ["standard", "race", "panel", "n", "p", "q", "threads"])]
     pub tile: bool,
 
-    /// What multiplies in skt-hpl, as its flag of this name says
+    /// Engine of skt-hpl, as its flag of this name says
     #[arg(long, value_name = "NAME", default_value = "auto", ignore_case = true)]
     pub engine: Engine,
 

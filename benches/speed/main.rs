@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The programs that solve, and who they are.
+/// The programs that solve, and their kinds.
 struct Programs(Vec<(Who, PathBuf)>);
 
 impl Programs {

@@ -15,7 +15,7 @@ use crate::job::{self, Launcher, Who};
 use crate::kernels::{self, Multiplication};
 use crate::{stats, table};
 
-/// Rates by who was measured and in which case, in the order of the first round.
+/// Rates by program and case, in the order of the first round.
 #[derive(Default)]
 struct Rates {
     names: Vec<String>,

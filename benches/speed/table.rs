@@ -1,4 +1,4 @@
-//! What was measured, as the JSON document and as a Markdown table.
+//! The measurements, as the JSON document and as a Markdown table.
 
 use serde::Serialize;
 
@@ -90,7 +90,7 @@ impl Measured {
 pub struct Machine {
     pub processor: String,
     pub cores: usize,
-    /// What the preflight found: library, version, kernels.
+    /// Findings of the preflight: library, version, kernels.
     pub blas: String,
     pub mpi: String,
     /// Sides of C in the multiplications measured.

@@ -68,7 +68,7 @@ pub enum Section {
     Dead,
     /// A rank's process is stopped
     Hung,
-    /// What supervision costs where nothing happens
+    /// Cost of supervision without a fault
     Cost,
 }
 

@@ -54,7 +54,7 @@ pub fn cut_power(socket: &Path, nodes: &[String]) -> std::io::Result<()> {
     socket.read_to_end(&mut Vec::new()).map(drop)
 }
 
-/// What comes in from outside.
+/// Input from outside.
 enum Outside {
     Connected { number: u64, stream: UnixStream, host: String },
     Line { number: u64, text: String },
@@ -243,7 +243,7 @@ impl Simulator {
         }
     }
 
-    /// What was launched where, as the run's journal says.
+    /// Launches and their nodes, from the run's journal.
     fn read_log(&mut self) {
         let Ok(mut file) = std::fs::File::open(&self.log) else { return };
         let mut new = Vec::new();

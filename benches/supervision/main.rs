@@ -106,7 +106,7 @@ fn measure(flags: &Flags) -> Result<(), String> {
     report.write()
 }
 
-/// A kind of fault, and what is wanted of it.
+/// A kind of fault, and its targets.
 struct Kind {
     section: Section,
     name: &'static str,
@@ -198,7 +198,7 @@ fn inject(
         });
         lab.heal()?;
     }
-    // What is not known of one of them is not known of the worst.
+    // A value that is unknown for one of them is unknown for the worst.
     let worse = |one: f64, other: f64| match one.is_nan() || other.is_nan() {
         true => f64::NAN,
         false => one.max(other),
@@ -243,7 +243,7 @@ fn same(x: &str, result: &Came, name: &str) -> Result<(), String> {
     }
 }
 
-/// What agents and supervisor used of the machine in a run, as shares of a core.
+/// Shares of a core that agents and supervisor used in a run.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 struct Watching {
     agent_share_max: f64,
@@ -324,7 +324,7 @@ fn cost(flags: &Flags, stage: &Stage, x: &str, report: &mut Report) -> Result<()
             String::new(),
         ],
     ];
-    report.table("What watching takes while ranks compute", &heads, rows);
+    report.table("Cost of watching while ranks compute", &heads, rows);
     report.keep("pairs", &pairs);
     report.keep("watching", &watching);
     Ok(())

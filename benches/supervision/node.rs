@@ -40,7 +40,7 @@ const STEPS_AN_ITERATION: u64 = 7;
 pub fn rank(job: &str, position: &str, ranks: &str) -> std::io::Result<()> {
     let number = |text: &str| text.parse::<u32>().map_err(std::io::Error::other);
     let (position, ranks) = (number(position)?, number(ranks)?);
-    // Whoever is killed with the benchmark leaves nobody behind.
+    // A benchmark that is killed leaves no rank behind.
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     let memory_store = MemoryStore::new(Store::Posix, job).map_err(std::io::Error::other)?;
     let make =
@@ -100,7 +100,7 @@ struct Row {
     ranks: u32,
     share: f64,
     megabytes: f64,
-    /// What it said in a second.
+    /// Bytes that it sends in a second.
     bytes_a_s: f64,
 }
 
@@ -196,7 +196,7 @@ fn number(program: &Path, ranks: u32) -> Result<Row, String> {
     if !shown(&asked) {
         return Err(format!("not all of {ranks} ranks have shown up"));
     }
-    // What is looked at often at first is over then.
+    // Frequent checks at the start are over then.
     let settled = Instant::now() + WATCHED / 2;
     asked.ask_until(|_| Instant::now() > settled)?;
     let pid = asked.agent.0.id() as i32;

@@ -21,7 +21,7 @@ use crate::lab::Lab;
 /// No run takes so long.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What is the same for all runs.
+/// Settings of all runs.
 pub struct Stage<'a> {
     pub lab: &'a Lab,
     /// The nodes that work from the beginning, with the ranks of each, and those that stand by.
@@ -40,7 +40,7 @@ pub struct Run {
     folder: PathBuf,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Came {
     pub seconds: f64,

@@ -287,7 +287,7 @@ impl Level2 {
         }
         self.said = Some(Instant::now());
         let protected = match self.alone {
-            None => "protected in memory as before; what was whole there stays",
+            None => "protected in memory as before; complete checkpoints there stay",
             Some(Alone { last: Some(_), .. }) => {
                 "protected by the checkpoint before it, which stays (--method disk keeps none in memory)"
             }

@@ -758,7 +758,7 @@ mod tests {
                     if r.lost.contains(&position) {
                         continue;
                     }
-                    let claim = claim.expect("who has nothing is lost");
+                    let claim = claim.expect("a position without memory is lost");
                     assert!(claim.supplies(r.target), "{claims:?} {r:?}");
                     assert!(leader(&claim) || !pins.is_empty(), "{claims:?}");
                     let finish = claim.base != Some(r.target);

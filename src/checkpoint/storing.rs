@@ -188,7 +188,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let seconds = self.started.elapsed().as_secs_f64();
         let level2 = self.level2.as_mut().expect("somebody asked for it");
         level2.scheduler.saved(level2.saves, seconds, 0.0, 0.0);
-        let base = self.header.claim.base.expect("only what is committed is stored");
+        let base = self.header.claim.base.expect("only committed checkpoints are stored");
         let about = level2.about(&self.header.id, base, self.header.base.boundary);
         self.begin(about, None);
     }

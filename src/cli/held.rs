@@ -151,7 +151,7 @@ pub fn words(jobs: &[Job]) -> String {
 }
 
 /// Note on memory of a test under `--method abft`.
-const WITH_CHECKSUMS: &str = "  method abft saves nothing: this shows progress and roles while the ranks live (who stands by or idle has no memory \
+const WITH_CHECKSUMS: &str = "  method abft saves nothing: this shows progress and roles while the ranks live (a spare or idle rank has no memory \
                               here); once they have ended it is of no use, and the next run begins from scratch\n";
 
 fn line(position: &Position) -> String {

@@ -250,7 +250,7 @@ impl Overrides {
         )?;
         refuse_if(
             cores && self.saves_by(Method::Disk),
-            "helper-cores is set, and method is disk, where all ranks wait for what goes to storage: their cores are free then",
+            "helper-cores is set, and method is disk, where all ranks wait for storage: their cores are free then",
             "leave --helper-cores out",
         )?;
         refuse_if(
@@ -356,7 +356,7 @@ impl Overrides {
             _ => None,
         };
         if let Some((given, wanted, help)) = lacking {
-            let help = format!("what goes to storage is a save in memory: give {help} as well");
+            let help = format!("a checkpoint on storage is copied from memory: give {help} as well");
             return refuse(&format!("{given} is set, but {wanted} is not"), &help);
         }
         let inexact = self.parity_code.is_some_and(|code| !code.exact());

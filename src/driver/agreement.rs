@@ -326,7 +326,7 @@ pub fn unanimous<T>(comm: &Comm, result: Result<T, Refusal>) -> Result<T, Refusa
 /// Broadcasts the message of rank `teller`, with its name and node.
 fn told_by(comm: &Comm, teller: usize, mine: Option<Refusal>) -> Refusal {
     shared_by(comm, teller, || {
-        let Refusal { exit, why } = mine.expect("the verdict says who has something to say");
+        let Refusal { exit, why } = mine.expect("the verdict names the rank that speaks");
         Refusal::new(exit, format!("rank {teller} on {}: {why}", host_name()))
     })
 }

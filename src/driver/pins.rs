@@ -418,7 +418,7 @@ pub fn helpers_told(protection: &Saves) -> Option<String> {
         (true, true) => "storage and checksums",
     };
     if protection.helpers == Helpers::Off {
-        return Some("helpers: none (--helpers off): ranks stop for what goes to storage".into());
+        return Some("helpers: none (--helpers off): ranks stop to write to storage".into());
     }
     let on = match &protection.helper_cores {
         None => "on the rank's cores or wherever else it may run (--helper-cores)".into(),

@@ -65,7 +65,7 @@ pub fn text(material: &Material, rpeak: Option<f64>) -> String {
         }
     }
     if !material.runs.is_empty() {
-        out.push_str("\nWhat a TOP500 form asks for\n");
+        out.push_str("\nFields of a TOP500 form\n");
         form(&mut out, &form::form(&all, rpeak));
     }
     out

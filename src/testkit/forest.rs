@@ -458,7 +458,7 @@ proptest! {
         prop_assert_eq!(forest.agents(), alive.clone());
         if end_at < strokes.len() {
             let unasked = alive.keys().find(|node| !forest.ended.contains_key(node));
-            prop_assert_eq!(unasked, None, "who has not been asked to end the run");
+            prop_assert_eq!(unasked, None, "a node that was not asked to end the run");
         }
         prop_assert_eq!(forest.up.clone(), alive.keys().copied().collect::<BTreeSet<_>>());
         prop_assert_eq!(forest.judge.in_trouble().collect::<Vec<_>>(), Vec::<usize>::new());

@@ -71,5 +71,5 @@ pub fn svg(tuned: &Tuned) -> String {
         tuned.spent,
         100.0 * tuned.noise
     );
-    Figure { title: "What mattered".into(), panels, note }.svg()
+    Figure { title: "Choices that mattered".into(), panels, note }.svg()
 }

@@ -310,7 +310,7 @@ mod rest {
             let end = run.end();
             end.passed();
             assert_eq!(end.of("launched").len(), 1, "{}", end.told());
-            // Who is left is agreed on when all buffers have gone.
+            // The ranks agree on the survivors when all buffers have gone.
             let moment = |name: &str| end.of("gone-on")[0][name].as_u64().unwrap();
             let waited_ms = moment("agreed_ms") - moment("noticed_ms");
             assert!(waited_ms > 4000, "nothing was on its way: {}", end.told());

@@ -38,7 +38,7 @@ use crate::supervise::talk::shell::RemoteShell;
 
 const COMPARING: &str = "Comparing";
 
-const INTERRUPTED: &str = "interrupted by a signal; what had been started is ended";
+const INTERRUPTED: &str = "interrupted by a signal; all jobs are ended";
 
 #[derive(Clone, Debug, Args)]
 #[command(trailing_var_arg = true)]

@@ -222,7 +222,7 @@ impl Measuring<'_> {
         Refusal::environment(match (samples::waits_for(said), late) {
             (Some((absent, seconds)), _) => format!(
                 "{} stopped answering in the middle of the measurements: waited for {seconds} s{complaint}; skt-hpl doctor \
-                 tells who still answers",
+                 names the nodes that still answer",
                 words::absent(absent, &names_of(self.hosts))
             ),
             (None, true) => format!(

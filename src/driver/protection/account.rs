@@ -127,7 +127,7 @@ mod tests {
         assert_eq!((fetched.told.attempts, fetched.uncounted), (5, 4));
         fetched.count_start(3, None);
         assert_eq!(fetched.told.attempts, 7);
-        // Too much memory is lost. What is left has counted more starts than storage knows of.
+        // Too much memory is lost. The rest has counted more starts than storage knows of.
         let mut fetched = first.clone();
         fetched.count_start(4, Some(0));
         assert_eq!((fetched.told.attempts, fetched.uncounted), (4, 0));

@@ -340,11 +340,11 @@ impl<'a> ProtectionSession<'a> {
         match removed {
             Ok(None) => Ok(()),
             Ok(Some(theirs)) => {
-                say(format_args!("what lies on storage is left there: {theirs}"));
+                say(format_args!("checkpoints on storage are left there: {theirs}"));
                 Ok(())
             }
             Err(why) => Err(format!(
-                "what job {job:?} has on storage could not be removed: {why}. The next start would resume from there: \
+                "the checkpoints of job {job:?} on storage could not be removed: {why}. The next start would resume from there: \
                  `skt-hpl clean --job {job} --level2 {}` removes it",
                 dir.display()
             )),

@@ -164,7 +164,7 @@ pub fn solve(
         join(context, number, roles, pool, held);
     }
     let Held { abft_test, renewed, way, told, .. } =
-        held.as_mut().expect("who has a role has a part");
+        held.as_mut().expect("a rank with a role has a part");
     let mut shown = Signs::show(context, number, Some(abft_test.holds_sums()), watcher);
     let replaced = |e: &Exchange| Replaced { column: e.col as u64, boundary: e.boundary as u64 };
     let exchanges = roles.from.as_ref().map_or(&[][..], |from| &from.past.exchanges);

@@ -115,7 +115,7 @@ fn about_flags(inputs: &Inputs, method: Method) -> impl Iterator<Item = String> 
         ),
         (
             method == Method::Disk && (inputs.group.is_some() || inputs.losses != 1),
-            "--group and --losses have no effect: what all nodes can read needs no parity, and any of them may be lost",
+            "--group and --losses have no effect: files that all nodes can read need no parity, and any node may be lost",
         ),
     ];
     warnings.into_iter().filter(|(applies, _)| *applies).map(|(_, text)| text.into())

@@ -155,7 +155,7 @@ impl Page {
         });
         let table = table_of_cells(&["asked for", "answer", "where it comes from"], rows);
         self.put(format!(
-            "<section class=\"form\"><h2>What a TOP500 form asks for</h2>\n{table}</section>\n"
+            "<section class=\"form\"><h2>Fields of a TOP500 form</h2>\n{table}</section>\n"
         ));
     }
 
@@ -382,7 +382,7 @@ mod tests {
         );
         assert!(html.contains("prefers-color-scheme: dark") && html.contains("width=device-width"));
         for part in [
-            "What a TOP500 form asks for",
+            "Fields of a TOP500 form",
             "214.38 Gflop/s",
             "not known",
             "PASSED",

@@ -90,7 +90,7 @@ impl Page {
             class: class_of(m.what).into(),
             title: format!("{} before iteration {}", m.what.word(), m.iteration),
         }));
-        self.put(time_bar("What happened when", &all, seconds));
+        self.put(time_bar("Timeline", &all, seconds));
         let mut entries = vec![("c0".to_owned(), "computing")];
         for what in [What::Save, What::Lost, What::Down, What::Restore] {
             if timeline.moments.iter().any(|m| m.what == what) {

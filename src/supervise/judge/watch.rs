@@ -392,7 +392,7 @@ mod tests {
             run.stuck = [Some(20_400), Some(20_000), Some(20_000), Some(20_000)];
             run.until(32_000);
             if !goes_on {
-                assert_eq!(run.breakage().1.position, Some(0), "who does not wait");
+                assert_eq!(run.breakage().1.position, Some(0), "the rank that does not wait");
                 continue;
             }
             let Some((at, Verdict::Hung { node: 0, pid: 100, .. })) = run.verdicts.last() else {

@@ -338,7 +338,7 @@ impl Supervisor<'_> {
             let commands =
                 commands.iter().map(|(command, on)| format!("on {}: {command}", on.join(", ")));
             let words = format!(
-                "not reached: {}. What this run has left there, if anything, is removed by these commands: {}",
+                "not reached: {}. These commands remove the files of this run there: {}",
                 unseen.iter().map(|node| node.as_str()).collect::<Vec<_>>().join(", "),
                 commands.collect::<Vec<_>>().join("; ")
             );

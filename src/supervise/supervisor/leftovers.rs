@@ -109,7 +109,7 @@ impl Supervisor<'_> {
         if let Some(failed) = self.first_contact(false)? {
             let command = self.settings.clean_command(job, None);
             let stays = |why: &str| {
-                format!("{why}; what the old run left there stays: {command} removes it")
+                format!("{why}; files of the old run stay there: {command} removes them")
             };
             lines.extend(failed.iter().map(|(node, why)| (*node, stays(why))));
             self.contact.all_called = true;

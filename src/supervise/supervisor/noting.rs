@@ -99,7 +99,7 @@ impl Supervisor<'_> {
         match (self.journal_writer.trouble(), self.display.unwritten) {
             (Some(why), false) => {
                 self.display.unwritten = true;
-                self.print(&format!("{why}: the journal cannot be written. The run continues, and what is not written is \
+                self.print(&format!("{why}: the journal cannot be written. The run continues, and unwritten records are \
                      kept and tried again; a supervisor that dies meanwhile is not succeeded"));
             }
             (None, true) if self.journal_writer.is_dry() => {

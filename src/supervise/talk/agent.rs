@@ -540,7 +540,7 @@ fn look<T: DeserializeOwned>(what: &str, words: &[&str]) -> Result<T, String> {
         // Libraries that the process has loaded may print lines of their own, before the finding or at their end.
         Ok((status, text)) => match text.lines().find_map(|line| serde_json::from_str(line).ok()) {
             Some(found) => return found,
-            None => format!("whoever looked ended with {status}"),
+            None => format!("the check ended with {status}"),
         },
         Err(error) if error.kind() == io::ErrorKind::TimedOut => {
             format!("that took longer than {} s", LOOK_MOST.as_secs())
@@ -700,7 +700,7 @@ mod tests {
         assert!(!removes(), "one of the same name takes its place");
         say("usr/lib/systemd/logind.conf.d/60-site.conf", "RemoveIPC=perhaps");
         say("usr/lib/systemd/logind.conf.d/70-site.txt", "RemoveIPC=yes");
-        assert!(!removes(), "what systemd passes over is no word");
+        assert!(!removes(), "systemd ignores such a line");
     }
 
     #[test]

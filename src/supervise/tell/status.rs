@@ -338,7 +338,7 @@ impl Status {
         text
     }
 
-    /// Describes how the run has ended, or who supervises it.
+    /// Describes the end of the run, or its supervisor.
     fn describe_supervision(&self, age_ms: u64, held: &Held) -> String {
         if let Some(code) = self.exit_code {
             return format!("ended with status {code}: {}", self.why);

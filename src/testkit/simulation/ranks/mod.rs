@@ -113,7 +113,7 @@ impl Stage {
             }
             let now = self.memory();
             self.damage(&act.outage, &before_launch);
-            // What all nodes have lost does not return.
+            // Memory that all nodes have lost does not return.
             before_launch = if act.outage.all { Vec::new() } else { now };
         }
         let launch = self.launch(scenario, &words, &[], scenario.seed, report);

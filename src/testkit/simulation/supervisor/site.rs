@@ -244,7 +244,7 @@ impl Site {
         if !self.evidence.has_held(node, judged_ms, self.now_ms)
             && !((begins || why.contains(ASKED_IN_VAIN)) && self.evidence.has_held_since(node, 0))
             && !(begins && in_outage)
-            // What a node had in memory before it was started again is gone, whenever that is noticed.
+            // The memory of a node that was started again is gone, whenever that is noticed.
             && !(why.contains("rebooted") && self.nodes[node].boots > 0)
         {
             self.goes_wrong(format!("node {node} was given up without evidence: {why}"));

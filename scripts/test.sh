@@ -217,7 +217,7 @@ not_in_quick_protocol=(--skip three_crashes --skip clock_goes_back)
 # Without --all: what the simulation shows as well or takes long, random kills, and more ranks than cores.
 rest=(--skip rest::)
 not_in_crash=("${rest[@]}" --skip soak:: --skip many::)
-not_in_nonstop=("${rest[@]}" --skip peers::member --skip chance:: --skip whoever_dies_whenever)
+not_in_nonstop=("${rest[@]}" --skip peers::member --skip chance:: --skip any_rank_dies_at_any_time)
 if [[ $extent == all ]]; then
     export SKT_TEST_WHOLE=1
     mpi_sample=() mpich_sample=() crash_sample=() node_loss_sample=() not_in_crash=() not_in_nonstop=(--skip peers::member) rest=()

@@ -952,7 +952,7 @@ fn a_checkpoint_of_a_beginning_that_nobody_remembers_is_another() {
 
 /// On nodes without any of its checkpoints the run began from scratch, and once more: so that has the greater number.
 #[test]
-fn who_began_from_scratch_elsewhere_does_not_cost_the_checkpoints() {
+fn a_start_from_scratch_elsewhere_does_not_cost_the_checkpoints() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {

@@ -229,7 +229,7 @@ fn runs_with_checksums_are_simulated() {
 
 /// Flags that a method does not use are refused.
 #[test]
-fn what_a_simulated_method_has_no_use_for_is_refused() {
+fn settings_without_use_for_a_simulated_method_are_refused() {
     let base = ["simulate", "--nodes", "72", "--mtbf", "1h", "--work", "2h", "--runs", "10"];
     let of_saves = ["--checkpoint 9s", "--encode-time 9s", "--flush-time 9s", "--recover 9s"];
     let of_groups = ["--group 4", "--losses 2", "--spread --domain-size 8 --domain-mtbf 9d"];

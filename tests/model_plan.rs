@@ -655,7 +655,7 @@ fn helpers_that_encode_make_saves_cheaper() {
 
 /// A second level: the time to write, by writer, and section 5.1's result with nothing to be copied beforehand.
 #[test]
-fn what_goes_to_storage_is_weighed_by_who_writes_it() {
+fn the_cost_of_storage_depends_on_the_writer() {
     let mtbf = Some(Mtbf::System(6.0 * HOUR_S));
     let inputs = Inputs {
         mtbf,

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_hangs_is_ended_and_who_does_not_is_heard() {
+    fn a_program_that_hangs_is_ended_and_another_is_heard() {
         let mut well = Command::new("sh");
         well.args(["-c", "echo out; echo $WORD >&2; exit 3"]).env("WORD", "err");
         let output = output(&well, Some(60)).unwrap();

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_far_slower_than_the_best_of_ours_in_a_case_is_measured_once() {
+    fn a_program_far_slower_than_our_best_in_a_case_is_measured_once() {
         let mut rates = Rates::default();
         assert!(!rates.is_beaten("skt-hpl a", "192", is_ours));
         for (name, rate) in [("skt-hpl a", 100.0), ("skt-hpl b", 81.0), ("skt-hpl c", 79.0)] {

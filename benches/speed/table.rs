@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_null_in_the_document() {
+    fn missing_measurements_are_null_in_the_document() {
         let value = serde_json::to_value(measured()).unwrap();
         assert!(value["plain"]["median"].is_null());
         assert!(value["ratios"]["skt_hpl_to_plain"].is_null());

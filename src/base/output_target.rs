@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn who_could_read_it_can_and_where_nothing_may_be_put_what_is_there_is_written() {
+    fn permissions_stay_and_without_room_for_a_new_file_the_old_one_is_written() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("page");
         fs::write(&file, "an older and longer one").unwrap();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_is_known_by_any_name() {
+    fn an_open_file_is_known_by_any_name() {
         let dir = tempfile::tempdir().unwrap();
         let (file, other) = (dir.path().join("out"), dir.path().join("other"));
         let open = File::create(&file).unwrap();

@@ -820,7 +820,7 @@ mod tests {
 
     /// Behaves as after a loss: the remaining tasks are no longer needed.
     #[test]
-    fn whoever_leaves_a_round_does_not_wait_for_all_of_its_tasks() {
+    fn a_thread_that_leaves_a_round_does_not_wait_for_all_of_its_tasks() {
         let mut pool = Pool::new(2);
         let done = AtomicUsize::new(0);
         let left = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hpl_has_found_is_told_with_the_node_where_that_is_known() {
+    fn findings_of_hpl_are_reported_with_the_node_if_it_is_known() {
         let mut slow = hpl(Some(0));
         slow.slow.push(("n3".into(), "twice the others' time".into()));
         let mut failed = hpl(Some(0));

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_helper_goes_where_there_is_room_whoever_starts_it() {
+    fn a_helper_goes_where_there_is_room_from_any_thread() {
         let _alone = crate::testkit::pinning::alone();
         assert!(cores::pin(*cores::bound_to().first().unwrap()));
         let mut task = Task::start(|_| Ok(cores::allowed()));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_wanted_any_more_gives_up() {
+    fn a_task_that_is_not_wanted_any_more_gives_up() {
         let (tell, told) = std::sync::mpsc::channel();
         let task: Task<()> = Task::start(move |flow| {
             let ended = loop {

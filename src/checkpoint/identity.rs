@@ -64,7 +64,7 @@ mod tests {
     use crate::testkit::start::{asked, header};
 
     #[test]
-    fn what_is_written_belongs_whatever_the_run_the_group_and_the_rows() {
+    fn a_written_header_belongs_whatever_the_run_the_group_and_the_rows() {
         let (test, mut config) = asked();
         for (run, group) in [(1, 0), (u128::MAX, 9)] {
             for position in 0..4 {

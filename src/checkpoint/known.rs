@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_contradict_each_other_are_refused_with_who_holds_what() {
+    fn groups_that_contradict_each_other_are_refused_with_their_positions() {
         let (test, config) = asked();
         let mut all = saved();
         all[1].header.as_mut().unwrap().id.members = vec![1, 2];

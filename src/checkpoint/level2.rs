@@ -569,7 +569,7 @@ mod tests {
 
     /// Level two in a wait for hanging storage when a rank is lost.
     #[test]
-    fn who_leaves_while_it_waits_for_storage_forgets_no_helper() {
+    fn a_rank_that_leaves_while_it_waits_for_storage_forgets_no_helper() {
         let here = tempfile::tempdir().unwrap();
         let mut before = level2(here.path());
         let lets_go = hanging(&mut before);
@@ -587,7 +587,7 @@ mod tests {
 
     /// Recovery in place takes seconds. A helper stuck in the kernel takes any time, and is not forgotten.
     #[test]
-    fn who_leaves_waits_for_no_storage_that_hangs_and_who_comes_knows_of_it() {
+    fn a_rank_that_leaves_waits_for_no_hung_storage_and_its_successor_knows() {
         let (here, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mut before = level2(here.path());
         let lets_go = hanging(&mut before);

@@ -179,7 +179,7 @@ mod tests {
 
     /// A dropped job is ended, together with the processes it had started.
     #[test]
-    fn who_is_let_go_of_is_ended() {
+    fn a_dropped_job_is_ended() {
         for text in ["sh -c 'echo $$; sleep 300; :'; :", "exec sh -c 'echo $$; sleep 300; :'"] {
             let job = script(text);
             let Next::Line(line) = job.next(LONG).unwrap() else { panic!("{text}") };

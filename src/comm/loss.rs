@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn all_agree_on_who_is_left_whatever_each_of_them_knows() {
+    fn all_agree_on_the_survivors_whatever_each_of_them_knows() {
         let mut random = 3u64;
         let mut below = |n: usize| {
             random ^= random << 13;
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_agreeing_takes_goes_with_the_losses_and_not_with_the_ranks() {
+    fn the_cost_of_agreeing_grows_with_the_losses_and_not_with_the_ranks() {
         let calls = |ranks: c_int, gone: &[c_int]| {
             let members: Vec<c_int> = (0..ranks).collect();
             agreement(&members, &[gone.to_vec()]).1

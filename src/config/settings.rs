@@ -803,7 +803,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_set_stays() {
+    fn values_that_are_not_set_stay() {
         let mut changed = dat();
         Overrides::default().apply(&mut changed).unwrap();
         assert_eq!(changed, dat());
@@ -811,7 +811,7 @@ mod tests {
 
     /// The settings listed as replacing lines are those whose `--help` names a line.
     #[test]
-    fn what_replaces_a_line_says_so() {
+    fn settings_that_replace_a_line_say_so() {
         let command = Overrides::augment_args(clap::Command::new("settings"));
         for arg in command.get_arguments() {
             let (key, help) = (arg.get_long().unwrap(), arg.get_help().unwrap().to_string());

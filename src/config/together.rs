@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_speaks_of_saves_is_told_where_there_are_none() {
+    fn settings_of_saves_are_reported_if_there_are_none() {
         let two = Overrides {
             losses: Some(2),
             parity_layout: Some(ParityLayout::Striped),
@@ -474,7 +474,7 @@ mod tests {
 
     /// Settings of saves, none of which method abft makes.
     #[test]
-    fn what_speaks_of_saves_is_told_under_abft() {
+    fn settings_of_saves_are_reported_under_abft() {
         let abft = Some(Guarding::Checksums);
         let bare = Overrides { method: abft, checksum_columns: Some(2), ..Overrides::default() };
         let bare = Overrides { spare_ranks: Some(1), ..bare };
@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn who_insists_on_memory_is_not_to_begin_from_scratch() {
+    fn a_user_who_insists_on_memory_does_not_begin_from_scratch() {
         let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.to_string());
         let require = Overrides { restart: Some(Restart::Require), ..Overrides::default() };
         let off = Overrides { checkpoint: Some(Saving::Off), ..require.clone() };

@@ -373,7 +373,7 @@ mod tests {
 
     /// If nodes are known to report less memory than they have, a supervisor must not refuse them either.
     #[test]
-    fn whoever_does_not_look_needs_nothing() {
+    fn a_rank_that_does_not_check_needs_nothing() {
         for how in ["warn", "off"] {
             let words = format!("-n 8000 --nb 64 -p 2 -q 2 --memory-check {how}");
             let needs = of_hosts(&loaded(&words), &hosts(&[3, 3]), 4, false).unwrap();

@@ -692,7 +692,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_who_helps_and_where() {
+    fn a_line_names_the_helpers_and_their_cores() {
         use crate::config::settings::{Overrides, Saving, Settings};
         let told = |set: &Overrides| helpers_told(&Settings::from(set).saves().cloned().unwrap());
         let saving = Some(Saving::Every(crate::checkpoint::when::Interval::Iterations(1)));

@@ -336,7 +336,7 @@ mod tests {
     /// The four checkpoint processes of Fig. 8, added to 60 and 480 that compute: 4/64 and 4/484; added to groups of 16, 4/20. In
     /// all, with an encoding every 600 s: 1 - 60/64 * 600/601.17646 and so on.
     #[test]
-    fn what_dedicated_processes_cost() {
+    fn the_cost_of_dedicated_processes() {
         let code = Code::Weighted { losses: 4 };
         for (p, aside, all) in [(60, 0.0625, 0.0643346), (480, 0.00826446, 0.0106869)] {
             let idle = set_aside(p, 4).unwrap();

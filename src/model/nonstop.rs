@@ -508,7 +508,7 @@ mod tests {
     /// dead with 0.3678794 + 0.4003126 + 0.1815021, like dice with six sides; three, with those two alive, with 10 e^-1/3 (3 (1 -
     /// e^-1/3) - 4 (1 - e^-1/2) + 3/2 (1 - e^-2/3)) = 0.0458797.
     #[test]
-    fn what_is_left_of_two_columns_makes_a_third() {
+    fn the_rest_of_two_columns_makes_a_third() {
         let failing = Failing { mtbf: 1.0, processes: 1.0 };
         let renewing = Renewing { rows: 2, waiting: 0, each: 0.0 };
         let run = Replacement { renewing, ..plain(columns_of(1, 2), 1.0) };
@@ -577,7 +577,7 @@ mod tests {
     /// B_r = 100 (e^0.5 - 1) = 64.872127, F = 1 - e^-0.1 = 0.0951626, B_p = F (100 + 32.436064)/(1 - F/2) = 13.232581;
     /// the mean is 39.052354, and 100 ln 1.39052354 = 32.968032.
     #[test]
-    fn what_a_failure_costs_by_hand() {
+    fn the_cost_of_a_failure_by_hand() {
         let failing = Failing { mtbf: 100.0, processes: 0.5 };
         assert!(close(failing.mean_down(10.0, 50.0).unwrap(), 32.968_032));
         let all = Failing { processes: 1.0, ..failing };

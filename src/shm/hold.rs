@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_filled_leaves_no_name() {
+    fn memory_that_was_never_filled_leaves_no_name() {
         let memory_store = memory_store("vacant");
         let hold = memory_store.hold(3).unwrap();
         assert!(hold.is_vacant() && memory_store.in_use(3));

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_on_the_way_out_is_told_from_who_lives() {
+    fn an_ending_process_is_told_from_a_living_one() {
         let stat = |state: &str, flags: u64| {
             Stat(format!("12 (a) b (c) {state} 1 12 12 0 -1 {flags} 0 0"))
         };
@@ -296,7 +296,7 @@ mod tests {
 
     /// A process that is ending uses processor time for its remaining work. One that uses none for long is stuck.
     #[test]
-    fn who_gets_on_with_its_end_is_not_stuck() {
+    fn a_process_whose_end_proceeds_is_not_stuck() {
         let began = Instant::now();
         let mut still = Still { pid: 7, ran: None, since: began };
         let mut stands = |pid, ran, second| {

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_measured_is_out() {
+    fn a_candidate_that_cannot_be_measured_is_out() {
         let mut race = Race::new(3);
         race.take_in(&[Some(1.0), None, Some(2.0)]);
         assert_eq!(race.active, [0, 2]);

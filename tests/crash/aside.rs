@@ -141,7 +141,7 @@ fn a_stop_ends_in_a_save_that_is_whole() {
 
 /// The refusal comes before anything begins, and nothing is made.
 #[test]
-fn what_helpers_cannot_do_is_refused() {
+fn settings_that_helpers_cannot_follow_are_refused() {
     for (more, says) in [
         (&["--method", "self"][..], "method self encodes from the matrix itself"),
         (&["--method", "single"], "single writes over its only copy"),

@@ -196,7 +196,7 @@ fn a_node_and_its_storage_with_each_layout_of_checksums() {
 /// A file is damaged: the checkpoint before is used if it still exists; otherwise all files are named and kept. Storage that is
 /// emptied, although memory refers to its content, is no reason to begin from scratch.
 #[test]
-fn what_lies_there_is_believed_if_it_is_sound_and_memory_never() {
+fn a_sound_file_is_believed_and_memory_never() {
     let disk = Disk::new(Scene::of(2, 2, SMALL).protect(&["--checkpoint", "1"]), false);
     disk.inject("manifest-whole:0:3:kill");
     let there = disk.whole(0);

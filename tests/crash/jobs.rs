@@ -166,7 +166,7 @@ fn restart_never_and_require() {
 }
 
 #[test]
-fn what_is_refused_under_restart_never_takes_nothing_away() {
+fn a_refusal_under_restart_never_removes_nothing() {
     let scene = Scene::new(2, 2);
     scene.inject("iteration:1:9:kill");
     let no_folder = scene.path("domains");

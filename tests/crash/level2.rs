@@ -218,7 +218,7 @@ fn the_checkpoint_that_was_of_use_is_the_one_that_stays() {
 
 /// A run that resumes from memory removes it before the next checkpoint.
 #[test]
-fn what_was_not_removed_at_a_start_goes_before_the_next_checkpoint_is_begun() {
+fn files_left_at_a_start_go_before_the_next_checkpoint_is_begun() {
     let scene = stored(2, 2);
     scene.kill_all(scene.freeze("stream-half:1:2:stop"));
     scene.inject("tidy-half:0:1:kill");
@@ -1148,7 +1148,7 @@ mod rest {
     /// An interrupted checkpoint takes no room in addition to the complete one and the next one: DIR need not have room for
     /// three.
     #[test]
-    fn what_an_interrupted_checkpoint_leaves_goes_before_the_next_is_begun() {
+    fn files_of_an_interrupted_checkpoint_go_before_the_next_is_begun() {
         for lost in [false, true] {
             // Each save is waited for, however busy the machine.
             let scene = stored(2, 2).protect(&["--helpers", "off"]);
@@ -1169,7 +1169,7 @@ mod rest {
 
     /// A complete checkpoint that was outdated when the run was cut off takes no room either.
     #[test]
-    fn what_a_later_checkpoint_outdates_goes_before_the_next_is_begun() {
+    fn outdated_checkpoints_go_before_the_next_is_begun() {
         for lost in [false, true] {
             let scene = stored(2, 2).protect(&["--helpers", "off"]);
             scene.inject("manifest-whole:0:2:kill");

@@ -177,7 +177,7 @@ fn a_run_survives_a_fault_at_every_point() {
 
 /// A rank that rebuilds for another survives its own death meanwhile: the memory is kept, so one loss stays one loss.
 #[test]
-fn who_helps_in_a_rebuild_may_die_in_it() {
+fn a_member_that_helps_in_a_rebuild_may_die_in_it() {
     for (point, helper) in [(Point::RebuildBegin, 3), (Point::RebuildBatch, 0)] {
         chain(2, 2, &[(Point::FlushData, 1, 3, true), (point, helper, 1, false)]);
     }

@@ -297,7 +297,7 @@ fn on_a_terminal(command: &str) -> (String, String) {
 ///
 /// A launcher passes standard output and standard error on separately, in any order, so only the line and its end are checked.
 #[test]
-fn one_line_of_progress_for_who_watches() {
+fn one_line_of_progress_on_a_terminal() {
     let launcher = mpirun();
     let program = crate::job::PROGRAM;
     let seen = |redirected: &str, flags: &str| {

@@ -235,7 +235,7 @@ fn began_from_scratch(lab: &Lab, end: &Ended, hosts: &[&str]) {
 /// again by itself.
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn what_checksums_cannot_bear_begins_from_scratch() {
+fn losses_beyond_the_checksums_begin_from_scratch() {
     let lab = lab(6, 0);
     let faults = "1.1@iteration:1:20:kill,1.2@iteration:0:10:kill";
     let end = lab.with_checksums("run").faults(faults).start().end();
@@ -279,7 +279,7 @@ mod rest {
     /// though all ranks have left. Freed memory is poisoned.
     #[test]
     #[ignore = "needs root and network namespaces"]
-    fn what_living_ranks_send_over_a_slow_wire_ends_before_its_buffers_go() {
+    fn messages_of_living_ranks_over_a_slow_wire_end_before_their_buffers_go() {
         goes_on_here();
         let lab = Lab::up_with_memory(5, 0, "1g");
         let settings = [
@@ -327,7 +327,7 @@ mod rest {
     /// The rank that took the place is lost. The first one's memory on n2 is of an earlier save, and is not used.
     #[test]
     #[ignore = "needs root and network namespaces"]
-    fn the_node_of_who_took_the_place_is_lost() {
+    fn the_node_of_the_replacement_is_lost() {
         let hosts = ["n1", "n2", "n3", "n4", "n6"];
         let end = a_node_is_lost_later("iteration:1:10", "n5", &hosts);
         assert_eq!(end.rebuilt(), [[1], [1]], "{}", end.told());

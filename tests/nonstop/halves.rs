@@ -45,7 +45,7 @@ mod rest {
     /// of the others.
     #[test]
     #[ignore = "needs Open MPI 5"]
-    fn who_multiplies_until_another_comes_learns_that_it_never_will() {
+    fn a_rank_that_multiplies_until_another_comes_learns_of_its_loss() {
         for (p, q, victim) in [(2, 1, 1), (2, 1, 0), (2, 2, 2), (2, 2, 0)] {
             let solver = ["-n", "3000", "--nb", "100", "--depth", "1", "--split-update", "always"];
             let scene = Scene::of(p, q, &solver).protect(&["--checkpoint", "5"]).nonstop(1);

@@ -220,7 +220,7 @@ mod rest {
     /// memory is lost, storage has a later checkpoint than the one of the loss.
     #[test]
     #[ignore = "needs Open MPI 5"]
-    fn what_is_written_after_a_loss_is_whole() {
+    fn checkpoints_written_after_a_loss_are_whole() {
         for (scope, place) in [("shared", "stream-half:1:2"), ("node", "stream-synced:2:2")] {
             let stored = Stored::new(1, scope);
             let ran = stored.inject(&format!("1@{place}:lose,2@pruned:0:2:kill"));

@@ -90,7 +90,7 @@ fn a_second_loss_amid_going_on_starts_it_again() {
 /// Depths, broadcasts, threads, methods and grids: the operations in progress at the fault differ.
 #[test]
 #[ignore = "needs Open MPI 5"]
-fn whatever_is_under_way() {
+fn any_step_of_the_solver() {
     let choices: &[&[&str]] = &[
         &["--depth", "0", "--bcast", "1ring"],
         &["--depth", "2", "--bcast", "2ringM", "--swap", "long", "--split-update", "always"],
@@ -138,7 +138,7 @@ mod rest {
     /// Another rank is lost while it helps to rebuild the first. Its memory is there, so one loss stays one loss.
     #[test]
     #[ignore = "needs Open MPI 5"]
-    fn who_helps_in_going_on_may_be_lost_in_it() {
+    fn a_rank_that_helps_to_continue_may_be_lost_in_it() {
         for (turn, point) in recovery().into_iter().filter(|p| !finishing(p)).enumerate() {
             let skipped = !whole() && !(turn + extent::seed() as usize).is_multiple_of(3);
             if matches!(point, Point::RebuildEnd | Point::Rebuilt) || skipped {

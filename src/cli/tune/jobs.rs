@@ -336,7 +336,7 @@ mod tests {
     const ONE: &str = "echo '{\"seconds\":[0.1,0.2]}'\n";
 
     #[test]
-    fn who_was_under_way_when_a_job_died_is_to_blame_and_the_others_are_measured() {
+    fn the_candidate_running_when_a_job_died_is_to_blame_and_the_others_are_measured() {
         // The second trial kills the first job; the second job succeeds.
         let mut fake = Fake::new(&format!(
             "dir=$(dirname $0)\n{ENGINE}{ONE}if [ ! -e $dir/again ]; then : > $dir/again; exit 1; fi\n{ONE}"
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_never_under_way_is_not_kept() {
+    fn a_candidate_that_never_ran_is_not_kept() {
         let mut fake = Fake::new(&format!(
             "dir=$(dirname $0)\n[ ! -e $dir/again ] || exit 1\n: > $dir/again\n{ENGINE}{ONE}exit 1"
         ));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_answered_is_kept_whatever_it_is() {
+    fn all_answers_of_a_job_are_kept() {
         let failed = "echo '{\"failed\":\"no memory\"}'\n";
         let mut fake =
             Fake::new(&format!("{ENGINE}{ONE}{failed}echo '{{\"seconds\":[0,1]}}'\n{ONE}"));

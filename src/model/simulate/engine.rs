@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_go_on_so_is_refused() {
+    fn methods_that_cannot_continue_are_refused() {
         let said = |method, going_on| {
             let scenario = Scenario {
                 schedule: Schedule::periodic(100.0, 100.0, 0.0, 0.0).unwrap(),

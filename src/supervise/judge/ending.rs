@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_in_full_is_the_end_whatever_comes_afterwards() {
+    fn a_full_report_is_the_end_whatever_comes_afterwards() {
         let told = Announced::All { status: 3 };
         match verdict(exit(Some(3)), &facts(told)) {
             Next::Over { code: 3, why, all_done: true } => assert!(!why.contains("afterwards")),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_benchmark_says_is_final_and_the_rest_is_a_fault() {
+    fn the_benchmarks_own_statuses_are_final_and_the_rest_is_a_fault() {
         for code in [3, 4, 5] {
             let told = if code == 3 { Announced::All { status: 3 } } else { Announced::Nothing };
             let said = Facts { refused: Some(code as u8), ..facts(told) };
@@ -308,7 +308,7 @@ mod tests {
 
     /// The ranks end one after the other, and the launcher last.
     #[test]
-    fn a_refusal_is_one_whoever_was_seen_to_end_first() {
+    fn a_refusal_is_one_in_any_order_of_ends() {
         let of = |kind| match broken() {
             End::Broken(breakage) => End::Broken(Breakage { kind, ..breakage }),
             other => other,

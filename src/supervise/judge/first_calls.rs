@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_excused_is_called_at_once_and_has_all_its_time() {
+    fn an_excused_node_is_called_at_once_and_has_all_its_time() {
         let mut calls = FirstCalls::new(0, &[0, 1]);
         for at_ms in [1_000, 2_000, 40_000] {
             calls.fails(at_ms, 0, "no such name".to_owned());

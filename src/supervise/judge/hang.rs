@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_heard_is_not_the_one_that_hangs() {
+    fn an_unresponsive_rank_is_not_the_one_that_hangs() {
         let (_, hung) = found(20_000, 60_000, Doing::Computing, false).unwrap();
         assert_eq!(hung.node, Some(0), "it is all that is seen");
     }

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_long_ago_is_forgotten() {
+    fn old_logins_are_forgotten() {
         let mut logins = known(&[9000]);
         (0..2 * KEPT).for_each(|_| logins.note(100, 1));
         assert_eq!(logins.timeout_ms(700, 1), 700);

@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_well_is_not_looked_at() {
+    fn a_well_node_is_not_looked_at() {
         let mut world = World::new();
         world.until(100_000);
         assert_eq!(world.judged, []);
@@ -605,7 +605,7 @@ mod tests {
     /// Agents that heard nothing for long have ended: all are called at once, on a machine that may be as busy as it was when the
     /// supervisor was suspended.
     #[test]
-    fn who_is_called_after_the_supervisor_stood_still_has_time_to_answer() {
+    fn a_node_called_after_the_supervisor_stood_still_has_time_to_answer() {
         let mut world = World::new();
         world.until(10_000).now = 71_000;
         for node in [1, 3] {
@@ -651,7 +651,7 @@ mod tests {
 
     /// Calls had failed while no node could be reached, and were to be repeated.
     #[test]
-    fn who_is_called_when_nodes_answer_again_is_called_once() {
+    fn a_node_called_when_nodes_answer_again_is_called_once() {
         let mut world = World::new();
         world.until(20_000);
         (0..4).for_each(|node| world.hear(node, Report::Quiet { heard_ms: 18_000 }));
@@ -691,7 +691,7 @@ mod tests {
 
     /// A run that is stopped: answers of this machine, or missing ones, show nothing about the others.
     #[test]
-    fn who_is_asked_here_does_not_count() {
+    fn a_node_on_this_machine_does_not_count() {
         let mut nodes = World::new().nodes;
         nodes.here.insert(0);
         let none =

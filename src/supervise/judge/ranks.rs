@@ -555,7 +555,7 @@ mod tests {
 
     /// Position 0 is lost, and no rank takes it; 1, of the same process column, has no part any more; 2 continues.
     #[test]
-    fn who_is_gone_on_without_is_no_fault_and_who_stands_idle_has_no_position() {
+    fn a_rank_replaced_in_place_is_no_fault_and_an_idle_one_has_no_position() {
         for told_first in [true, false] {
             let mut ranks = Ranks::default();
             for node in 0..3u32 {
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_through_stands_idle_from_when_others_have_got_on_for_a_while() {
+    fn a_rank_that_is_through_stands_idle_once_others_have_got_on_for_a_while() {
         for (after_ms, stands) in [(IDLE_MS - 1, false), (IDLE_MS, true)] {
             let mut ranks = one_is_through();
             ranks.beat(1000 + after_ms, 0, &[seen(0, 2, 6, 'R')]);
@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_idle_does_until_it_has_something_to_do() {
+    fn an_idle_rank_stays_idle_until_it_has_something_to_do() {
         let stands = || {
             let mut ranks = one_is_through();
             ranks.beat(2000, 0, &[seen(0, 2, 6, 'R')]);
@@ -679,7 +679,7 @@ mod tests {
     /// With as many nodes as there may be, every second one's ranks being through: if each heartbeat looked at all ranks, this
     /// would take most of a minute.
     #[test]
-    fn who_stands_idle_among_many_is_known_however_many_beat() {
+    fn an_idle_rank_among_many_is_known_however_many_beat() {
         const NODES: u32 = 4096;
         const EACH: u32 = 8;
         let mut ranks = Ranks::default();
@@ -743,7 +743,7 @@ mod tests {
 
     /// The memory of a dead rank stays where it was when another rank, on another node, has taken its place in the job.
     #[test]
-    fn who_takes_a_dead_ones_place_elsewhere_lives_whatever_its_pid() {
+    fn a_rank_that_replaces_a_dead_one_elsewhere_lives_under_any_pid() {
         for pid in [8, 9] {
             let mut ranks = Ranks::default();
             ranks.beat(0, 1, &[seen(1, 1, 5, 'R')]);
@@ -764,7 +764,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_before_is_no_news() {
+    fn an_earlier_save_is_no_news() {
         let mut ranks = Ranks::default();
         let at = |number, boundary| {
             let mut seen = seen(0, number, boundary, 'R');

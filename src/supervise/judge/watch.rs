@@ -383,7 +383,7 @@ mod tests {
 
     /// Nodes 1 to 3 wait for node 0, which was the last to come as far.
     #[test]
-    fn who_hangs_is_ended_where_the_others_can_go_on() {
+    fn a_rank_that_hangs_is_ended_if_the_others_can_continue() {
         for goes_on in [false, true] {
             let mut run = Run::new();
             run.watch.goes_on = goes_on;
@@ -409,7 +409,7 @@ mod tests {
 
     /// The next rank that hangs has its full time again.
     #[test]
-    fn who_goes_on_has_time_again() {
+    fn ranks_that_continue_have_time_again() {
         let mut run = Run::new();
         run.watch.goes_on = true;
         run.watch.thresholds.exit_grace_ms = 15_000;
@@ -449,7 +449,7 @@ mod tests {
 
     /// An iteration takes a second. So if the grace is milliseconds, as here, others notice a loss after some of these.
     #[test]
-    fn who_goes_on_has_time_for_long_iterations() {
+    fn ranks_that_continue_have_time_for_long_iterations() {
         for (goes_on, broken_after_ms) in [(true, 3_000), (false, 300)] {
             let mut run = Run::new();
             run.watch.goes_on = goes_on;
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hung_rank_is_named_not_those_who_wait_for_it() {
+    fn the_hung_rank_is_named_not_those_that_wait_for_it() {
         let mut run = Run::new();
         run.until(20_000);
         run.stuck[2] = Some(19_900);

@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_not_gone_on_with() {
+    fn a_finished_run_is_not_continued() {
         let ended = |finished, job: Option<&str>| {
             let job = job.map(str::to_owned);
             RunState { finished, job, ..RunState::default() }.can_go_on()
@@ -632,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_again() {
+    fn written_records_are_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let (path, records) = written(dir.path());
         let (mut journal, again) = Journal::open(&path).unwrap();

@@ -174,7 +174,7 @@ mod tests {
 
     /// A full disk: records that could not be written are reported, kept, and written when there is room again.
     #[test]
-    fn what_cannot_be_written_is_kept() {
+    fn unwritten_records_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let (journal, _) = Journal::open(&path).unwrap();

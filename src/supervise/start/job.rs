@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_status_is_there_for_whoever_asks() {
+    fn an_exit_status_is_there_for_all_that_ask() {
         let (_dir, folder, mut job, _) = started("cat hosts 2>/dev/null; echo out; exit 42");
         assert_eq!(wait(&mut job), Some(42));
         let mut other = Job::adopt(job.id, &folder, 1, &IoThread::new("I/O").unwrap());
@@ -532,7 +532,7 @@ mod tests {
 
     /// A disk that hangs is no launcher that vanished: only a look that began after its end shows that it left nothing.
     #[test]
-    fn what_cannot_be_looked_at_has_not_vanished() {
+    fn a_launcher_that_cannot_be_looked_at_has_not_vanished() {
         let (_dir, folder, mut job, _) = started("exit 7");
         let left = folder.exit(1);
         while !left.exists() {

@@ -629,7 +629,7 @@ mod tests {
 
     /// Launchers of many ranks may start some long after the request.
     #[test]
-    fn who_starts_after_a_request_is_spared_until_it_listens() {
+    fn a_rank_started_after_a_request_is_spared_until_it_listens() {
         let run_id = format!("starts-{}", std::process::id());
         let ways = ["exec sleep 60", "trap : USR1; while :; do read line; done"];
         let mut ranks = ways.map(|way| {
@@ -659,7 +659,7 @@ mod tests {
 
     /// A process started in the meantime, like a remote shell, may run for hours: it must not delay the report.
     #[test]
-    fn that_all_is_ended_is_told_whoever_is_started_meanwhile() {
+    fn the_end_of_all_is_reported_although_others_start_meanwhile() {
         let run_id = format!("ends-{}", std::process::id());
         let sleep = || {
             let mut command = Command::new("sleep");

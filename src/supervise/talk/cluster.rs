@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_lost_for_long_is_called_seldom() {
+    fn a_node_lost_for_long_is_called_seldom() {
         let seconds = Duration::from_secs;
         for (lost, again) in [(0, 5), (50, 5), (120, 12), (600, 60), (36_000, 60)] {
             assert_eq!(call_again_in(seconds(lost)), seconds(again), "{lost} s");
@@ -628,7 +628,7 @@ mod tests {
 
     /// Below other nodes, a first heartbeat may take longer than any wait for it.
     #[test]
-    fn what_a_node_has_free_is_known_before_its_first_heartbeat() {
+    fn free_memory_of_a_node_is_known_before_its_first_heartbeat() {
         const GIB: u64 = 1 << 30;
         let mut cluster = cluster(&[("n1", "n1")]);
         let expected = Expected { binary: "b", need: None, rounding: None };

@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_after_a_long_banner() {
+    fn an_error_is_reported_after_a_long_banner() {
         let mut links = Links::default();
         let banner = "i=0; while [ $i -lt 60 ]; do i=$((i+1)); \
                       echo 'You are accessing a system of somebody who owns it.' >&2; done; \

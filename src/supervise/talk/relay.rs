@@ -284,7 +284,7 @@ mod tests {
     /// The parent knows the ranks' progress once they have rested for a while, although hardly a message is sent in full. This
     /// holds for all behaviour of the ranks, and for any interval of its requests.
     #[test]
-    fn what_moves_is_known_above_although_the_rest_is_not_said_again() {
+    fn ranks_that_move_are_known_above_although_the_rest_is_not_sent_again() {
         let (mut leaf, mut middle) = (Relay::new(0), Relay::new(0));
         let (mut ways, mut nobody) = (Ways::default(), Ways::default());
         let mut own = Node(Vec::new());

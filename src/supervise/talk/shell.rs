@@ -415,7 +415,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_quoted_splits_back(words in proptest::collection::vec("[ -~]{0,12}", 0..6)) {
+        fn quoted_words_split_back(words in proptest::collection::vec("[ -~]{0,12}", 0..6)) {
             prop_assert_eq!(split_words(&quote_all(&words)).unwrap(), words);
         }
     }

@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nodes_part_is_positions_who_stands_by_and_who_is_lost() {
+    fn a_nodes_part_is_positions_spares_and_lost_ranks() {
         let own = |position| (position, Role::Own);
         assert_eq!(part(1, &[own(3)], 0, false), "position 3");
         assert_eq!(part(4, &[own(1), own(3)], 1, false), "positions 1 3, 1 standing by, 1 lost");

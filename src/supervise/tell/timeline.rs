@@ -568,7 +568,7 @@ mod tests {
 
     /// The run had come to iteration 10 of a test; the restart begins the next one.
     #[test]
-    fn who_computes_in_the_next_test_has_caught_up() {
+    fn a_run_that_computes_in_the_next_test_has_caught_up() {
         let mut records = records();
         records.truncate(10);
         assert_eq!(faults(&records)[0].caught_up_ms, None);
@@ -580,7 +580,7 @@ mod tests {
     /// If the job is further than it had been, a supervisor that takes it over records only that it computes. The ranks may have
     /// come to their end between two heartbeats.
     #[test]
-    fn who_is_seen_further_or_at_the_end_has_caught_up() {
+    fn a_run_that_is_seen_further_or_at_the_end_has_caught_up() {
         let mut records = records();
         records.truncate(10);
         let why = String::new;
@@ -733,7 +733,7 @@ WC00L2L2        1000    64     1     1               0.04             4.3597e+00
     }
 
     #[test]
-    fn what_took_a_moment_has_a_column_in_the_bar() {
+    fn each_short_part_has_a_column_in_the_bar() {
         let stretch = |part, from_ms, to_ms| Stretch { part, from_ms, to_ms };
         let text = bar(&[
             stretch(Part::Start, 0, 1000),

@@ -7,7 +7,6 @@
 // is run by tests/bench_parts.rs.
 #![cfg_attr(test, allow(dead_code, unused_imports))]
 
-mod timeline;
 mod flags;
 mod job;
 #[allow(dead_code)] // shared with the benchmark of supervision, which uses more of it
@@ -24,6 +23,7 @@ mod run;
 #[allow(dead_code)]
 #[path = "../speed/stats.rs"]
 mod stats;
+mod timeline;
 #[path = "../speed/usual.rs"]
 mod usual;
 
@@ -288,8 +288,9 @@ fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
         let before = timeline::passed(&failed.outcome.timeline, whole)?
             + timeline::passed(&protected.timeline, boundary)?
             - timeline::passed(&protected.timeline, whole)?;
-        let rest =
-            |run: &Outcome| Ok::<f64, String>(run.seconds - timeline::passed(&run.timeline, boundary)?);
+        let rest = |run: &Outcome| {
+            Ok::<f64, String>(run.seconds - timeline::passed(&run.timeline, boundary)?)
+        };
         let after = rest(&protected)? * Q as f64 / (Q + R) as f64;
         let cost = Cost {
             boundary,

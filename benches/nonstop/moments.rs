@@ -36,7 +36,12 @@ struct Faulted {
 }
 
 /// Kills a rank of a run as often as asked for.
-pub fn kill_ranks(stage: &Stage, repeat: usize, way: &Way, report: &mut Report) -> Result<(), String> {
+pub fn kill_ranks(
+    stage: &Stage,
+    repeat: usize,
+    way: &Way,
+    report: &mut Report,
+) -> Result<(), String> {
     let folder = way.name.replace(' ', "-");
     let undisturbed = stage.supervised(&format!("{folder}-undisturbed"))?.end(|_| {})?;
     let mut all = Vec::new();

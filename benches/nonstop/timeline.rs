@@ -24,8 +24,11 @@ mod tests {
 
     #[test]
     fn between_two_points_time_passes_evenly() {
-        let timeline =
-            Timeline { iteration: vec![0, 4, 10], seconds: vec![0.0, 2.0, 3.5], ..Timeline::default() };
+        let timeline = Timeline {
+            iteration: vec![0, 4, 10],
+            seconds: vec![0.0, 2.0, 3.5],
+            ..Timeline::default()
+        };
         let at = |k| passed(&timeline, k).unwrap();
         assert_eq!([0, 2, 4, 6, 10].map(at), [0.0, 1.0, 2.0, 2.5, 3.5]);
         assert!(passed(&timeline, 11).is_err());

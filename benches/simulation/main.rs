@@ -91,7 +91,10 @@ fn again(flags: &Flags, kind: Kind, seed: u64) -> bool {
                 println!("{fault:<50} {came_to}");
             }
             let seconds = began.elapsed().as_secs_f64();
-            println!("{launches} launches, {steps} steps, {} faults, {seconds:.2} s", injected.len());
+            println!(
+                "{launches} launches, {steps} steps, {} faults, {seconds:.2} s",
+                injected.len()
+            );
         }
         Err(failure) => println!("FAILED: {failure}"),
     }

@@ -184,7 +184,10 @@ fn inject(
         let result = run.end(|run| faults = run.faults())?;
         same(x, &result, &name)?;
         let [fault] = &faults[..] else {
-            return Err(format!("{name}: {} faults in the log where one was injected", faults.len()));
+            return Err(format!(
+                "{name}: {} faults in the log where one was injected",
+                faults.len()
+            ));
         };
         let after =
             |at_ms: Option<u64>| at_ms.map_or(f64::NAN, |at| (at as f64 - failed_ms as f64) / 1e3);

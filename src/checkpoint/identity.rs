@@ -73,7 +73,10 @@ mod tests {
             }
         }
         config.ld += 8;
-        assert!(belongs(&header(1, 0, (0, &[0, 1])), &test, &config), "reported where it is opened");
+        assert!(
+            belongs(&header(1, 0, (0, &[0, 1])), &test, &config),
+            "reported where it is opened"
+        );
     }
 
     /// Every setting that makes a different test makes the memory foreign, in both directions.

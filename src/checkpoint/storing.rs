@@ -3,7 +3,7 @@
 //! `save` calls this at boundaries and after commits, and `disk` for each of its saves. `level2` describes what is written when,
 //! and by whom. A checkpoint that is being written is so on all ranks or on none.
 
-use super::helper::{TIMEOUT, State, Task};
+use super::helper::{State, TIMEOUT, Task};
 use super::io_request::Write;
 use super::level2::{AT_ONCE, LOOK, Level2, SAVE, SETTLES, STORE};
 use super::save::Checkpointer;

@@ -199,7 +199,8 @@ fn line(position: &Position) -> String {
         Some(doing) if h.group.is_empty() && doing != Doing::Computing => progress::words(doing),
         _ => format!("iteration {} of {blocks}", h.iteration),
     };
-    let sign = h.heartbeat_age_s.map_or(String::new(), |s| format!(", last heartbeat {s:.0} s ago"));
+    let sign =
+        h.heartbeat_age_s.map_or(String::new(), |s| format!(", last heartbeat {s:.0} s ago"));
     format!(
         "test {}, N = {}, NB = {}, {} x {}, {at}; {protection}{sign}",
         h.test + 1,
@@ -253,7 +254,7 @@ fn clean(flags: &CleanFlags) -> Result<String, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm::header::{WITHOUT_SUMS, NO_CODE, Progress, SUMS};
+    use crate::shm::header::{NO_CODE, Progress, SUMS, WITHOUT_SUMS};
     use crate::testkit::memory::sample;
 
     /// Makes a header that shows the progress of a test of which nothing is saved (`signs`).

@@ -356,7 +356,8 @@ impl Overrides {
             _ => None,
         };
         if let Some((given, wanted, help)) = lacking {
-            let help = format!("a checkpoint on storage is copied from memory: give {help} as well");
+            let help =
+                format!("a checkpoint on storage is copied from memory: give {help} as well");
             return refuse(&format!("{given} is set, but {wanted} is not"), &help);
         }
         let inexact = self.parity_code.is_some_and(|code| !code.exact());

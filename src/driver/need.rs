@@ -137,8 +137,11 @@ impl<'a> Placed<'a> {
         if settings.memory_check != MemoryCheck::On {
             return;
         }
-        let own =
-            if protected { bytes_without_matrix(test, self.means) } else { rank_bytes(test, self.means) };
+        let own = if protected {
+            bytes_without_matrix(test, self.means)
+        } else {
+            rank_bytes(test, self.means)
+        };
         let (ranks, dedicated) =
             (settings.ranks(test.p, test.q), settings.dedicated(test.p, test.q));
         for (rank, &host) in self.places.iter().take(ranks).enumerate() {

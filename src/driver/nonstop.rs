@@ -391,10 +391,7 @@ mod tests {
         let (idle, taken) = (part(1, None), part(1, Some(2)));
         assert_eq!(last_saved([(&idle, None), (&taken, Some(0))].into_iter()), Some(0));
         assert_eq!(last_saved([(&idle, None), (&taken, Some(1))].into_iter()), Some(1));
-        assert_eq!(
-            last_saved([(&idle, None), (&part(0, Some(2)), Some(0))].into_iter()),
-            Some(1)
-        );
+        assert_eq!(last_saved([(&idle, None), (&part(0, Some(2)), Some(0))].into_iter()), Some(1));
         assert_eq!(last_saved(std::iter::empty()), None);
         assert!(!RecoveryHistory::default().is_between_tests(|_| true), "nothing was begun");
     }

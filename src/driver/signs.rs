@@ -9,7 +9,7 @@ use crate::base::faults::{Point, hit};
 use crate::comm::die;
 use crate::lu::{Context, Event, Milestone, Observer};
 use crate::shm::header::{
-    WITHOUT_SUMS, Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE, SUMS,
+    Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE, SUMS, WITHOUT_SUMS,
 };
 use crate::shm::{Hold, MemoryError, MemoryStore, Store};
 use crate::supervise::start::job::Announcement;

@@ -253,7 +253,8 @@ impl Replacement {
                     before.into_iter().enumerate().filter(|(_, often)| *often > 0.0)
                 {
                     let new = settled(k).saturating_sub(sums);
-                    let (lasts, loss_rate) = (replace + new as f64 * renewing.each, loss_rate(k, sums));
+                    let (lasts, loss_rate) =
+                        (replace + new as f64 * renewing.each, loss_rate(k, sums));
                     let within = -(-loss_rate * lasts).exp_m1() / loss_rate;
                     *rate += often * (-loss_rate * lasts).exp();
                     *idle += often * within;
@@ -515,7 +516,8 @@ mod tests {
         assert!(close(run.finishes(failing).unwrap(), 0.995_573_9));
         // Without new columns two process columns may be lost, whichever ranks of them.
         assert!(
-            run.finishes(failing).unwrap() > plain(columns_of(1, 2), 1.0).finishes(failing).unwrap()
+            run.finishes(failing).unwrap()
+                > plain(columns_of(1, 2), 1.0).finishes(failing).unwrap()
         );
     }
 

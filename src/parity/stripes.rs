@@ -210,7 +210,8 @@ mod tests {
                 for cycle in 0..3 {
                     for slot in 0..stripes.slots() {
                         let within = stripes.data(member, slot).map(Role::Data);
-                        let of_parity = stripes.parity(member, slot).map(|(_, row)| Role::Parity(row));
+                        let of_parity =
+                            stripes.parity(member, slot).map(|(_, row)| Role::Parity(row));
                         for within in within.into_iter().chain(of_parity) {
                             match stripes.of_cycle(within, cycle) {
                                 Role::Data(row) => data.push(row),

@@ -1,9 +1,9 @@
 //! Conclusions from the material: the best result, its parts of the time, and the plan for comparison.
 
 use super::sources::{Material, Prediction};
-use crate::base::timeline::{Timeline, flops_until};
 use crate::base::outcome::{Outcome, Times, Verdict};
 use crate::base::params::TestParams;
+use crate::base::timeline::{Timeline, flops_until};
 use crate::base::units::{show_flops, show_seconds};
 use crate::model::cores::multiplied;
 use crate::model::fit::{Fit, Sample, best_of_each, fit};

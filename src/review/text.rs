@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::findings::{self, Solved, predicted_and_measured, parts, short, solved};
+use super::findings::{self, Solved, parts, predicted_and_measured, short, solved};
 use super::form::{self, Line};
 use super::sources::Material;
 use crate::base::units::{show_bytes, show_flops, show_seconds};

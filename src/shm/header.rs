@@ -556,10 +556,6 @@ mod tests {
         assert_eq!(progress.pid, std::process::id() as u64);
         head.worked(1500, 3_000_000);
         assert_eq!((head.progress().busy_us, head.progress().flops), (1500, 3_000_000));
-        assert_eq!(
-            head.progress().heartbeat,
-            2,
-            "no heartbeat, which another thread could give"
-        );
+        assert_eq!(head.progress().heartbeat, 2, "no heartbeat, which another thread could give");
     }
 }

@@ -1,10 +1,10 @@
 //! An example of a test and its outcome, for tests of the report and of its readers.
 
-use crate::base::timeline::{Timeline, Recorder, What};
 use crate::base::outcome::{
     Checksums, Level2, Outcome, Power, Protection, Replaced, Residual, SplitUpdates, Times, Verdict,
 };
 use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
+use crate::base::timeline::{Recorder, Timeline, What};
 use crate::report::machine::{Kind, Machine, Make};
 
 pub fn params() -> TestParams {

@@ -1074,7 +1074,9 @@ mod rest {
         let scene = Stored::of(scene.limit(Duration::from_secs(200)), "1h");
         let held = scene.hang_at("iteration:0:6");
         let running = scene.start_with(&format!("{held},stream-half:1:1:hang"));
-        until("at its boundary", || scene.injected().iter().any(|injected| injected == "iteration:0:6"));
+        until("at its boundary", || {
+            scene.injected().iter().any(|injected| injected == "iteration:0:6")
+        });
         ask(&running, Signal::SIGUSR1);
         scene.let_go("iteration:0:6");
         let ran = running.end().expect_code(75);

@@ -156,8 +156,7 @@ fn recovery_points(p: usize, q: usize) {
         let kept = backward().into_iter().filter(|point| !of_a_rebuild(*point));
         let mut faults = vec![half];
         let points = finishing().into_iter().chain(kept).collect();
-        faults
-            .extend(dealt(points, position, ranks).map(|(_, point)| (point, position, 1, false)));
+        faults.extend(dealt(points, position, ranks).map(|(_, point)| (point, position, 1, false)));
         chain(p, q, &faults);
         // The memory is lost to begin with, and again at every second fault. Once a recovery is complete, the next needs a loss
         // of its own to have something to rebuild.

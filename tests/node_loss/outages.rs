@@ -443,7 +443,8 @@ mod rest {
         lab.vcluster(&["join", "uplink"]);
         lab.same_x("run", &end);
         assert!(end.of("node-lost").is_empty() && end.faults().is_empty(), "{}", end.told());
-        let words = "not reached: n1, n2, n3, n4. These commands remove the files of this run there";
+        let words =
+            "not reached: n1, n2, n3, n4. These commands remove the files of this run there";
         assert!(end.errors.contains(words), "{}", end.told());
     }
 

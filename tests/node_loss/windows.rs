@@ -63,7 +63,11 @@ fn results_left_behind_are_not_believed_by_another_run() {
     lab.vcluster(&["cut", "n1"]);
     let end = run.end();
     lab.same_x("first", &end);
-    assert!(end.errors.contains("not reached: n1. These commands remove the files of this run there"), "{}", end.told());
+    assert!(
+        end.errors.contains("not reached: n1. These commands remove the files of this run there"),
+        "{}",
+        end.told()
+    );
     // The agent would have ended the processes there after a minute without a supervisor.
     lab.vcluster(&["kill", "n1", "skt-hpl"]);
     lab.vcluster(&["join", "n1"]);

@@ -9,7 +9,7 @@ use crate::base::params::TestParams;
 use crate::base::units::show_seconds;
 use crate::cli::launchers::usual_words;
 use crate::cli::model::read_all;
-use crate::cli::running_job::{Next, TIMEOUT, RunningJob};
+use crate::cli::running_job::{Next, RunningJob, TIMEOUT};
 use crate::cli::template;
 use crate::model::fit::{Sample, best_of_each, read};
 use crate::model::planner::{self, Inputs, calibration_sizes, test_params};

@@ -38,10 +38,7 @@ fn protection(plan: &Plan) -> String {
             }
         ),
         Method::Disk => {
-            format!(
-                "{} of the matrix to disk, nothing in memory",
-                plan.protection.scope.name()
-            )
+            format!("{} of the matrix to disk, nothing in memory", plan.protection.scope.name())
         }
         m => format!(
             "{}-checkpoint of the {}, {}groups of {} that survive {} loss{} each",

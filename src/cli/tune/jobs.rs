@@ -10,7 +10,7 @@ use super::kept::{KEPT, Kept, Measured};
 use super::table::Table;
 use super::trials::{Told, Trial};
 use crate::base::output_target;
-use crate::cli::running_job::{Interrupted, Next, TIMEOUT, RunningJob};
+use crate::cli::running_job::{Interrupted, Next, RunningJob, TIMEOUT};
 use crate::cli::template;
 use crate::tune::estimate::{self, Care};
 use crate::tune::search::{Found, Lab, Stage};

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::timeline::{Recorder, What};
 use crate::base::outcome::Protection;
+use crate::base::timeline::{Recorder, What};
 use crate::lu::unix_seconds;
 
 /// Size of the room for the small state: [`Account`] as text.

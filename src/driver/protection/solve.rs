@@ -229,9 +229,9 @@ impl ProtectionSession<'_> {
         let first = self.level2.as_ref().filter(|_| checkpointer.speaks_for_dir());
         let checkpoint_dir =
             first.map(|level2| level2.checkpoint_dir.clone().held_by(self.fresh_run));
-        let kept = checkpoint_dir
-            .clone()
-            .map(|checkpoint_dir| with_timeout(move |_| checkpoint_dir.put_result(number, &result)));
+        let kept = checkpoint_dir.clone().map(|checkpoint_dir| {
+            with_timeout(move |_| checkpoint_dir.put_result(number, &result))
+        });
         if let Some(Err(why)) = &kept {
             say(format_args!("this result is kept in memory alone: {why}"));
         }

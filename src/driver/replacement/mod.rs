@@ -13,12 +13,12 @@ use nix::sys::signal::{Signal, raise};
 use super::agreement::shared_by;
 use super::nonstop::RecoveryHistory;
 use super::signs::{self, Signs};
-use crate::base::timeline::{Recorder, What};
 use crate::base::faults::{Point, hit};
 use crate::base::outcome::{Checksums, Outcome, Replaced};
 use crate::base::params::TestParams;
 use crate::base::terminal::say;
 use crate::base::threads::Pool;
+use crate::base::timeline::{Recorder, What};
 use crate::comm::Reduce;
 use crate::lu::{
     AbftTest, Context, Event, Exchange, GridPlace, Milestone, Observer, Past, SUMS_EVER,

@@ -21,7 +21,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
-use super::failures::{Event, Source, Failed};
+use super::failures::{Event, Failed, Source};
 use super::parts::Parts;
 use super::{End, Outcome, Placement, Scenario, System};
 use crate::model::interval::Segment;

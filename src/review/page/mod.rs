@@ -1,7 +1,7 @@
 //! The report as one HTML page: no script, nothing fetched, readable by day, by night and in a narrow window.
 
-mod one_test;
 mod html;
+mod one_test;
 mod supervised;
 
 use html::{number, table, table_of_cells, words};

@@ -5,7 +5,7 @@ use super::html::{class_of, legend, numbers, table};
 use crate::base::timeline::{Timeline, What};
 use crate::model::plot::{Axis, Panel, Series, escape};
 use crate::review::charts::{Stretch, bar, timeline as time_bar};
-use crate::review::findings::{self, Solved, Step, predicted_and_measured, parts, short};
+use crate::review::findings::{self, Solved, Step, parts, predicted_and_measured, short};
 use crate::review::sources::Material;
 
 impl Page {

@@ -694,8 +694,9 @@ mod tests {
     fn a_node_on_this_machine_does_not_count() {
         let mut nodes = World::new().nodes;
         nodes.here.insert(0);
-        let none =
-            |asked: &[usize], unresponsive: &[usize]| nodes.none_answers(asked, unresponsive.iter().copied());
+        let none = |asked: &[usize], unresponsive: &[usize]| {
+            nodes.none_answers(asked, unresponsive.iter().copied())
+        };
         assert!(none(&[0, 1, 2, 3], &[1, 2, 3]));
         assert!(none(&[0, 1, 2, 3], &[0, 1, 2, 3]));
         assert!(none(&[1, 2], &[1, 2]));
@@ -713,6 +714,9 @@ mod tests {
         }
         world.until(60_000);
         let at = 23_000;
-        assert_eq!(world.lost(), [(at, 1, FaultKind::NodeUnresponsive), (at, 2, FaultKind::NodeUnresponsive)]);
+        assert_eq!(
+            world.lost(),
+            [(at, 1, FaultKind::NodeUnresponsive), (at, 2, FaultKind::NodeUnresponsive)]
+        );
     }
 }

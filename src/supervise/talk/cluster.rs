@@ -234,7 +234,8 @@ impl Cluster {
             let nobody = missing.len() + failed.len() == all && began.elapsed() >= timeout;
             let enough = nobody || asked_by_signal();
             let long = |unheard: Duration| unheard >= timeout;
-            let in_vain = |node: &&usize| enough || self.nodes[**node].unresponsive.is_some_and(long);
+            let in_vain =
+                |node: &&usize| enough || self.nodes[**node].unresponsive.is_some_and(long);
             let late: Vec<usize> = missing.iter().filter(in_vain).copied().collect();
             for node in late {
                 missing.remove(&node);

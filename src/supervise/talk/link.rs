@@ -159,11 +159,7 @@ impl Links {
     }
 
     /// Waits until a line has news, or one of `others` is readable; returns which of `others` are.
-    pub fn poll(
-        &mut self,
-        others: &[BorrowedFd],
-        timeout: Duration,
-    ) -> std::io::Result<Vec<bool>> {
+    pub fn poll(&mut self, others: &[BorrowedFd], timeout: Duration) -> std::io::Result<Vec<bool>> {
         self.reap();
         let mut timeout = if self.news.is_empty() { timeout } else { Duration::ZERO };
         for open in self.open.values() {

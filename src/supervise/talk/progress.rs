@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 pub use crate::shm::header::Doing;
-use crate::shm::header::{WITHOUT_SUMS, CheckpointId, Head, Identity, SUMS};
+use crate::shm::header::{CheckpointId, Head, Identity, SUMS, WITHOUT_SUMS};
 use crate::shm::memory_store::Listed;
 use crate::shm::{Held, MemoryStore, Part, Store};
 

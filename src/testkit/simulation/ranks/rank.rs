@@ -8,7 +8,7 @@ use std::ffi::c_int;
 use std::io;
 use std::time::Duration;
 
-use super::arena::{Arena, Fault, Life, MICROSECOND, Next, PARENT, Place, SECOND, Stage, Effect};
+use super::arena::{Arena, Effect, Fault, Life, MICROSECOND, Next, PARENT, Place, SECOND, Stage};
 use crate::base::faults::Point;
 use crate::base::simulated::Simulator;
 use crate::comm::library::{FAILED, REVOKED, Transport};

@@ -1,6 +1,6 @@
 //! The run of a seed: a problem, its protection, and the faults of each launch.
 
-use super::arena::{Fault, MILLISECOND, Manner, Place, SECOND, Effect};
+use super::arena::{Effect, Fault, MILLISECOND, Manner, Place, SECOND};
 use crate::base::faults::Point;
 use crate::shm::Part;
 use crate::testkit::simulation::dice::Dice;

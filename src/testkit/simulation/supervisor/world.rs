@@ -8,7 +8,7 @@ use std::panic::resume_unwind;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::scenario::{Scenario, Fault, When};
+use super::scenario::{Fault, Scenario, When};
 use super::site::Site;
 use crate::base::clock::steady_ms;
 use crate::base::simulated::Simulator;

@@ -56,7 +56,7 @@ impl Race {
     }
 
     /// Times of `who` as parts of those of `other`, in the rounds of both.
-    fn beside(&self, who: usize, other: usize) -> Vec<f64> {
+    fn ratios(&self, who: usize, other: usize) -> Vec<f64> {
         self.rounds
             .iter()
             .filter_map(|round| Some(Self::in_round(round, who)? / Self::in_round(round, other)?))
@@ -65,7 +65,7 @@ impl Race {
 
     /// Time of `who` as a part of `other`'s.
     pub fn ratio(&self, who: usize, other: usize) -> Option<f64> {
-        middle(&self.beside(who, other))
+        middle(&self.ratios(who, other))
     }
 
     /// The fastest of those left: the candidate whose times are the smallest parts of those of the first that is left.
@@ -95,7 +95,7 @@ impl Race {
             .iter()
             .filter(|(who, _)| *who != best)
             .flat_map(|(who, middle)| {
-                let ratios = self.beside(*who, best);
+                let ratios = self.ratios(*who, best);
                 let many = ratios.len() > 1;
                 ratios.into_iter().filter(move |_| many).map(move |r| (r / middle - 1.0).abs())
             })
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_measured_is_out() {
+    fn a_candidate_that_cannot_be_measured_is_out() {
         let mut race = Race::new(3);
         race.take_in(&[Some(1.0), None, Some(2.0)]);
         assert_eq!(race.active, [0, 2]);

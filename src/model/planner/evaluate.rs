@@ -126,7 +126,7 @@ pub struct Storing {
     /// Cost by writer: ranks that wait; additional threads, which take at most a core for each rank; a core of each node kept
     /// free for these.
     pub waiting: f64,
-    pub beside: f64,
+    pub threads: f64,
     pub kept_free: f64,
     /// Interval between such checkpoints below which a core pays, compared with ranks that wait.
     pub break_even: f64,
@@ -145,14 +145,14 @@ impl Machine<'_> {
         let waiting = overhead(write, every)?;
         let cores = inputs.cores;
         let helpers = (inputs.ranks_per_node as f64 / cores as f64).min(1.0);
-        let beside = helpers * waiting.min(1.0);
+        let threads = helpers * waiting.min(1.0);
         let pays = || helper_pays(cores, 0.0, write, every);
         Ok(Some(Storing {
             bytes,
             write,
             every,
             waiting,
-            beside,
+            threads,
             kept_free: overhead_with_helper(cores, 0.0, every)?,
             break_even: break_even_interval(cores, 0.0, write)?,
             core_pays: (every <= seconds).then(pays).transpose()?,

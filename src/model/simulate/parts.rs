@@ -60,7 +60,7 @@ impl Parts {
     }
 
     /// Loses a rank. Returns false if it was lost already. None: that is one process column too many, and nothing was changed.
-    pub fn strike(&mut self, node: u64) -> Option<bool> {
+    pub fn lose(&mut self, node: u64) -> Option<bool> {
         if self.dead.contains(&node) {
             return Some(false);
         }

@@ -149,10 +149,10 @@ pub fn lost(idle: f64, encode_s: f64, interval_s: f64) -> Result<f64> {
     finite("the share lost", 1.0 - (1.0 - idle) * (interval_s / (interval_s + encode_s)))
 }
 
-/// Time to rebuild `lost` processes of `p` that compute, by eqs. 4 and 5; the paper gives no formula for it. Each right
-/// side of eq. 4 is a weighted sum over the survivors that ends at its checksum process: a chain of p - lost + 1. The sum then
-/// goes to all replacements, like a broadcast in section 4.3. Each replacement multiplies the sums, as they arrive, by its own
-/// row of the inverse of A_r.
+/// Time to rebuild `lost` processes of `p` that compute, by eqs. 4 and 5; the paper gives no formula for it. Each right side of
+/// eq. 4 is a weighted sum over the survivors that ends at its checksum process: a chain of p - lost + 1. The sum then goes to
+/// all replacements, like a broadcast in section 4.3. Each replacement multiplies the sums, as they arrive, by its own row of
+/// the inverse of A_r.
 pub fn recovery_by_equations(p: u64, lost: u64, bytes: f64, link: Link) -> Result<f64> {
     let survivors = survivors(p, lost)?;
     let right_sides = chain_best(survivors + 1, bytes, Code::Weighted { losses: lost }, link)?;

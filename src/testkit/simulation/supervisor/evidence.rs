@@ -39,8 +39,8 @@ impl Evidence {
         Self { faults: Vec::new(), is_tree }
     }
 
-    /// Notes a fault that lasts this long. A short one counts if another comes together with it: it may be of the same node,
-    /// or of the node that calls it again.
+    /// Notes a fault that lasts this long. A short one counts if another comes together with it: it may be of the same node, or
+    /// of the node that calls it again.
     pub fn adds(&mut self, node: &str, now_ms: u64, lasts_ms: u64) {
         let until_ms = now_ms.saturating_add(lasts_ms);
         let mut counts = lasts_ms >= SHORT_MS;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs skt-hpl: the program, man pages, completions, example inputs and docs; and removes them again.
-# scripts/package.sh stages its packages with it, so that a package and an installation hold the same.
+# scripts/package.sh also uses this script, so that a package and an installation have the same files.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname "$0")/common.sh"
@@ -43,7 +43,7 @@ fi
 prefix=$(realpath -ms "$prefix")
 target=${root:+$(realpath -ms "$root")}$prefix
 
-# The installation lists its own files; --uninstall goes by that list.
+# The installation has a list of its files; --uninstall removes the files of this list.
 list=share/skt-hpl/installed-files
 if $uninstall; then
     [[ -f $target/$list ]] || die "nothing of skt-hpl is installed below $target: $target/$list is not there"
@@ -57,7 +57,7 @@ if [[ -z $binary ]]; then
     binary=$(release_program)
 fi
 [[ -x $binary ]] || die "there is no program $binary"
-# By a whole path it is the file, not a program of that name in PATH.
+# An absolute path names the file, not a program of this name in PATH.
 binary=$(realpath -s -- "$binary")
 "$binary" --version >/dev/null || die "$binary does not run here"
 
@@ -65,9 +65,9 @@ mkdir -p "$target" || die "cannot make $target; give another --prefix, or be roo
 [[ -w $target ]] || die "cannot write into $target; give another --prefix, or be root"
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
-# The program may be the installed one itself, which is removed now and is there again once this copy is put there.
+# The program to install may be the installed one, which is removed next; this copy replaces it.
 cp "$binary" "$made/program"
-# An older version may have had files that this one has not.
+# An older version may have had files that this version does not have.
 if [[ -x $target/share/skt-hpl/uninstall ]]; then
     "$target/share/skt-hpl/uninstall" >/dev/null
 fi
@@ -91,13 +91,13 @@ completion bash share/bash-completion/completions/skt-hpl
 completion zsh share/zsh/site-functions/_skt-hpl
 completion fish share/fish/vendor_completions.d/skt-hpl.fish
 for file in "$root_dir"/hpl-configs/*; do
-    # ReFrame leaves a folder of compiled Python.
+    # ReFrame leaves a folder of compiled Python, which is not installed.
     [[ -f $file ]] || continue
     mode=644
     if [[ -x $file ]]; then mode=755; fi
     put "$mode" "$file" "share/skt-hpl/hpl-configs/$(basename "$file")"
 done
-# In the folders they have here, since they link to each other.
+# The pages keep their folders, since they link to each other.
 for file in README.md CHANGELOG.md CONTRIBUTING.md LICENSE-APACHE LICENSE-MIT docs/*.md docs/dev/*.md docs/figures/* benches/NOTEBOOK.md; do
     for found in "$root_dir"/$file; do
         put 644 "$found" "share/doc/skt-hpl/${found#"$root_dir/"}"
@@ -112,12 +112,12 @@ cd "$(dirname "$0")/../.."
 list=share/skt-hpl/installed-files
 while IFS= read -r file; do
     rm -f "./$file"
-    # Up to the prefix, as long as nothing else is there.
+    # Removes empty folders up to the prefix.
     rmdir -p --ignore-fail-on-non-empty "$(dirname "$file")" 2>/dev/null || true
 done <"$list"
 echo "skt-hpl is removed from $(pwd)"
 END
-# The list is the last of its files: the removal reads it to its end.
+# The list is the last file in the list, since the removal reads it to its end.
 put 755 "$made/uninstall" share/skt-hpl/uninstall
 printf '%s\n' "${installed[@]}" "$list" >"$made/list"
 put 644 "$made/list" "$list"

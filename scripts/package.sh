@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a package of skt-hpl, with the tools that Debian has: a .deb, or an .rpm.
-# scripts/install.sh decides its content; its dependencies follow from the libraries the program is linked to.
+# scripts/install.sh decides which files it has; its dependencies follow from the libraries of the program.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname "$0")/common.sh"
@@ -41,17 +41,17 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$output"
 staged=$work/staged
-# Files of a package have the modes they are given, whatever the builder's umask.
+# Sets the modes of the packaged files independently of the builder's umask.
 umask 022
 "$root_dir/scripts/install.sh" --prefix /usr --root "$staged" "${binary[@]}"
-# The package manager knows the files, and removes them.
+# The package manager itself knows and removes the files.
 rm "$staged/usr/share/skt-hpl/uninstall" "$staged/usr/share/skt-hpl/installed-files"
 gzip -9n "$staged"/usr/share/man/man1/*.1
 program=$staged/usr/bin/skt-hpl
-# Debug information is for users who build themselves.
+# Users who need debug information build the program themselves.
 strip --strip-debug "$program"
 
-# The launcher belongs to the MPI library: a library alone starts nothing.
+# The launcher is needed too: the MPI library alone cannot start ranks.
 linked() { objdump -p "$program" | awk '$1 == "NEEDED" { print $2 }'; }
 
 deb() {

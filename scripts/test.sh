@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests, in three extents. The last line is "N passed, N failed" over all of it, a check counting as one; exit 0 if none failed.
+# Runs the tests, in three extents. The last line is "N passed, N failed"; a check counts as one test. Exit code 0 if none failed.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname "$0")/common.sh"
@@ -20,18 +20,19 @@ case ${1:-} in
     -h | --help) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
 esac
-# A suite that there is no time for before this many seconds is skipped, and the end says so.
+# Number of seconds after which no further suite starts; suites that were left out are listed at the end.
 deadline=$((${SKT_TEST_MINUTES:-75} * 60))
 [[ $extent != all ]] || deadline=$((1 << 40))
 
-# Tests that lose ranks keep up to 150 MB each in /dev/shm, several at once; a container has 64 MiB there, if nobody says otherwise.
+# Tests that lose ranks need up to 150 MB each in /dev/shm, and several run at once. A container has 64 MiB by default.
 shm_is_short() {
     local kib
     kib=$(df --output=size -k /dev/shm | tail -n 1)
     ((${kib:-0} < 1 << 20))
 }
 
-# Where it is short, root continues in a mount namespace, with a larger one over it, which takes only the memory that is used.
+# If /dev/shm is small and the user is root, runs all of this again in a mount namespace with a larger one, which takes only used
+# memory.
 with_room_in_shm() { # command that begins all of this again
     local larger='mount -t tmpfs -o size=2g tmpfs /dev/shm'
     if shm_is_short && ((EUID == 0)) && [[ -z ${SKT_TEST_OWN_SHM:-} ]] && unshare --mount sh -c "$larger" 2>/dev/null; then
@@ -85,14 +86,14 @@ check() { # name command...
     fi
 }
 
-# Prints the first and last lines of the output of each test that failed, for readers who see only the end of all this. Where no
-# test has come to an end, prints the last lines there are.
+# Prints the first and last lines of the output of each failed test, for readers of the end of the log. If no test has ended,
+# prints the last lines of the log.
 what_failed() { # log
     if ! grep -q '^---- .* stdout ----$' "$1"; then
         tail -n 15 "$1" | cut -c 1-400 | sed 's/^/    /'
         return
     fi
-    # Of very many, 200 lines. `head` would end awk with a signal, and with it, under pipefail, all of this.
+    # At most 200 lines. `head` would end awk with a signal, and under pipefail this script, too.
     awk 'function tell(i) {
              for (i = 1; i <= n; i++) if ((i <= 5 || i > n - 25) && told++ < 200) print "    " substr(line[i], 1, 400)
              n = 0
@@ -102,7 +103,7 @@ what_failed() { # log
          inside && NF { line[++n] = $0 }' "$1"
 }
 
-# Runs tests in one configuration. A test that leaves something out passes, and notes it in a file.
+# Runs tests in one configuration. A test that leaves something out passes, and writes this to a file.
 export SKT_TEST_NOTES=$notes_log
 tests() { # name command...
     local name=$1 status=0 began=$SECONDS limit=$((deadline - SECONDS))
@@ -111,14 +112,15 @@ tests() { # name command...
         skip "$name" "NO TIME LEFT, not run"
         return
     fi
-    # A test that hangs must not hold the machine for ever.
+    # A test that hangs must not block the machine for ever.
     if ((limit > 3000)); then limit=3000; fi
     step "$name"
     timeout --kill-after=30 "$limit" "$@" 2>&1 | tee "$log" || status=$?
     count "$name" "$log" "$notes_log" "$status" $((SECONDS - began))
 }
 
-# Adds up the runner's closing lines. A suite that the deadline cut off has none: its tests that ended count, the others are skipped.
+# Adds up the runner's closing lines. A suite that the deadline ended has no closing line: its finished tests count, the others
+# are skipped.
 count() { # name log notes status seconds
     local name=$1 run_passed run_failed line
     read -r run_passed run_failed < <(awk '
@@ -128,7 +130,8 @@ count() { # name log notes status seconds
         END { print p + ok, f + bad }' "$2")
     if (($4 == 124 && SECONDS >= deadline)); then
         skipped+=("$name: NO TIME LEFT after $run_passed of its tests, the others not run")
-    # It did not build, crashed or hung: no closing line counts that. Nor is it a success if no test ran.
+    # Without a closing line, the suite did not build, crashed or hung: this counts as a failure. So does a suite in which no test
+    # ran.
     elif ((run_failed == 0 && ($4 != 0 || run_passed == 0))); then
         run_failed=1
     fi
@@ -147,13 +150,13 @@ count() { # name log notes status seconds
     times+=("$5 s: $name")
 }
 
-# Random faults come from the commit: each has other ones, and a run of it can be repeated.
+# The seed of random faults comes from the commit: each commit has other faults, and a run of a commit can be repeated.
 seed=$(git rev-parse --short=12 HEAD 2>/dev/null) || seed=1
 export SKT_TEST_SEED=${SKT_TEST_SEED:-$((16#$seed))}
 say "seed of random faults: SKT_TEST_SEED=$SKT_TEST_SEED"
 
-# Each build below says where it goes, or goes here whatever a variable or a file of cargo's own says; and what looks for a built
-# program looks there.
+# Each build below names its target folder or uses this one, whatever a variable or a file of cargo says. Programs that look for a
+# built program look there.
 unset CARGO_BUILD_TARGET_DIR
 export CARGO_TARGET_DIR=$root_dir/target
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
@@ -161,30 +164,29 @@ export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
 export OMPI_MCA_mpi_yield_when_idle=1
-# The same in the words of version 5.
+# The same settings in the names of version 5.
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe PRTE_MCA_hwloc_default_binding_policy=none
-# A job of a few ranks leaves the processors idle while it starts and ends: so more tests at once than there are cores.
+# A job of a few ranks leaves cores idle while it starts and ends, so more tests run at once than there are cores.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc) + 2))}
 
-# Builds for tests alone: without debug information (a panic tells its line all the same), without what makes the next
-# build of a changed source quicker and this one slower, and linked by mold where
-# there is one and the compiler knows it.
+# Builds for tests only: without debug information (a panic still prints its line), without incremental compilation, and linked by
+# mold if it is installed and the compiler knows it.
 export CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0
 if have mold && echo 'int main(void) { return 0; }' | cc -fuse-ld=mold -x c - -o /dev/null 2>/dev/null; then
     export RUSTFLAGS="${RUSTFLAGS:-} -Clink-arg=-fuse-ld=mold"
 fi
 
 open_mpi=(env "MPICC=$(mpi_tool mpicc openmpi)" "SKT_TEST_MPIRUN=$(mpi_tool mpirun openmpi)")
-# One target folder for each MPI: nothing is built again because MPICC has changed. The other MPI and the other BLAS make one
-# configuration: each is met, and there is one build less. MPICH's ranks keep their core while they wait, so fewer tests at once.
+# One target folder for each MPI, so that a change of MPICC rebuilds nothing. The other MPI and the other BLAS share one
+# configuration, which saves a build. MPICH's ranks keep their core while they wait, so fewer tests run at once.
 mpich=(env "MPICC=$(mpi_tool mpicc mpich)" "SKT_TEST_MPIRUN=$(mpi_tool mpirun mpich)" CARGO_TARGET_DIR=target/mpich
     "RUST_TEST_THREADS=$(($(nproc) + 1))")
 openblas=(--no-default-features --features openblas)
 
-# Another Open MPI, whose launcher has other options and other habits: where scripts/setup.sh has put it.
+# Open MPI 5, whose launcher has other options, in the folder of scripts/setup.sh.
 open_mpi_5=(env "MPICC=$(openmpi5_dir)/bin/mpicc" "SKT_TEST_MPIRUN=$(openmpi5_dir)/bin/mpirun" CARGO_TARGET_DIR=target/openmpi5)
 
-# From version 5 on, Open MPI continues without a process that is lost; the system's own may be that.
+# From version 5 on, Open MPI continues after the loss of a process. The system's own Open MPI may have this version.
 open_mpi_version=$(open_mpi_major "$(mpi_tool mpirun openmpi)")
 open_mpi_goes_on() {
     ((${open_mpi_version:-0} >= 5))
@@ -192,7 +194,7 @@ open_mpi_goes_on() {
 
 no_room_in_shm="/dev/shm has less than 1 GiB: begin this as a user who may mount a larger one, or the container with --shm-size=2g"
 
-# Programs under tests/ that start several ranks; each has a suite of its own below. All others solve no system, and run once.
+# Programs under tests/ that start several ranks have suites of their own below. All others need no ranks, and run once.
 alone=(--lib --bins)
 for program in tests/*.rs tests/*/main.rs; do
     program=${program%/main.rs} program=$(basename "${program%.rs}")
@@ -202,9 +204,9 @@ for program in tests/*.rs tests/*/main.rs; do
     esac
 done
 
-# Samples, for a newcomer and for another MPI: one test of each kind that ranks, launchers and messages take part in.
+# Samples, for the quick extent and for other MPIs: tests of each kind that depend on ranks, launchers or messages.
 mpi_sample=(contract:: dat:: faults:: oracle::x_is_lapacks options::every_option_on_one_rank output::)
-# The other MPI comes with the other BLAS, and has a share of the sweep over the solver's options.
+# The other MPI is tested with the other BLAS, and runs a share of the sweep over the solver's options.
 mpich_sample=("${mpi_sample[@]}" binding:: blas:: halves:: options::the_sweep oracle:: unequal::)
 crash_sample=(aside::groups_of_six choices::column_mapping damage::memory_that disk::all_nodes_off jobs::a_sweep_goes_on
     jobs::stopped_on_request layouts::a_loss_in_each_line level2::all_memory_gone level2::a_stop_ends_on_storage
@@ -212,9 +214,9 @@ crash_sample=(aside::groups_of_six choices::column_mapping damage::memory_that d
 node_loss_sample=(halting::a_batch_systems kinds::a_hung_rank_is_ended kinds::a_silent_power_off kinds::an_undisturbed
     outages::results_that_did_not_fit slurm::under_the_mpis supervisor::a_killed_launcher supervisor::a_successor_takes
     windows::during_the_first_save without_ulfm::)
-# Of the protocol, a newcomer runs all but the two largest searches.
+# The quick extent runs all of the protocol model but the two largest searches.
 not_in_quick_protocol=(--skip three_crashes --skip clock_goes_back)
-# Without --all: what the simulation shows as well or takes long, random kills, and more ranks than cores.
+# Left out without --all: tests whose faults the simulation also finds, long tests, random kills, and more ranks than cores.
 rest=(--skip rest::)
 not_in_crash=("${rest[@]}" --skip soak:: --skip many::)
 not_in_nonstop=("${rest[@]}" --skip peers::member --skip chance:: --skip any_rank_dies_at_any_time)
@@ -223,7 +225,7 @@ if [[ $extent == all ]]; then
     mpi_sample=() mpich_sample=() crash_sample=() node_loss_sample=() not_in_crash=() not_in_nonstop=(--skip peers::member) rest=()
 fi
 
-# Virtual nodes need root and network namespaces; where there are none, this says why.
+# Prints why virtual nodes cannot be made; prints nothing if they can. They need root and network namespaces.
 nodes_missing() {
     if ((EUID != 0)); then
         echo "not root"
@@ -234,10 +236,10 @@ nodes_missing() {
     fi
 }
 
-# So many clusters of virtual nodes at once.
+# Number of clusters of virtual nodes at once.
 clusters=$((2 * $(nproc) + 2))
 
-# The suite that loses nodes, under one MPI. It needs root.
+# Runs the suite that loses nodes, under one MPI. Needs root.
 node_loss() { # name command... -- tests...
     local name="tests: node loss, $1" missing command=()
     shift
@@ -260,7 +262,7 @@ node_loss() { # name command... -- tests...
         --ignored --test-threads "$clusters" "${which[@]}"
 }
 
-# One of tests/mpi, tests/crash and tests/nonstop.
+# Runs tests/mpi, tests/crash or tests/nonstop.
 ranks() { # name program command... -- tests...
     local name=$1 program=$2 command=()
     shift 2
@@ -275,7 +277,7 @@ ranks() { # name program command... -- tests...
     fi
 }
 
-# These mount small file systems.
+# Runs the tests that mount small file systems.
 no_room() { # command...
     local name="tests: no room in memory or on storage"
     if ((EUID == 0)) && unshare --mount true 2>/dev/null; then
@@ -292,7 +294,7 @@ scripts_parse() {
     done
 }
 
-# A package of the program that the tests are built with, installed on a bare system. The last line of its log is how it ended.
+# Makes a package of the program that the tests use, and installs it on a bare system. The last line of the log is the exit code.
 try_package() {
     local package status=0
     {
@@ -302,8 +304,8 @@ try_package() {
     printf '%s\n' "$status" >>"$package_log"
 }
 
-# Most of what is built knows nothing of MPI and is the same in every folder. These crates of the first folder are
-# copied to another; crates that are built for an MPI are not, nor those that use them.
+# Most crates do not depend on MPI and are the same in every target folder. These are copied from the first folder; crates that
+# are built for an MPI, and crates that use them, are not copied.
 take_over() { # folder
     local folder=$1/debug
     [[ ! -d $folder ]] || return 0
@@ -314,15 +316,15 @@ take_over() { # folder
     rm -rf "$folder"/{.fingerprint,build}/{mpi,mpi-sys,skt-hpl}-* "$folder"/deps/lib{mpi,mpi_sys}-*
 }
 
-# Ranks that wait for a message keep a processor busy. Where the kernel shares processors out by session, as most do, tens of them
-# leave a build next to nothing, however nice it and they are: so it is a session of its own, and one that counts as nine. Elsewhere,
-# and without the right to that, it takes what they leave.
+# Ranks that wait for a message keep a core busy. Most kernels divide processor time among sessions, and tens of ranks would leave
+# a build almost no time, at any nice value. So the build gets a session of its own, with nine times the weight. If this is not
+# possible, it gets the remaining time.
 at_low_priority() { # command...
     setsid --wait nice -n 19 bash -c 'echo -10 2>/dev/null >/proc/self/autogroup || true; exec "$@"' sh "$@"
 }
 
-# Tests that lose nodes spend much of their time waiting, which is time to build the configurations that come later, and for the
-# tests below that start no MPI and compute. A build that fails says so when its tests are to run.
+# Tests that lose nodes spend much of their time waiting. Meanwhile the later configurations are built, and tests without MPI run.
+# If a build fails, its tests report this.
 build_ahead() {
     at_low_priority bash -c "$(declare -f try_package); package_log='$package_log'; try_package"
     take_over target/mpich
@@ -333,8 +335,8 @@ build_ahead() {
     fi
 }
 
-# The kernels for another processor, in an emulator. Only they and the loops around them are built for it. A process in there
-# cannot run a second one of its kind, as the test of new threads does under limits.
+# Runs the kernels for another processor in an emulator. Only the kernels and the loops around them are built for it. A process in
+# the emulator cannot start a second emulated process, which the test of new threads does.
 neon="tests: NEON kernels, emulated"
 neon_missing() {
     have aarch64-linux-gnu-gcc && have qemu-aarch64 || { echo "no compiler or no emulator"; return; }
@@ -345,11 +347,10 @@ with_neon=(env RUSTFLAGS= CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-
     cargo test --locked --lib --manifest-path tests/other_processors/Cargo.toml --target-dir target/neon
     --target "$neon_target" -- --skip new_thread::)
 
-# Processors before AVX2 have no kernels of ours: one without fused multiply-adds, and one with them.
+# Processors before AVX2, for which the program has no kernels: one without fused multiply-adds, and one with them.
 before_avx2="tests: processors before AVX2, emulated"
 
-# Runs tests in the background, which print nothing meanwhile: what they have printed, how they ended and how long they took goes to
-# files, for `come`.
+# Runs tests in the background without output. Their output, exit code and time go to files that `come` reads.
 go_ahead() { # name command...
     local at=$ahead_tests/${1//[^a-zA-Z0-9]/-} status=0 began=$SECONDS
     shift
@@ -360,7 +361,7 @@ go_ahead() { # name command...
 come() { # name
     local at=$ahead_tests/${1//[^a-zA-Z0-9]/-} status seconds
     step "$1 (run meanwhile)"
-    # Where it has not come to its end, or was never begun, something went wrong.
+    # A suite that did not end or start counts as failed.
     [[ -e $at.end ]] || echo "1 0" >"$at.end"
     touch "$at.log" "$at.notes"
     read -r status seconds <"$at.end"
@@ -368,7 +369,7 @@ come() { # name
     count "$1" "$at.log" "$at.notes" "$status" "$seconds"
 }
 
-# Those of them that are to be run here, and their commands.
+# Names of the background suites of this extent, and their commands.
 protocol="tests: every interleaving of the protocol"
 in_background=("$protocol")
 largest_searches() {
@@ -398,7 +399,7 @@ emulate() {
         skip "$before_avx2" "no emulator; scripts/setup.sh --with-neon"
     fi
 }
-# Outside of a checkout everything counts as changed.
+# Outside of a git checkout every file counts as changed.
 changed_lately() { # path...
     git rev-parse --verify --quiet HEAD >/dev/null || return 0
     [[ -n $(git log -1 --since='1 day ago' --format=%h -- "$@")$(git status --porcelain -- "$@") ]]
@@ -426,12 +427,12 @@ check_all() {
     check "scripts" scripts_parse
     check "format" cargo fmt --check
     check "lints, BLIS" "${open_mpi[@]}" cargo clippy --locked --all-targets -- -D warnings
-    # They are built for another processor below, where that can be had; whether they stand by themselves is seen anywhere.
+    # The kernels are built for another processor below, if this is possible. Whether they build alone is checked on any machine.
     check "lints, the kernels alone" cargo clippy --locked --all-targets --manifest-path tests/other_processors/Cargo.toml \
         --target-dir target/neon -- -D warnings
 }
 
-# A package of what was built, as `try_package` has left it.
+# Reports the package that `try_package` has made and installed.
 package_came() {
     local name="a package on a bare Debian" status words
     step "$name"
@@ -460,14 +461,15 @@ quick_tests() {
     node_loss "a sample" "${open_mpi[@]}" -- kinds::a_killed_rank kinds::a_silent_power_off windows::during_the_first_save
 }
 
-# Some tests need an MPI that outlives a lost process, others one that does not.
+# Some tests need an MPI that continues after the loss of a process, others need one that does not.
 node_loss_with_open_mpi() {
     local not_here=in_place::
     if open_mpi_goes_on; then not_here=without_ulfm::; fi
     node_loss "Open MPI" "${open_mpi[@]}" -- --skip "$not_here"
 }
 
-# Where there is no build of ours, the system's own Open MPI, if it is version 5 or later, has run all but the recovery in place.
+# Without our build of Open MPI 5, the system's Open MPI of version 5 or later runs the recovery in place; it has run all other
+# tests before.
 with_open_mpi_5() {
     local recovery="tests: recovery in place"
     if [[ -x $(openmpi5_dir)/bin/mpicc ]]; then
@@ -482,7 +484,8 @@ with_open_mpi_5() {
     fi
 }
 
-# The algorithms are the same under each MPI: with each other one, a sample of ranks that start, end, are bound and are lost.
+# The algorithms are the same under each MPI. So all suites run under the first MPI, and under each other MPI a sample of tests in
+# which ranks start, end, are bound and are lost.
 all_tests() {
     check_all
     check "build: Open MPI, BLIS" "${open_mpi[@]}" cargo test --locked --no-run
@@ -506,7 +509,7 @@ all_tests() {
         come "$name"
     done
 
-    # The sweep over the solver's options is shared out among the MPIs: a third each, or half.
+    # The MPIs share the sweep over the solver's options: a third each, or half.
     local shares=2
     [[ ! -x $(openmpi5_dir)/bin/mpicc ]] || shares=3
     ranks "tests: the solver, Open MPI, BLIS" mpi "${open_mpi[@]}" SKT_TEST_SHARE=1/$shares --
@@ -521,7 +524,7 @@ all_tests() {
     node_loss "MPICH" "${mpich[@]}" -- --skip in_place:: "${node_loss_sample[@]}"
 }
 
-# Features of cargo's for another BLAS than the usual one.
+# Features of cargo for another BLAS than the default.
 blas=()
 case $extent in
     quick) quick_tests ;;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs a .deb of skt-hpl on a bare Debian, the same release as this one, and runs two ranks there.
-# The bare system lives in memory, in a mount namespace that ends with this script. Ends with 77, and says why, where that cannot be tried here.
+# The bare system lies in memory, in a mount namespace that ends with this script. Exit code 77, with the reason, if the test
+# cannot be made here.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname "$0")/common.sh"
@@ -39,15 +40,15 @@ kept=$root_dir/target/bare
 base=$kept/$release.tar
 mkdir -p "$kept"
 work=$(mktemp -d "$kept/try.XXXXXX")
-# Whatever is still mounted there is not to be removed with it: it is this system's own.
+# A file system that is still mounted there belongs to this system and must not be removed.
 trap 'umount -R -l "$work/root" 2>/dev/null || true; rm -rf --one-file-system "$work"' EXIT
 mkdir "$work/root"
-# In memory: what a package manager writes to be safe from power cuts would hold up whatever else runs.
+# In memory, since the syncs of a package manager would delay other programs.
 mount -t tmpfs -o mode=755,size=4g bare "$work/root"
 if [[ ! -f $base ]]; then
     have debootstrap || cannot "debootstrap is missing: apt-get install debootstrap"
     step "a bare $release"
-    # From where this system itself has its packages.
+    # Takes packages from the archive that this system itself uses.
     mirror=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME)' 'Created-By: Packages' |
         awk -v release="$release" '$2 == release { print $1; exit }')
     debootstrap --variant=minbase "$release" "$work/root" ${mirror:+"$mirror"} >"$work/log" 2>&1 ||
@@ -64,7 +65,7 @@ mount --rbind /sys "$work/root/sys"
 mount --rbind /dev "$work/root/dev"
 mount -t tmpfs tmpfs "$work/root/tmp"
 cp /etc/resolv.conf "$work/root/etc/resolv.conf"
-# Nothing is to start daemons there.
+# Packages must not start daemons there.
 printf '#!/bin/sh\nexit 101\n' >"$work/root/usr/sbin/policy-rc.d"
 chmod +x "$work/root/usr/sbin/policy-rc.d"
 cp "$package" "$work/root/package.deb"

@@ -154,8 +154,9 @@ impl<L: Lab> Search<'_, L> {
 impl<L: Lab> Search<'_, L> {
     /// Compares as many shapes as the budget allows, and returns the best.
     fn shapes(&mut self, shapes: &[Candidate]) -> Result<Shapes, String> {
-        let likely =
-            shapes.first().ok_or("there is nothing to choose from: no grid fits the number of ranks")?;
+        let likely = shapes
+            .first()
+            .ok_or("there is nothing to choose from: no grid fits the number of ranks")?;
         // The first measurement shows the cost of each further one. It also pays the costs that arise only once.
         self.measure(Stage::Shape, &[likely], Care::Rough)?;
         let entered = self.fit(SHAPE_ENDS).clamp(shapes.len().min(4), shapes.len());

@@ -154,7 +154,8 @@ fn in_stripes(machine: &Machine, chosen: &Choice, wanted: Option<u64>) -> Option
 
 /// Columns of checksums; if the plan has some, also with one column more.
 fn with_checksum_columns(machine: &Machine, chosen: &Choice, taken: &Choice) -> Vec<Idea> {
-    let abft = "--method abft: survives the loss of as many process columns and saves nothing; after the loss of a node the run starts from scratch";
+    let abft = "--method abft: survives the loss of as many process columns and saves nothing; after the loss of a node the run \
+                starts from scratch";
     let more = (taken.method == Method::Abft && taken.sums < Columns::SUMS_MAX)
         .then_some((taken.sums + 1, "--checksum-columns: one process column more may be lost"));
     let ideas = [(chosen.sums, abft)].into_iter().chain(more).filter_map(|(sums, why)| {

@@ -208,7 +208,7 @@ fn guessed_rate(
         "the peak of a core is a guess: 40 Gflop/s (--peak-per-core)".into(),
     );
     guesses.0.push(
-        "the rate is a rough guess from peak and network; measure it (--calibrate or --results)"
+        "the rate is a guess from peak and network, and may be far off; measure it (--calibrate or --results)"
             .into(),
     );
     let (p, q) = inputs.grid.unwrap_or_else(|| squarest_grid(ranks));

@@ -681,7 +681,7 @@ mod tests {
             scenario.check().unwrap_err().to_string()
         };
         let in_place = GoingOn { in_place: Some(1.0), ..GoingOn::NEVER };
-        assert!(said(Method::Single, in_place).contains("nothing to restore"));
+        assert!(said(Method::Single, in_place).contains("no checkpoint to restore"));
         assert!(said(Method::Disk, in_place).contains("from memory"));
         assert!(said(Method::None, in_place).contains("no save"));
         assert!(said(Method::Abft, in_place).contains("--columns"));
@@ -691,9 +691,9 @@ mod tests {
         let waiting = GoingOn { spare_ranks: Some(1), ..columns };
         assert!(said(Method::Abft, waiting).contains("--renew-time"));
         let uneven = GoingOn { renew: Some(1.0), ..waiting };
-        assert!(said(Method::Abft, uneven).contains("64 nodes with a rank each, 1 of which wait"));
+        assert!(said(Method::Abft, uneven).contains("64 nodes with a rank each, less 1 spare"));
         let renews = GoingOn { renew: Some(1.0), ..in_place };
-        assert!(said(Method::SelfCheckpoint, renews).contains("no checksums to make again"));
+        assert!(said(Method::SelfCheckpoint, renews).contains("no checksums to rebuild"));
         assert!(said(Method::Abft, with(64, 1)).contains("Q+R"));
         assert!(said(Method::Abft, with(61, 4)).contains("Q+R"));
         assert!(said(Method::Abft, with(3, 5)).contains("at most 4"));

@@ -96,7 +96,8 @@ impl GoingOn {
                 "method {} does not recover in place: {}; methods self and double do",
                 m.name(),
                 match m {
-                    Method::Single => "after a loss during a save there may be no checkpoint to restore",
+                    Method::Single =>
+                        "after a loss during a save there may be no checkpoint to restore",
                     Method::Disk =>
                         "the program recovers in place from memory, not from a file system",
                     _ => "it has no save to restore",

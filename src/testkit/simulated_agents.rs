@@ -216,7 +216,7 @@ impl<N: Nodes> SimulatedAgents<N> {
         *held = until_ms.max(*held);
     }
 
-    /// Returns the time until which an event is delayed; the present or an earlier time if it is not delayed.
+    /// Returns the time until which an event is delayed; None if it is not delayed.
     fn held_until(&self, event: &Event) -> Option<u64> {
         let until = |name: &str| self.held.get(name).copied().unwrap_or(0);
         let end = |above: &Above| match above {

@@ -8,7 +8,7 @@
 set -eu
 # The last nodes stand by; 0 for none. As many ranks a node as SLOTS says.
 spares=${SPARE_NODES:-1}
-# Each rank is to have its whole node, where Open MPI's launcher would give few ranks a core each; but what you say counts.
+# Each rank is to have its whole node, where Open MPI's launcher would give few ranks a core each; your own flags win.
 case " $* " in *' --launcher-args'* | *' --launcher srun '* | *' --launcher=srun '*) LAUNCHER_ARGS=${LAUNCHER_ARGS-} ;; esac
 bind=${LAUNCHER_ARGS---bind-to none}
 state=${STATE:-skt-hpl.run}

@@ -1,8 +1,8 @@
-# What the scripts of this folder share. Sourced, never run: no set, no exit on success.
+# Functions that the scripts of this folder share. Sourced, never run: no set, no exit on success.
 
 root_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# What only root uses: the PATH of a plain `su` has it not, and dpkg installs nothing without.
+# Tools that only root uses: the PATH of a plain `su` has it not, and dpkg installs nothing without.
 if ! [[ /usr/sbin -ef /usr/bin ]]; then PATH=$PATH:/usr/sbin:/sbin; fi
 
 say() { printf '%s\n' "$*"; }
@@ -52,7 +52,7 @@ target_dir() {
 release_program() { echo "$(target_dir)/release/skt-hpl"; }
 
 # Builds the program, with the MPI whose mpicc comes first, or $MPICC. Cargo does not build what it has built of the MPI's own
-# because another one is asked for by now: so what that was is noted beside it.
+# because another one is asked for by now: so that MPI is noted next to it.
 build_release() {
     local folder note asked
     folder=$(target_dir)/release
@@ -67,7 +67,7 @@ build_release() {
     if [[ -d $folder ]]; then printf '%s\n' "$asked" >"$note"; fi
 }
 
-# Where scripts/setup.sh --with-openmpi5 puts Open MPI 5, beside the system's own MPI.
+# Where scripts/setup.sh --with-openmpi5 puts Open MPI 5, in addition to the system's own MPI.
 openmpi5_dir() { echo "${OPENMPI5_DIR:-${XDG_DATA_HOME:-${HOME:-/root}/.local/share}/skt-hpl/openmpi5}"; }
 
 # Rust's library for 64-bit ARM, which the kernels for that are built with.

@@ -10,7 +10,7 @@ usage() {
 usage: scripts/install.sh [--prefix DIR] [--root DIR] [--binary FILE] [--uninstall]
 
   --prefix DIR   install below DIR [default: /usr/local for root, ~/.local for anybody else]
-  --root DIR     put the files below DIR instead of /, for whoever makes a package of them
+  --root DIR     put the files below DIR instead of /, to make a package of them
   --binary FILE  install this program [default: build it, with the MPI whose mpicc comes first, or $MPICC]
   --uninstall    remove what was installed below the prefix
 END
@@ -43,7 +43,7 @@ fi
 prefix=$(realpath -ms "$prefix")
 target=${root:+$(realpath -ms "$root")}$prefix
 
-# What is installed lists its own files; what removes them goes by that list.
+# The installation lists its own files; --uninstall goes by that list.
 list=share/skt-hpl/installed-files
 if $uninstall; then
     [[ -f $target/$list ]] || die "nothing of skt-hpl is installed below $target: $target/$list is not there"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a package of skt-hpl, with the tools that Debian has: a .deb, or an .rpm.
-# What is in it scripts/install.sh decides; what it depends on follows from the libraries the program is linked to.
+# scripts/install.sh decides its content; its dependencies follow from the libraries the program is linked to.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname "$0")/common.sh"
@@ -48,7 +48,7 @@ umask 022
 rm "$staged/usr/share/skt-hpl/uninstall" "$staged/usr/share/skt-hpl/installed-files"
 gzip -9n "$staged"/usr/share/man/man1/*.1
 program=$staged/usr/bin/skt-hpl
-# Debug information is for whoever builds by himself.
+# Debug information is for users who build themselves.
 strip --strip-debug "$program"
 
 # The launcher belongs to the MPI library: a library alone starts nothing.

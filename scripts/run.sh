@@ -10,7 +10,7 @@ usage() {
 usage: scripts/run.sh [--full | -n N] [--new]
 
   (nothing)   a problem that takes about a minute
-  --full      the largest problem that fits into the free memory beside its protection, which takes a bit more than
+  --full      the largest problem that fits into the free memory with its protection, which takes a bit more than
               half of it; may take hours. For a figure to publish, tune first: docs/GUIDE.md
   -n N        a problem of this size
   --new       give up a run that was interrupted; without this, the script continues it
@@ -51,10 +51,10 @@ build_release
 skt=$(release_program)
 here=$root_dir/target/run
 mkdir -p "$here"
-# What starts the last run again. It is there until that run is over.
+# Command that starts the last run again. It is there until that run is over.
 again=$here/again
 
-# What a run of this script has in memory: "running", "saved", "begun" (nothing is saved yet), or nothing.
+# State of a run of this script in memory: "running", "saved", "begun" (nothing is saved yet), or nothing.
 in_memory() {
     (cd "$here" && "$skt" status) | awk '
         /^job / { ours = $2 == "run-sh"; if (ours && /\(running\)/) running = 1 }
@@ -99,7 +99,7 @@ plan_run() {
     launcher=("$(mpi_tool mpirun openmpi)" --bind-to none)
     # Of these MPICH knows none, and needs none.
     if "${launcher[0]}" --version 2>/dev/null | grep -Eq 'Open MPI|OpenRTE|PRRTE'; then
-        # Ranks are bound to nothing, and the cores are counted above. What Open MPI counts are slots, and a batch job of one task
+        # Ranks are bound to nothing, and the cores are counted above. Open MPI counts slots, and a batch job of one task
         # has one. Of itself it would have ranks yield that are more than the slots.
         launcher+=(--oversubscribe --mca mpi_yield_when_idle "$((cores < ranks))")
         if ((EUID == 0)); then
@@ -180,7 +180,7 @@ if rate=$(awk '/^W[RC]/ { print $7, $6; found = 1 } END { exit !found }' "$here/
   what was planned  target/run/plan.txt   (docs/MODELS.md)
 
 Next:
-  scripts/run.sh --full                  as large as fits beside the protection
+  scripts/run.sh --full                  as large as fits with the protection
   edit target/run/HPL.dat, then repeat the command above
   ${skt#"$root_dir/"}, followed by
     status                               what a run that was killed left in memory

@@ -40,7 +40,7 @@ for argument in "$@"; do
     esac
 done
 
-# What is looked for is the tools: a system that has them, from wherever, lacks nothing. Packages are what Debian calls them.
+# The tools are looked for: a system that has them, from wherever, lacks nothing. Packages are what Debian calls them.
 debian=false
 if have dpkg-query && have apt-get; then debian=true; fi
 
@@ -102,8 +102,8 @@ need "certificates, without which cargo cannot fetch crates" ca-certificates cer
 need "an MPI (mpicc, mpirun)" "openmpi-bin libopenmpi-dev" mpi "$(mpi_tool mpicc openmpi)" "$(mpi_tool mpirun openmpi)"
 need "BLIS (libblis.so)" libblis-dev links blis
 if ! $for_run; then
-    # The other MPI, the other BLAS, LAPACK to compare with; for virtual nodes ssh, ip, unshare, pgrep and what
-    # their slow links are written in. What packages are made with, and a bare system to try them on. And a linker
+    # The other MPI, the other BLAS, LAPACK to compare with; for virtual nodes ssh, ip, unshare, pgrep and the
+    # language of their slow links. Tools that make packages, and a bare system to try them on. And a linker
     # that is quicker with the many programs under tests/.
     need "pkg-config" pkg-config tools pkg-config
     need "MPICH (mpicc.mpich, mpirun.mpich)" "mpich libmpich-dev" mpi mpicc.mpich mpirun.mpich
@@ -194,7 +194,7 @@ rust_packages() {
         version=$(candidate "$rustc")
         [[ -n $version && $version != "(none)" ]] || continue
         if dpkg --compare-versions "$version" ge "$(rust_wanted)"; then
-            rust_packages_beside "$rustc"
+            rust_packages_with "$rustc"
             return
         fi
     done
@@ -202,7 +202,7 @@ rust_packages() {
 }
 
 # The packages that belong together with the compiler package named.
-rust_packages_beside() {
+rust_packages_with() {
     case $1 in
         rustc) echo "rustc cargo" && { $for_run || echo "rustfmt rust-clippy"; } ;;
         rustc-web) echo "rustc-web cargo-web" && { $for_run || echo "rustfmt-web rust-web-clippy"; } ;;
@@ -355,11 +355,11 @@ fi
 if ! $for_run && ! { have cargo-fmt && have cargo-clippy; }; then
     for rustc in rustc rustc-web; do
         if [[ $(command -v rustc) == /usr/bin/rustc ]] && installed "$rustc"; then
-            mapfile -t rust < <(rust_packages_beside "$rustc" | tr ' ' '\n')
+            mapfile -t rust < <(rust_packages_with "$rustc" | tr ' ' '\n')
             install "${rust[@]}"
             hash -r
         fi
     done
-    have cargo-fmt && have cargo-clippy || die "cargo-fmt or cargo-clippy is missing beside $(command -v cargo), and the tests need both.
+    have cargo-fmt && have cargo-clippy || die "cargo-fmt or cargo-clippy is missing next to $(command -v cargo), and the tests need both.
 Where rustup manages it: rustup component add rustfmt clippy"
 fi

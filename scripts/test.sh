@@ -47,10 +47,10 @@ log=$(mktemp)
 ahead_log=$(mktemp)
 package_log=$(mktemp)
 notes_log=$(mktemp)
-# A process beside the tests, and the tests that it leaves for later.
+# A process in the background, and the tests that it leaves for later.
 ahead=
 ahead_tests=$(mktemp -d)
-# Processes beside the tests have sessions of their own, which no Ctrl-C reaches.
+# Processes in the background have sessions of their own, which no Ctrl-C reaches.
 end_ahead() {
     local children child
     children=$(pgrep -P "$ahead") || true
@@ -85,8 +85,8 @@ check() { # name command...
     fi
 }
 
-# What tests that failed have printed, the first lines of each and the last: whoever sees only the end of all this has to go by
-# them. Where none has come to an end, the last lines there are.
+# Prints the first and last lines of the output of each test that failed, for readers who see only the end of all this. Where no
+# test has come to an end, prints the last lines there are.
 what_failed() { # log
     if ! grep -q '^---- .* stdout ----$' "$1"; then
         tail -n 15 "$1" | cut -c 1-400 | sed 's/^/    /'
@@ -217,7 +217,7 @@ not_in_quick_protocol=(--skip three_crashes --skip clock_goes_back)
 # Without --all: what the simulation shows as well or takes long, random kills, and more ranks than cores.
 rest=(--skip rest::)
 not_in_crash=("${rest[@]}" --skip soak:: --skip many::)
-not_in_nonstop=("${rest[@]}" --skip peers::member --skip chance:: --skip whoever_dies_whenever)
+not_in_nonstop=("${rest[@]}" --skip peers::member --skip chance:: --skip any_rank_dies_at_any_time)
 if [[ $extent == all ]]; then
     export SKT_TEST_WHOLE=1
     mpi_sample=() mpich_sample=() crash_sample=() node_loss_sample=() not_in_crash=() not_in_nonstop=(--skip peers::member) rest=()
@@ -302,8 +302,8 @@ try_package() {
     printf '%s\n' "$status" >>"$package_log"
 }
 
-# Most of what is built knows nothing of MPI and is the same in every folder. What the first folder has of that is copied to
-# another; the crates that are built for an MPI are not, nor what uses them.
+# Most of what is built knows nothing of MPI and is the same in every folder. These crates of the first folder are
+# copied to another; crates that are built for an MPI are not, nor those that use them.
 take_over() { # folder
     local folder=$1/debug
     [[ ! -d $folder ]] || return 0
@@ -317,19 +317,19 @@ take_over() { # folder
 # Ranks that wait for a message keep a processor busy. Where the kernel shares processors out by session, as most do, tens of them
 # leave a build next to nothing, however nice it and they are: so it is a session of its own, and one that counts as nine. Elsewhere,
 # and without the right to that, it takes what they leave.
-beside() { # command...
+at_low_priority() { # command...
     setsid --wait nice -n 19 bash -c 'echo -10 2>/dev/null >/proc/self/autogroup || true; exec "$@"' sh "$@"
 }
 
 # Tests that lose nodes spend much of their time waiting, which is time to build the configurations that come later, and for the
-# tests below that start no MPI and compute. What does not build says so when its tests are to run.
+# tests below that start no MPI and compute. A build that fails says so when its tests are to run.
 build_ahead() {
-    beside bash -c "$(declare -f try_package); package_log='$package_log'; try_package"
+    at_low_priority bash -c "$(declare -f try_package); package_log='$package_log'; try_package"
     take_over target/mpich
-    beside "${mpich[@]}" cargo test --locked --no-run "${openblas[@]}" --test mpi --test crash --test node_loss || true
+    at_low_priority "${mpich[@]}" cargo test --locked --no-run "${openblas[@]}" --test mpi --test crash --test node_loss || true
     if [[ -x $(openmpi5_dir)/bin/mpicc ]]; then
         take_over target/openmpi5
-        beside "${open_mpi_5[@]}" cargo test --locked --no-run --test mpi --test nonstop --test node_loss || true
+        at_low_priority "${open_mpi_5[@]}" cargo test --locked --no-run --test mpi --test nonstop --test node_loss || true
     fi
 }
 
@@ -348,13 +348,13 @@ with_neon=(env RUSTFLAGS= CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-
 # Processors before AVX2 have no kernels of ours: one without fused multiply-adds, and one with them.
 before_avx2="tests: processors before AVX2, emulated"
 
-# Runs tests beside others, which print nothing meanwhile: what they have printed, how they ended and how long they took goes to
+# Runs tests in the background, which print nothing meanwhile: what they have printed, how they ended and how long they took goes to
 # files, for `come`.
 go_ahead() { # name command...
     local at=$ahead_tests/${1//[^a-zA-Z0-9]/-} status=0 began=$SECONDS
     shift
     : >"$at.notes"
-    SKT_TEST_NOTES=$at.notes beside timeout --kill-after=30 1800 "$@" >"$at.log" 2>&1 || status=$?
+    SKT_TEST_NOTES=$at.notes at_low_priority timeout --kill-after=30 1800 "$@" >"$at.log" 2>&1 || status=$?
     echo "$status $((SECONDS - began))" >"$at.end"
 }
 come() { # name
@@ -368,9 +368,9 @@ come() { # name
     count "$1" "$at.log" "$at.notes" "$status" "$seconds"
 }
 
-# What of that is to be run here, and by which command.
+# Those of them that are to be run here, and their commands.
 protocol="tests: every interleaving of the protocol"
-beside_others=("$protocol")
+in_background=("$protocol")
 largest_searches() {
     local parts=(src/checkpoint/{protocol,recall,placement}.rs src/checkpoint/storage src/shm/header.rs
         src/parity/code.rs tests/protocol_model)
@@ -386,14 +386,14 @@ emulate() {
         return
     fi
     if [[ -z $(neon_missing) ]]; then
-        beside_others+=("$neon")
+        in_background+=("$neon")
     else
         skip "$neon" "$(neon_missing); scripts/setup.sh --with-neon"
     fi
     if [[ $(uname -m) != x86_64 ]]; then
         skipped+=("$before_avx2: this processor is of another kind")
     elif have qemu-x86_64; then
-        beside_others+=("$before_avx2: Nehalem" "$before_avx2: Opteron_G5")
+        in_background+=("$before_avx2: Nehalem" "$before_avx2: Opteron_G5")
     else
         skip "$before_avx2" "no emulator; scripts/setup.sh --with-neon"
     fi
@@ -409,7 +409,7 @@ if [[ $extent != quick ]]; then
 fi
 tests_ahead() {
     local name
-    for name in "${beside_others[@]}"; do
+    for name in "${in_background[@]}"; do
         case $name in
             "$protocol") go_ahead "$name" "${open_mpi[@]}" cargo test --locked --no-fail-fast --test protocol_model -- \
                 "${protocol_share[@]}" ;;
@@ -482,7 +482,7 @@ with_open_mpi_5() {
     fi
 }
 
-# The algorithms are the same under each MPI: beside one, a sample of ranks that start, end, are bound and are lost.
+# The algorithms are the same under each MPI: with each other one, a sample of ranks that start, end, are bound and are lost.
 all_tests() {
     check_all
     check "build: Open MPI, BLIS" "${open_mpi[@]}" cargo test --locked --no-run
@@ -502,7 +502,7 @@ all_tests() {
     tail -n 1 "$ahead_log"
     check "no warnings from the compiler in any of them" no_warnings
     package_came
-    for name in "${beside_others[@]}"; do
+    for name in "${in_background[@]}"; do
         come "$name"
     done
 

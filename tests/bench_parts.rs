@@ -6,8 +6,6 @@
 
 #[path = "../benches/speed/cases.rs"]
 mod cases;
-#[path = "../benches/nonstop/course.rs"]
-mod course;
 #[path = "../benches/speed/job.rs"]
 mod job;
 #[path = "../benches/speed/kernels.rs"]
@@ -24,6 +22,8 @@ mod stats;
 mod table;
 #[path = "../benches/speed/tile.rs"]
 mod tile;
+#[path = "../benches/nonstop/timeline.rs"]
+mod timeline;
 #[path = "../benches/speed/usual.rs"]
 mod usual;
 

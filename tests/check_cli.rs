@@ -137,7 +137,7 @@ fn a_shipped_file_is_explained() {
 
 /// If the output cannot be written, or its reader has closed it, the status is the usual one, or shows the failure.
 #[test]
-fn what_cannot_be_told_is_no_panic() {
+fn output_that_cannot_be_written_is_no_panic() {
     let case = Case::new()
         .file("HPL.dat", SHIPPED.join("\n"))
         .file("bad.dat", SHIPPED.join("\n").replace("1 2 3 4 ", "1 0 3 4 "));
@@ -235,7 +235,7 @@ HPL.dat: 1 error(s), 0 warning(s)
 
 /// The rules of every line: what is refused, where, and with which words.
 #[test]
-fn what_the_reference_refuses_is_refused() {
+fn values_that_the_reference_refuses_are_refused() {
     for (no, text, column, words) in [
         (5, "0 sizes", 1, "1 to 20"),
         (5, "21 sizes", 1, "1 to 20"),
@@ -265,7 +265,7 @@ fn what_the_reference_refuses_is_refused() {
 }
 
 #[test]
-fn what_the_reference_replaces_is_replaced_with_a_warning() {
+fn values_that_the_reference_replaces_are_replaced_with_a_warning() {
     for (no, text, here) in [
         (9, "7", "PMAP            row"),
         (15, "3 3 3", "PFACT           right, right, right"),
@@ -288,7 +288,7 @@ fn what_the_reference_replaces_is_replaced_with_a_warning() {
 }
 
 #[test]
-fn what_the_reference_misreads_is_read_and_warned_of() {
+fn values_that_the_reference_misreads_are_read_with_a_warning() {
     let ran = check(&[(6, "29  30  34  35  Ns")]);
     assert_eq!(ran.code, 0);
     assert!(ran.out.contains("N               29, 30, 34, 35"), "{}", ran.out);
@@ -347,10 +347,10 @@ fn a_file_in_place_of_a_command_is_told_its_flag() {
 
 /// Settings that replace the file's lines without any flag.
 #[test]
-fn settings_beside_the_file_are_told_of() {
+fn settings_outside_the_file_are_reported() {
     let shipped = || Case::new().file("HPL.dat", SHIPPED.join("\n"));
-    let beside = shipped().file("skt.toml", "n = 5\nthreads = 1\n");
-    let ran = beside.run_env(&["check"], &[("SKT_NB", "2"), ("SKT_JOB", "a")]);
+    let case = shipped().file("skt.toml", "n = 5\nthreads = 1\n");
+    let ran = case.run_env(&["check"], &[("SKT_NB", "2"), ("SKT_JOB", "a")]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     for words in [
         "skt.toml sets n in place of HPL.dat's",
@@ -764,7 +764,7 @@ fn a_misspelt_flag_of_a_command_with_benchmark_flags_is_reported() {
 
 /// A flag that would be ignored is refused, before anything is looked at.
 #[test]
-fn what_does_nothing_is_refused() {
+fn flags_without_effect_are_refused() {
     let case = Case::new().file("hosts", "n1\nn2\n").file("spares", "n3\n");
     for (words, told) in [
         ("doctor --no-mpi --spares spares", "--spares needs --hosts FILE"),
@@ -852,7 +852,7 @@ fn an_agent_amid_a_run_does_not_look_at_storage() {
 
 /// A login script that gives the terminal a title prints without an end of line, and the agent's first line comes after that.
 #[test]
-fn what_a_login_script_has_printed_does_not_hide_an_agent() {
+fn output_of_a_login_script_does_not_hide_an_agent() {
     let title = "printf '\\033]0;n1\\007'; exec \"$0\" agent </dev/null";
     let program = assert_cmd::cargo::cargo_bin("skt-hpl");
     let ran = Command::new("sh").args(["-c", title]).arg(&program).output().unwrap();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use skt_hpl::base::faults::{self, Action, Fault, Point, Struck};
+use skt_hpl::base::faults::{self, Action, Fault, Injected, Point};
 use skt_hpl::base::params::{Mapping, Rng};
 use skt_hpl::base::threads::Pool;
 use skt_hpl::checkpoint::layout::ParityLayout;
@@ -89,7 +89,7 @@ enum End {
     /// Its matrix, and the boundary at which it began.
     Done(Vec<u64>, Option<usize>),
     Refused(String),
-    Struck(Point),
+    Failed(Point),
     Ended,
 }
 
@@ -98,7 +98,7 @@ impl std::fmt::Debug for End {
         match self {
             End::Done(_, from) => write!(f, "done, from {from:?}"),
             End::Refused(text) => write!(f, "refused: {text}"),
-            End::Struck(point) => write!(f, "struck at {}", point.name()),
+            End::Failed(point) => write!(f, "failed at {}", point.name()),
             End::Ended => write!(f, "ended"),
         }
     }
@@ -201,15 +201,15 @@ fn rank_main(job: &Job, run: u128, me: usize, world: ThreadWorld, groups: Arc<Po
     End::Done(bits, from)
 }
 
-/// Runs all ranks, with the faults of `strikes`, at most one a position.
-fn launch(job: &Job, strikes: &[(usize, Point, u64)]) -> Vec<End> {
+/// Runs all ranks, with these faults, at most one a position.
+fn launch(job: &Job, faults: &[(usize, Point, u64)]) -> Vec<End> {
     let positions = job.layout.positions();
     let (all, groups) = (Arc::new(Post::default()), Arc::new(Post::default()));
     std::thread::scope(|scope| {
         let handles: Vec<_> = (0..positions)
             .map(|me| {
                 let (all, groups) = (all.clone(), groups.clone());
-                let mine: Vec<Fault> = strikes
+                let mine: Vec<Fault> = faults
                     .iter()
                     .filter(|s| s.0 == me)
                     .map(|s| Fault::new(s.1, Some(me), s.2, Action::Unwind))
@@ -227,8 +227,8 @@ fn launch(job: &Job, strikes: &[(usize, Point, u64)]) -> Vec<End> {
                     end.unwrap_or_else(|payload| {
                         all.kill();
                         groups.kill();
-                        match payload.downcast::<Struck>() {
-                            Ok(struck) => End::Struck(struck.0),
+                        match payload.downcast::<Injected>() {
+                            Ok(injected) => End::Failed(injected.0),
                             Err(other) if other.is::<PeerDied>() => End::Ended,
                             Err(other) => std::panic::resume_unwind(other),
                         }
@@ -262,14 +262,14 @@ fn refused(ends: Vec<End>) -> String {
     texts.remove(0)
 }
 
-fn struck(ends: &[End], point: Point) -> bool {
-    ends.iter().any(|e| matches!(e, End::Struck(p) if *p == point))
+fn failed(ends: &[End], point: Point) -> bool {
+    ends.iter().any(|e| matches!(e, End::Failed(p) if *p == point))
 }
 
 /// Runs all ranks; the fault must be injected.
-fn strike(job: &Job, position: usize, point: Point, hit: u64) {
+fn inject(job: &Job, position: usize, point: Point, hit: u64) {
     let ends = launch(job, &[(position, point, hit)]);
-    assert!(struck(&ends, point), "{} at {position}: {ends:?}", point.name());
+    assert!(failed(&ends, point), "{} at {position}: {ends:?}", point.name());
 }
 
 /// The results of [`finished`], for ranks that did not begin from scratch.
@@ -327,8 +327,8 @@ fn with_job<T>(base: &Job, act: impl FnOnce(&Job) -> T) -> T {
     act(&fresh)
 }
 
-/// Positions that a fault at a point strikes in turn: one of them, which the seed and the point choose, if not all are tested.
-fn positions_struck(job: &Job, point: Point) -> Vec<usize> {
+/// Positions at which a fault is injected in turn: all, or else one that the seed and the point choose.
+fn positions_to_fail(job: &Job, point: Point) -> Vec<usize> {
     let all: Vec<usize> = (0..job.layout.positions()).collect();
     if extent::whole() {
         return all;
@@ -345,7 +345,7 @@ fn every_point_is_survived(base: &Job, hits: u64) {
             || !matches!(p, Point::FlushHalf | Point::FlushData)
     };
     for point in forward().into_iter().filter(double_or_self_only) {
-        for position in positions_struck(base, point) {
+        for position in positions_to_fail(base, point) {
             for lost in [false, true] {
                 for hit in 1..=hits {
                     with_job(base, |job| {
@@ -360,7 +360,7 @@ fn every_point_is_survived(base: &Job, hits: u64) {
                         if once && hit > 1 {
                             return;
                         }
-                        assert!(struck(&ends, point), "{} did not fire", point.name());
+                        assert!(failed(&ends, point), "{} did not fire", point.name());
                         if lost {
                             lose(job, position);
                         }
@@ -375,17 +375,17 @@ fn every_point_is_survived(base: &Job, hits: u64) {
 
 /// Runs `act` after a fault that must be injected. On a busy machine helpers may not reach it while the ranks compute, so the run
 /// is repeated at a slower pace.
-fn struck_job(base: &Job, strike: (usize, Point, u64), mut act: impl FnMut(&Job)) {
+fn failed_job(base: &Job, fault: (usize, Point, u64), mut act: impl FnMut(&Job)) {
     const SLOWEST: Duration = Duration::from_millis(200);
     let mut pace = base.pace;
     loop {
         let mut paced = base.clone();
         paced.pace = pace;
         let came = with_job(&paced, |job| {
-            let ends = launch(job, &[strike]);
-            let came = struck(&ends, strike.1);
+            let ends = launch(job, &[fault]);
+            let came = failed(&ends, fault.1);
             let late = base.encode.by_helper() && pace < SLOWEST;
-            assert!(came || late, "{}: {ends:?}", strike.1.name());
+            assert!(came || late, "{}: {ends:?}", fault.1.name());
             if came {
                 act(job);
             }
@@ -408,12 +408,12 @@ fn every_second_fault_is_survived(base: &Job, second_loses: bool) {
     let hit = if base.encode.by_helper() { 2 } else { 3 };
     for first in [Point::Iteration, encoded, Point::FlushHalf, Point::Committed] {
         for point in backward() {
-            for position in positions_struck(base, point) {
+            for position in positions_to_fail(base, point) {
                 let victim = 1;
-                struck_job(base, (victim, first, hit), |job| {
+                failed_job(base, (victim, first, hit), |job| {
                     lose(job, victim);
                     let ends = launch(job, &[(position, point, 1)]);
-                    if !struck(&ends, point) {
+                    if !failed(&ends, point) {
                         // Not every rank reaches every point: not all rebuild or finish.
                         assert!(finished(ends) == truth);
                         return;
@@ -489,7 +489,7 @@ fn helpers_that_encode_leave_no_step_of_their_ranks_open() {
         for (position, lost, hit) in (0..4).flat_map(|p| [(p, p % 2 == 0, 1), (p, p % 2 == 1, 2)]) {
             with_job(&base, |job| {
                 let ends = launch(job, &[(position, point, hit)]);
-                assert!(struck(&ends, point), "{} did not fire: {ends:?}", point.name());
+                assert!(failed(&ends, point), "{} did not fire: {ends:?}", point.name());
                 if lost {
                     lose(job, position);
                 }
@@ -523,7 +523,7 @@ fn any_two_of_six_may_be_lost(base: &Job) {
     for first in 0..6 {
         for second in 0..first {
             with_job(base, |job| {
-                strike(job, first, Point::FlushHalf, 2);
+                inject(job, first, Point::FlushHalf, 2);
                 lose(job, first);
                 lose(job, second);
                 assert!(gone_on(launch(job, &[])) == truth);
@@ -545,10 +545,10 @@ fn localised_checksums_survive_second_faults_and_any_two_losses() {
     let mut came_to = Vec::new();
     for (point, second) in backward().into_iter().flat_map(|point| [(point, 1), (point, 4)]) {
         with_job(&six, |job| {
-            strike(job, 1, Point::FlushHalf, 2);
+            inject(job, 1, Point::FlushHalf, 2);
             lose(job, 1);
             let ends = launch(job, &[(second, point, 1)]);
-            if !struck(&ends, point) {
+            if !failed(&ends, point) {
                 assert!(gone_on(ends) == truth, "{} at {second}", point.name());
                 return;
             }
@@ -579,7 +579,7 @@ fn rows_of_the_grid_survive_a_loss_in_each() {
     for first in 0..3 {
         for second in 3..6 {
             with_job(&base, |job| {
-                strike(job, first, Point::EncodeEnd, 2);
+                inject(job, first, Point::EncodeEnd, 2);
                 lose(job, first);
                 lose(job, second);
                 assert!(gone_on(launch(job, &[])) == truth);
@@ -587,7 +587,7 @@ fn rows_of_the_grid_survive_a_loss_in_each() {
         }
     }
     with_job(&base, |job| {
-        strike(job, 1, Point::Iteration, 7);
+        inject(job, 1, Point::Iteration, 7);
         lose(job, 0);
         lose(job, 2);
         let why = refused(launch(job, &[]));
@@ -599,7 +599,7 @@ fn rows_of_the_grid_survive_a_loss_in_each() {
 fn memory_of_another_layout_is_refused_by_name() {
     let base = laid_out(2, 3, 1, ParityLayout::Striped);
     with_job(&base, |job| {
-        strike(job, 1, Point::Iteration, 7);
+        inject(job, 1, Point::Iteration, 7);
         for layout in [ParityLayout::Grid, ParityLayout::Localised] {
             // Dropped, it would remove the memory.
             let mut other = ManuallyDrop::new(job.clone());
@@ -622,7 +622,7 @@ fn every_scope_and_method_restores_the_same_bits() {
                 base.memory_store = MemoryStore::new(store, &unique()).unwrap();
                 let truth = finished(with_job(&base, |job| launch(job, &[])));
                 with_job(&base, |job| {
-                    strike(job, 2, Point::Iteration, 7);
+                    inject(job, 2, Point::Iteration, 7);
                     lose(job, 2);
                     let ends = launch(job, &[]);
                     assert!(matches!(ends[0], End::Done(_, Some(6))), "{:?}", ends[0]);
@@ -651,7 +651,7 @@ fn threads_save_and_restore_the_same_bits_together() {
         assert!(finished(with_job(&base, |job| launch(job, &[]))) == truth);
         for point in [Point::Iteration, Point::EncodeBatch, Point::FlushHalf] {
             with_job(&base, |job| {
-                assert!(struck(&launch(job, &[(1, point, 5)]), point));
+                assert!(failed(&launch(job, &[(1, point, 5)]), point));
                 lose(job, 1);
                 assert!(
                     finished(launch(job, &[])) == truth,
@@ -664,7 +664,7 @@ fn threads_save_and_restore_the_same_bits_together() {
         let size = 1500 / p * (1500_usize.div_ceil(q) + 3) * 8;
         for part in (0..8).map(|eighth| size / 8 * eighth).chain([size - 4096]) {
             with_job(&base, |job| {
-                strike(job, 1, Point::Iteration, 7);
+                inject(job, 1, Point::Iteration, 7);
                 assert!(job.memory_store.flip(0, Part::B, part / 8 * 8));
                 let ends = launch(job, &[]);
                 assert!(matches!(ends[0], End::Done(_, Some(6))), "{:?}", ends[0]);
@@ -686,7 +686,7 @@ fn restores_up_to_rounding(code: Code) {
     base.scheme.code = code;
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
-        strike(job, 2, Point::Iteration, 7);
+        inject(job, 2, Point::Iteration, 7);
         lose(job, 2);
         for (got, want) in finished(launch(job, &[])).iter().zip(&truth) {
             for (x, y) in got.iter().zip(want) {
@@ -708,7 +708,7 @@ fn method_single_refuses_what_it_cannot_survive() {
         with_job(&base, |job| {
             // The encoding of the first checkpoint takes some batches; this one is later.
             let hit = if point == Point::FlushHalf { 2 } else { 3 };
-            assert!(struck(&launch(job, &[(1, point, hit)]), point));
+            assert!(failed(&launch(job, &[(1, point, hit)]), point));
             lose(job, 1);
             let ends = launch(job, &[]);
             if matches!(ends[0], End::Done(..)) {
@@ -727,7 +727,7 @@ fn method_single_refuses_what_it_cannot_survive() {
 fn one_more_than_tolerated_is_refused_and_memory_kept() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     with_job(&base, |job| {
-        strike(job, 0, Point::Iteration, 5);
+        inject(job, 0, Point::Iteration, 5);
         lose(job, 0);
         lose(job, 3);
         let before = job.memory_store.list();
@@ -744,7 +744,7 @@ fn one_more_than_tolerated_is_refused_and_memory_kept() {
     pairs.group = Some(2);
     let truth = finished(with_job(&pairs, |job| launch(job, &[])));
     with_job(&pairs, |job| {
-        strike(job, 0, Point::FlushHalf, 2);
+        inject(job, 0, Point::FlushHalf, 2);
         lose(job, 0);
         lose(job, 3);
         assert!(finished(launch(job, &[])) == truth);
@@ -763,7 +763,7 @@ fn a_flipped_bit_anywhere_counts_as_lost() {
         for part in parts {
             for at in [0, 1, 2] {
                 with_job(&base, |job| {
-                    strike(job, 1, point, 5);
+                    inject(job, 1, point, 5);
                     let size = job.memory_store.peek(2, part).unwrap().len();
                     // A byte of the published slot, of either place for the state, of any data.
                     let offsets: Vec<usize> = match part {
@@ -783,7 +783,7 @@ fn a_flipped_bit_anywhere_counts_as_lost() {
     }
     // Equal damage in two members is one too many.
     with_job(&base, |job| {
-        strike(job, 1, Point::Iteration, 5);
+        inject(job, 1, Point::Iteration, 5);
         for position in [2, 3] {
             assert!(job.memory_store.flip(position, Part::B, 8));
         }
@@ -791,7 +791,7 @@ fn a_flipped_bit_anywhere_counts_as_lost() {
     });
     // So is damage together with a loss; and data rebuilt for the lost one before the damage was found are removed.
     with_job(&base, |job| {
-        strike(job, 1, Point::Iteration, 5);
+        inject(job, 1, Point::Iteration, 5);
         job.memory_store.unlink_position(2);
         assert!(job.memory_store.flip(3, Part::B, 8));
         let kept = job.memory_store.list();
@@ -805,7 +805,7 @@ fn memory_of_the_wrong_size_counts_as_lost() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
-        strike(job, 1, Point::Iteration, 5);
+        inject(job, 1, Point::Iteration, 5);
         job.memory_store.unlink(2, Part::B);
         drop(job.memory_store.create(2, Part::B, 64).unwrap());
         assert!(finished(launch(job, &[])) == truth);
@@ -818,13 +818,13 @@ fn an_older_copy_of_a_position_is_not_used() {
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
         // Position 2 dies with a copy that comes back after the others continued without it.
-        assert!(struck(&launch(job, &[(2, Point::Iteration, 3)]), Point::Iteration));
+        assert!(failed(&launch(job, &[(2, Point::Iteration, 3)]), Point::Iteration));
         let stash: Vec<(Part, Vec<u8>)> = Part::ALL
             .into_iter()
             .filter_map(|part| Some((part, job.memory_store.peek(2, part).ok()?.bytes().to_vec())))
             .collect();
         lose(job, 2);
-        assert!(struck(&launch(job, &[(0, Point::Iteration, 4)]), Point::Iteration));
+        assert!(failed(&launch(job, &[(0, Point::Iteration, 4)]), Point::Iteration));
         lose(job, 2);
         for (part, bytes) in stash {
             job.memory_store
@@ -841,7 +841,7 @@ fn an_older_copy_of_a_position_is_not_used() {
 fn another_problem_under_the_same_name_is_refused() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     with_job(&base, |job| {
-        strike(job, 1, Point::Iteration, 5);
+        inject(job, 1, Point::Iteration, 5);
         let mut other = job.clone();
         other.layout.n = 41;
         let text = refused(launch(&other, &[]));
@@ -861,7 +861,7 @@ fn the_next_test_is_not_confused_by_what_the_last_one_left() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     with_job(&base, |job| {
         // The first test dies while it cleans up; the second begins.
-        assert!(struck(&launch(job, &[(1, Point::CleanHalf, 1)]), Point::CleanHalf));
+        assert!(failed(&launch(job, &[(1, Point::CleanHalf, 1)]), Point::CleanHalf));
         let mut second = job.clone();
         second.test = 1;
         second.layout.n = 29;
@@ -879,7 +879,7 @@ fn two_jobs_of_one_user_run_side_by_side() {
         for job in [&one, &two] {
             let truth = &truth;
             scope.spawn(move || {
-                strike(job, 3, Point::FlushHalf, 2);
+                inject(job, 3, Point::FlushHalf, 2);
                 lose(job, 3);
                 assert!(&finished(launch(job, &[])) == truth);
             });
@@ -911,9 +911,9 @@ fn a_start_that_the_next_one_did_not_see_has_a_number_of_its_own() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
-        assert!(struck(&launch(job, &[(2, Point::Iteration, 5)]), Point::Iteration));
+        assert!(failed(&launch(job, &[(2, Point::Iteration, 5)]), Point::Iteration));
         let before = [0, 1, 2].map(|position| stash(job, position));
-        assert!(struck(&launch(job, &[(3, Point::Pinned, 1)]), Point::Pinned));
+        assert!(failed(&launch(job, &[(3, Point::Pinned, 1)]), Point::Pinned));
         let unseen = stash(job, 3);
         for (position, memory) in (0..).zip(&before) {
             unstash(job, position, memory);
@@ -921,7 +921,7 @@ fn a_start_that_the_next_one_did_not_see_has_a_number_of_its_own() {
         lose(job, 3);
         // The next start resumes from the same checkpoint, and has begun to write over it.
         let all = [0, 1, 2, 3].map(|position| (position, Point::FlushHalf, 1));
-        assert!(struck(&launch(job, &all), Point::FlushHalf));
+        assert!(failed(&launch(job, &all), Point::FlushHalf));
         unstash(job, 3, &unseen);
         let ends = launch(job, &[]);
         assert!(matches!(ends[0], End::Done(_, Some(6))), "{:?}", ends[0]);
@@ -936,12 +936,12 @@ fn a_checkpoint_of_a_beginning_that_nobody_remembers_is_another() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
-        assert!(struck(&launch(job, &[(3, Point::Sealed, 1)]), Point::Sealed));
+        assert!(failed(&launch(job, &[(3, Point::Sealed, 1)]), Point::Sealed));
         let old = stash(job, 3);
         job.memory_store.clean().unwrap();
         let mut later = job.clone();
         later.every = 3;
-        assert!(struck(&launch(&later, &[(0, Point::Iteration, 5)]), Point::Iteration));
+        assert!(failed(&launch(&later, &[(0, Point::Iteration, 5)]), Point::Iteration));
         unstash(&later, 3, &old);
         let ends = launch(&later, &[]);
         assert!(matches!(ends[0], End::Done(_, Some(3))), "{:?}", ends[0]);
@@ -952,15 +952,15 @@ fn a_checkpoint_of_a_beginning_that_nobody_remembers_is_another() {
 
 /// On nodes without any of its checkpoints the run began from scratch, and once more: so that has the greater number.
 #[test]
-fn who_began_from_scratch_elsewhere_does_not_cost_the_checkpoints() {
+fn a_start_from_scratch_elsewhere_does_not_cost_the_checkpoints() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
-        strike(job, 1, Point::Iteration, 7);
+        inject(job, 1, Point::Iteration, 7);
         let saved = [0, 1, 2, 3].map(|position| stash(job, position));
         job.memory_store.clean().unwrap();
         for _ in 0..2 {
-            strike(job, 0, Point::GenerateEnd, 1);
+            inject(job, 0, Point::GenerateEnd, 1);
         }
         let begun = [2, 3].map(|position| stash(job, position));
         for (position, memory) in (0..3).zip(&saved) {
@@ -993,11 +993,11 @@ fn memory_of_an_earlier_test_on_one_node_is_not_used() {
         ends
     }));
     with_job(&base, |job| {
-        strike(job, 2, Point::Iteration, 5);
+        inject(job, 2, Point::Iteration, 5);
         let old = stash(job, 2);
         job.memory_store.clean().unwrap();
         let second = second(job);
-        strike(&second, 0, Point::Iteration, 5);
+        inject(&second, 0, Point::Iteration, 5);
         unstash(&second, 2, &old);
         let ends = launch(&second, &[]);
         assert!(matches!(ends[0], End::Done(_, Some(4))), "{:?}", ends[0]);
@@ -1011,12 +1011,12 @@ fn memory_of_an_earlier_run_on_one_node_is_not_used() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
-        strike(job, 2, Point::Iteration, 5);
+        inject(job, 2, Point::Iteration, 5);
         let old = stash(job, 2);
         job.memory_store.clean().unwrap();
         let mut newer = job.clone();
         newer.run = 2 << 64;
-        strike(&newer, 0, Point::Iteration, 5);
+        inject(&newer, 0, Point::Iteration, 5);
         unstash(&newer, 2, &old);
         let ends = launch(&newer, &[]);
         assert!(matches!(ends[0], End::Done(_, Some(4))));
@@ -1034,13 +1034,13 @@ fn memory_of_an_earlier_run_is_not_used_though_its_clock_was_fast() {
         const HOUR: u128 = 3_600_000_000_000 << 64;
         let mut older = job.clone();
         older.run = 9 * HOUR;
-        strike(&older, 2, Point::Iteration, 5);
+        inject(&older, 2, Point::Iteration, 5);
         let old = stash(&older, 2);
         job.memory_store.clean().unwrap();
         std::mem::forget(older);
         let mut newer = job.clone();
         newer.run = 4 * HOUR;
-        strike(&newer, 0, Point::Iteration, 5);
+        inject(&newer, 0, Point::Iteration, 5);
         unstash(&newer, 2, &old);
         let ends = launch(&newer, &[]);
         assert!(matches!(ends[0], End::Done(_, Some(4))), "{:?}", ends[0]);
@@ -1058,7 +1058,7 @@ fn of_runs_that_begin_together_under_one_name_one_wins() {
     for round in 0..24 {
         with_job(&base, |job| {
             if round % 2 == 1 {
-                strike(job, 1, Point::Iteration, 5);
+                inject(job, 1, Point::Iteration, 5);
             }
             let positions = job.layout.positions();
             let came = std::sync::Barrier::new(RUNS * positions);
@@ -1075,7 +1075,7 @@ fn of_runs_that_begin_together_under_one_name_one_wins() {
                 }));
                 // A run that has begun stays until all have tried.
                 came.wait();
-                match started.expect("nobody is struck") {
+                match started.expect("nobody fails") {
                     Ok(_) => None,
                     Err(error) => Some(error.to_string()),
                 }
@@ -1114,10 +1114,10 @@ fn a_position_whose_memory_had_an_error_is_rebuilt() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
-        strike(job, 1, Point::Iteration, 5);
+        inject(job, 1, Point::Iteration, 5);
         let head = Head::new(job.memory_store.open(2, Part::Head).unwrap()).unwrap();
-        head.strike();
-        assert!(matches!(head.read(), Err(HeaderFault::Struck)));
+        head.flag_damage();
+        assert!(matches!(head.read(), Err(HeaderFault::Unreadable)));
         drop(head);
         // The loss of another position as well is one too many.
         let aside = stash(job, 3);
@@ -1135,7 +1135,7 @@ fn a_part_cut_short_counts_as_lost() {
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     for part in [Part::Head, Part::B, Part::Done] {
         with_job(&base, |job| {
-            strike(job, 1, Point::Iteration, 5);
+            inject(job, 1, Point::Iteration, 5);
             let uid = nix::unistd::geteuid();
             let path =
                 format!("/dev/shm/skt-hpl.{uid}.{}.p2.{}", job.memory_store.job(), part.name());
@@ -1151,7 +1151,7 @@ fn a_part_cut_short_counts_as_lost() {
 fn a_rebuilt_position_that_is_not_what_was_lost_is_refused() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     with_job(&base, |job| {
-        strike(job, 1, Point::Iteration, 5);
+        inject(job, 1, Point::Iteration, 5);
         let mut head = Head::new(job.memory_store.open(2, Part::Head).unwrap()).unwrap();
         let mut header = head.read().unwrap();
         header.base.root ^= 1;
@@ -1168,7 +1168,7 @@ fn segments_swapped_between_positions_count_as_lost() {
     let base = job(2, 2, Method::SelfCheckpoint, 2);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
-        strike(job, 0, Point::Iteration, 5);
+        inject(job, 0, Point::Iteration, 5);
         // All of position 2 under the name of 1, and one part of 3 that is 0's.
         let two = stash(job, 2);
         unstash(job, 1, &two);
@@ -1198,12 +1198,12 @@ fn random_faults_from_a_seed() {
         with_job(&base, |job| {
             let mut relaunches = 0;
             loop {
-                let mut strikes = Vec::new();
+                let mut faults = Vec::new();
                 for _ in 0..random(3) {
                     let point = points[random(points.len())];
-                    strikes.push((random(6), point, 1 + random(3) as u64));
+                    faults.push((random(6), point, 1 + random(3) as u64));
                 }
-                let ends = launch(job, &strikes);
+                let ends = launch(job, &faults);
                 if ends.iter().all(|e| matches!(e, End::Done(..))) {
                     assert!(finished(ends) == truth);
                     break;
@@ -1212,7 +1212,7 @@ fn random_faults_from_a_seed() {
                 // that got through its recovery may lose again.
                 if relaunches == 0 {
                     for (position, end) in ends.iter().enumerate() {
-                        if matches!(end, End::Struck(_)) && random(2) == 0 {
+                        if matches!(end, End::Failed(_)) && random(2) == 0 {
                             lose(job, position);
                         }
                     }
@@ -1237,7 +1237,7 @@ mod negative_controls {
         base.sabotage = Some(Sabotage::NoDigest);
         let truth = finished(with_job(&base, |job| launch(job, &[])));
         with_job(&base, |job| {
-            strike(job, 1, Point::Iteration, 5);
+            inject(job, 1, Point::Iteration, 5);
             let words = job.layout.shape(2).0 * (job.layout.shape(2).1 + 3);
             let last = (words - 4) * 8 + 3;
             assert!(job.memory_store.flip(2, Part::B, last));
@@ -1253,7 +1253,7 @@ mod negative_controls {
         let truth = finished(with_job(&base, |job| launch(job, &[])));
         let harmed = (0..300).any(|_| {
             with_job(&base, |job| {
-                strike(job, 3, Point::EncodeEnd, 2);
+                inject(job, 3, Point::EncodeEnd, 2);
                 lose(job, 3);
                 let ends = launch(job, &[]);
                 !ends.iter().all(|e| matches!(e, End::Done(..))) || finished(ends) != truth
@@ -1275,11 +1275,11 @@ mod windows {
     }
 
     /// Injects a fault, removes memory, starts again: the bits must be equal, and the boundary the promised one.
-    fn closed(strike: (usize, Point, u64), lost: &[usize], from: &[Option<usize>]) {
+    fn closed(fault: (usize, Point, u64), lost: &[usize], from: &[Option<usize>]) {
         let base = base();
         let truth = finished(with_job(&base, |job| launch(job, &[])));
         with_job(&base, |job| {
-            assert!(struck(&launch(job, &[strike]), strike.1));
+            assert!(failed(&launch(job, &[fault]), fault.1));
             lost.iter().for_each(|&position| lose(job, position));
             let ends = launch(job, &[]);
             let End::Done(_, began) = &ends[0] else { panic!("{:?}", ends[0]) };
@@ -1342,10 +1342,10 @@ mod windows {
         let truth = finished(with_job(&base, |job| launch(job, &[])));
         for second in 0..4 {
             with_job(&base, |job| {
-                assert!(struck(&launch(job, &[(1, Point::FlushHalf, 2)]), Point::FlushHalf));
+                assert!(failed(&launch(job, &[(1, Point::FlushHalf, 2)]), Point::FlushHalf));
                 lose(job, 1);
                 // Recovered to 4; dies before the next save.
-                assert!(struck(&launch(job, &[(second, Point::Iteration, 1)]), Point::Iteration));
+                assert!(failed(&launch(job, &[(second, Point::Iteration, 1)]), Point::Iteration));
                 lose(job, second);
                 let ends = launch(job, &[]);
                 assert!(matches!(ends[0], End::Done(_, Some(4))));
@@ -1360,9 +1360,9 @@ mod windows {
         let truth = finished(with_job(&base, |job| launch(job, &[])));
         for point in [Point::RebuildBatch, Point::RebuildEnd, Point::Rebuilt] {
             with_job(&base, |job| {
-                assert!(struck(&launch(job, &[(1, Point::FlushHalf, 2)]), Point::FlushHalf));
+                assert!(failed(&launch(job, &[(1, Point::FlushHalf, 2)]), Point::FlushHalf));
                 lose(job, 1);
-                assert!(struck(&launch(job, &[(1, point, 1)]), point));
+                assert!(failed(&launch(job, &[(1, point, 1)]), point));
                 lose(job, 1);
                 assert!(finished(launch(job, &[])) == truth);
             });
@@ -1373,7 +1373,7 @@ mod windows {
     fn w12_two_losses_in_one_group_are_refused() {
         let base = base();
         with_job(&base, |job| {
-            strike(job, 1, Point::Iteration, 5);
+            inject(job, 1, Point::Iteration, 5);
             lose(job, 0);
             lose(job, 1);
             assert!(refused(launch(job, &[])).contains("survives 1"));
@@ -1402,7 +1402,7 @@ mod nodes {
     fn launch_on(
         cluster: &Cluster,
         nodes: &[usize],
-        strikes: &[(usize, Point, u64)],
+        faults: &[(usize, Point, u64)],
     ) -> Vec<(Arrival, Option<End>)> {
         let size = nodes.len();
         let posts: [Arc<Post>; 3] = std::array::from_fn(|_| Arc::new(Post::default()));
@@ -1432,7 +1432,7 @@ mod nodes {
                             return (arrival, None);
                         };
                         faults::arm_thread(
-                            strikes
+                            faults
                                 .iter()
                                 .filter(|s| s.0 == me)
                                 .map(|s| Fault::new(s.1, Some(me), s.2, Action::Unwind))
@@ -1446,8 +1446,8 @@ mod nodes {
                         .unwrap_or_else(|payload| {
                             all.kill();
                             groups.kill();
-                            match payload.downcast::<Struck>() {
-                                Ok(struck) => End::Struck(struck.0),
+                            match payload.downcast::<Injected>() {
+                                Ok(injected) => End::Failed(injected.0),
                                 Err(_) => End::Ended,
                             }
                         });
@@ -1501,7 +1501,7 @@ mod nodes {
         launch_on(&c, &[0, 1, 2, 3], &[(1, Point::Iteration, 3)]);
         // Node 1 is cut off; node 4 takes its position and gets further.
         let ends = launch_on(&c, &[0, 4, 2, 3], &[(0, Point::Iteration, 3)]);
-        assert!(matches!(ends[0].1, Some(End::Struck(_))));
+        assert!(matches!(ends[0].1, Some(End::Failed(_))));
         // Both are there now: the later copy wins, node 1's rank is left over.
         let ends = launch_on(&c, &[1, 0, 4, 2, 3], &[]);
         assert_eq!(ends[0].0.place(0, 4, None), [None, Some(0), Some(1), Some(2), Some(3)]);
@@ -1552,7 +1552,7 @@ mod nodes {
         let (c, truth) = with_a_copy_left();
         for _ in 0..3 {
             let ends = launch_on(&c, &[0, 1, 2, 4], &[(1, Point::RebuildBegin, 1)]);
-            assert!(matches!(ends[1].1, Some(End::Struck(_))), "{ends:?}");
+            assert!(matches!(ends[1].1, Some(End::Failed(_))), "{ends:?}");
         }
         // Node 1 is lost, and node 2 has room for two ranks again.
         let ends = launch_on(&c, &[0, 5, 2, 2], &[]);
@@ -1565,10 +1565,10 @@ mod nodes {
     #[test]
     fn a_copy_goes_when_the_position_is_rebuilt() {
         let (c, _) = with_a_copy_left();
-        let strikes = |point| launch_on(&c, &[0, 1, 2, 4], &[(1, point, 1)]);
-        strikes(Point::AgreedAgain);
+        let fails = |point| launch_on(&c, &[0, 1, 2, 4], &[(1, point, 1)]);
+        fails(Point::AgreedAgain);
         assert!(has_copy_of_3(&c));
-        strikes(Point::AgreedAgain);
+        fails(Point::AgreedAgain);
         assert!(!has_copy_of_3(&c));
     }
 

@@ -113,10 +113,10 @@ impl Drop for Lab {
 struct Running(Option<Child>);
 
 /// Timeout for an event on a machine that builds, and tests others, meanwhile.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Time for a program to end when asked; it ends its own processes first.
-const END_PATIENCE: Duration = Duration::from_secs(30);
+const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Running {
     fn start(command: &mut Command) -> Self {
@@ -147,7 +147,7 @@ impl Drop for Running {
         // A killed program would leave launchers behind, which wait for their nodes.
         for signal in [Signal::SIGTERM, Signal::SIGKILL] {
             let _ = kill(Pid::from_raw(child.id() as i32), signal);
-            let until = Instant::now() + END_PATIENCE;
+            let until = Instant::now() + END_TIMEOUT;
             while Instant::now() < until {
                 if !matches!(child.try_wait(), Ok(None)) {
                     return;
@@ -284,7 +284,7 @@ fn a_node_that_computes_slowly_is_named_and_kept() {
     );
     let slow = Running::start(Command::new("ssh").args(["-F", &lab.ssh, "n3", &throttle]));
     let mut run = Running::start(&mut command);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let saw = |name: &str| lab.events("slow").iter().any(|e| e["event"] == name);
     while !saw("computing") {
         assert!(Instant::now() < until, "it does not begin");
@@ -365,7 +365,7 @@ fn a_burn_in_that_is_interrupted_leaves_nothing_behind() {
             let hpl = lab.events(&format!("{state}/hpl-1"));
             state == "amid-pass" || hpl.iter().any(|event| event["event"] == "computing")
         };
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !(launched() && nodes.iter().all(|node| there(node) > 0)) {
             assert!(Instant::now() < until, "{state}: nothing runs");
             std::thread::sleep(Duration::from_millis(100));
@@ -417,7 +417,7 @@ mod rest {
         let lab = Lab::up("lost", 0, "200m");
         let mut command = burnin_with_a_wrong_node(&lab);
         let burnin = Running::start(&mut command);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !lab.dir.path().join("state/pass-2").exists() {
             assert!(Instant::now() < until, "no second pass");
             std::thread::sleep(Duration::from_millis(5));

@@ -178,7 +178,7 @@ fn outcome() -> impl Strategy<Value = Result<Outcome, String>> {
                 resident_bytes_max: 3,
                 protection: None,
                 checksums: None,
-                course: skt_hpl::base::course::Course::default(),
+                timeline: skt_hpl::base::timeline::Timeline::default(),
                 power: None,
             })
         },

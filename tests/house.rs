@@ -427,9 +427,11 @@ fn prose_wraps_at_one_width() {
 }
 
 /// Words of this project alone that docs/GLOSSARY.md has replaced by words of the field.
-const OLD_WORDS: [&str; 22] = [
+const OLD_WORDS: [&str; 32] = [
     "anew",
+    "beside",
     "clerk",
+    "course",
     "crew",
     "depot",
     "errand",
@@ -439,6 +441,9 @@ const OLD_WORDS: [&str; 22] = [
     "incarnations",
     "lonely",
     "mates",
+    "patience",
+    "patient",
+    "patiently",
     "player",
     "regain",
     "regained",
@@ -448,8 +453,22 @@ const OLD_WORDS: [&str; 22] = [
     "shelf",
     "shelved",
     "sight",
+    "silence",
     "story",
+    "strike",
+    "strikes",
+    "struck",
     "epochs",
+    "whoever",
+];
+
+/// Old words that stay at these paths: a field of the solver's needs, and the rule against them.
+const STAY: [(&str, &str); 5] = [
+    ("beside", "src/kernels"),
+    ("beside", "src/lu"),
+    ("beside", "src/config/memory_need.rs"),
+    ("beside", "src/model/memory.rs"),
+    ("whoever", "CONTRIBUTING.md"),
 ];
 
 #[test]
@@ -462,8 +481,12 @@ fn nobody_uses_the_old_words() {
     let mut found = Vec::new();
     for path in &sources {
         let text = fs::read_to_string(path).unwrap();
+        let stays = |word: &str| {
+            STAY.iter().any(|(old, at)| word.eq_ignore_ascii_case(old) && path.starts_with(at))
+        };
         let lines = text.lines().enumerate();
-        let words = lines.filter_map(|(at, line)| Some((at, old.find(line)?.as_str())));
+        let words = lines.flat_map(|(at, line)| old.find_iter(line).map(move |word| (at, word)));
+        let words = words.map(|(at, word)| (at, word.as_str())).filter(|(_, word)| !stays(word));
         found.extend(words.map(|(at, word)| format!("{}:{}: {word}", path.display(), at + 1)));
     }
     assert!(found.is_empty(), "docs/GLOSSARY.md has other words for these: {}", found.join(", "));

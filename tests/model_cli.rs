@@ -229,7 +229,7 @@ fn runs_with_checksums_are_simulated() {
 
 /// Flags that a method does not use are refused.
 #[test]
-fn what_a_simulated_method_has_no_use_for_is_refused() {
+fn settings_without_use_for_a_simulated_method_are_refused() {
     let base = ["simulate", "--nodes", "72", "--mtbf", "1h", "--work", "2h", "--runs", "10"];
     let of_saves = ["--checkpoint 9s", "--encode-time 9s", "--flush-time 9s", "--recover 9s"];
     let of_groups = ["--group 4", "--losses 2", "--spread --domain-size 8 --domain-mtbf 9d"];
@@ -323,7 +323,7 @@ fn a_plan_that_measures_nothing_takes_no_words_about_how() {
 
 /// 31 of 32 and 127 of 128 parts; the rates are those of docs/PROTECTION.md.
 #[test]
-fn ways_to_go_on_beside_each_other() {
+fn ways_to_go_on_compared() {
     let text = stdout(&["model", "nonstop", "--mtbf", "10h", "--process-share", "1"]);
     let row = |way: &str| {
         let line = text.lines().find(|line| line.starts_with(way));

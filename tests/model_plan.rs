@@ -521,7 +521,7 @@ fn from_which_share_on_checksums_are_faster() {
 /// If every failure takes a node, recovery in place is a restart, to the last bit. If all are of processes the run is up again
 /// sooner, and the plan is otherwise equal.
 #[test]
-fn in_place_beside_restarts() {
+fn in_place_compared_with_restarts() {
     let inputs = Inputs { mtbf: Some(Mtbf::System(HOUR_S)), ..quick(256, 24, 64e9) };
     let found = |share: f64| {
         let advice = plan(&Inputs { process_share: Some(share), ..inputs.clone() }).unwrap();
@@ -655,7 +655,7 @@ fn helpers_that_encode_make_saves_cheaper() {
 
 /// A second level: the time to write, by writer, and section 5.1's result with nothing to be copied beforehand.
 #[test]
-fn what_goes_to_storage_is_weighed_by_who_writes_it() {
+fn the_cost_of_storage_depends_on_the_writer() {
     let mtbf = Some(Mtbf::System(6.0 * HOUR_S));
     let inputs = Inputs {
         mtbf,
@@ -672,7 +672,7 @@ fn what_goes_to_storage_is_weighed_by_who_writes_it() {
     // 64 nodes, of whose 64 GB the matrix has a good third or more, at 20 GB/s: between one and three minutes.
     assert!((60.0..180.0).contains(&storing.write), "{storing:?}");
     assert!((storing.waiting - storing.write / HOUR_S).abs() < 1e-12);
-    assert!((storing.beside - storing.waiting / 12.0).abs() < 1e-12);
+    assert!((storing.threads - storing.waiting / 12.0).abs() < 1e-12);
     assert_eq!(storing.kept_free, 1.0 / 24.0);
     // Weights of 15 and 1024.
     assert!((storing.break_even - 24.0 * storing.write).abs() < 1e-9);

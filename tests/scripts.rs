@@ -218,7 +218,7 @@ fn the_program_is_where_cargo_puts_it() {
 
 /// A system without dpkg that has all the tools lacks nothing; missing tools are named.
 #[test]
-fn what_is_missing_is_told_by_its_tools() {
+fn missing_packages_are_named_by_their_tools() {
     let tools = tempfile::tempdir().unwrap();
     // Tools that scripts are written with, and no dpkg-query, apt-get or sudo.
     for name in [

@@ -32,7 +32,7 @@ const FOUND: &[(Kind, u64)] = &[
     (Kind::Supervisor, 1_000_896),
     // A healthy job was ended for a node that had answered again: the step had to wait for the disk.
     (Kind::Supervisor, 2_096_448),
-    // A lost node that was back was not called while all others were silent.
+    // A lost node that was back was not called while all others were unresponsive.
     (Kind::Supervisor, 3_012_242),
     // A node that answered together with another one, after a long outage, was given up before it was asked.
     (Kind::Supervisor, 20_029_424),
@@ -87,14 +87,14 @@ fn main() {
     std::process::exit(if failed.is_empty() { 0 } else { 101 });
 }
 
-/// Expects that no seed of these fails, and that faults strike.
+/// Expects that no seed of these fails, and that faults are injected.
 fn expect_sound(kind: Kind, first: u64, seeds: u64) {
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let time = Duration::from_secs(if extent::whole() { 3600 } else { 120 });
     let tally = Campaign { kind, first, seeds: Some(seeds), time, workers }.run();
     print!("{tally}");
     assert!(tally.failed.is_empty(), "seeds {:?} failed", tally.failed);
-    assert!(tally.faults() > seeds / 4, "hardly anything was struck");
+    assert!(tally.faults() > seeds / 4, "hardly any fault was injected");
 }
 
 fn seeds_that_found_a_fault() {

@@ -61,7 +61,7 @@ pub struct Flags {
     #[arg(long, value_name = "PROGRAM", env = "MPIRUN")]
     pub mpirun: Option<PathBuf>,
 
-    /// What the benchmark asks of itself under the launcher
+    /// Request of the benchmark to itself under the launcher
     #[arg(long, hide = true)]
     pub probe: Option<String>,
 }

@@ -18,12 +18,12 @@ pub struct Launcher {
     pub program: PathBuf,
     pub mpi: Mpi,
     pub cores: usize,
-    /// The processors that what it starts may run on; all that the benchmark has if there are none.
+    /// Processors for the programs that it starts; if there are none, all that the benchmark has.
     pub within: BTreeSet<usize>,
     pub skt_hpl: PathBuf,
 }
 
-/// What a whole run of the benchmark tells.
+/// Figures of a whole run of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Whole {
     pub seconds: f64,
@@ -32,7 +32,7 @@ pub struct Whole {
     /// Checkpoints that got to storage, and saves in memory that were put off for them.
     pub stored: u64,
     pub put_off: u64,
-    /// What it brought there altogether, and how long that was under way.
+    /// Bytes that it brought there altogether, and the time that this took.
     pub stored_bytes: u64,
     pub write_s: f64,
 }
@@ -124,7 +124,7 @@ fn whole(text: &str) -> Option<Whole> {
     })
 }
 
-/// What it said, having run on these processors alone: those that it is started from are its own.
+/// Output of a run on these processors alone: it gets those of the thread that starts it.
 fn limited(command: &mut Command, within: &BTreeSet<usize>) -> Result<Output, String> {
     let refused = |error: nix::Error| format!("no run on some processors alone: {error}");
     let this = Pid::from_raw(0);

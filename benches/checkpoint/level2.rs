@@ -1,5 +1,5 @@
-//! What storage costs: bringing a checkpoint there and back, whole runs that do so beside runs that do not, and saves that go
-//! nowhere else. Beside each what the device takes by itself.
+//! Cost of storage: bringing a checkpoint there and back, whole runs that do so compared with runs that do not, and
+//! saves that go nowhere else. Each is compared with the device by itself.
 
 use std::path::PathBuf;
 
@@ -12,21 +12,21 @@ use crate::probe::{Round, Spec, Work};
 use crate::stats::median;
 use crate::{Conductor, mb, middle, ms};
 
-/// Runs of one kind: what they are called, and what they are started with.
+/// Runs of one kind: their name, and their flags.
 type Kind<'a> = (&'a str, Vec<&'a str>, Launcher);
 
 fn pick(runs: &[Whole], of: impl Fn(&Whole) -> f64) -> f64 {
     median(&runs.iter().map(of).collect::<Vec<_>>()).unwrap_or(f64::NAN)
 }
 
-/// The median of what two kinds of runs are to each other in each turn.
+/// The median of the ratios of two kinds of runs in each turn.
 pub fn of_pairs(one: &[Whole], other: &[Whole], relate: impl Fn(&Whole, &Whole) -> f64) -> f64 {
     let all: Vec<f64> = one.iter().zip(other).map(|(one, other)| relate(one, other)).collect();
     median(&all).unwrap_or(f64::NAN)
 }
 
 impl Conductor<'_> {
-    /// To storage and back beside dd.
+    /// To storage and back, compared with dd.
     pub fn storage(&mut self) -> Result<(), String> {
         let work = Work::Stores { rounds: self.flags.repeat };
         let spec = self.spec(self.flags.n, (1, 2), 2, work);
@@ -70,7 +70,7 @@ impl Conductor<'_> {
 
     /// Whole runs that bring checkpoints to storage.
     pub fn storing(&mut self) -> Result<(), String> {
-        self.beside()?;
+        self.compare_runs()?;
         self.on_a_free_core()?;
         self.alone()
     }
@@ -160,9 +160,9 @@ impl Conductor<'_> {
         }
     }
 
-    /// Whole runs with a second level beside runs without, where the helpers have to share the cores of the ranks: what they
-    /// cost is at most the time they took.
-    fn beside(&mut self) -> Result<(), String> {
+    /// Whole runs with a second level compared with runs without, where the helpers share the cores of the ranks: they cost
+    /// the time they took at most.
+    fn compare_runs(&mut self) -> Result<(), String> {
         let dir = self.flags.storage.to_string_lossy().into_owned();
         let by = |how| vec!["--level2", &dir, "--level2-every", "2", "--helpers", how];
         let all = || self.launcher.clone();
@@ -175,7 +175,7 @@ impl Conductor<'_> {
         // Runs that brought nothing there took no time for it.
         let wrote = runs[1].iter().zip(&runs[0]).filter(|(with, _)| with.write_s > 0.0);
         let costs = wrote.map(|(with, without)| (with.seconds - without.seconds) / with.write_s);
-        let what = "what storage by threads costs a run / the time that writing took, no free core";
+        let what = "cost of storage by threads / the time that writing took, no free core";
         match median(&costs.collect::<Vec<_>>()) {
             Some(cost) => self.report.at_most(what, cost, 1.0),
             None => println!("\nNothing got to storage by threads, without a free core"),
@@ -207,7 +207,7 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    /// Saves that go to storage alone, for which all ranks wait, beside the same bytes written by dd, one for each rank.
+    /// Saves that go to storage alone, for which all ranks wait, compared with the same bytes written by dd, one for each rank.
     fn alone(&mut self) -> Result<(), String> {
         let dir = self.flags.storage.to_string_lossy().into_owned();
         let flags = ["--method", "disk", "--level2", &dir];

@@ -1,4 +1,4 @@
-//! `cargo bench --bench checkpoint -- --help`: what protection costs, in memory and in time.
+//! `cargo bench --bench checkpoint -- --help`: the cost of protection, in memory and in time.
 //! benches/NOTEBOOK.md says what each number is and which of them have a target.
 //!
 //! Started without a launcher it is the conductor: it starts itself again under the launcher as a
@@ -230,7 +230,7 @@ impl<'a> Conductor<'a> {
         self.saves_by_helpers()
     }
 
-    /// What ranks stop for where helpers encode: the copy, beside the same rectangle copied; and what they stop for where they
+    /// Time for which ranks stop if helpers encode: the copy, compared with the same rectangle copied; and the time if they
     /// encode themselves.
     fn saves_by_helpers(&mut self) -> Result<(), String> {
         let mut rows = Vec::new();
@@ -373,7 +373,7 @@ impl<'a> Conductor<'a> {
         let pick = |runs: &[Whole], of: fn(&Whole) -> f64| {
             median(&runs.iter().map(of).collect::<Vec<_>>()).unwrap_or(f64::NAN)
         };
-        let beside = |runs: &[Whole]| pick(runs, |w| w.seconds - w.save_s);
+        let without_saves = |runs: &[Whole]| pick(runs, |w| w.seconds - w.save_s);
         let off = runs[0].clone();
         let of_off = |runs: &[Whole]| {
             of_pairs(runs, &off, |own, off| (own.seconds - own.save_s) / off.seconds)
@@ -385,7 +385,7 @@ impl<'a> Conductor<'a> {
                 runs.first().map_or(0, |w| w.saves).to_string(),
                 format!("{:.3}", pick(runs, |w| w.seconds)),
                 format!("{:.3}", pick(runs, |w| w.save_s)),
-                format!("{:.3}", beside(runs)),
+                format!("{:.3}", without_saves(runs)),
                 format!("{:.4}", of_off(runs)),
                 format!("{:.3}", stats::spread(&seconds).unwrap_or(f64::NAN)),
             ]
@@ -552,7 +552,7 @@ impl<'a> Conductor<'a> {
         Ok(())
     }
 
-    /// The layouts of checksums beside each other: the paper's tables are over processes and losses, by tree and by pipeline.
+    /// The layouts of checksums compared: the paper's tables are over processes and losses, by tree and by pipeline.
     fn layouts(&mut self) -> Result<(), String> {
         let (most, losses) = (self.flags.ranks, self.flags.losses);
         let mut rows = Vec::new();
@@ -610,7 +610,7 @@ impl<'a> Conductor<'a> {
             rows.push(vec![
                 match places.dedicated {
                     0 => ranks.to_string(),
-                    beside => format!("{ranks} + {beside}"),
+                    dedicated => format!("{ranks} + {dedicated}"),
                 },
                 format!("{} x {}", grid.0, grid.1),
                 losses.to_string(),

@@ -1,4 +1,4 @@
-//! What named memory amounts to, by the program's own arithmetic and beside the paper's table.
+//! Amount of named memory, by the program's own arithmetic, compared with the paper's table.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What one rank does in the small MPI program of this benchmark: saves and restores by the
-//! program's own code, and beside them, in turn, the same bytes copied once and sent on once.
+//! Work of one rank in the small MPI program of this benchmark: saves and restores by the
+//! program's own code, and in turn the same bytes copied once and sent on once.
 //!
 //! The benchmark starts itself under the launcher with `--probe SPEC`; rank 0 prints one line of JSON.
 //! There is no solver here: the matrix is noise, and what is timed is what a save does to memory.
@@ -28,7 +28,7 @@ use skt_hpl::shm::{MemoryStore, Part, Region, Store};
 const MESSAGE_WORDS: usize = 32 * 1024;
 const TAG: i32 = 77;
 
-/// What to measure.
+/// Measurement to make.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     pub n: usize,
@@ -83,7 +83,7 @@ pub struct Round {
     pub copy_s: f64,
     /// The rectangle sent to the next member and received from the one before.
     pub send_s: f64,
-    /// What a save leaves to helpers, from its end on, where the ranks do nothing but wait for it.
+    /// Time for which helpers work on after a save, while the ranks only wait for them.
     pub left_s: f64,
     pub restore_s: f64,
     /// Fresh memory of the size the lost member needs, made under another name: a part of restoring
@@ -105,7 +105,7 @@ pub struct Found {
     pub matrices_bytes: u64,
     /// Named memory of all positions by part, as the system tells it.
     pub parts: BTreeMap<String, u64>,
-    /// The first save of a test, beside which nothing has been touched yet.
+    /// The first save of a test, before any other memory was touched.
     pub first_save_s: f64,
     pub rounds: Vec<Round>,
     /// Bytes of the matrix that all ranks copied, over all saves of a run.
@@ -209,7 +209,7 @@ impl<'a> Probe<'a> {
         if started.origin != Origin::Fresh {
             return Err(format!("there is memory of a job {:?} already", self.spec.job));
         }
-        // What the generator of a test does: noise, of the size random matrices have.
+        // Like the generator of a test: noise, of the size random matrices have.
         let mut state = 0x9e37_79b9_7f4a_7c15 ^ self.comm.rank() as u64;
         for x in started.a.as_slice_f64_mut() {
             state ^= state << 13;
@@ -296,7 +296,7 @@ impl<'a> Probe<'a> {
         // Everybody sends as much as the largest has: so all messages have a partner.
         let words = found.matrix_bytes as usize / 8;
         // Memory of B's kind, under a name of its own.
-        let beside = MemoryStore::new(Store::Posix, &format!("{}-beside", self.spec.job)).and_then(
+        let other = MemoryStore::new(Store::Posix, &format!("{}-other", self.spec.job)).and_then(
             |memory_store| {
                 Ok((
                     memory_store.create(self.comm.rank() as u32, Part::B, words * 8)?,
@@ -304,7 +304,7 @@ impl<'a> Probe<'a> {
                 ))
             },
         );
-        let (mut copy, memory_store): (Region, MemoryStore) = beside.map_err(|e| e.to_string())?;
+        let (mut copy, memory_store): (Region, MemoryStore) = other.map_err(|e| e.to_string())?;
         // The name is not needed any more; the memory stays while it is mapped.
         memory_store.unlink(self.comm.rank() as u32, Part::B);
         let copy = copy.words_mut();
@@ -321,7 +321,7 @@ impl<'a> Probe<'a> {
                     copy[range.clone()].copy_from_slice(&a[range]);
                 }
             });
-            // Who has no matrix sends as much as the others all the same.
+            // A rank without a matrix sends as much as the others.
             let a = if rows == 0 { &spare[..] } else { a };
             this.send_s = self.timed(|| {
                 for start in (0..words).step_by(MESSAGE_WORDS) {
@@ -390,7 +390,7 @@ impl<'a> Probe<'a> {
 
     fn fresh_where(&self, wanted: impl Fn(usize) -> bool) -> Result<f64, String> {
         let position = self.comm.rank();
-        let beside = MemoryStore::new(Store::Posix, &format!("{}-beside", self.spec.job))
+        let other = MemoryStore::new(Store::Posix, &format!("{}-other", self.spec.job))
             .map_err(|e| e.to_string())?;
         let mine = wanted(position);
         let held = self.memory_store.list();
@@ -400,8 +400,8 @@ impl<'a> Probe<'a> {
         let mut made = Vec::new();
         let seconds = self.timed(|| {
             for part in parts {
-                let region = beside.create(position as u32, part.part, part.bytes as usize);
-                beside.unlink(position as u32, part.part);
+                let region = other.create(position as u32, part.part, part.bytes as usize);
+                other.unlink(position as u32, part.part);
                 made.push(region);
             }
         });

@@ -1,4 +1,4 @@
-//! The second level: a checkpoint to storage and back, and beside each, in turn, what the device itself takes.
+//! The second level: a checkpoint to storage and back, and in turn the same by the device alone.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,7 +28,7 @@ impl Probe<'_> {
         })
     }
 
-    /// What a start is told of the second level.
+    /// Information for a start about the second level.
     pub(super) fn level2(&self) -> Result<Option<Storage>, String> {
         let Some(checkpoint_dir) = self.checkpoint_dir() else { return Ok(None) };
         let rank = self.comm.rank();
@@ -58,7 +58,7 @@ impl Probe<'_> {
         }))
     }
 
-    /// What lies there, the same on every rank.
+    /// Inventory of checkpoints there, the same on every rank.
     fn inventory(&self, checkpoint_dir: &CheckpointDir) -> Result<Inventory, String> {
         let mine = checkpoint_dir.survey()?;
         if self.spec.dir_scope == DirScope::Shared {

@@ -25,7 +25,7 @@ pub struct Flags {
     #[arg(long, value_name = "K", default_value = "10")]
     pub checkpoint: usize,
 
-    /// How often a loss is struck, and pairs of runs that are compared
+    /// How often a loss is injected, and pairs of runs that are compared
     #[arg(long, value_name = "TIMES", default_value = "5")]
     pub repeat: usize,
 
@@ -37,7 +37,7 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value = "1000")]
     pub small: usize,
 
-    /// What is random begins with this number [default: the time of day]
+    /// Seed of all random choices [default: the time of day]
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
 
@@ -63,9 +63,9 @@ pub enum Section {
     InPlace,
     /// A rank is killed, and checksums take the place of its process column
     Hot,
-    /// What --nonstop and --method abft cost where nothing happens
+    /// Cost of --nonstop and --method abft without a loss
     Cost,
-    /// What a loss costs that checksums make good
+    /// Cost of a loss that checksums recover
     Loss,
     /// The residual after losses at random
     Residual,

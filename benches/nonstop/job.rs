@@ -9,13 +9,13 @@ use skt_hpl::supervise::start::launcher::{Tool, WITH_ULFM};
 
 use crate::limit;
 
-/// What all runs have in common.
+/// Settings of all runs.
 pub struct Machine {
     pub tool: Tool,
     pub program: PathBuf,
 }
 
-/// What is to be run.
+/// A run.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub ranks: usize,
@@ -23,18 +23,18 @@ pub struct Job {
     pub goes_on: bool,
     /// Words for the benchmark.
     pub words: Vec<String>,
-    /// What is to strike; see docs/dev/protocol.md.
+    /// Fault to inject; see docs/dev/protocol.md.
     pub fault: Option<String>,
 }
 
-/// What came of it.
+/// Its result.
 pub struct Came {
     pub outcome: Outcome,
-    /// Whether the fault has struck.
-    pub struck: bool,
+    /// Whether the fault was injected.
+    pub injected: bool,
 }
 
-/// Where ranks are killed at random, a run that hangs is what is looked for.
+/// If ranks are killed at random, the benchmark looks for runs that hang.
 const RUN_S_MAX: u64 = 900;
 
 impl Machine {
@@ -73,7 +73,7 @@ impl Machine {
         if outcome.verdict != Verdict::Passed {
             return Err(failed("the solution is wrong"));
         }
-        let struck = std::fs::read_to_string(&log).is_ok_and(|log| !log.is_empty());
-        Ok(Came { outcome, struck })
+        let injected = std::fs::read_to_string(&log).is_ok_and(|log| !log.is_empty());
+        Ok(Came { outcome, injected })
     }
 }

@@ -7,7 +7,6 @@
 // is run by tests/bench_parts.rs.
 #![cfg_attr(test, allow(dead_code, unused_imports))]
 
-mod course;
 mod flags;
 mod job;
 #[allow(dead_code)] // shared with the benchmark of supervision, which uses more of it
@@ -24,6 +23,7 @@ mod run;
 #[allow(dead_code)]
 #[path = "../speed/stats.rs"]
 mod stats;
+mod timeline;
 #[path = "../speed/usual.rs"]
 mod usual;
 
@@ -44,12 +44,12 @@ use skt_hpl::supervise::start::hosts::Host;
 use flags::{Flags, Section};
 use job::{Job, Machine};
 use lab::{Lab, WORKING, hosts};
-use moments::{Way, strikes};
+use moments::{Way, kill_ranks};
 use report::Report;
 use run::Stage;
 use stats::{median, spread};
 
-/// The grid of all runs, and the process columns with checksums beside it.
+/// The grid of all runs, and the process columns with checksums.
 const P: usize = 2;
 const Q: usize = 2;
 const R: usize = 1;
@@ -115,7 +115,7 @@ fn moments_of_a_loss(flags: &Flags, machine: &Machine, report: &mut Report) -> R
         let how = format!("--checkpoint {checkpoint} --nonstop --spare-ranks 1");
         let stage = stage(hosts(1..=WORKING + 1), Vec::new(), &how);
         let way = Way { name: "in place", same_bits: true, going_on_s_max: 1.5 };
-        strikes(&stage, flags.repeat, &way, report)?;
+        kill_ranks(&stage, flags.repeat, &way, report)?;
         report.write()?;
     }
     if flags.wants(Section::Hot) {
@@ -124,7 +124,7 @@ fn moments_of_a_loss(flags: &Flags, machine: &Machine, report: &mut Report) -> R
         let all = [vec![two(1), two(2)], hosts(3..=WORKING)].concat();
         let stage = stage(all, hosts(WORKING + 1..=WORKING + 1), "--method abft");
         let way = Way { name: "hot replacement", same_bits: false, going_on_s_max: 1.0 };
-        strikes(&stage, flags.repeat, &way, report)?;
+        kill_ranks(&stage, flags.repeat, &way, report)?;
     }
     Ok(())
 }
@@ -234,11 +234,11 @@ fn cost(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
     Ok(())
 }
 
-/// The matrix's share of what a run with checksums keeps.
+/// The matrix's share of the memory of a run with checksums.
 fn memory(told: &Checksums, report: &mut Report) {
     let (matrix, sums) = (told.matrix_bytes as f64, told.checksum_bytes as f64);
     let whole = Q as f64 / (Q + R) as f64;
-    let name = "--method abft: memory for the matrix, beside an unprotected run's";
+    let name = "--method abft: memory for the matrix, compared with an unprotected run's";
     report.within(name, matrix / (matrix + sums), whole * 0.98, 1.0);
 }
 
@@ -247,9 +247,9 @@ fn memory(told: &Checksums, report: &mut Report) {
 struct Cost {
     boundary: u64,
     iteration_s: f64,
-    /// What a run with checksums takes, less the lost column's share from there on.
+    /// Time of a run with checksums, less the lost column's share from there on.
     expected_s: f64,
-    /// The same where from there on counts what an unprotected run takes.
+    /// The same with the time of an unprotected run from there on.
     bare_s: f64,
     took_s: f64,
     going_on_s: f64,
@@ -263,10 +263,10 @@ impl Cost {
     }
 }
 
-/// What a loss costs beyond the work: until the boundary where it struck the run with a loss does what one with checksums does,
-/// and from there on the same with a process column less. What checksums cost without a loss is [`cost`]'s, so it is not counted
-/// here; beside it stands what it is if it is, with the rest of an unprotected run. Up to one boundary before, its own time
-/// counts: the loss costs nothing there, and two runs differ by more than what is looked for.
+/// Cost of a loss beyond the work. Until the boundary of the loss the run does the same as one with checksums, and from there on
+/// the same with a process column less. [`cost`] has the cost of checksums without a loss, so it is not counted here; the next
+/// column counts it, with the rest of an unprotected run. Up to one boundary before, its own time counts: the loss costs nothing
+/// there, and two runs differ by more than that cost.
 fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), String> {
     let blocks = flags.n.div_ceil(flags.nb);
     let mut all = Vec::new();
@@ -274,30 +274,31 @@ fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
         let at = blocks * (1 + turn % 3) / 4;
         // Of each of the first two process columns in turn.
         let fault = Some(format!("1@iteration:{}:{at}:kill", turn % Q));
-        let struck = Job { fault, ..with_checksums(plain(flags)) };
-        let [unprotected, protected, struck] =
-            [plain(flags), with_checksums(plain(flags)), struck].map(|job| machine.run(&job));
+        let failed = Job { fault, ..with_checksums(plain(flags)) };
+        let [unprotected, protected, failed] =
+            [plain(flags), with_checksums(plain(flags)), failed].map(|job| machine.run(&job));
         let (unprotected, protected) = (unprotected?.outcome, protected?.outcome);
-        let struck = struck?;
-        let told = checksums(&struck.outcome)?;
+        let failed = failed?;
+        let told = checksums(&failed.outcome)?;
         let [replaced] = told.replaced[..] else {
             return Err(format!("a loss at iteration {at} was not recovered by checksums"));
         };
         let boundary = replaced.boundary;
         let whole = boundary.saturating_sub(1);
-        let before = course::passed(&struck.outcome.course, whole)?
-            + course::passed(&protected.course, boundary)?
-            - course::passed(&protected.course, whole)?;
-        let rest =
-            |run: &Outcome| Ok::<f64, String>(run.seconds - course::passed(&run.course, boundary)?);
+        let before = timeline::passed(&failed.outcome.timeline, whole)?
+            + timeline::passed(&protected.timeline, boundary)?
+            - timeline::passed(&protected.timeline, whole)?;
+        let rest = |run: &Outcome| {
+            Ok::<f64, String>(run.seconds - timeline::passed(&run.timeline, boundary)?)
+        };
         let after = rest(&protected)? * Q as f64 / (Q + R) as f64;
         let cost = Cost {
             boundary,
-            iteration_s: course::passed(&protected.course, boundary + 1)?
-                - course::passed(&protected.course, boundary)?,
+            iteration_s: timeline::passed(&protected.timeline, boundary + 1)?
+                - timeline::passed(&protected.timeline, boundary)?,
             expected_s: before + after,
             bare_s: before + rest(&unprotected)?,
-            took_s: struck.outcome.seconds,
+            took_s: failed.outcome.seconds,
             going_on_s: told.going_on_s,
             recompute_s: told.recompute_s,
         };
@@ -371,7 +372,7 @@ fn residuals(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<()
         let fault = format!("1@{point}:{position}:{}:kill", 1 + below(BLOCKS));
         let came = machine.run(&Job { fault: Some(fault.clone()), ..job.clone() })?;
         // Not everybody comes to every point so often.
-        if came.struck {
+        if came.injected {
             ratios.push(residual(&came.outcome)? / undisturbed[undisturbed.len() - 1]);
             samples.push((fault, job.words.join(" "), ratios[ratios.len() - 1]));
         }

@@ -1,4 +1,4 @@
-//! When what happens after a rank's death, on virtual nodes under `skt-hpl run`: by the run's own event log, and by the processes
+//! Moments after a rank's death, on virtual nodes under `skt-hpl run`: by the run's own event log, and by the processes
 //! that this machine sees.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use crate::report::Report;
 use crate::run::{Stage, now_ms};
 use crate::stats::median;
 
-/// A way to go on, and what is wanted of it.
+/// A way to continue, and its targets.
 pub struct Way<'a> {
     pub name: &'a str,
     /// Whether x has the bits that it has where nothing happens.
@@ -25,9 +25,9 @@ const NOTICED_S_MAX: f64 = 0.5;
 /// The node whose rank is killed.
 const NODE: &str = "n3";
 
-/// One strike, seconds after it.
+/// One fault, seconds after it.
 #[derive(serde::Serialize)]
-struct Struck {
+struct Faulted {
     noticed_s: f64,
     agreed_s: f64,
     going_on_s: f64,
@@ -35,16 +35,21 @@ struct Struck {
     back: u64,
 }
 
-/// Strikes a rank of a run as often as asked for.
-pub fn strikes(stage: &Stage, repeat: usize, way: &Way, report: &mut Report) -> Result<(), String> {
+/// Kills a rank of a run as often as asked for.
+pub fn kill_ranks(
+    stage: &Stage,
+    repeat: usize,
+    way: &Way,
+    report: &mut Report,
+) -> Result<(), String> {
     let folder = way.name.replace(' ', "-");
     let undisturbed = stage.supervised(&format!("{folder}-undisturbed"))?.end(|_| {})?;
     let mut all = Vec::new();
     for turn in 1..=repeat {
-        let struck = strike(stage, &format!("{folder}-{turn}"), way, &undisturbed.x)?;
-        all.push(struck);
+        let faulted = kill_one(stage, &format!("{folder}-{turn}"), way, &undisturbed.x)?;
+        all.push(faulted);
     }
-    let middle = |of: fn(&Struck) -> f64| {
+    let middle = |of: fn(&Faulted) -> f64| {
         median(&all.iter().map(of).collect::<Vec<_>>()).unwrap_or(f64::NAN)
     };
     let name = way.name;
@@ -55,7 +60,7 @@ pub fn strikes(stage: &Stage, repeat: usize, way: &Way, report: &mut Report) -> 
         going_on,
         way.going_on_s_max,
     );
-    let row = |s: &Struck| {
+    let row = |s: &Faulted| {
         let seconds = [s.noticed_s, s.agreed_s, s.going_on_s].map(|v| format!("{v:.3}"));
         [&seconds[..], &[s.back.to_string()]].concat()
     };
@@ -68,7 +73,7 @@ pub fn strikes(stage: &Stage, repeat: usize, way: &Way, report: &mut Report) -> 
     Ok(())
 }
 
-fn strike(stage: &Stage, name: &str, way: &Way, x: &str) -> Result<Struck, String> {
+fn kill_one(stage: &Stage, name: &str, way: &Way, x: &str) -> Result<Faulted, String> {
     let (lab, program) = (stage.lab, &stage.program);
     let ranks = || -> Result<BTreeSet<i32>, String> {
         let mut all = BTreeSet::new();
@@ -86,7 +91,7 @@ fn strike(stage: &Stage, name: &str, way: &Way, x: &str) -> Result<Struck, Strin
     }
     let mut left = ranks()?;
     let victim = *lab.ranks(NODE, program)?.first().ok_or(format!("no rank on {NODE}"))?;
-    let struck_ms = now_ms();
+    let failed_ms = now_ms();
     kill(Pid::from_raw(victim), Signal::SIGKILL).map_err(|e| format!("{name}: {e}"))?;
     run.wait_for(1, |e| matches!(e, Event::GoneOn { .. } | Event::Fault { .. }))?;
     left.remove(&victim);
@@ -106,10 +111,10 @@ fn strike(stage: &Stage, name: &str, way: &Way, x: &str) -> Result<Struck, Strin
     if way.same_bits && came.x != x {
         return Err(format!("{name}: x is {}, and {x} where nothing happened", came.x));
     }
-    let after = |at_ms: u64| (at_ms as f64 - struck_ms as f64) / 1e3;
+    let after = |at_ms: u64| (at_ms as f64 - failed_ms as f64) / 1e3;
     let told = records.iter().find_map(|record| match record.event {
         Event::GoneOn { noticed_ms, agreed_ms, going_on_ms, iteration, boundary, .. } => {
-            Some(Struck {
+            Some(Faulted {
                 noticed_s: after(noticed_ms),
                 agreed_s: after(agreed_ms),
                 going_on_s: after(going_on_ms),

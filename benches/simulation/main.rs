@@ -37,7 +37,7 @@ struct Flags {
     /// Supervises that seed's run on this many nodes
     #[arg(long, value_name = "N", requires = "seed")]
     nodes: Option<usize>,
-    /// What `cargo bench` passes on
+    /// Flag that `cargo bench` passes on
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -86,12 +86,15 @@ fn again(flags: &Flags, kind: Kind, seed: u64) -> bool {
         }
     };
     match &ran {
-        Ok(Report { launches, steps, struck }) => {
-            for (fault, came_to) in struck {
+        Ok(Report { launches, steps, injected }) => {
+            for (fault, came_to) in injected {
                 println!("{fault:<50} {came_to}");
             }
             let seconds = began.elapsed().as_secs_f64();
-            println!("{launches} launches, {steps} steps, {} faults, {seconds:.2} s", struck.len());
+            println!(
+                "{launches} launches, {steps} steps, {} faults, {seconds:.2} s",
+                injected.len()
+            );
         }
         Err(failure) => println!("FAILED: {failure}"),
     }

@@ -49,7 +49,7 @@ pub struct Flags {
     #[arg(long, conflicts_with = "standard")]
     pub race: bool,
 
-    /// Factor single panels of N rows and NB columns on one rank, beside multiplications of their shape
+    /// Factor single panels of N rows and NB columns on one rank, and multiplications of their shape
     #[arg(long, conflicts_with_all = ["standard", "race", "p", "q"])]
     pub panel: bool,
 
@@ -57,7 +57,7 @@ pub struct Flags {
     #[arg(long, conflicts_with_all = ["standard", "race", "panel", "n", "p", "q", "threads"])]
     pub tile: bool,
 
-    /// What multiplies in skt-hpl, as its flag of this name says
+    /// Engine of skt-hpl, as its flag of this name says
     #[arg(long, value_name = "NAME", default_value = "auto", ignore_case = true)]
     pub engine: Engine,
 
@@ -84,7 +84,7 @@ const ENVIRONMENT: &str = "Environment:
   XHPL_PLAIN_KERNEL  ... or, if that is OpenBLAS, with these (Haswell, say)
 With --race:
   XHPL_name   a reference binary each, by whatever name
-  PEER_BLAS   libraries whose DGEMM is measured beside the linked one: name:path,name:path";
+  PEER_BLAS   libraries whose DGEMM is measured with the linked one: name:path,name:path";
 
 fn positive(text: &str) -> Result<usize, String> {
     match text.trim().parse() {

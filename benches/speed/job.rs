@@ -1,7 +1,7 @@
 //! One run of an HPL program under the launcher: its input file, its command, its result.
 //!
-//! Both programs get the same file and the same placing. What is pure is apart from what starts
-//! processes, so that it can be tested without any.
+//! Both programs get the same file and the same placing. Pure functions are apart from those
+//! that start processes, so that they can be tested alone.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ impl Mpi {
         if text.contains("Open MPI") { Mpi::Open } else { Mpi::Mpich }
     }
 
-    /// Debian's name of the launcher, which is there beside the plain one.
+    /// Debian's name of the launcher, installed together with the plain one.
     pub fn launcher(self) -> &'static str {
         match self {
             Mpi::Open => "mpirun.openmpi",
@@ -133,7 +133,7 @@ pub fn rates(output: &str, case: &Case) -> Result<Vec<f64>, String> {
     Ok(rates)
 }
 
-/// What decides about the speed of a BLAS, in the environment of a program.
+/// Variables that decide about the speed of a BLAS.
 const KERNEL_VARIABLES: [(&str, &str); 2] =
     [("BLIS", "BLIS_ARCH_TYPE"), ("OpenBLAS", "OPENBLAS_CORETYPE")];
 const THREAD_VARIABLES: [&str; 3] = ["BLIS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"];
@@ -142,7 +142,7 @@ const THREAD_VARIABLES: [&str; 3] = ["BLIS_NUM_THREADS", "OMP_NUM_THREADS", "OPE
 /// picks those.
 pub const PLAIN_KERNEL: &str = "XHPL_PLAIN_KERNEL";
 
-/// Who is run.
+/// The program that is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     SktHpl,
@@ -203,7 +203,7 @@ pub struct Launcher {
     pub level: Level,
     /// The variable of the BLAS in this program, and what it is set to.
     pub linked: (&'static str, Option<String>),
-    /// What multiplies in skt-hpl.
+    /// Engine of skt-hpl.
     pub engine: Engine,
 }
 

@@ -1,4 +1,4 @@
-//! What the machine can do: the peak of its multipliers, the library's DGEMM, our multiplication.
+//! Limits of the machine: the peak of its multipliers, the library's DGEMM, our multiplication.
 //!
 //! All of them use the cores that the case uses, at the same time. Rates are in Gflop/s.
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// A run of the largest problem that anybody measures with these benchmarks takes minutes.
 const LIMIT_S: u64 = 7200;
-/// What a launcher has to end its ranks in before it is killed.
+/// Time that a launcher has to end its ranks before it is killed.
 const TO_END_S: u64 = 30;
 
 /// All that `command` says, ended where it takes too long.
@@ -14,7 +14,7 @@ const TO_END_S: u64 = 30;
 /// Where it cannot be started, or had to be ended.
 pub fn output(command: &Command, limit_s: Option<u64>) -> Result<Output, String> {
     let limit_s = limit_s.unwrap_or(LIMIT_S);
-    // In the foreground: who ends the benchmark by Ctrl-C ends the program, too.
+    // In the foreground: Ctrl-C then ends the program with the benchmark.
     let mut limited = Command::new("timeout");
     limited.arg("--foreground").arg(format!("--kill-after={TO_END_S}")).arg(limit_s.to_string());
     limited.arg(command.get_program()).args(command.get_args()).stdin(Stdio::null());
@@ -31,7 +31,7 @@ pub fn output(command: &Command, limit_s: Option<u64>) -> Result<Output, String>
     let since = Instant::now();
     let output = limited.output().map_err(|error| cannot(format!("timeout: {error}")))?;
     match output.status.code() {
-        // By timeout(1)'s page: ended, not found, not executable. What it has started may end with these, too.
+        // By timeout(1)'s page: ended, not found, not executable. Its children may end with these, too.
         Some(124 | 137) if since.elapsed() >= Duration::from_secs(limit_s) => {
             Err(format!("{command:?} had not ended after {limit_s} s, and was ended"))
         }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_hangs_is_ended_and_who_does_not_is_heard() {
+    fn a_program_that_hangs_is_ended_and_another_is_heard() {
         let mut well = Command::new("sh");
         well.args(["-c", "echo out; echo $WORD >&2; exit 3"]).env("WORD", "err");
         let output = output(&well, Some(60)).unwrap();

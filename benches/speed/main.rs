@@ -1,5 +1,5 @@
-//! `cargo bench --bench speed -- --help`: how fast skt-hpl is here, beside what the machine can do
-//! and, where there is one, beside the reference. benches/NOTEBOOK.md says what each number is.
+//! `cargo bench --bench speed -- --help`: how fast skt-hpl is here, compared with the machine's
+//! peak and, where there is one, the reference. benches/NOTEBOOK.md says what each number is.
 //!
 //! Everything is measured in turn and the turn repeated: a machine that gets slower or faster over
 //! the minutes does so for all alike.
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The programs that solve, and who they are.
+/// The programs that solve, and their kinds.
 struct Programs(Vec<(Who, PathBuf)>);
 
 impl Programs {

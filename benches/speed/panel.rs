@@ -1,6 +1,6 @@
 //! `--panel`: the factorisation of single panels.
 //!
-//! A panel of m rows and NB columns takes m NB² - NB³/3 operations. Beside it stand the library's DGEMM of its shape, C(m x NB)
+//! A panel of m rows and NB columns takes m NB² - NB³/3 operations. Next to it stand the library's DGEMM of its shape, C(m x NB)
 //! -= A(m x NB) B(NB x NB), and the bytes that the recursion moves between memory and the second-level cache at the least.
 
 use std::time::Instant;

@@ -15,7 +15,7 @@ use crate::job::{self, Launcher, Who};
 use crate::kernels::{self, Multiplication};
 use crate::{stats, table};
 
-/// Rates by who was measured and in which case, in the order of the first round.
+/// Rates by program and case, in the order of the first round.
 #[derive(Default)]
 struct Rates {
     names: Vec<String>,
@@ -82,7 +82,7 @@ impl Rates {
         text
     }
 
-    /// The best of ours beside the best of the others.
+    /// The best of ours compared with the best of the others.
     fn ratio(&self, ours: impl Fn(&str) -> bool) -> String {
         match (self.best(&ours), self.best(|name| !ours(name))) {
             (Some(own), Some(others)) => format!("{:.3}", own / others),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_far_slower_than_the_best_of_ours_in_a_case_is_measured_once() {
+    fn a_program_far_slower_than_our_best_in_a_case_is_measured_once() {
         let mut rates = Rates::default();
         assert!(!rates.is_beaten("skt-hpl a", "192", is_ours));
         for (name, rate) in [("skt-hpl a", 100.0), ("skt-hpl b", 81.0), ("skt-hpl c", 79.0)] {

@@ -1,4 +1,4 @@
-//! What was measured, as the JSON document and as a Markdown table.
+//! The measurements, as the JSON document and as a Markdown table.
 
 use serde::Serialize;
 
@@ -90,7 +90,7 @@ impl Measured {
 pub struct Machine {
     pub processor: String,
     pub cores: usize,
-    /// What the preflight found: library, version, kernels.
+    /// Findings of the preflight: library, version, kernels.
     pub blas: String,
     pub mpi: String,
     /// Sides of C in the multiplications measured.
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_null_in_the_document() {
+    fn missing_measurements_are_null_in_the_document() {
         let value = serde_json::to_value(measured()).unwrap();
         assert!(value["plain"]["median"].is_null());
         assert!(value["ratios"]["skt_hpl_to_plain"].is_null());

@@ -1,4 +1,4 @@
-//! `--tile`: what a multiplication loses beside the peak, by leaving out one cost after the other.
+//! `--tile`: the loss of a multiplication compared with the peak, by leaving out one cost after the other.
 //!
 //! One thread multiplies with each kernel: a single tile again and again, whose operands and C stay in the first-level cache;
 //! then a whole task, with a C of a single row; then with its real C, in huge pages and in small ones.

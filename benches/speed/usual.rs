@@ -19,7 +19,7 @@ pub struct Usual {
 }
 
 impl Usual {
-    /// The program's file, for whoever starts it in another folder.
+    /// The program's file, for a start in another folder.
     #[allow(dead_code)] // not in the benchmark of speed
     pub fn program(&self) -> Result<PathBuf, String> {
         std::fs::canonicalize(&self.skt_hpl).map_err(|e| format!("{}: {e}", self.skt_hpl.display()))

@@ -26,7 +26,7 @@ pub struct Flags {
     #[arg(long, value_name = "K", default_value = "10")]
     pub checkpoint: usize,
 
-    /// How often each fault is struck
+    /// How often each fault is injected
     #[arg(long, value_name = "TIMES", default_value = "3")]
     pub repeat: usize,
 
@@ -68,7 +68,7 @@ pub enum Section {
     Dead,
     /// A rank's process is stopped
     Hung,
-    /// What supervision costs where nothing happens
+    /// Cost of supervision without a fault
     Cost,
 }
 

@@ -47,14 +47,14 @@ pub fn shell(words: &[String]) -> std::io::Result<()> {
 }
 
 /// Tells a simulator that nodes have lost their power, without a word.
-pub fn strike(socket: &Path, nodes: &[String]) -> std::io::Result<()> {
+pub fn cut_power(socket: &Path, nodes: &[String]) -> std::io::Result<()> {
     let mut socket = UnixStream::connect(socket)?;
     writeln!(socket, "!{}", nodes.join(" "))?;
     // It closes when that is done.
     socket.read_to_end(&mut Vec::new()).map(drop)
 }
 
-/// What comes in from outside.
+/// Input from outside.
 enum Outside {
     Connected { number: u64, stream: UnixStream, host: String },
     Line { number: u64, text: String },
@@ -101,8 +101,8 @@ impl Hands for Node {
     }
     fn end_rank(&mut self, _: Which, _: u32) {}
     fn halt(&mut self, _: bool) {}
-    fn orphaned(&mut self, silent: Duration, limit: Duration) -> bool {
-        silent >= limit
+    fn orphaned(&mut self, unheard: Duration, limit: Duration) -> bool {
+        unheard >= limit
     }
 }
 
@@ -243,7 +243,7 @@ impl Simulator {
         }
     }
 
-    /// What was launched where, as the run's journal says.
+    /// Launches and their nodes, from the run's journal.
     fn read_log(&mut self) {
         let Ok(mut file) = std::fs::File::open(&self.log) else { return };
         let mut new = Vec::new();

@@ -26,7 +26,7 @@ pub fn hosts(numbers: RangeInclusive<usize>) -> Vec<Host> {
     numbers.map(|n| Host::new(format!("n{n}"), 1)).collect()
 }
 
-/// What a process has used so far.
+/// Resources that a process has used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Used {
     pub cpu_s: f64,

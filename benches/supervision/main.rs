@@ -1,7 +1,7 @@
 //! `cargo bench --bench supervision -- --help`: how soon a loss is noticed and made good, and what
 //! watching costs. benches/NOTEBOOK.md says what each number is and which of them have a target.
 //!
-//! Faults are struck at a moment this program notes; when they were noticed and when the ranks computed
+//! Faults are injected at a moment this program notes; when they were noticed and when the ranks computed
 //! again is read from the run's own event log. A fault that changes the solution by a bit fails the benchmark.
 
 // Cargo compiles a benchmark as a test even where it has a `main` of its own.
@@ -41,7 +41,7 @@ use run::{Came, Stage, now_ms};
 use stats::{median, spread};
 
 fn main() -> ExitCode {
-    // Roles of its own beside simulated agents, and on a node of many ranks; nobody else gives these words.
+    // Roles of its own with simulated agents, and on a node of many ranks; nobody else gives these words.
     let words: Vec<String> = std::env::args().collect();
     let role = match words.get(1).map(String::as_str) {
         Some("--shell") => Some(forest::shell(&words[2..])),
@@ -95,7 +95,7 @@ fn measure(flags: &Flags) -> Result<(), String> {
     println!("undisturbed: {:.2} s, x {}", reference.seconds, reference.x);
     for kind in FAULTS {
         if flags.wants(kind.section) {
-            strikes(flags, &stage, kind, &reference.x, &mut report)?;
+            inject(flags, &stage, kind, &reference.x, &mut report)?;
             report.write()?;
         }
     }
@@ -106,7 +106,7 @@ fn measure(flags: &Flags) -> Result<(), String> {
     report.write()
 }
 
-/// A kind of fault, and what is wanted of it.
+/// A kind of fault, and its targets.
 struct Kind {
     section: Section,
     name: &'static str,
@@ -143,9 +143,9 @@ const FAULTS: [Kind; 4] = [
 
 const COMPUTING_S_MAX: f64 = 12.0;
 
-/// One strike, seconds after it.
+/// One fault, seconds after it.
 #[derive(serde::Serialize)]
-struct Struck {
+struct Faulted {
     noticed_s: f64,
     stopped_s: f64,
     relaunched_s: f64,
@@ -154,14 +154,14 @@ struct Struck {
     iteration_s: f64,
 }
 
-fn strikes(
+fn inject(
     flags: &Flags,
     stage: &Stage,
     kind: Kind,
     x: &str,
     report: &mut Report,
 ) -> Result<(), String> {
-    let mut all: Vec<Struck> = Vec::new();
+    let mut all: Vec<Faulted> = Vec::new();
     for turn in 1..=flags.repeat {
         let name = format!("{}-{turn}", kind.name.replace(' ', "-"));
         let mut run = stage.supervised(&name)?;
@@ -170,7 +170,7 @@ fn strikes(
         let lab = stage.lab;
         let rank = lab.rank(kind.node, &stage.program)?;
         let signal = |signal| kill(rank, signal).map_err(|e| format!("{name}: {e}"));
-        let struck_ms = now_ms();
+        let failed_ms = now_ms();
         match kind.section {
             // The plug is pulled by a script; its tenth of a second counts as ours.
             Section::Silent => lab.vcluster(&["cut-off", kind.node]).map(|_| ())?,
@@ -184,11 +184,14 @@ fn strikes(
         let result = run.end(|run| faults = run.faults())?;
         same(x, &result, &name)?;
         let [fault] = &faults[..] else {
-            return Err(format!("{name}: {} faults in the log where one was struck", faults.len()));
+            return Err(format!(
+                "{name}: {} faults in the log where one was injected",
+                faults.len()
+            ));
         };
         let after =
-            |at_ms: Option<u64>| at_ms.map_or(f64::NAN, |at| (at as f64 - struck_ms as f64) / 1e3);
-        all.push(Struck {
+            |at_ms: Option<u64>| at_ms.map_or(f64::NAN, |at| (at as f64 - failed_ms as f64) / 1e3);
+        all.push(Faulted {
             noticed_s: after(Some(fault.noticed_ms)),
             stopped_s: after(fault.stopped_ms),
             relaunched_s: after(fault.relaunched_ms),
@@ -198,12 +201,12 @@ fn strikes(
         });
         lab.heal()?;
     }
-    // What is not known of one of them is not known of the worst.
+    // A value that is unknown for one of them is unknown for the worst.
     let worse = |one: f64, other: f64| match one.is_nan() || other.is_nan() {
         true => f64::NAN,
         false => one.max(other),
     };
-    let worst = |of: fn(&Struck) -> f64| all.iter().map(of).reduce(worse).unwrap_or(f64::NAN);
+    let worst = |of: fn(&Faulted) -> f64| all.iter().map(of).reduce(worse).unwrap_or(f64::NAN);
     // A rank may take three iterations before it can be said to hang.
     let slack_s = match kind.section {
         Section::Hung => 3.0 * worst(|s| s.iteration_s),
@@ -243,7 +246,7 @@ fn same(x: &str, result: &Came, name: &str) -> Result<(), String> {
     }
 }
 
-/// What agents and supervisor used of the machine in a run, as shares of a core.
+/// Shares of a core that agents and supervisor used in a run.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 struct Watching {
     agent_share_max: f64,
@@ -324,7 +327,7 @@ fn cost(flags: &Flags, stage: &Stage, x: &str, report: &mut Report) -> Result<()
             String::new(),
         ],
     ];
-    report.table("What watching takes while ranks compute", &heads, rows);
+    report.table("Cost of watching while ranks compute", &heads, rows);
     report.keep("pairs", &pairs);
     report.keep("watching", &watching);
     Ok(())

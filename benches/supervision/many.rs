@@ -16,7 +16,7 @@ use skt_hpl::supervise::talk::agent::digest_of;
 use crate::lab::{Kept, used};
 use crate::report::Report;
 
-const PATIENCE: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_secs(240);
 /// How long the supervisor is watched while all is well.
 const WATCHED: Duration = Duration::from_secs(15);
 /// A rack.
@@ -75,7 +75,7 @@ impl Stage {
             .spawn()
             .map_err(say)?;
         let simulator = Kept(simulator);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !socket.exists() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -128,7 +128,7 @@ impl Stage {
 
     /// When the `nth` event (from 1) that `is` knows happened.
     fn when(&mut self, nth: usize, is: impl Fn(&Event) -> bool) -> Result<u64, String> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             if let Some(record) = self.records().iter().filter(|r| is(&r.event)).nth(nth - 1) {
                 return Ok(record.at_ms);
@@ -143,9 +143,9 @@ impl Stage {
         }
     }
 
-    fn strike(&self, nodes: &[String]) -> Result<u64, String> {
+    fn cut_power(&self, nodes: &[String]) -> Result<u64, String> {
         let at_ms = unix_ms();
-        crate::forest::strike(&self.folder.join("socket"), nodes).map_err(|e| e.to_string())?;
+        crate::forest::cut_power(&self.folder.join("socket"), nodes).map_err(|e| e.to_string())?;
         Ok(at_ms)
     }
 }
@@ -172,25 +172,25 @@ fn size(program: &Path, folder: &Path, agents: usize, ranks_a_node: u32) -> Resu
     row.megabytes = after.resident_bytes as f64 / 1e6;
 
     let one = agents / 3 + 1;
-    let struck_ms = stage.strike(&[name(one)])?;
-    row.one_noticed_s = seconds(struck_ms, stage.when(1, fault)?);
-    row.one_relaunched_s = seconds(struck_ms, stage.when(2, launched)?);
+    let failed_ms = stage.cut_power(&[name(one)])?;
+    row.one_noticed_s = seconds(failed_ms, stage.when(1, fault)?);
+    row.one_relaunched_s = seconds(failed_ms, stage.when(2, launched)?);
     stage.when(2, computing)?;
     std::thread::sleep(Duration::from_secs(3));
 
     let from = agents / 2;
     let nodes: Vec<String> = (from..from + rack).map(name).collect();
-    let struck_ms = stage.strike(&nodes)?;
-    row.rack_noticed_s = seconds(struck_ms, stage.when(2, fault)?);
-    row.rack_stopped_s = seconds(struck_ms, stage.when(2, stopped)?);
-    row.rack_relaunched_s = seconds(struck_ms, stage.when(3, launched)?);
-    let struck = |node: &String| *node == name(one) || nodes.contains(node);
+    let failed_ms = stage.cut_power(&nodes)?;
+    row.rack_noticed_s = seconds(failed_ms, stage.when(2, fault)?);
+    row.rack_stopped_s = seconds(failed_ms, stage.when(2, stopped)?);
+    row.rack_relaunched_s = seconds(failed_ms, stage.when(3, launched)?);
+    let failed = |node: &String| *node == name(one) || nodes.contains(node);
     let records = stage.records();
     let lost = records.iter().filter_map(|r| match &r.event {
         Event::NodeLost { node, .. } => Some(node),
         _ => None,
     });
-    row.others_lost = lost.filter(|node| !struck(node)).count();
+    row.others_lost = lost.filter(|node| !failed(node)).count();
     Ok(row)
 }
 

@@ -27,10 +27,10 @@ const BEAT_EVERY: Duration = Duration::from_millis(500);
 /// How long the agent is watched, in which it looks several times through all processes.
 const WATCHED: Duration = Duration::from_secs(32);
 /// How long ranks may take to show themselves.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// What an MPI process has mapped beside what it shares with others: one of Open MPI 4.1.4 has as many.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Mappings of an MPI process that it does not share with others: one of Open MPI 4.1.4 has as many.
 const MAPPINGS: usize = 350;
-/// What a position of method self has beside its head.
+/// Parts of a position of method self, without its head.
 const PARTS: [Part; 6] = [Part::A, Part::B, Part::C, Part::D, Part::S, Part::Done];
 /// Ranks beat so often, and end an iteration with as many beats as that.
 const STEP: Duration = Duration::from_millis(300);
@@ -40,7 +40,7 @@ const STEPS_AN_ITERATION: u64 = 7;
 pub fn rank(job: &str, position: &str, ranks: &str) -> std::io::Result<()> {
     let number = |text: &str| text.parse::<u32>().map_err(std::io::Error::other);
     let (position, ranks) = (number(position)?, number(ranks)?);
-    // Whoever is killed with the benchmark leaves nobody behind.
+    // A benchmark that is killed leaves no rank behind.
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     let memory_store = MemoryStore::new(Store::Posix, job).map_err(std::io::Error::other)?;
     let make =
@@ -100,7 +100,7 @@ struct Row {
     ranks: u32,
     share: f64,
     megabytes: f64,
-    /// What it said in a second.
+    /// Bytes that it sends in a second.
     bytes_a_s: f64,
 }
 
@@ -190,13 +190,13 @@ fn number(program: &Path, ranks: u32) -> Result<Row, String> {
     };
     let _ranks: Vec<Kept> = (0..ranks).map(start).collect::<Result<_, _>>()?;
     let mut asked = Asked::up(program, &run, &run)?;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let shown = |asked: &Asked| asked.said.1.load(Ordering::Relaxed) >= u64::from(ranks);
     asked.ask_until(|asked| shown(asked) || Instant::now() > until)?;
     if !shown(&asked) {
         return Err(format!("not all of {ranks} ranks have shown up"));
     }
-    // What is looked at often at first is over then.
+    // Frequent checks at the start are over then.
     let settled = Instant::now() + WATCHED / 2;
     asked.ask_until(|_| Instant::now() > settled)?;
     let pid = asked.agent.0.id() as i32;

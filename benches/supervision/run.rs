@@ -19,15 +19,15 @@ use skt_hpl::supervise::tell::timeline::{FaultTimes, faults};
 use crate::lab::Lab;
 
 /// No run takes so long.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What is the same for all runs.
+/// Settings of all runs.
 pub struct Stage<'a> {
     pub lab: &'a Lab,
     /// The nodes that work from the beginning, with the ranks of each, and those that stand by.
     pub hosts: Vec<Host>,
     pub spares: Vec<Host>,
-    /// Words for the benchmark itself, beside those that every run has.
+    /// Words for the benchmark itself, in addition to those of every run.
     pub benchmark: Vec<String>,
     pub tool: Tool,
     pub program: PathBuf,
@@ -40,7 +40,7 @@ pub struct Run {
     folder: PathBuf,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Came {
     pub seconds: f64,
@@ -178,7 +178,7 @@ impl Run {
 
     /// Waits until the log has `count` records that `is` recognises.
     pub fn wait_for(&mut self, count: usize, is: impl Fn(&Event) -> bool) -> Result<(), String> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while self.records().iter().filter(|r| is(&r.event)).count() < count {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("the run ended too early ({status}): {}", self.errors()));
@@ -218,7 +218,7 @@ impl Run {
         let status = loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => break status,
-                Ok(None) if began.elapsed() < PATIENCE => {}
+                Ok(None) if began.elapsed() < TIMEOUT => {}
                 Ok(None) => {
                     let _ = self.child.kill();
                     return Err(format!("the run hangs: {}", self.errors()));

@@ -4,7 +4,7 @@
 usage: benches/tuning/exhaustive.py [-n N] [--repeat R] [--budget TIME] [--tries T] [--program PATH] [--launch-command WORDS]
 
 Solves the whole problem with every combination of block size, grid, lookahead and NBMIN, R times in turn, and keeps
-the median of each. Then tunes T times, each in a folder of its own. What each try finds is run beside the best of the
+the median of each. Then tunes T times, each in a folder of its own. The result of each try is run with the best of the
 exhaustive search, one after the other, five times: the ratio of the medians says how much slower it is. Wants the
 machine for itself. Exit status 0 if every try is within 2 % of the best in at most a tenth of the time.
 """
@@ -92,7 +92,7 @@ def exhaustive(machine, cores):
 
 
 def tuned(machine, folder):
-    """What a try found, as a job, and the seconds it took."""
+    """The result of a try, as a job, and the seconds it took."""
     began = time.monotonic()
     command = [machine.program, "tune", "-n", str(machine.flags.n), "--budget", machine.flags.budget, "--write", folder,
                "--launch-command", machine.flags.launch_command]

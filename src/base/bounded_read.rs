@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_end_is_not_read_on() {
+    fn a_file_without_end_is_not_read_on() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "abc").unwrap();
         assert_eq!(text(file.path()).unwrap(), "abc");

@@ -311,7 +311,7 @@ mod tests {
     /// A bound process, as a launcher starts it. The test needs a separate process, because the processors are recorded only
     /// once.
     #[test]
-    fn who_is_alone_on_a_node_takes_all_of_it() {
+    fn a_rank_alone_on_a_node_takes_all_of_it() {
         const BOUND: &str = "SKT_TEST_BOUND";
         if std::env::var_os(BOUND).is_some() {
             assert_eq!(allowed().len(), 1);

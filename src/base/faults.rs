@@ -248,7 +248,7 @@ pub enum Action {
         part: String,
         offset: usize,
     },
-    /// Unwinds with [`Struck`]: the death of a rank that is a thread of a test.
+    /// Unwinds with [`Injected`]: the death of a rank that is a thread of a test.
     Unwind,
 }
 
@@ -256,7 +256,7 @@ pub enum Action {
 pub const EXIT_CODE: i32 = 111;
 
 /// Payload of [`Action::Unwind`].
-pub struct Struck(pub Point);
+pub struct Injected(pub Point);
 
 /// Attempt of a run to which a fault applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -446,7 +446,7 @@ pub fn armed() -> bool {
 #[inline]
 pub fn hit(point: Point, position: usize) {
     if ARMED.load(Ordering::Relaxed) {
-        strike_if_due(point, position);
+        inject_if_due(point, position);
     }
 }
 
@@ -460,7 +460,7 @@ pub fn stores() -> std::io::Result<()> {
 }
 
 #[cold]
-fn strike_if_due(point: Point, position: usize) {
+fn inject_if_due(point: Point, position: usize) {
     if let Some(simulator) = simulator() {
         simulator.passes(point.name(), position);
     }
@@ -485,7 +485,7 @@ fn strike_if_due(point: Point, position: usize) {
         .chain(MINE.with(|mine| mine.borrow().iter().filter_map(&due).collect::<Vec<_>>()))
         .collect();
     for action in actions {
-        strike(point, position, action);
+        inject(point, position, action);
     }
 }
 
@@ -499,7 +499,7 @@ fn announce(fault: &Fault, position: usize) {
     }
 }
 
-fn strike(point: Point, position: usize, action: Action) {
+fn inject(point: Point, position: usize, action: Action) {
     match action {
         // SAFETY: signals to this very process.
         Action::Kill => unsafe {
@@ -511,7 +511,7 @@ fn strike(point: Point, position: usize, action: Action) {
                     remove(position);
                 }
             });
-            strike(point, position, Action::Kill);
+            inject(point, position, Action::Kill);
         }
         Action::Stop => unsafe {
             libc::raise(libc::SIGSTOP);
@@ -533,7 +533,7 @@ fn strike(point: Point, position: usize, action: Action) {
                 let _ = writeln!(std::io::stderr(), "skt-hpl: fault: nothing to corrupt at {name}");
             }
         }),
-        Action::Unwind => std::panic::resume_unwind(Box::new(Struck(point))),
+        Action::Unwind => std::panic::resume_unwind(Box::new(Injected(point))),
     }
 }
 
@@ -572,7 +572,7 @@ named! {
     LeavesRanks = "leaves-ranks",
     /// The memory of nodes between two attempts.
     CleansEarly = "cleans-early",
-    /// The wait for a judgement of silent nodes before others take their ranks.
+    /// The wait for a judgement of unresponsive nodes before others take their ranks.
     ChoosesSoon = "chooses-soon",
 }
 
@@ -660,13 +660,13 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_strikes_at_its_hit_and_only_there() {
+    fn a_fault_is_injected_at_its_hit_and_only_there() {
         arm_thread(vec![Fault::new(Point::Sealed, Some(1), 2, Action::Unwind)]);
         hit(Point::Sealed, 1);
         hit(Point::Sealed, 0);
         hit(Point::Committed, 1);
-        let struck = std::panic::catch_unwind(|| hit(Point::Sealed, 1)).unwrap_err();
-        assert_eq!(struck.downcast_ref::<Struck>().unwrap().0, Point::Sealed);
+        let unwound = std::panic::catch_unwind(|| hit(Point::Sealed, 1)).unwrap_err();
+        assert_eq!(unwound.downcast_ref::<Injected>().unwrap().0, Point::Sealed);
         hit(Point::Sealed, 1);
         arm_thread(vec![]);
     }

@@ -8,7 +8,6 @@ pub mod bounded_read;
 pub mod clock;
 pub mod closed;
 pub mod cores;
-pub mod course;
 pub mod dynamic;
 pub mod exit;
 pub mod faults;
@@ -23,6 +22,7 @@ pub mod simulated;
 pub mod statistics;
 pub mod threads;
 pub mod timed_command;
+pub mod timeline;
 pub mod topology;
 pub mod units;
 

@@ -17,7 +17,7 @@ const STACK: usize = 2 << 20;
 
 /// Bytes that must be available in addition to the stack. The C library may reserve 128 MiB of addresses for the heap of a new
 /// thread, and the runtime needs a few pages after that.
-const BESIDE: usize = 132 << 20;
+const EXTRA: usize = 132 << 20;
 
 /// Error: a thread could not be started, with its reason and advice.
 #[derive(Debug, thiserror::Error)]
@@ -114,7 +114,7 @@ fn look_for_room() -> Result<(), NoThread> {
         return out_of_memory("no mappings are left of those that vm.max_map_count allows");
     }
     let mut room: Vec<u8> = Vec::new();
-    let there = room.try_reserve_exact(STACK + BESIDE).is_ok();
+    let there = room.try_reserve_exact(STACK + EXTRA).is_ok();
     // Prevents the compiler from removing the unused allocation.
     black_box(&mut room);
     if there { Ok(()) } else { out_of_memory("no room in memory for a thread") }

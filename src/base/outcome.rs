@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::base::course::Course;
+use crate::base::timeline::Timeline;
 
 /// Reads null as NaN. JSON has neither NaN nor infinity, so both are written as null.
 fn nan_if_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
@@ -241,7 +241,7 @@ pub struct Outcome {
     pub checksums: Option<Checksums>,
     /// Timeline of the test.
     #[serde(default)]
-    pub course: Course,
+    pub timeline: Timeline,
     /// Absent if no node could be measured.
     #[serde(default)]
     pub power: Option<Power>,

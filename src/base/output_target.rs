@@ -128,16 +128,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_and_what_stands_beside_it_stays() {
+    fn a_file_is_replaced_and_its_neighbours_stay() {
         let dir = tempfile::tempdir().unwrap();
-        let (file, beside) = (dir.path().join("a.json"), dir.path().join("a.new"));
-        fs::write(&beside, "mine").unwrap();
+        let (file, neighbour) = (dir.path().join("a.json"), dir.path().join("a.new"));
+        fs::write(&neighbour, "mine").unwrap();
         let mut place = OutputTarget::of(&file).unwrap();
         for text in ["old and long", "new"] {
             place.put(text.as_bytes(), text == "new").unwrap();
             assert_eq!(fs::read_to_string(&file).unwrap(), text);
         }
-        assert_eq!(fs::read_to_string(&beside).unwrap(), "mine");
+        assert_eq!(fs::read_to_string(&neighbour).unwrap(), "mine");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing else is left");
         let link = dir.path().join("link");
         symlink(&file, &link).unwrap();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn who_could_read_it_can_and_where_nothing_may_be_put_what_is_there_is_written() {
+    fn permissions_stay_and_without_room_for_a_new_file_the_old_one_is_written() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("page");
         fs::write(&file, "an older and longer one").unwrap();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_is_known_by_any_name() {
+    fn an_open_file_is_known_by_any_name() {
         let dir = tempfile::tempdir().unwrap();
         let (file, other) = (dir.path().join("out"), dir.path().join("other"));
         let open = File::create(&file).unwrap();

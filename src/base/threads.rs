@@ -146,7 +146,7 @@ const NUMBER_UNIT: u64 = 1 << 16;
 pub const THREADS_MAX: usize = NUMBER_UNIT as usize - 1;
 
 /// Number of polls after which the lead does a part that no worker has begun: one to three microseconds.
-const PATIENCE: u32 = 60;
+const POLLS_MAX: u32 = 60;
 
 impl Orders {
     fn new(threads: usize) -> Self {
@@ -220,7 +220,7 @@ impl PanelThreads<'_> {
         let mut spins = 0u32;
         for part in 1..parts {
             while orders.parts[part].done.0.load(Ordering::Acquire) < number {
-                if spins >= PATIENCE {
+                if spins >= POLLS_MAX {
                     well &= orders.attempt(number, part);
                 }
                 pause(&mut spins);
@@ -765,8 +765,8 @@ mod tests {
             for round in 0..500 {
                 panel_threads.run(cells.len(), |i| {
                     // The neighbour's value is that of the round before or of this one.
-                    let beside = cells[(i + 1) % cells.len()].load(Ordering::Relaxed);
-                    assert!(beside == round || beside == round + 1);
+                    let neighbour = cells[(i + 1) % cells.len()].load(Ordering::Relaxed);
+                    assert!(neighbour == round || neighbour == round + 1);
                     cells[i].store(round + 1, Ordering::Relaxed);
                 });
             }
@@ -823,7 +823,7 @@ mod tests {
 
     /// Behaves as after a loss: the remaining tasks are no longer needed.
     #[test]
-    fn whoever_leaves_a_round_does_not_wait_for_all_of_its_tasks() {
+    fn a_thread_that_leaves_a_round_does_not_wait_for_all_of_its_tasks() {
         let mut pool = Pool::new(2);
         let done = AtomicUsize::new(0);
         let left = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

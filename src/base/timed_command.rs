@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_in_time_is_heard() {
+    fn output_in_time_is_heard() {
         let long = Duration::from_secs(20);
         let (status, text) = shell("echo 1 2; exit 3", long).unwrap();
         assert_eq!((status.code(), text.as_str()), (Some(3), "1 2\n"));

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_stand_beside_each_other_however_they_are_numbered() {
+    fn neighbours_stand_next_to_each_other_however_they_are_numbered() {
         let xeon = xeon_with_snc4().topology();
         let order = xeon.in_order();
         assert_eq!(order[..4], [0, 56, 8, 64]);

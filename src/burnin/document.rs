@@ -206,7 +206,7 @@ pub fn hpl_findings(runs: &[HplRun], compared: &[Finding]) -> Vec<Finding> {
         }
         for (node, detail) in &run.faults {
             let place = node.as_ref().map_or_else(String::new, |node| format!("{node}: "));
-            let sentence = format!("HPL run {number} was struck by a fault: {place}{detail}");
+            let sentence = format!("HPL run {number} had a fault: {place}{detail}");
             let advice = "look in the logs of this node at the time of the fault";
             let nodes = node.iter().cloned().collect();
             found.push(Finding::new(Kind::HplFault, nodes, sentence, advice));
@@ -377,19 +377,19 @@ mod tests {
     }
 
     #[test]
-    fn what_hpl_has_found_is_told_with_the_node_where_that_is_known() {
+    fn findings_of_hpl_are_reported_with_the_node_if_it_is_known() {
         let mut slow = hpl(Some(0));
         slow.slow.push(("n3".into(), "twice the others' time".into()));
-        let mut struck = hpl(Some(0));
-        struck.faults.push((Some("n2".into()), "node silent".into()));
-        let runs = [hpl(Some(0)), slow, struck, hpl(Some(3)), hpl(Some(6)), hpl(None)];
+        let mut failed = hpl(Some(0));
+        failed.faults.push((Some("n2".into()), "node unresponsive".into()));
+        let runs = [hpl(Some(0)), slow, failed, hpl(Some(3)), hpl(Some(6)), hpl(None)];
         let found = hpl_findings(&runs, &[]);
         let told: Vec<(Kind, &str)> = found.iter().map(|f| (f.kind, f.sentence.as_str())).collect();
         assert_eq!(
             told,
             [
                 (Kind::HplSlow, "n3 slowed HPL run 2 down: twice the others' time"),
-                (Kind::HplFault, "HPL run 3 was struck by a fault: n2: node silent"),
+                (Kind::HplFault, "HPL run 3 had a fault: n2: node unresponsive"),
                 (
                     Kind::HplFailed,
                     "HPL run 4 computed a wrong solution (residual FAILED); it is not known which node had bad data: the \

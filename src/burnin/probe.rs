@@ -42,7 +42,7 @@ const BLOCKS_MOST: f64 = 1024.0;
 const COPY_WORDS: usize = 4 << 20;
 
 /// Time that rank 0 waits before it prints which rank it waits for.
-const SILENCE: Duration = Duration::from_secs(15);
+const TELL_AFTER: Duration = Duration::from_secs(15);
 
 /// Number and duration of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Watch {
         let _ = Repeated::start("watch", move |_| {
             if let Some(wait) = looks.look().as_mut() {
                 let took = wait.since.elapsed();
-                if took > wait.told.unwrap_or_default() + SILENCE {
+                if took > wait.told.unwrap_or_default() + TELL_AFTER {
                     wait.told = Some(took);
                     say(&Said::WaitsFor { absent: vec![wait.of], seconds: took.as_secs() });
                 }
@@ -203,7 +203,7 @@ fn meet(comm: &Comm, pairs: &[(usize, usize)], say: fn(&Said)) {
         if missing.is_empty() {
             break;
         }
-        if began.elapsed() > told + SILENCE {
+        if began.elapsed() > told + TELL_AFTER {
             told = began.elapsed();
             say(&Said::WaitsFor { absent: absent(&missing, pairs), seconds: told.as_secs() });
         }

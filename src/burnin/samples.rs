@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_waited_for_and_came_is_not_accused() {
+    fn a_node_that_was_late_and_came_is_not_accused() {
         let waits = |node| Said::WaitsFor { absent: vec![Absent::Node(node)], seconds: 16 };
         let (begun, measured) = (Said::Begun(vec![]), Said::Measured(Sweep::default()));
         assert_eq!(waits_for(&[]), None);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_read_whatever_stands_around_it() {
+    fn lines_of_ranks_are_read_whatever_stands_around_them() {
         let sweep = Sweep {
             multiply: vec![1.5e10, 2e10],
             memory: vec![1e9, 2e9],

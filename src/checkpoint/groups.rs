@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_refused_with_the_best_that_can() {
+    fn impossible_groups_are_refused_with_the_best_possible() {
         let error = rotated(&names(&[0, 0, 0, 0]), None, 1).unwrap_err().to_string();
         assert!(error.contains("there is 1") && error.contains("no loss"), "{error}");
         let error = rotated(&names(&[0, 1, 2, 0, 1, 2]), None, 3).unwrap_err().to_string();

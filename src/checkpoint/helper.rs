@@ -12,7 +12,7 @@ use crate::base::simulated::simulator;
 use crate::checkpoint::storage::writing::{Flow, Stopped};
 
 /// Time without progress after which a helper counts as stuck.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval between two checks while waiting for a helper.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -24,7 +24,7 @@ pub(super) struct Task<T> {
     /// Number of steps at the last progress, and its time.
     seen: (u64, Instant),
     /// Allowed time without progress.
-    patience: Duration,
+    timeout: Duration,
     pub(super) began: Instant,
     /// End of the task in a simulation, which does the work at once.
     over_at: Option<Instant>,
@@ -62,7 +62,7 @@ impl<T: Send + 'static> Task<T> {
             thread: None,
             result: None,
             seen: (0, began),
-            patience: PATIENCE,
+            timeout: TIMEOUT,
             began,
             over_at: None,
         }
@@ -88,8 +88,8 @@ impl<T: Send + 'static> Task<T> {
     }
 
     /// Sets the time without progress after which the helper counts as stuck.
-    pub(super) fn within(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub(super) fn within(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
@@ -114,7 +114,7 @@ impl<T: Send + 'static> Task<T> {
         match self.result.as_ref().filter(|_| !self.runs_in_simulation()) {
             Some(Ok(_)) => State::Done,
             Some(Err(_)) => State::Lost,
-            None if self.seen.1.elapsed() >= self.patience => State::Lost,
+            None if self.seen.1.elapsed() >= self.timeout => State::Lost,
             None => State::AtWork,
         }
     }
@@ -132,9 +132,9 @@ impl<T: Send + 'static> Task<T> {
         self.flow.give_up();
     }
 
-    /// Waits for a cancelled task to end, for at most `patience`.
-    pub(super) fn settle(&self, patience: Duration) {
-        let until = Instant::now() + patience;
+    /// Waits for a cancelled task to end, for at most `timeout`.
+    pub(super) fn settle(&self, timeout: Duration) {
+        let until = Instant::now() + timeout;
         while !self.is_over() && Instant::now() < until {
             clock::sleep(LOOK_EVERY);
         }
@@ -173,7 +173,7 @@ impl<T: Send + 'static> Task<T> {
 
     /// Error text of a stuck task.
     pub(super) fn stands_still(&self) -> String {
-        format!("it has not moved for {} s", self.patience.as_secs())
+        format!("it has not moved for {} s", self.timeout.as_secs())
     }
 }
 
@@ -227,12 +227,12 @@ mod tests {
         assert_eq!(task.state(), State::AtWork);
         for _ in 0..2 {
             // A minute ago.
-            task.seen.1 = task.seen.1 - PATIENCE;
+            task.seen.1 = task.seen.1 - TIMEOUT;
             step.send(()).unwrap();
             dones.recv().unwrap();
             assert_eq!(task.state(), State::AtWork);
         }
-        task.seen.1 = task.seen.1 - PATIENCE;
+        task.seen.1 = task.seen.1 - TIMEOUT;
         assert_eq!(task.state(), State::Lost);
         drop(step);
         assert_eq!(task.wait(), State::Done);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_helper_goes_where_there_is_room_whoever_starts_it() {
+    fn a_helper_goes_where_there_is_room_from_any_thread() {
         let _alone = crate::testkit::pinning::alone();
         assert!(cores::pin(*cores::bound_to().first().unwrap()));
         let mut task = Task::start(|_| Ok(cores::allowed()));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_wanted_any_more_gives_up() {
+    fn a_task_that_is_not_wanted_any_more_gives_up() {
         let (tell, told) = std::sync::mpsc::channel();
         let task: Task<()> = Task::start(move |flow| {
             let ended = loop {

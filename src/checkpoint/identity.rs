@@ -64,7 +64,7 @@ mod tests {
     use crate::testkit::start::{asked, header};
 
     #[test]
-    fn what_is_written_belongs_whatever_the_run_the_group_and_the_rows() {
+    fn a_written_header_belongs_whatever_the_run_the_group_and_the_rows() {
         let (test, mut config) = asked();
         for (run, group) in [(1, 0), (u128::MAX, 9)] {
             for position in 0..4 {
@@ -73,7 +73,10 @@ mod tests {
             }
         }
         config.ld += 8;
-        assert!(belongs(&header(1, 0, (0, &[0, 1])), &test, &config), "told by who opens it");
+        assert!(
+            belongs(&header(1, 0, (0, &[0, 1])), &test, &config),
+            "reported where it is opened"
+        );
     }
 
     /// Every setting that makes a different test makes the memory foreign, in both directions.

@@ -1,7 +1,7 @@
 //! Headers of all positions at a start, as every rank knows them, and the conclusions from them. Pure.
 //!
 //! `start` gathers a [`Fact`] from each rank. From all facts follow the run, its groups, and the action to take; all ranks get
-//! the same answers. If memory turns out to be damaged, `start` strikes it out and asks again.
+//! the same answers. If memory turns out to be damaged, `start` discards it and asks again.
 
 use std::collections::BTreeMap;
 
@@ -123,7 +123,7 @@ impl Known {
         if !self.tells() || config.scheme.method == Method::Disk {
             return self.new_groups(test, config);
         }
-        self.strike_out_divided_otherwise();
+        self.discard_divided_otherwise();
         match told_groups(&self.headers, test.layout.positions()) {
             // No header names this group: the run had fewer groups.
             Some(groups) if groups.iter().any(|group| keep_nothing(group, &test.layout)) => {
@@ -145,8 +145,8 @@ impl Known {
         }
     }
 
-    /// Strikes out memory of earlier attempts with other groups than the last attempt's. It has not been needed since.
-    fn strike_out_divided_otherwise(&mut self) {
+    /// Discards memory of earlier attempts with other groups than the last attempt's. It has not been needed since.
+    fn discard_divided_otherwise(&mut self) {
         let last = self.leading();
         let of_last = self.headers.iter().flatten().filter(|h| Some(h.claim.joined) == last);
         let mut told: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -206,14 +206,14 @@ impl Known {
         };
         match decision {
             // If a checkpoint exists but cannot be used, the program must not decide to start from scratch.
-            Decision::Fresh if self.has_struck_out_a_checkpoint() || self.may_have_one(setup) => {
+            Decision::Fresh if self.has_discarded_a_checkpoint() || self.may_have_one(setup) => {
                 Decision::Refuse(Refusal::NoneUsable)
             }
             decision => decision,
         }
     }
 
-    fn has_struck_out_a_checkpoint(&self) -> bool {
+    fn has_discarded_a_checkpoint(&self) -> bool {
         let mut all = self.facts.iter().zip(&self.headers);
         all.any(|(fact, header)| {
             let said = fact.header.as_ref().filter(|said| said.id.run == self.run());
@@ -230,8 +230,8 @@ impl Known {
             && setup.groups.iter().all(|g| unread(g) > 0 && unread(g) + setup.losses >= g.len())
     }
 
-    /// Strikes out memory of positions that report trouble; an empty text means none.
-    pub(super) fn strike_out(&mut self, troubles: Vec<String>) {
+    /// Discards memory of positions that report trouble; an empty text means none.
+    pub(super) fn discard(&mut self, troubles: Vec<String>) {
         for ((header, fact), trouble) in self.headers.iter_mut().zip(&mut self.facts).zip(troubles)
         {
             if !trouble.is_empty() {
@@ -478,7 +478,7 @@ mod tests {
         let pairs = || setup(vec![vec![0, 1], vec![2, 3]]);
         let damaged = || vec!["it is damaged".to_owned(); 4];
         let mut all = known(saved());
-        all.strike_out(damaged());
+        all.discard(damaged());
         assert_eq!(all.decide(&pairs(), false, None), Decision::Refuse(Refusal::NoneUsable));
         assert_eq!(all.decide(&pairs(), true, None), Decision::Refuse(Refusal::NoneUsable));
         let error = all.refused(Refusal::NoneUsable, &config).to_string();
@@ -490,7 +490,7 @@ mod tests {
         one.iter_mut().skip(1).for_each(|fact| fact.header = None);
         let mut one = known(one);
         assert!(matches!(one.decide(&pairs(), false, None), Decision::Refuse(_)));
-        one.strike_out(damaged());
+        one.discard(damaged());
         assert_eq!(one.decide(&pairs(), false, None), Decision::Refuse(Refusal::NoneUsable));
         // Before the first commit, or without memory, generating again is just as good.
         let mut sealed = facts([true; 4]);
@@ -499,7 +499,7 @@ mod tests {
             header.claim = header.claim.sealed(Method::SelfCheckpoint, checkpoint);
         }
         let mut sealed = known(sealed);
-        sealed.strike_out(damaged());
+        sealed.discard(damaged());
         assert_eq!(sealed.decide(&pairs(), false, None), Decision::Fresh);
         // Memory of another test was no longer needed.
         let mut other = saved();
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_contradict_each_other_are_refused_with_who_holds_what() {
+    fn groups_that_contradict_each_other_are_refused_with_their_positions() {
         let (test, config) = asked();
         let mut all = saved();
         all[1].header.as_mut().unwrap().id.members = vec![1, 2];
@@ -586,12 +586,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_struck_out_and_decided_again() {
+    fn damaged_memory_is_discarded_and_decided_again() {
         let mut known = known(saved());
         let setup = setup(vec![vec![0, 1], vec![2, 3]]);
         let Decision::Restore(recovery) = known.decide(&setup, false, None) else { panic!() };
         assert!(recovery.lost.is_empty());
-        known.strike_out(["", "flipped", "", ""].map(str::to_owned).to_vec());
+        known.discard(["", "flipped", "", ""].map(str::to_owned).to_vec());
         let Decision::Restore(recovery) = known.decide(&setup, false, None) else { panic!() };
         assert_eq!(recovery.lost, [1]);
         assert_eq!(known.unusable(), [(1, "flipped".to_owned())]);
@@ -599,7 +599,7 @@ mod tests {
         // Its root digest is remembered, because the rebuilt data must match it.
         assert_eq!(known.root_once_held(1, recovery.target), Some(1));
         assert_eq!(known.boundary_of(recovery.target), Some(30));
-        known.strike_out(["too", "", "", ""].map(str::to_owned).to_vec());
+        known.discard(["too", "", "", ""].map(str::to_owned).to_vec());
         let decision = known.decide(&setup, false, None);
         assert!(matches!(decision, Decision::Refuse(Refusal::TooManyLost { .. })));
         // Storage replaces memory, but not during recovery in place.
@@ -628,7 +628,7 @@ mod tests {
             assert!(matches!(restored, Decision::Restore(_)), "{restored:?}");
             assert_eq!(decided(&known, RUN + 1, in_place), Decision::Fetch);
         }
-        known.strike_out(vec!["damaged".to_owned(); 4]);
+        known.discard(vec!["damaged".to_owned(); 4]);
         assert_eq!(decided(&known, RUN - 1, false), Decision::Fetch);
     }
 

@@ -25,7 +25,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-pub use super::helper::PATIENCE;
+pub use super::helper::TIMEOUT;
 use super::helper::{State, Task};
 use super::plan::{Buffers, Committed, Helpers};
 use super::when::{Interval, Scheduler};
@@ -287,7 +287,7 @@ impl Level2 {
         }
         self.said = Some(Instant::now());
         let protected = match self.alone {
-            None => "protected in memory as before; what was whole there stays",
+            None => "protected in memory as before; complete checkpoints there stay",
             Some(Alone { last: Some(_), .. }) => {
                 "protected by the checkpoint before it, which stays (--method disk keeps none in memory)"
             }
@@ -315,7 +315,7 @@ impl Level2 {
                 checkpoint_dir.prune_but(&keep, position as usize, flow).map(|()| 0)
             });
             // Cancelled after that, because a late removal could hit the next checkpoint.
-            self.wait_for(request, PATIENCE, || {});
+            self.wait_for(request, TIMEOUT, || {});
         }
     }
 
@@ -324,10 +324,10 @@ impl Level2 {
     /// On a node's own DIR, writes a manifest of the files of checkpoint `from`, which the run resumes from, or of the latest
     /// one. At the end, unless two are kept, removes complete but outdated checkpoints: there must be room for two, not three.
     ///
-    /// This rank must not be writing. Waits at most `patience` without progress.
+    /// This rank must not be writing. Waits at most `timeout` without progress.
     pub(super) fn settle(
         &mut self,
-        patience: Duration,
+        timeout: Duration,
         id: &Identity,
         from: Option<&About>,
         next: Option<Key>,
@@ -370,7 +370,7 @@ impl Level2 {
             }
             Ok(0)
         });
-        let done = self.wait_for(request, patience, attend) == State::Done;
+        let done = self.wait_for(request, timeout, attend) == State::Done;
         // If it was interrupted, the next checkpoint begins with it.
         self.untidy = !done;
         if done {
@@ -383,11 +383,11 @@ impl Level2 {
     /// Cleans DIR at the start of a test, once the test cannot be refused any more. If the run resumes `from` a checkpoint on
     /// storage, this happens before the first save. A later start would resume from memory, and not know about unreadable files.
     pub(super) fn settle_first(&mut self, id: &Identity, from: Option<&About>, attend: impl Fn()) {
-        self.settle(self.patience_at_start(), id, from, None, attend);
+        self.settle(self.timeout_at_start(), id, from, None, attend);
     }
 
-    fn patience_at_start(&self) -> Duration {
-        if self.storage.in_place { MOVES } else { PATIENCE }
+    fn timeout_at_start(&self) -> Duration {
+        if self.storage.in_place { MOVES } else { TIMEOUT }
     }
 
     /// Records in DIR that this start resumes from a checkpoint, on ranks that write manifests. Returns the number of starts that
@@ -398,15 +398,15 @@ impl Level2 {
         }
         let request =
             self.send(move |checkpoint_dir, _, _| Ok(checkpoint_dir.set_out_from(key).into()));
-        self.wait_for(request, self.patience_at_start(), attend);
+        self.wait_for(request, self.timeout_at_start(), attend);
         let told = self.stuck.pop_if(|task| task.is_over()).and_then(|task| task.end().ok());
         told.map_or(0, |before| u32::try_from(before).unwrap_or(u32::MAX))
     }
 
-    /// Waits for a request, for at most `patience` without progress; then cancels it. From the beginning the task is the last
+    /// Waits for a request, for at most `timeout` without progress; then cancels it. From the beginning the task is the last
     /// entry of `stuck`, so that it is handled if the rank leaves at a loss.
-    fn wait_for(&mut self, task: Task<u64>, patience: Duration, attend: impl Fn()) -> State {
-        self.stuck.push(task.within(patience));
+    fn wait_for(&mut self, task: Task<u64>, timeout: Duration, attend: impl Fn()) -> State {
+        self.stuck.push(task.within(timeout));
         let task = self.stuck.last_mut().expect("it is there");
         let state = task.wait_and(attend);
         task.give_up();
@@ -496,18 +496,18 @@ const MOVES: Duration = Duration::from_secs(2);
 const SAY_EVERY: Duration = Duration::from_secs(600);
 /// Runs a small task on storage for which a rank must wait. Waits as long as it makes progress, so that hanging storage does not
 /// keep a result from being reported. A task of several steps reports each to its [`Flow`], and does none after it is cancelled.
-pub fn patiently<T: Send + 'static>(
+pub fn with_timeout<T: Send + 'static>(
     work: impl FnOnce(&Flow) -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
-    patiently_for(PATIENCE, work)
+    within(TIMEOUT, work)
 }
 
-/// Runs a task on storage like [`patiently`], and waits for at most `patience` without progress.
-pub fn patiently_for<T: Send + 'static>(
-    patience: Duration,
+/// Runs a task on storage like [`with_timeout`], with another timeout for its progress.
+pub fn within<T: Send + 'static>(
+    timeout: Duration,
     work: impl FnOnce(&Flow) -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
-    let mut task = Task::start(move |flow| Ok(work(flow)?)).within(patience);
+    let mut task = Task::start(move |flow| Ok(work(flow)?)).within(timeout);
     task.wait();
     task.end().map_err(|why| why.to_string())
 }
@@ -569,7 +569,7 @@ mod tests {
 
     /// Level two in a wait for hanging storage when a rank is lost.
     #[test]
-    fn who_leaves_while_it_waits_for_storage_forgets_no_helper() {
+    fn a_rank_that_leaves_while_it_waits_for_storage_forgets_no_helper() {
         let here = tempfile::tempdir().unwrap();
         let mut before = level2(here.path());
         let lets_go = hanging(&mut before);
@@ -587,7 +587,7 @@ mod tests {
 
     /// Recovery in place takes seconds. A helper stuck in the kernel takes any time, and is not forgotten.
     #[test]
-    fn who_leaves_waits_for_no_storage_that_hangs_and_who_comes_knows_of_it() {
+    fn a_rank_that_leaves_waits_for_no_hung_storage_and_its_successor_knows() {
         let (here, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mut before = level2(here.path());
         let lets_go = hanging(&mut before);

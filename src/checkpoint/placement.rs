@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_by_on_the_node_with_the_memory_takes_the_position() {
+    fn a_spare_on_the_node_with_the_memory_takes_the_position() {
         let mut candidates = candidates_of(&[(8, "n8"), (2, "n2")]);
         candidates.remove(2);
         let mut found = vec![Vec::new(); candidates.len()];
@@ -452,7 +452,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn after_a_loss_who_is_left_stays_and_every_position_is_taken_once(
+        fn after_a_loss_survivors_stay_and_every_position_is_taken_once(
             positions in 1usize..10, spares in 0usize..4, lost in 0usize..4, seed: u64,
         ) {
             let mut random = dice(seed);

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_checksums_alone_has_them_whole_and_nobody_else_has_any() {
+    fn a_dedicated_rank_has_whole_checksums_and_no_other_has_any() {
         for (group, losses) in [(4, 1), (4, 2), (16, 4), (2, 1)] {
             for method in [Method::SelfCheckpoint, Method::Double, Method::Single] {
                 let scheme = Scheme { layout: ParityLayout::Dedicated, ..scheme(method, losses) };

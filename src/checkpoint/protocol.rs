@@ -614,7 +614,7 @@ mod tests {
 
     /// Elsewhere, on nodes that saw only one that had been away, the run began from scratch, several times.
     #[test]
-    fn who_began_from_scratch_without_seeing_it_does_not_outrank_a_checkpoint_of_all() {
+    fn a_blind_start_from_scratch_does_not_outrank_a_checkpoint_of_all() {
         let (first, ninth) = (id(1, 2), id(9, 2));
         let main = held(2, Some(ninth), None);
         let fresh = Some(Claim::generating(no(4)));
@@ -758,7 +758,7 @@ mod tests {
                     if r.lost.contains(&position) {
                         continue;
                     }
-                    let claim = claim.expect("who has nothing is lost");
+                    let claim = claim.expect("a position without memory is lost");
                     assert!(claim.supplies(r.target), "{claims:?} {r:?}");
                     assert!(leader(&claim) || !pins.is_empty(), "{claims:?}");
                     let finish = claim.base != Some(r.target);

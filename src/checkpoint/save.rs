@@ -334,7 +334,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Puts the sealed checkpoint and its parity in force.
     pub(super) fn commit(&mut self, boundary: usize) {
         let position = self.position();
-        let sealed = self.header.claim.seal.expect("what is committed was sealed");
+        let sealed = self.header.claim.seal.expect("a committed checkpoint was sealed");
         self.copies[(sealed.number % 2) as usize] = Some(boundary);
         hit(Point::FlushEnd, position);
         self.header.base = self.header.seal;

@@ -273,7 +273,7 @@ impl<'a> Agreement<'a> {
             if world.all(trouble.is_empty()) {
                 return Ok(Source::Memory(recovery));
             }
-            known.strike_out(world.gather(&trouble));
+            known.discard(world.gather(&trouble));
         }
     }
 

@@ -3,7 +3,7 @@
 //! `save` calls this at boundaries and after commits, and `disk` for each of its saves. `level2` describes what is written when,
 //! and by whom. A checkpoint that is being written is so on all ranks or on none.
 
-use super::helper::{PATIENCE, State, Task};
+use super::helper::{State, TIMEOUT, Task};
 use super::io_request::Write;
 use super::level2::{AT_ONCE, LOOK, Level2, SAVE, SETTLES, STORE};
 use super::save::Checkpointer;
@@ -188,7 +188,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let seconds = self.started.elapsed().as_secs_f64();
         let level2 = self.level2.as_mut().expect("somebody asked for it");
         level2.scheduler.saved(level2.saves, seconds, 0.0, 0.0);
-        let base = self.header.claim.base.expect("only what is committed is stored");
+        let base = self.header.claim.base.expect("only committed checkpoints are stored");
         let about = level2.about(&self.header.id, base, self.header.base.boundary);
         self.begin(about, None);
     }
@@ -209,7 +209,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         // Method disk has made room before, except for the checkpoint that it overwrites.
         if idle && level2.alone.is_none() {
             let next = Some(about.key());
-            level2.settle(PATIENCE, &self.header.id, None, next, || self.world.attend());
+            level2.settle(TIMEOUT, &self.header.id, None, next, || self.world.attend());
             level2.stuck.retain(|task| !task.is_over());
         }
         let buffers = self.holding.buffers;

@@ -188,7 +188,7 @@ mod tests {
 
     /// New groups may need another shape than the groups in the headers, and there may be no room for both.
     #[test]
-    fn what_was_made_early_in_another_shape_makes_room() {
+    fn early_memory_of_another_shape_makes_room() {
         let buffers = |pitch| Buffers {
             rows: 256,
             cols: 256,

@@ -103,7 +103,7 @@ fn replaced(name: &str) -> Vec<Diagnostic> {
     let note = |origin: &str, what: String| Diagnostic::new(Severity::Note, origin, what);
     let faulty = layers.diagnostics.iter().any(Diagnostic::is_error);
     let faulty = faulty.then(|| {
-        note(&file, "settings beside the file have faults, and a run here would be refused".into())
+        note(&file, "settings outside the file have faults, and a run here would be refused".into())
             .help(format!("`skt-hpl check {file}` points at them, if they are in there; else see the SKT_ variables"))
     });
     let told = layers.told(name, true).into_iter().map(|line| {

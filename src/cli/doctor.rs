@@ -379,14 +379,14 @@ fn try_mpi(
     plan: &LaunchPlan,
     own: &str,
     nodes: &[(Host, Place)],
-    patience: Duration,
+    timeout: Duration,
     io_thread: &IoThread,
 ) -> Tried {
     let folder = Folder::new(plan.dir);
     let mut job = Job::start(&trial::launch_of(plan, own), &folder, trial::NUMBER, io_thread)?;
     let since = clock::Instant::now();
     let end = loop {
-        let end = trial::end_of(&mut job, since, patience);
+        let end = trial::end_of(&mut job, since, timeout);
         if end.is_some() || asked_by_signal() {
             break end;
         }

@@ -58,7 +58,7 @@ pub struct Known {
     pub iteration: u64,
     pub doing: Option<Doing>,
     /// Seconds since the last heartbeat of its process.
-    pub silent_s: Option<f64>,
+    pub heartbeat_age_s: Option<f64>,
 }
 
 /// Memory of a job on this node.
@@ -127,7 +127,7 @@ fn known(header: Header, progress: crate::shm::header::Progress) -> Known {
         boundary: header.claim.base.map(|_| header.base.boundary),
         iteration: progress.iteration,
         doing: Doing::from_word(progress.doing),
-        silent_s: (at > 0.0).then(|| (unix_seconds() - at).max(0.0)),
+        heartbeat_age_s: (at > 0.0).then(|| (unix_seconds() - at).max(0.0)),
     }
 }
 
@@ -151,7 +151,7 @@ pub fn words(jobs: &[Job]) -> String {
 }
 
 /// Note on memory of a test under `--method abft`.
-const WITH_CHECKSUMS: &str = "  method abft saves nothing: this shows progress and roles while the ranks live (who stands by or idle has no memory \
+const WITH_CHECKSUMS: &str = "  method abft saves nothing: this shows progress and roles while the ranks live (a spare or idle rank has no memory \
                               here); once they have ended it is of no use, and the next run begins from scratch\n";
 
 fn line(position: &Position) -> String {
@@ -199,7 +199,8 @@ fn line(position: &Position) -> String {
         Some(doing) if h.group.is_empty() && doing != Doing::Computing => progress::words(doing),
         _ => format!("iteration {} of {blocks}", h.iteration),
     };
-    let sign = h.silent_s.map_or(String::new(), |s| format!(", last sign of life {s:.0} s ago"));
+    let sign =
+        h.heartbeat_age_s.map_or(String::new(), |s| format!(", last heartbeat {s:.0} s ago"));
     format!(
         "test {}, N = {}, NB = {}, {} x {}, {at}; {protection}{sign}",
         h.test + 1,
@@ -253,7 +254,7 @@ fn clean(flags: &CleanFlags) -> Result<String, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm::header::{BESIDE_SUMS, NO_CODE, Progress, SUMS};
+    use crate::shm::header::{NO_CODE, Progress, SUMS, WITHOUT_SUMS};
     use crate::testkit::memory::sample;
 
     /// Makes a header that shows the progress of a test of which nothing is saved (`signs`).
@@ -268,7 +269,7 @@ mod tests {
 
     #[test]
     fn memory_of_method_abft_names_roles() {
-        let own = shown(BESIDE_SUMS, 1, Doing::Computing);
+        let own = shown(WITHOUT_SUMS, 1, Doing::Computing);
         let of = |code, column| line(&shown(code, column, Doing::Solving));
         let test = "test 3, N = 1000, NB = 64, 2 x 2";
         let computes = format!("{test}, iteration 7 of 16; computes, in process column 1");
@@ -278,7 +279,7 @@ mod tests {
             format!("{test}, solving; its checksums compute in the place of process column 0");
         assert_eq!(of(SUMS, 0), taken);
         assert_eq!(of(NO_CODE, 1), format!("{test}, solving; nothing is saved"));
-        let dead = Position { in_use: false, ..shown(BESIDE_SUMS, 1, Doing::Computing) };
+        let dead = Position { in_use: false, ..shown(WITHOUT_SUMS, 1, Doing::Computing) };
         assert_eq!(line(&dead), format!("{test}, iteration 7 of 16; its rank is gone"));
         let job = |position: Position| Job {
             job: "r".into(),

@@ -83,12 +83,12 @@ fn wanted(kind: Launcher, library: &str) -> Option<u32> {
 fn program_of(kind: Launcher, library: &str) -> Option<(PathBuf, Option<u32>)> {
     let own = Launcher::of_library(library) == Some(kind);
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let beside = prefix_of_library(&maps)
+    let of_library = prefix_of_library(&maps)
         .filter(|_| own)
         .into_iter()
         .flat_map(|dir| kind.programs().iter().map(move |name| dir.join("bin").join(name)));
     let in_path = kind.programs().iter().filter_map(|name| in_path(name));
-    let found = beside.filter(|path| path.is_file()).chain(in_path).collect();
+    let found = of_library.filter(|path| path.is_file()).chain(in_path).collect();
     choose(found, wanted(kind, library), |program| version_of(program, ANSWERS))
 }
 

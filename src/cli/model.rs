@@ -13,7 +13,7 @@ use crate::base::units::{
     HOUR_S, YEAR_S, bytes, bytes_per_second, seconds, seconds_or_none, show_bytes, show_flops,
     show_seconds,
 };
-use crate::config::settings::beside_stdout;
+use crate::config::settings::other_than_stdout;
 use crate::model::ModelError;
 use crate::model::cores::{self, Paces};
 use crate::model::encoding::{self, Code, Link};
@@ -37,7 +37,7 @@ pub struct ModelFlags {
     topic: Topic,
 
     /// Draw the answer into FILE
-    #[arg(long, value_name = "FILE", value_parser = beside_stdout, global = true)]
+    #[arg(long, value_name = "FILE", value_parser = other_than_stdout, global = true)]
     svg: Option<PathBuf>,
 }
 
@@ -564,12 +564,12 @@ fn encodings(p: u64, size: f64, losses: u64, link: Link) -> Result<Answer, Refus
         groups(least),
     );
     let apart = losses.saturating_add(16);
-    let beside = || format!("  in groups of 16 and {losses}");
-    row("ours, dedicated, chain", encoding::dedicated_chain(apart, losses, size, link), beside());
+    let sizes = || format!("  in groups of 16 and {losses}");
+    row("ours, dedicated, chain", encoding::dedicated_chain(apart, losses, size, link), sizes());
     row(
         "ours, dedicated, MPI_Reduce",
         encoding::dedicated_reduce(apart, losses, size, link),
-        beside(),
+        sizes(),
     );
     row("stripes around a ring", encoding::striped_ring(p, losses, size, link), String::new());
     row("stripes by MPI_Reduce", encoding::striped_reduce(p, losses, size, link), String::new());

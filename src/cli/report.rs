@@ -11,7 +11,7 @@ use crate::base::exit::Refusal;
 use crate::base::terminal::{print, say};
 use crate::base::units::flops_per_second;
 use crate::config::same_file;
-use crate::config::settings::beside_stdout;
+use crate::config::settings::other_than_stdout;
 use crate::review::sources::Material;
 use crate::review::{page, text};
 use crate::supervise::remember::folder::Folder;
@@ -23,7 +23,7 @@ pub struct ReportFlags {
     files: Vec<PathBuf>,
 
     /// Also write the report to FILE as an HTML page
-    #[arg(short, long, value_name = "FILE", value_parser = beside_stdout)]
+    #[arg(short, long, value_name = "FILE", value_parser = other_than_stdout)]
     output: Option<PathBuf>,
 
     /// Title of the page

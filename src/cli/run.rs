@@ -389,7 +389,7 @@ pub(super) fn usable(tool: &Tool, state: &Path) -> Result<(), Refusal> {
         return Ok(());
     }
     let why = format!(
-        "the path of --state, {}, has a space or a colon in it: there lies what Open MPI's mpirun reaches nodes with, and it \
+        "the path of --state, {}, has a space or a colon in it: Open MPI's mpirun reaches nodes by a file there, and \
          takes that path apart there. Give a --state whose whole path has none",
         state.display()
     );

@@ -15,7 +15,7 @@ use crate::supervise::signals::{asked_again, asked_by_signal};
 /// Time for a launcher to end its ranks, on all nodes, before it is killed.
 const TO_END: Duration = Duration::from_secs(10);
 /// Time without output after which a job will print nothing more; the time of its work is added.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval at which signals are looked for.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -30,7 +30,7 @@ pub enum Next {
     /// The output is at its end.
     End,
     /// No output for so long that none will come any more.
-    Silence,
+    Timeout,
 }
 
 /// A launcher and all that it has started on this machine: dropping the value ends them.
@@ -52,10 +52,10 @@ impl RunningJob {
     }
 
     /// Waits for the next line, at most for the time given.
-    pub fn next(&self, patience: Duration) -> Result<Next, Interrupted> {
+    pub fn next(&self, timeout: Duration) -> Result<Next, Interrupted> {
         let mut waited = Duration::ZERO;
         // The time is counted by looks: a process stopped by Ctrl-Z and continued has not waited meanwhile.
-        while waited < patience {
+        while waited < timeout {
             match self.lines.recv_timeout(LOOK) {
                 Ok(line) => return Ok(Next::Line(line)),
                 Err(RecvTimeoutError::Disconnected) => return Ok(Next::End),
@@ -65,11 +65,11 @@ impl RunningJob {
                 return Err(Interrupted);
             }
         }
-        Ok(Next::Silence)
+        Ok(Next::Timeout)
     }
 
     /// Waits for the launcher's end, at most for the time given; None if it has not ended.
-    pub fn ended(&mut self, patience: Duration) -> Result<Option<ExitStatus>, Interrupted> {
+    pub fn ended(&mut self, timeout: Duration) -> Result<Option<ExitStatus>, Interrupted> {
         let mut waited = Duration::ZERO;
         loop {
             // If the status cannot be asked for, another part of the process has waited for it.
@@ -79,7 +79,7 @@ impl RunningJob {
             if asked_by_signal() {
                 return Err(Interrupted);
             }
-            if waited >= patience {
+            if waited >= timeout {
                 return Ok(None);
             }
             std::thread::sleep(LOOK);
@@ -162,7 +162,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(60);
 
     #[test]
-    fn lines_come_until_the_end_or_until_patience_is_over() {
+    fn lines_come_until_the_end_or_the_timeout() {
         let mut job = script("printf 'caf\\351\\none'; echo trouble >&2; exit 3");
         assert_eq!(job.next(LONG).unwrap(), Next::Line("caf\u{fffd}".into()));
         assert_eq!(job.next(LONG).unwrap(), Next::Line("one".into()));
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(job.ended(LONG).unwrap().unwrap().code(), Some(3));
         assert_eq!(job.troubles(), "trouble\n");
         let mut silent = script("echo trouble >&2; exec sleep 300");
-        assert_eq!(silent.next(Duration::from_secs(1)).unwrap(), Next::Silence);
+        assert_eq!(silent.next(Duration::from_secs(1)).unwrap(), Next::Timeout);
         assert_eq!(silent.ended(SHORT).unwrap(), None);
         let since = Instant::now();
         assert_eq!(silent.troubles(), "trouble\n");
@@ -179,7 +179,7 @@ mod tests {
 
     /// A dropped job is ended, together with the processes it had started.
     #[test]
-    fn who_is_let_go_of_is_ended() {
+    fn a_dropped_job_is_ended() {
         for text in ["sh -c 'echo $$; sleep 300; :'; :", "exec sh -c 'echo $$; sleep 300; :'"] {
             let job = script(text);
             let Next::Line(line) = job.next(LONG).unwrap() else { panic!("{text}") };

@@ -12,7 +12,7 @@ use crate::base::bounded_read;
 use crate::base::exit::Refusal;
 use crate::base::units::{seconds, seconds_or_none, show_seconds};
 use crate::checkpoint::groups::GROUP_DEFAULT;
-use crate::config::settings::beside_stdout;
+use crate::config::settings::other_than_stdout;
 use crate::model::ModelError;
 use crate::model::figures::simulation_figure;
 use crate::model::fit::RateModel;
@@ -243,7 +243,7 @@ struct OutputFlags {
     json: Option<Option<PathBuf>>,
 
     /// Draw the end times of the runs, and the parts of their time
-    #[arg(long, value_name = "FILE", value_parser = beside_stdout)]
+    #[arg(long, value_name = "FILE", value_parser = other_than_stdout)]
     svg: Option<PathBuf>,
 }
 

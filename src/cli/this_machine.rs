@@ -76,7 +76,7 @@ mod tests {
 
     /// Regression: without /sys a rank had one thread, and a run two cores of the machine.
     #[test]
-    fn who_is_told_nothing_of_its_cores_has_all_of_them_all_the_same() {
+    fn a_job_told_nothing_of_its_cores_has_all_of_them() {
         let sixteen: BTreeSet<usize> = (0..16).collect();
         let of = |known: &Topology, cores, whole| layout_of(known, &sixteen, cores, whole);
         let alone = |threads| Layout { ranks: 1, threads };

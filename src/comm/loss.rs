@@ -337,7 +337,7 @@ fn settle(
     clock: impl Fn() -> Duration,
 ) -> Vec<bool> {
     /// Timeout from the moment at which this rank knows that the peer is lost.
-    const PATIENCE: Duration = Duration::from_secs(2);
+    const TIMEOUT: Duration = Duration::from_secs(2);
     let mut known: Vec<(c_int, Duration)> = Vec::new();
     let mut settle = |message: usize, peer: c_int| {
         loop {
@@ -347,7 +347,7 @@ fn settle(
             heartbeat::wait();
             let now = clock();
             match known.iter().find(|(lost, _)| *lost == peer) {
-                Some((_, since)) if now - *since > PATIENCE => return false,
+                Some((_, since)) if now - *since > TIMEOUT => return false,
                 Some(_) => std::hint::spin_loop(),
                 None => {
                     let new = |lost: &c_int| !known.iter().any(|(other, _)| other == lost);
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn all_agree_on_who_is_left_whatever_each_of_them_knows() {
+    fn all_agree_on_the_survivors_whatever_each_of_them_knows() {
         let mut random = 3u64;
         let mut below = |n: usize| {
             random ^= random << 13;
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_agreeing_takes_goes_with_the_losses_and_not_with_the_ranks() {
+    fn the_cost_of_agreeing_grows_with_the_losses_and_not_with_the_ranks() {
         let calls = |ranks: c_int, gone: &[c_int]| {
             let members: Vec<c_int> = (0..ranks).collect();
             agreement(&members, &[gone.to_vec()]).1

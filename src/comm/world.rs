@@ -88,7 +88,7 @@ impl World {
         };
         arm(comm.rank() as i32);
         if provided < one {
-            super::die(6, "this MPI library does not allow threads beside the one that calls it");
+            super::die(6, "this MPI library allows no threads but the one that calls it");
         }
         // Each rank only knows its own settings and its own library. All ranks must behave alike, so they agree here.
         let mut alike = [u64::from(survives && provided >= several); 2];

@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_reference_takes_is_taken_with_a_warning() {
+    fn values_that_the_reference_takes_are_taken_with_a_warning() {
         let (dat, one) = only(&file(&[(5, "3"), (6, "800 850 900Ns")]), Severity::Warning, 6, 9);
         assert_eq!(dat.ns, [800, 850, 900]);
         assert!(one.message.contains("stuck to a value of N"), "{one}");
@@ -816,7 +816,7 @@ mod tests {
     proptest! {
         /// Written values are read again with any spacing, and with single blanks without a warning.
         #[test]
-        fn what_is_written_is_read(
+        fn written_files_are_read(
             dat in any_dat(),
             blank in "[ \t]{1,3}",
             comment in "[ \t]{1,9}(Ns|# 5|// 7|\\(0=a,1=b\\))?|#|",

@@ -27,7 +27,7 @@ pub fn rank_bytes(test: &TestParams, means: Means) -> u128 {
 }
 
 /// Bytes that the largest rank of a test needs in addition to its part of [A|b].
-pub fn beside_bytes(test: &TestParams, means: Means) -> u128 {
+pub fn bytes_without_matrix(test: &TestParams, means: Means) -> u128 {
     Problem::of(test, means).largest_rank().beside.saturating_add(PROCESS_BYTES)
 }
 
@@ -244,7 +244,7 @@ pub struct TooFewRanks {
 impl std::fmt::Display for TooFewRanks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let TooFewRanks { p, q, needed, spares, checksums, dedicated, have } = self;
-        let beside: String = [
+        let others: String = [
             (checksums, "more keep checksums (--method abft)"),
             (dedicated, "more keep checksums (--parity-layout dedicated)"),
             (spares, "stand by (--spare-ranks)"),
@@ -255,7 +255,7 @@ impl std::fmt::Display for TooFewRanks {
         .collect();
         write!(
             f,
-            "Need at least {needed} processes for these tests: the largest grid is {p} x {q}{beside}, and \
+            "Need at least {needed} processes for these tests: the largest grid is {p} x {q}{others}, and \
              there {} only {have}; start more (mpirun -n {needed}) or ask for a smaller grid",
             if *have == 1 { "is" } else { "are" }
         )

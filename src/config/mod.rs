@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_end_is_not_read_whole() {
+    fn a_file_without_end_is_not_read_whole() {
         let why = bytes_of(Path::new("/dev/zero")).unwrap_err().to_string();
         assert!(why.contains("/dev/zero") && why.contains("more than 16 MiB"), "{why}");
         assert_eq!(bytes_of(Path::new("/dev/null")), Ok(Vec::new()));

@@ -73,7 +73,7 @@ fn path(text: &str) -> Result<PathBuf, String> {
 }
 
 /// Parses the name of a file that is written in addition to a text on stdout.
-pub fn beside_stdout(text: &str) -> Result<PathBuf, String> {
+pub fn other_than_stdout(text: &str) -> Result<PathBuf, String> {
     let file = path(text)?;
     // The file would overwrite the destination of stdout.
     if text == "-" || output_target::is_open_as(&file, std::io::stdout()) == Some(true) {
@@ -225,7 +225,7 @@ pub struct Overrides {
     pub output: Option<Output>,
 
     /// Write all measurements of each test to FILE as JSON, in addition to the text
-    #[arg(long, value_name = "FILE", value_parser = beside_stdout, help_heading = INPUT)]
+    #[arg(long, value_name = "FILE", value_parser = other_than_stdout, help_heading = INPUT)]
     pub json: Option<PathBuf>,
 
     /// Print the progress of the factorisation in lines.
@@ -803,7 +803,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_set_stays() {
+    fn values_that_are_not_set_stay() {
         let mut changed = dat();
         Overrides::default().apply(&mut changed).unwrap();
         assert_eq!(changed, dat());
@@ -811,7 +811,7 @@ mod tests {
 
     /// The settings listed as replacing lines are those whose `--help` names a line.
     #[test]
-    fn what_replaces_a_line_says_so() {
+    fn settings_that_replace_a_line_say_so() {
         let command = Overrides::augment_args(clap::Command::new("settings"));
         for arg in command.get_arguments() {
             let (key, help) = (arg.get_long().unwrap(), arg.get_help().unwrap().to_string());

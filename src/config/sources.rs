@@ -655,7 +655,7 @@ mod tests {
 
     /// A line a source, with its settings in force: a setting given as a flag is not listed.
     #[test]
-    fn what_nobody_gave_as_a_flag_is_told_with_its_source() {
+    fn settings_that_are_no_flags_are_reported_with_their_source() {
         let mut layers =
             toml("nb = 1\nthreads = 2\nalign = 1\nseed = 1\n[checkpoint]\nevery = 5\n");
         layers.env([("SKT_NB", "2"), ("SKT_JOB", "a")].map(|(n, v)| (n.into(), v.into())));

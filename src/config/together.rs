@@ -225,7 +225,7 @@ impl Overrides {
         refuse_if(
             !self.saves_by(Method::Double),
             &format!(
-                "encode is helper, which needs a copy of the matrix beside the last checkpoint, and method {why}"
+                "encode is helper, which needs a copy of the matrix next to the last checkpoint, and method {why}"
             ),
             "give --method double, which has that (`skt-hpl plan` says how much memory is left), or --encode pipelined",
         )
@@ -250,7 +250,7 @@ impl Overrides {
         )?;
         refuse_if(
             cores && self.saves_by(Method::Disk),
-            "helper-cores is set, and method is disk, where all ranks wait for what goes to storage: their cores are free then",
+            "helper-cores is set, and method is disk, where all ranks wait for storage: their cores are free then",
             "leave --helper-cores out",
         )?;
         refuse_if(
@@ -356,7 +356,8 @@ impl Overrides {
             _ => None,
         };
         if let Some((given, wanted, help)) = lacking {
-            let help = format!("what goes to storage is a save in memory: give {help} as well");
+            let help =
+                format!("a checkpoint on storage is copied from memory: give {help} as well");
             return refuse(&format!("{given} is set, but {wanted} is not"), &help);
         }
         let inexact = self.parity_code.is_some_and(|code| !code.exact());
@@ -434,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_speaks_of_saves_is_told_where_there_are_none() {
+    fn settings_of_saves_are_reported_if_there_are_none() {
         let two = Overrides {
             losses: Some(2),
             parity_layout: Some(ParityLayout::Striped),
@@ -474,7 +475,7 @@ mod tests {
 
     /// Settings of saves, none of which method abft makes.
     #[test]
-    fn what_speaks_of_saves_is_told_under_abft() {
+    fn settings_of_saves_are_reported_under_abft() {
         let abft = Some(Guarding::Checksums);
         let bare = Overrides { method: abft, checksum_columns: Some(2), ..Overrides::default() };
         let bare = Overrides { spare_ranks: Some(1), ..bare };
@@ -583,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_part_in_saves_is_told_beside_them() {
+    fn settings_without_effect_on_saves_are_reported_with_them() {
         let auto = Overrides {
             checkpoint: Some(Saving::Every(Interval::Auto { mtbf_s: 0.0 })),
             mtbf: Some(60.0),
@@ -605,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn who_insists_on_memory_is_not_to_begin_from_scratch() {
+    fn a_user_who_insists_on_memory_does_not_begin_from_scratch() {
         let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.to_string());
         let require = Overrides { restart: Some(Restart::Require), ..Overrides::default() };
         let off = Overrides { checkpoint: Some(Saving::Off), ..require.clone() };

@@ -326,7 +326,7 @@ pub fn unanimous<T>(comm: &Comm, result: Result<T, Refusal>) -> Result<T, Refusa
 /// Broadcasts the message of rank `teller`, with its name and node.
 fn told_by(comm: &Comm, teller: usize, mine: Option<Refusal>) -> Refusal {
     shared_by(comm, teller, || {
-        let Refusal { exit, why } = mine.expect("the verdict says who has something to say");
+        let Refusal { exit, why } = mine.expect("the verdict names the rank that speaks");
         Refusal::new(exit, format!("rank {teller} on {}: {why}", host_name()))
     })
 }
@@ -493,7 +493,7 @@ mod tests {
 
     /// A rank may stay outside of the grid in every test.
     #[test]
-    fn who_never_computes_has_no_say_in_the_engine() {
+    fn a_rank_that_never_computes_has_no_say_in_the_engine() {
         let idle = |rank| Proposal { rounding: None, ..proposal(rank, 1, [0, 0], 1) };
         for digests in [[5, 7], [5, 0], [0, 7]] {
             for other in [[5, 7], [6, 7], [0, 7]] {
@@ -518,7 +518,7 @@ mod tests {
     /// The supervisor judges nodes before any ranks exist. Both must agree: the ranks round differently exactly if the supervisor
     /// finds an unsuitable node.
     #[test]
-    fn the_ranks_decide_as_those_who_look_at_nodes_beforehand() {
+    fn the_ranks_decide_like_the_check_of_nodes_before() {
         use crate::kernels::arithmetic::{Arithmetic, Rules};
         use params::Engine::{Auto, Blas, Packed, Portable};
         let kinds = [

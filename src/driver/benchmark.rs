@@ -23,7 +23,6 @@ use super::signs::Signs;
 use super::startup_watchdog;
 use crate::base::clock::{self, Instant};
 use crate::base::cores;
-use crate::base::course::Recorder;
 use crate::base::exit::{Exit, Refusal};
 use crate::base::faults::{self, Point, hit};
 use crate::base::host_name;
@@ -31,6 +30,7 @@ use crate::base::outcome::{Outcome, Power};
 use crate::base::params::{MemoryCheck, TestParams};
 use crate::base::terminal::say;
 use crate::base::threads::Pool;
+use crate::base::timeline::Recorder;
 use crate::checkpoint::groups::Groups;
 use crate::checkpoint::layout::ParityLayout;
 use crate::checkpoint::plan::Layout;
@@ -381,8 +381,8 @@ fn lacking(
     let on = |test: &TestParams| {
         // Dedicated checksum ranks are the last ranks of a test, as in the node check of `skt-hpl run`.
         let all = settings.ranks(test.p, test.q);
-        let beside = all.saturating_sub(settings.dedicated(test.p, test.q))..all;
-        let keepers = ranks.iter().filter(|rank| beside.contains(rank)).count();
+        let dedicated = all.saturating_sub(settings.dedicated(test.p, test.q))..all;
+        let keepers = ranks.iter().filter(|rank| dedicated.contains(rank)).count();
         let groups = |p| if goes_on { None } else { new_groups(p, test, domains) };
         OnNode {
             ranks: node.size(),
@@ -511,7 +511,7 @@ fn helpers_fit(loaded: &Loaded, world: &World) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::environment(format!(
-        "--encode helper: this MPI library does not let helpers call it beside their ranks ({}): take one that grants \
+        "--encode helper: this MPI library does not let helpers call it while their ranks do ({}): take one that grants \
          MPI_THREAD_MULTIPLE, or give --encode pipelined",
         World::library()
     )))
@@ -805,8 +805,8 @@ impl Job<'_> {
         if !candidates.is_empty() {
             history.deal(comm, number, &taken);
         }
-        let beside = taken[comm.rank()].filter(|&position| position >= positions);
-        Ok((RoleAssignment::plain(params, taken.into_iter()), beside))
+        let dedicated = taken[comm.rank()].filter(|&position| position >= positions);
+        Ok((RoleAssignment::plain(params, taken.into_iter()), dedicated))
     }
 
     /// Solves one test. The result is the same on all ranks, but only rank 0 gets the outcome.
@@ -814,7 +814,7 @@ impl Job<'_> {
         // Libraries start some threads at first use, such as those for messages.
         cores::let_heirs_go();
         let comm = self.world.comm();
-        let (roles, beside) = self.roles(number, params)?;
+        let (roles, dedicated) = self.roles(number, params)?;
         let settings = &self.run.loaded.settings;
         let session = self.session.as_ref().filter(|_| params.n > 0);
         let position = roles.grid_places[comm.rank()];
@@ -827,14 +827,14 @@ impl Job<'_> {
         let mut context = Context::placed(comm, params, engine, order, position, roles.sums);
         // State of the previous test could still be needed by a rank that did not know its result. By now all ranks know it.
         self.kept.held.take_if(|_| idle);
-        let place = position.map(|grid_place| grid_place.place).or(beside);
+        let place = position.map(|grid_place| grid_place.place).or(dedicated);
         let everybody = session.and_then(|session| session.with_dedicated(params, place));
         let mut watcher = self.watcher(params, place.is_some());
         let pool = &mut self.kept.pool;
         let verdict = match (&mut context, session) {
-            (None, Some(session)) if beside.is_some() => {
+            (None, Some(session)) if dedicated.is_some() => {
                 let everybody =
-                    everybody.expect("who has a position beside the grid is one of them");
+                    everybody.expect("a rank with a position outside the grid is one of them");
                 session.keep(params, number, everybody, pool, &mut watcher).map(|()| Ok(None))
             }
             (None, _) => Ok(Ok(None)),
@@ -952,8 +952,8 @@ fn solve_plainly(
         .and_then(|mut local| solve_test(context, &mut local, Start::Fresh, pool, &mut signs))
         .map_err(|error| error.to_string());
     drop(signs);
-    let course = watcher.way.course(context.params.n, context.params.nb);
-    solved.map(|outcome| outcome.map(|outcome| Outcome { course, ..outcome }))
+    let timeline = watcher.way.timeline(context.params.n, context.params.nb);
+    solved.map(|outcome| outcome.map(|outcome| Outcome { timeline, ..outcome }))
 }
 
 /// Observer that prints the progress, at most about once a second, and records the timeline of a test.

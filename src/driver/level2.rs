@@ -11,7 +11,7 @@ use super::agreement::{gathered, shared_by, unanimous};
 use crate::base::exit::Refusal;
 use crate::base::outcome;
 use crate::base::terminal::say;
-use crate::checkpoint::level2::patiently_for;
+use crate::checkpoint::level2::within;
 use crate::checkpoint::new_run;
 use crate::checkpoint::placement::Found;
 use crate::checkpoint::protocol::{Method, Trace};
@@ -82,7 +82,7 @@ pub struct Conditions<'t> {
     pub tests: &'t [u64],
     pub known: choice::Known,
     /// Time without progress after which storage counts as hanging.
-    pub patience: Duration,
+    pub timeout: Duration,
     pub from_scratch: bool,
 }
 
@@ -96,7 +96,7 @@ struct Opening<'c> {
     dir_scope: DirScope,
     dir_id: usize,
     token: String,
-    patience: Duration,
+    timeout: Duration,
     /// True on the rank that reads this DIR for all ranks that see it.
     first: bool,
     /// True on the rank that checks for its node that the scope is right.
@@ -110,7 +110,7 @@ impl<'c> Opening<'c> {
         node: &Comm,
         checkpoint_dir: CheckpointDir,
         dir_scope: DirScope,
-        patience: Duration,
+        timeout: Duration,
     ) -> Self {
         let dir_id = dir_id(comm, node, dir_scope, &checkpoint_dir);
         let mut token = shared_by(comm, 0, || format!("{:032x}", new_run()));
@@ -119,7 +119,7 @@ impl<'c> Opening<'c> {
         }
         let first = comm.rank() == dir_id;
         let leads = if dir_scope == DirScope::Node { first } else { node.rank() == 0 };
-        Self { comm, checkpoint_dir, dir_scope, dir_id, token, patience, first, leads }
+        Self { comm, checkpoint_dir, dir_scope, dir_id, token, timeout, first, leads }
     }
 
     fn ended(&self, why: String) -> Refusal {
@@ -134,7 +134,7 @@ impl<'c> Opening<'c> {
     fn refusal(&self, check: Check, mine: bool) -> Result<Option<Refusal>, Refusal> {
         let (checkpoint_dir, token) = (self.checkpoint_dir.clone(), self.token.clone());
         let refused = if mine {
-            patiently_for(self.patience, move |_| Ok(check(&checkpoint_dir, &token).err()))
+            within(self.timeout, move |_| Ok(check(&checkpoint_dir, &token).err()))
         } else {
             Ok(None)
         };
@@ -172,7 +172,7 @@ impl<'c> Opening<'c> {
             return Ok((Inventory::default(), Vec::new()));
         }
         let (checkpoint_dir, dir_scope) = (self.checkpoint_dir.clone(), self.dir_scope);
-        patiently_for(self.patience, move |flow| {
+        within(self.timeout, move |flow| {
             let files =
                 if dir_scope == DirScope::Node { checkpoint_dir.files()? } else { Vec::new() };
             Ok((checkpoint_dir.survey_for(flow)?, files))
@@ -254,10 +254,10 @@ impl Level2 {
         domain: &str,
         conditions: Conditions,
     ) -> Result<Option<Self>, Refusal> {
-        let Conditions { tests, known, patience, from_scratch } = conditions;
+        let Conditions { tests, known, timeout, from_scratch } = conditions;
         let Some(checkpoint_dir) = checkpoint_dir(settings, domain) else { return Ok(None) };
         let dir_scope = settings.level2.as_ref().map(|level2| level2.scope).unwrap_or_default();
-        let opening = Opening::new(comm, node, checkpoint_dir, dir_scope, patience);
+        let opening = Opening::new(comm, node, checkpoint_dir, dir_scope, timeout);
         let must_write = from_scratch || settings.scheme.method == Method::Disk;
         let unwritable = opening.check_scope(must_write)?;
         let Gathered { mut stocks, mut dir_ids, mut files } =

@@ -15,7 +15,7 @@ use crate::checkpoint::need::{buffers_of_each, file_bytes, memory_bytes};
 use crate::checkpoint::plan::{Buffers, Layout, Scheme};
 use crate::checkpoint::storage::DirScope;
 use crate::config::Loaded;
-use crate::config::memory_need::{Means, PROCESS_BYTES, beside_bytes, rank_bytes};
+use crate::config::memory_need::{Means, PROCESS_BYTES, bytes_without_matrix, rank_bytes};
 use crate::config::settings::{Restart, Saves};
 use crate::grid::ProcessGrid;
 use crate::matrix::Shape;
@@ -101,7 +101,7 @@ impl<'a> Placed<'a> {
         // Without a given number of threads, ranks are assumed to have as many as they would have on this node.
         let most = hosts.iter().map(|host| host.slots).max().unwrap_or(1);
         let helpers = protection.and_then(|p| p.helper_cores.as_ref()).map(|named| &named.0);
-        let cores = helpers.map_or(cores::count(), |named| cores_beside(named, Topology::here()));
+        let cores = helpers.map_or(cores::count(), |named| cores_without(named, Topology::here()));
         let threads = loaded.settings.threads.unwrap_or((cores / most.max(1)).max(1));
         let means = Means { engine: loaded.settings.engine, threads };
         let domains = protection.and_then(|p| p.domains.as_deref());
@@ -137,8 +137,11 @@ impl<'a> Placed<'a> {
         if settings.memory_check != MemoryCheck::On {
             return;
         }
-        let own =
-            if protected { beside_bytes(test, self.means) } else { rank_bytes(test, self.means) };
+        let own = if protected {
+            bytes_without_matrix(test, self.means)
+        } else {
+            rank_bytes(test, self.means)
+        };
         let (ranks, dedicated) =
             (settings.ranks(test.p, test.q), settings.dedicated(test.p, test.q));
         for (rank, &host) in self.places.iter().take(ranks).enumerate() {
@@ -233,7 +236,7 @@ pub fn of_hosts(
 }
 
 /// Number of cores without those that have one of the helpers' processors.
-fn cores_beside(helpers: &BTreeSet<usize>, topology: &Topology) -> usize {
+fn cores_without(helpers: &BTreeSet<usize>, topology: &Topology) -> usize {
     cores::count().saturating_sub(topology.among(&topology.of_their_cores(helpers)).cores())
 }
 
@@ -373,7 +376,7 @@ mod tests {
 
     /// If nodes are known to report less memory than they have, a supervisor must not refuse them either.
     #[test]
-    fn whoever_does_not_look_needs_nothing() {
+    fn a_rank_that_does_not_check_needs_nothing() {
         for how in ["warn", "off"] {
             let words = format!("-n 8000 --nb 64 -p 2 -q 2 --memory-check {how}");
             let needs = of_hosts(&loaded(&words), &hosts(&[3, 3]), 4, false).unwrap();

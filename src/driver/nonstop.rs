@@ -388,13 +388,10 @@ mod tests {
         assert!(!history.is_between_tests(|test| test == 0) && history.is_between_tests(|_| true));
         // A rank that took part in the last test knows whether anything of it was saved.
         let part = |test, position| TestPart { test, position, members: Vec::new() };
-        let (beside, taken) = (part(1, None), part(1, Some(2)));
-        assert_eq!(last_saved([(&beside, None), (&taken, Some(0))].into_iter()), Some(0));
-        assert_eq!(last_saved([(&beside, None), (&taken, Some(1))].into_iter()), Some(1));
-        assert_eq!(
-            last_saved([(&beside, None), (&part(0, Some(2)), Some(0))].into_iter()),
-            Some(1)
-        );
+        let (idle, taken) = (part(1, None), part(1, Some(2)));
+        assert_eq!(last_saved([(&idle, None), (&taken, Some(0))].into_iter()), Some(0));
+        assert_eq!(last_saved([(&idle, None), (&taken, Some(1))].into_iter()), Some(1));
+        assert_eq!(last_saved([(&idle, None), (&part(0, Some(2)), Some(0))].into_iter()), Some(1));
         assert_eq!(last_saved(std::iter::empty()), None);
         assert!(!RecoveryHistory::default().is_between_tests(|_| true), "nothing was begun");
     }

@@ -418,7 +418,7 @@ pub fn helpers_told(protection: &Saves) -> Option<String> {
         (true, true) => "storage and checksums",
     };
     if protection.helpers == Helpers::Off {
-        return Some("helpers: none (--helpers off): ranks stop for what goes to storage".into());
+        return Some("helpers: none (--helpers off): ranks stop to write to storage".into());
     }
     let on = match &protection.helper_cores {
         None => "on the rank's cores or wherever else it may run (--helper-cores)".into(),
@@ -692,7 +692,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_who_helps_and_where() {
+    fn a_line_names_the_helpers_and_their_cores() {
         use crate::config::settings::{Overrides, Saving, Settings};
         let told = |set: &Overrides| helpers_told(&Settings::from(set).saves().cloned().unwrap());
         let saving = Some(Saving::Every(crate::checkpoint::when::Interval::Iterations(1)));

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{IsTerminal, Write as _};
 use std::path::Path;
 
-use crate::base::course::flops_until;
+use crate::base::timeline::flops_until;
 use crate::shm::stat::Stat;
 use crate::supervise::tell::status::duration;
 

@@ -404,7 +404,7 @@ fn tell_protection(outcome: &Outcome) {
         format!(", for which the ranks waited {:.2} s", level2.wait_s)
     } else {
         format!(
-            " beside the computation; {} save(s) in memory put off by {:.2} s altogether; {:.2} s waiting at stops",
+            " during the computation; {} save(s) in memory put off by {:.2} s altogether; {:.2} s waiting at stops",
             level2.put_off, level2.put_off_s, level2.wait_s
         )
     };

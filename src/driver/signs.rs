@@ -9,7 +9,7 @@ use crate::base::faults::{Point, hit};
 use crate::comm::die;
 use crate::lu::{Context, Event, Milestone, Observer};
 use crate::shm::header::{
-    BESIDE_SUMS, Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE, SUMS,
+    Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE, SUMS, WITHOUT_SUMS,
 };
 use crate::shm::{Hold, MemoryError, MemoryStore, Store};
 use crate::supervise::start::job::Announcement;
@@ -30,7 +30,7 @@ pub struct Signs<'w, O> {
     /// Header with the progress; None without a supervisor.
     shown: Option<(Hold, Head)>,
     /// Position for injected faults, if this observer triggers them.
-    strikes: Option<usize>,
+    injects_at: Option<usize>,
     watcher: &'w mut O,
 }
 
@@ -43,11 +43,11 @@ impl<'w, O> Signs<'w, O> {
         let code = match sums {
             None => NO_CODE,
             Some(true) => SUMS,
-            Some(false) => BESIDE_SUMS,
+            Some(false) => WITHOUT_SUMS,
         };
         let shown = shown(context, number, code);
-        let strikes = (shown.is_some() && sums.is_none()).then_some(context.place);
-        Self { shown, strikes, watcher }
+        let injects_at = (shown.is_some() && sums.is_none()).then_some(context.place);
+        Self { shown, injects_at, watcher }
     }
 
     fn tick(&self, doing: Doing, iteration: u64) {
@@ -56,8 +56,8 @@ impl<'w, O> Signs<'w, O> {
         }
     }
 
-    fn strike(&self, point: Point) {
-        if let Some(position) = self.strikes {
+    fn inject(&self, point: Point) {
+        if let Some(position) = self.injects_at {
             hit(point, position);
         }
     }
@@ -129,11 +129,11 @@ impl<O: Observer> Observer for Signs<'_, O> {
             Event::Reached(milestone) => {
                 let (point, doing) = words(milestone);
                 self.tick(doing, 0);
-                self.strike(point);
+                self.inject(point);
             }
             Event::Iteration { k, .. } => {
                 self.tick(Doing::Computing, k as u64);
-                self.strike(Point::Iteration);
+                self.inject(Point::Iteration);
             }
             Event::Multiplied { seconds, flops } => {
                 if let Some((_, head)) = &self.shown {

@@ -20,7 +20,7 @@ use crate::base::threads::Pool;
 use crate::shm::MemoryError;
 use crate::shm::room::available_bytes;
 
-/// Key of stored rates: all that a rate depends on besides the engine.
+/// Key of stored rates: all that a rate depends on, apart from the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub processor: String,

@@ -11,9 +11,9 @@ use super::schedule::factorise;
 use super::solve::{back_substitute, room};
 use super::work::Work;
 use crate::base::clock;
-use crate::base::course::Course;
 use crate::base::outcome::{Outcome, Times, Verdict, combined};
 use crate::base::threads::Pool;
+use crate::base::timeline::Timeline;
 use crate::comm::{Reduce, Wire, set_phase};
 use crate::matrix::{Generator, Local, Storage};
 use xxhash_rust::xxh3::Xxh3;
@@ -151,7 +151,7 @@ pub(super) fn conclude<O: Observer>(
         resident_bytes_max: sizes[2] as u64,
         protection: None,
         checksums: None,
-        course: Course::default(),
+        timeline: Timeline::default(),
         power: None,
     }
 }

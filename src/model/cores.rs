@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_suffice_is_told() {
+    fn too_few_runs_are_refused() {
         let paces = truth();
         let refused = |runs: &[Parts]| Paces::fit(runs).unwrap_err().to_string();
         assert!(refused(&[]).contains("DEPTH 0"));

@@ -128,8 +128,8 @@ pub fn localised(losses: u64, bytes: f64, link: Link) -> Result<f64> {
     at_most("the number of losses", losses as f64, 1_048_576.0, "at most a million")?;
     let code = Code::Weighted { losses };
     let encode = chain_best(losses * (losses + 1), bytes, code, link)?;
-    let silent = Link { gamma: 0.0, ..link };
-    let broadcast = chain_best(losses + 1, bytes, Code::Plain, silent)?;
+    let copying = Link { gamma: 0.0, ..link };
+    let broadcast = chain_best(losses + 1, bytes, Code::Plain, copying)?;
     finite("the encoding time", encode + broadcast)
 }
 
@@ -149,30 +149,30 @@ pub fn lost(idle: f64, encode_s: f64, interval_s: f64) -> Result<f64> {
     finite("the share lost", 1.0 - (1.0 - idle) * (interval_s / (interval_s + encode_s)))
 }
 
-/// Time to rebuild `struck` lost processes of `p` that compute, by eqs. 4 and 5; the paper gives no formula for it. Each right
-/// side of eq. 4 is a weighted sum over the survivors that ends at its checksum process: a chain of p - struck + 1. The sum then
-/// goes to all replacements, like a broadcast in section 4.3. Each replacement multiplies the sums, as they arrive, by its own
-/// row of the inverse of A_r.
-pub fn recovery_by_equations(p: u64, struck: u64, bytes: f64, link: Link) -> Result<f64> {
-    let survivors = survivors(p, struck)?;
-    let right_sides = chain_best(survivors + 1, bytes, Code::Weighted { losses: struck }, link)?;
+/// Time to rebuild `lost` processes of `p` that compute, by eqs. 4 and 5; the paper gives no formula for it. Each right side of
+/// eq. 4 is a weighted sum over the survivors that ends at its checksum process: a chain of p - lost + 1. The sum then goes to
+/// all replacements, like a broadcast in section 4.3. Each replacement multiplies the sums, as they arrive, by its own row of
+/// the inverse of A_r.
+pub fn recovery_by_equations(p: u64, lost: u64, bytes: f64, link: Link) -> Result<f64> {
+    let survivors = survivors(p, lost)?;
+    let right_sides = chain_best(survivors + 1, bytes, Code::Weighted { losses: lost }, link)?;
     let adding = Link { gamma: 2.0 * link.gamma, ..link };
-    let spread = struck as f64 * chain_best(struck + 1, bytes, Code::Plain, adding)?;
+    let spread = lost as f64 * chain_best(lost + 1, bytes, Code::Plain, adding)?;
     finite("the recovery time", right_sides + spread)
 }
 
 /// Time to rebuild them with the inverse of A_r taken into the weights. The data of a lost process are then a single weighted sum
 /// of survivors and checksums, along a chain of p + 1 that ends at its replacement. An encoding takes this time, too.
-pub fn recovery_by_sums(p: u64, struck: u64, bytes: f64, link: Link) -> Result<f64> {
-    survivors(p, struck)?;
-    chain_best(p.saturating_add(1), bytes, Code::Weighted { losses: struck }, link)
+pub fn recovery_by_sums(p: u64, lost: u64, bytes: f64, link: Link) -> Result<f64> {
+    survivors(p, lost)?;
+    chain_best(p.saturating_add(1), bytes, Code::Weighted { losses: lost }, link)
 }
 
-fn survivors(p: u64, struck: u64) -> Result<u64> {
-    at_least("the number of lost processes", struck, 1, "at least 1")?;
-    let least = struck.saturating_add(1);
+fn survivors(p: u64, lost: u64) -> Result<u64> {
+    at_least("the number of lost processes", lost, 1, "at least 1")?;
+    let least = lost.saturating_add(1);
     at_least("the number of computing processes", p, least, "larger than the number lost")?;
-    Ok(p - struck)
+    Ok(p - lost)
 }
 
 /// Code of a group of `group` members that survives the loss of `losses` members.
@@ -338,7 +338,7 @@ mod tests {
     /// The four checkpoint processes of Fig. 8, added to 60 and 480 that compute: 4/64 and 4/484; added to groups of 16, 4/20. In
     /// all, with an encoding every 600 s: 1 - 60/64 * 600/601.17646 and so on.
     #[test]
-    fn what_dedicated_processes_cost() {
+    fn the_cost_of_dedicated_processes() {
         let code = Code::Weighted { losses: 4 };
         for (p, aside, all) in [(60, 0.0625, 0.0643346), (480, 0.00826446, 0.0106869)] {
             let idle = set_aside(p, 4).unwrap();

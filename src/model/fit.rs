@@ -372,16 +372,16 @@ WC00L2L1        2000    64     2     1               0.06             8.9000e+01
 
     #[test]
     fn reads_json_in_several_shapes() {
-        let beside = r#"{"tests":[{"params":{"n":1000,"nb":64,"p":1,"q":2},"outcome":{"seconds":0.01,"gflops":66.8}},
+        let with_params = r#"{"tests":[{"params":{"n":1000,"nb":64,"p":1,"q":2},"outcome":{"seconds":0.01,"gflops":66.8}},
                          {"params":{"n":2000,"nb":64,"p":1,"q":2},"outcome":{"seconds":0.06,"gflops":90.0}}]}"#;
         let flat = "{\"event\":\"start\"}\n{\"n\":1000,\"nb\":64,\"p\":1,\"q\":2,\"seconds\":0.01,\"gflops\":66.8}\n";
-        for (text, count) in [(beside, 2), (flat, 1)] {
+        for (text, count) in [(with_params, 2), (flat, 1)] {
             let samples = read(text);
             assert_eq!(samples.len(), count);
             assert_eq!((samples[0].n, samples[0].q), (1000.0, 2));
             assert!((samples[0].rate - 66.8e9).abs() < 1.0);
         }
-        assert_eq!(read(beside)[1].n, 2000.0);
+        assert_eq!(read(with_params)[1].n, 2000.0);
     }
 
     /// A plan adds saves and failures itself; in the rate they would count twice.

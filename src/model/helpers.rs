@@ -50,7 +50,7 @@ mod tests {
     /// shorter than 16 (1 - 2/9) = 12.4 encodings. Of the 7 % in Fig. 4 the core takes 6.25 % and the copy 0.75 %. A helper pays
     /// there if encoding takes more than 7 % of the interval, 9.3 copies.
     #[test]
-    fn what_the_printed_percentages_say_of_each_other() {
+    fn the_printed_percentages_follow_from_each_other() {
         let (encode, copy) = (9.0, 2.0);
         assert_eq!(overhead(encode, 100.0).unwrap(), 0.09);
         assert_eq!(overhead(copy, 100.0).unwrap(), 0.02);

@@ -101,9 +101,9 @@ impl Failing {
             return Ok(restart);
         }
         let by_restart = self.until_up(restart)?;
-        let struck = -(-in_place / mtbf).exp_m1();
+        let fails_again = -(-in_place / mtbf).exp_m1();
         let in_place =
-            struck * (mtbf + (1.0 - processes) * by_restart) / (1.0 - processes * struck);
+            fails_again * (mtbf + (1.0 - processes) * by_restart) / (1.0 - processes * fails_again);
         let down = processes * in_place + (1.0 - processes) * by_restart;
         finite("the time a failure costs", mtbf * (down / mtbf).ln_1p())
     }
@@ -222,18 +222,18 @@ impl Replacement {
         let rows = u128::from(renewing.rows);
         // Number of ranks in addition to those that compute, and the number of these ranks that may be lost before no checksum
         // column is left.
-        let beside = u128::from(renewing.waiting) + rows * u128::from(sums);
-        let last = (beside - rows + 1).min(SUMS_EVER as u128) as usize;
-        let left = |dead: usize| beside - dead as u128;
+        let extra = u128::from(renewing.waiting) + rows * u128::from(sums);
+        let last = (extra - rows + 1).min(SUMS_EVER as u128) as usize;
+        let left = |dead: usize| extra - dead as u128;
         let settled = |dead: usize| (left(dead) / rows).min(u128::from(sums)) as usize;
         let (p, computing) = (renewing.rows as f64, renewing.rows as f64 * q as f64);
-        let of_a_rank = failing.processes * fastest / (computing + beside as f64);
+        let of_a_rank = failing.processes * fastest / (computing + extra as f64);
         let of_columns = |sums: usize| of_a_rank * (computing + p * sums as f64);
         let of_free = |dead: usize, sums: usize| match left(dead) {
             free if free >= rows => of_a_rank * (free as f64 - p * sums as f64).max(0.0),
             _ => 0.0,
         };
-        let strikes = |dead: usize, sums: usize| {
+        let loss_rate = |dead: usize, sums: usize| {
             (1.0 - failing.processes) * fastest + of_columns(sums) + of_free(dead, sums)
         };
         let mut rates = square(last + 1);
@@ -241,7 +241,7 @@ impl Replacement {
         let mut idle = vec![0.0; last + 1];
         for (d, (row, idle)) in rates.iter_mut().zip(&mut idle).enumerate() {
             let there = settled(d);
-            row[d] = -strikes(d, there);
+            row[d] = -loss_rate(d, there);
             // Rate of losses that leave c checksum columns, for each c; new columns are not counted.
             let mut comes = [0.0; SUMS_MAX + 1];
             comes[there] = of_free(d, there);
@@ -254,9 +254,10 @@ impl Replacement {
                     before.into_iter().enumerate().filter(|(_, often)| *often > 0.0)
                 {
                     let new = settled(k).saturating_sub(sums);
-                    let (lasts, strikes) = (replace + new as f64 * renewing.each, strikes(k, sums));
-                    let within = -(-strikes * lasts).exp_m1() / strikes;
-                    *rate += often * (-strikes * lasts).exp();
+                    let (lasts, loss_rate) =
+                        (replace + new as f64 * renewing.each, loss_rate(k, sums));
+                    let within = -(-loss_rate * lasts).exp_m1() / loss_rate;
+                    *rate += often * (-loss_rate * lasts).exp();
                     *idle += often * within;
                     comes[sums] += often * within * of_free(k, sums);
                     if sums > 0 {
@@ -437,7 +438,7 @@ mod tests {
         (a / b - 1.0).abs() < 1e-6
     }
 
-    fn beside(q: u64, sums: u64) -> Columns {
+    fn columns_of(q: u64, sums: u64) -> Columns {
         Columns { q, sums }
     }
 
@@ -449,11 +450,11 @@ mod tests {
     /// At Q = 3 one checksum column adds a third of the processes, two columns add two thirds.
     #[test]
     fn columns_more() {
-        assert!(close(beside(3, 1).factor().unwrap(), 4.0 / 3.0));
-        assert!(close(beside(3, 2).factor().unwrap(), 5.0 / 3.0));
-        assert_eq!(beside(1, 1).factor().unwrap(), 2.0);
+        assert!(close(columns_of(3, 1).factor().unwrap(), 4.0 / 3.0));
+        assert!(close(columns_of(3, 2).factor().unwrap(), 5.0 / 3.0));
+        assert_eq!(columns_of(1, 1).factor().unwrap(), 2.0);
         for (q, sums) in [(0, 1), (3, 0), (3, Columns::SUMS_MAX + 1)] {
-            assert!(beside(q, sums).factor().is_err(), "{q} {sums}");
+            assert!(columns_of(q, sums).factor().is_err(), "{q} {sums}");
         }
     }
 
@@ -462,7 +463,7 @@ mod tests {
     /// e^-1 - 0.477303) = 0.941756.
     #[test]
     fn one_failure_a_run_by_hand() {
-        let run = plain(beside(1, 1), 1.0);
+        let run = plain(columns_of(1, 1), 1.0);
         let failing = Failing { mtbf: 1.0, processes: 1.0 };
         assert!(close(run.finishes(failing).unwrap(), 0.845_181_9));
         assert!(close(run.expected(failing).unwrap(), 0.941_756_4 / 0.845_181_9));
@@ -480,7 +481,7 @@ mod tests {
     /// 1 - e^-1 = 0.9937158. With half of the failures of nodes e^-1/2 (1 - (1 - e^-1/6)^3) = 0.6043362 come through.
     #[test]
     fn two_columns_by_hand() {
-        let run = plain(beside(1, 2), 1.0);
+        let run = plain(columns_of(1, 2), 1.0);
         let failing = Failing { mtbf: 1.0, processes: 1.0 };
         assert!(close(run.finishes(failing).unwrap(), 0.977_221_7));
         assert!(close(run.expected(failing).unwrap(), 0.993_715_8 / 0.977_221_7));
@@ -498,7 +499,7 @@ mod tests {
     fn a_rank_that_waits_by_hand() {
         let failing = Failing { mtbf: 1.0, processes: 1.0 };
         let at_once = Renewing { rows: 1, waiting: 1, each: 0.0 };
-        let run = Replacement { renewing: at_once, ..plain(beside(1, 1), 1.0) };
+        let run = Replacement { renewing: at_once, ..plain(columns_of(1, 1), 1.0) };
         assert!(close(run.finishes(failing).unwrap(), 0.977_221_7));
         assert!(close(run.expected(failing).unwrap(), 0.993_715_8 / 0.977_221_7));
         let run = Replacement { renewing: Renewing { each: 1.0, ..at_once }, ..run };
@@ -511,14 +512,15 @@ mod tests {
     /// ranks are dead with the probabilities 0.3678794, 0.4003126 and 0.1815021; three are dead, and the two that compute alive,
     /// with 10 e^-1/3 (3 (1 - e^-1/3) - 4 (1 - e^-1/2) + 3/2 (1 - e^-2/3)) = 0.0458797.
     #[test]
-    fn what_is_left_of_two_columns_makes_a_third() {
+    fn the_rest_of_two_columns_makes_a_third() {
         let failing = Failing { mtbf: 1.0, processes: 1.0 };
         let renewing = Renewing { rows: 2, waiting: 0, each: 0.0 };
-        let run = Replacement { renewing, ..plain(beside(1, 2), 1.0) };
+        let run = Replacement { renewing, ..plain(columns_of(1, 2), 1.0) };
         assert!(close(run.finishes(failing).unwrap(), 0.995_573_9));
         // Without new columns the run survives the loss of only two process columns.
         assert!(
-            run.finishes(failing).unwrap() > plain(beside(1, 2), 1.0).finishes(failing).unwrap()
+            run.finishes(failing).unwrap()
+                > plain(columns_of(1, 2), 1.0).finishes(failing).unwrap()
         );
     }
 
@@ -528,7 +530,7 @@ mod tests {
     fn as_many_are_lost_as_by_dice() {
         for (q, sums) in [(1, 1), (2, 3), (8, 2), (31, 4), (127, 3), (5000, 4)] {
             for work in [0.01, 1.0, 30.0] {
-                let run = plain(beside(q, sums), work);
+                let run = plain(columns_of(q, sums), work);
                 let columns = (q + sums) as f64;
                 let alive = (-work / columns).exp();
                 let (mut ways, mut up_to) = (1.0, 0.0);
@@ -548,7 +550,7 @@ mod tests {
         for (q, sums, waiting) in [(1, 1, 3), (8, 2, 2), (31, 1, 5), (127, 4, 12)] {
             for work in [0.01, 1.0, 30.0] {
                 let renewing = Renewing { rows: 1, waiting, each: 0.0 };
-                let run = Replacement { renewing, ..plain(beside(q, sums), work) };
+                let run = Replacement { renewing, ..plain(columns_of(q, sums), work) };
                 let ranks = (q + sums + waiting) as f64;
                 let alive = (-work / ranks).exp();
                 let (mut ways, mut up_to) = (1.0, 0.0);
@@ -581,7 +583,7 @@ mod tests {
     /// B_r = 100 (e^0.5 - 1) = 64.872127, F = 1 - e^-0.1 = 0.0951626, B_p = F (100 + 32.436064)/(1 - F/2) = 13.232581;
     /// the mean is 39.052354, and 100 ln 1.39052354 = 32.968032.
     #[test]
-    fn what_a_failure_costs_by_hand() {
+    fn the_cost_of_a_failure_by_hand() {
         let failing = Failing { mtbf: 100.0, processes: 0.5 };
         assert!(close(failing.mean_down(10.0, 50.0).unwrap(), 32.968_032));
         let all = Failing { processes: 1.0, ..failing };
@@ -628,7 +630,7 @@ mod tests {
         /// If all failures are of nodes, the expected time is that of an unprotected run.
         #[test]
         fn nodes_alone_are_an_unprotected_run(q in 1u64..100, sums in 1..=Columns::SUMS_MAX, work in 1.0..1e5f64, mtbf in 1e4..1e7f64, from_scratch in 0.0..1e3f64) {
-            let run = Replacement { replace: 1.0, from_scratch, ..plain(beside(q, sums), work) };
+            let run = Replacement { replace: 1.0, from_scratch, ..plain(columns_of(q, sums), work) };
             let ours = run.expected(Failing { mtbf, processes: 0.0 }).unwrap();
             let none = segment_time(Segment { work, encode: 0.0, flush: 0.0 }, from_scratch, mtbf).unwrap();
             prop_assert!((ours / none - 1.0).abs() < 1e-9, "{ours} {none}");
@@ -636,14 +638,14 @@ mod tests {
 
         #[test]
         fn more_is_borne_the_more_are_processes(q in 1u64..100, sums in 1..Columns::SUMS_MAX, work in 1.0..1e5f64, mtbf in 1e3..1e7f64, s in 0.0..0.9f64) {
-            let run = Replacement { from_scratch: 10.0, ..plain(beside(q, sums), work) };
+            let run = Replacement { from_scratch: 10.0, ..plain(columns_of(q, sums), work) };
             let (here, more) = (Failing { mtbf, processes: s }, Failing { mtbf, processes: s + 0.1 });
             prop_assert!(run.finishes(here).unwrap() <= run.finishes(more).unwrap() * (1.0 + 1e-12));
             prop_assert!(run.finishes(more).unwrap() <= 1.0);
             prop_assert!(run.expected(here).unwrap() >= run.expected(more).unwrap() * (1.0 - 1e-9));
             prop_assert!(run.expected(more).unwrap() >= work * (1.0 - 1e-9));
             // A run with one more checksum column completes at least as often.
-            let wider = Replacement { columns: beside(q, sums + 1), ..run };
+            let wider = Replacement { columns: columns_of(q, sums + 1), ..run };
             prop_assert!(run.finishes(more).unwrap() <= wider.finishes(more).unwrap() * (1.0 + 1e-9));
             // The mean cost lies between the costs of the two kinds of failure.
             let down = here.mean_down(1.0, 20.0).unwrap();
@@ -658,7 +660,7 @@ mod tests {
         #[test]
         fn never_nan(a in any::<f64>(), b in any::<f64>(), c in any::<f64>(), d in any::<f64>(), e in any::<f64>(), q in any::<u64>(), sums in 0u64..6, waiting in any::<u64>()) {
             let failing = Failing { mtbf: a, processes: b };
-            let columns = beside(q, sums);
+            let columns = columns_of(q, sums);
             let renewing = Renewing { rows: waiting, waiting: q, each: b };
             let run = Replacement { columns, work: c, replace: d, from_scratch: e, renewing };
             let repair = Repair { n: c, p: q, q, link: Link { alpha: a, beta: d, gamma: e } };

@@ -134,7 +134,9 @@ impl Chain<'_> {
         let Some(place) = chain.iter().position(|&member| member == me) else {
             return;
         };
-        let own = |segment: &Segment| segment.combine.row.expect("a chain ends at who takes it");
+        let own = |segment: &Segment| {
+            segment.combine.row.expect("a chain ends at the member that takes it")
+        };
         let gives_parity = |segment: &Segment| matches!(own(segment), Role::Parity(_));
         let (first, last) = (place == 0, place + 1 == chain.len());
         // Segment i is received while segment i - 1 is sent on. The first member of the chain receives nothing and the last sends

@@ -210,8 +210,9 @@ mod tests {
                 for cycle in 0..3 {
                     for slot in 0..stripes.slots() {
                         let within = stripes.data(member, slot).map(Role::Data);
-                        let beside = stripes.parity(member, slot).map(|(_, row)| Role::Parity(row));
-                        for within in within.into_iter().chain(beside) {
+                        let of_parity =
+                            stripes.parity(member, slot).map(|(_, row)| Role::Parity(row));
+                        for within in within.into_iter().chain(of_parity) {
                             match stripes.of_cycle(within, cycle) {
                                 Role::Data(row) => data.push(row),
                                 Role::Parity(row) => parity.push(row),

@@ -111,7 +111,7 @@ skt-hpl {}  --  High-Performance Linpack benchmark, written in Rust
 Reads and prints what HPLinpack 2.3 does; not that program
 {DOUBLE_RULE}
 
-What the columns and parameters mean:
+Columns and parameters:
 T/V    : Kind of time (W, wall) and variant, see below.
 N      : Rows and columns of A.
 NB     : Rows and columns of a block.
@@ -388,7 +388,7 @@ skt-hpl {version}  --  High-Performance Linpack benchmark, written in Rust
 Reads and prints what HPLinpack 2.3 does; not that program
 ================================================================================
 
-What the columns and parameters mean:
+Columns and parameters:
 T/V    : Kind of time (W, wall) and variant, see below.
 N      : Rows and columns of A.
 NB     : Rows and columns of a block.

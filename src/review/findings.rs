@@ -1,9 +1,9 @@
 //! Conclusions from the documents: the best result, the parts of its time, and the comparison with the plan.
 
 use super::sources::{Material, Prediction};
-use crate::base::course::{Course, flops_until};
 use crate::base::outcome::{Outcome, Times, Verdict};
 use crate::base::params::TestParams;
+use crate::base::timeline::{Timeline, flops_until};
 use crate::base::units::{show_flops, show_seconds};
 use crate::model::cores::multiplied;
 use crate::model::fit::{Fit, Sample, best_of_each, fit};
@@ -141,13 +141,13 @@ pub struct Step {
 }
 
 /// Returns the rates of a test, in steps that are long enough to be visible.
-pub fn rates(course: &Course, params: &TestParams) -> Vec<Step> {
-    let total = course.seconds.last().copied().unwrap_or(0.0);
-    let (mut from, mut since) = (course.iteration.first().copied().unwrap_or(0), 0.0);
+pub fn rates(timeline: &Timeline, params: &TestParams) -> Vec<Step> {
+    let total = timeline.seconds.last().copied().unwrap_or(0.0);
+    let (mut from, mut since) = (timeline.iteration.first().copied().unwrap_or(0), 0.0);
     let done = |k| flops_until(params.n, params.nb, k) / 1e9;
     let mut steps = Vec::new();
-    let last = course.iteration.len().saturating_sub(1);
-    for (i, (&k, &at)) in course.iteration.iter().zip(&course.seconds).enumerate() {
+    let last = timeline.iteration.len().saturating_sub(1);
+    for (i, (&k, &at)) in timeline.iteration.iter().zip(&timeline.seconds).enumerate() {
         let long = at - since >= total / 40.0;
         if at > since && k > from && (long || i == last) {
             steps.push(Step {
@@ -195,7 +195,7 @@ pub fn half(all: &[Solved], best: &Solved) -> Result<(Fit, f64), String> {
 }
 
 /// Rows of expected and measured values.
-pub fn beside(prediction: &Prediction, solved: &Solved) -> Vec<[String; 3]> {
+pub fn predicted_and_measured(prediction: &Prediction, solved: &Solved) -> Vec<[String; 3]> {
     let outcome = solved.outcome;
     let protection = outcome.protection.unwrap_or_default();
     let in_place = outcome.checksums.as_ref();
@@ -244,13 +244,13 @@ mod tests {
     fn the_rate_is_told_in_steps_that_add_up() {
         let material = material();
         let all = solved(&material);
-        let steps = rates(&all[0].outcome.course, &all[0].test.params);
+        let steps = rates(&all[0].outcome.timeline, &all[0].test.params);
         assert_eq!(steps.len(), 2);
         assert_eq!((steps[0].iteration, steps[0].seconds), (30, 3.0));
         assert!((steps[0].gflops - steps[0].gflops_so_far).abs() < 1e-9);
         let all_of_it = steps[1].gflops_so_far * 5.25;
         assert!((all_of_it - flops_until(12000, 192, 63) / 1e9).abs() < 1e-6);
-        assert_eq!(rates(&Course::default(), &all[0].test.params), []);
+        assert_eq!(rates(&Timeline::default(), &all[0].test.params), []);
     }
 
     /// Slower variants, and runs with fewer threads, are left out of the fit.
@@ -281,14 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_planned_stands_beside_what_came() {
+    fn planned_and_measured_values_stand_in_one_row() {
         let material = material();
         let all = solved(&material);
         let plan = material.planned(&all[0].test.params).unwrap();
         // The sample document has both kinds of protection.
         let mut outcome = all[0].outcome.clone();
         let checksums = outcome.checksums.take().unwrap();
-        let rows = beside(plan, &Solved { outcome: &outcome, ..all[0] });
+        let rows = predicted_and_measured(plan, &Solved { outcome: &outcome, ..all[0] });
         assert_eq!(rows[0], ["time without failures", "5.0 s", "4.5 s"].map(String::from));
         assert_eq!(rows[2], ["saves", "8", "9"].map(String::from));
         assert_eq!(rows.len(), 4, "no failures were expected");
@@ -296,7 +296,7 @@ mod tests {
         outcome.protection = None;
         outcome.checksums =
             Some(Checksums { going_on_s: 0.25, recompute_s: 0.5, renew_s: 0.75, ..checksums });
-        let rows = beside(plan, &Solved { outcome: &outcome, ..all[0] });
+        let rows = predicted_and_measured(plan, &Solved { outcome: &outcome, ..all[0] });
         assert_eq!(rows[0][2], show_seconds(outcome.seconds - 1.5));
     }
 

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_of_them_is_refused_with_what_is_wanted() {
+    fn other_files_are_refused_with_the_wanted_kind() {
         let refusal = |text: &str| Material::default().add("x", text).unwrap_err();
         for text in
             ["", "WR11C2R4 ...", "{\"a\": 1}", "[1]", "{\"plan\": 3}", "{\"schema_version\": 1}"]

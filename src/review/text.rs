@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::findings::{self, Solved, beside, parts, short, solved};
+use super::findings::{self, Solved, parts, predicted_and_measured, short, solved};
 use super::form::{self, Line};
 use super::sources::Material;
 use crate::base::units::{show_bytes, show_flops, show_seconds};
@@ -65,7 +65,7 @@ pub fn text(material: &Material, rpeak: Option<f64>) -> String {
         }
     }
     if !material.runs.is_empty() {
-        out.push_str("\nWhat a TOP500 form asks for\n");
+        out.push_str("\nFields of a TOP500 form\n");
         form(&mut out, &form::form(&all, rpeak));
     }
     out
@@ -111,18 +111,18 @@ fn test(out: &mut String, one: &Solved, material: &Material) {
             show_seconds(c.renew_s)
         );
     }
-    write_course(out, one);
+    write_rates(out, one);
     if let Some(plan) = material.planned(&one.test.params) {
         let _ = writeln!(out, "  {:<22} {:>16} {:>16}", "", "predicted", "measured");
-        for [what, predicted, measured] in beside(plan, one) {
+        for [what, predicted, measured] in predicted_and_measured(plan, one) {
             let _ = writeln!(out, "  {what:<22} {predicted:>16} {measured:>16}");
         }
     }
 }
 
 /// Prints the rate at about ten iterations of a test.
-fn write_course(out: &mut String, one: &Solved) {
-    let steps = findings::rates(&one.outcome.course, &one.test.params);
+fn write_rates(out: &mut String, one: &Solved) {
+    let steps = findings::rates(&one.outcome.timeline, &one.test.params);
     let every = steps.len().div_ceil(10).max(1);
     for (i, step) in steps.iter().enumerate() {
         if (i + 1) % every == 0 || i + 1 == steps.len() {
@@ -204,7 +204,7 @@ mod tests {
             "iteration     30 after     3.0 s: 330.",
             "predicted         measured\n",
             "Supervised run, events.jsonl\n",
-            "node silent",
+            "node unresponsive",
             "2 node(s) (n1 n2): Example 9000",
             "  Rpeak, stated                      not known  (--rpeak)\n",
             "  Power                              1000 W",
@@ -223,7 +223,7 @@ mod tests {
         let mut log = Material::default();
         log.add("events.jsonl", &log_text()).unwrap();
         let alone = text(&log, None);
-        assert!(alone.contains("node silent") && !alone.contains("TOP500"), "{alone}");
+        assert!(alone.contains("node unresponsive") && !alone.contains("TOP500"), "{alone}");
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl Drop for Watched {
 }
 
 /// Finds the position, the part and the byte offset of an address, and sets the damage flag of that position.
-fn strike(address: usize) -> Option<(u32, Part, usize)> {
+fn flag_damage(address: usize) -> Option<(u32, Part, usize)> {
     // SAFETY: a range in the table is never freed.
     let mut spans =
         SPANS.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
@@ -126,7 +126,7 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut 
         }
         const CUT: i32 = 2; // BUS_ADRERR
         let address = (*info).si_addr() as usize;
-        let line = words(address, code == CUT, strike(address));
+        let line = words(address, code == CUT, flag_damage(address));
         libc::write(libc::STDERR_FILENO, line.get_ref().as_ptr().cast(), line.position() as usize);
         libc::_exit(EXIT_CODE);
     }
@@ -163,7 +163,7 @@ mod tests {
         watched.add(span(base as usize, Part::A, &OTHER));
         watched.add(span(base as usize + 4096, Part::B, &MARK));
         let address = base as usize + 4096 + 17;
-        let place = strike(address);
+        let place = flag_damage(address);
         assert_eq!(place, Some((3, Part::B, 17)));
         assert_eq!((MARK.load(Ordering::Relaxed), OTHER.load(Ordering::Relaxed)), (1, 0));
         let line = words(address, false, place);
@@ -176,7 +176,7 @@ mod tests {
             text(&line).contains(&format!("{address:#x}")) && text(&line).ends_with("rebuilt\n")
         );
         drop(watched);
-        assert_eq!(strike(address), None);
+        assert_eq!(flag_damage(address), None);
         let line = words(usize::MAX, true, None);
         assert!(text(&line).contains("0xffffffffffffffff") && text(&line).contains("cut short"));
     }

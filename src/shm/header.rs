@@ -159,7 +159,7 @@ pub const NO_CODE: u8 = u8::MAX;
 pub const SUMS: u8 = NO_CODE - 1;
 
 /// Value of `code` for a position with a part of the matrix, in a test with checksum columns. `group` is then its process column.
-pub const BESIDE_SUMS: u8 = NO_CODE - 2;
+pub const WITHOUT_SUMS: u8 = NO_CODE - 2;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Header {
@@ -183,9 +183,9 @@ pub enum HeaderFault {
     #[error("its checksum does not match: it is damaged")]
     Damaged,
     #[error(
-        "memory beside it could not be read any more: an uncorrectable memory error, or a file cut short"
+        "memory of its position could not be read any more: an uncorrectable memory error, or a file cut short"
     )]
-    Struck,
+    Unreadable,
 }
 
 impl Header {
@@ -312,7 +312,7 @@ impl Head {
     /// Returns the published header, if it is undamaged.
     pub fn read(&self) -> Result<Header, HeaderFault> {
         if self.word(DAMAGED_AT).load(Ordering::Acquire) != 0 {
-            return Err(HeaderFault::Struck);
+            return Err(HeaderFault::Unreadable);
         }
         // A live writer may publish twice during the copy, so that the copy is torn. Then read again.
         for _ in 0..8 {
@@ -380,7 +380,7 @@ impl Head {
     }
 
     /// Sets the damage flag, so that the position counts as lost: the effect of the handler of memory faults.
-    pub fn strike(&self) {
+    pub fn flag_damage(&self) {
         self.word(DAMAGED_AT).store(1, Ordering::Release);
     }
 
@@ -556,10 +556,6 @@ mod tests {
         assert_eq!(progress.pid, std::process::id() as u64);
         head.worked(1500, 3_000_000);
         assert_eq!((head.progress().busy_us, head.progress().flops), (1500, 3_000_000));
-        assert_eq!(
-            head.progress().heartbeat,
-            2,
-            "no sign of life, which another thread could give"
-        );
+        assert_eq!(head.progress().heartbeat, 2, "no heartbeat, which another thread could give");
     }
 }

@@ -38,14 +38,14 @@ impl MemoryStore {
         self.hold_with(position, UNTIL_IT_HAS_ENDED)
     }
 
-    /// Locks a position like [`Self::hold`], but waits up to `patience` for a process that is ending.
-    fn hold_with(&self, position: u32, patience: Duration) -> Result<Hold, MemoryError> {
+    /// Locks a position like [`Self::hold`], but waits up to `timeout` for a process that is ending.
+    fn hold_with(&self, position: u32, timeout: Duration) -> Result<Hold, MemoryError> {
         let (name, path) = (self.name(position, Part::Head), self.head_path(position));
         loop {
             let file = private_file().create(true).truncate(false).open(&path);
             let file = file.map_err(|error| MemoryError::os("cannot open", &path, error))?;
             is_ours(&file, &path, &name, self.uid)?;
-            lock::take(&file, &name, patience)?;
+            lock::take(&file, &name, timeout)?;
             // The earlier holder may have removed the name, or a third process may have created a new file under it.
             if lock::is_named(&file, &path) {
                 let vacant = file.metadata().is_ok_and(|meta| meta.len() == 0);
@@ -60,16 +60,16 @@ impl MemoryStore {
         self.clean_within(UNTIL_IT_HAS_ENDED)
     }
 
-    /// Removes this job's memory like [`Self::clean`], but waits for at most `patience` in total.
-    pub fn clean_within(&self, patience: Duration) -> Result<Vec<Held>, MemoryError> {
+    /// Removes this job's memory like [`Self::clean`], but waits for at most `timeout` in total.
+    pub fn clean_within(&self, timeout: Duration) -> Result<Vec<Held>, MemoryError> {
         // All positions are locked before anything is removed, so a run that starts now finds all or nothing. A header that
         // cannot be locked belongs to no running process of ours, and is only removed.
         let mut holds: BTreeMap<u32, Option<Hold>> =
             self.list_all().iter().map(|held| (held.position, None)).collect();
         let began = Instant::now();
         for (&position, hold) in &mut holds {
-            let patience = patience.saturating_sub(began.elapsed());
-            *hold = match self.hold_with(position, patience) {
+            let timeout = timeout.saturating_sub(began.elapsed());
+            *hold = match self.hold_with(position, timeout) {
                 Err(error @ MemoryError::InUse { .. }) => return Err(error),
                 locked => locked.ok(),
             };
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_filled_leaves_no_name() {
+    fn memory_that_was_never_filled_leaves_no_name() {
         let memory_store = memory_store("vacant");
         let hold = memory_store.hold(3).unwrap();
         assert!(hold.is_vacant() && memory_store.in_use(3));

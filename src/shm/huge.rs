@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_hold_a_huge_page_begins_on_one() {
+    fn a_region_that_can_hold_a_huge_page_begins_on_one() {
         let lengths = [1, page(), HUGE - 1, HUGE, HUGE + 1, 5 * HUGE + 12345];
         // A boundary for pages of 1 GB takes address space only.
         for (len, boundary) in

@@ -65,8 +65,8 @@ impl Still {
     }
 }
 
-/// Takes the lock, or returns an error that names its holder. Waits up to `patience` for a holder that is ending.
-pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), MemoryError> {
+/// Takes the lock, or returns an error that names its holder. Waits up to `timeout` for a holder that is ending.
+pub(super) fn take(file: &File, name: &str, timeout: Duration) -> Result<(), MemoryError> {
     let began = Instant::now();
     let mut still = Still { pid: 0, ran: None, since: began };
     let mut told = false;
@@ -98,8 +98,8 @@ pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), Me
         other => other,
     };
     let waits = |holder: &Holder| match holder {
-        Holder::Ending(_) => began.elapsed() < patience,
-        Holder::Unseen => began.elapsed() < patience.min(UNSEEN_ENDS_WITHIN),
+        Holder::Ending(_) => began.elapsed() < timeout,
+        Holder::Unseen => began.elapsed() < timeout.min(UNSEEN_ENDS_WITHIN),
         _ => false,
     };
     try_until(|| try_lock(file), who, pause, waits).map_err(|holder| {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_on_the_way_out_is_told_from_who_lives() {
+    fn an_ending_process_is_told_from_a_living_one() {
         let stat = |state: &str, flags: u64| {
             Stat(format!("12 (a) b (c) {state} 1 12 12 0 -1 {flags} 0 0"))
         };
@@ -296,7 +296,7 @@ mod tests {
 
     /// A process that is ending uses processor time for its remaining work. One that uses none for long is stuck.
     #[test]
-    fn who_gets_on_with_its_end_is_not_stuck() {
+    fn a_process_whose_end_proceeds_is_not_stuck() {
         let began = Instant::now();
         let mut still = Still { pid: 7, ran: None, since: began };
         let mut stands = |pid, ran, second| {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_lasts_as_long_as_the_holder_is_ending_and_no_longer() {
+    fn the_timeout_counts_only_while_the_holder_is_ending() {
         let run = |told: &dyn Fn(u32) -> Holder, free_at: u32, most: u32| {
             let looks = std::cell::Cell::new(0);
             let end = try_until(

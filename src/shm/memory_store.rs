@@ -393,7 +393,7 @@ mod tests {
     /// A repeated listing shows new and removed names at once. It trusts an unchanged folder only after some time without a
     /// change.
     #[test]
-    fn what_comes_and_goes_is_seen_at_once_and_nothing_is_looked_through_in_vain() {
+    fn files_that_come_and_go_are_seen_at_once_without_vain_looks() {
         let dir = tempfile::tempdir().unwrap();
         let memory_store =
             MemoryStore::with_directory(Store::Posix, &unique(), dir.path()).unwrap();
@@ -494,7 +494,7 @@ mod tests {
 
     /// All users may create files in /dev/shm, so an entry under one of our names may belong to another user, or be no file.
     #[test]
-    fn what_others_have_put_under_our_names_is_left_alone_and_not_waited_for() {
+    fn foreign_files_under_our_names_are_left_alone_and_not_waited_for() {
         let memory_store = Cleaned(MemoryStore::new(Store::Posix, &unique()).unwrap());
         let (head, _) = memory_store.0.file(0, Part::Head).unwrap();
         nix::unistd::mkfifo(&head, nix::sys::stat::Mode::S_IRWXU).unwrap();

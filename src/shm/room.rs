@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_counts_every_group_up_the_tree_and_version_2_beside_it() {
+    fn version_1_counts_every_group_up_the_tree_and_version_2_its_siblings() {
         let dir = tree(&[
             MEMINFO,
             ("proc/self/cgroup", "9:name=systemd:/\n4:memory:/job/step\n0::/other\n"),

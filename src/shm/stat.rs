@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_none() {
+    fn missing_fields_are_none() {
         for line in ["", "12", "12 (a", "12 (a)", "12 (a) "] {
             let stat = Stat(line.into());
             assert_eq!((stat.state(), stat.parent(), stat.started()), (None, None, None), "{line}");

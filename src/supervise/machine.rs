@@ -26,8 +26,8 @@ pub enum Stream {
 pub trait Connections: Lines {
     /// Returns the next message, if one has come.
     fn heard(&mut self) -> Option<(u64, Heard)>;
-    /// Waits until a message comes, but at most for `patience`.
-    fn wait(&mut self, patience: Duration);
+    /// Waits until a message comes, but at most for `timeout`.
+    fn wait(&mut self, timeout: Duration);
 }
 
 /// A simulated machine.

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_asks_again_after_a_while_wants_no_save() {
+    fn only_a_request_repeated_after_a_while_wants_no_save() {
         for signal in [libc::SIGINT, libc::SIGTERM] {
             assert!(!is_another(signal, 0) && !is_another(signal, 999));
             assert!(is_another(signal, 1000) && is_another(signal, 60_000));

@@ -42,8 +42,8 @@ impl Hands for Node {
     }
     fn end_rank(&mut self, _: Which, _: u32) {}
     fn halt(&mut self, _: bool) {}
-    fn orphaned(&mut self, silent: Duration, limit: Duration) -> bool {
-        silent >= limit
+    fn orphaned(&mut self, unheard: Duration, limit: Duration) -> bool {
+        unheard >= limit
     }
 }
 
@@ -76,7 +76,7 @@ struct Forest {
     backlog: VecDeque<(u64, u64, Heard)>,
     lines_a_tick: Option<usize>,
     /// Time for which each node has not answered, as last reported.
-    silent_ms: BTreeMap<u32, u64>,
+    unheard_ms: BTreeMap<u32, u64>,
     /// Nodes that are being called, with the start of the call.
     called: BTreeMap<u32, u64>,
     off: BTreeSet<u32>,
@@ -120,7 +120,7 @@ impl Forest {
             names: nodes as usize,
             backlog: VecDeque::new(),
             lines_a_tick: None,
-            silent_ms: BTreeMap::new(),
+            unheard_ms: BTreeMap::new(),
             called: (0..nodes).map(|node| (node, 0)).collect(),
             off: BTreeSet::new(),
             lost: BTreeMap::new(),
@@ -161,8 +161,8 @@ impl Forest {
         for (node, word) in told {
             let (now_ms, at) = (self.now_ms, node as usize);
             match &word {
-                FromAgent::Quiet { age_ms } => drop(self.silent_ms.insert(node, *age_ms)),
-                _ => drop(self.silent_ms.remove(&node)),
+                FromAgent::Quiet { age_ms } => drop(self.unheard_ms.insert(node, *age_ms)),
+                _ => drop(self.unheard_ms.remove(&node)),
             }
             let report = match word {
                 FromAgent::Hello(facts) => {
@@ -224,8 +224,8 @@ impl Forest {
         let asked = self.names;
         let first: Vec<u32> =
             self.called.iter().filter(|(_, since)| **since == 0).map(|(node, _)| *node).collect();
-        let patience_ms = self.logins.first_ms(30_000, asked - first.len(), asked);
-        let in_vain = |node: &u32| self.silent_ms.get(node).is_some_and(|ms| *ms >= patience_ms);
+        let limit_ms = self.logins.first_ms(30_000, asked - first.len(), asked);
+        let in_vain = |node: &u32| self.unheard_ms.get(node).is_some_and(|ms| *ms >= limit_ms);
         let first: Vec<u32> = first.into_iter().filter(in_vain).collect();
         for node in first {
             self.called.remove(&node);
@@ -253,7 +253,7 @@ impl Forest {
                 self.learn(told);
                 let in_trouble = self.judge.in_trouble().count();
                 if in_trouble > 0 {
-                    self.judge.redial_ms = self.logins.patience_ms(REDIAL_MS, in_trouble);
+                    self.judge.redial_ms = self.logins.timeout_ms(REDIAL_MS, in_trouble);
                 }
                 let judged = self.judge.tick(now_ms);
                 self.judged(judged);
@@ -402,7 +402,7 @@ fn a_supervisor_that_can_call_few_at_once_comes_past_those_that_are_off() {
 
 /// Many more requests have no answer than the supervisor remembers.
 #[test]
-fn a_silence_of_any_length_is_noticed() {
+fn missing_heartbeats_are_noticed_after_any_time() {
     for fanout in [8, 2] {
         let mut forest = Forest::with_node_timeout(8, fanout, 60_000);
         forest.run(5000);
@@ -461,7 +461,7 @@ proptest! {
         prop_assert_eq!(forest.agents(), alive.clone());
         if end_at < strokes.len() {
             let unasked = alive.keys().find(|node| !forest.ended.contains_key(node));
-            prop_assert_eq!(unasked, None, "who has not been asked to end the run");
+            prop_assert_eq!(unasked, None, "a node that was not asked to end the run");
         }
         prop_assert_eq!(forest.up.clone(), alive.keys().copied().collect::<BTreeSet<_>>());
         prop_assert_eq!(forest.judge.in_trouble().collect::<Vec<_>>(), Vec::<usize>::new());

@@ -762,7 +762,7 @@ fn explore(steps: Steps) -> Option<Bad> {
 }
 
 #[test]
-fn whatever_happens_when_a_loss_that_can_be_borne_is() {
+fn every_loss_within_the_limits_is_recovered_at_any_step() {
     for depth in [0, 1] {
         for (p, q, blocks, crashes) in [(1, 2, 3, 2), (2, 1, 3, 2), (1, 3, 3, 1)] {
             let sums = 1;

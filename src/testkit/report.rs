@@ -1,10 +1,10 @@
 //! Example of a test and its outcome, for tests of the report and of the code that reads reports.
 
-use crate::base::course::{Course, Recorder, What};
 use crate::base::outcome::{
     Checksums, Level2, Outcome, Power, Protection, Replaced, Residual, SplitUpdates, Times, Verdict,
 };
 use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
+use crate::base::timeline::{Recorder, Timeline, What};
 use crate::report::machine::{Kind, Machine, Make};
 
 pub fn params() -> TestParams {
@@ -94,7 +94,7 @@ pub fn machine() -> Machine {
     machine
 }
 
-pub fn course() -> Course {
+pub fn timeline() -> Timeline {
     let mut recorder = Recorder::default();
     recorder.pass(0, 63, 0.0);
     recorder.pass(30, 63, 3.0);
@@ -102,7 +102,7 @@ pub fn course() -> Course {
     recorder.interrupt(What::Down, 30, 3.25, 0.125);
     recorder.interrupt(What::Restore, 30, 3.375, 0.25);
     recorder.pass(63, 63, 5.25);
-    recorder.course(12000, 192)
+    recorder.timeline(12000, 192)
 }
 
 pub fn outcome() -> Outcome {
@@ -154,7 +154,7 @@ pub fn outcome() -> Outcome {
             matrix_bytes: 1_152_000_000,
             checksum_bytes: 384_000_000,
         }),
-        course: course(),
+        timeline: timeline(),
         power: Some(Power {
             source: "hwmon".into(),
             nodes: 2,

@@ -462,7 +462,7 @@ impl<N: Nodes> SimulatedAgents<N> {
         let goes_on = what(&mut agent.relay, self.nodes.hands(&agent.node), &mut asked);
         let up = std::mem::take(&mut agent.relay.up);
         // The next tick sends urgent messages of children to the parent.
-        let tick_ms = self.now_ms + agent.relay.patience_ms();
+        let tick_ms = self.now_ms + agent.relay.timeout_ms();
         self.most_lines = self.most_lines.max(agent.relay.load());
         if tick_ms < agent.tick_ms {
             agent.tick_ms = tick_ms;

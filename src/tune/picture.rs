@@ -60,7 +60,7 @@ pub fn svg(tuned: &Tuned) -> String {
     )];
     if !tuned.choices.is_empty() {
         panels.push(bars(
-            format!("Single choices beside NB {}, {} x {}", best.nb, best.p, best.q),
+            format!("Single choices compared with NB {}, {} x {}", best.nb, best.p, best.q),
             "longer than it, %",
             by_weight(&tuned.choices).iter().map(choice).take(CHOICES),
         ));
@@ -71,5 +71,5 @@ pub fn svg(tuned: &Tuned) -> String {
         tuned.spent,
         100.0 * tuned.noise
     );
-    Figure { title: "What mattered".into(), panels, note }.svg()
+    Figure { title: "Choices that mattered".into(), panels, note }.svg()
 }

@@ -54,7 +54,7 @@ impl Race {
     }
 
     /// Times of `who` as parts of those of `other`, in the rounds of both.
-    fn beside(&self, who: usize, other: usize) -> Vec<f64> {
+    fn ratios(&self, who: usize, other: usize) -> Vec<f64> {
         self.rounds
             .iter()
             .filter_map(|round| Some(Self::in_round(round, who)? / Self::in_round(round, other)?))
@@ -63,7 +63,7 @@ impl Race {
 
     /// Median ratio of the time of `who` to the time of `other`, over the rounds of both.
     pub fn ratio(&self, who: usize, other: usize) -> Option<f64> {
-        middle(&self.beside(who, other))
+        middle(&self.ratios(who, other))
     }
 
     /// Returns the fastest of the remaining candidates: the one with the smallest ratio to the first of them.
@@ -93,7 +93,7 @@ impl Race {
             .iter()
             .filter(|(who, _)| *who != best)
             .flat_map(|(who, middle)| {
-                let ratios = self.beside(*who, best);
+                let ratios = self.ratios(*who, best);
                 let many = ratios.len() > 1;
                 ratios.into_iter().filter(move |_| many).map(move |r| (r / middle - 1.0).abs())
             })
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_measured_is_out() {
+    fn a_candidate_that_cannot_be_measured_is_out() {
         let mut race = Race::new(3);
         race.take_in(&[Some(1.0), None, Some(2.0)]);
         assert_eq!(race.active, [0, 2]);

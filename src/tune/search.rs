@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_measured_with_care_once_stands_whatever_is_lost_then() {
+    fn a_candidate_measured_with_care_stands_after_later_losses() {
         let mut lab = Simulated::new(3, 0.01);
         lab.careful = 1;
         let tuned = search(&Domain::of_cores(4), 400.0, &mut lab).unwrap();

@@ -123,7 +123,7 @@ fn memory_is_gone_and_nodes_that_keep_checksums_alone() {
     for (args, point, lost) in some(cases, 4) {
         let idle = if args == two { 2 } else { 1 };
         let scene = Apart::with_idle(2, 2, idle, args).protect(&["--parity-layout", "dedicated"]);
-        scene.strike(&format!("{point}:kill"));
+        scene.inject(&format!("{point}:kill"));
         scene.lose_all_and(lost);
         let ran = scene.comes_back(lost);
         assert!(resumed_at(&ran).is_some_and(|k| k > 0), "{point}: {}", ran.told());
@@ -134,7 +134,7 @@ fn memory_is_gone_and_nodes_that_keep_checksums_alone() {
 #[test]
 fn files_of_checksums_alone_are_named_where_they_cannot_be_used() {
     let scene = Apart::with_idle(2, 2, 1, &["--parity-layout", "dedicated"]);
-    scene.strike("pruned:0:2:kill");
+    scene.inject("pruned:0:2:kill");
     scene.lose_all_and(&[]);
     // No older checkpoint is used in its place.
     let all: Vec<PathBuf> = (0..5).flat_map(|node| scene.checkpoints(node)).collect();
@@ -174,7 +174,7 @@ fn files_of_checksums_alone_are_named_where_they_cannot_be_used() {
 #[test]
 fn one_node_more_than_a_group_survives() {
     let scene = Apart::new(2, 2, &[]);
-    scene.strike("pruned:0:2:kill");
+    scene.inject("pruned:0:2:kill");
     scene.lose_all_and(&[]);
     let aside = scene.storage.path().join("aside");
     fs::rename(scene.dir(3), &aside).unwrap();
@@ -200,7 +200,7 @@ fn a_damaged_file_counts_as_lost() {
     let scene = Apart::new(2, 2, &[]);
     let places = [Some(0.0041), Some(0.9), Some(0.4), Some(0.0005), None];
     for (i, &at) in some(&places, 2).iter().enumerate() {
-        scene.strike(&format!("manifest-whole:{}:2:kill", i % 4));
+        scene.inject(&format!("manifest-whole:{}:2:kill", i % 4));
         let node = (i + 1) % 4;
         let older: Vec<Vec<PathBuf>> = (0..4).map(|node| scene.checkpoints(node)).collect();
         scene.lose_all_and(&[]);
@@ -240,7 +240,7 @@ fn a_damaged_file_counts_as_lost() {
 #[test]
 fn nodes_in_another_order() {
     let scene = Apart::new(2, 2, &[]);
-    scene.strike("pruned:0:2:kill");
+    scene.inject("pruned:0:2:kill");
     scene.lose_all_and(&[2]);
     fs::write(scene.path("domains"), "rank:0 d3\nrank:1 d2\nrank:2 d0\nrank:3 d1\n").unwrap();
     scene.comes_back(&[2]);
@@ -251,7 +251,7 @@ fn nodes_in_another_order() {
 fn a_node_with_more_files_than_ranks_sends_them() {
     let scene = Apart::new(2, 2, &[]);
     let moved = |damaged: bool| {
-        scene.strike("pruned:0:2:kill");
+        scene.inject("pruned:0:2:kill");
         scene.lose_all_and(&[]);
         for checkpoint in scene.checkpoints(1) {
             let there = scene.dir(0).join(checkpoint.strip_prefix(scene.dir(1)).unwrap());
@@ -276,7 +276,7 @@ fn a_node_with_more_files_than_ranks_sends_them() {
 #[test]
 fn nodes_with_files_are_not_left_idle() {
     let scene = Apart::with_idle(2, 2, 2, &[]);
-    scene.strike("pruned:0:2:kill");
+    scene.inject("pruned:0:2:kill");
     scene.lose_all_and(&[1]);
     let domains = ["d4", "d5", "d1", "d0", "d2", "d3"];
     let domains =
@@ -297,10 +297,10 @@ fn leave(from: PathBuf, scene: &Apart, node: usize) {
 #[test]
 fn an_earlier_run_of_the_same_problem_had_got_further() {
     let earlier = Apart::new(1, 2, &[]);
-    earlier.strike("pruned:0:5:kill");
+    earlier.inject("pruned:0:5:kill");
     lose_all(&earlier);
     let scene = Apart::new(1, 2, &[]);
-    scene.strike("pruned:0:2:kill");
+    scene.inject("pruned:0:2:kill");
     scene.lose(1);
     scene.storage.renew(1);
     leave(folder_in(&earlier.dir(1), &earlier), &scene, 1);
@@ -314,13 +314,13 @@ fn an_earlier_run_of_the_same_problem_had_got_further() {
 #[test]
 fn an_earlier_run_of_the_same_problem_has_left_its_result() {
     let earlier = Apart::new(2, 2, &[]);
-    earlier.strike("told:0:1:kill");
+    earlier.inject("told:0:1:kill");
     let left = folder_in(&earlier.dir(2), &earlier);
     assert!(left.join("result-0").exists() && earlier.checkpoints(2).is_empty());
     lose_all(&earlier);
     let scene = Apart::new(2, 2, &[]);
     leave(left, &scene, 2);
-    scene.strike("pruned:0:2:kill");
+    scene.inject("pruned:0:2:kill");
     let ran = scene.finish();
     assert!(resumed_at(&ran).is_some_and(|from| from > 0), "{}", ran.told());
 }
@@ -331,13 +331,13 @@ fn an_earlier_run_of_the_same_problem_has_left_its_result() {
 fn an_earlier_run_has_left_the_result_of_a_test_that_the_node_comes_to_later() {
     let of_two = || Apart::new(2, 2, &[]).grids(&[(1, 2), (2, 2)]);
     let earlier = of_two();
-    earlier.strike("told:0:1:kill");
+    earlier.inject("told:0:1:kill");
     let left = folder_in(&earlier.dir(2), &earlier);
     assert!(left.join("result-1").exists());
     lose_all(&earlier);
     let scene = of_two();
     leave(left, &scene, 2);
-    scene.strike("pruned:2:1:kill");
+    scene.inject("pruned:2:1:kill");
     assert!(!folder_in(&scene.dir(2), &scene).join("result-1").exists());
     let ran = scene.finish();
     let later = ran.json().tests[1].outcome.clone().unwrap().protection.unwrap();
@@ -364,11 +364,11 @@ fn a_node_without_its_manifest_keeps_no_third_checkpoint() {
 #[test]
 fn a_result_that_not_all_nodes_could_keep() {
     let scene = Apart::new(2, 2, &[]);
-    scene.strike("pruned:0:2:kill");
+    scene.inject("pruned:0:2:kill");
     for node in [2, 3] {
         fs::create_dir(folder_in(&scene.dir(node), &scene).join("result-0.aside")).unwrap();
     }
-    scene.strike("told:0:1:kill");
+    scene.inject("told:0:1:kill");
     lose_all(&scene);
     let ran = scene.finish();
     assert!(!from_storage(&ran) && rebuilt(&ran).is_none(), "{}", ran.told());
@@ -380,15 +380,15 @@ fn a_result_that_not_all_nodes_could_keep() {
 #[test]
 fn a_node_that_enters_has_what_another_run_left() {
     let other = Apart::new(2, 2, &[]).solver(&["--seed", "77"]);
-    other.strike("pruned:0:2:kill");
+    other.inject("pruned:0:2:kill");
     lose_all(&other);
     let shared = crate::level2::stored(2, 2).solver(&["--seed", "78"]);
-    shared.strike("pruned:0:2:kill");
+    shared.inject("pruned:0:2:kill");
     lose_all(&shared);
     let of_node = |node: usize| folder_in(&other.dir(node), &other);
     for (memory, from) in [(true, of_node(2)), (true, shared.folder()), (false, of_node(2))] {
         let mut scene = Apart::new(2, 2, &[]);
-        scene.strike("pruned:0:2:kill");
+        scene.inject("pruned:0:2:kill");
         scene.storage.renew(2);
         leave(from, &scene, 2);
         let ran = if memory {
@@ -477,7 +477,7 @@ mod rest {
         ];
         for (grid, args, lost) in some(cases, 5) {
             let scene = Apart::new(grid.0, grid.1, args);
-            scene.strike("manifest-whole:0:2:kill");
+            scene.inject("manifest-whole:0:2:kill");
             let groups = scene.groups();
             assert!(args[..] != ["--group", "2"] || !groups.contains(&lost.to_vec()), "{groups:?}");
             scene.lose_all_and(lost);
@@ -487,14 +487,14 @@ mod rest {
 
     /// A fault at each step to storage, on one node or another; then all memory is lost, and one more node's storage.
     #[test]
-    fn a_run_survives_a_strike_at_every_step_to_storage() {
+    fn a_run_survives_a_fault_at_every_step_to_storage() {
         let mut to = to_storage();
         // The windows that a manifest of each node opens come first.
         to.reverse();
         to.sort_by_key(|point| !point.name().starts_with("manifest"));
         for (i, &point) in some(&to, 3).iter().enumerate() {
             let scene = Apart::new(2, 2, &[]);
-            scene.strike(&format!("{}:{}:2:kill", point.name(), i % 4));
+            scene.inject(&format!("{}:{}:2:kill", point.name(), i % 4));
             // The failed node has its part or has not; the lost storage is another's or its own.
             let gone = [(i + 1) % 4, i % 4][i % 2];
             scene.lose_all_and(&[gone]);
@@ -510,16 +510,16 @@ mod rest {
 
     /// A fault while coming back, after which a node's storage is lost.
     #[test]
-    fn coming_back_survives_a_strike_at_every_step() {
+    fn coming_back_survives_a_fault_at_every_step() {
         let steps =
             ["fetch-half", "rebuild-batch", "fetch-end", "encode-batch", "fetch-begin", "tidied"];
         for (i, &step) in some(&steps, 2).iter().enumerate() {
             let scene = Apart::new(2, 2, &[]);
-            scene.strike("pruned:0:2:kill");
+            scene.inject("pruned:0:2:kill");
             let first = i % 4;
             scene.lose_all_and(&[first]);
-            let struck = if step == "fetch-half" { (i + 1) % 4 } else { i % 4 };
-            scene.strike(&format!("{step}:{struck}:1:kill"));
+            let position = if step == "fetch-half" { (i + 1) % 4 } else { i % 4 };
+            scene.inject(&format!("{step}:{position}:1:kill"));
             scene.lose_all_and(&[first]);
             scene.comes_back(&[first]);
         }

@@ -34,11 +34,11 @@ const STEPS: [Point; 13] = [
     Point::Committed,
 ];
 
-fn chain(scene: &Scene, strikes: &[(Point, usize, u64, bool)]) {
-    for &(point, position, hit, lost) in strikes {
+fn chain(scene: &Scene, faults: &[(Point, usize, u64, bool)]) {
+    for &(point, position, hit, lost) in faults {
         let fault = format!("{}:{position}:{hit}:kill", point.name());
         println!("{fault}{}", if lost { ", lost" } else { "" });
-        scene.strike(&fault);
+        scene.inject(&fault);
         if lost {
             scene.lose(position);
         }
@@ -58,14 +58,14 @@ fn every_step_of_a_save_by_helpers_is_survived() {
             }
             continue;
         }
-        let strike = |(i, point): (usize, &Point)| {
+        let fault = |(i, point): (usize, &Point)| {
             (*point, position, 1 + (i as u64 + position as u64) % 2, (i + position) % 2 == 1)
         };
-        let strikes: Vec<_> = STEPS.iter().enumerate().map(strike).collect();
+        let faults: Vec<_> = STEPS.iter().enumerate().map(fault).collect();
         // Each start resumes where the last one was: there must be boundaries left.
-        for strikes in strikes.chunks(4) {
+        for faults in faults.chunks(4) {
             let scene = helped(2, 2, &[]);
-            chain(&scene, strikes);
+            chain(&scene, faults);
             scene.finish();
         }
     }
@@ -74,7 +74,7 @@ fn every_step_of_a_save_by_helpers_is_survived() {
 #[test]
 fn groups_of_six_that_survive_two() {
     let scene = helped(2, 3, &["--losses", "2"]);
-    scene.strike("sealed:4:2:kill");
+    scene.inject("sealed:4:2:kill");
     scene.lose(4);
     scene.lose(1);
     assert_eq!(rebuilt(&scene.finish()), Some(vec![1, 4]));
@@ -86,7 +86,7 @@ fn a_helper_that_gets_nowhere_costs_no_checkpoint() {
     let scene = helped(2, 2, &["--checkpoint", "5"]);
     let faults = "encode-end:1:2:hang,solve-begin:0:1:hang";
     let (running, came) = scene.may_freeze(faults, Duration::from_secs(60));
-    assert!(came, "{:?}", scene.struck());
+    assert!(came, "{:?}", scene.injected());
     scene.kill_all(running);
     scene.lose(2);
     let ran = scene.finish();
@@ -97,7 +97,7 @@ fn a_helper_that_gets_nowhere_costs_no_checkpoint() {
 #[test]
 fn helpers_may_come_and_go_between_starts() {
     let scene = helped(2, 2, &[]);
-    scene.strike("committed:3:4:kill");
+    scene.inject("committed:3:4:kill");
     let without = ["--encode", "pipelined"];
     let ran = scene.job().args(&without).env("SKT_FAULT", "sealed:0:3:kill").run();
     assert_ne!(ran.code, Some(0), "{}", ran.told());
@@ -108,16 +108,16 @@ fn helpers_may_come_and_go_between_starts() {
 
 /// Checkpoints go to storage when they are committed, and come back from there.
 #[test]
-fn storage_beside_helpers() {
+fn storage_together_with_helpers() {
     let dir = tempfile::TempDir::new().unwrap();
     let at = dir.path().to_str().unwrap();
-    for strike in ["stream-half:2:2:kill", "stream-begin:1:2:kill", "manifest-whole:0:1:kill"] {
+    for fault in ["stream-half:2:2:kill", "stream-begin:1:2:kill", "manifest-whole:0:1:kill"] {
         let scene = helped(2, 2, &["--level2", at, "--level2-every", "1"]);
-        scene.strike(strike);
-        assert!(!whole_in(dir.path(), &scene).is_empty(), "{strike}");
+        scene.inject(fault);
+        assert!(!whole_in(dir.path(), &scene).is_empty(), "{fault}");
         lose_all(&scene);
         let ran = scene.finish();
-        assert!(from_storage(&ran), "{strike}: {}", ran.told());
+        assert!(from_storage(&ran), "{fault}: {}", ran.told());
     }
 }
 
@@ -141,7 +141,7 @@ fn a_stop_ends_in_a_save_that_is_whole() {
 
 /// The refusal comes before anything begins, and nothing is made.
 #[test]
-fn what_helpers_cannot_do_is_refused() {
+fn settings_that_helpers_cannot_follow_are_refused() {
     for (more, says) in [
         (&["--method", "self"][..], "method self encodes from the matrix itself"),
         (&["--method", "single"], "single writes over its only copy"),

@@ -26,7 +26,7 @@ fn methods_scopes_codes_and_encodings() {
         let point = ["flush-half", "encode-end", "committed", "barrier-passed"][i % 4];
         let position = i % 4;
         let scene = protected(case);
-        scene.strike(&format!("{point}:{position}:3:kill"));
+        scene.inject(&format!("{point}:{position}:3:kill"));
         scene.lose(position);
         let ran = scene.finish();
         assert_eq!(rebuilt(&ran), Some(vec![position]), "{case:?}");
@@ -43,7 +43,7 @@ fn threads_on_other_cores_go_on_with_the_same_bits() {
     for (before, after) in [("auto", "off"), ("off", "auto")] {
         let mut scene = Scene::of(1, ranks, SMALL).protect(&["--checkpoint", "3"]);
         scene.pin(before);
-        scene.strike("flush-half:1:3:kill");
+        scene.inject("flush-half:1:3:kill");
         scene.lose(1);
         scene.pin(after);
         let ran = scene.finish();
@@ -59,10 +59,10 @@ fn threads_on_other_cores_go_on_with_the_same_bits() {
 #[test]
 fn the_sum_restores_up_to_rounding() {
     let scene = protected(&["--parity-code", "sum"]);
-    scene.strike("flush-half:1:3:kill");
+    scene.inject("flush-half:1:3:kill");
     scene.finish();
     let scene = protected(&["--parity-code", "sum"]);
-    scene.strike("flush-half:1:3:kill");
+    scene.inject("flush-half:1:3:kill");
     scene.lose(1);
     assert_eq!(rebuilt(&scene.finish_up_to_rounding()), Some(vec![1]));
 }
@@ -72,10 +72,10 @@ fn the_sum_restores_up_to_rounding() {
 fn weighted_sums_restore_two_up_to_rounding() {
     let weighted = || protected(&["--parity-code", "weighted", "--losses", "2"]);
     let scene = weighted();
-    scene.strike("flush-half:1:3:kill");
+    scene.inject("flush-half:1:3:kill");
     scene.finish();
     let scene = weighted();
-    scene.strike("flush-half:1:3:kill");
+    scene.inject("flush-half:1:3:kill");
     scene.lose(1);
     scene.lose(2);
     assert_eq!(rebuilt(&scene.finish_up_to_rounding()), Some(vec![1, 2]));
@@ -87,11 +87,11 @@ fn method_single_refuses_what_it_cannot_survive() {
     let single = || Scene::of(2, 2, SMALL).protect(&["--checkpoint", "10", "--method", "single"]);
     // Far from a save for every rank, however far others are ahead.
     let scene = single();
-    scene.strike("iteration:2:15:kill");
+    scene.inject("iteration:2:15:kill");
     scene.lose(2);
     assert_eq!(rebuilt(&scene.finish()), Some(vec![2]));
     let scene = single();
-    scene.strike("flush-half:2:2:kill");
+    scene.inject("flush-half:2:2:kill");
     scene.lose(2);
     scene.expect_refused(4, &["kept"]);
 }
@@ -100,7 +100,7 @@ fn method_single_refuses_what_it_cannot_survive() {
 #[test]
 fn memory_of_system_v() {
     let scene = protected(&["--store", "sysv"]).store(Store::SysV);
-    scene.strike("flush-half:3:3:kill");
+    scene.inject("flush-half:3:3:kill");
     assert_eq!(scene.held(), [0, 1, 2, 3]);
     scene.lose(3);
     assert_eq!(scene.held(), [0, 1, 2]);
@@ -113,7 +113,7 @@ fn column_mapping_and_every_depth() {
         let problem = ["--depth", depth, "--pmap", mapping, "--split-update", "always"];
         let scene = Scene::of(2, 3, &["-n", "305", "--nb", "12"]).solver(&problem);
         let scene = scene.protect(&["--checkpoint", "2"]);
-        scene.strike("flush-data:4:5:kill");
+        scene.inject("flush-data:4:5:kill");
         scene.lose(4);
         let ran = scene.finish();
         assert_eq!((resumed_at(&ran), rebuilt(&ran)), (Some(10), Some(vec![4])));
@@ -126,7 +126,7 @@ fn odd_sizes_and_grids() {
     for (p, q, n, nb) in [(1, 4, "97", "7"), (4, 1, "97", "7"), (2, 2, "13", "8"), (2, 2, "1", "4")]
     {
         let scene = Scene::of(p, q, &["-n", n, "--nb", nb]).protect(&["--checkpoint", "1"]);
-        scene.strike("verify-begin:1:1:kill");
+        scene.inject("verify-begin:1:1:kill");
         scene.lose(1);
         let ran = scene.finish();
         // One block has no boundary to save at: the run begins from scratch.
@@ -141,7 +141,7 @@ fn odd_sizes_and_grids() {
 fn intervals_in_seconds_and_by_cost() {
     for interval in [&["--checkpoint", "1ms"][..], &["--checkpoint", "auto", "--mtbf", "1s"]] {
         let scene = Scene::of(2, 2, LONGER).protect(interval);
-        scene.strike("iteration:3:80:kill");
+        scene.inject("iteration:3:80:kill");
         scene.lose(3);
         let ran = scene.finish();
         assert_eq!(rebuilt(&ran), Some(vec![3]), "{interval:?}: {}", ran.told());

@@ -143,14 +143,14 @@ fn a_flipped_bit_in_the_head_and_in_the_small_state() {
 #[test]
 fn a_byte_flipped_while_the_program_runs() {
     let scene = Scene::new(2, 2);
-    scene.strike("iteration:2:9:corrupt=b:5000,iteration:2:10:kill");
+    scene.inject("iteration:2:9:corrupt=b:5000,iteration:2:10:kill");
     // The save at boundary 9 may have written the byte again; the end is right either way.
     scene.finish();
     let scene = Scene::new(2, 2);
     // One place has both faults: another rank's death could come before this one has got as far.
-    let struck = scene.strike("committed:2:9:corrupt=b:5000,committed:2:9:kill");
+    let killed = scene.inject("committed:2:9:corrupt=b:5000,committed:2:9:kill");
     let ran = scene.finish();
-    assert_eq!(rebuilt(&ran), Some(vec![2]), "{}{}", struck.told(), ran.told());
+    assert_eq!(rebuilt(&ran), Some(vec![2]), "{}{}", killed.told(), ran.told());
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn truncated_grown_and_swapped_segments() {
     assert!(resumed_at(&ran).is_some() && rebuilt(&ran).is_none(), "{}", ran.told());
     // In two groups they are one loss each.
     let scene = Scene::new(2, 2).protect(&["--group", "2"]);
-    scene.strike("iteration:0:9:kill");
+    scene.inject("iteration:0:9:kill");
     let (one, two, aside) = (scene.file(1, "head"), scene.file(2, "head"), scene.path("aside"));
     fs::copy(&one, &aside).unwrap();
     fs::copy(&two, &one).unwrap();
@@ -203,10 +203,10 @@ fn truncated_grown_and_swapped_segments() {
 fn memory_of_an_older_attempt_is_never_used() {
     for later in ["iteration:0:9:kill", "flush-half:0:6:kill"] {
         let scene = Scene::new(2, 2);
-        scene.strike("barrier-passed:2:5:kill");
+        scene.inject("barrier-passed:2:5:kill");
         let old = Stash::take(&scene, 2);
         scene.lose(2);
-        scene.strike(later);
+        scene.inject(later);
         scene.lose(2);
         old.put_back();
         let ran = scene.finish();
@@ -225,7 +225,7 @@ fn old_memory_does_not_undo_an_agreed_recovery() {
         scene.kill_all(running);
         let old = Stash::take(&scene, 2);
         scene.lose(2);
-        scene.strike(middle);
+        scene.inject(middle);
         scene.lose(2);
         old.put_back();
         let ran = scene.finish();

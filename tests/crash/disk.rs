@@ -79,14 +79,14 @@ impl Disk {
 
     /// Injects faults one after the other, each of which leads back to storage once there is a checkpoint; then an end with the
     /// right bits that leaves nothing.
-    fn chain(&self, strikes: &[(&str, usize, u64, Gone)]) {
+    fn chain(&self, faults: &[(&str, usize, u64, Gone)]) {
         let mut history = String::new();
         let mut before: Option<usize> = None;
         let mut lost: Vec<usize> = Vec::new();
-        for &(point, position, hit, gone) in strikes {
+        for &(point, position, hit, gone) in faults {
             history += &format!("{point}:{position}:{hit} {gone:?}; ");
             println!("{history}");
-            let ran = self.strike(&format!("{point}:{position}:{hit}:kill"));
+            let ran = self.inject(&format!("{point}:{position}:{hit}:kill"));
             self.expect_back(&ran, before, &lost);
             before = resumed_at(&ran).or(before);
             if (0..self.ranks).any(|node| !self.whole(node).is_empty()) {
@@ -127,7 +127,7 @@ impl Disk {
 fn a_checkpoint_that_one_node_alone_has_listed_is_nothing_to_rely_on() {
     let disk = Disk::new(Scene::of(2, 2, LONG).protect(&["--checkpoint", "10"]), true);
     let mut running = disk.start_with("stream-half:0:2:stop,barrier-passed:0:3:kill");
-    assert!(disk.await_strikes(&mut running, "stream-half:0:2:stop", Duration::from_secs(60)));
+    assert!(disk.await_faults(&mut running, "stream-half:0:2:stop", Duration::from_secs(60)));
     let halted = || running.ranks().iter().any(|rank| rank.halted());
     while !halted() {
         std::thread::sleep(Duration::from_millis(5));
@@ -135,15 +135,15 @@ fn a_checkpoint_that_one_node_alone_has_listed_is_nothing_to_rely_on() {
     let second = checkpoints_in(&disk.dir(0), &disk).pop().unwrap();
     let name = second.file_name().unwrap();
     for node in 1..4 {
-        let beside = folder_in(&disk.dir(node), &disk).join(name);
-        fs::create_dir_all(beside.join("manifest.aside")).unwrap();
+        let folder = folder_in(&disk.dir(node), &disk).join(name);
+        fs::create_dir_all(folder.join("manifest.aside")).unwrap();
     }
     for rank in running.ranks() {
         kill(rank.pid, Signal::SIGCONT).unwrap();
     }
     let ran = running.end();
     assert!(ran.err.contains("could not be written"), "{}", ran.told());
-    assert!(disk.struck().contains(&"barrier-passed:0:3".to_owned()), "{}", ran.told());
+    assert!(disk.injected().contains(&"barrier-passed:0:3".to_owned()), "{}", ran.told());
     lose_all(&disk);
     disk.storage.renew(0);
     let ran = disk.finish();
@@ -186,7 +186,7 @@ fn a_node_and_its_storage_with_each_layout_of_checksums() {
     for (layout, node) in [("localised", 2), ("grid", 1)] {
         let args = ["--checkpoint", "3", "--parity-layout", layout];
         let disk = Disk::new(Scene::of(2, 2, SMALL).protect(&args), true);
-        disk.strike("stream-half:0:5:kill");
+        disk.inject("stream-half:0:5:kill");
         disk.lose_what(0, Gone::Node(node));
         let ran = disk.finish();
         assert!(from_storage(&ran) && rebuilt(&ran) == Some(vec![node]), "{}", ran.told());
@@ -196,13 +196,13 @@ fn a_node_and_its_storage_with_each_layout_of_checksums() {
 /// A file is damaged: the checkpoint before is used if it still exists; otherwise all files are named and kept. Storage that is
 /// emptied, although memory refers to its content, is no reason to begin from scratch.
 #[test]
-fn what_lies_there_is_believed_if_it_is_sound_and_memory_never() {
+fn a_sound_file_is_believed_and_memory_never() {
     let disk = Disk::new(Scene::of(2, 2, SMALL).protect(&["--checkpoint", "1"]), false);
-    disk.strike("manifest-whole:0:3:kill");
+    disk.inject("manifest-whole:0:3:kill");
     let there = disk.whole(0);
     assert_eq!(there.len(), 2, "{there:?}");
     flip(&there[1].join("p1"), 0.6);
-    let ran = disk.strike("iteration:2:4:kill");
+    let ran = disk.inject("iteration:2:4:kill");
     assert_eq!((from_storage(&ran), resumed_at(&ran)), (true, Some(2)), "{}", ran.told());
 
     let there = disk.whole(0);
@@ -219,7 +219,7 @@ fn what_lies_there_is_believed_if_it_is_sound_and_memory_never() {
 
     // Also if memory was just made for the data that are read.
     for fault in ["fetch-begin:1:1:kill", "fetch-half:1:1:kill", "resumed:1:1:kill"] {
-        disk.strike(fault);
+        disk.inject(fault);
         let aside = disk.storage.path().join("aside");
         fs::rename(newest.parent().unwrap(), &aside).unwrap();
         disk.expect_refused(
@@ -285,7 +285,7 @@ fn full_storage_is_told_and_the_checkpoint_before_stays() {
     // Room for one checkpoint, not for two.
     let _small = crate::level2::Small::mount(&at, 1_300_000);
     let disk = Disk::within(at.to_str().unwrap(), scene, false);
-    let ran = disk.strike("iteration:0:20:kill");
+    let ran = disk.inject("iteration:0:20:kill");
     assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
     assert!(ran.err.contains("protected by the checkpoint before it"), "{}", ran.told());
     lose_all(&disk);
@@ -318,10 +318,10 @@ mod rest {
             ("committed", 3, 2, Gone::Node(0)),
         ]);
         // A loss comes again while it is recovered.
-        disk.strike("iteration:0:5:kill");
+        disk.inject("iteration:0:5:kill");
         disk.lose_what(0, Gone::Node(2));
         for (step, position) in [("fetch-half", 0), ("rebuild-batch", 1), ("fetch-end", 3)] {
-            disk.strike(&format!("{step}:{position}:1:kill"));
+            disk.inject(&format!("{step}:{position}:1:kill"));
             disk.lose_what(0, Gone::Node(2));
         }
         let ran = disk.finish();

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use skt_hpl::base::course::What;
+use skt_hpl::base::timeline::What;
 use skt_hpl::supervise::start::job::Announcement;
 use skt_hpl::supervise::talk::processes::catches;
 
@@ -36,9 +36,9 @@ pub fn results(ran: &Ran) -> Vec<String> {
 #[test]
 fn time_before_a_start_that_came_to_nothing_is_no_lost_work() {
     let scene = Scene::new(2, 2);
-    scene.strike("committed:1:4:kill");
+    scene.inject("committed:1:4:kill");
     std::thread::sleep(Duration::from_secs(3));
-    scene.strike("pinned:0:1:kill");
+    scene.inject("pinned:0:1:kill");
     let ran = scene.finish();
     let protection = ran.json().tests[0].outcome.as_ref().unwrap().protection.unwrap();
     let (lost_s, down_s) = (protection.lost_s, protection.down_s);
@@ -47,10 +47,10 @@ fn time_before_a_start_that_came_to_nothing_is_no_lost_work() {
 
 #[test]
 fn a_sweep_goes_on_in_its_third_test() {
-    for strike in ["save-begin:1:41:kill", "solve-begin:2:3:kill", "clean-half:0:2:kill"] {
+    for fault in ["save-begin:1:41:kill", "solve-begin:2:3:kill", "clean-half:0:2:kill"] {
         let scene = Scene::of(2, 2, SWEEP).protect(&["--checkpoint", "1"]);
-        let first = scene.strike(strike);
-        assert_eq!(results(&first).len(), if strike.starts_with("clean") { 1 } else { 2 });
+        let first = scene.inject(fault);
+        assert_eq!(results(&first).len(), if fault.starts_with("clean") { 1 } else { 2 });
         scene.lose(1);
         let ran = scene.finish();
         let lines = results(&ran);
@@ -61,8 +61,8 @@ fn a_sweep_goes_on_in_its_third_test() {
         }
         assert_eq!(ran.out.matches("PASSED").count(), 4);
         let resumed = ran.err.matches("resumes at boundary").count();
-        assert_eq!(resumed, if strike.starts_with("clean") { 0 } else { 1 }, "{}", ran.told());
-        if !strike.starts_with("clean") {
+        assert_eq!(resumed, if fault.starts_with("clean") { 0 } else { 1 }, "{}", ran.told());
+        if !fault.starts_with("clean") {
             assert!(ran.err.contains("test 3 resumes"), "{}", ran.told());
         }
     }
@@ -73,10 +73,10 @@ fn a_sweep_goes_on_in_its_third_test() {
 #[test]
 fn results_outlive_all_nodes_that_had_them() {
     let scene = Scene::of(2, 2, SWEEP).protect(&["--checkpoint", "1"]);
-    let first = scene.strike("iteration:1:20:kill");
+    let first = scene.inject("iteration:1:20:kill");
     for position in 0..4 {
         scene.lose(position);
-        let ran = scene.strike("iteration:1:2:kill");
+        let ran = scene.inject("iteration:1:2:kill");
         assert_eq!(rebuilt(&ran).as_deref(), Some(&[position][..]), "{}", ran.told());
     }
     let ran = scene.finish();
@@ -93,12 +93,12 @@ fn results_of_idle_nodes_do_not_outweigh_memory_of_the_run_that_went_on() {
     let scene = Scene::of(2, 3, SMALL).grids(&[(2, 3), (1, 2)]).protect(&["--checkpoint", "5"]);
     let level2 = ["--level2", &storage.named(), "--level2-every", "1", "--helpers", "off"];
     let scene = scene.protect(&level2);
-    let first = scene.strike("iteration:1:51:kill");
+    let first = scene.inject("iteration:1:51:kill");
     assert_eq!(results(&first).len(), 1, "{}", first.told());
     scene.lose(0);
     scene.lose(1);
     // The first save is of the very boundary that it resumed at.
-    let ran = scene.strike("committed:1:2:kill");
+    let ran = scene.inject("committed:1:2:kill");
     assert!(from_storage(&ran) && ran.err.contains("test 2 resumes"), "{}", ran.told());
     let from = resumed_at(&ran);
     let ran = scene.finish();
@@ -113,42 +113,42 @@ fn results_of_idle_nodes_do_not_outweigh_memory_of_the_run_that_went_on() {
 fn under_a_blas_a_run_that_goes_on_comes_to_the_same_bits() {
     for depth in ["0", "2"] {
         let problem = ["-n", "600", "--nb", "8", "--engine", "blas", "--depth", depth];
-        for (p, q, strike) in [(2, 1, "iteration:1:20:kill"), (1, 2, "committed:0:2:kill")] {
+        for (p, q, fault) in [(2, 1, "iteration:1:20:kill"), (1, 2, "committed:0:2:kill")] {
             let scene = Scene::of(p, q, &problem).protect(&["--checkpoint", "7"]);
-            scene.strike(strike);
+            scene.inject(fault);
             scene.lose(1);
             assert!(resumed_at(&scene.finish()).is_some());
             let scene = Scene::of(p, q, &problem).protect(&["--checkpoint", "3"]);
-            scene.strike(strike);
+            scene.inject(fault);
             assert!(resumed_at(&scene.finish()).is_some());
         }
     }
 }
 
-/// The document has the whole course of a test that was started twice: the iterations before the save it resumed from, the lost
+/// The document has the whole timeline of a test that was started twice: the iterations before the save it resumed from, the lost
 /// ones, and the time in which nothing ran.
 #[test]
-fn the_way_of_a_run_that_was_struck() {
+fn the_timeline_of_a_run_with_a_loss() {
     let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "5"]);
-    scene.strike("iteration:1:19:kill");
+    scene.inject("iteration:1:19:kill");
     scene.lose(1);
     let ran = scene.finish();
     let from = resumed_at(&ran).unwrap() as u64;
     let run = ran.json();
     let outcome = run.tests[0].outcome.as_ref().unwrap();
-    let course = &outcome.course;
-    assert_eq!(course.iteration.first(), Some(&0));
-    assert_eq!(course.iteration.last(), Some(&31));
-    assert!(course.iteration.contains(&from) && course.iteration.is_sorted(), "{course:?}");
-    assert!(course.seconds.is_sorted() && *course.seconds.last().unwrap() <= outcome.seconds);
-    let told = |what| course.moments.iter().filter(|m| m.what == what).collect::<Vec<_>>();
+    let timeline = &outcome.timeline;
+    assert_eq!(timeline.iteration.first(), Some(&0));
+    assert_eq!(timeline.iteration.last(), Some(&31));
+    assert!(timeline.iteration.contains(&from) && timeline.iteration.is_sorted(), "{timeline:?}");
+    assert!(timeline.seconds.is_sorted() && *timeline.seconds.last().unwrap() <= outcome.seconds);
+    let told = |what| timeline.moments.iter().filter(|m| m.what == what).collect::<Vec<_>>();
     for what in [What::Lost, What::Down, What::Restore] {
         let found = told(what);
-        assert!(found.len() == 1 && found[0].iteration == from, "{what:?}: {course:?}");
+        assert!(found.len() == 1 && found[0].iteration == from, "{what:?}: {timeline:?}");
     }
     assert_eq!(told(What::Save).len() as u64, outcome.protection.unwrap().saves);
     let (down, restore) = (told(What::Down)[0], told(What::Restore)[0]);
-    assert!((down.at_s + down.seconds - restore.at_s).abs() < 0.01, "{course:?}");
+    assert!((down.at_s + down.seconds - restore.at_s).abs() < 0.01, "{timeline:?}");
 }
 
 #[test]
@@ -157,18 +157,18 @@ fn restart_never_and_require() {
     let ran = scene.job().args(&["--restart", "require"]).run().expect_code(4);
     assert!(ran.err.contains("--restart require"), "{}", ran.told());
     scene.expect_nothing_left();
-    scene.strike("iteration:1:9:kill");
+    scene.inject("iteration:1:9:kill");
     let ran = scene.job().args(&["--restart", "require"]).run();
     assert!(resumed_at(&scene.expect_finished(ran)).is_some());
-    scene.strike("iteration:1:9:kill");
+    scene.inject("iteration:1:9:kill");
     let ran = scene.job().args(&["--restart", "never"]).run();
     assert_eq!(resumed_at(&scene.expect_finished(ran)), None);
 }
 
 #[test]
-fn what_is_refused_under_restart_never_takes_nothing_away() {
+fn a_refusal_under_restart_never_removes_nothing() {
     let scene = Scene::new(2, 2);
-    scene.strike("iteration:1:9:kill");
+    scene.inject("iteration:1:9:kill");
     let no_folder = scene.path("domains");
     let no_folder = no_folder.to_str().unwrap();
     for wrong in [
@@ -190,16 +190,16 @@ fn what_is_refused_under_restart_never_takes_nothing_away() {
 #[test]
 fn restart_never_keeps_what_earlier_launches_of_a_supervised_run_have_saved() {
     let scene = Scene::new(2, 2);
-    scene.strike("iteration:1:9:kill");
+    scene.inject("iteration:1:9:kill");
     let mut scene = scene.protect(&["--restart", "never"]);
     scene.also("SKT_RUN_ID", "supervised");
     // Its first launch failed early, so the second finds the memory of another run.
     scene.also("SKT_ATTEMPT", "2");
-    let ran = scene.strike("iteration:1:19:kill");
+    let ran = scene.inject("iteration:1:19:kill");
     assert_eq!(resumed_at(&ran), None, "{}", ran.told());
     scene.lose(1);
     scene.also("SKT_ATTEMPT", "3");
-    let ran = scene.strike("iteration:0:5:kill");
+    let ran = scene.inject("iteration:0:5:kill");
     assert!(resumed_at(&ran).is_some(), "{}", ran.told());
     scene.also("SKT_ATTEMPT", "4");
     assert!(resumed_at(&scene.finish()).is_some());
@@ -238,7 +238,7 @@ fn a_stop_while_ranks_still_start_is_obeyed() {
 #[test]
 fn another_problem_under_the_same_name_is_refused() {
     let scene = Scene::new(2, 2);
-    scene.strike("iteration:1:9:kill");
+    scene.inject("iteration:1:9:kill");
     let before = scene.held();
     for other in [["--seed", "7"], ["--nbmin", "8"], ["--depth", "0"], ["--method", "double"]] {
         let ran = scene.job().args(&other).run().expect_code(1);
@@ -416,8 +416,8 @@ fn stopped_on_request_and_resumed() {
 #[test]
 fn status_and_clean() {
     let (scene, other) = (Scene::new(2, 2), Scene::new(2, 2));
-    scene.strike("iteration:1:9:kill");
-    other.strike("iteration:1:9:kill");
+    scene.inject("iteration:1:9:kill");
+    other.inject("iteration:1:9:kill");
     scene.lose(3);
     let say = |args: &[&str]| {
         let out = Command::new(PROGRAM).args(args).output().unwrap();
@@ -452,8 +452,8 @@ fn status_and_clean() {
 #[test]
 fn many_columns_save_where_few_do() {
     let scene = Scene::of(1, 10, LONGER).protect(&["--checkpoint", "20"]);
-    scene.strike("iteration:7:67:kill");
-    let ran = scene.strike("iteration:3:25:kill");
+    scene.inject("iteration:7:67:kill");
+    let ran = scene.inject("iteration:3:25:kill");
     assert_eq!(resumed_at(&ran), Some(60), "{}", ran.told());
     let ran = scene.finish();
     assert_eq!(resumed_at(&ran), Some(80), "{}", ran.told());
@@ -472,40 +472,40 @@ mod rest {
     /// Results of a run that is over, in memory that could not be removed, are nothing to resume from; nor are those that remain
     /// if the next run fails while it removes them.
     #[test]
-    fn a_run_struck_while_it_removes_results_of_another_begins_from_scratch() {
-        for strike in GROUND {
+    fn a_run_killed_while_it_removes_results_of_another_begins_from_scratch() {
+        for fault in GROUND {
             let mut scene = Scene::of(2, 2, SWEEP).protect(&["--checkpoint", "1"]);
             scene.also("SKT_RUN_ID", "one");
-            scene.strike("told:2:1:kill");
+            scene.inject("told:2:1:kill");
             scene.also("SKT_RUN_ID", "other");
-            scene.strike(strike);
+            scene.inject(fault);
             scene.also("SKT_ATTEMPT", "2");
             // All four are solved, and no result of the other run is printed.
-            scene.strike("solve-begin:1:4:kill");
+            scene.inject("solve-begin:1:4:kill");
             scene.also("SKT_ATTEMPT", "3");
             let ran = scene.finish();
-            assert_eq!(results(&ran).len(), 4, "{strike}: {}", ran.told());
+            assert_eq!(results(&ran).len(), 4, "{fault}: {}", ran.told());
         }
     }
 
     /// A run that begins from scratch removes the memory of another. After a fault at any step of that, its next launch begins
     /// from scratch as well, supervised or not.
     #[test]
-    fn a_run_struck_while_it_removes_what_another_has_left_begins_from_scratch() {
-        for (turn, strike) in GROUND.into_iter().enumerate() {
+    fn a_run_killed_while_it_removes_what_another_has_left_begins_from_scratch() {
+        for (turn, fault) in GROUND.into_iter().enumerate() {
             let scene = Scene::new(2, 2);
-            scene.strike("iteration:1:9:kill");
+            scene.inject("iteration:1:9:kill");
             let mut scene = scene.protect(&["--restart", "never"]);
             if turn % 2 == 0 {
                 scene.also("SKT_RUN_ID", "supervised");
             }
-            scene.strike(strike);
-            if strike.contains("half") {
-                assert!(!scene.held().is_empty(), "{strike}: it removed all");
+            scene.inject(fault);
+            if fault.contains("half") {
+                assert!(!scene.held().is_empty(), "{fault}: it removed all");
             }
             scene.also("SKT_ATTEMPT", "2");
             let ran = scene.finish();
-            assert_eq!(resumed_at(&ran), None, "{strike}: {}", ran.told());
+            assert_eq!(resumed_at(&ran), None, "{fault}: {}", ran.told());
         }
     }
 
@@ -518,7 +518,7 @@ mod rest {
         let (nbmins, ndivs) = (list(1..=20), list(2..=11));
         let sweep = ["-n", "60", "--nb", "10", "--nbmin", &nbmins, "--ndiv", &ndivs];
         let scene = Scene::of(1, 2, &sweep).protect(&["--checkpoint", "1"]);
-        let first = scene.strike("solve-begin:1:190:kill");
+        let first = scene.inject("solve-begin:1:190:kill");
         assert!(!first.err.contains("no room"), "{}", first.told());
         scene.lose(0);
         let ran = scene.finish();
@@ -540,7 +540,7 @@ mod rest {
             "grid",
         ]);
         for later in ["iteration:3:9:kill", "solve-begin:3:1:kill"] {
-            scene.strike(later);
+            scene.inject(later);
             scene.lose(0);
             scene.lose(1);
             let ran = scene.finish();
@@ -549,10 +549,10 @@ mod rest {
             assert_eq!(results(&ran).len(), 2, "{}", ran.told());
         }
         // A fault while the earlier one is run again: the later one has its result.
-        scene.strike("iteration:3:9:kill");
+        scene.inject("iteration:3:9:kill");
         scene.lose(0);
         scene.lose(1);
-        let ran = scene.strike("iteration:0:35:kill");
+        let ran = scene.inject("iteration:0:35:kill");
         assert!(ran.err.contains("test 2 resumes at boundary"), "{}", ran.told());
         let ran = scene.finish();
         assert!(ran.err.contains("test 1 resumes at boundary"), "{}", ran.told());

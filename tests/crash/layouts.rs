@@ -28,7 +28,7 @@ fn any_two_of_six_with_localised_checksums() {
     for (i, pair) in pairs.iter().enumerate() {
         let scene = six(LOCALISED).protect(ways[i % ways.len()]);
         let point = ["flush-half", "iteration", "encode-end", "committed"][i % 4];
-        scene.strike(&format!("{point}:{}:4:kill", pair[0]));
+        scene.inject(&format!("{point}:{}:4:kill", pair[0]));
         assert_eq!(scene.groups(), [[0, 1, 2, 3, 4, 5]]);
         pair.iter().for_each(|&position| scene.lose(position));
         let ran = scene.finish();
@@ -41,7 +41,7 @@ fn any_two_of_six_with_localised_checksums() {
 #[test]
 fn localised_checksums_of_real_numbers() {
     let scene = six(LOCALISED).protect(&["--parity-code", "weighted"]);
-    scene.strike("flush-half:1:3:kill");
+    scene.inject("flush-half:1:3:kill");
     [1, 3].iter().for_each(|&position| scene.lose(position));
     assert_eq!(rebuilt(&scene.finish_up_to_rounding()), Some(vec![1, 3]));
 }
@@ -50,7 +50,7 @@ fn localised_checksums_of_real_numbers() {
 #[test]
 fn one_of_each_pair() {
     let scene = Scene::new(2, 3).protect(&["--parity-layout", "localised"]);
-    scene.strike("flush-data:3:4:kill");
+    scene.inject("flush-data:3:4:kill");
     let groups = scene.groups();
     assert!(groups.len() == 3 && groups.iter().all(|pair| pair.len() == 2), "{groups:?}");
     let mut lost: Vec<usize> = groups.iter().enumerate().map(|(i, pair)| pair[i % 2]).collect();
@@ -75,7 +75,7 @@ fn a_loss_in_each_line_of_the_grid() {
     ];
     for ((p, q), args, groups, point) in cases {
         let scene = Scene::new(p, q).protect(GRID).protect(args);
-        scene.strike(&format!("{point}:2:4:kill"));
+        scene.inject(&format!("{point}:2:4:kill"));
         assert_eq!(scene.groups(), groups.map(<[usize]>::to_vec));
         let mut lost = vec![groups[0][1], groups[1][2]];
         lost.iter().for_each(|&position| scene.lose(position));
@@ -83,7 +83,7 @@ fn a_loss_in_each_line_of_the_grid() {
         assert_eq!(rebuilt(&scene.finish()), Some(lost));
     }
     let scene = six(GRID);
-    scene.strike("iteration:0:4:kill");
+    scene.inject("iteration:0:4:kill");
     [3, 5].iter().for_each(|&position| scene.lose(position));
     scene.expect_refused(4, &["[3, 5]", "position 3 on", "kept"]);
 }
@@ -106,7 +106,7 @@ fn any_one_of_four_and_of_the_rank_that_keeps_their_checksum() {
         if args.contains(&"sysv") {
             scene = scene.store(Store::SysV);
         }
-        scene.strike(&format!("{point}:4:kill"));
+        scene.inject(&format!("{point}:4:kill"));
         assert_eq!(scene.groups(), [[0, 1, 2, 3, 4]]);
         scene.lose(lost);
         let ran = scene.finish();
@@ -120,13 +120,13 @@ fn any_one_of_four_and_of_the_rank_that_keeps_their_checksum() {
 #[test]
 fn a_loss_in_each_of_two_groups_with_ranks_of_their_own() {
     let scene = Scene::new(2, 3).idle(3).protect(DEDICATED).protect(&["--group", "3"]);
-    scene.strike("barrier-passed:7:4:kill");
+    scene.inject("barrier-passed:7:4:kill");
     let groups = scene.groups();
     assert!(groups.len() == 2 && groups.iter().all(|group| group.len() == 4), "{groups:?}");
     let first = [groups[0][1], groups[1][3]];
     assert!(first[0] < 6 && first[1] >= 6, "{groups:?}");
     first.iter().for_each(|&position| scene.lose(position));
-    scene.strike("iteration:6:9:kill");
+    scene.inject("iteration:6:9:kill");
     let then = [groups[0][3], groups[1][0]];
     then.iter().for_each(|&position| scene.lose(position));
     let mut then = then.to_vec();
@@ -138,7 +138,7 @@ fn a_loss_in_each_of_two_groups_with_ranks_of_their_own() {
 #[test]
 fn a_damaged_checksum_on_a_rank_of_its_own() {
     let scene = Scene::new(2, 2).idle(1).protect(DEDICATED);
-    scene.strike("iteration:1:6:kill");
+    scene.inject("iteration:1:6:kill");
     for part in ["c", "d"] {
         let mut bytes = std::fs::read(scene.file(4, part)).unwrap();
         bytes[77] ^= 4;
@@ -187,14 +187,14 @@ fn ranks_of_their_own_that_cannot_be_had_are_told() {
 
     let mut scene = Scene::new(2, 2).idle(2).protect(DEDICATED);
     scene.also("SKT_GROUP", "2");
-    scene.strike("iteration:1:4:kill");
+    scene.inject("iteration:1:4:kill");
     scene.also("SKT_GROUP", "4");
     scene.expect_refused(1, &["of another run"]);
     scene.also("SKT_GROUP", "2");
     scene.finish();
     let mut scene = Scene::new(2, 2).idle(2).protect(DEDICATED);
     scene.also("SKT_GROUP", "4");
-    scene.strike("iteration:1:4:kill");
+    scene.inject("iteration:1:4:kill");
     scene.also("SKT_GROUP", "2");
     scene.expect_refused(1, &["fewer ranks for checksums", "--group"]);
     scene.also("SKT_GROUP", "4");
@@ -217,7 +217,7 @@ fn layouts_that_cannot_be_had_and_memory_of_another_one() {
     refused(&lines, &["2 x 2 grid", "3 are needed", "--parity-layout striped"]);
 
     let mut scene = six(&[]);
-    scene.strike("iteration:1:4:kill");
+    scene.inject("iteration:1:4:kill");
     scene.also("SKT_PARITY_LAYOUT", "localised");
     scene.expect_refused(1, &["--parity-layout striped, and this one asks for localised"]);
     scene.also("SKT_PARITY_LAYOUT", "striped");
@@ -232,15 +232,15 @@ mod rest {
     fn a_second_loss_during_the_recovery_of_localised_checksums_and_a_third() {
         for point in ["rebuild-batch", "rebuilt", "restore-half"] {
             let scene = six(LOCALISED);
-            scene.strike("flush-data:0:4:kill");
+            scene.inject("flush-data:0:4:kill");
             scene.lose(2);
             let second = if point == "rebuilt" { 2 } else { 4 };
-            scene.strike(&format!("{point}:{second}:1:kill"));
+            scene.inject(&format!("{point}:{second}:1:kill"));
             scene.lose(second);
             scene.finish();
         }
         let scene = six(LOCALISED);
-        scene.strike("iteration:0:4:kill");
+        scene.inject("iteration:0:4:kill");
         let back = Stash::take(&scene, 4);
         [0, 3, 4].iter().for_each(|&position| scene.lose(position));
         scene.expect_refused(4, &["[0, 3, 4]", "position 4 on", "kept"]);
@@ -255,14 +255,14 @@ mod rest {
             [("rebuild-batch", 5, 1), ("rebuilt", 2, 2), ("rebuilt", 4, 4), ("restore-half", 1, 3)]
         {
             let scene = six();
-            scene.strike("flush-data:0:4:kill");
+            scene.inject("flush-data:0:4:kill");
             scene.lose(first);
-            scene.strike(&format!("{point}:{second}:1:kill"));
+            scene.inject(&format!("{point}:{second}:1:kill"));
             scene.lose(second);
             scene.finish();
         }
         let scene = six();
-        scene.strike("iteration:0:4:kill");
+        scene.inject("iteration:0:4:kill");
         let back = Stash::take(&scene, 4);
         [1, 4, 5].iter().for_each(|&position| scene.lose(position));
         scene.expect_refused(4, &["[1, 4, 5]", "position 4 on", "kept"]);
@@ -282,7 +282,7 @@ mod rest {
             let way: &[&str] = [&["--encode", "reduce"][..], &[]][i % 2];
             let scene = Scene::new(2, 2).idle(2).protect(DEDICATED).protect(&two).protect(way);
             let point = ["flush-data", "iteration", "encode-end"][i % 3];
-            scene.strike(&format!("{point}:{}:4:kill", pair[0]));
+            scene.inject(&format!("{point}:{}:4:kill", pair[0]));
             pair.iter().for_each(|&position| scene.lose(position));
             assert_eq!(rebuilt(&scene.finish()), Some(pair.to_vec()));
         }

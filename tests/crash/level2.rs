@@ -147,7 +147,7 @@ fn a_run_nobody_disturbs_writes_checkpoints_and_leaves_nothing() {
 fn all_memory_gone_the_run_goes_on_from_storage() {
     for (grid, method) in [((2, 2), "self"), ((2, 3), "double"), ((1, 2), "single")] {
         let scene = stored(grid.0, grid.1).protect(&["--method", method]);
-        scene.strike("manifest-whole:0:2:kill");
+        scene.inject("manifest-whole:0:2:kill");
         let checkpoint = whole(&scene).pop().unwrap();
         lose_all(&scene);
         let ranks = scene.ranks;
@@ -166,7 +166,7 @@ fn all_memory_gone_the_run_goes_on_from_storage() {
 #[test]
 fn another_method_code_and_group_go_on_from_the_same_files() {
     let scene = stored(2, 2);
-    scene.strike("manifest-whole:0:2:kill");
+    scene.inject("manifest-whole:0:2:kill");
     lose_all(&scene);
     let job = scene.job().args(&["--method", "double", "--losses", "2", "--store", "sysv"]);
     let ran = scene.expect_finished(job.run());
@@ -188,15 +188,15 @@ pub fn of_first(point: Point) -> bool {
 #[test]
 fn a_later_run_that_got_less_far_outdates_nothing() {
     let scene = Stored::of(Scene::of(2, 2, LONGER).protect(&["--checkpoint", "1"]), "4");
-    scene.strike("committed:0:8:kill");
+    scene.inject("committed:0:8:kill");
     assert_eq!(whole(&scene).len(), 1);
     let memory: Vec<_> = (0..4).map(|p| crate::limits::Stash::take(&scene, p)).collect();
     lose_all(&scene);
     let scene = scene.protect(&["--level2-every", "1"]);
-    assert!(resumed_at(&scene.strike("pruned:0:1:kill")).is_some());
+    assert!(resumed_at(&scene.inject("pruned:0:1:kill")).is_some());
     lose_all(&scene);
     memory.into_iter().for_each(|stash| stash.put_back());
-    scene.strike("manifest-whole:0:1:kill");
+    scene.inject("manifest-whole:0:1:kill");
     let mut there = whole(&scene);
     there.sort_by_key(|checkpoint| matrices(checkpoint)[0].0);
     assert_eq!(there.len(), 2, "{there:?}");
@@ -211,17 +211,17 @@ fn a_later_run_that_got_less_far_outdates_nothing() {
 #[test]
 fn the_checkpoint_that_was_of_use_is_the_one_that_stays() {
     let scene = with_the_later_checkpoint_damaged();
-    scene.strike("committed:1:1:kill");
-    scene.strike("iteration:1:1:kill");
+    scene.inject("committed:1:1:kill");
+    scene.inject("iteration:1:1:kill");
     goes_on(&scene, true, "the older one was of use");
 }
 
 /// A run that resumes from memory removes it before the next checkpoint.
 #[test]
-fn what_was_not_removed_at_a_start_goes_before_the_next_checkpoint_is_begun() {
+fn files_left_at_a_start_go_before_the_next_checkpoint_is_begun() {
     let scene = stored(2, 2);
     scene.kill_all(scene.freeze("stream-half:1:2:stop"));
-    scene.strike("tidy-half:0:1:kill");
+    scene.inject("tidy-half:0:1:kill");
     goes_on(&scene, false, "cut off while it tidies");
 }
 
@@ -245,12 +245,12 @@ fn with_dedicated(args: &[&str]) -> Stored {
 
 /// A fault while coming back, and a request to stop.
 #[test]
-fn with_a_rank_for_checksums_coming_back_is_struck_and_a_stop_ends_on_storage() {
+fn with_a_rank_for_checksums_coming_back_is_killed_and_a_stop_ends_on_storage() {
     let scene = with_dedicated(&[]);
-    scene.strike("manifest-whole:0:2:kill");
-    for strike in ["fetch-begin:4:1:kill", "fetch-half:1:1:kill", "encode-end:4:1:kill"] {
+    scene.inject("manifest-whole:0:2:kill");
+    for fault in ["fetch-begin:4:1:kill", "fetch-half:1:1:kill", "encode-end:4:1:kill"] {
         lose_all(&scene);
-        scene.strike(strike);
+        scene.inject(fault);
     }
     lose_all(&scene);
     let running = scene.freeze("iteration:0:6:stop");
@@ -270,14 +270,14 @@ fn a_stop_waits_for_what_helpers_still_remove() {
     let faults = [main, writes, removes].map(|place| scene.hang_at(place)).join(",");
     let mut running = scene.start_with(&faults);
     let first = [main, writes].join(",");
-    assert!(scene.await_strikes(&mut running, &first, LIMIT), "{}", running.told());
+    assert!(scene.await_faults(&mut running, &first, LIMIT), "{}", running.told());
     let written = |position: &str| {
         checkpoints(&scene).iter().any(|checkpoint| checkpoint.join(position).exists())
     };
     until("written", || ["p1", "p2", "p3"].iter().all(|position| written(position)));
     ask(&running, Signal::SIGTERM);
     scene.let_go(main);
-    assert!(scene.await_strikes(&mut running, removes, LIMIT), "{}", running.told());
+    assert!(scene.await_faults(&mut running, removes, LIMIT), "{}", running.told());
     std::thread::sleep(Duration::from_secs(2));
     assert!(!running.over(), "{}", running.told());
     [writes, removes].iter().for_each(|place| scene.let_go(place));
@@ -297,19 +297,19 @@ fn names_removed_under_a_helper_cost_nothing() {
     let faults = [before, after, reads, there].map(|place| scene.hang_at(place)).join(",");
     let mut running = scene.start_with(&faults);
     let first = [before, reads].join(",");
-    assert!(scene.await_strikes(&mut running, &first, LIMIT), "{}", running.told());
+    assert!(scene.await_faults(&mut running, &first, LIMIT), "{}", running.told());
     let b = scene.file(1, "b");
     fs::remove_file(&b).unwrap();
     std::thread::sleep(Duration::from_millis(1200));
     scene.let_go(before);
-    assert!(scene.await_strikes(&mut running, after, LIMIT), "{}", running.told());
+    assert!(scene.await_faults(&mut running, after, LIMIT), "{}", running.told());
     assert!(!b.exists(), "moved under its reader: {}", running.told());
     scene.let_go(reads);
     until("written", || {
         checkpoints(&scene).iter().any(|checkpoint| checkpoint.join("p1").exists())
     });
     scene.let_go(after);
-    assert!(scene.await_strikes(&mut running, there, LIMIT), "{}", running.told());
+    assert!(scene.await_faults(&mut running, there, LIMIT), "{}", running.told());
     until("named again", || b.exists());
     scene.kill_all(running);
     assert_eq!(whole(&scene).len(), 1);
@@ -372,10 +372,10 @@ fn helpers_have_the_cores_that_are_named_for_them() {
 #[test]
 fn one_loss_more_than_memory_survives() {
     let scene = stored(2, 2);
-    scene.strike("stream-begin:0:2:kill");
+    scene.inject("stream-begin:0:2:kill");
     assert!(!whole(&scene).is_empty());
     scene.lose(1);
-    scene.strike("iteration:0:3:kill");
+    scene.inject("iteration:0:3:kill");
     scene.lose(2);
     scene.lose(3);
     let ran = finish(&scene);
@@ -387,10 +387,10 @@ fn one_loss_more_than_memory_survives() {
 fn old_memory_does_not_outrank_storage() {
     let problem = Scene::of(2, 2, LONGER).protect(&["--checkpoint", "1"]);
     let scene = Stored::of(problem, "1");
-    scene.strike("manifest-whole:0:1:kill");
+    scene.inject("manifest-whole:0:1:kill");
     let old: Vec<_> = (0..4).map(|p| crate::limits::Stash::take(&scene, p)).collect();
     lose_all(&scene);
-    let first = resumed_at(&scene.strike("pruned:0:3:kill")).unwrap();
+    let first = resumed_at(&scene.inject("pruned:0:3:kill")).unwrap();
     lose_all(&scene);
     old.into_iter().for_each(|stash| stash.put_back());
     let ran = finish(&scene);
@@ -412,10 +412,10 @@ pub fn flip(path: &Path, at: f64) {
 fn saves_of_several_starts_count_together() {
     let scene = Stored::of(Scene::of(2, 2, LONGER).protect(&["--checkpoint", "1"]), "5");
     for _ in 0..2 {
-        scene.strike("committed:0:2:kill");
+        scene.inject("committed:0:2:kill");
     }
     // The first checkpoint there is complete. Four saves at least had been made before this start.
-    scene.strike("pruned:0:1:kill");
+    scene.inject("pruned:0:1:kill");
     lose_all(&scene);
     let ran = scene.expect_finished(scene.job().run());
     assert!(from_storage(&ran), "{}", ran.told());
@@ -451,7 +451,7 @@ fn files_that_are_not_what_was_written_are_named() {
     ];
     for (what, named, change) in changes {
         let scene = stored(2, 2);
-        scene.strike("pruned:0:2:kill");
+        scene.inject("pruned:0:2:kill");
         lose_all(&scene);
         let there = whole(&scene);
         assert_eq!(there.len(), 1);
@@ -474,7 +474,7 @@ fn files_that_are_not_what_was_written_are_named() {
 /// Makes a run without memory and with two complete checkpoints, of which the later one has a damaged file.
 fn with_the_later_checkpoint_damaged() -> Stored {
     let scene = stored(2, 2);
-    scene.strike("manifest-whole:0:2:kill");
+    scene.inject("manifest-whole:0:2:kill");
     lose_all(&scene);
     let there = whole(&scene);
     assert_eq!(there.len(), 2);
@@ -501,7 +501,7 @@ fn with_too_few_nodes_for_groups_no_run_begins() {
     };
     refused(scene.job().run());
     scene.has_domains("abcd");
-    scene.strike("pruned:0:2:kill");
+    scene.inject("pruned:0:2:kill");
     scene.has_domains("abab");
     refused(scene.job().args(&["--restart", "never"]).run());
     goes_on(&scene, true, "it took nothing away");
@@ -511,7 +511,7 @@ fn with_too_few_nodes_for_groups_no_run_begins() {
 #[test]
 fn a_checkpoint_without_a_manifest_was_never_whole() {
     let scene = stored(2, 2);
-    scene.strike("manifest-synced:0:1:kill");
+    scene.inject("manifest-synced:0:1:kill");
     lose_all(&scene);
     let ran = finish(&scene);
     assert!(ran.err.contains("never completed") && resumed_at(&ran).is_none(), "{}", ran.told());
@@ -520,7 +520,7 @@ fn a_checkpoint_without_a_manifest_was_never_whole() {
 #[test]
 fn another_run_under_the_same_name_is_refused() {
     let scene = stored(2, 2);
-    scene.strike("pruned:0:2:kill");
+    scene.inject("pruned:0:2:kill");
     lose_all(&scene);
     let before = whole(&scene);
     for other in [["--seed", "7"], ["--nbmin", "8"]] {
@@ -538,11 +538,11 @@ fn restart_require_and_never() {
     let scene = stored(2, 2);
     let ran = scene.job().args(&["--restart", "require"]).run().expect_code(4);
     assert!(ran.err.contains("--restart require"), "{}", ran.told());
-    scene.strike("pruned:0:1:kill");
+    scene.inject("pruned:0:1:kill");
     lose_all(&scene);
     let ran = scene.job().args(&["--restart", "require"]).run();
     assert!(from_storage(&scene.expect_finished(ran)));
-    scene.strike("pruned:0:1:kill");
+    scene.inject("pruned:0:1:kill");
     lose_all(&scene);
     let ran = scene.job().args(&["--restart", "never"]).run();
     assert_eq!(resumed_at(&scene.expect_finished(ran)), None);
@@ -550,9 +550,9 @@ fn restart_require_and_never() {
 
 /// A run does not begin next to files that it cannot remove: they would be there again at its first restart.
 #[test]
-fn restart_never_does_not_begin_beside_what_cannot_be_removed() {
+fn restart_never_does_not_begin_if_old_files_cannot_be_removed() {
     let scene = stored(2, 2);
-    scene.strike("pruned:0:1:kill");
+    scene.inject("pruned:0:1:kill");
     lose_all(&scene);
     // Other writers of that folder may have put the files there: they are left alone.
     let open = |mode| {
@@ -613,7 +613,7 @@ fn a_sweep_goes_on_in_its_third_test_without_memory() {
         assert_eq!(ran.out.matches("PASSED").count(), 4, "{}", ran.told());
         assert!(!ran.err.contains("any more"), "{}", ran.told());
     };
-    let first = results(&scene.strike("solve-begin:1:3:kill"));
+    let first = results(&scene.inject("solve-begin:1:3:kill"));
     lose_all(&scene);
     let third = !whole(&scene).is_empty();
     let ran = finish(&scene);
@@ -621,9 +621,9 @@ fn a_sweep_goes_on_in_its_third_test_without_memory() {
     assert_eq!(ran.err.contains("test 3 resumes"), third, "{}", ran.told());
     assert!(!ran.err.contains("test 1 resumes") && !ran.err.contains("test 2 resumes"));
     // Another fault, after a sweep's test has resumed from storage: its results are in memory again.
-    let first = results(&scene.strike("solve-begin:1:3:kill"));
+    let first = results(&scene.inject("solve-begin:1:3:kill"));
     lose_all(&scene);
-    scene.strike("iteration:0:3:kill");
+    scene.inject("iteration:0:3:kill");
     told_again(&first, &finish(&scene));
 }
 
@@ -635,7 +635,7 @@ fn results_stay_where_dir_becomes_its_own_late() {
     let mut running =
         scene.start_with("agree-begin:0:1:stop,iteration:0:3:stop,solve-begin:1:2:kill");
     let stops_at = |running: &mut Running, place: &str| {
-        assert!(scene.await_strikes(running, place, Duration::from_secs(60)), "{place}");
+        assert!(scene.await_faults(running, place, Duration::from_secs(60)), "{place}");
         let halted = || running.ranks().iter().any(|rank| rank.rank == 0 && rank.halted());
         while !halted() {
             std::thread::sleep(Duration::from_millis(5));
@@ -671,7 +671,7 @@ fn owners(scene: &Stored) -> Vec<u128> {
 fn restart_never_keeps_what_a_supervised_run_has_on_storage() {
     let mut scene = stored(2, 2).protect(&["--restart", "never"]);
     scene.scene.also("SKT_RUN_ID", "supervised");
-    scene.strike("manifest-whole:0:2:kill");
+    scene.inject("manifest-whole:0:2:kill");
     lose_all(&scene);
     scene.scene.also("SKT_ATTEMPT", "2");
     let ran = finish(&scene);
@@ -693,7 +693,7 @@ fn a_dir_that_cannot_be_used_is_told_before_anything_begins() {
 #[test]
 fn storage_that_is_gone_at_a_restart() {
     let scene = stored(2, 2);
-    scene.strike("manifest-whole:0:2:kill");
+    scene.inject("manifest-whole:0:2:kill");
     let aside = scene.path("aside");
     let hide = || Command::new("mv").arg(scene.storage.path()).arg(&aside).status().unwrap();
     let show = || Command::new("mv").arg(&aside).arg(scene.storage.path()).status().unwrap();
@@ -704,7 +704,7 @@ fn storage_that_is_gone_at_a_restart() {
     let dir = scene.storage.path().to_str().unwrap();
     scene.expect_refused(4, &["Storage might help", dir, "kept"]);
     assert!(show().success());
-    scene.strike("manifest-whole:0:2:kill");
+    scene.inject("manifest-whole:0:2:kill");
     assert!(hide().success());
     scene.lose(2);
     let ran = scene.scene.expect_finished(scene.job().run());
@@ -718,7 +718,7 @@ fn storage_that_is_gone_at_a_restart() {
     assert!(hide().success());
     scene.expect_refused(6, &["No such file", dir]);
     assert!(show().success());
-    scene.strike("generate-end:0:1:kill");
+    scene.inject("generate-end:0:1:kill");
     assert!(hide().success());
     scene.expect_refused(6, &["no checkpoint of this run", dir]);
     assert!(show().success());
@@ -728,7 +728,7 @@ fn storage_that_is_gone_at_a_restart() {
 #[test]
 fn status_and_clean_know_dir() {
     let scene = stored(2, 2);
-    scene.strike("pruned:0:1:kill");
+    scene.inject("pruned:0:1:kill");
     let dir = scene.storage.path().to_str().unwrap().to_owned();
     let say = |args: &[&str]| {
         let out = Command::new(PROGRAM).args(args).args(["--level2", &dir]).output().unwrap();
@@ -805,7 +805,7 @@ fn full_storage_is_told_once_and_the_checkpoint_before_stays() {
             continue;
         };
         let scene = Stored::within(at.to_str().unwrap(), scene, "1");
-        let ran = scene.strike("iteration:0:85:kill");
+        let ran = scene.inject("iteration:0:85:kill");
         assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
         assert!(
             ran.err.contains("No space left") && ran.err.contains("The run continues"),
@@ -935,12 +935,12 @@ fn storage_that_can_only_be_read_brings_the_run_back() {
         small.only_read(true);
         scene.expect_refused(6, &["cannot be written in", "d0"]);
         small.only_read(false);
-        scene.strike("manifest-whole:0:2:kill");
+        scene.inject("manifest-whole:0:2:kill");
         lose_all(&scene);
         let before = there();
         assert!(!before.is_empty());
         small.only_read(true);
-        let ran = scene.strike("iteration:1:20:kill");
+        let ran = scene.inject("iteration:1:20:kill");
         assert!(from_storage(&ran), "{}", ran.told());
         let says =
             "continues from what is there, and puts nothing on storage until it is started again";
@@ -985,7 +985,7 @@ mod rest {
 
     /// A fault while coming back, memory lost once more or kept; and again in the save that follows.
     #[test]
-    fn coming_back_survives_a_strike_at_every_step() {
+    fn coming_back_survives_a_fault_at_every_step() {
         let steps = [
             "fetch-begin",
             "fetch-half",
@@ -998,9 +998,9 @@ mod rest {
         for (i, step) in steps.into_iter().enumerate() {
             for lost in [false, true] {
                 let scene = stored(2, 2);
-                scene.strike("manifest-whole:0:2:kill");
+                scene.inject("manifest-whole:0:2:kill");
                 lose_all(&scene);
-                scene.strike(&format!("{step}:{}:1:kill", i % 4));
+                scene.inject(&format!("{step}:{}:1:kill", i % 4));
                 if lost {
                     lose_all(&scene);
                 }
@@ -1018,12 +1018,12 @@ mod rest {
 
     /// A fault at each step, with all memory lost and with it kept.
     #[test]
-    fn a_run_survives_a_strike_at_every_step_to_storage() {
+    fn a_run_survives_a_fault_at_every_step_to_storage() {
         for (i, point) in to_storage().into_iter().enumerate() {
             let position = if of_first(point) { 0 } else { i % 4 };
             for lost in [true, false] {
                 let scene = stored(2, 2);
-                scene.strike(&format!("{}:{position}:2:kill", point.name()));
+                scene.inject(&format!("{}:{position}:2:kill", point.name()));
                 // A checkpoint was concluded before this one, and one of the two is complete in any case.
                 let there = whole(&scene);
                 assert!(
@@ -1039,11 +1039,11 @@ mod rest {
 
     /// A fault at each step while ranks wait, memory lost and kept in turn.
     #[test]
-    fn without_helpers_a_strike_at_every_step_to_storage_is_survived() {
+    fn without_helpers_a_fault_at_every_step_to_storage_is_survived() {
         for (i, point) in to_storage().into_iter().enumerate() {
             let position = if of_first(point) { 0 } else { i % 4 };
             let scene = stored(2, 2).protect(&["--helpers", "off"]);
-            scene.strike(&format!("{}:{position}:2:kill", point.name()));
+            scene.inject(&format!("{}:{position}:2:kill", point.name()));
             assert!(!whole(&scene).is_empty(), "{}: {:?}", point.name(), checkpoints(&scene));
             goes_on(&scene, i % 2 == 0, point.name());
         }
@@ -1055,9 +1055,9 @@ mod rest {
         let problem = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "5", "--helpers", "off"]);
         let scene = Stored::of(problem.limit(Duration::from_secs(200)), "1");
         let began = Instant::now();
-        let ran = scene.may_strike("stream-half:1:2:hang");
+        let ran = scene.may_inject("stream-half:1:2:hang");
         let took = began.elapsed().as_secs_f64();
-        assert_eq!(scene.struck(), ["stream-half:1:2"]);
+        assert_eq!(scene.injected(), ["stream-half:1:2"]);
         let ran = scene.expect_finished(ran);
         assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
         assert!(ran.err.contains("position 1: its helper is stuck"), "{}", ran.told());
@@ -1074,7 +1074,9 @@ mod rest {
         let scene = Stored::of(scene.limit(Duration::from_secs(200)), "1h");
         let held = scene.hang_at("iteration:0:6");
         let running = scene.start_with(&format!("{held},stream-half:1:1:hang"));
-        until("at its boundary", || scene.struck().iter().any(|struck| struck == "iteration:0:6"));
+        until("at its boundary", || {
+            scene.injected().iter().any(|injected| injected == "iteration:0:6")
+        });
         ask(&running, Signal::SIGUSR1);
         scene.let_go("iteration:0:6");
         let ran = running.end().expect_code(75);
@@ -1090,17 +1092,17 @@ mod rest {
 
     /// A run that begins from scratch removes another's files on storage, too, memory first.
     #[test]
-    fn a_run_struck_while_it_removes_storage_of_another_begins_from_scratch() {
-        for strike in GROUND.into_iter().chain(["prune-half:0:1:kill"]) {
+    fn a_run_killed_while_it_removes_storage_of_another_begins_from_scratch() {
+        for fault in GROUND.into_iter().chain(["prune-half:0:1:kill"]) {
             let scene = stored(2, 2);
-            scene.strike("manifest-whole:0:2:kill");
+            scene.inject("manifest-whole:0:2:kill");
             let mut scene = scene.protect(&["--restart", "never"]);
             scene.scene.also("SKT_RUN_ID", "supervised");
-            scene.strike(strike);
+            scene.inject(fault);
             scene.scene.also("SKT_ATTEMPT", "2");
             let ran = finish(&scene);
-            assert!(!from_storage(&ran), "{strike}: {}", ran.told());
-            assert_eq!(resumed_at(&ran), None, "{strike}: {}", ran.told());
+            assert!(!from_storage(&ran), "{fault}: {}", ran.told());
+            assert_eq!(resumed_at(&ran), None, "{fault}: {}", ran.told());
         }
     }
 
@@ -1112,7 +1114,7 @@ mod rest {
         {
             let scene = with_the_later_checkpoint_damaged();
             let there = whole(&scene);
-            scene.strike(&format!("{step}:1:kill"));
+            scene.inject(&format!("{step}:1:kill"));
             // Other ranks do not wait for the one that removes it.
             assert!(step == "tidied:3" || whole(&scene) == there[..1], "{step}");
             if lost {
@@ -1135,7 +1137,7 @@ mod rest {
         for (domains, asked, warned) in cases {
             let sweep = Scene::of(2, 2, LONGER).grids(&[(2, 2), (1, 4)]);
             let scene = Stored::of(sweep.protect(&["--checkpoint", "1"]), "1").protect(&asked);
-            scene.strike("pruned:0:2:kill");
+            scene.inject("pruned:0:2:kill");
             lose_all(&scene);
             scene.has_domains(domains);
             let ran = finish(&scene);
@@ -1148,7 +1150,7 @@ mod rest {
     /// An interrupted checkpoint takes no room in addition to the complete one and the next one: DIR need not have room for
     /// three.
     #[test]
-    fn what_an_interrupted_checkpoint_leaves_goes_before_the_next_is_begun() {
+    fn files_of_an_interrupted_checkpoint_go_before_the_next_is_begun() {
         for lost in [false, true] {
             // Each save is waited for, however busy the machine.
             let scene = stored(2, 2).protect(&["--helpers", "off"]);
@@ -1169,10 +1171,10 @@ mod rest {
 
     /// A complete checkpoint that was outdated when the run was cut off takes no room either.
     #[test]
-    fn what_a_later_checkpoint_outdates_goes_before_the_next_is_begun() {
+    fn outdated_checkpoints_go_before_the_next_is_begun() {
         for lost in [false, true] {
             let scene = stored(2, 2).protect(&["--helpers", "off"]);
-            scene.strike("manifest-whole:0:2:kill");
+            scene.inject("manifest-whole:0:2:kill");
             let there = whole(&scene);
             assert_eq!(there.len(), 2, "{there:?}");
             if lost {
@@ -1193,7 +1195,7 @@ mod rest {
         let written = ["threads", "off"].map(|helpers| {
             let problem = Scene::of(2, 2, LONG).protect(&["--checkpoint", "20"]);
             let scene = Stored::of(problem.protect(&["--helpers", helpers]), "1");
-            scene.strike("manifest-whole:0:1:kill");
+            scene.inject("manifest-whole:0:1:kill");
             let there = whole(&scene);
             assert_eq!(there.len(), 1, "{helpers}: {:?}", checkpoints(&scene));
             let written = matrices(&there[0]);
@@ -1221,16 +1223,16 @@ mod rest {
         let sweep =
             Scene::of(2, 2, LONGER).grids(&[(1, 2), (2, 2)]).protect(&["--checkpoint", "2"]);
         let scene = Stored::of(sweep, "1");
-        scene.strike("iteration:1:40:kill");
+        scene.inject("iteration:1:40:kill");
         fs::write(scene.folder().join("result-9"), "garbage").unwrap();
         let ran = finish(&scene);
         assert!(ran.err.contains("not believed") && resumed_at(&ran).is_some(), "{}", ran.told());
         // The first test is fetched: the memory of all ranks belongs to a single run from then on.
-        scene.strike("manifest-whole:0:2:kill");
+        scene.inject("manifest-whole:0:2:kill");
         for position in 0..2 {
             scene.lose(position);
         }
-        let ran = scene.strike("iteration:3:20:kill");
+        let ran = scene.inject("iteration:3:20:kill");
         assert!(from_storage(&ran), "{}", ran.told());
         let ran = finish(&scene);
         assert!(ran.err.contains("test 2 resumes"), "{}", ran.told());
@@ -1242,12 +1244,12 @@ mod rest {
     #[test]
     fn starts_that_come_back_and_die_before_they_save_are_counted() {
         let scene = stored(2, 2);
-        scene.strike("manifest-whole:0:2:kill");
-        for (strike, lost) in
+        scene.inject("manifest-whole:0:2:kill");
+        for (fault, lost) in
             [("fetch-begin:1:1", true), ("fetch-half:2:1", true), ("tidied:3:1", false)]
         {
             lose_all(&scene);
-            scene.strike(&format!("{strike}:kill"));
+            scene.inject(&format!("{fault}:kill"));
             if lost {
                 lose_all(&scene);
             }
@@ -1265,7 +1267,7 @@ mod rest {
         for helpers in ["threads", "off"] {
             let scene = Scene::of(1, 10, LONGER).protect(&["--checkpoint", "20"]);
             let scene = Stored::of(scene, "1").protect(&["--helpers", helpers]);
-            scene.strike("iteration:7:67:kill");
+            scene.inject("iteration:7:67:kill");
             assert_eq!(whole(&scene).len(), 1, "{helpers}");
             lose_all(&scene);
             let running = scene.freeze("iteration:0:9:stop");
@@ -1300,7 +1302,7 @@ mod rest {
         ];
         for (i, (step, args)) in steps.iter().enumerate() {
             let scene = with_dedicated(args);
-            scene.strike(&format!("{step}:kill"));
+            scene.inject(&format!("{step}:kill"));
             let there = whole(&scene);
             assert!(!there.is_empty(), "{step}: {:?}", checkpoints(&scene));
             let files = fs::read_dir(there.last().unwrap()).unwrap().count();
@@ -1312,7 +1314,7 @@ mod rest {
             let scene = Scene::of(2, 2, LONGER).idle(1).protect(&["--checkpoint", "1"]);
             let mut scene = Stored::of(scene, "1");
             scene.scene.also("SKT_PARITY_LAYOUT", layouts[0]);
-            scene.strike("manifest-whole:0:2:kill");
+            scene.inject("manifest-whole:0:2:kill");
             lose_all(&scene);
             scene.scene.also("SKT_PARITY_LAYOUT", layouts[1]);
             let ran = finish(&scene);

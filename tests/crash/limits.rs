@@ -4,8 +4,8 @@ use crate::extent::whole;
 use crate::scene::{SMALL, Scene, rebuilt, resumed_at};
 
 /// Ends the job in the middle of the factorisation, and returns its groups.
-fn struck(scene: &Scene, point: &str) -> Vec<Vec<usize>> {
-    scene.strike(&format!("{point}:0:4:kill"));
+fn interrupted(scene: &Scene, point: &str) -> Vec<Vec<usize>> {
+    scene.inject(&format!("{point}:0:4:kill"));
     scene.groups()
 }
 
@@ -13,7 +13,7 @@ fn struck(scene: &Scene, point: &str) -> Vec<Vec<usize>> {
 fn a_loss_in_each_of_several_groups_at_once() {
     for point in ["iteration", "flush-data", "encode-end"] {
         let scene = Scene::new(2, 2).protect(&["--group", "2"]);
-        let groups = struck(&scene, point);
+        let groups = interrupted(&scene, point);
         assert_eq!(groups.len(), 2, "{groups:?}");
         let lost = [groups[0][0], groups[1][1]];
         lost.iter().for_each(|&position| scene.lose(position));
@@ -29,7 +29,7 @@ fn a_loss_in_each_of_several_groups_at_once() {
 fn one_more_than_tolerated_is_refused_and_memory_kept() {
     for point in ["iteration", "flush-half"] {
         let scene = Scene::new(2, 2);
-        let groups = struck(&scene, point);
+        let groups = interrupted(&scene, point);
         assert_eq!(groups, [[0, 1, 2, 3]]);
         scene.lose(1);
         let back = Stash::take(&scene, 2);
@@ -55,7 +55,7 @@ fn any_two_of_six_with_reed_solomon() {
     }
     for (i, pair) in pairs.iter().enumerate() {
         let scene = six();
-        let groups = struck(&scene, ["flush-data", "iteration", "encode-end"][i % 3]);
+        let groups = interrupted(&scene, ["flush-data", "iteration", "encode-end"][i % 3]);
         assert_eq!(groups, [[0, 1, 2, 3, 4, 5]]);
         pair.iter().for_each(|&position| scene.lose(position));
         assert_eq!(rebuilt(&scene.finish()), Some(pair.to_vec()));
@@ -69,7 +69,7 @@ fn any_four_of_eight() {
         [([0, 1, 2, 3], "encode-end"), ([1, 2, 5, 7], "iteration"), ([0, 3, 4, 6], "flush-data")]
     {
         let scene = Scene::new(2, 4).protect(&["--losses", "4", "--group", "8"]);
-        assert_eq!(struck(&scene, point).len(), 1);
+        assert_eq!(interrupted(&scene, point).len(), 1);
         lost.iter().for_each(|&position| scene.lose(position));
         assert_eq!(rebuilt(&scene.finish()), Some(lost.to_vec()));
     }
@@ -80,9 +80,9 @@ fn any_four_of_eight() {
 fn the_second_of_two_during_the_recovery_of_the_first() {
     for point in ["rebuild-batch", "restore-half"] {
         let scene = six();
-        struck(&scene, "flush-data");
+        interrupted(&scene, "flush-data");
         scene.lose(2);
-        scene.strike(&format!("{point}:4:1:kill"));
+        scene.inject(&format!("{point}:4:1:kill"));
         scene.lose(4);
         let ran = scene.finish();
         // A rank may restore before the first one's memory is confirmed, or after.
@@ -96,7 +96,7 @@ fn the_second_of_two_during_the_recovery_of_the_first() {
 #[test]
 fn three_of_six_are_refused_with_reed_solomon_for_two() {
     let scene = six();
-    struck(&scene, "iteration");
+    interrupted(&scene, "iteration");
     let back = Stash::take(&scene, 4);
     [0, 3, 4].iter().for_each(|&position| scene.lose(position));
     scene.expect_refused(4, &["[0, 3, 4]", "position 4 on", "kept"]);
@@ -112,7 +112,7 @@ fn a_sweep_that_went_on_with_too_few_nodes_for_groups_comes_to_its_end() {
     for (asked, warned) in [(["--group", "4"], 1), (["--losses", "2"], 0)] {
         let scene = Scene::of(2, 2, SMALL).grids(&[(2, 2), (1, 4)]).protect(&["--checkpoint", "1"]);
         let scene = scene.protect(&asked);
-        assert_eq!(struck(&scene, "iteration"), [[0, 1, 2, 3]]);
+        assert_eq!(interrupted(&scene, "iteration"), [[0, 1, 2, 3]]);
         scene.lose(1);
         scene.has_domains("abba");
         let ran = scene.finish();
@@ -145,7 +145,7 @@ fn a_restart_is_judged_by_the_groups_it_was_saved_in() {
     let needs = needs.captures(&ran.err).unwrap_or_else(|| panic!("{}", ran.told()));
     let needs_kib = needs[1].parse::<f64>().unwrap() * 1024.0;
     let scene = scene();
-    assert_eq!(struck(&scene, "iteration"), [[0, 1, 2, 3]]);
+    assert_eq!(interrupted(&scene, "iteration"), [[0, 1, 2, 3]]);
     let files = (0..4).flat_map(|position| scene.files(position));
     let held: u64 = files.map(|file| std::fs::metadata(file).unwrap().len()).sum();
     // Halfway between that and the need of pairs, which is 4/3 of the matrix more.

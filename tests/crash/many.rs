@@ -7,7 +7,7 @@ use crate::extent::whole;
 use crate::scene::{Scene, rebuilt, resumed_at};
 
 fn killed_and_restarted(scene: Scene, boundary: usize, victim: usize) {
-    scene.strike(&format!("iteration:{victim}:{boundary}:kill"));
+    scene.inject(&format!("iteration:{victim}:{boundary}:kill"));
     assert_eq!(scene.held().len(), scene.ranks);
     scene.lose(victim);
     let ran = scene.finish();

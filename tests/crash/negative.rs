@@ -27,10 +27,10 @@ fn survives_a_slow_peer(sabotage: Option<&str>) -> bool {
     let scene = scene(sabotage);
     let [slow, early] = ["encode-end:1:5:stop", "flush-half:0:5:stop"];
     let mut running = scene.start_with(&format!("{slow},{early}"));
-    let came = scene.await_strikes(&mut running, slow, Duration::from_secs(60));
+    let came = scene.await_faults(&mut running, slow, Duration::from_secs(60));
     assert!(came, "{}", running.told());
-    let patience = Duration::from_millis(if sabotage.is_some() { 60_000 } else { 1500 });
-    let came = scene.await_strikes(&mut running, early, patience);
+    let timeout = Duration::from_millis(if sabotage.is_some() { 60_000 } else { 1500 });
+    let came = scene.await_faults(&mut running, early, timeout);
     assert_eq!(came, sabotage.is_some(), "{}", running.told());
     scene.kill_all(running);
     scene.lose(2);
@@ -41,7 +41,7 @@ fn survives_a_slow_peer(sabotage: Option<&str>) -> bool {
 /// flushed all of it: a rank that has not flushes after a restart, over any content.
 fn survives_a_flipped_byte(sabotage: Option<&str>) -> bool {
     let scene = scene(sabotage);
-    scene.strike("iteration:1:9:kill");
+    scene.inject("iteration:1:9:kill");
     let file = std::fs::OpenOptions::new().read(true).write(true).open(scene.file(1, "b")).unwrap();
     let at = file.metadata().unwrap().len() * 9 / 10;
     let mut word = [0; 64];

@@ -69,13 +69,13 @@ fn every_point_is_on_one_list() {
 
 /// Injects faults one after the other, each followed by the loss of its position's memory if `lost` is set. A last start must end
 /// well.
-fn chain(p: usize, q: usize, strikes: &[(Point, usize, u64, bool)]) {
+fn chain(p: usize, q: usize, faults: &[(Point, usize, u64, bool)]) {
     let scene = Scene::new(p, q);
     let mut history = String::new();
-    for &(point, position, hit, lost) in strikes {
+    for &(point, position, hit, lost) in faults {
         let fault = format!("{}:{position}:{hit}:kill", point.name());
         history += &format!("{fault}{} ", if lost { " lost" } else { "" });
-        scene.strike(&fault);
+        scene.inject(&fault);
         if lost {
             scene.lose(position);
         }
@@ -117,10 +117,10 @@ fn forward_points(p: usize, q: usize) {
             }
             continue;
         }
-        let strikes: Vec<_> = dealt(forward(), position, ranks)
+        let faults: Vec<_> = dealt(forward(), position, ranks)
             .map(|(i, point)| (point, position, hit(point), (i / ranks + position) % 2 == 1))
             .collect();
-        chain(p, q, &strikes);
+        chain(p, q, &faults);
         for (_, point) in dealt(last.to_vec(), position, ranks) {
             chain(p, q, &[(point, position, 1, position % 2 == 1)]);
         }
@@ -154,30 +154,29 @@ fn recovery_points(p: usize, q: usize) {
         }
         // The failed rank keeps its memory.
         let kept = backward().into_iter().filter(|point| !of_a_rebuild(*point));
-        let mut strikes = vec![half];
+        let mut faults = vec![half];
         let points = finishing().into_iter().chain(kept).collect();
-        strikes
-            .extend(dealt(points, position, ranks).map(|(_, point)| (point, position, 1, false)));
-        chain(p, q, &strikes);
+        faults.extend(dealt(points, position, ranks).map(|(_, point)| (point, position, 1, false)));
+        chain(p, q, &faults);
         // The memory is lost to begin with, and again at every second fault. Once a recovery is complete, the next needs a loss
         // of its own to have something to rebuild.
-        let mut strikes = vec![half, (Point::FinishHalf, position, 1, true)];
+        let mut faults = vec![half, (Point::FinishHalf, position, 1, true)];
         for (i, point) in dealt(backward(), position, ranks) {
             let lost = (i / ranks) % 2 == 1 || point == Point::Rebuilt;
-            strikes.push((point, position, 1, lost));
+            faults.push((point, position, 1, lost));
         }
-        chain(p, q, &strikes);
+        chain(p, q, &faults);
     }
 }
 
 #[test]
-fn a_run_survives_a_strike_at_every_point() {
+fn a_run_survives_a_fault_at_every_point() {
     forward_points(2, 2);
 }
 
 /// A rank that rebuilds for another survives its own death meanwhile: the memory is kept, so one loss stays one loss.
 #[test]
-fn who_helps_in_a_rebuild_may_die_in_it() {
+fn a_member_that_helps_in_a_rebuild_may_die_in_it() {
     for (point, helper) in [(Point::RebuildBegin, 3), (Point::RebuildBatch, 0)] {
         chain(2, 2, &[(Point::FlushData, 1, 3, true), (point, helper, 1, false)]);
     }
@@ -190,7 +189,7 @@ fn on_six_positions_too() {
         recovery_points(2, 3);
         return;
     }
-    let strikes = [
+    let faults = [
         (Point::EncodeBatch, 5, 3, true),
         (Point::Sealed, 4, 2, true),
         (Point::FinishEnd, 4, 1, false),
@@ -199,16 +198,16 @@ fn on_six_positions_too() {
         (Point::AgreedAgain, 3, 1, false),
     ];
     // The effect of a seal before the barrier depends on the other ranks that had sealed: no finish there.
-    let strikes: Vec<_> = strikes.into_iter().filter(|s| s.0 != Point::FinishEnd).collect();
-    chain(2, 3, &strikes);
+    let faults: Vec<_> = faults.into_iter().filter(|s| s.0 != Point::FinishEnd).collect();
+    chain(2, 3, &faults);
 }
 
 /// The second start resumes from the first one's save, and dies before it saves anything itself: it counts as a start.
 #[test]
 fn starts_that_die_before_they_save_are_counted() {
     let scene = Scene::new(2, 2);
-    scene.strike("flush-data:1:3:kill");
-    scene.strike("resumed:1:1:kill");
+    scene.inject("flush-data:1:3:kill");
+    scene.inject("resumed:1:1:kill");
     let run = scene.finish().json();
     let protection = run.tests[0].outcome.as_ref().unwrap().protection.unwrap();
     assert_eq!((protection.attempts, protection.in_place), (3, 0));
@@ -219,7 +218,7 @@ mod rest {
     use super::*;
 
     #[test]
-    fn a_recovery_survives_a_strike_at_every_point() {
+    fn a_recovery_survives_a_fault_at_every_point() {
         recovery_points(2, 2);
     }
 }

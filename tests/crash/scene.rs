@@ -201,7 +201,7 @@ impl Scene {
     }
 
     /// Faults injected since the last start with faults: `position point hit`.
-    pub fn struck(&self) -> Vec<String> {
+    pub fn injected(&self) -> Vec<String> {
         let log = fs::read_to_string(self.path("faults")).unwrap_or_default();
         let parse = |line: &str| {
             let (position, rest) =
@@ -228,8 +228,8 @@ impl Scene {
     }
 
     /// Runs with faults that end the job; all of them must have been injected.
-    pub fn strike(&self, faults: &str) -> Ran {
-        let ran = self.run_until_struck(faults);
+    pub fn inject(&self, faults: &str) -> Ran {
+        let ran = self.run_until_injected(faults);
         assert_ne!(ran.code, Some(0), "{faults}: {}", ran.told());
         ran
     }
@@ -237,37 +237,37 @@ impl Scene {
     /// Runs with faults that do not end the job: it must pass, with the bits of an undisturbed run, and leave nothing.
     #[allow(dead_code)] // in tests/nonstop
     pub fn survive(&self, faults: &str) -> Ran {
-        let ran = self.run_until_struck(faults);
+        let ran = self.run_until_injected(faults);
         self.expect_finished(ran)
     }
 
     /// Runs with faults that do not end the job, after which x may differ in its last bits.
     #[allow(dead_code)] // in tests/nonstop
     pub fn endure(&self, faults: &str) -> Ran {
-        let ran = self.run_until_struck(faults);
+        let ran = self.run_until_injected(faults);
         digests(&ran);
         ran.expect_code(0)
     }
 
     /// Runs until all faults are injected. On a busy machine a run may be over before its helpers have come so far. A run that
     /// began from scratch has left nothing, so it is started again.
-    fn run_until_struck(&self, faults: &str) -> Ran {
+    fn run_until_injected(&self, faults: &str) -> Ran {
         let mut runs = 0;
         loop {
             let ran = self.armed(faults).run();
-            let struck = self.struck();
-            let Some(place) = places(faults).find(|place| !struck.contains(place)) else {
+            let injected = self.injected();
+            let Some(place) = places(faults).find(|place| !injected.contains(place)) else {
                 return ran;
             };
             runs += 1;
-            let over = ran.code == Some(0) && struck.is_empty() && resumed_at(&ran).is_none();
-            assert!(over && runs < 5, "{place} did not strike: {}", ran.told());
+            let over = ran.code == Some(0) && injected.is_empty() && resumed_at(&ran).is_none();
+            assert!(over && runs < 5, "{place} was not injected: {}", ran.told());
             retried(&format!("{place}: the run was over before"));
         }
     }
 
     /// Runs with faults that may not be injected.
-    pub fn may_strike(&self, faults: &str) -> Ran {
+    pub fn may_inject(&self, faults: &str) -> Ran {
         self.armed(faults).run()
     }
 
@@ -284,7 +284,7 @@ impl Scene {
     /// Starts with ranks that stop (`...:stop`), and waits until all of those have.
     pub fn freeze(&self, faults: &str) -> Running {
         let (running, came) = self.may_freeze(faults, LIMIT);
-        assert!(came, "{faults}: {:?}", self.struck());
+        assert!(came, "{faults}: {:?}", self.injected());
         // A fault is logged before it is injected: a signal in between would come too early.
         let began = Instant::now();
         let halted = || running.ranks().iter().filter(|rank| rank.halted()).count();
@@ -302,7 +302,7 @@ impl Scene {
         let began = Instant::now();
         let stands = |rank: usize| running.ranks().iter().any(|r| r.rank == rank && r.halted());
         while !halted.iter().all(|&rank| stands(rank)) {
-            assert!(began.elapsed() < LIMIT, "{faults}: {:?}", self.struck());
+            assert!(began.elapsed() < LIMIT, "{faults}: {:?}", self.injected());
             std::thread::sleep(Duration::from_millis(5));
         }
         let ranks = running.ranks();
@@ -317,16 +317,16 @@ impl Scene {
     }
 
     /// Waits until so many faults are in the log, each of which stops its rank, and all ranks are stopped.
-    pub fn await_halted(&self, running: &Running, strikes: usize) {
+    pub fn await_halted(&self, running: &Running, count: usize) {
         let began = Instant::now();
         let all = || {
             let ranks = running.ranks();
-            self.struck().len() >= strikes
+            self.injected().len() >= count
                 && ranks.len() == self.ranks
                 && ranks.iter().all(|r| r.halted())
         };
         while !all() {
-            assert!(began.elapsed() < LIMIT, "{:?}", self.struck());
+            assert!(began.elapsed() < LIMIT, "{:?}", self.injected());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -334,16 +334,16 @@ impl Scene {
     /// Starts with ranks that stop, if it comes to that, and returns whether it has.
     pub fn may_freeze(&self, faults: &str, limit: Duration) -> (Running, bool) {
         let mut running = self.holding(faults).start();
-        let came = self.await_strikes(&mut running, faults, limit);
+        let came = self.await_faults(&mut running, faults, limit);
         (running, came)
     }
 
     /// Waits until all faults are injected, and returns whether they are.
-    pub fn await_strikes(&self, running: &mut Running, faults: &str, limit: Duration) -> bool {
+    pub fn await_faults(&self, running: &mut Running, faults: &str, limit: Duration) -> bool {
         let began = Instant::now();
         while began.elapsed() < limit && !running.over() {
-            let struck = self.struck();
-            if places(faults).all(|place| struck.contains(&place)) {
+            let injected = self.injected();
+            if places(faults).all(|place| injected.contains(&place)) {
                 return true;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -476,7 +476,7 @@ pub fn lose_all(scene: &Scene) {
     assert!(scene.held().is_empty());
 }
 
-/// Places of these faults in the form of [`Scene::struck`], without attempt and action.
+/// Places of these faults in the form of [`Scene::injected`], without attempt and action.
 fn places(faults: &str) -> impl Iterator<Item = String> {
     faults.split(',').map(|fault| {
         let fault = fault.split_once('@').map_or(fault, |(_, fault)| fault);

@@ -118,7 +118,7 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
             let (position, hit) = (dice.below(p * q), 1 + dice.below(hits));
             let fault = format!("{}:{position}:{hit}:kill", point.name());
             history += &fault;
-            scene.may_strike(&fault)
+            scene.may_inject(&fault)
         };
         if ended.code == Some(0) {
             history += " (ended) ";

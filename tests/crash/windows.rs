@@ -15,7 +15,7 @@ fn pairs() -> Scene {
 
 /// Injects faults, removes some memory, and checks the boundary at which the run resumes.
 fn closed(scene: Scene, faults: &str, lost: &[usize], from: impl Fn(Option<usize>) -> bool) {
-    scene.strike(faults);
+    scene.inject(faults);
     lost.iter().for_each(|&position| scene.lose(position));
     let ran = scene.finish();
     assert!(from(resumed_at(&ran)), "{faults}: from {:?}", resumed_at(&ran));
@@ -106,10 +106,10 @@ fn w8_after_the_flush() {
 #[test]
 fn w9_the_next_failure_after_a_recovery_from_a_and_d() {
     let scene = pairs();
-    scene.strike("flush-half:0:8:kill");
+    scene.inject("flush-half:0:8:kill");
     scene.lose(0);
     // The recovery is complete, the next save is not made: another group loses a member.
-    scene.strike("save-begin:3:1:kill");
+    scene.inject("save-begin:3:1:kill");
     scene.lose(3);
     let ran = scene.finish();
     assert_eq!((resumed_at(&ran), rebuilt(&ran)), (Some(8), Some(vec![3])));
@@ -119,10 +119,10 @@ fn w9_the_next_failure_after_a_recovery_from_a_and_d() {
 #[test]
 fn w10_during_a_rebuild() {
     let scene = pairs();
-    scene.strike("flush-half:1:8:kill");
+    scene.inject("flush-half:1:8:kill");
     scene.lose(1);
-    scene.strike("rebuild-batch:0:1:kill");
-    scene.strike("rebuild-end:1:1:kill");
+    scene.inject("rebuild-batch:0:1:kill");
+    scene.inject("rebuild-end:1:1:kill");
     scene.lose(1);
     assert_eq!(resumed_at(&scene.finish()), Some(8));
 }
@@ -132,9 +132,9 @@ fn w10_during_a_rebuild() {
 fn w11_while_the_rebuilt_is_written() {
     for place in ["rebuild-end:1:1", "rebuilt:1:1", "restore-half:1:1", "restore-end:1:1"] {
         let scene = pairs();
-        scene.strike("iteration:1:8:kill");
+        scene.inject("iteration:1:8:kill");
         scene.lose(1);
-        scene.strike(&format!("{place}:kill"));
+        scene.inject(&format!("{place}:kill"));
         let ran = scene.finish();
         // Confirmed data are not rebuilt again.
         let again = (place == "rebuild-end:1:1").then(|| vec![1]);
@@ -146,7 +146,7 @@ fn w11_while_the_rebuilt_is_written() {
 #[test]
 fn w12_two_losses_in_one_group_are_refused() {
     let scene = pairs();
-    scene.strike("iteration:2:9:kill");
+    scene.inject("iteration:2:9:kill");
     assert_eq!(scene.groups(), [[0, 1], [2, 3]]);
     scene.lose(2);
     scene.lose(3);
@@ -162,7 +162,7 @@ fn w13_saves_go_on_to_the_end() {
     }
     // A result that is recorded is not computed again.
     let scene = pairs();
-    scene.strike("clean-begin:1:1:kill");
+    scene.inject("clean-begin:1:1:kill");
     scene.lose(1);
     assert_eq!(resumed_at(&scene.finish()), None);
 }
@@ -173,26 +173,26 @@ fn w16_memory_of_something_else_is_not_used() {
     let stash = crate::limits::Stash::take;
     // An earlier run of the same problem, one of whose nodes comes back into a later one.
     let earlier = pairs();
-    earlier.strike("iteration:1:20:kill");
+    earlier.inject("iteration:1:20:kill");
     let scene = pairs();
-    scene.strike("iteration:1:9:kill");
+    scene.inject("iteration:1:9:kill");
     scene.lose(1);
     stash(&earlier, 1).put_into(&earlier, &scene);
     assert_eq!(rebuilt(&scene.finish()), Some(vec![1]));
     // Memory of a later run gets into an earlier one, or memory of a run whose node had a fast clock. Most positions are the
     // earlier run's, so that one resumes, and the stranger's position is rebuilt.
     let scene = pairs();
-    scene.strike("iteration:1:9:kill");
+    scene.inject("iteration:1:9:kill");
     let later = pairs();
-    later.strike("iteration:1:20:kill");
+    later.inject("iteration:1:20:kill");
     scene.lose(1);
     stash(&later, 1).put_into(&later, &scene);
     assert_eq!(rebuilt(&scene.finish()), Some(vec![1]));
     // Another problem under the same name.
     let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "1"]);
-    scene.strike("iteration:1:9:kill");
+    scene.inject("iteration:1:9:kill");
     let other = Scene::of(2, 2, &["-n", "281", "--nb", "10"]).protect(&["--checkpoint", "1"]);
-    other.strike("iteration:1:9:kill");
+    other.inject("iteration:1:9:kill");
     scene.lose(2);
     stash(&other, 2).put_into(&other, &scene);
     assert_eq!(rebuilt(&scene.finish()), Some(vec![2]));

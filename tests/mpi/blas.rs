@@ -315,7 +315,7 @@ fn a_real_library_computes() {
 
 /// Refused by all ranks at once, in one sentence, before anything is computed.
 #[test]
-fn what_is_no_blas_is_refused() {
+fn libraries_that_are_no_blas_are_refused() {
     let wrong = built("wrong", &["-DWRONG", "-DINTEGER=int", "-DNAME(x)=x##_"]);
     for (library, why) in [
         ("/nowhere/libblas.so", "cannot be loaded"),

@@ -221,7 +221,7 @@ fn results_may_go_to_a_device() {
 
 /// A fault found before the start is reported once, by rank 0, and all ranks agree on the code.
 #[test]
-fn what_cannot_be_run_is_refused_once() {
+fn runs_that_cannot_start_are_refused_once() {
     let dat = Dat { grids: vec![(2, 2)], ..Dat::default() };
     let cases: [(Job, i32, &str); 5] = [
         (Job::new(3).dat(&dat), 1, "Need at least 4 processes for these tests"),

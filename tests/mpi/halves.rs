@@ -56,7 +56,7 @@ fn no_bit_depends_on_whether_the_update_goes_in_halves() {
 
 /// A rank that waits for another of its process column multiplies meanwhile, and both factor their panel then.
 #[test]
-fn who_is_there_first_multiplies_until_the_others_come() {
+fn the_first_rank_there_multiplies_until_the_others_come() {
     let dat = Dat {
         ns: vec![2400],
         nbs: vec![80],

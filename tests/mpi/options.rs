@@ -135,7 +135,7 @@ fn the_plan_leaves_nothing_out() {
 /// The selected values of the lists meet every value of the options that a file has only one of, each broadcast with each NDIV;
 /// and all broadcasts are among those whose bits are compared.
 #[test]
-fn what_is_dealt_meets_all_else() {
+fn dealt_choices_meet_all_others() {
     let parts = plan();
     let counts = [3, 2, 2, 2, 4, GRIDS.len(), 2, 2];
     let mut bcasts = HashSet::new();

@@ -238,7 +238,7 @@ fn extra_ranks_stand_idle() {
     assert_eq!(digests(3), digests(7));
 }
 
-/// The document lists the nodes, once for all ranks of a node, and the course of the test in time.
+/// The document lists the nodes, once for all ranks of a node, and the timeline of the test.
 #[test]
 fn the_machine_and_the_way_are_in_the_document() {
     let dat = Dat { ns: vec![300], nbs: vec![10], grids: vec![(2, 3)], ..Dat::default() };
@@ -251,12 +251,12 @@ fn the_machine_and_the_way_are_in_the_document() {
     assert!(kind.make.blas.contains(&run.blas.kernel), "{kind:?}");
     assert!(run.program.compiler.starts_with("rustc"), "{:?}", run.program);
     let outcome = run.tests[0].outcome.as_ref().unwrap();
-    let course = &outcome.course;
-    assert_eq!((course.iteration.first(), course.iteration.last()), (Some(&0), Some(&30)));
-    assert_eq!(course.iteration.len(), course.seconds.len());
-    assert_eq!(course.iteration.len(), course.gflops.len());
-    assert!(*course.seconds.last().unwrap() <= outcome.seconds + 1e-3);
-    assert!(course.moments.is_empty());
+    let timeline = &outcome.timeline;
+    assert_eq!((timeline.iteration.first(), timeline.iteration.last()), (Some(&0), Some(&30)));
+    assert_eq!(timeline.iteration.len(), timeline.seconds.len());
+    assert_eq!(timeline.iteration.len(), timeline.gflops.len());
+    assert!(*timeline.seconds.last().unwrap() <= outcome.seconds + 1e-3);
+    assert!(timeline.moments.is_empty());
 }
 
 /// A command prints the power; if one fails, the power is missing, which is reported, and the run continues.
@@ -297,7 +297,7 @@ fn on_a_terminal(command: &str) -> (String, String) {
 ///
 /// A launcher passes standard output and standard error on separately, in any order, so only the line and its end are checked.
 #[test]
-fn one_line_of_progress_for_who_watches() {
+fn one_line_of_progress_on_a_terminal() {
     let launcher = mpirun();
     let program = crate::job::PROGRAM;
     let seen = |redirected: &str, flags: &str| {

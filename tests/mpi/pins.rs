@@ -63,7 +63,7 @@ fn threads_are_pinned_where_each_has_a_core_and_the_result_is_the_same() {
 
 /// GNU's OpenMP, which comes with BLIS, binds the process that starts it to one processor if a variable asks for it.
 #[test]
-fn what_openmp_is_told_confines_nobody() {
+fn variables_of_openmp_confine_no_rank() {
     let Some(cores) = cores() else { return };
     let first = cores::bound_to().first().unwrap().to_string();
     for (name, value) in
@@ -80,7 +80,7 @@ fn what_openmp_is_told_confines_nobody() {
 
 /// It also moves each calling thread to its first place: threads of our pool stay at cores of their own.
 #[test]
-fn what_openmp_is_told_moves_no_thread_of_the_pool() {
+fn variables_of_openmp_move_no_thread_of_the_pool() {
     let Some(cores) = cores() else { return };
     if cores < 2 {
         return left_out("one core: there is no other place to be moved to");
@@ -132,7 +132,7 @@ fn threads(rank: &RankProcess) -> Vec<(String, BTreeSet<usize>)> {
 /// A rank more than the grid has places: the cores are the other's, so it sleeps. It starts no threads, whose turn would never
 /// come.
 #[test]
-fn who_has_no_part_sleeps_and_has_no_threads() {
+fn a_rank_without_a_part_sleeps_and_has_no_threads() {
     let dat = Dat { ns: vec![4000], nbs: vec![64], grids: vec![(1, 1)], ..Dat::default() };
     // The real waiting: in tests, waiting is made to cost little.
     let job = Job::of(PROGRAM.into(), 2).dat(&dat).args(&["--json", "run.json"]);

@@ -1,19 +1,20 @@
 /* The three routines of a BLAS that are called, slow and plain, under names and with integers as BUILD says:
  *
  *   -DINTEGER=int|long   the width of an integer
- *   -DNAME(x)=...        what a routine is called
+ *   -DNAME(x)=...        name of a routine
  *   -DFOR_C              by C's conventions instead of Fortran's
  *   -DWRONG              the product is not right
  *   -DBACKWARDS          sums go from the last to the first: the same to a few bits
- *   -DSETTER=...         what sets the threads of a call, each thread's for itself, at first eight; an int, or COUNT.
- *                        Whoever calls with more than one is ended
- *   -DWAYS=...           what sets, beside SETTER, in how many ways each of five loops is split, at first three of some loop;
- *                        more than none count before the threads
+ *   -DSETTER=...         variable that sets the threads of a call, each thread's for itself, at first eight; an int, or COUNT.
+ *                        A process that calls with more than one is ended
+ *   -DWAYS=...           variable that sets, in addition to SETTER, in how many ways each of five loops is split, at first
+ *                        three of some loop; more than none count before the threads
  *   -DHANGS              and waits for ever where its variable asks for other kernels
  *   -DOPENBLAS=...       it says that it is OpenBLAS, by routines with this suffix
- *   -DCORE=...           then, the kernels that it was built with, whatever it is told to take
+ *   -DCORE=...           then, the kernels that it was built with; it takes no others
  *   -DMKL                it says that it is MKL, with code for AVX2
- *   -DBLIS               it says that it is BLIS, built for an old processor alone: it ends whoever asks for other kernels
+ *   -DBLIS               it says that it is BLIS, built for an old processor alone: it ends a process that asks for
+ *                        other kernels
  *   -DPRINTS             it prints when it is loaded
  */
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Preloaded into ranks, for what more ranks than cores bring out.
  *
  * Open MPI, told to, offers its core to others whenever it has found nothing to do, and asks again at once: ranks that wait for
- * one that was stopped keep all cores busy, and the tests and builds beside them wait. MPICH over UCX never offers it:
+ * one that was stopped keep all cores busy, and other tests and builds wait. MPICH over UCX never offers it:
  * each message then costs a slice of the scheduler. A rank that has found nothing to do for a while sleeps a moment instead.
  *
  * MPICH's MPI_Finalize closes the connections and then waits for the launcher in a plain read. Over TCP, closing

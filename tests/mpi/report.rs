@@ -49,7 +49,7 @@ fn text_and_page_of_real_runs() {
 }
 
 #[test]
-fn what_cannot_be_read_or_written_has_a_code_and_a_name() {
+fn files_that_cannot_be_read_or_written_have_a_code_and_a_name() {
     let dir = documents();
     let code = |args: &[&str]| {
         let out = report(args, dir.path());

@@ -109,7 +109,7 @@ fn a_search_without_n_goes_on_whatever_memory_is_free() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_said() {
+fn a_failed_measurement_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     for (flags, status, words) in [
         (
@@ -183,7 +183,7 @@ fn a_search_that_lost_its_launcher_goes_on_when_that_is_back() {
 
 /// Each job dies after its first measurement, while one candidate is being measured; all others are measured all the same.
 #[test]
-fn a_job_that_dies_takes_nobody_along_but_who_was_under_way() {
+fn a_job_that_dies_costs_only_the_candidate_it_ran() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let script = format!(
@@ -244,7 +244,7 @@ fn own_folders(dir: &Path) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn who_is_interrupted_leaves_neither_a_job_nor_a_folder() {
+fn an_interrupted_search_leaves_neither_a_job_nor_a_folder() {
     for which in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
         for (words, status, folders) in [
             (&["tune", "-n", "700"][..], 6, 1),

@@ -120,7 +120,7 @@ fn kernels_for_unlike_processors_give_the_same_bits() {
 
 /// A single message, which names the rank, and a single status; no rank is left waiting.
 #[test]
-fn what_one_rank_refuses_all_refuse() {
+fn a_refusal_of_one_rank_is_one_of_all() {
     let parts: [&[(usize, &[&str])]; 3] = [
         &[(1, NO_PACKED), (2, &[])],
         &[(2, &[]), (1, NO_PACKED)],

@@ -22,7 +22,7 @@ fn a_silent_power_off_in_the_middle_of_the_tree_costs_one_node() {
     run.computing();
     lab.vcluster(&["cut-off", "n4"]);
     let end = run.end();
-    assert_eq!(end.survived(&["node-silent"])["node"], "n4");
+    assert_eq!(end.survived(&["node-unresponsive"])["node"], "n4");
     only(&end, "n4");
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n7", "n5", "n6"]);
 }
@@ -84,7 +84,7 @@ mod rest {
         run.computing();
         lab.vcluster(&["cut-off", "n4"]);
         let end = run.end();
-        assert_eq!(end.survived(&["node-silent"])["node"], "n4");
+        assert_eq!(end.survived(&["node-unresponsive"])["node"], "n4");
         only(&end, "n4");
     }
 }

@@ -1,5 +1,5 @@
 /* The clock on the wall as the tests set it: so many seconds ahead as the file says that CLOCK_STEP names.
- * Loaded before the C library into the processes whose clock is set; a file beside that one, with the process's number at its
+ * Loaded before the C library into the processes whose clock is set; another file, with that one's name and the process's number at its
  * end, says that it has been told another time. */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -51,7 +51,7 @@ fn the_benchmark_is_halted_in_every_way_and_goes_on() {
 /// blame.
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn what_the_benchmark_refuses_after_a_halt_is_nobodys_fault() {
+fn a_refusal_of_the_benchmark_after_a_halt_is_no_nodes_fault() {
     let lab = Lab::up(4, 1);
     let mut run = lab.benchmark("run").hold("1@iteration:1:6");
     run.halt(&[]);
@@ -206,7 +206,7 @@ mod rest {
         let mut run = lab.benchmark("run").faults(&format!("{place}:stop")).start();
         run.wait_for("launched", 1);
         run.halt(&[]);
-        run.struck(place);
+        run.await_fault(place);
         std::thread::sleep(Duration::from_secs(3));
         lab.vcluster(&["resume", "n2", "skt-hpl"]);
         let end = run.end();

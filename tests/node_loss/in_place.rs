@@ -45,7 +45,7 @@ fn a_killed_rank_is_replaced_inside_the_job() {
     let [gone_on] = end.of("gone-on")[..] else { panic!("told once: {}", end.told()) };
     let lost = serde_json::json!([{ "rank": 1, "node": "n2", "position": 1 }]);
     assert_eq!((&gone_on["lost"], &gone_on["fault"]), (&lost, &1.into()), "{gone_on}");
-    let moments = ["struck_ms", "noticed_ms", "agreed_ms", "going_on_ms", "at_ms"];
+    let moments = ["failed_ms", "noticed_ms", "agreed_ms", "going_on_ms", "at_ms"];
     let moments = moments.map(|moment| gone_on[moment].as_u64().unwrap());
     assert!(moments.is_sorted(), "{gone_on}");
     assert!(moments[4] - moments[0] < 10_000, "{gone_on}");
@@ -69,7 +69,7 @@ fn a_killed_rank_is_replaced_inside_the_job() {
 fn a_stopped_rank_is_replaced_inside_the_job_and_ended() {
     let lab = lab(5, 0);
     let mut run = lab.in_place("run").faults("1@iteration:1:20:stop").start();
-    run.struck("iteration:1:20");
+    run.await_fault("iteration:1:20");
     let end = run.end();
     end.passed();
     assert_eq!(end.of("launched").len(), 1, "{}", end.told());
@@ -149,7 +149,7 @@ fn a_node_is_lost_later(place: &str, node: &str, hosts: &[&str]) -> Ended {
     let lab = lab(5, 1);
     let mut run =
         lab.in_place("run").faults(&format!("1.1@iteration:1:20:kill,1.2@{place}:stop")).start();
-    run.struck(place);
+    run.await_fault(place);
     lab.vcluster(&["cut-off", node]);
     let end = run.end();
     restarted(&lab, &end, hosts);
@@ -164,7 +164,7 @@ fn the_copy_of_a_dead_rank_brings_the_run_back_if_its_position_was_not_rebuilt()
     let lab = lab(3, 1);
     let faults = "1.1@iteration:2:20:kill,1.2@settled:1:1:kill,1.3@settled:0:1:stop";
     let mut run = lab.in_place_by_twos("run").faults(faults).start();
-    run.struck("settled:0:1");
+    run.await_fault("settled:0:1");
     lab.vcluster(&["cut-off", "n1"]);
     let end = run.end();
     restarted(&lab, &end, &["n4", "n2", "n3"]);
@@ -178,7 +178,7 @@ fn when_no_node_is_left_the_run_can_be_gone_on_with() {
     let lab = lab(5, 0);
     let plan = || lab.in_place("run").flags(&["--no-doubling"]);
     let mut run = plan().faults("1.1@iteration:1:20:kill,1.2@iteration:3:10:stop").start();
-    run.struck("iteration:3:10");
+    run.await_fault("iteration:3:10");
     lab.vcluster(&["cut-off", "n4"]);
     let end = run.end();
     assert_eq!(end.code, Some(75), "{}", end.told());
@@ -235,7 +235,7 @@ fn began_from_scratch(lab: &Lab, end: &Ended, hosts: &[&str]) {
 /// again by itself.
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn what_checksums_cannot_bear_begins_from_scratch() {
+fn losses_beyond_the_checksums_begin_from_scratch() {
     let lab = lab(6, 0);
     let faults = "1.1@iteration:1:20:kill,1.2@iteration:0:10:kill";
     let end = lab.with_checksums("run").faults(faults).start().end();
@@ -279,7 +279,7 @@ mod rest {
     /// though all ranks have left. Freed memory is poisoned.
     #[test]
     #[ignore = "needs root and network namespaces"]
-    fn what_living_ranks_send_over_a_slow_wire_ends_before_its_buffers_go() {
+    fn messages_of_living_ranks_over_a_slow_wire_end_before_their_buffers_go() {
         goes_on_here();
         let lab = Lab::up_with_memory(5, 0, "1g");
         let settings = [
@@ -296,13 +296,13 @@ mod rest {
         };
         plan("undisturbed").start().end().passed();
         let dealt = [OVER_A_SLOW_WIRE[extent::seed() as usize % OVER_A_SLOW_WIRE.len()]];
-        let strikes = if extent::whole() { OVER_A_SLOW_WIRE } else { &dealt };
-        for (turn, (held, fault, slow)) in strikes.iter().enumerate() {
+        let faults_dealt = if extent::whole() { OVER_A_SLOW_WIRE } else { &dealt };
+        for (turn, (held, fault, slow)) in faults_dealt.iter().enumerate() {
             println!("{fault}, {slow} is slow");
             let (name, ready) = (format!("run{turn}"), lab.path(&format!("ready{turn}")));
             let faults = format!("1@{held}:hang={},1@{fault}:kill", ready.display());
             let mut run = plan(&name).faults(&faults).start();
-            run.struck(held);
+            run.await_fault(held);
             lab.vcluster(&["slow", slow, "1ms", "10mbit"]);
             std::fs::write(ready, "").unwrap();
             run.wait_for("gone-on", 1);
@@ -310,7 +310,7 @@ mod rest {
             let end = run.end();
             end.passed();
             assert_eq!(end.of("launched").len(), 1, "{}", end.told());
-            // Who is left is agreed on when all buffers have gone.
+            // The ranks agree on the survivors when all buffers have gone.
             let moment = |name: &str| end.of("gone-on")[0][name].as_u64().unwrap();
             let waited_ms = moment("agreed_ms") - moment("noticed_ms");
             assert!(waited_ms > 4000, "nothing was on its way: {}", end.told());
@@ -327,7 +327,7 @@ mod rest {
     /// The rank that took the place is lost. The first one's memory on n2 is of an earlier save, and is not used.
     #[test]
     #[ignore = "needs root and network namespaces"]
-    fn the_node_of_who_took_the_place_is_lost() {
+    fn the_node_of_the_replacement_is_lost() {
         let hosts = ["n1", "n2", "n3", "n4", "n6"];
         let end = a_node_is_lost_later("iteration:1:10", "n5", &hosts);
         assert_eq!(end.rebuilt(), [[1], [1]], "{}", end.told());

@@ -17,7 +17,7 @@ fn a_silent_power_off_costs_the_node() {
     let run = lab.benchmark("run").hold("1@iteration:1:20");
     lab.vcluster(&["cut-off", "n2"]);
     let end = run.end();
-    assert_eq!(end.survived(&["node-silent"])["node"], "n2");
+    assert_eq!(end.survived(&["node-unresponsive"])["node"], "n2");
     assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"]);
     lab.same_x("run", &end);
     assert_eq!(end.rebuilt(), [[1]], "{}", end.told());
@@ -55,7 +55,7 @@ fn a_node_that_hangs_as_a_whole_is_lost() {
     let run = lab.benchmark("run").hold("1@iteration:1:20");
     lab.vcluster(&["hang", "n3"]);
     let end = run.end();
-    assert_eq!(end.survived(&["node-silent"])["node"], "n3");
+    assert_eq!(end.survived(&["node-unresponsive"])["node"], "n3");
     assert_eq!(end.hosts(), ["n1", "n2", "n5", "n4"]);
     lab.same_x("run", &end);
     assert_eq!(end.rebuilt(), [[2]], "{}", end.told());

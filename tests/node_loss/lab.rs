@@ -25,7 +25,7 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_skt-hpl");
 
 /// Timeout: longer than anything here takes on a busy machine, and than the supervisor waits for ranks that are through and hang
 /// in MPI_Finalize. An event that has not come by then does not come.
-const PATIENCE: Duration = Duration::from_secs(200);
+const TIMEOUT: Duration = Duration::from_secs(200);
 
 /// The benchmark's problem: 2 x 2 ranks, one a node, protected in pairs: n1 with n2, n3 with n4.
 const PROBLEM: &str = "-n 1250 --nb 16 -p 2 -q 2 --threads 1 --no-preflight --json result.json";
@@ -106,7 +106,7 @@ impl Stall {
     }
 
     /// Waits until a process waits.
-    pub fn struck(&self) {
+    pub fn await_access(&self) {
         wait_until("somebody touches what hangs", || self.seen().exists());
     }
 
@@ -576,7 +576,7 @@ fn succeeded(command: &mut Command) -> String {
 
 /// Waits for something that must come.
 pub fn wait_until(what: &str, mut come: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !come() {
         assert!(Instant::now() < deadline, "not yet: {what}");
         std::thread::sleep(Duration::from_millis(20));
@@ -615,7 +615,7 @@ impl Plan {
         self
     }
 
-    /// Injects faults; see `Run::struck`.
+    /// Injects faults; see `Run::await_fault`.
     pub fn faults(mut self, faults: &str) -> Self {
         self.command.env("SKT_FAULT", faults).env("SKT_FAULT_LOG", &self.faults);
         self
@@ -710,11 +710,11 @@ impl Plan {
     }
 
     /// Starts it while another supervisor runs the job; the output of the first one is left alone.
-    pub fn beside(mut self, run: &Run) -> Run {
+    pub fn start_second(mut self, run: &Run) -> Run {
         self.command.args(&self.tail);
-        let beside = run.state.join("beside");
-        let mut second = Run::start(&mut self.command, beside, self.faults);
-        second.state = run.state.join("beside");
+        let state = run.state.join("second");
+        let mut second = Run::start(&mut self.command, state, self.faults);
+        second.state = run.state.join("second");
         second
     }
 
@@ -740,7 +740,7 @@ impl Plan {
         let _ = std::fs::remove_file(&self.faults);
         let faults: Vec<String> = places.iter().map(|place| format!("{place}:{action}")).collect();
         let mut run = self.faults(&faults.join(",")).start();
-        run.struck(places[0]);
+        run.await_fault(places[0]);
         run
     }
 }
@@ -802,7 +802,7 @@ impl Run {
 
     /// Waits for something, until the run ends or the time is over.
     fn until<T>(&mut self, what: &str, mut found: impl FnMut(&Self) -> Option<T>) -> T {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let over = self.over() || Instant::now() > deadline;
             if let Some(found) = found(self) {
@@ -839,7 +839,7 @@ impl Run {
     }
 
     /// Waits until the fault of this place (`2@point:position:hit`) is injected.
-    pub fn struck(&mut self, place: &str) {
+    pub fn await_fault(&mut self, place: &str) {
         let place = place.split_once('@').map_or(place, |(_, place)| place);
         let fields: Vec<&str> = place.split(':').collect();
         let line = format!("position {}: {} hit {} ", fields[1], fields[0], fields[2]);
@@ -913,7 +913,7 @@ impl Run {
 
     /// Waits for the end.
     pub fn end(mut self) -> Ended {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !self.over() {
             assert!(Instant::now() < deadline, "the run does not end: {}", self.told());
             std::thread::sleep(Duration::from_millis(20));

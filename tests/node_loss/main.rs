@@ -33,8 +33,8 @@
 //! machine exceeds: the time to notice a loss is measured elsewhere. A fault in a certain window is placed there by `SKT_FAULT`:
 //! a rank stops at a named point, all others wait for it, and then the plug is pulled.
 //!
-//! Environment: see `extent`. `SKT_TEST_WHOLE=1` loses every node that differs while a place is taken, and strikes over every
-//! slow wire (`in_place`), not one.
+//! Environment: see `extent`. `SKT_TEST_WHOLE=1` loses every node that differs while a place is taken, and injects faults over
+//! every slow wire (`in_place`), not one.
 
 mod branches;
 #[path = "../mpi/ease.rs"]

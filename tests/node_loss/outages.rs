@@ -39,7 +39,7 @@ pub fn launcher_by(lab: &Lab, words: &str) -> PathBuf {
 }
 
 /// Makes a launcher that waits, in attempts from `from` on, until the file `go` exists; returns its path.
-fn patient_launcher(lab: &Lab, from: u32, go: &Path) -> PathBuf {
+fn waiting_launcher(lab: &Lab, from: u32, go: &Path) -> PathBuf {
     let wait = format!(
         "while [ \"$SKT_ATTEMPT\" -ge {from} ] && [ ! -e {} ]; do sleep 0.05; done",
         go.display()
@@ -196,7 +196,7 @@ fn a_launch_that_is_refused_is_tried_again() {
     run.wait_for_words("it is tried again");
     std::thread::sleep(Duration::from_secs(3));
     std::fs::remove_dir(&in_the_way).unwrap();
-    run.struck("2@iteration:1:10");
+    run.await_fault("2@iteration:1:10");
     // It has begun with the usual timeout, which is too long for a test.
     run.kill_supervisor();
     let mut run = lab.benchmark("run").flags(&["--startup-timeout", "3s"]).start();
@@ -228,13 +228,13 @@ fn a_disk_that_hangs_holds_up_only_the_next_step() {
     let mut run = plan.hang_each(&places);
     stall.begins(&[run.file("hosts.2")]);
     run.kill_launcher();
-    stall.struck();
+    stall.await_access();
     lab.vcluster(&["kill", "n3", "skt-hpl"]);
     run.wait_for("agent-restarted", 1);
     stall.ends();
-    run.struck(places[1]);
+    run.await_fault(places[1]);
     stall.begins(&[run.file("")]);
-    stall.struck();
+    stall.await_access();
     lab.vcluster(&["cut-off", "n2"]);
     // The reaction to it is a step, which waits; the fault itself is known.
     run.wait_for_words("the disk takes long");
@@ -242,7 +242,7 @@ fn a_disk_that_hangs_holds_up_only_the_next_step() {
     let journal = run.file("events.jsonl");
     let end = run.end();
     lab.same_x("run", &end);
-    assert_eq!(end.faults()[1..], ["node-silent"], "{}", end.told());
+    assert_eq!(end.faults()[1..], ["node-unresponsive"], "{}", end.told());
     assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"], "{}", end.told());
     let (records, _) = parse(&std::fs::read(&journal).unwrap(), &journal).unwrap();
     assert_eq!(records.len(), end.events.len());
@@ -344,8 +344,8 @@ mod rest {
         for (from, faults) in [(0, 0), (1, 1)] {
             let lab = Lab::up(4, 1);
             let go = lab.path("go");
-            let patient = patient_launcher(&lab, from, &go);
-            let flags = ["--launcher-program", patient.to_str().unwrap()];
+            let waiting = waiting_launcher(&lab, from, &go);
+            let flags = ["--launcher-program", waiting.to_str().unwrap()];
             let mut run = lab.benchmark("run").flags(&flags).start();
             match from {
                 0 => run.wait_for_file("out.0"),
@@ -436,14 +436,15 @@ mod rest {
             lab.on(node, "pkill -STOP -f 'skt-hpl agent'");
         }
         lab.vcluster(&["resume", "n1", "skt-hpl"]);
-        run.struck(places[1]);
+        run.await_fault(places[1]);
         run.wait_for_words("all tests are done");
         lab.vcluster(&["cut", "uplink"]);
         let end = run.end();
         lab.vcluster(&["join", "uplink"]);
         lab.same_x("run", &end);
         assert!(end.of("node-lost").is_empty() && end.faults().is_empty(), "{}", end.told());
-        let words = "not reached: n1, n2, n3, n4. What this run has left there";
+        let words =
+            "not reached: n1, n2, n3, n4. These commands remove the files of this run there";
         assert!(end.errors.contains(words), "{}", end.told());
     }
 
@@ -466,7 +467,7 @@ mod rest {
                 "no clock was set: {}",
                 end.told()
             );
-            end.survived(&["node-silent"]);
+            end.survived(&["node-unresponsive"]);
             assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"], "{}", end.told());
             assert!(end.of("halt-requested").is_empty(), "{}", end.told());
             let moments = end.moments();

@@ -17,7 +17,7 @@ fn a_partition_that_heals_finds_its_old_copy_ended() {
     assert_eq!((&back["node"], &back["same_boot"]), (&"n2".into(), &true.into()));
     assert_eq!(lab.ranks_on("n2", "python3"), 0, "the old copy still runs");
     let end = run.end();
-    assert_eq!(end.survived(&["node-silent"])["node"], "n2");
+    assert_eq!(end.survived(&["node-unresponsive"])["node"], "n2");
     assert_eq!(end.hosts(), ["n1", "n4", "n3"], "down stays down");
 }
 
@@ -53,7 +53,7 @@ fn an_old_copy_is_not_believed() {
     let plan = lab.benchmark("run").flags(&["--no-doubling"]);
     let mut run = plan.hold_each(&["1@iteration:3:20", "2@iteration:3:30"]);
     lab.vcluster(&["cut", "n2"]);
-    run.struck("2@iteration:3:30");
+    run.await_fault("2@iteration:3:30");
     lab.vcluster(&["join", "n2"]);
     run.wait_for("node-returned", 1);
     assert_eq!(lab.ranks_on("n2", "skt-hpl"), 0, "the old copy still runs");
@@ -61,7 +61,7 @@ fn an_old_copy_is_not_believed() {
     // No other node is left to replace the replacement.
     lab.vcluster(&["cut-off", "n5"]);
     let end = run.end();
-    assert_eq!(end.faults(), ["node-silent", "node-silent"], "{}", end.told());
+    assert_eq!(end.faults(), ["node-unresponsive", "node-unresponsive"], "{}", end.told());
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"]);
     lab.same_x("run", &end);
     assert_eq!(end.rebuilt(), [[1], [1]], "{}", end.told());
@@ -117,7 +117,7 @@ mod rest {
         let lab = Lab::up(4, 1);
         let mut run = lab.benchmark("run").hold_each(&["1@iteration:3:20", "2@iteration:3:30"]);
         lab.vcluster(&["cut", "n2"]);
-        run.struck("2@iteration:3:30");
+        run.await_fault("2@iteration:3:30");
         lab.vcluster(&["join", "n2"]);
         run.wait_for("node-returned", 1);
         assert!(lab.memory_of("n2").contains(".p1."), "its memory is gone too early");

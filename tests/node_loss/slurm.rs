@@ -11,10 +11,10 @@ fn lose_a_node(by: Launcher) {
     lab.vcluster(&["slurm"]);
     let mut run = lab.allocated("run", by).hold_each(&["1@iteration:1:20", "2@restore-half:2:1"]);
     lab.vcluster(&["cut-off", "n2"]);
-    run.struck("2@restore-half:2:1");
+    run.await_fault("2@restore-half:2:1");
     lab.vcluster(&["resume", "n3", "skt-hpl"]);
     let end = run.end();
-    assert_eq!(end.survived(&["node-silent"])["node"], "n2");
+    assert_eq!(end.survived(&["node-unresponsive"])["node"], "n2");
     assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"], "{}", end.told());
     lab.same_x("run", &end);
     assert_eq!(end.rebuilt(), [[1]], "{}", end.told());

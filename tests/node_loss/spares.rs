@@ -12,7 +12,7 @@ fn unfit_spares_are_passed_over_and_named() {
     let run = lab.benchmark("run").hold("1@iteration:1:20");
     lab.vcluster(&["cut-off", "n1"]);
     let end = run.end();
-    end.survived(&["node-silent"]);
+    end.survived(&["node-unresponsive"]);
     let words = "n5 cannot be used: the program file differs";
     assert!(end.errors.contains(words), "{}", end.told());
     assert_eq!(end.hosts(), ["n7", "n2", "n3", "n4"]);
@@ -59,7 +59,7 @@ fn survivors_take_more_ranks() {
     let run = lab.benchmark("run").hold("1@iteration:1:20");
     lab.vcluster(&["cut-off", "n3"]);
     let end = run.end();
-    end.survived(&["node-silent"]);
+    end.survived(&["node-unresponsive"]);
     assert_eq!(end.hosts(), ["n1", "n2", "n4"]);
     lab.same_x("run", &end);
     assert_eq!(end.rebuilt(), [[2]], "{}", end.told());
@@ -75,7 +75,7 @@ fn a_run_waits_for_a_repaired_node() {
     run.wait_for("waiting", 1);
     lab.vcluster(&["back", "n3"]);
     let end = run.end();
-    end.survived(&["node-silent"]);
+    end.survived(&["node-unresponsive"]);
     assert_eq!(end.of("node-returned")[0]["same_boot"], false);
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"]);
     lab.same_x("run", &end);
@@ -124,7 +124,7 @@ mod rest {
         assert_eq!(run.wait_for("node-lost", 1)["node"], "n4");
         lab.vcluster(&["cut-off", "n2"]);
         let end = run.end();
-        assert_eq!(end.survived(&["node-silent"])["node"], "n2");
+        assert_eq!(end.survived(&["node-unresponsive"])["node"], "n2");
         assert_eq!(end.hosts(), ["n1", "n5", "n3"]);
     }
 
@@ -137,7 +137,7 @@ mod rest {
         let mut run =
             lab.with_dedicated("run").hold_each(&["1@iteration:1:20", "2@iteration:1:10"]);
         lab.vcluster(&["cut-off", "n6"]);
-        run.struck("iteration:1:10");
+        run.await_fault("iteration:1:10");
         lab.vcluster(&["cut-off", "n2"]);
         let end = run.end();
         end.passed();
@@ -200,7 +200,7 @@ mod rest {
         let plan = lab.benchmark("run").flags(&["--no-doubling"]);
         let mut run = plan.hold_each(&["1@iteration:3:20", "2@iteration:3:30"]);
         lab.vcluster(&["cut", "n2"]);
-        run.struck("2@iteration:3:30");
+        run.await_fault("2@iteration:3:30");
         lab.vcluster(&["join", "n2"]);
         run.wait_for("node-returned", 1);
         // A position takes some 12 MiB of the 192; less than that stays free next to the old one.
@@ -234,7 +234,7 @@ mod rest {
         let failed = "2@agree-begin:3:1";
         let mut run = lab.benchmark("run").hang_each(&["1@iteration:1:20", failed]);
         run.kill_launcher();
-        run.struck(failed);
+        run.await_fault(failed);
         lab.on("n2", GREEDY);
         run.kill_launcher_of(2);
         with_a_spare_in_its_place(&lab, run);

@@ -1,5 +1,5 @@
 /* A file system that hangs: calls that touch a path wait as long as the file that STALL names has a line with which the
- * path begins. What hangs first is told in that file's name with ".seen" at its end.
+ * path begins. The first call that hangs is noted in that file's name with ".seen" at its end.
  * Loaded before the C library into the processes whose file system it is. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -78,7 +78,7 @@ static void file_waits(int fd)
 
 OPENS(open)
 OPENS(open64)
-/* Whoever starts a program waits until it is found. */
+/* A process that starts a program waits until it is found. */
 int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
                  const posix_spawnattr_t *attributes, char *const words[], char *const environment[])
 {

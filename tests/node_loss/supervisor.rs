@@ -182,7 +182,7 @@ fn a_second_supervisor_is_refused() {
     let mut run = lab.stand_in("run", 300).start();
     run.computing();
     for flags in [&[][..], &["--new"]] {
-        let second = lab.stand_in("run", 300).flags(flags).beside(&run).end();
+        let second = lab.stand_in("run", 300).flags(flags).start_second(&run).end();
         assert_eq!(second.code, Some(6));
         assert!(second.errors.contains("another supervisor"), "{}", second.told());
         assert!(second.errors.contains("skt-hpl halt"), "{}", second.told());
@@ -247,7 +247,7 @@ mod rest {
     /// is cut off.
     #[test]
     #[ignore = "needs root and network namespaces"]
-    fn a_successor_whose_only_node_falls_silent_leaves_the_job_alone() {
+    fn a_successor_whose_only_node_becomes_unresponsive_leaves_the_job_alone() {
         let lab = Lab::up(4, 0);
         let down = lab.path("down");
         let plan = || {
@@ -331,7 +331,7 @@ mod rest {
             run = lab.benchmark("run").faults(&format!("{second}:stop")).start();
             run.wait_for("took-over", number + 1);
         }
-        run.struck(second);
+        run.await_fault(second);
         run.kill_supervisor();
         let mut run = lab.benchmark("run").start();
         assert_eq!(run.wait_for("took-over", 3)["adopted"], true);

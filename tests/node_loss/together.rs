@@ -29,7 +29,7 @@ mod rest {
         lab.vcluster(&["cut-off", "n1"]);
         lab.vcluster(&["cut-off", "n3"]);
         let end = run.end();
-        end.survived(&["node-silent"]);
+        end.survived(&["node-unresponsive"]);
         assert_eq!(end.of("node-lost").len(), 2, "{}", end.told());
         assert_eq!(end.hosts(), ["n5", "n2", "n6", "n4"]);
         lab.same_x("run", &end);
@@ -65,7 +65,7 @@ mod rest {
         let lab = Lab::up(4, 3);
         let mut run = lab.benchmark("run").hold_each(&["1@iteration:3:20", "2@iteration:3:30"]);
         lab.vcluster(&["cut-off", "n2"]);
-        run.struck("2@iteration:3:30");
+        run.await_fault("2@iteration:3:30");
         lab.vcluster(&["cut", "n1"]);
         lab.vcluster(&["cut", "n5"]);
         let end = run.end();

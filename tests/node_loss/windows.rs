@@ -17,7 +17,7 @@ fn lose(place: &str, node: &str) -> Ended {
     let run = lab.benchmark("run").hold(&format!("1@{place}"));
     lab.vcluster(&["cut-off", node]);
     let end = run.end();
-    assert_eq!(end.survived(&["node-silent"])["node"], node, "{place}");
+    assert_eq!(end.survived(&["node-unresponsive"])["node"], node, "{place}");
     assert!(end.hosts().contains(&"n5"), "{:?}", end.hosts());
     lab.same_x("run", &end);
     end
@@ -37,10 +37,10 @@ fn lose_again(place: &str, node: &str) -> Ended {
     let place = format!("2@{place}");
     let mut run = lab.benchmark("run").hold_each(&["1@iteration:1:30", &place]);
     lab.vcluster(&["cut-off", "n2"]);
-    run.struck(&place);
+    run.await_fault(&place);
     lab.vcluster(&["cut-off", node]);
     let end = run.end();
-    assert_eq!(end.faults(), ["node-silent", "node-silent"], "{}", end.told());
+    assert_eq!(end.faults(), ["node-unresponsive", "node-unresponsive"], "{}", end.told());
     lab.same_x("run", &end);
     end
 }
@@ -63,7 +63,11 @@ fn results_left_behind_are_not_believed_by_another_run() {
     lab.vcluster(&["cut", "n1"]);
     let end = run.end();
     lab.same_x("first", &end);
-    assert!(end.errors.contains("not reached: n1. What this run has left there"), "{}", end.told());
+    assert!(
+        end.errors.contains("not reached: n1. These commands remove the files of this run there"),
+        "{}",
+        end.told()
+    );
     // The agent would have ended the processes there after a minute without a supervisor.
     lab.vcluster(&["kill", "n1", "skt-hpl"]);
     lab.vcluster(&["join", "n1"]);
@@ -202,11 +206,11 @@ mod rest {
         let (seed, asked) = (extent::seed(), extent::soak());
         let runs = asked.unwrap_or(3);
         println!("SKT_TEST_SEED={seed} SKT_TEST_SOAK={runs}");
-        let (mut run, mut struck) = (0, false);
-        while run < runs || (asked.is_none() && !struck) {
-            assert!(run < runs * 10, "none of {run} runs was struck");
+        let (mut run, mut hit) = (0, false);
+        while run < runs || (asked.is_none() && !hit) {
+            assert!(run < runs * 10, "none of {run} runs had a loss");
             // Each has a seed of its own, so that one can be repeated alone.
-            struck |= at_random(seed + run);
+            hit |= at_random(seed + run);
             run += 1;
         }
     }

@@ -60,13 +60,13 @@ pub fn lost(ran: &Ran) -> bool {
 
 /// Runs as many turns as are asked for, each printed with its seed. By default so many, and more until one of them has hit: on a
 /// fast machine the run may be over first.
-pub fn dice(turns: u64, mut strikes: impl FnMut(&mut Random) -> bool) {
+pub fn dice(turns: u64, mut play: impl FnMut(&mut Random) -> bool) {
     let (seed, asked) = (extent::seed(), extent::soak());
-    let (mut turn, mut struck) = (0, false);
-    while turn < asked.unwrap_or(turns) || (asked.is_none() && !struck) {
-        assert!(asked.is_some() || turn < turns * 10, "none of {turn} runs was struck");
+    let (mut turn, mut hit) = (0, false);
+    while turn < asked.unwrap_or(turns) || (asked.is_none() && !hit) {
+        assert!(asked.is_some() || turn < turns * 10, "none of {turn} runs had a loss");
         println!("SKT_TEST_SEED={}", seed + turn);
-        struck |= strikes(&mut Random((seed + turn) | 1));
+        hit |= play(&mut Random((seed + turn) | 1));
         turn += 1;
     }
 }

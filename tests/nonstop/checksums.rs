@@ -100,7 +100,7 @@ fn a_piece_that_is_refused_amid_a_multiplication_has_not_arrived() {
 /// Position 1 is lost, and then 4, on which nothing depends any more; U is recomputed from that state.
 #[test]
 #[ignore = "needs Open MPI 5"]
-fn who_stands_idle_is_not_missed() {
+fn an_idle_rank_is_not_missed() {
     let undisturbed = undisturbed();
     let faults = "1@step-end:1:20:kill,2@recompute-half:0:1:stop";
     let ran = scene().amid(faults, &[0], &[4]).expect_code(0);
@@ -130,7 +130,7 @@ fn expect_refused(ran: Ran, words: &str) {
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_second_column_lost_is_refused() {
-    let refused = |faults: &str, words: &str| expect_refused(scene().may_strike(faults), words);
+    let refused = |faults: &str, words: &str| expect_refused(scene().may_inject(faults), words);
     refused(
         "1@step-end:1:9:kill,2@iteration:0:3:kill",
         "process column 0 has lost a rank, and the checksums are used up",
@@ -174,7 +174,7 @@ fn a_stopped_rank_is_replaced_by_checksums() {
 /// computed results count.
 #[test]
 #[ignore = "needs Open MPI 5"]
-fn who_reports_in_place_of_another_may_have_no_place_for_it() {
+fn a_rank_that_reports_for_another_may_have_no_place_for_it() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("there");
     std::fs::create_dir(&folder).unwrap();
@@ -193,7 +193,7 @@ fn who_reports_in_place_of_another_may_have_no_place_for_it() {
 /// and reported results stay.
 #[test]
 #[ignore = "needs Open MPI 5"]
-fn a_sweep_goes_on_with_those_who_are_left() {
+fn a_sweep_continues_with_the_survivors() {
     let sweep = Scene::of(2, 2, &["-n", "150,201,99", "--nb", "10"]).checksums(3);
     let ran = sweep.endure("1@iteration:0:25:kill,2@generate-end:1:1:kill");
     assert_eq!(ran.out.matches("PASSED").count(), 3, "each once: {}", ran.told());
@@ -216,7 +216,7 @@ fn a_sweep_goes_on_with_those_who_are_left() {
 /// to the test that is not over for every rank, with each rank's part of it.
 #[test]
 #[ignore = "needs Open MPI 5"]
-fn who_has_nothing_to_do_in_the_next_test_keeps_what_this_one_may_need() {
+fn a_rank_idle_in_the_next_test_keeps_data_that_this_one_may_need() {
     let sweep = Scene::of(2, 2, &["-n", "301", "--nb", "10"]).grids(&[(2, 2), (1, 2)]).checksums(2);
     for rank in [4, 2] {
         let ran = sweep.endure(&format!("1@verdict:{rank}:1:kill"));
@@ -228,7 +228,7 @@ fn who_has_nothing_to_do_in_the_next_test_keeps_what_this_one_may_need() {
 
 #[test]
 #[ignore = "needs Open MPI 5"]
-fn what_checksums_do_not_go_with_is_said() {
+fn settings_that_contradict_checksums_are_refused() {
     // A launcher without the option to continue without a rank; this is the message if nothing else is wrong.
     let said = |ranks: usize, args: &[&str], code: i32, words: &str| {
         let grid = ["-n", "99", "--nb", "10", "-p", "2", "--method", "abft"];
@@ -257,7 +257,7 @@ fn what_checksums_do_not_go_with_is_said() {
 /// how often.
 #[test]
 #[ignore = "needs Open MPI 5"]
-fn whoever_dies_whenever() {
+fn any_rank_dies_at_any_time() {
     dice(2, |random| {
         let (p, q) = [(2, 2), (1, 4), (2, 3), (3, 1)][random.below(4) as usize];
         let depth = random.below(2).to_string();
@@ -273,7 +273,7 @@ fn whoever_dies_whenever() {
             std::thread::sleep(Duration::from_millis(random.below(800)));
             if !running.over() {
                 let victim = &ranks[random.below(ranks.len() as u64) as usize];
-                println!("{p} x {q}, {columns} beside: rank {}", victim.rank);
+                println!("{p} x {q}, {columns} of checksums: rank {}", victim.rank);
                 let _ = kill(victim.pid, Signal::SIGKILL);
             }
         }
@@ -298,7 +298,7 @@ mod rest {
     #[ignore = "needs Open MPI 5"]
     fn a_loss_at_any_step_is_gone_on_from() {
         let undisturbed = undisturbed();
-        let beside = [Point::GenerateBegin, Point::GenerateEnd, Point::Iteration];
+        let before = [Point::GenerateBegin, Point::GenerateEnd, Point::Iteration];
         let after = [Point::SolveBegin, Point::VerifyBegin];
         let once = [
             Point::GenerateBegin,
@@ -312,7 +312,7 @@ mod rest {
             [Point::Exchanged, Point::RenewHalf, Point::Renewed, Point::RecomputeHalf];
         let alone = |point: &Point| !after_others.contains(point);
         let points: Vec<Point> =
-            beside.into_iter().chain(steps.filter(alone)).chain(after).collect();
+            before.into_iter().chain(steps.filter(alone)).chain(after).collect();
         for (turn, &point) in points.iter().enumerate() {
             let generates = matches!(point, Point::GenerateBegin | Point::GenerateEnd);
             let of_columns = matches!(
@@ -362,7 +362,7 @@ mod rest {
             println!("{faults}");
             let depth = ["1", "0"][turn % 2];
             let ran =
-                renewing(scene(), 1).solver(&["--depth", depth]).may_strike(faults).expect_code(0);
+                renewing(scene(), 1).solver(&["--depth", depth]).may_inject(faults).expect_code(0);
             if faults.contains("generate-end") && outcome(&ran).checksums.unwrap().losses < 2 {
                 // Not all remaining ranks had generated: it began from scratch.
                 continue;
@@ -390,13 +390,13 @@ mod rest {
             // number 3, so at positions 10 and 11 if number 2 was lost meanwhile.
             let wide = doubly().solver(&["--depth", depth]);
             let lost = format!("{first},2@{point}:0:1:kill,3@step-end:7:5:kill");
-            let ran = renewing(wide, 1).may_strike(&lost).expect_code(0);
+            let ran = renewing(wide, 1).may_inject(&lost).expect_code(0);
             let told = outcome_of(&ran);
             assert!(told.replaced.len() >= 2 && !told.renewed_at.is_empty(), "{}", ran.told());
         }
         // Without others the result is as if they had not been begun.
         let lost = format!("{first},2@renew-half:0:1:kill");
-        expect_refused(renewing(scene(), 1).may_strike(&lost), "or was not finished");
+        expect_refused(renewing(scene(), 1).may_inject(&lost), "or was not finished");
     }
 
     /// Two process columns are replaced, one after the other, with a place for each loss; at last the checksums that took the
@@ -495,7 +495,7 @@ mod rest {
     /// Other grids, threads, broadcasts and ways to exchange rows; b in a block of its own, and next to columns of A.
     #[test]
     #[ignore = "needs Open MPI 5"]
-    fn whatever_the_grid_and_the_choices() {
+    fn all_grids_and_choices() {
         let choices: [(usize, usize, &str, &[&str]); 5] = [
             (1, 4, "300", &["--depth", "1", "--bcast", "blong", "--threads", "2"]),
             (3, 2, "301", &["--depth", "0", "--bcast", "2ring", "--swap", "binary-exchange"]),

@@ -5,7 +5,7 @@ use crate::points::in_place;
 use crate::scene::Scene;
 
 /// Faults, each with a DEPTH and a number of threads.
-const STRIKES: &[(&str, &str, &str)] = &[
+const FAULTS: &[(&str, &str, &str)] = &[
     ("swap-half:1:20:kill", "1", "1"),
     ("swap-half:0:31:lose", "1", "2"),
     ("swap-half:1:45:kill", "2", "1"),
@@ -21,7 +21,7 @@ const STRIKES: &[(&str, &str, &str)] = &[
 #[ignore = "needs Open MPI 5"]
 fn a_loss_amid_an_update_in_halves_is_gone_on_from() {
     let grids = [(2, 1), (2, 2), (3, 2)];
-    for (turn, (place, depth, threads)) in STRIKES.iter().enumerate() {
+    for (turn, (place, depth, threads)) in FAULTS.iter().enumerate() {
         let (p, q) = grids[turn % grids.len()];
         let solver = ["-n", "301", "--nb", "10", "--split-update", "always"];
         let scene = Scene::of(p, q, &solver).solver(&["--depth", depth, "--threads", threads]);
@@ -45,7 +45,7 @@ mod rest {
     /// of the others.
     #[test]
     #[ignore = "needs Open MPI 5"]
-    fn who_multiplies_until_another_comes_learns_that_it_never_will() {
+    fn a_rank_that_multiplies_until_another_comes_learns_of_its_loss() {
         for (p, q, victim) in [(2, 1, 1), (2, 1, 0), (2, 2, 2), (2, 2, 0)] {
             let solver = ["-n", "3000", "--nb", "100", "--depth", "1", "--split-update", "always"];
             let scene = Scene::of(p, q, &solver).protect(&["--checkpoint", "5"]).nonstop(1);

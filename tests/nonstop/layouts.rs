@@ -114,7 +114,7 @@ mod rest {
     fn a_restart_after_going_on_with_other_layouts() {
         for layout in [LOCALISED, GRID] {
             let scene = six(layout, 1);
-            let ran = scene.strike("1@iteration:3:4:lose,2@iteration:0:5:lose").expect_code(75);
+            let ran = scene.inject("1@iteration:3:4:lose,2@iteration:0:5:lose").expect_code(75);
             assert!(ran.err.contains("the grid needs 6"), "{layout:?}: {}", ran.told());
             assert_eq!(rebuilt(&scene.finish()), Some(vec![0]), "{layout:?}");
         }

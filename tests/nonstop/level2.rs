@@ -133,12 +133,12 @@ fn coming_back_from_storage_survives_a_loss() {
         // Both of a group, which memory does not survive. If one of the two is noticed at once, the other does not come so far:
         // its memory is removed below.
         let ran = stored
-            .may_strike("1@iteration:0:60:lose,2@iteration:1:20:lose,2@iteration:0:20:lose")
+            .may_inject("1@iteration:0:60:lose,2@iteration:1:20:lose,2@iteration:0:20:lose")
             .expect_code(75);
-        let struck = stored.struck();
-        let has = |place: &str| struck.iter().any(|struck| struck == place);
-        assert!(has("iteration:0:60"), "{struck:?}");
-        assert!(has("iteration:1:20") || has("iteration:0:20"), "{struck:?}");
+        let injected = stored.injected();
+        let has = |place: &str| injected.iter().any(|injected| injected == place);
+        assert!(has("iteration:0:60"), "{injected:?}");
+        assert!(has("iteration:1:20") || has("iteration:0:20"), "{injected:?}");
         assert!(ran.err.contains("The run cannot be recovered in place"), "{}", ran.told());
         lose_all(&stored);
         let ran = stored.survive(&format!("1@{place}:kill"), dead);
@@ -173,7 +173,7 @@ mod rest {
         let aside = stored.path("aside");
         let lose_with_storage = |place: &str| {
             let mut running = stored.start_with(&format!("1@{place}:stop"));
-            let came = stored.await_strikes(&mut running, place, Duration::from_secs(60));
+            let came = stored.await_faults(&mut running, place, Duration::from_secs(60));
             assert!(came, "{}", running.told());
             let done = Command::new("mv").arg(stored.storage.path()).arg(&aside).status();
             assert!(done.unwrap().success());
@@ -220,10 +220,10 @@ mod rest {
     /// memory is lost, storage has a later checkpoint than the one of the loss.
     #[test]
     #[ignore = "needs Open MPI 5"]
-    fn what_is_written_after_a_loss_is_whole() {
+    fn checkpoints_written_after_a_loss_are_whole() {
         for (scope, place) in [("shared", "stream-half:1:2"), ("node", "stream-synced:2:2")] {
             let stored = Stored::new(1, scope);
-            let ran = stored.strike(&format!("1@{place}:lose,2@pruned:0:2:kill"));
+            let ran = stored.inject(&format!("1@{place}:lose,2@pruned:0:2:kill"));
             comes_back_later(&stored, &ran.expect_code(75));
         }
     }
@@ -236,7 +236,7 @@ mod rest {
         let stored = Stored::of(&["-n", "121,903", "--nb", "10"], 4, "shared");
         let aside = stored.path("aside");
         let mut running = stored.start_with("1@iteration:0:60:stop");
-        assert!(stored.await_strikes(&mut running, "1@iteration:0:60", Duration::from_secs(60)));
+        assert!(stored.await_faults(&mut running, "1@iteration:0:60", Duration::from_secs(60)));
         assert!(stored.whole() > 0, "{:?}", stored.folders());
         assert!(
             Command::new("mv").arg(stored.storage.path()).arg(&aside).status().unwrap().success()

@@ -14,7 +14,7 @@ use crate::scene::Scene;
 #[ignore = "needs Open MPI 5"]
 fn nobody_stands_by_so_the_job_ends_and_a_restart_goes_on() {
     let scene = Scene::new(2, 2).nonstop(0);
-    let ran = scene.strike("iteration:2:9:lose").expect_code(75);
+    let ran = scene.inject("iteration:2:9:lose").expect_code(75);
     assert!(ran.err.contains("3 ranks are left, and the grid needs 4"), "{}", ran.told());
     assert!(ran.err.contains("the same command resumes"), "{}", ran.told());
     let ran = scene.finish();
@@ -24,9 +24,9 @@ fn nobody_stands_by_so_the_job_ends_and_a_restart_goes_on() {
 /// Every rank that takes the position fails, until none is left.
 #[test]
 #[ignore = "needs Open MPI 5"]
-fn who_takes_the_place_is_lost_too_until_nobody_is_left() {
+fn each_replacement_is_lost_too_until_none_is_left() {
     let scene = Scene::new(2, 2).nonstop(2);
-    let ran = scene.strike("iteration:1:3:kill").expect_code(75);
+    let ran = scene.inject("iteration:1:3:kill").expect_code(75);
     assert_eq!(ran.err.matches("is lost: noticed").count(), 3, "{}", ran.told());
     scene.finish();
 }
@@ -39,10 +39,10 @@ pub fn at_once(scene: &Scene, positions: &[usize], point: &str, hit: usize, lost
     let running = scene.start_with(&faults.join(","));
     let began = Instant::now();
     let halted = |rank: usize| running.ranks().iter().any(|r| r.rank == rank && r.halted());
-    while !places.iter().all(|place| scene.struck().contains(place))
+    while !places.iter().all(|place| scene.injected().contains(place))
         || !positions.iter().all(|&p| halted(p))
     {
-        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", scene.struck());
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", scene.injected());
         std::thread::sleep(Duration::from_millis(5));
     }
     let ranks = running.ranks();
@@ -80,7 +80,7 @@ fn more_than_a_group_survives_ends_with_the_memory_kept() {
 /// A stopped rank is taken for dead: its node's other ranks end it, so that it neither keeps its memory nor is waited for.
 #[test]
 #[ignore = "needs Open MPI 5"]
-fn who_is_stopped_is_ended_and_replaced() {
+fn a_stopped_rank_is_ended_and_replaced() {
     let scene = Scene::new(2, 2).nonstop(1);
     let ran = scene.survive("1@iteration:1:5:stop");
     assert!(ran.err.contains("rank 4 on"), "{}", ran.told());
@@ -89,7 +89,7 @@ fn who_is_stopped_is_ended_and_replaced() {
 /// The loss of a rank that stands by costs nothing, whether before or after it would have been needed.
 #[test]
 #[ignore = "needs Open MPI 5"]
-fn who_stands_by_may_be_lost() {
+fn a_spare_may_be_lost() {
     let scene = Scene::new(2, 2).nonstop(1);
     scene.survive("told:4:1:kill");
     let mut running = scene.freeze("1@iteration:0:5:stop");
@@ -152,7 +152,7 @@ fn system_v_memory_is_taken_over_too() {
 
 #[test]
 #[ignore = "needs Open MPI 5"]
-fn what_is_missing_is_said() {
+fn missing_requirements_are_named() {
     let said = |scene: &Scene, code: i32, words: &str| {
         let ran = scene.job().run().expect_code(code);
         assert!(ran.err.contains(words), "{words}: {}", ran.told());

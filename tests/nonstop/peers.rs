@@ -304,7 +304,7 @@ fn expect(work: &str, ranks_left: &str) {
 
 #[test]
 #[ignore = "needs Open MPI 5"]
-fn whoever_waits_for_a_lost_peer_gets_out_of_it_and_goes_on() {
+fn a_rank_that_waits_for_a_lost_peer_leaves_and_continues() {
     for step in STEPS {
         for (victim, left) in [(0, "left [1, 2, 3, 4] gone [0]"), (2, "left [0, 1, 3, 4] gone [2]")]
         {
@@ -354,7 +354,7 @@ fn a_garbled_answer_ends_the_job() {
 /// A rank whose machine was suspended finds that the others continued without it, and leaves them alone: the library ends it.
 #[test]
 #[ignore = "needs Open MPI 5"]
-fn who_was_taken_for_lost_ends_alone_when_it_wakes() {
+fn a_rank_taken_for_lost_ends_alone_when_it_wakes() {
     expect("asleep", "left [0, 1, 3, 4] gone [2]");
 }
 
@@ -376,7 +376,7 @@ fn a_message_that_never_comes_has_not_arrived() {
 /// A buffer is not used again before a message that is given up has come to its end, however long the network takes.
 #[test]
 #[ignore = "needs Open MPI 5"]
-fn what_is_given_up_comes_to_no_buffer_in_use() {
+fn messages_given_up_reach_no_buffer_in_use() {
     let network = "ip link set lo up && tc qdisc add dev lo root tbf rate 40mbit burst 128k latency 200ms && exec \"$@\"";
     let job = job(5, "slow").under(&["unshare", "-rn", "sh", "-c", network, "sh"]);
     let job = job.env("OMPI_MCA_btl", "tcp,self").env("OMPI_MCA_btl_tcp_if_include", "lo");

@@ -52,12 +52,12 @@ fn a_loss_at_any_point_is_recovered_in_place() {
         let positions: &[usize] = if whole() { &[0, 3] } else { &[[0, 3][turn % 2]] };
         for &position in positions {
             let action = if (turn / 2 + position).is_multiple_of(2) { "kill" } else { "lose" };
-            struck_at(point, position, hit, action);
+            inject_at(point, position, hit, action);
         }
     }
 }
 
-fn struck_at(point: Point, position: usize, hit: u64, action: &str) {
+fn inject_at(point: Point, position: usize, hit: u64, action: &str) {
     let fault = format!("1@{}:{position}:{hit}:{action}", point.name());
     println!("{fault}");
     let ran = Scene::new(2, 2).nonstop(1).survive(&fault);
@@ -90,7 +90,7 @@ fn a_second_loss_amid_going_on_starts_it_again() {
 /// Depths, broadcasts, threads, methods and grids: the operations in progress at the fault differ.
 #[test]
 #[ignore = "needs Open MPI 5"]
-fn whatever_is_under_way() {
+fn any_step_of_the_solver() {
     let choices: &[&[&str]] = &[
         &["--depth", "0", "--bcast", "1ring"],
         &["--depth", "2", "--bcast", "2ringM", "--swap", "long", "--split-update", "always"],
@@ -138,7 +138,7 @@ mod rest {
     /// Another rank is lost while it helps to rebuild the first. Its memory is there, so one loss stays one loss.
     #[test]
     #[ignore = "needs Open MPI 5"]
-    fn who_helps_in_going_on_may_be_lost_in_it() {
+    fn a_rank_that_helps_to_continue_may_be_lost_in_it() {
         for (turn, point) in recovery().into_iter().filter(|p| !finishing(p)).enumerate() {
             let skipped = !whole() && !(turn + extent::seed() as usize).is_multiple_of(3);
             if matches!(point, Point::RebuildEnd | Point::Rebuilt) || skipped {

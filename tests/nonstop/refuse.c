@@ -27,7 +27,7 @@ static int losses(void *comm)
 }
 
 /* Whether a fault of this rank is in the log. */
-static int struck(void)
+static int has_fault(void)
 {
     const char *path = getenv("SKT_FAULT_LOG"), *rank = getenv("OMPI_COMM_WORLD_RANK");
     FILE *log = path && rank ? fopen(path, "r") : 0;
@@ -50,7 +50,7 @@ int MPI_Irecv(void *data, int count, void *type, int from, int tag, void *comm, 
     const char *refused = getenv("REFUSE");
     int there, known = 0;
     if (from == (refused ? atoi(refused) : 0))
-        while (!(known = losses(comm)) && struck()) {
+        while (!(known = losses(comm)) && has_fault()) {
             /* The library learns of it while it looks. */
             MPI_Iprobe(from, tag, comm, &there, 0);
             usleep(1000);

@@ -46,8 +46,8 @@ fn a_rank_that_dies_while_mpi_starts_ends_the_job() {
         std::thread::sleep(Duration::from_millis(after_ms));
         let killed = ranks[who].pid;
         kill(killed, Signal::SIGKILL).unwrap();
-        let struck = Instant::now();
-        while !running.over() && struck.elapsed() < BOUND {
+        let injected = Instant::now();
+        while !running.over() && injected.elapsed() < BOUND {
             std::thread::sleep(Duration::from_millis(20));
         }
         // A launcher without ranks that has not ended blocks itself, and is ended below.
@@ -64,7 +64,7 @@ fn a_rank_that_dies_while_mpi_starts_ends_the_job() {
             }
         }
         let ran = running.end();
-        println!("{after_ms} ms, rank {who}: ended after {:?}, {:?}", struck.elapsed(), ran.code);
+        println!("{after_ms} ms, rank {who}: ended after {:?}, {:?}", injected.elapsed(), ran.code);
         if ran.err.contains("while MPI was starting") {
             told += 1;
             assert!(ran.ended_with(6), "{}", ran.told());
@@ -104,7 +104,7 @@ fn a_slow_start_is_waited_for() {
 #[ignore = "needs Open MPI 5"]
 fn a_rank_that_is_stopped_before_the_first_roll_call_is_ended() {
     for rank in [0, 2, 4] {
-        let ran = Scene::new(2, 2).nonstop(1).strike(&format!("started:{rank}:1:stop"));
+        let ran = Scene::new(2, 2).nonstop(1).inject(&format!("started:{rank}:1:stop"));
         assert!(ran.ended_with(6), "{}", ran.told());
         let ran = Scene::new(2, 2).nonstop(1).survive(&format!("1@roll-call:{rank}:1:stop"));
         assert!(ran.err.contains(&format!("rank {rank} on ")), "{}", ran.told());

@@ -29,7 +29,7 @@ class Executable:
         if os.path.basename(self.path) == "cargo":
             assert "--locked" in words and "--release" in words, command
             return
-        # What cargo would have built is given.
+        # The program is given, not built by cargo.
         command = [program if word == os.path.join("target", "release", "skt-hpl") else word for word in command]
         subprocess.run(command, check=True)
 

@@ -861,7 +861,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_completed_is_removed_and_what_is_whole_elsewhere_is_not() {
+    fn incomplete_checkpoints_are_removed_unless_whole_elsewhere() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
         let all = [about(1, 0, 1, 10), about(1, 0, 2, 20), about(1, 0, 3, 30)];
         all.iter().for_each(|about| store(&checkpoint_dir, about));
@@ -873,7 +873,7 @@ mod tests {
 
     /// The writer of a manifest may have been interrupted before it removed older checkpoints.
     #[test]
-    fn what_a_later_checkpoint_outdates_is_removed() {
+    fn outdated_checkpoints_are_removed() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
         let flow = Flow::default();
         // Two of one test, an incomplete one, one of another test, and one of the run that resumed from storage.
@@ -934,7 +934,7 @@ mod tests {
     /// A node came with a checkpoint of another problem, or was away since an earlier run of this one, which was further. The run
     /// resumes from neither.
     #[test]
-    fn what_the_run_does_not_go_on_from_outdates_nothing_of_its_own() {
+    fn foreign_checkpoints_outdate_nothing_of_the_run() {
         let (foreign, earlier) = (about(1, 0, 9, 90), about(1, 0, 8, 80));
         for other in [About { params_digest: 1, ..foreign }, earlier] {
             let (_dir, checkpoint_dir) = checkpoint_dir();
@@ -990,7 +990,7 @@ mod tests {
 
     /// Two nodes with the same folder notice it by the token, whichever wrote last.
     #[test]
-    fn folders_that_are_one_are_told_whoever_writes_first() {
+    fn folders_that_are_one_are_noticed_in_any_order_of_writes() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
         for _ in 0..100 {
             std::thread::scope(|scope| {
@@ -1028,7 +1028,7 @@ mod tests {
     static REMOVED: AtomicU64 = AtomicU64::new(0);
 
     #[test]
-    fn who_removes_tells_of_each_file_and_stops_when_given_up() {
+    fn a_removal_reports_each_file_and_stops_when_given_up() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
         let (one, two) = (about(1, 0, 1, 10), about(1, 0, 2, 20));
         for checkpoint in [&one, &two] {

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_foreign_and_what_rounds_otherwise_are_told_apart() {
+    fn foreign_and_otherwise_rounded_checkpoints_are_told_apart() {
         let inventory = |digest| {
             let whole = vec![About { params_digest: digest, ..about(1, 1, 1, 1) }];
             Inventory { whole, ..Inventory::default() }
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_with_a_node_is_left_out_where_the_run_has_its_own() {
+    fn checkpoints_of_a_new_node_are_left_out_if_the_run_has_its_own() {
         let inventory = |kinds: &[Kind]| {
             let about = |(at, kind): (usize, &Kind)| {
                 let params_digest = match kind {
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nodes_have_of_their_own_comes_together() {
+    fn inventories_of_nodes_are_joined() {
         let (old, new) = (about(5, 0, 1, 10), about(5, 0, 2, 20));
         let folder = |about: &About| {
             format!("/local/job/{}", super::super::names::checkpoint_folder(about.key()))

@@ -120,7 +120,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_no_name_of_ours_is_not_taken_for_one(name in "[a-z0-9.-]{0,60}") {
+        fn foreign_names_are_not_taken_for_ours(name in "[a-z0-9.-]{0,60}") {
             if let Some(key) = parse_checkpoint_folder(&name) {
                 prop_assert_eq!(checkpoint_folder(key), name.clone());
             }

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back() {
+    fn written_rows_are_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p1");
         // Less than a block, many blocks, more than a chunk.

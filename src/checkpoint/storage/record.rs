@@ -372,8 +372,8 @@ mod tests {
             assert_eq!(Manifest::from_text(odd.to_text().as_bytes()), Err(Fault::Damaged));
         }
         // Dedicated positions have numbers after those of the grid, on a node's own storage only.
-        let beside = Manifest { files: vec![File { position: 2, ..file }], ..short };
-        assert_eq!(Manifest::from_text(beside.to_text().as_bytes()), Ok(beside.clone()));
+        let dedicated = Manifest { files: vec![File { position: 2, ..file }], ..short };
+        assert_eq!(Manifest::from_text(dedicated.to_text().as_bytes()), Ok(dedicated.clone()));
         let mut shared = manifest(about(5, 0, 2, 8));
         shared.files[1].position = 2;
         assert_eq!(Manifest::from_text(shared.to_text().as_bytes()), Err(Fault::Damaged));

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_given_up_leaves_nothing() {
+    fn a_writer_that_is_given_up_leaves_nothing() {
         let about = about(1, 0, 1, 10);
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p0");

@@ -28,7 +28,7 @@ use crate::burnin::probe::{self, Extent};
 use crate::burnin::samples::{Here, Said};
 use crate::burnin::verdict::{Judged, Tolerance, Wrong, named, undecided};
 use crate::comm::World;
-use crate::config::settings::beside_stdout;
+use crate::config::settings::other_than_stdout;
 use crate::shm::room;
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::signals::asked_by_signal;
@@ -38,7 +38,7 @@ use crate::supervise::talk::shell::RemoteShell;
 
 const COMPARING: &str = "Comparing";
 
-const INTERRUPTED: &str = "interrupted by a signal; what had been started is ended";
+const INTERRUPTED: &str = "interrupted by a signal; all jobs are ended";
 
 #[derive(Clone, Debug, Args)]
 #[command(trailing_var_arg = true)]
@@ -57,7 +57,7 @@ pub struct BurninFlags {
     pub state: PathBuf,
 
     /// Write all measurements and findings to FILE as JSON
-    #[arg(long, value_name = "FILE", value_parser = beside_stdout, help_heading = COMPARING)]
+    #[arg(long, value_name = "FILE", value_parser = other_than_stdout, help_heading = COMPARING)]
     pub json: Option<PathBuf>,
 
     /// Tolerated slowdown of a node, compared with its peers

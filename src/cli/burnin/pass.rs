@@ -35,7 +35,7 @@ const ALONE_SLOTS: f64 = 1.5;
 const PART: f64 = 0.25;
 
 /// Time that rank 0 may print nothing while MPI starts, and in addition to the time of a sweep.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -86,9 +86,9 @@ pub fn too_short(nodes: usize, time: Duration, slot: Duration) -> Option<String>
 }
 
 /// Time that rank 0 may print nothing: it prints when a sweep is over, and a sweep may take twice its time.
-fn patience(extent: &Extent) -> Duration {
+fn timeout(extent: &Extent) -> Duration {
     let slots = GAME_SLOTS * extent.rounds as f64 + ALONE_SLOTS;
-    PATIENCE + extent.slot.mul_f64(2.0 * slots)
+    TIMEOUT + extent.slot.mul_f64(2.0 * slots)
 }
 
 /// Measures all nodes, judges the result, and puts the figures into the document.
@@ -171,7 +171,7 @@ impl Measuring<'_> {
     /// Listens to rank 0 until all sweeps are measured, and ends the job.
     fn listen(&self, job: &mut Job) -> Result<Vec<Said>, Refusal> {
         let Self { number, run_id, extent, .. } = self;
-        let patience = patience(extent);
+        let timeout = timeout(extent);
         let shown = stderr().is_terminal();
         let mut listener = Listener::default();
         let mut said: Vec<Said> = Vec::new();
@@ -195,7 +195,7 @@ impl Measuring<'_> {
                     let _ = write!(stderr(), "\rpass {number}: {measured} of {all} sweeps ");
                 }
             }
-            let late = since.elapsed() > patience;
+            let late = since.elapsed() > timeout;
             let interrupted = asked_by_signal();
             if ended.is_none() && !late && !interrupted {
                 continue;
@@ -222,12 +222,12 @@ impl Measuring<'_> {
         Refusal::environment(match (samples::waits_for(said), late) {
             (Some((absent, seconds)), _) => format!(
                 "{} stopped answering in the middle of the measurements: waited for {seconds} s{complaint}; skt-hpl doctor \
-                 tells who still answers",
+                 names the nodes that still answer",
                 words::absent(absent, &names_of(self.hosts))
             ),
             (None, true) => format!(
                 "nothing was measured for {} s{complaint}; skt-hpl doctor tells whether MPI starts over these nodes",
-                patience(&self.extent).as_secs()
+                timeout(&self.extent).as_secs()
             ),
             (None, false) => format!(
                 "the measurements ended after {measured} of {} sweeps{complaint}; skt-hpl doctor tells whether MPI starts over \
@@ -253,8 +253,8 @@ mod tests {
         assert!((5..100).contains(&many.rounds), "{many:?}");
         assert!(of(1000, 86_400).rounds == 999);
         // A sweep of 999 rounds of 120 ms is over before it counts as late.
-        assert!(patience(&of(1000, 86_400)) > Duration::from_secs(200));
-        assert!(patience(&of(4, 600)) < PATIENCE + Duration::from_secs(2));
+        assert!(timeout(&of(1000, 86_400)) > Duration::from_secs(200));
+        assert!(timeout(&of(4, 600)) < TIMEOUT + Duration::from_secs(2));
     }
 
     /// A link that is slow in all of eleven measurements is not named if twelve are needed.

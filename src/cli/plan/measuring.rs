@@ -9,7 +9,7 @@ use crate::base::params::TestParams;
 use crate::base::units::show_seconds;
 use crate::cli::launchers::usual_words;
 use crate::cli::model::read_all;
-use crate::cli::running_job::{Next, PATIENCE, RunningJob};
+use crate::cli::running_job::{Next, RunningJob, TIMEOUT};
 use crate::cli::template;
 use crate::model::fit::{Sample, best_of_each, read};
 use crate::model::planner::{self, Inputs, calibration_sizes, test_params};
@@ -92,19 +92,19 @@ fn runs(
     };
     let interrupted = |_| Refusal::environment("interrupted by a signal");
     // Twenty times the time that all of them were expected to take.
-    let patience = PATIENCE + Duration::try_from_secs_f64(20.0 * time).unwrap_or(PATIENCE);
-    let silent = || format!("it said nothing for {} s; it is ended", patience.as_secs());
+    let timeout = TIMEOUT + Duration::try_from_secs_f64(20.0 * time).unwrap_or(TIMEOUT);
+    let unheard = || format!("it said nothing for {} s; it is ended", timeout.as_secs());
     let mut said = String::new();
     loop {
-        match job.next(patience).map_err(interrupted)? {
+        match job.next(timeout).map_err(interrupted)? {
             Next::Line(line) => said = said + &line + "\n",
             Next::End => break,
-            Next::Silence => return failed(silent(), job),
+            Next::Timeout => return failed(unheard(), job),
         }
     }
-    match job.ended(patience).map_err(interrupted)? {
+    match job.ended(timeout).map_err(interrupted)? {
         Some(status) if status.success() => Ok(read(&said)),
         Some(status) => failed(status.to_string(), job),
-        None => failed(silent(), job),
+        None => failed(unheard(), job),
     }
 }

@@ -38,10 +38,7 @@ fn protection(plan: &Plan) -> String {
             }
         ),
         Method::Disk => {
-            format!(
-                "{} of the matrix to disk, nothing in memory beside it",
-                plan.protection.scope.name()
-            )
+            format!("{} of the matrix to disk, nothing in memory", plan.protection.scope.name())
         }
         m => format!(
             "{}-checkpoint of the {}, {}groups of {} that survive {} loss{} each",
@@ -76,7 +73,7 @@ fn matrix_share(plan: &Plan, ranks_per_node: u64) -> f64 {
 fn by_helpers(helpers: &Helpers, cores: u64) -> String {
     let even = show_seconds(helpers.break_even);
     format!(
-        "encode the matrix in {} beside the computation, which stops for {} to copy it; a core kept free for them in each node \
+        "encode the matrix in {} during the computation, which stops for {} to copy it; a core kept free for them in each node \
          (--helper-cores), of {cores}, pays {}",
         show_seconds(helpers.encode),
         show_seconds(helpers.copy),
@@ -99,8 +96,8 @@ fn on_storage(storing: &Storing, cores: u64) -> Vec<String> {
             show_seconds(storing.write)
         ),
         format!(
-            "by threads beside the ranks: {} of the cores' time at most, nothing where one is idle",
-            percent(storing.beside)
+            "by further threads: {} of the cores' time at most, nothing where one is idle",
+            percent(storing.threads)
         ),
         format!(
             "by ranks that wait (--helpers off): {} of the time in between",

@@ -10,7 +10,7 @@ use super::kept::{KEPT, Kept, Measured};
 use super::table::Table;
 use super::trials::{Told, Trial};
 use crate::base::output_target;
-use crate::cli::running_job::{Interrupted, Next, PATIENCE, RunningJob};
+use crate::cli::running_job::{Interrupted, Next, RunningJob, TIMEOUT};
 use crate::cli::template;
 use crate::tune::estimate::{self, Care};
 use crate::tune::search::{Found, Lab, Stage};
@@ -32,7 +32,7 @@ pub struct Jobs {
     retold: HashMap<String, usize>,
     spent: f64,
     /// Time without output after which a job will print nothing more; that of some measurements is added.
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// Trials of a single job, and the place of each in the round.
@@ -48,7 +48,7 @@ struct Cut {
     /// Whether it was measuring, and not only starting.
     began: bool,
     /// Whether it had to be ended.
-    silent: bool,
+    ended: bool,
     why: String,
     engine: String,
     /// Seconds since its last report.
@@ -63,8 +63,8 @@ fn interrupted(_: Interrupted) -> String {
 impl Jobs {
     pub fn new(kept: Kept, dir: &Path, program: PathBuf, table: Table) -> Self {
         let (file, trials) = (dir.join(KEPT), dir.join(TRIALS));
-        let (retold, spent, patience) = (HashMap::new(), 0.0, PATIENCE);
-        Self { kept, file, program, trials, table, retold, spent, patience }
+        let (retold, spent, timeout) = (HashMap::new(), 0.0, TIMEOUT);
+        Self { kept, file, program, trials, table, retold, spent, timeout }
     }
 
     pub fn save(&self) -> Result<(), String> {
@@ -140,7 +140,7 @@ impl Jobs {
             if places.is_empty() {
                 break;
             }
-            if cut.silent || !cut.began {
+            if cut.ended || !cut.began {
                 self.table.say(&format!(
                     "{} more to be measured were not, their job was lost: {}",
                     places.len(),
@@ -168,14 +168,14 @@ impl Jobs {
             .map_err(|error| template::cannot_start(&command, &error).why)?;
         let mut since = Instant::now();
         let (mut engine, mut began) = (String::new(), false);
-        let mut patience = self.patience;
-        let (mut told, mut silent) = (0, false);
+        let mut timeout = self.timeout;
+        let (mut told, mut late) = (0, false);
         while told < places.len() {
-            let line = match job.next(patience).map_err(interrupted)? {
+            let line = match job.next(timeout).map_err(interrupted)? {
                 Next::Line(line) => line,
                 Next::End => break,
-                Next::Silence => {
-                    silent = true;
+                Next::Timeout => {
+                    late = true;
                     break;
                 }
             };
@@ -189,7 +189,7 @@ impl Jobs {
                 // Launchers print lines, too.
                 Err(_) => continue,
             };
-            patience = patience.max(self.patience + 20 * since.elapsed());
+            timeout = timeout.max(self.timeout + 20 * since.elapsed());
             let estimated = seconds.and_then(|seconds| estimate_whole(&trials[told], &seconds));
             let (one, why) = (estimated.as_ref().ok().copied(), estimated.err());
             found[places[told]] = one;
@@ -199,20 +199,20 @@ impl Jobs {
             let job_ended = false;
             self.keep(Measured { candidate, care, found: one, spent, engine, why, job_ended })?;
         }
-        let status = if silent { None } else { job.ended(patience).map_err(interrupted)? };
+        let status = if late { None } else { job.ended(timeout).map_err(interrupted)? };
         if told == places.len() {
             if status.is_none() {
                 self.spent += since.elapsed().as_secs_f64();
                 self.table.say(&format!(
                     "a job had told all and did not end for {} s; it is ended",
-                    patience.as_secs()
+                    timeout.as_secs()
                 ));
             }
             return Ok(None);
         }
-        let why = describe_end(status, patience, job);
+        let why = describe_end(status, timeout, job);
         let spent = since.elapsed().as_secs_f64();
-        Ok(Some(Cut { told, began, silent: status.is_none(), why, engine, spent }))
+        Ok(Some(Cut { told, began, ended: status.is_none(), why, engine, spent }))
     }
 
     fn keep(&mut self, measured: Measured) -> Result<(), String> {
@@ -238,10 +238,10 @@ fn estimate_whole(trial: &Trial, seconds: &[f64]) -> Result<Found, String> {
 }
 
 /// Describes the end of a job that did not report all measurements.
-fn describe_end(status: Option<ExitStatus>, patience: Duration, job: RunningJob) -> String {
+fn describe_end(status: Option<ExitStatus>, timeout: Duration, job: RunningJob) -> String {
     let why = match status {
         Some(status) => format!("it ended with {status}"),
-        None => format!("it said nothing for {} s", patience.as_secs()),
+        None => format!("it said nothing for {} s", timeout.as_secs()),
     };
     let said = template::last_lines(&job.troubles());
     if said.is_empty() { why } else { format!("{why}\n{said}") }
@@ -308,7 +308,7 @@ mod tests {
             let all = kept.domain.first().into_iter();
             let all = all.filter(|c| c.layout.ranks_per_node == 1).take(4).collect();
             let mut jobs = Jobs::new(kept, dir.path(), "true".into(), Table::new(1.0));
-            jobs.patience = Duration::from_secs(2);
+            jobs.timeout = Duration::from_secs(2);
             Self { dir, jobs, all }
         }
 
@@ -336,7 +336,7 @@ mod tests {
     const ONE: &str = "echo '{\"seconds\":[0.1,0.2]}'\n";
 
     #[test]
-    fn who_was_under_way_when_a_job_died_is_to_blame_and_the_others_are_measured() {
+    fn the_candidate_running_when_a_job_died_is_to_blame_and_the_others_are_measured() {
         // The second trial kills the first job; the second job succeeds.
         let mut fake = Fake::new(&format!(
             "dir=$(dirname $0)\n{ENGINE}{ONE}if [ ! -e $dir/again ]; then : > $dir/again; exit 1; fi\n{ONE}"
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_never_under_way_is_not_kept() {
+    fn a_candidate_that_never_ran_is_not_kept() {
         let mut fake = Fake::new(&format!(
             "dir=$(dirname $0)\n[ ! -e $dir/again ] || exit 1\n: > $dir/again\n{ENGINE}{ONE}exit 1"
         ));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_answered_is_kept_whatever_it_is() {
+    fn all_answers_of_a_job_are_kept() {
         let failed = "echo '{\"failed\":\"no memory\"}'\n";
         let mut fake =
             Fake::new(&format!("{ENGINE}{ONE}{failed}echo '{{\"seconds\":[0,1]}}'\n{ONE}"));

@@ -157,7 +157,7 @@ pub fn report(tuned: &Tuned, wanted: usize, engine: &str) -> String {
         let _ = writeln!(t, "  and {} more", tuned.shapes.len() - SHOWN);
     }
     if !tuned.choices.is_empty() {
-        let _ = writeln!(t, "\nSingle choices beside {}", words(&tuned.shape));
+        let _ = writeln!(t, "\nSingle choices compared with {}", words(&tuned.shape));
         for choice in by_weight(&tuned.choices) {
             let times =
                 if choice.rounds == 1 { "once".into() } else { format!("{} times", choice.rounds) };

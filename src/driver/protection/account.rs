@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::course::{Recorder, What};
 use crate::base::outcome::Protection;
+use crate::base::timeline::{Recorder, What};
 use crate::lu::unix_seconds;
 
 /// Size of the room for the small state: [`Account`] as text.
@@ -80,7 +80,7 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::course::Moment;
+    use crate::base::timeline::Moment;
     use proptest::prelude::*;
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
             told(What::Down, 50.0, 20.0),
             told(What::Restore, 70.0, 5.0),
         ];
-        assert_eq!(way.course(100, 10).moments, expected);
+        assert_eq!(way.timeline(100, 10).moments, expected);
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!((fetched.told.attempts, fetched.uncounted), (5, 4));
         fetched.count_start(3, None);
         assert_eq!(fetched.told.attempts, 7);
-        // Too much memory is lost. What is left has counted more starts than storage knows of.
+        // Too much memory is lost. The rest has counted more starts than storage knows of.
         let mut fetched = first.clone();
         fetched.count_start(4, Some(0));
         assert_eq!((fetched.told.attempts, fetched.uncounted), (4, 0));

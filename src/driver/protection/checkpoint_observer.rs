@@ -9,11 +9,11 @@ use std::time::Duration;
 use super::account::Account;
 use super::signals;
 use crate::base::clock::Instant;
-use crate::base::course::What;
 use crate::base::faults::{Point, hit};
 use crate::base::outcome;
 use crate::base::terminal::say;
 use crate::base::threads::Pool;
+use crate::base::timeline::What;
 use crate::checkpoint::mpi::{Group, Positions};
 use crate::checkpoint::{Checkpointer, Renamed, World};
 use crate::driver::{level2, signs};
@@ -126,15 +126,15 @@ impl<'w, O: Observer> CheckpointObserver<'w, O> {
         );
         if let Some(why) = found.trouble {
             return say(format_args!(
-                "WARNING: {what}, and they could not be made again: {why}. This position is NOT PROTECTED: what it \
-                 holds is lost with its process"
+                "WARNING: {what}, and they could not be made again: {why}. This position is NOT PROTECTED: its \
+                 data is lost if its process dies"
             ));
         }
         let read: Vec<&str> =
             found.later.iter().filter(|part| **part != Part::A).map(|part| part.name()).collect();
         let mut when = String::new();
         if !read.is_empty() {
-            when += &format!(", those of {} when what they hold is on storage", read.join(", "));
+            when += &format!(", those of {} when their data is on storage", read.join(", "));
         }
         if found.later.contains(&Part::A) {
             when += ", that of the matrix at the next save";

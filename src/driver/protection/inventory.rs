@@ -14,7 +14,7 @@ use crate::base::exit::{Exit, Refusal};
 use crate::base::faults::{Point, hit};
 use crate::base::params::TestParams;
 use crate::base::terminal::say;
-use crate::checkpoint::level2::{PATIENCE, patiently};
+use crate::checkpoint::level2::{TIMEOUT, with_timeout};
 use crate::checkpoint::mpi::Positions;
 use crate::checkpoint::storage::CheckpointDir;
 use crate::checkpoint::storage::choice::{Inventory, Known};
@@ -114,7 +114,7 @@ impl<'a> ProtectionSession<'a> {
     /// Opens storage, unless memory has everything that it may have; and decides whether earlier runs are unwanted. Collective
     /// call.
     fn look_at_storage(&mut self, node: &Comm, history: &RecoveryHistory) -> Result<(), Refusal> {
-        let patience = if history.known.begun { IN_PLACE } else { PATIENCE };
+        let timeout = if history.known.begun { IN_PLACE } else { TIMEOUT };
         let never = self.settings.restart == Restart::Never && !history.known.begun;
         // A supervised run is one run in all its launches: memory and files of earlier launches are its own.
         let again = never && launched_before(self.comm);
@@ -126,7 +126,7 @@ impl<'a> ProtectionSession<'a> {
         // storage. Between two tests there are only results, which memory has, too.
         let has = |test: usize| self.arrival.finished.contains_key(&(test as u32));
         let in_memory = self.arrival.test.is_some() || history.is_between_tests(has);
-        self.level2 = match self.open_level2(node, patience, self.unwanted) {
+        self.level2 = match self.open_level2(node, timeout, self.unwanted) {
             Err(Refusal { why, .. }) if in_memory && !self.on_disk_alone() => {
                 self.storage_gone = Some(why);
                 None
@@ -137,7 +137,7 @@ impl<'a> ProtectionSession<'a> {
             // Earlier launches ended before they removed what others had left.
             self.unwanted = true;
             self.forget_memory();
-            self.level2 = self.open_level2(node, PATIENCE, true)?;
+            self.level2 = self.open_level2(node, TIMEOUT, true)?;
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ impl<'a> ProtectionSession<'a> {
     fn open_level2(
         &self,
         node: &Comm,
-        patience: Duration,
+        timeout: Duration,
         from_scratch: bool,
     ) -> Result<Option<Level2>, Refusal> {
         let Arrival { test, params_digest, .. } = &self.arrival;
@@ -161,7 +161,7 @@ impl<'a> ProtectionSession<'a> {
             in_memory: self.arrival.run.filter(|_| ours),
             launched_before: launched_before(self.comm),
         };
-        let conditions = Conditions { tests: self.tests, known, patience, from_scratch };
+        let conditions = Conditions { tests: self.tests, known, timeout, from_scratch };
         Level2::open(self.comm, node, self.settings, &self.prerequisites.domain, conditions)
     }
 
@@ -201,7 +201,7 @@ impl<'a> ProtectionSession<'a> {
             // Results of a run that has ended or was given up, without anything to resume.
             self.finished.clear();
             self.remove(node, None)?;
-            self.level2 = self.open_level2(node, PATIENCE, false)?;
+            self.level2 = self.open_level2(node, TIMEOUT, false)?;
         }
         let number = || record::run_number(new_run(), own.as_deref(), latest);
         self.fresh_run = shared_by(self.comm, 0, number);
@@ -283,12 +283,12 @@ impl<'a> ProtectionSession<'a> {
     /// first: its locks show whether a run is active under this name, and then storage is left alone.
     fn remove(&self, node: &Comm, start: Option<u128>) -> Result<(), Refusal> {
         self.comm.barrier();
-        let strike = |point| {
+        let inject = |point| {
             if start.is_none() {
                 hit(point, self.comm.rank());
             }
         };
-        strike(Point::GroundSeen);
+        inject(Point::GroundSeen);
         let cleaned = match node.rank() {
             0 => self.prerequisites.memory_store.clean().map(|_| ()),
             _ => Ok(()),
@@ -319,7 +319,7 @@ impl<'a> ProtectionSession<'a> {
         };
         // No rank reads storage before the removal is complete.
         unanimous(self.comm, left)?;
-        strike(Point::GroundCleared);
+        inject(Point::GroundCleared);
         Ok(())
     }
 
@@ -327,7 +327,7 @@ impl<'a> ProtectionSession<'a> {
     fn clean_storage(&self, checkpoint_dir: CheckpointDir) -> Result<(), String> {
         let (dir, job) = (checkpoint_dir.dir().to_owned(), &self.settings.job);
         // A missing DIR seems to have nothing to remove.
-        let removed = patiently(move |flow| {
+        let removed = with_timeout(move |flow| {
             checkpoint_dir.check()?;
             let cleaned = checkpoint_dir.clean(flow);
             // Files that another start has taken over belong to that start.
@@ -340,11 +340,11 @@ impl<'a> ProtectionSession<'a> {
         match removed {
             Ok(None) => Ok(()),
             Ok(Some(theirs)) => {
-                say(format_args!("what lies on storage is left there: {theirs}"));
+                say(format_args!("checkpoints on storage are left there: {theirs}"));
                 Ok(())
             }
             Err(why) => Err(format!(
-                "what job {job:?} has on storage could not be removed: {why}. The next start would resume from there: \
+                "the checkpoints of job {job:?} on storage could not be removed: {why}. The next start would resume from there: \
                  `skt-hpl clean --job {job} --level2 {}` removes it",
                 dir.display()
             )),

@@ -11,7 +11,7 @@ use crate::base::outcome::Outcome;
 use crate::base::params::TestParams;
 use crate::base::terminal::say;
 use crate::base::threads::Pool;
-use crate::checkpoint::level2::{Storage, patiently};
+use crate::checkpoint::level2::{Storage, with_timeout};
 use crate::checkpoint::mpi::{Group, Positions};
 use crate::checkpoint::storage::Counting;
 use crate::checkpoint::{Checkpointer, Config, Origin, Started, Test, World};
@@ -145,7 +145,7 @@ impl ProtectionSession<'_> {
         checkpointer.end_level2();
         account.told.level2 = level2::account(earlier, checkpointer.tally());
         outcome.protection = Some(account.told);
-        outcome.course = account.way.course(params.n, params.nb);
+        outcome.timeline = account.way.timeline(params.n, params.nb);
         let record = Record { digest: self.tests[number], run_id: own_run_id(), outcome };
         let bytes = serde_json::to_vec(&record).expect("plain values have a JSON form");
         // All nodes keep the same text. If nodes have different texts, these come from different runs.
@@ -229,9 +229,9 @@ impl ProtectionSession<'_> {
         let first = self.level2.as_ref().filter(|_| checkpointer.speaks_for_dir());
         let checkpoint_dir =
             first.map(|level2| level2.checkpoint_dir.clone().held_by(self.fresh_run));
-        let kept = checkpoint_dir
-            .clone()
-            .map(|checkpoint_dir| patiently(move |_| checkpoint_dir.put_result(number, &result)));
+        let kept = checkpoint_dir.clone().map(|checkpoint_dir| {
+            with_timeout(move |_| checkpoint_dir.put_result(number, &result))
+        });
         if let Some(Err(why)) = &kept {
             say(format_args!("this result is kept in memory alone: {why}"));
         }
@@ -242,7 +242,7 @@ impl ProtectionSession<'_> {
         checkpointer.finish();
         if let Some(checkpoint_dir) = checkpoint_dir.filter(|_| everywhere) {
             // Files that cannot be removed now are removed at the end of the run.
-            let _ = patiently(move |flow| {
+            let _ = with_timeout(move |flow| {
                 checkpoint_dir.prune(flow).map_err(|stopped| stopped.to_string())
             });
         }

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_restored_says_where_it_came_from() {
+    fn a_restored_state_names_its_source() {
         let mut found = Restored {
             boundary: 12,
             checkpoint: 3,

@@ -13,12 +13,12 @@ use nix::sys::signal::{Signal, raise};
 use super::agreement::shared_by;
 use super::nonstop::RecoveryHistory;
 use super::signs::{self, Signs};
-use crate::base::course::{Recorder, What};
 use crate::base::faults::{Point, hit};
 use crate::base::outcome::{Checksums, Outcome, Replaced};
 use crate::base::params::TestParams;
 use crate::base::terminal::say;
 use crate::base::threads::Pool;
+use crate::base::timeline::{Recorder, What};
 use crate::comm::Reduce;
 use crate::lu::{
     AbftTest, Context, Event, Exchange, GridPlace, Milestone, Observer, Past, SUMS_EVER,
@@ -164,7 +164,7 @@ pub fn solve(
         join(context, number, roles, pool, held);
     }
     let Held { abft_test, renewed, way, told, .. } =
-        held.as_mut().expect("who has a role has a part");
+        held.as_mut().expect("a rank with a role has a part");
     let mut shown = Signs::show(context, number, Some(abft_test.holds_sums()), watcher);
     let replaced = |e: &Exchange| Replaced { column: e.col as u64, boundary: e.boundary as u64 };
     let exchanges = roles.from.as_ref().map_or(&[][..], |from| &from.past.exchanges);
@@ -189,8 +189,8 @@ pub fn solve(
     };
     let (outcome, recompute_s) = abft_test.solve(context, roles.from.as_ref(), pool, &mut observer);
     told.recompute_s = recompute_s;
-    let course = way.course(context.params.n, context.params.nb);
-    Ok(Some(Outcome { checksums: Some(told.clone()), course, ..outcome }))
+    let timeline = way.timeline(context.params.n, context.params.nb);
+    Ok(Some(Outcome { checksums: Some(told.clone()), timeline, ..outcome }))
 }
 
 /// Describes the point at which test `number` resumes.

@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_borne_is_said() {
+    fn losses_beyond_the_checksums_are_refused() {
         let refused = |lost: usize, first: Option<usize>| {
             let mut candidates: Vec<Option<Status>> =
                 everybody(0, true).into_iter().map(Some).collect();
@@ -559,7 +559,7 @@ mod tests {
 
     /// If too many ranks are lost before anything is computed, only the time of generation is lost.
     #[test]
-    fn what_was_only_generated_begins_from_scratch() {
+    fn a_matrix_that_was_only_generated_begins_from_scratch() {
         let with = |applied: usize, factored: usize| {
             let mut candidates = left(&everybody(0, true), 0b000_011);
             for status in candidates.iter_mut().flatten() {
@@ -707,7 +707,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_columns_of_checksums_cannot_bear_is_said() {
+    fn losses_beyond_two_columns_of_checksums_are_refused() {
         let refused = |losses: &[usize]| {
             let mut candidates: Vec<Option<Status>> =
                 everybody_with(2, 0, true).into_iter().map(Some).collect();

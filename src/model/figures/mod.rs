@@ -186,7 +186,7 @@ fn top10_figure() -> Result<Figure> {
         })
     };
     Ok(Figure {
-        title: "What less memory costs ten machines".into(),
+        title: "Ten machines with less memory".into(),
         panels: vec![Panel {
             title: "TOP500, June 2017".into(),
             x: Axis::linear(""),
@@ -316,7 +316,7 @@ fn scope_figure() -> Result<Figure> {
         ),
     ];
     Ok(Figure {
-        title: "What a checkpoint holds".into(),
+        title: "Content of a checkpoint".into(),
         panels,
         note: "Saves even in rows cost 3 : 1.5 : 1 (eq. 20). Saves even in time cost 5/3 : 5/4 : 1, since most of \
                the time passes while the corner is large.".into(),
@@ -399,7 +399,7 @@ pub fn simulation_figure(outcomes: &[Outcome], summary: &Summary, limit: Option<
                 series,
             ),
             Panel {
-                title: "time beside the useful work".into(),
+                title: "time on top of the useful work".into(),
                 x: Axis::linear(""),
                 y: Axis::linear("hours a run"),
                 series: vec![Series::line(

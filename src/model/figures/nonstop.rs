@@ -173,7 +173,7 @@ mod tests {
     /// Half-way in time 1 - 0.5^(1/3) = 0.2063 of the rows are factored: 0.8150 of a process's matrix against 0.0213. At N =
     /// 1,000,000 that is 28 + 14293.9 pieces of 512 KiB against 27 + 373.2, and a vector.
     #[test]
-    fn what_a_loss_half_way_costs() {
+    fn the_cost_of_a_loss_half_way() {
         let figure = preset("replacement").unwrap();
         let at_end = |p: usize, i: usize| figure.panels[p].series[i].points.last().unwrap().1;
         assert_eq!((at_end(0, 0), at_end(0, 1)), (0.5, 0.5));

@@ -50,7 +50,7 @@ pub(super) fn dedicated_figure() -> Result<Figure> {
         note: format!(
             "25 MB a process, four checkpoint processes, 60 to 480 others: Fig. 8. The paper names its machine, not its pace: {}, \
              and an encoding every 10 minutes, are our assumption. Nor does it give a formula for recovery: the two are derived \
-             from eq. 4. Beside its own checkpoint a process keeps a checksum as large in the localised scheme, a quarter of it in \
+             from eq. 4. Next to its own checkpoint a process keeps a checksum as large in the localised scheme, a quarter of it in \
              stripes.",
             LINK.told()
         ),

@@ -119,8 +119,8 @@ pub fn squarest_with_dedicated(
     let Units { count: nodes, ranks: ranks_per_node } = units;
     let Ok(computing) = last_that_holds(0, nodes, |computing| {
         let working = computing * ranks_per_node;
-        let beside = groups_apart(working, ranks_per_node, wanted).saturating_mul(losses);
-        Ok::<_, Infallible>(working.saturating_add(beside) <= nodes * ranks_per_node)
+        let dedicated = groups_apart(working, ranks_per_node, wanted).saturating_mul(losses);
+        Ok::<_, Infallible>(working.saturating_add(dedicated) <= nodes * ranks_per_node)
     });
     if computing < 2 {
         return refused(format!(
@@ -200,12 +200,12 @@ fn sizes_of(
         ParityLayout::Dedicated => {
             let working = p.saturating_mul(q);
             let groups = groups_apart(working, ranks_per_node, wanted).max(1);
-            let beside = groups.saturating_mul(losses);
+            let dedicated = groups.saturating_mul(losses);
             let ranks = count.saturating_mul(ranks_per_node);
-            if working.saturating_add(beside) > ranks {
+            if working.saturating_add(dedicated) > ranks {
                 return refused(format!(
-                    "a {p} x {q} grid and {beside} ranks for its checksums need {} ranks, and there are {ranks}",
-                    working.saturating_add(beside)
+                    "a {p} x {q} grid and {dedicated} ranks for its checksums need {} ranks, and there are {ranks}",
+                    working.saturating_add(dedicated)
                 ));
             }
             let largest = working.div_ceil(groups);

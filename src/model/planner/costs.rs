@@ -123,8 +123,8 @@ impl Machine<'_> {
 
     /// Rate of a choice. Only the ranks of the grid count: other ranks wait for no result of the ranks that keep checksums.
     pub(super) fn rate(&self, choice: &Choice) -> Result<RateModel> {
-        let beside = choice.method == Method::Abft || choice.layout == ParityLayout::Dedicated;
-        if beside {
+        let apart = choice.method == Method::Abft || choice.layout == ParityLayout::Dedicated;
+        if apart {
             self.rate.scaled(self.ranks, choice.grid.0 * choice.grid.1)
         } else {
             Ok(self.rate)

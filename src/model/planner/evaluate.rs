@@ -127,7 +127,7 @@ pub struct Storing {
     /// Cost by writer: the ranks, which wait; additional threads, which take at most a core for each rank; threads on a core of
     /// each node that is kept free.
     pub waiting: f64,
-    pub beside: f64,
+    pub threads: f64,
     pub kept_free: f64,
     /// Interval between checkpoints on storage below which a free core costs less than waiting ranks.
     pub break_even: f64,
@@ -146,14 +146,14 @@ impl Machine<'_> {
         let waiting = overhead(write, every)?;
         let cores = inputs.cores;
         let helpers = (inputs.ranks_per_node as f64 / cores as f64).min(1.0);
-        let beside = helpers * waiting.min(1.0);
+        let threads = helpers * waiting.min(1.0);
         let pays = || helper_pays(cores, 0.0, write, every);
         Ok(Some(Storing {
             bytes,
             write,
             every,
             waiting,
-            beside,
+            threads,
             kept_free: overhead_with_helper(cores, 0.0, every)?,
             break_even: break_even_interval(cores, 0.0, write)?,
             core_pays: (every <= seconds).then(pays).transpose()?,

@@ -4,10 +4,10 @@
 //! guessed. A warning names every guess, so that no guess is taken for a measurement.
 //!
 //! `inputs` has the figures given, and `machine` adds every guess. `choice` makes the choices, `costs` prices them, and `room`
-//! finds a place for persistent shared memory. `evaluate` works the whole plan out, and `beside` compares other choices.
+//! finds a place for persistent shared memory. `evaluate` works the whole plan out, and `alternatives` compares other choices.
 //! `warnings` has the guesses and the risks; `written` the files, `calibration` the measurements beforehand.
 
-mod beside;
+mod alternatives;
 mod calibration;
 mod choice;
 mod costs;
@@ -28,7 +28,7 @@ use crate::base::units::show_bytes;
 use crate::checkpoint::layout::ParityLayout;
 use crate::shm::header::GROUP_MAX;
 
-pub use beside::{Alternative, Comparison, columns_of_checksums};
+pub use alternatives::{Alternative, Comparison, columns_of_checksums};
 pub use calibration::calibration_sizes;
 pub use choice::{
     Groups, Units, groups_of, squarest_grid, squarest_with_checksums, squarest_with_dedicated,
@@ -37,7 +37,7 @@ pub use evaluate::{Helpers, Plan, Storing, node_hours};
 pub use inputs::{Inputs, Measured, Mtbf, NamedRoom};
 pub use written::{skt_toml, test_params, usual};
 
-use beside::{alternatives, compare};
+use alternatives::{alternatives, compare};
 use choice::Choice;
 use machine::Machine;
 use warnings::{warnings_of_choice, warnings_of_plan};
@@ -89,13 +89,13 @@ fn choose(machine: &Machine) -> Result<Choice> {
     let grid = choose_grid(machine, method, layout)?;
     if inputs.helpers && method != Method::Double {
         return refused(
-            "helpers encode a copy of the matrix beside the last checkpoint (--encode helper), and only method double has one: give \
+            "helpers encode a copy of the matrix next to the last checkpoint (--encode helper), and only method double has one: give \
              --method double, or leave --encode out",
         );
     }
     if inputs.helpers && layout == ParityLayout::Dedicated {
         return refused(
-            "helpers encode beside ranks that compute, and dedicated checksums are made by ranks that do nothing else: leave \
+            "helpers encode while ranks compute, and dedicated checksums are made by ranks that do nothing else: leave \
              --encode or --parity-layout out",
         );
     }

@@ -51,8 +51,8 @@ impl Machine<'_> {
         let NamedRoom { posix, sysv } = self.inputs.named;
         let room = |bytes: Option<f64>| show_bytes(bytes.unwrap_or(0.0));
         format!(
-            "what outlives a process has {} in /dev/shm and {} in System V shared memory (kernel.shmmax, kernel.shmall): enlarge \
-             /dev/shm (mount -o remount,size=95% /dev/shm; of a container, --shm-size), or remove what lies there (skt-hpl status)",
+            "persistent memory has {} in /dev/shm and {} in System V shared memory (kernel.shmmax, kernel.shmall): enlarge \
+             /dev/shm (mount -o remount,size=95% /dev/shm; of a container, --shm-size), or remove old memory (skt-hpl status)",
             room(posix),
             room(sysv)
         )

@@ -99,7 +99,7 @@ fn about_flags(inputs: &Inputs, method: Method) -> impl Iterator<Item = String> 
         (level2 && !saves, "--level2 has no effect: the method saves no checkpoints"),
         (
             level2 && in_memory,
-            "what goes to --level2 is written beside the computation: its time is not counted",
+            "--level2 is written during the computation: that time is not counted",
         ),
         (
             level2 && in_memory && inputs.disk.is_none(),
@@ -115,7 +115,7 @@ fn about_flags(inputs: &Inputs, method: Method) -> impl Iterator<Item = String> 
         ),
         (
             method == Method::Disk && (inputs.group.is_some() || inputs.losses != 1),
-            "--group and --losses have no effect: what all nodes can read needs no parity, and any of them may be lost",
+            "--group and --losses have no effect: files that all nodes can read need no parity, and any node may be lost",
         ),
     ];
     warnings.into_iter().filter(|(applies, _)| *applies).map(|(_, text)| text.into())
@@ -135,7 +135,7 @@ pub(super) fn warnings_of_plan(machine: &Machine, choice: &Choice, plan: &Plan) 
             let borne = Columns::borne(choice.sums);
             let why = format!(
                 "checksums bear the loss of {borne}, of more where new ones can be made between (--spare-ranks), and no node; \
-                 nothing is saved beside them"
+                 nothing else is saved"
             );
             ("has to start from scratch", why)
         }

@@ -21,7 +21,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
-use super::failures::{Event, Source, Struck};
+use super::failures::{Event, Failed, Source};
 use super::parts::Parts;
 use super::{End, Outcome, Placement, Scenario, System};
 use crate::model::interval::Segment;
@@ -149,8 +149,8 @@ impl<'a> Plan<'a> {
         let (mut at, mut since) = (0usize, 0.0);
         loop {
             let finish = since + (self.end() - self.starts[at]);
-            let strike = source.peek().map_or(f64::INFINITY, |e| e.time);
-            let stop = strike.min(self.limit);
+            let failure = source.peek().map_or(f64::INFINITY, |e| e.time);
+            let stop = failure.min(self.limit);
             if finish <= stop {
                 self.keep(&mut out, at, self.starts.len() - 1);
                 return Outcome { wall: finish, ..out };
@@ -159,7 +159,7 @@ impl<'a> Plan<'a> {
             let line = self.starts[at] + (stop - since);
             let j = self.segment_at(line, at);
             let offset = (line - self.starts[j]).max(0.0);
-            if method == Method::Abft && strike < self.limit {
+            if method == Method::Abft && failure < self.limit {
                 let borne =
                     parts.as_mut().and_then(|parts| self.bear(&mut out, &mut source, parts));
                 if let Some(up) = borne {
@@ -176,13 +176,13 @@ impl<'a> Plan<'a> {
             }
             self.keep(&mut out, at, j);
             let resume = self.interrupt(&mut out, j, offset);
-            if self.limit <= strike {
+            if self.limit <= failure {
                 return Outcome { end: End::Late, wall: self.limit, ..out };
             }
             let saving = offset >= scenario.schedule.segments[j].work;
             if method == Method::Single && saving && j > 0 {
                 out.failures += 1;
-                return Outcome { end: End::LostWhileSaving, wall: strike, ..out };
+                return Outcome { end: End::LostWhileSaving, wall: failure, ..out };
             }
             match self.bring_back(&mut out, &mut source, &mut spares, &mut waiting, resume > 0) {
                 Ok(up) => since = up,
@@ -246,7 +246,7 @@ impl<'a> Plan<'a> {
             if out.failures >= MOST_FAILURES {
                 return None;
             }
-            let mattered = parts.strike(node)?;
+            let mattered = parts.lose(node)?;
             source.take();
             if mattered {
                 out.failures += 1;
@@ -262,8 +262,8 @@ impl<'a> Plan<'a> {
 
     /// Returns the node of the process that a failure ends; None if the failure ends the whole node.
     fn process_of(&self, event: &Event) -> Option<u64> {
-        match event.struck {
-            Struck::Node(node) if event.kind < self.scenario.system.going_on.processes => {
+        match event.failed {
+            Failed::Node(node) if event.kind < self.scenario.system.going_on.processes => {
                 Some(node)
             }
             _ => None,
@@ -345,15 +345,15 @@ impl<'a> Plan<'a> {
     /// survives.
     fn lose(&self, event: &Event, losses: &mut Losses, spares: &mut Spares, fragile: bool) -> bool {
         let system = &self.scenario.system;
-        match event.struck {
-            Struck::Node(node) => {
+        match event.failed {
+            Failed::Node(node) => {
                 // A node that lost only a process needs no spare.
                 if self.process_of(event).is_none() {
                     spares.take(event.time);
                 }
                 fragile && self.overwhelms(losses, node)
             }
-            Struck::Domain(domain) => {
+            Failed::Domain(domain) => {
                 let mut overwhelmed = false;
                 let size = system.domains.map_or(1, |d| d.size);
                 let first = domain.saturating_mul(size);
@@ -669,7 +669,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_go_on_so_is_refused() {
+    fn methods_that_cannot_continue_are_refused() {
         let said = |method, going_on| {
             let scenario = Scenario {
                 schedule: Schedule::periodic(100.0, 100.0, 0.0, 0.0).unwrap(),

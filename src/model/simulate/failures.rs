@@ -285,13 +285,13 @@ impl Life {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event {
     pub time: f64,
-    pub struck: Struck,
+    pub failed: Failed,
     /// Uniform number in (0, 1), from which callers derive the kind of failure.
     pub kind: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Struck {
+pub enum Failed {
     Node(u64),
     Domain(u64),
 }
@@ -458,12 +458,12 @@ impl<'a> Source<'a> {
     pub fn peek(&self) -> Option<Event> {
         match self.next_node {
             Some((time, node)) if time <= self.next_domain => {
-                Some(Event { time, struck: Struck::Node(node), kind: self.next_kind })
+                Some(Event { time, failed: Failed::Node(node), kind: self.next_kind })
             }
             _ if self.next_domain.is_finite() => Some(Event {
                 time: self.next_domain,
                 // The domain is drawn when the failure is taken.
-                struck: Struck::Domain(u64::MAX),
+                failed: Failed::Domain(u64::MAX),
                 kind: self.next_kind,
             }),
             _ => None,
@@ -473,11 +473,11 @@ impl<'a> Source<'a> {
     /// Removes the next failure and returns it.
     pub fn take(&mut self) -> Option<Event> {
         let mut event = self.peek()?;
-        match event.struck {
-            Struck::Node(_) => self.advance_node(),
-            Struck::Domain(_) => {
+        match event.failed {
+            Failed::Node(_) => self.advance_node(),
+            Failed::Domain(_) => {
                 let count = self.domains.map_or(1, |(count, _)| count);
-                event.struck = Struck::Domain(below(&mut self.rng, count));
+                event.failed = Failed::Domain(below(&mut self.rng, count));
                 self.advance_domain();
             }
         }

@@ -82,8 +82,8 @@ impl GoingOn {
                 Ok(())
             }
             (Method::Abft, None) => refused(
-                "how many process columns there are beside those of checksums decides what method abft survives, and must be \
-                 given (--columns)",
+                "the number of process columns without checksums decides what method abft survives, and must be given \
+                 (--columns)",
             ),
             (m, Some(_)) => {
                 refused(format!("method {} has no columns of checksums (--columns)", m.name()))

@@ -62,7 +62,7 @@ impl Parts {
 
     /// Marks the rank of a node as lost. Returns false if it was lost before. Returns None, and changes nothing, if the run does
     /// not survive this loss.
-    pub fn strike(&mut self, node: u64) -> Option<bool> {
+    pub fn lose(&mut self, node: u64) -> Option<bool> {
         if self.dead.contains(&node) {
             return Some(false);
         }

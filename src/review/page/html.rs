@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::base::course::What;
+use crate::base::timeline::What;
 use crate::model::plot::escape;
 use crate::supervise::tell::timeline::Part;
 

@@ -1,8 +1,8 @@
 //! The report as one HTML page: without scripts, without external files, with a light and a dark theme, and readable in a narrow
 //! window.
 
-mod course;
 mod html;
+mod one_test;
 mod supervised;
 
 use html::{number, table, table_of_cells, words};
@@ -157,7 +157,7 @@ impl Page {
         });
         let table = table_of_cells(&["asked for", "answer", "where it comes from"], rows);
         self.put(format!(
-            "<section class=\"form\"><h2>What a TOP500 form asks for</h2>\n{table}</section>\n"
+            "<section class=\"form\"><h2>Fields of a TOP500 form</h2>\n{table}</section>\n"
         ));
     }
 
@@ -384,7 +384,7 @@ mod tests {
         );
         assert!(html.contains("prefers-color-scheme: dark") && html.contains("width=device-width"));
         for part in [
-            "What a TOP500 form asks for",
+            "Fields of a TOP500 form",
             "214.38 Gflop/s",
             "not known",
             "PASSED",
@@ -392,7 +392,7 @@ mod tests {
             "Time by part",
             "Saves, failures and recoveries",
             "Predicted and measured",
-            "node silent",
+            "node unresponsive",
             "Example 9000",
             "skipped: no memory",
             "Rate over N",
@@ -427,7 +427,7 @@ mod tests {
         failed.runs[0].1.tests.truncate(1);
         let outcome = failed.runs[0].1.tests[0].outcome.as_mut().unwrap();
         (outcome.verdict, outcome.residual) = (Verdict::Failed, None);
-        outcome.course = Default::default();
+        outcome.timeline = Default::default();
         outcome.times_mean = Default::default();
         let html = page(&failed, None, "failed");
         balanced(&html);

@@ -53,14 +53,14 @@ impl Page {
         }
         let seconds = |from_ms: u64, to_ms: u64| short(to_ms.saturating_sub(from_ms) as f64 / 1e3);
         let rows = found.iter().map(|f| {
-            let after = |ms: Option<u64>| ms.map_or("-".into(), |ms| seconds(f.struck_ms, ms));
+            let after = |ms: Option<u64>| ms.map_or("-".into(), |ms| seconds(f.failed_ms, ms));
             let cost: f64 = f.cost(all).iter().map(|c| c.1).sum();
             [
                 f.fault.to_string(),
                 f.kind.words(),
                 f.node.clone().unwrap_or("-".into()),
                 f.iteration.to_string(),
-                seconds(start_ms, f.struck_ms),
+                seconds(start_ms, f.failed_ms),
                 after(Some(f.noticed_ms)),
                 after(f.restored_ms),
                 after(f.caught_up_ms),
@@ -72,7 +72,7 @@ impl Page {
             "what",
             "where",
             "#iteration",
-            "#struck at",
+            "#failed at",
             "#noticed after",
             "#computing again after",
             "#caught up after",

@@ -170,7 +170,7 @@ mod tests {
 
     fn fault(kind: FaultKind, node: Option<usize>, position: Option<u32>) -> Breakage {
         let detail = "no heartbeat".to_string();
-        Breakage { kind, struck_ms: 5, node, position, test: 1, iteration: 40, detail }
+        Breakage { kind, failed_ms: 5, node, position, test: 1, iteration: 40, detail }
     }
     fn exit(code: Option<i32>) -> End {
         End::Exit { code, fault: fault(FaultKind::LauncherGone, Some(2), Some(7)) }
@@ -187,11 +187,11 @@ mod tests {
         }
     }
     fn broken() -> End {
-        End::Broken(fault(FaultKind::NodeSilent, Some(1), None))
+        End::Broken(fault(FaultKind::NodeUnresponsive, Some(1), None))
     }
 
     #[test]
-    fn what_was_told_in_full_is_the_end_whatever_comes_afterwards() {
+    fn a_full_report_is_the_end_whatever_comes_afterwards() {
         let told = Announced::All { status: 3 };
         match verdict(exit(Some(3)), &facts(told)) {
             Next::Over { code: 3, why, all_done: true } => assert!(!why.contains("afterwards")),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_benchmark_says_is_final_and_the_rest_is_a_fault() {
+    fn the_benchmarks_own_statuses_are_final_and_the_rest_is_a_fault() {
         for code in [3, 4, 5] {
             let told = if code == 3 { Announced::All { status: 3 } } else { Announced::Nothing };
             let said = Facts { refused: Some(code as u8), ..facts(told) };
@@ -274,8 +274,8 @@ mod tests {
     fn the_number_of_a_signal_is_no_word_of_the_benchmarks() {
         for code in [3, 4, 5] {
             for refused in [None, Some(1)] {
-                let silent = Facts { refused, ..facts(Announced::Nothing) };
-                match verdict(exit(Some(code)), &silent) {
+                let unannounced = Facts { refused, ..facts(Announced::Nothing) };
+                match verdict(exit(Some(code)), &unannounced) {
                     Next::Fault { fault, code: c } => {
                         assert_eq!((c, fault.kind), (Some(code), FaultKind::LauncherGone));
                     }
@@ -308,7 +308,7 @@ mod tests {
 
     /// The ranks end one after the other, and the launcher last.
     #[test]
-    fn a_refusal_is_one_whoever_was_seen_to_end_first() {
+    fn a_refusal_is_one_in_any_order_of_ends() {
         let of = |kind| match broken() {
             End::Broken(breakage) => End::Broken(Breakage { kind, ..breakage }),
             other => other,
@@ -328,8 +328,8 @@ mod tests {
                 let next = verdict(of(kind), &said);
                 assert!(matches!(next, Next::Over { code, .. } if code == status), "{next:?}");
             }
-            let silent = verdict(of(kind), &facts(Announced::Nothing));
-            assert!(matches!(silent, Next::Fault { code: None, .. }), "{silent:?}");
+            let next = verdict(of(kind), &facts(Announced::Nothing));
+            assert!(matches!(next, Next::Fault { code: None, .. }), "{next:?}");
         }
         // A node lost in the meantime is a fault of its own.
         let said = Facts { refused: Some(4), ..facts(Announced::Nothing) };

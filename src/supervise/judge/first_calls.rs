@@ -65,7 +65,7 @@ impl FirstCalls {
     }
 
     /// Notes that a node which had answered, and every other, has no heartbeat any more: it has all its time again.
-    pub fn falls_silent(&mut self, now_ms: u64, node: usize, why: String) {
+    pub fn loses_heartbeat(&mut self, now_ms: u64, node: usize, why: String) {
         let again = Open { since_ms: now_ms, failed: 0, again_ms: Some(now_ms), why };
         self.open.insert(node, again);
     }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_excused_is_called_at_once_and_has_all_its_time() {
+    fn an_excused_node_is_called_at_once_and_has_all_its_time() {
         let mut calls = FirstCalls::new(0, &[0, 1]);
         for at_ms in [1_000, 2_000, 40_000] {
             calls.fails(at_ms, 0, "no such name".to_owned());
@@ -177,10 +177,10 @@ mod tests {
     }
 
     #[test]
-    fn who_falls_silent_is_called_at_once_and_has_all_its_time() {
+    fn a_node_without_heartbeat_is_called_at_once_and_has_all_its_time() {
         let mut calls = FirstCalls::new(0, &[0, 1]);
         calls.answers(0);
-        calls.falls_silent(9_000, 0, "no heartbeat".to_owned());
+        calls.loses_heartbeat(9_000, 0, "no heartbeat".to_owned());
         assert_eq!(calls.open().collect::<Vec<_>>(), [0, 1]);
         assert_eq!((calls.due(9_000), calls.due(9_010)), (vec![0], vec![]));
         calls.fails(9_100, 0, "no route".to_owned());

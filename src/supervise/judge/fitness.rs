@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_limits_leave_of_system_v_shared_memory_is_known_before() {
+    fn the_limits_of_system_v_shared_memory_are_known_before() {
         let mut facts = good();
         let ask = |facts: &Facts, store, held_bytes| {
             let need = expected(3 << 30).need.map(|need| Need { store, ..need });

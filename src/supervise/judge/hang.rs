@@ -86,8 +86,8 @@ impl Hang {
             .min_by_key(|r| {
                 (r.stopped_since_ms.is_none(), r.waits(now_ms), r.at(), r.changed_ms)
             })?;
-        let struck_ms = if in_step { rank.changed_ms } else { latest_ms };
-        let still_s = now_ms.saturating_sub(struck_ms) as f64 / 1e3;
+        let failed_ms = if in_step { rank.changed_ms } else { latest_ms };
+        let still_s = now_ms.saturating_sub(failed_ms) as f64 / 1e3;
         let usual = usual_ms.map_or(String::new(), |ms| {
             format!(", where an iteration takes {:.1} s", ms as f64 / 1e3)
         });
@@ -99,7 +99,7 @@ impl Hang {
             rank.last.state
         );
         let position = Some(rank.last.position);
-        let breakage = ranks.breakage(FaultKind::RankHung, struck_ms, Some(rank.node), detail);
+        let breakage = ranks.breakage(FaultKind::RankHung, failed_ms, Some(rank.node), detail);
         Some(Breakage { position, ..breakage })
     }
 
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_heard_is_not_the_one_that_hangs() {
+    fn an_unresponsive_rank_is_not_the_one_that_hangs() {
         let (_, hung) = found(20_000, 60_000, Doing::Computing, false).unwrap();
         assert_eq!(hung.node, Some(0), "it is all that is seen");
     }

@@ -51,7 +51,7 @@ impl Logins {
     }
 
     /// Timeout for the answers of nodes of which so many are called at once; not less than `least_ms`.
-    pub fn patience_ms(&self, least_ms: u64, at_once: usize) -> u64 {
+    pub fn timeout_ms(&self, least_ms: u64, at_once: usize) -> u64 {
         if self.took_ms.is_empty() {
             return least_ms;
         }
@@ -80,18 +80,18 @@ mod tests {
     }
 
     #[test]
-    fn quick_logins_leave_the_least_patience() {
-        assert_eq!(Logins::default().patience_ms(700, 5), 700);
-        assert_eq!(known(&[200, 250, 300, 220]).patience_ms(700, 1), 700);
+    fn quick_logins_leave_the_least_timeout() {
+        assert_eq!(Logins::default().timeout_ms(700, 5), 700);
+        assert_eq!(known(&[200, 250, 300, 220]).timeout_ms(700, 1), 700);
     }
 
     #[test]
     fn slow_logins_and_many_at_once_are_given_time() {
         let slow = known(&[4000, 5000, 6000, 20_000]);
-        assert_eq!(slow.patience_ms(700, 1), 9000);
-        assert_eq!(slow.patience_ms(700, 2), 19_000);
-        assert_eq!(slow.patience_ms(700, 4), 29_000);
-        assert_eq!(slow.patience_ms(700, 400), 29_000);
+        assert_eq!(slow.timeout_ms(700, 1), 9000);
+        assert_eq!(slow.timeout_ms(700, 2), 19_000);
+        assert_eq!(slow.timeout_ms(700, 4), 29_000);
+        assert_eq!(slow.timeout_ms(700, 400), 29_000);
     }
 
     #[test]
@@ -105,9 +105,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_long_ago_is_forgotten() {
+    fn old_logins_are_forgotten() {
         let mut logins = known(&[9000]);
         (0..2 * KEPT).for_each(|_| logins.note(100, 1));
-        assert_eq!(logins.patience_ms(700, 1), 700);
+        assert_eq!(logins.timeout_ms(700, 1), 700);
     }
 }

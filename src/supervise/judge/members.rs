@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_other_node_has_is_of_the_one_that_was_lost_before_it_told() {
+    fn positions_of_no_other_node_are_of_the_one_lost_before_its_report() {
         let hosts = placed(&["n1", "n2", "n3"]);
         let mut members = reported(&[("n2", [2, 3]), ("n3", [4, 5])]);
         members.learn("n1", [].into());

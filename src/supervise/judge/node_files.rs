@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_with_other_nodes_alone_draws_nobody() {
+    fn files_on_other_nodes_alone_draw_no_position() {
         let old = || vec![lying(1, Some(10), &[1])];
         assert_eq!(found(&[(true, vec![]), (false, old())]), [vec![], Vec::<u32>::new()]);
         let fresh = (true, vec![lying(2, Some(5), &[0])]);

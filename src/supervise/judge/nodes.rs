@@ -38,7 +38,7 @@ pub struct Loss {
     pub node: usize,
     pub kind: FaultKind,
     /// Last moment at which it was known to be well.
-    pub struck_ms: u64,
+    pub failed_ms: u64,
     pub detail: String,
 }
 
@@ -214,7 +214,7 @@ impl Nodes {
                 judged.push(Judged::Lost(Loss {
                     node,
                     kind: FaultKind::NodeRebooted,
-                    struck_ms: before.map_or(now_ms, |t| t.heard_ms),
+                    failed_ms: before.map_or(now_ms, |t| t.heard_ms),
                     detail: format!("{} was restarted: its memory is empty", self.names[node]),
                 }));
             }
@@ -276,12 +276,12 @@ impl Nodes {
     pub fn none_answers<'n>(
         &self,
         asked: impl IntoIterator<Item = &'n usize>,
-        silent: impl IntoIterator<Item = usize>,
+        unresponsive: impl IntoIterator<Item = usize>,
     ) -> bool {
         let elsewhere = |node: &usize| !self.here.contains(node);
         let asked = asked.into_iter().copied().chain(self.back.iter().copied());
         let asked = asked.filter(elsewhere).count();
-        asked >= OUTAGE_LEAST && silent.into_iter().filter(elsewhere).count() == asked
+        asked >= OUTAGE_LEAST && unresponsive.into_iter().filter(elsewhere).count() == asked
     }
 
     /// Judges the nodes in trouble. To be called several times a second.
@@ -310,7 +310,7 @@ impl Nodes {
                     format!("the connection to {name} ended and cannot be made again"),
                 ),
                 None if known_ms >= self.node_timeout_ms => (
-                    FaultKind::NodeSilent,
+                    FaultKind::NodeUnresponsive,
                     format!("no heartbeat from {name} for {:.1} s", known_ms as f64 / 1e3),
                 ),
                 _ => {
@@ -320,7 +320,7 @@ impl Nodes {
                     continue;
                 }
             };
-            lost.push(Loss { node, kind, struck_ms: trouble.heard_ms, detail });
+            lost.push(Loss { node, kind, failed_ms: trouble.heard_ms, detail });
         }
         for loss in lost {
             self.trouble.remove(&loss.node);
@@ -447,19 +447,19 @@ mod tests {
     }
 
     #[test]
-    fn who_is_well_is_not_looked_at() {
+    fn a_well_node_is_not_looked_at() {
         let mut world = World::new();
         world.until(100_000);
         assert_eq!(world.judged, []);
     }
 
-    /// A node is judged lost and answers again before anyone has acted on that. Then the other three fall silent.
+    /// A node is judged lost and answers again before anyone has acted on that. Then the other three become unresponsive.
     #[test]
     fn a_node_that_was_judged_lost_and_answers_shows_that_the_supervisor_is_not_cut_off() {
         let mut world = World::new();
         world.hear(3, Report::Quiet { heard_ms: 0 });
         world.until(5000).hear(3, Report::Heard);
-        assert_eq!(world.lost(), [(4000, 3, FaultKind::NodeSilent)]);
+        assert_eq!(world.lost(), [(4000, 3, FaultKind::NodeUnresponsive)]);
         for node in 0..3 {
             world.hear(node, Report::Quiet { heard_ms: 5000 });
         }
@@ -469,7 +469,7 @@ mod tests {
         assert!(world.nodes.knows(3));
     }
 
-    /// Three nodes fall silent, which would be an outage of this side, if not for a lost node that answers.
+    /// Three nodes become unresponsive, which would be an outage of this side, if not for a lost node that answers.
     #[test]
     fn a_lost_node_that_answers_shows_that_the_supervisor_is_not_cut_off() {
         for answers in [false, true] {
@@ -494,17 +494,17 @@ mod tests {
     }
 
     #[test]
-    fn silence_counts_from_the_last_word() {
+    fn the_node_timeout_counts_from_the_last_heartbeat() {
         let mut world = World::new();
         world.until(10_500).hear(2, Report::Quiet { heard_ms: 8_500 });
         world.until(60_000);
-        assert_eq!(world.lost(), [(12_500, 2, FaultKind::NodeSilent)]);
+        assert_eq!(world.lost(), [(12_500, 2, FaultKind::NodeUnresponsive)]);
         assert!(!world.nodes.is_in_trouble(2), "given once");
     }
 
     /// The agents that called a node are lost, one after the other: each knew for a moment only that it did not answer.
     #[test]
-    fn silence_counts_only_while_somebody_can_tell_of_it() {
+    fn the_node_timeout_counts_only_while_somebody_can_tell_of_it() {
         for closed in [false, true] {
             let mut world = World::new();
             world.until(20_000);
@@ -523,14 +523,14 @@ mod tests {
             world.until(90_000);
             let (at, kind) = match closed {
                 true => (60_600, FaultKind::NodeGone),
-                false => (63_900, FaultKind::NodeSilent),
+                false => (63_900, FaultKind::NodeUnresponsive),
             };
             assert_eq!(world.lost(), [(at, 2, kind)]);
         }
     }
 
     #[test]
-    fn a_word_ends_the_silence() {
+    fn a_heartbeat_ends_the_judgement() {
         let mut world = World::new();
         world.until(10_500).hear(2, Report::Quiet { heard_ms: 8_500 });
         world.until(12_000).hear(2, Report::Heard);
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_never_answered_is_not_lost_by_silence() {
+    fn a_node_that_has_never_answered_is_not_lost() {
         let names = vec!["n1".to_string(), "n2".to_string()];
         let mut nodes = Nodes::new(&Thresholds::default(), names);
         assert_eq!(nodes.hear(0, 0, Report::Quiet { heard_ms: 0 }), []);
@@ -605,7 +605,7 @@ mod tests {
     /// Agents that heard nothing for long have ended: all are called at once, on a machine that may be as busy as it was when the
     /// supervisor was suspended.
     #[test]
-    fn who_is_called_after_the_supervisor_stood_still_has_time_to_answer() {
+    fn a_node_called_after_the_supervisor_stood_still_has_time_to_answer() {
         let mut world = World::new();
         world.until(10_000).now = 71_000;
         for node in [1, 3] {
@@ -621,7 +621,7 @@ mod tests {
     }
 
     #[test]
-    fn if_all_fall_silent_nobody_is_lost() {
+    fn if_all_are_unresponsive_no_node_is_lost() {
         for closed in [false, true] {
             let mut world = World::new();
             world.until(20_000);
@@ -651,7 +651,7 @@ mod tests {
 
     /// Calls had failed while no node could be reached, and were to be repeated.
     #[test]
-    fn who_is_called_when_nodes_answer_again_is_called_once() {
+    fn a_node_called_when_nodes_answer_again_is_called_once() {
         let mut world = World::new();
         world.until(20_000);
         (0..4).for_each(|node| world.hear(node, Report::Quiet { heard_ms: 18_000 }));
@@ -691,11 +691,12 @@ mod tests {
 
     /// A run that is stopped: answers of this machine, or missing ones, show nothing about the others.
     #[test]
-    fn who_is_asked_here_does_not_count() {
+    fn a_node_on_this_machine_does_not_count() {
         let mut nodes = World::new().nodes;
         nodes.here.insert(0);
-        let none =
-            |asked: &[usize], silent: &[usize]| nodes.none_answers(asked, silent.iter().copied());
+        let none = |asked: &[usize], unresponsive: &[usize]| {
+            nodes.none_answers(asked, unresponsive.iter().copied())
+        };
         assert!(none(&[0, 1, 2, 3], &[1, 2, 3]));
         assert!(none(&[0, 1, 2, 3], &[0, 1, 2, 3]));
         assert!(none(&[1, 2], &[1, 2]));
@@ -713,6 +714,9 @@ mod tests {
         }
         world.until(60_000);
         let at = 23_000;
-        assert_eq!(world.lost(), [(at, 1, FaultKind::NodeSilent), (at, 2, FaultKind::NodeSilent)]);
+        assert_eq!(
+            world.lost(),
+            [(at, 1, FaultKind::NodeUnresponsive), (at, 2, FaultKind::NodeUnresponsive)]
+        );
     }
 }

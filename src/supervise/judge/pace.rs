@@ -275,7 +275,7 @@ mod tests {
 
     /// A rank whose place another has taken, or whose node is lost while the run continues without it.
     #[test]
-    fn who_is_gone_keeps_nobody_from_being_named() {
+    fn a_lost_node_does_not_keep_others_from_being_named() {
         let mut run = Run::new(5, 1);
         run.until(30_000, |_, _| 1.0);
         run.work.pop();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_multiplies_keeps_nobody_from_being_named() {
+    fn a_rank_that_never_multiplies_does_not_keep_others_from_being_named() {
         let mut run = Run::new(4, 1);
         let keeps = computes(9, Work { pid: 99, busy_us: 0, flops: 0 });
         run.pace.see(0, 9, &keeps);

@@ -88,7 +88,7 @@ struct Draft<'a> {
     hosts: Vec<Option<Host>>,
     /// Places that are still to be filled.
     open: Vec<usize>,
-    /// Number of ranks that survivors take besides their own.
+    /// Number of ranks that survivors take in addition to their own.
     extra: Vec<usize>,
     /// Files on nodes with a place.
     files: BTreeSet<u32>,
@@ -344,14 +344,14 @@ pub fn next_attempt(
     if let Some(node) = sick(history).filter(|node| replaceable(node)) {
         return Attempt::Without {
             node: node.to_string(),
-            why: format!("sick: the last {SICK_AFTER} faults or more all struck there"),
+            why: format!("sick: the last {SICK_AFTER} faults or more were all there"),
         };
     }
     let same = history.iter().rev().take_while(|f| alike(f, last)).count();
     if last.kind.may_be_a_bug() && same >= SAME_FAULT_MAX {
         return Attempt::Stop {
             why: format!(
-                "the same fault ({}) struck {same} times running at iteration {}: this is a bug, not bad luck",
+                "the same fault ({}) happened {same} times in a row at iteration {}: this is a bug, not bad luck",
                 last.kind.words(),
                 last.rank_iteration.unwrap_or(last.iteration)
             ),
@@ -721,7 +721,7 @@ mod tests {
             Attempt::Stop { why } if why.contains("bug")
         ));
         // Nodes may well die at the same iteration.
-        let lost = || fault(FaultKind::NodeSilent, 7, false);
+        let lost = || fault(FaultKind::NodeUnresponsive, 7, false);
         assert_eq!(attempt(&[lost(), lost(), lost()]), Attempt::Relaunch { after_ms: 0 });
     }
 
@@ -772,7 +772,7 @@ mod tests {
         let at = |rank: &str| {
             let mut state = RunState::default();
             let text = format!(
-                r#"{{"seq":0,"at_ms":0,"event":"fault","fault":1,"attempt":1,"kind":"rank-died","struck_ms":0,"node":"n1","position":3,"test":0,"iteration":1041,"rank_iteration":{rank},"ranks_seen":true,"detail":""}}"#
+                r#"{{"seq":0,"at_ms":0,"event":"fault","fault":1,"attempt":1,"kind":"rank-died","failed_ms":0,"node":"n1","position":3,"test":0,"iteration":1041,"rank_iteration":{rank},"ranks_seen":true,"detail":""}}"#
             );
             state.apply(&serde_json::from_str(&text).unwrap());
             (state.history.faults[0].iteration, state.history.faults[0].rank_iteration)
@@ -797,7 +797,7 @@ mod tests {
             let iteration = if computed { 30 } else { 0 };
             let fault = |seen: bool| {
                 format!(
-                    r#""event":"fault","fault":1,"kind":"launcher-gone","struck_ms":0,"node":null,"position":null,"iteration":{iteration},"ranks_seen":{seen},"detail":"""#
+                    r#""event":"fault","fault":1,"kind":"launcher-gone","failed_ms":0,"node":null,"position":null,"iteration":{iteration},"ranks_seen":{seen},"detail":"""#
                 )
             };
             if computed {
@@ -839,7 +839,7 @@ mod tests {
                 );
                 tell(r#""event":"computing","iteration":32"#);
                 tell(&format!(
-                    r#""event":"fault","fault":1,"kind":"{kind}","struck_ms":0,"node":{node},"position":null,"iteration":40,"ranks_seen":true,"detail":"""#
+                    r#""event":"fault","fault":1,"kind":"{kind}","failed_ms":0,"node":{node},"position":null,"iteration":40,"ranks_seen":true,"detail":"""#
                 ));
                 lost.iter().for_each(|node| {
                     tell(&format!(

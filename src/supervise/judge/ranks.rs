@@ -15,7 +15,7 @@ use crate::supervise::talk::progress::{Doing, Progress, Role, words};
 pub struct Breakage {
     pub kind: FaultKind,
     /// Last moment at which the failed part was known to be well.
-    pub struck_ms: u64,
+    pub failed_ms: u64,
     pub node: Option<usize>,
     pub position: Option<u32>,
     pub test: u32,
@@ -247,7 +247,7 @@ impl Ranks {
     /// The first death that was noticed and not recovered: its moment, node and position.
     pub fn first_death(&self) -> Option<(u64, usize, u32)> {
         let first = self.deaths().min_by_key(|(_, (_, noticed_ms))| *noticed_ms);
-        first.map(|(rank, (struck_ms, _))| (struck_ms, rank.node, rank.last.position))
+        first.map(|(rank, (failed_ms, _))| (failed_ms, rank.node, rank.last.position))
     }
 
     /// Moment at which the last ended process of this position was known to live, whether or not another has taken its place.
@@ -469,7 +469,7 @@ impl Ranks {
     pub fn dead(&self, now_ms: u64, grace_ms: u64, names: &[String]) -> Option<Breakage> {
         let long_ago = self.deaths().filter(|(_, (_, at))| now_ms.saturating_sub(*at) >= grace_ms);
         // The others may have been ended for it.
-        let (rank, (struck_ms, _)) = long_ago.min_by_key(|(_, (_, noticed_ms))| *noticed_ms)?;
+        let (rank, (failed_ms, _)) = long_ago.min_by_key(|(_, (_, noticed_ms))| *noticed_ms)?;
         let position = rank.last.position;
         let detail = format!(
             "the process of position {position} on {} is gone, while it was {}",
@@ -477,7 +477,7 @@ impl Ranks {
             words(rank.last.doing)
         );
         let (test, iteration) = self.front().max(rank.at());
-        let breakage = self.breakage(FaultKind::RankDied, struck_ms, Some(rank.node), detail);
+        let breakage = self.breakage(FaultKind::RankDied, failed_ms, Some(rank.node), detail);
         Some(Breakage { position: Some(position), test, iteration, ..breakage })
     }
 
@@ -485,12 +485,12 @@ impl Ranks {
     pub(super) fn breakage(
         &self,
         kind: FaultKind,
-        struck_ms: u64,
+        failed_ms: u64,
         node: Option<usize>,
         detail: String,
     ) -> Breakage {
         let (test, iteration) = self.front();
-        Breakage { kind, struck_ms, node, position: None, test, iteration, detail }
+        Breakage { kind, failed_ms, node, position: None, test, iteration, detail }
     }
 
     /// Notes that a node answers again after it was unresponsive: its ranks' progress meanwhile is unknown.
@@ -555,7 +555,7 @@ mod tests {
 
     /// Position 0 is lost, and no rank takes it; 1, of the same process column, has no part any more; 2 continues.
     #[test]
-    fn who_is_gone_on_without_is_no_fault_and_who_stands_idle_has_no_position() {
+    fn a_rank_replaced_in_place_is_no_fault_and_an_idle_one_has_no_position() {
         for told_first in [true, false] {
             let mut ranks = Ranks::default();
             for node in 0..3u32 {
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_through_stands_idle_from_when_others_have_got_on_for_a_while() {
+    fn a_rank_that_is_through_stands_idle_once_others_have_got_on_for_a_while() {
         for (after_ms, stands) in [(IDLE_MS - 1, false), (IDLE_MS, true)] {
             let mut ranks = one_is_through();
             ranks.beat(1000 + after_ms, 0, &[seen(0, 2, 6, 'R')]);
@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_idle_does_until_it_has_something_to_do() {
+    fn an_idle_rank_stays_idle_until_it_has_something_to_do() {
         let stands = || {
             let mut ranks = one_is_through();
             ranks.beat(2000, 0, &[seen(0, 2, 6, 'R')]);
@@ -679,7 +679,7 @@ mod tests {
     /// With as many nodes as there may be, every second one's ranks being through: if each heartbeat looked at all ranks, this
     /// would take most of a minute.
     #[test]
-    fn who_stands_idle_among_many_is_known_however_many_beat() {
+    fn an_idle_rank_among_many_is_known_however_many_beat() {
         const NODES: u32 = 4096;
         const EACH: u32 = 8;
         let mut ranks = Ranks::default();
@@ -710,7 +710,7 @@ mod tests {
         ranks.beat(1000, 3, &[seen(0, 2, 6, 'X')]);
         assert_eq!(ranks.dead(1200, 300, &names()), None);
         let found = ranks.dead(1300, 300, &names()).unwrap();
-        assert_eq!((found.struck_ms, found.node, found.position), (500, Some(3), Some(0)));
+        assert_eq!((found.failed_ms, found.node, found.position), (500, Some(3), Some(0)));
         assert!(found.detail.contains("n3"), "{}", found.detail);
         assert!(ranks.all_through());
     }
@@ -743,7 +743,7 @@ mod tests {
 
     /// The memory of a dead rank stays where it was when another rank, on another node, has taken its place in the job.
     #[test]
-    fn who_takes_a_dead_ones_place_elsewhere_lives_whatever_its_pid() {
+    fn a_rank_that_replaces_a_dead_one_elsewhere_lives_under_any_pid() {
         for pid in [8, 9] {
             let mut ranks = Ranks::default();
             ranks.beat(0, 1, &[seen(1, 1, 5, 'R')]);
@@ -764,7 +764,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_before_is_no_news() {
+    fn an_earlier_save_is_no_news() {
         let mut ranks = Ranks::default();
         let at = |number, boundary| {
             let mut seen = seen(0, number, boundary, 'R');

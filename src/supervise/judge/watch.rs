@@ -79,7 +79,7 @@ impl Watch {
     pub fn gone_on(&mut self, now_ms: u64) -> Option<u64> {
         let (_, breakage) = self.ending.take()?;
         self.ranks.get_on(now_ms);
-        Some(breakage.struck_ms)
+        Some(breakage.failed_ms)
     }
 
     /// Whether the launcher has got as far as starting ranks; for a program whose ranks do not show, any process.
@@ -113,13 +113,13 @@ impl Watch {
     /// Returns the end of an attempt whose launcher ended with this status.
     pub fn exit(&self, now_ms: u64, code: Option<i32>) -> End {
         let first = self.ranks.first_death();
-        let struck_ms = first.map_or(self.ticked_ms.min(now_ms), |(at, _, _)| at);
+        let failed_ms = first.map_or(self.ticked_ms.min(now_ms), |(at, _, _)| at);
         let (node, position) = first.map(|(_, node, position)| (node, position)).unzip();
         let detail = match code {
             Some(code) => format!("the launcher ended with status {code}"),
             None => "the launcher is gone without a trace".to_string(),
         };
-        let fault = self.ranks.breakage(FaultKind::LauncherGone, struck_ms, node, detail);
+        let fault = self.ranks.breakage(FaultKind::LauncherGone, failed_ms, node, detail);
         End::Exit { code, fault: Breakage { position, ..fault } }
     }
 
@@ -128,8 +128,8 @@ impl Watch {
         if self.over {
             return Vec::new();
         }
-        let Loss { node, kind, struck_ms, detail } = loss;
-        self.broken(self.ranks.breakage(kind, struck_ms, Some(node), detail))
+        let Loss { node, kind, failed_ms, detail } = loss;
+        self.broken(self.ranks.breakage(kind, failed_ms, Some(node), detail))
     }
 
     fn broken(&mut self, breakage: Breakage) -> Vec<Verdict> {
@@ -244,8 +244,8 @@ mod tests {
     }
 
     fn lost_node() -> Loss {
-        let kind = FaultKind::NodeSilent;
-        Loss { node: 2, kind, struck_ms: 20_000, detail: "no heartbeat".to_string() }
+        let kind = FaultKind::NodeUnresponsive;
+        Loss { node: 2, kind, failed_ms: 20_000, detail: "no heartbeat".to_string() }
     }
 
     impl Run {
@@ -316,7 +316,7 @@ mod tests {
         fn exit(&self) -> (u64, Option<i32>, u64, Option<(usize, u32)>) {
             match self.verdicts.last() {
                 Some((at, Verdict::Over(End::Exit { code, fault }))) => {
-                    (*at, *code, fault.struck_ms, fault.node.zip(fault.position))
+                    (*at, *code, fault.failed_ms, fault.node.zip(fault.position))
                 }
                 other => panic!("{other:?}"),
             }
@@ -355,8 +355,8 @@ mod tests {
         run.until(24_000).loses(lost_node());
         run.until(90_000);
         let (at, broken) = run.breakage();
-        assert_eq!((broken.kind, broken.node), (FaultKind::NodeSilent, Some(2)));
-        assert_eq!((at, broken.struck_ms), (24_000, 20_000));
+        assert_eq!((broken.kind, broken.node), (FaultKind::NodeUnresponsive, Some(2)));
+        assert_eq!((at, broken.failed_ms), (24_000, 20_000));
         assert_eq!(broken.iteration, 24, "others had continued meanwhile");
     }
 
@@ -383,7 +383,7 @@ mod tests {
 
     /// Nodes 1 to 3 wait for node 0, which was the last to come as far.
     #[test]
-    fn who_hangs_is_ended_where_the_others_can_go_on() {
+    fn a_rank_that_hangs_is_ended_if_the_others_can_continue() {
         for goes_on in [false, true] {
             let mut run = Run::new();
             run.watch.goes_on = goes_on;
@@ -392,7 +392,7 @@ mod tests {
             run.stuck = [Some(20_400), Some(20_000), Some(20_000), Some(20_000)];
             run.until(32_000);
             if !goes_on {
-                assert_eq!(run.breakage().1.position, Some(0), "who does not wait");
+                assert_eq!(run.breakage().1.position, Some(0), "the rank that does not wait");
                 continue;
             }
             let Some((at, Verdict::Hung { node: 0, pid: 100, .. })) = run.verdicts.last() else {
@@ -409,7 +409,7 @@ mod tests {
 
     /// The next rank that hangs has its full time again.
     #[test]
-    fn who_goes_on_has_time_again() {
+    fn ranks_that_continue_have_time_again() {
         let mut run = Run::new();
         run.watch.goes_on = true;
         run.watch.thresholds.exit_grace_ms = 15_000;
@@ -431,7 +431,7 @@ mod tests {
 
     /// Before an iteration's time is known it may be minutes, and then others notice a loss as late.
     #[test]
-    fn who_goes_on_has_patience_in_the_first_iterations() {
+    fn ranks_that_continue_have_more_time_in_the_first_iterations() {
         for goes_on in [true, false] {
             let mut run = Run::new();
             run.watch.goes_on = goes_on;
@@ -449,7 +449,7 @@ mod tests {
 
     /// An iteration takes a second. So if the grace is milliseconds, as here, others notice a loss after some of these.
     #[test]
-    fn who_goes_on_has_time_for_long_iterations() {
+    fn ranks_that_continue_have_time_for_long_iterations() {
         for (goes_on, broken_after_ms) in [(true, 3_000), (false, 300)] {
             let mut run = Run::new();
             run.watch.goes_on = goes_on;
@@ -512,7 +512,7 @@ mod tests {
         }
         let (at, broken) = run.breakage();
         assert_eq!((broken.kind, broken.position), (FaultKind::RankHung, None));
-        assert_eq!((broken.struck_ms, at), (21_500, 21_500 + progress_timeout_ms));
+        assert_eq!((broken.failed_ms, at), (21_500, 21_500 + progress_timeout_ms));
     }
 
     #[test]
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hung_rank_is_named_not_those_who_wait_for_it() {
+    fn the_hung_rank_is_named_not_those_that_wait_for_it() {
         let mut run = Run::new();
         run.until(20_000);
         run.stuck[2] = Some(19_900);

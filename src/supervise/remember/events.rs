@@ -21,7 +21,7 @@ pub enum FaultKind {
     /// A rank made no progress for a multiple of the expected time.
     RankHung,
     /// No heartbeat: the node was powered off suddenly, or cut off.
-    NodeSilent,
+    NodeUnresponsive,
     /// The connection to the node ended and could not be made again.
     NodeGone,
     /// The node answers, but was rebooted: its memory is empty.
@@ -44,7 +44,7 @@ impl FaultKind {
 
     /// Returns whether the program may be at fault, so that the run stops if the fault comes again and again.
     pub fn may_be_a_bug(self) -> bool {
-        !matches!(self, FaultKind::NodeSilent | FaultKind::NodeGone | FaultKind::NodeRebooted)
+        !matches!(self, FaultKind::NodeUnresponsive | FaultKind::NodeGone | FaultKind::NodeRebooted)
     }
 
     /// Returns whether a rank was seen to fail by itself, on a node that seemed well.
@@ -108,7 +108,7 @@ pub enum Event {
         attempt: u32,
         kind: FaultKind,
         /// Last moment at which the failed part was known to be well.
-        struck_ms: u64,
+        failed_ms: u64,
         node: Option<String>,
         position: Option<u32>,
         test: u32,
@@ -126,7 +126,7 @@ pub enum Event {
         /// Counted with the faults that broke the run.
         fault: u32,
         attempt: u32,
-        struck_ms: u64,
+        failed_ms: u64,
         noticed_ms: u64,
         agreed_ms: u64,
         going_on_ms: u64,
@@ -240,8 +240,8 @@ mod tests {
             Event::Fault {
                 fault: 1,
                 attempt: 1,
-                kind: FaultKind::NodeSilent,
-                struck_ms: 1500,
+                kind: FaultKind::NodeUnresponsive,
+                failed_ms: 1500,
                 node: Some("n2".to_string()),
                 position: None,
                 test: 0,
@@ -250,7 +250,7 @@ mod tests {
                 ranks_seen: true,
                 detail: "no heartbeat for 4.0 s".to_string(),
             },
-            Event::NodeLost { node: "n2".to_string(), why: "silent".to_string() },
+            Event::NodeLost { node: "n2".to_string(), why: "no heartbeat".to_string() },
             Event::Stopped { attempt: 1, ended: 2, unreachable: vec!["n2".to_string()] },
             Event::Replaced { node: "n2".to_string(), by: "n3".to_string() },
             Event::Launched {
@@ -273,8 +273,8 @@ mod tests {
             r#""seq":7"#,
             r#""at_ms":5500"#,
             r#""event":"fault""#,
-            r#""kind":"node-silent""#,
-            r#""struck_ms":1500"#,
+            r#""kind":"node-unresponsive""#,
+            r#""failed_ms":1500"#,
             r#""node":"n2""#,
         ] {
             assert!(text.contains(part), "{text} lacks {part}");

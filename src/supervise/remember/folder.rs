@@ -154,6 +154,6 @@ mod tests {
         assert_eq!(fs::read_to_string(aside.join("out.1")).unwrap(), "o");
         assert_eq!(fs::read_to_string(aside.join("events.jsonl")).unwrap(), "j");
         assert!(!folder.output(1).exists() && folder.journal().exists());
-        assert!(folder.halt().exists(), "who asked meanwhile means the next run");
+        assert!(folder.halt().exists(), "a request made meanwhile is for the next run");
     }
 }

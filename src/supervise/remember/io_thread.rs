@@ -62,10 +62,10 @@ impl<T: Send + 'static> Answer<T> {
     }
 
     /// Starts work that waits for no other work. If there is no thread for it, the work is done before this returns.
-    pub fn beside(work: impl FnOnce() -> T + Send + 'static) -> Self {
+    pub fn in_background(work: impl FnOnce() -> T + Send + 'static) -> Self {
         let (work, answer) = Self::of(work);
         match simulated() {
-            None => new_thread::start_or_here("beside", work),
+            None => new_thread::start_or_here("background", work),
             Some(machine) => machine.does_later(work, None),
         }
         answer
@@ -76,16 +76,16 @@ impl<T: Send + 'static> Answer<T> {
         self.wait_for(Duration::MAX)
     }
 
-    /// Waits for the answer, but at most for `patience`.
-    pub fn wait_for(self, patience: Duration) -> Option<T> {
+    /// Waits for the answer, but at most for `timeout`.
+    pub fn wait_for(self, timeout: Duration) -> Option<T> {
         if simulated().is_none() {
-            return self.0.recv_timeout(patience).ok();
+            return self.0.recv_timeout(timeout).ok();
         }
         let began = Instant::now();
         loop {
             match self.0.try_recv() {
                 Ok(answer) => return Some(answer),
-                Err(TryRecvError::Empty) if began.elapsed() < patience => clock::sleep(LOOK),
+                Err(TryRecvError::Empty) if began.elapsed() < timeout => clock::sleep(LOOK),
                 Err(_) => return None,
             }
         }
@@ -129,7 +129,7 @@ mod tests {
         let (go, held) = channel();
         let first = io_thread.ask(move || held.recv().unwrap());
         let second = io_thread.ask(|| 2);
-        assert_eq!(wait(&Answer::beside(|| 3)), 3, "it is held up by nobody");
+        assert_eq!(wait(&Answer::in_background(|| 3)), 3, "it is held up by nobody");
         assert_eq!((first.here(), second.here()), (None, None));
         go.send(1).unwrap();
         assert_eq!((wait(&second), first.here()), (2, Some(1)));

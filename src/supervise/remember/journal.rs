@@ -95,10 +95,10 @@ fn held_by(locked: Result<(), Errno>) -> Held {
 }
 
 /// Time for which a starting supervisor tries to lock: a process that checks the lock has it for a moment.
-const LOCK_PATIENCE: Duration = Duration::from_millis(300);
+const LOCK_TIMEOUT: Duration = Duration::from_millis(300);
 
 fn lock(mut file: File) -> Result<Flock<File>, Errno> {
-    let until = Instant::now() + LOCK_PATIENCE;
+    let until = Instant::now() + LOCK_TIMEOUT;
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(locked) => return Ok(locked),
@@ -529,8 +529,8 @@ mod tests {
         let fault = |fault, node: &str| Event::Fault {
             fault,
             attempt: fault,
-            kind: FaultKind::NodeSilent,
-            struck_ms: 0,
+            kind: FaultKind::NodeUnresponsive,
+            failed_ms: 0,
             node: Some(node.to_owned()),
             position: None,
             test: 0,
@@ -600,7 +600,7 @@ mod tests {
             let event = Event::GoneOn {
                 fault: 1,
                 attempt: 1,
-                struck_ms: 0,
+                failed_ms: 0,
                 noticed_ms: 0,
                 agreed_ms: 0,
                 going_on_ms: 0,
@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_not_gone_on_with() {
+    fn a_finished_run_is_not_continued() {
         let ended = |finished, job: Option<&str>| {
             let job = job.map(str::to_owned);
             RunState { finished, job, ..RunState::default() }.can_go_on()
@@ -632,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_again() {
+    fn written_records_are_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let (path, records) = written(dir.path());
         let (mut journal, again) = Journal::open(&path).unwrap();
@@ -777,7 +777,7 @@ mod tests {
         };
         let fault = |at: u64| {
             format!(
-                r#""event":"fault","fault":1,"kind":"node-silent","struck_ms":0,"node":null,"position":null,"iteration":{at},"ranks_seen":true,"detail":"""#
+                r#""event":"fault","fault":1,"kind":"node-unresponsive","failed_ms":0,"node":null,"position":null,"iteration":{at},"ranks_seen":true,"detail":"""#
             )
         };
         for test in 0..5 {

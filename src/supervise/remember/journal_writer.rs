@@ -80,9 +80,9 @@ impl JournalWriter {
         self.io_thread.ask(move || write_all(&mut open(&journal), &desk))
     }
 
-    /// Waits until all records and files have been tried, but at most for `patience`.
-    pub fn settle(&self, patience: Duration) {
-        self.write().wait_for(patience);
+    /// Waits until all records and files have been tried, but at most for `timeout`.
+    pub fn settle(&self, timeout: Duration) {
+        self.write().wait_for(timeout);
     }
 
     /// Returns whether all records are on disk.
@@ -121,10 +121,10 @@ mod tests {
     use std::sync::atomic::Ordering;
     use std::time::Instant;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
     fn wait(what: &str, come: impl Fn() -> bool) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !come() {
             assert!(Instant::now() < until, "not yet: {what}");
             std::thread::sleep(Duration::from_millis(5));
@@ -163,7 +163,7 @@ mod tests {
         wait("the trouble is reported", || journal_writer.trouble().is_some());
         assert_eq!(disk.syncs.load(Ordering::Relaxed), 0);
         disk.full.store(false, Ordering::Relaxed);
-        journal_writer.settle(PATIENCE);
+        journal_writer.settle(TIMEOUT);
         assert!(journal_writer.is_dry());
         // Some records may still have been on their way when the first were tried.
         assert!(disk.syncs.load(Ordering::Relaxed) <= 3, "{disk:?}");
@@ -174,7 +174,7 @@ mod tests {
 
     /// A full disk: records that could not be written are reported, kept, and written when there is room again.
     #[test]
-    fn what_cannot_be_written_is_kept() {
+    fn unwritten_records_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let (journal, _) = Journal::open(&path).unwrap();

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_told_with_who_where_and_when() {
+    fn a_loss_is_reported_with_rank_node_and_moment() {
         let mut notice = notice();
         assert_eq!(
             notice.to_string(),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_read_again() {
+    fn a_notice_is_read_again() {
         let mut notice = notice();
         notice.lost.push(gone(5, None));
         let ways = [

@@ -32,7 +32,7 @@ use crate::supervise::tell::voice::say;
 const WRAPPER: &str = r#"trap '' HUP INT; trap : USR1 USR2; f=$1; shift; "$@"; c=$?; echo $c >"$f.new" && mv "$f.new" "$f""#;
 
 /// Time to wait for the exit status: on a network file system it may appear a moment after its writer has ended.
-const STATUS_PATIENCE: Duration = Duration::from_millis(300);
+const STATUS_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A file that another process writes, copied on as it grows.
 #[derive(Clone)]
@@ -354,13 +354,13 @@ impl Job {
             return None;
         }
         let since = *self.vanished.get_or_insert_with(Instant::now);
-        self.files.looked.is_some_and(|at| at > since + STATUS_PATIENCE).then_some(None)
+        self.files.looked.is_some_and(|at| at > since + STATUS_TIMEOUT).then_some(None)
     }
 
     /// Ends the launcher and its processes on this machine; returns the number of those.
     pub fn end(&mut self, run_id: &str) -> Answer<usize> {
         let (id, child, run_id) = (self.id, self.child.take(), run_id.to_owned());
-        Answer::beside(move || {
+        Answer::in_background(move || {
             let left = processes::left_by_run(&run_id);
             if processes::is_alive(id) {
                 match simulated() {
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_status_is_there_for_whoever_asks() {
+    fn an_exit_status_is_there_for_all_that_ask() {
         let (_dir, folder, mut job, _) = started("cat hosts 2>/dev/null; echo out; exit 42");
         assert_eq!(wait(&mut job), Some(42));
         let mut other = Job::adopt(job.id, &folder, 1, &IoThread::new("I/O").unwrap());
@@ -532,7 +532,7 @@ mod tests {
 
     /// A disk that hangs is no launcher that vanished: only a look that began after its end shows that it left nothing.
     #[test]
-    fn what_cannot_be_looked_at_has_not_vanished() {
+    fn a_launcher_that_cannot_be_looked_at_has_not_vanished() {
         let (_dir, folder, mut job, _) = started("exit 7");
         let left = folder.exit(1);
         while !left.exists() {
@@ -541,7 +541,7 @@ mod tests {
         let (go, held) = std::sync::mpsc::channel::<()>();
         let _hangs = job.io_thread.ask(move || held.recv());
         job.look();
-        let until = Instant::now() + 2 * STATUS_PATIENCE;
+        let until = Instant::now() + 2 * STATUS_TIMEOUT;
         while Instant::now() < until {
             assert!(!job.has_looked());
             assert_eq!(job.poll(), None);

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn who_places_ranks_otherwise_is_noticed() {
+    fn a_launcher_that_places_ranks_otherwise_is_noticed() {
         for (text, there) in [
             ("", false),
             ("--bind-to none -mca btl self,tcp -x A", false),

@@ -29,8 +29,8 @@ impl<E, F: FnMut(&[usize]) -> Result<bool, E>> Search<F> {
     }
 
     fn works(&mut self, nodes: &[usize]) -> Result<bool, E> {
-        let beside = self.good.filter(|good| !nodes.contains(good));
-        let set: Vec<usize> = beside.into_iter().chain(nodes.iter().copied()).collect();
+        let known = self.good.filter(|good| !nodes.contains(good));
+        let set: Vec<usize> = known.into_iter().chain(nodes.iter().copied()).collect();
         let works = (self.trial)(&set)?;
         if works {
             self.good = self.good.or(nodes.first().copied());

@@ -126,13 +126,13 @@ pub fn judge(
         return Ok(());
     }
     let how = end.describe(&words.complaint);
-    let silent = find_lacking(nodes, started.iter().map(|(n, _)| *n));
-    if !silent.is_empty() {
+    let lacking = find_lacking(nodes, started.iter().map(|(n, _)| *n));
+    if !lacking.is_empty() {
         // If no node reported, the launcher itself may be at fault.
-        let all = silent.len() == nodes.len();
-        let which = if all { "any node".into() } else { join_names(nodes, &silent) };
+        let all = lacking.len() == nodes.len();
+        let which = if all { "any node".into() } else { join_names(nodes, &lacking) };
         let what = format!("the launcher started nothing on {which}: {how}");
-        return Err(Trouble { nodes: if all { Vec::new() } else { silent }, what });
+        return Err(Trouble { nodes: if all { Vec::new() } else { lacking }, what });
     }
     let alone = find_lacking(nodes, joined.iter().filter_map(|(n, _)| *n));
     if alone.is_empty() {
@@ -172,15 +172,15 @@ pub fn launch_of(plan: &LaunchPlan, own: &str) -> Launch {
 }
 
 /// Returns the end of the trial that runs as `job` since that moment, once it has ended or is late.
-pub fn end_of(job: &mut Job, since: Instant, patience: Duration) -> Option<End> {
+pub fn end_of(job: &mut Job, since: Instant, timeout: Duration) -> Option<End> {
     job.look();
-    let late = since.elapsed() >= patience;
+    let late = since.elapsed() >= timeout;
     if !job.has_looked() && !late {
         return None;
     }
     match job.poll() {
         Some(code) => Some(End::Exit(code)),
-        None => late.then_some(End::Late(patience)),
+        None => late.then_some(End::Late(timeout)),
     }
 }
 
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_nodes_with_many_ranks_each_the_silent_ones_are_named() {
+    fn of_many_nodes_with_many_ranks_each_those_without_ranks_are_named() {
         const NODES: usize = 2000;
         const EACH: usize = 64;
         let names: Vec<String> = (0..NODES).map(|n| format!("n{n}")).collect();

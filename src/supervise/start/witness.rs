@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_launcher_names_who_ended_first() {
+    fn each_launcher_names_the_rank_that_ended_first() {
         for (complaints, node) in [
             (
                 "-----\nprterun noticed that process rank 2 with PID 28185 on node n3 exited on\nsignal 9 (Killed).\n-----",

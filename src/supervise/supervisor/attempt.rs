@@ -198,7 +198,7 @@ impl Supervisor<'_> {
         rank_iteration: Option<u64>,
         code: Option<i32>,
     ) -> anyhow::Result<()> {
-        let Breakage { kind, struck_ms, mut node, mut position, test, iteration, detail } = fault;
+        let Breakage { kind, failed_ms, mut node, mut position, test, iteration, detail } = fault;
         // A refusal of the benchmark is not the fault of a node, even if the launcher names one.
         let refused = job.files.refused.map(i32::from).filter(|refused| code == Some(*refused));
         if refused.is_some() {
@@ -211,7 +211,7 @@ impl Supervisor<'_> {
             fault: self.state.next_fault(),
             attempt: self.state.attempts,
             kind,
-            struck_ms,
+            failed_ms,
             node: node.map(|at| self.cluster.nodes[at].host.name.clone()),
             position,
             test,
@@ -221,7 +221,7 @@ impl Supervisor<'_> {
             detail: detail.clone(),
         })?;
         // A node whose connection ended gets a second chance while the run is being stopped.
-        if matches!(kind, FaultKind::NodeSilent | FaultKind::NodeRebooted)
+        if matches!(kind, FaultKind::NodeUnresponsive | FaultKind::NodeRebooted)
             && let Some(at) = node
         {
             self.lose(at, &kind.words())?;
@@ -338,7 +338,7 @@ impl Supervisor<'_> {
             let commands =
                 commands.iter().map(|(command, on)| format!("on {}: {command}", on.join(", ")));
             let words = format!(
-                "not reached: {}. What this run has left there, if anything, is removed by these commands: {}",
+                "not reached: {}. These commands remove the files of this run there: {}",
                 unseen.iter().map(|node| node.as_str()).collect::<Vec<_>>().join(", "),
                 commands.collect::<Vec<_>>().join("; ")
             );

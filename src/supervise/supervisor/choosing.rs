@@ -87,7 +87,7 @@ impl Supervisor<'_> {
     /// Chooses the nodes of the next attempt, and waits for a node if the settings allow it.
     pub(super) fn choose_nodes(&mut self) -> anyhow::Result<Vec<Host>> {
         let mut waiting_since: Option<Instant> = None;
-        let mut silent_since: Option<Instant> = None;
+        let mut unheard_since: Option<Instant> = None;
         let mut called = false;
         loop {
             if let Some(why) = self.is_to_halt()? {
@@ -96,13 +96,13 @@ impl Supervisor<'_> {
             self.learn_rounding();
             let placement = self.placement();
             if self.is_too_soon(&placement) {
-                let since = *silent_since.get_or_insert_with(Instant::now);
+                let since = *unheard_since.get_or_insert_with(Instant::now);
                 if self.settings.wait.is_none_or(|limit| since.elapsed() < limit) {
                     self.idle(Duration::from_millis(50))?;
                     continue;
                 }
             } else {
-                silent_since = None;
+                unheard_since = None;
             }
             match placement {
                 Placement::Go { replaced, .. } if !self.make_room(&replaced)? => {}
@@ -130,7 +130,7 @@ impl Supervisor<'_> {
                         self.note(Event::Waiting { missing })?;
                     }
                     let since = *waiting_since
-                        .get_or_insert_with(|| silent_since.unwrap_or_else(Instant::now));
+                        .get_or_insert_with(|| unheard_since.unwrap_or_else(Instant::now));
                     let limit = self.settings.wait.unwrap_or_default();
                     if since.elapsed() >= limit {
                         let why = format!("{missing} node(s) missing for {} s", limit.as_secs());
@@ -145,9 +145,9 @@ impl Supervisor<'_> {
 
     /// Waits until lost nodes have answered a last call, or a while has passed.
     fn await_lost(&mut self) -> anyhow::Result<()> {
-        let time = LAST_CALL.max(self.cluster.lost_patience().unwrap_or_default());
+        let time = LAST_CALL.max(self.cluster.lost_timeout().unwrap_or_default());
         self.idle_unless(time, |this| {
-            Ok(this.cluster.lost_patience().is_none() || this.is_to_halt()?.is_some())
+            Ok(this.cluster.lost_timeout().is_none() || this.is_to_halt()?.is_some())
         })
     }
 

@@ -79,7 +79,7 @@ impl Supervisor<'_> {
                 // The judge sees no outage if only one node had answered.
                 let rebooted = loss.kind == FaultKind::NodeRebooted;
                 if !rebooted && runs && self.nobody_answers(&asked, &calls, Some(loss.node)) {
-                    calls.falls_silent(steady_ms(), loss.node, loss.detail);
+                    calls.loses_heartbeat(steady_ms(), loss.node, loss.detail);
                 } else {
                     self.contact.given_up.insert(loss.node, loss.detail);
                 }
@@ -112,10 +112,10 @@ impl Supervisor<'_> {
             // The time counts from the call to the node itself: the nodes that were to call it may have been lost first.
             let in_vain = |node| {
                 let ms = if needed.contains(&node) { most_ms } else { usual_ms };
-                let patience = Duration::from_millis(ms);
-                let so_long = self.cluster.nodes[node].silent.unwrap_or_default();
+                let timeout = Duration::from_millis(ms);
+                let so_long = self.cluster.nodes[node].unresponsive.unwrap_or_default();
                 let so_long = heard.map_or(so_long, |heard| so_long.min(heard.elapsed()));
-                (so_long >= patience).then_some((node, patience))
+                (so_long >= timeout).then_some((node, timeout))
             };
             let late: Vec<(usize, Duration)> = calls.open().filter_map(in_vain).collect();
             let repeated = REPEAT_FIRST.as_millis() as u64;
@@ -129,8 +129,8 @@ impl Supervisor<'_> {
                 told = true;
                 self.note(Event::Alone)?;
             }
-            for (node, patience) in late {
-                let why = self.cluster.give_up(node, patience);
+            for (node, timeout) in late {
+                let why = self.cluster.give_up(node, timeout);
                 if nobody {
                     calls.fails(now_ms, node, why);
                 } else {
@@ -149,14 +149,14 @@ impl Supervisor<'_> {
 
     /// Returns whether no node of `asked` is heard, nor `lost`: nodes that had answered may have stopped since.
     fn nobody_answers(&self, asked: &[usize], calls: &FirstCalls, lost: Option<usize>) -> bool {
-        let silent = calls.open().chain(self.contact.given_up.keys().copied()).chain(lost);
-        let silent: BTreeSet<usize> = silent.chain(self.nodes.in_trouble()).collect();
-        self.nodes.none_answers(asked, silent)
+        let unresponsive = calls.open().chain(self.contact.given_up.keys().copied()).chain(lost);
+        let unresponsive: BTreeSet<usize> = unresponsive.chain(self.nodes.in_trouble()).collect();
+        self.nodes.none_answers(asked, unresponsive)
     }
 
-    /// Returns the next news within `patience`. Nodes are judged here, and lost nodes are called and attended to, during every
+    /// Returns the next news within `timeout`. Nodes are judged here, and lost nodes are called and attended to, during every
     /// step of the run.
-    pub(super) fn hear(&mut self, patience: Duration) -> anyhow::Result<Option<(usize, News)>> {
+    pub(super) fn hear(&mut self, timeout: Duration) -> anyhow::Result<Option<(usize, News)>> {
         self.keep_status();
         let beat = Duration::from_millis(self.settings.beat_ms);
         if self.contact.lost_called.is_none_or(|at| at.elapsed() >= beat) {
@@ -164,7 +164,7 @@ impl Supervisor<'_> {
             self.cluster.call_lost();
         }
         let news = match self.backlog.pop_front() {
-            None => self.cluster.hear(patience),
+            None => self.cluster.hear(timeout),
             known => known,
         };
         if let Some((node, news)) = &news {
@@ -207,7 +207,7 @@ impl Supervisor<'_> {
         let called = self.nodes.in_trouble().count();
         if called > 0 {
             let least_ms = self.settings.thresholds.redial_ms;
-            self.nodes.redial_ms = self.cluster.logins.patience_ms(least_ms, called);
+            self.nodes.redial_ms = self.cluster.logins.timeout_ms(least_ms, called);
         }
         judged.extend(self.nodes.tick(steady_ms()));
         self.heed(judged)

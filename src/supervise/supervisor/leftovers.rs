@@ -16,7 +16,7 @@ use crate::supervise::remember::events::Event;
 use crate::supervise::tell::say;
 
 /// Time limit for the nodes' first heartbeat, which reports the memory that they have.
-const BEAT_PATIENCE: Duration = Duration::from_secs(2);
+const BEAT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Result of removing from a node the processes and memory of a run.
 #[derive(Clone, Copy)]
@@ -109,11 +109,11 @@ impl Supervisor<'_> {
         if let Some(failed) = self.first_contact(false)? {
             let command = self.settings.clean_command(job, None);
             let stays = |why: &str| {
-                format!("{why}; what the old run left there stays: {command} removes it")
+                format!("{why}; files of the old run stay there: {command} removes them")
             };
             lines.extend(failed.iter().map(|(node, why)| (*node, stays(why))));
             self.contact.all_called = true;
-            self.await_beats(self.cluster.up(), BEAT_PATIENCE, |_, _| ())?;
+            self.await_beats(self.cluster.up(), BEAT_TIMEOUT, |_, _| ())?;
             let up = Vec::from_iter(self.cluster.up());
             let cleared = self.clear(&up, |this| this.halt.is_some())?.into_iter();
             lines.extend(cleared.map(|(node, cleared)| {

@@ -52,7 +52,7 @@ const LAST_WRITES: Duration = Duration::from_secs(10);
 const FIRST_BEATS: Duration = Duration::from_millis(500);
 
 /// Time limit for the rest of a broken job to end, if the run is stopped before it has begun.
-const LEFT_PATIENCE: Duration = Duration::from_secs(4);
+const LEFT_TIMEOUT: Duration = Duration::from_secs(4);
 
 struct Supervisor<'a> {
     settings: &'a Settings,
@@ -296,7 +296,7 @@ impl Supervisor<'_> {
         if resumed {
             self.left_job(None)?;
             self.note_takeover(false)?;
-            self.cluster.end_run(LEFT_PATIENCE);
+            self.cluster.end_run(LEFT_TIMEOUT);
             self.end_here()?;
         }
         let halt = self.halt.as_ref().expect("a request has ended the first calls");
@@ -342,7 +342,7 @@ impl Supervisor<'_> {
             }
         } else if self.state.can_go_on() {
             say!(
-                "skt-hpl run: what memory is left is kept on the nodes; {again} continues the run, for instance when lost nodes \
+                "skt-hpl run: the remaining memory is kept on the nodes; {again} continues the run, for instance when lost nodes \
                  answer again; --new gives it up"
             );
         }

@@ -15,7 +15,7 @@ use crate::supervise::start::job::Job;
 use crate::supervise::talk::cluster::News;
 
 /// Time after which a slow disk is reported.
-const DISK_PATIENCE: Duration = Duration::from_secs(5);
+const DISK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Interval at which an awaited result is looked for.
 const LOOK: Duration = Duration::from_millis(5);
@@ -84,7 +84,7 @@ impl Supervisor<'_> {
             self.backlog.extend(news.filter(|(_, news)| !matches!(news, News::Beat(_))));
             self.weigh_if_due()?;
             self.keep_status();
-            if !told && since.elapsed() > DISK_PATIENCE {
+            if !told && since.elapsed() > DISK_TIMEOUT {
                 told = true;
                 self.print(&format!(
                     "{}: the disk takes long; the next step waits for it, the ranks do not",
@@ -99,7 +99,7 @@ impl Supervisor<'_> {
         match (self.journal_writer.trouble(), self.display.unwritten) {
             (Some(why), false) => {
                 self.display.unwritten = true;
-                self.print(&format!("{why}: the journal cannot be written. The run continues, and what is not written is \
+                self.print(&format!("{why}: the journal cannot be written. The run continues, and unwritten records are \
                      kept and tried again; a supervisor that dies meanwhile is not succeeded"));
             }
             (None, true) if self.journal_writer.is_dry() => {

@@ -12,22 +12,22 @@ use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::remember::events::{Event, FaultKind};
 use crate::supervise::remember::io_thread::Answer;
 use crate::supervise::start::job::Job;
-use crate::supervise::talk::agent::LET_GO_PATIENCE;
+use crate::supervise::talk::agent::LET_GO_TIMEOUT;
 use crate::supervise::talk::cluster::{News, unreachable_words};
 use crate::supervise::talk::processes::end_run;
 
 /// Second chance for a node whose connection ended during the run. An agent, or a connection, may fail although the node is well,
 /// and the node's memory is worth the wait.
-const REDIAL_PATIENCE: Duration = Duration::from_millis(1500);
+const REDIAL_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// Interval at which nodes that have not answered a request to end the run are checked.
 const END_LOOK: Duration = Duration::from_millis(50);
 
 /// Time for which nodes of a run that is over are asked again to remove its memory, if none of them answers.
-const TIDY_PATIENCE: Duration = Duration::from_secs(60);
+const TIDY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time that ending processes may take an agent, without the time that processes have to release memory that is to be removed.
-const END_PATIENCE: Duration = Duration::from_secs(4);
+const END_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Nodes that are lost, though not yet declared so, and why.
 type Failed = Vec<(usize, String)>;
@@ -53,7 +53,7 @@ impl Supervisor<'_> {
         let clean = self.to_clean(over);
         let asked = self.cluster.those(|node| node.lost.is_none());
         // For tidying up alone, the wait has a limit.
-        let until = Instant::now() + TIDY_PATIENCE;
+        let until = Instant::now() + TIDY_TIMEOUT;
         let late = |this: &Self| this.halt.is_some() || over && Instant::now() >= until;
         let (ended, failed) =
             self.end_on(&asked, &clean, |this| this.nodes.is_alone() && late(this))?;
@@ -62,8 +62,8 @@ impl Supervisor<'_> {
             let mut losses = self.contact.losses.iter();
             losses.any(|loss| loss.node == *node && loss.kind == FaultKind::NodeRebooted)
         };
-        let silent = failed.iter().map(|(node, _)| *node).filter(|node| !rebooted(node));
-        let nobody = self.nodes.is_alone() || self.nodes.none_answers(&asked, silent);
+        let unresponsive = failed.iter().map(|(node, _)| *node).filter(|node| !rebooted(node));
+        let nobody = self.nodes.is_alone() || self.nodes.none_answers(&asked, unresponsive);
         let mut unreachable = self.state.lost.clone();
         unreachable
             .extend(failed.iter().map(|(node, _)| self.cluster.nodes[*node].host.name.clone()));
@@ -82,7 +82,7 @@ impl Supervisor<'_> {
     /// Ends the run's processes on this machine, and returns their number.
     pub(super) fn end_here(&mut self) -> anyhow::Result<usize> {
         let run_id = self.state.run_id.clone();
-        self.meanwhile(Answer::beside(move || end_run(&run_id)))
+        self.meanwhile(Answer::in_background(move || end_run(&run_id)))
     }
 
     /// Ends the run's processes on these nodes. Returns how many were ended on each, and the nodes that do not answer. Nodes
@@ -94,8 +94,8 @@ impl Supervisor<'_> {
         clean: &BTreeSet<String>,
         enough: impl Fn(&Self) -> bool,
     ) -> anyhow::Result<(BTreeMap<usize, usize>, Failed)> {
-        let silence = Duration::from_millis(self.settings.thresholds.node_timeout_ms);
-        let redial = REDIAL_PATIENCE.max((2 * self.cluster.logins.slowest()).min(silence));
+        let node_timeout = Duration::from_millis(self.settings.thresholds.node_timeout_ms);
+        let redial = REDIAL_TIMEOUT.max((2 * self.cluster.logins.slowest()).min(node_timeout));
         let id = self.cluster.next_end();
         let begun = Instant::now();
         let (up, down): (Vec<usize>, Vec<usize>) =
@@ -199,8 +199,8 @@ impl Supervisor<'_> {
         let state = &self.cluster.nodes[node];
         // A node that was unresponsive when the run ended is not judged any more.
         let removes = clean.contains(&state.host.name)
-            && state.silent.is_none_or(|so_long| so_long < node_timeout);
-        let most = if removes { LET_GO_PATIENCE } else { Duration::ZERO };
-        asked.elapsed() >= node_timeout + END_PATIENCE + most
+            && state.unresponsive.is_none_or(|so_long| so_long < node_timeout);
+        let most = if removes { LET_GO_TIMEOUT } else { Duration::ZERO };
+        asked.elapsed() >= node_timeout + END_TIMEOUT + most
     }
 }

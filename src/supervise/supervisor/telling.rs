@@ -48,13 +48,13 @@ impl Supervisor<'_> {
             Event::Fault { fault, kind, detail, .. } => {
                 format!("FAULT {fault}: {}: {detail}", kind.words())
             }
-            Event::GoneOn { fault, struck_ms, going_on_ms, lost, .. } => format!(
+            Event::GoneOn { fault, failed_ms, going_on_ms, lost, .. } => format!(
                 "FAULT {fault}: {}; recovered in place after {:.1} s",
                 match lost.len() {
                     1 => "a rank died".to_string(),
                     several => format!("{several} ranks died"),
                 },
-                going_on_ms.saturating_sub(*struck_ms) as f64 / 1e3
+                going_on_ms.saturating_sub(*failed_ms) as f64 / 1e3
             ),
             Event::NodeLost { node, why } => format!("node {node} is lost: {why}"),
             Event::NodeReturned { node, same_boot, ended } => format!(
@@ -250,7 +250,7 @@ mod tests {
             let event = Event::GoneOn {
                 fault: 1,
                 attempt,
-                struck_ms: 0,
+                failed_ms: 0,
                 noticed_ms: 0,
                 agreed_ms: 0,
                 going_on_ms: 0,

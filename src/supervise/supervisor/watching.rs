@@ -39,7 +39,7 @@ const LAST_LOOK: Duration = Duration::from_millis(250);
 type Front = (u32, u64);
 
 /// Timing and aim of one attempt's watch.
-struct Course {
+struct Timing {
     /// Nodes with ranks.
     placed: BTreeSet<usize>,
     /// Furthest point that the run has reached, until it is reached again: beyond it nothing is computed twice.
@@ -52,9 +52,9 @@ struct Course {
     ticked: Instant,
 }
 
-impl Course {
+impl Timing {
     /// Returns how long news may be waited for.
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         let left = LOOK_EVERY.saturating_sub(self.looked.elapsed());
         let soon = self.looking.is_some_and(|since| since.elapsed() < LOOK_EVERY);
         if soon { left.min(LOOK_SOON) } else { left }
@@ -72,28 +72,28 @@ pub(super) fn new_watch(settings: &Settings, cluster: &Cluster) -> Watch {
 impl Supervisor<'_> {
     /// Watches the job until it ends, breaks or is halted.
     pub(super) fn watch(&mut self, job: &mut Job) -> anyhow::Result<End> {
-        let mut course = self.begin_course()?;
+        let mut timing = self.begin_timing()?;
         loop {
             self.show_progress();
-            let news = self.hear(course.patience())?;
-            let mut verdicts = self.see_nodes(&course.placed)?;
+            let news = self.hear(timing.timeout())?;
+            let mut verdicts = self.see_nodes(&timing.placed)?;
             if let Some((node, News::Beat(beat))) = news
-                && course.placed.contains(&node)
+                && timing.placed.contains(&node)
             {
                 self.see_members(node, &beat.ranks);
                 self.learn_problem(&beat.ranks);
                 verdicts.extend(self.watch.beat(steady_ms(), node, &beat));
             }
             // Every message of an agent wakes this loop; files need not be looked at as often.
-            let looks = course.looked.elapsed() >= LOOK_EVERY;
+            let looks = timing.looked.elapsed() >= LOOK_EVERY;
             if looks {
-                course.looked = Instant::now();
+                timing.looked = Instant::now();
                 job.look();
-                course.looking = course.looking.or(Some(course.looked));
+                timing.looking = timing.looking.or(Some(timing.looked));
             }
-            if course.looking.is_some() && job.has_looked() {
-                self.read_files(job, &mut course)?;
-                if course.done_since.is_some_and(|since| since.elapsed() > LINGER) {
+            if timing.looking.is_some() && job.has_looked() {
+                self.read_files(job, &mut timing)?;
+                if timing.done_since.is_some_and(|since| since.elapsed() > LINGER) {
                     return Ok(End::Lingering);
                 }
                 if let Some(code) = job.poll() {
@@ -103,17 +103,17 @@ impl Supervisor<'_> {
             self.begin_test();
             self.status.iteration = self.watch.ranks.front().1;
             // News come by the thousand; time passes in tens of milliseconds.
-            if course.ticked.elapsed() >= TICK_EVERY {
-                verdicts.extend(self.tick(&mut course));
+            if timing.ticked.elapsed() >= TICK_EVERY {
+                verdicts.extend(self.tick(&mut timing));
             }
             self.attempt.ranks_seen |= self.watch.has_seen_ranks();
             self.ranks.seen |= self.attempt.ranks_seen;
             for verdict in verdicts {
-                if let Some(end) = self.act_on(verdict, &mut course)? {
+                if let Some(end) = self.act_on(verdict, &mut timing)? {
                     return Ok(end);
                 }
             }
-            self.note_caught_up(&mut course)?;
+            self.note_caught_up(&mut timing)?;
             if looks && let Some(why) = self.halting()? {
                 return Ok(End::Halted { why });
             }
@@ -121,8 +121,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Returns the course of an attempt that begins now, and shows its activity.
-    fn begin_course(&mut self) -> anyhow::Result<Course> {
+    /// Returns the timing of an attempt that begins now, and shows its activity.
+    fn begin_timing(&mut self) -> anyhow::Result<Timing> {
         let placed = self.state.placed.iter();
         let placed = placed
             .map(|h| self.cluster.find(&h.name).ok_or_else(|| anyhow!("no node {}", h.name)))
@@ -135,7 +135,7 @@ impl Supervisor<'_> {
             Activity::Recovering
         };
         let now = Instant::now();
-        Ok(Course {
+        Ok(Timing {
             placed,
             aim: self.state.progress.aim,
             looked: now,
@@ -146,10 +146,10 @@ impl Supervisor<'_> {
     }
 
     /// Notes once that the run is where it had been before.
-    fn note_caught_up(&mut self, course: &mut Course) -> anyhow::Result<()> {
+    fn note_caught_up(&mut self, timing: &mut Timing) -> anyhow::Result<()> {
         let (test, iteration) = self.watch.ranks.front();
         let computes = self.attempt.computing_since.is_some();
-        if course.aim.take_if(|aim| computes && (test, iteration) >= *aim).is_none() {
+        if timing.aim.take_if(|aim| computes && (test, iteration) >= *aim).is_none() {
             return Ok(());
         }
         let attempt = self.state.attempts;
@@ -180,13 +180,13 @@ impl Supervisor<'_> {
     }
 
     /// Takes in the launcher's files after a look at them.
-    fn read_files(&mut self, job: &mut Job, course: &mut Course) -> anyhow::Result<()> {
-        course.looking = None;
+    fn read_files(&mut self, job: &mut Job, timing: &mut Timing) -> anyhow::Result<()> {
+        timing.looking = None;
         if job.forward(&mut self.display.echo) {
             self.display.line_shown = false;
         }
         if let Some(reached) = self.note_recovered(job)? {
-            course.aim = course.aim.max(Some(reached));
+            timing.aim = timing.aim.max(Some(reached));
         }
         // The way of another program to its end is unknown. If no node can be reached, none can report that its ranks are done,
         // and the launcher would wait with them.
@@ -197,13 +197,13 @@ impl Supervisor<'_> {
             }
             announced => announced == Announced::Halted,
         };
-        course.done_since = done.then(|| course.done_since.unwrap_or_else(Instant::now));
+        timing.done_since = done.then(|| timing.done_since.unwrap_or_else(Instant::now));
         Ok(())
     }
 
     /// Judges the passage of time.
-    fn tick(&mut self, course: &mut Course) -> Vec<Verdict> {
-        course.ticked = Instant::now();
+    fn tick(&mut self, timing: &mut Timing) -> Vec<Verdict> {
+        timing.ticked = Instant::now();
         let Self { watch, nodes, .. } = self;
         self.status.doing = words(watch.ranks.doing());
         // While no node can be heard, no node is blamed for missing news.
@@ -214,7 +214,7 @@ impl Supervisor<'_> {
     }
 
     /// Acts on a verdict. Some: the attempt has ended.
-    fn act_on(&mut self, verdict: Verdict, course: &mut Course) -> anyhow::Result<Option<End>> {
+    fn act_on(&mut self, verdict: Verdict, timing: &mut Timing) -> anyhow::Result<Option<End>> {
         let attempt = self.state.attempts;
         match verdict {
             Verdict::Over(end) => return Ok(Some(end)),
@@ -232,7 +232,7 @@ impl Supervisor<'_> {
                     self.status.activity = Activity::Running;
                 }
                 self.attempt.computing_since = Some((Instant::now(), iteration));
-                course.aim.take_if(|aim| (test, iteration) >= *aim);
+                timing.aim.take_if(|aim| (test, iteration) >= *aim);
                 self.note(Event::Computing { attempt, test, iteration })?;
             }
             Verdict::Step(Step::Saved { test, iteration }) => {
@@ -286,7 +286,7 @@ impl Supervisor<'_> {
             self.note(Event::GoneOn {
                 fault: self.state.next_fault(),
                 attempt: self.state.attempts,
-                struck_ms: well_ms.unwrap_or(noticed_ms).min(noticed_ms),
+                failed_ms: well_ms.unwrap_or(noticed_ms).min(noticed_ms),
                 noticed_ms,
                 agreed_ms: noticed_ms + it.agreed_ms,
                 going_on_ms: noticed_ms + it.since_ms,

@@ -60,10 +60,10 @@ const LOOK_MOST: Duration = Duration::from_secs(5);
 const END_LOOK: Duration = Duration::from_millis(10);
 /// Time that killed processes may take to release memory that is to be removed: processes with hundreds of gigabytes of their own
 /// release these first.
-pub const LET_GO_PATIENCE: Duration = Duration::from_secs(60);
+pub const LET_GO_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time for which a process that does not handle the request to stop is spared, after the request and after it was first seen. A
 /// rank that still starts would die of the signal that it is about to handle.
-const DEAF_PATIENCE: Duration = Duration::from_secs(10);
+const DEAF_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The line upward; those to children count from 1.
 const UP: u64 = 0;
@@ -155,8 +155,8 @@ pub fn run(asked: &Asked) -> io::Result<()> {
         for text in relay.up.drain(..) {
             super::branch::Lines::send(&mut links, UP, &text);
         }
-        let patience = Duration::from_millis(relay.patience_ms());
-        let ended = agent.poll(&mut links, patience)?;
+        let timeout = Duration::from_millis(relay.timeout_ms());
+        let ended = agent.poll(&mut links, timeout)?;
         if !ended.is_empty() {
             for pid in &ended {
                 // Its rank's earlier progress no longer shows that it runs.
@@ -185,8 +185,8 @@ pub fn run(asked: &Asked) -> io::Result<()> {
                 (UP, Heard::Closed(_)) => {
                     // The agents below find themselves alone as well.
                     drop(links);
-                    let (silent, limit) = relay.silence(now_ms());
-                    agent.goes_on_alone(silent, limit);
+                    let (unheard, limit) = relay.unheard(now_ms());
+                    agent.goes_on_alone(unheard, limit);
                     return Ok(());
                 }
                 other => below.push(other),
@@ -244,7 +244,7 @@ impl Hands for Agent {
         let (run_id, job) = (self.run_id.clone(), self.job.clone());
         let before = self.ending.take();
         let leaves = std::mem::take(&mut self.leaves);
-        let count = Answer::beside(move || {
+        let count = Answer::in_background(move || {
             let before = before.and_then(|before| before.count.wait()).unwrap_or_default();
             let ended = processes::end_run(&run_id);
             // Processes that could not be ended would still use some of these files.
@@ -255,7 +255,7 @@ impl Hands for Agent {
                 // This removes memory of any kind of store; memory in use stays. The processes that were ended may still be
                 // releasing their own memory.
                 let _ = MemoryStore::new(Store::Posix, job)
-                    .and_then(|memory_store| memory_store.clean_within(LET_GO_PATIENCE));
+                    .and_then(|memory_store| memory_store.clean_within(LET_GO_TIMEOUT));
             }
             before + ended
         });
@@ -298,7 +298,7 @@ impl Hands for Agent {
         let asked = *self.halted.get_or_insert_with(Instant::now);
         let starts = |pid: u32| {
             let seen = self.known.get(&pid).map_or(asked, |process| process.known_since);
-            seen.max(asked).elapsed() <= DEAF_PATIENCE
+            seen.max(asked).elapsed() <= DEAF_TIMEOUT
         };
         for pid in ranks {
             if processes::catches(pid, signal) || !starts(pid) {
@@ -307,10 +307,10 @@ impl Hands for Agent {
         }
     }
 
-    fn orphaned(&mut self, silent: Duration, limit: Duration) -> bool {
+    fn orphaned(&mut self, unheard: Duration, limit: Duration) -> bool {
         let now = Instant::now();
         self.orphaned.sees(now, &self.source.sample());
-        let over = self.orphaned.is_over(now, silent, limit);
+        let over = self.orphaned.is_over(now, unheard, limit);
         if over && !self.run_id.is_empty() {
             processes::end_run(&self.run_id);
         }
@@ -320,19 +320,19 @@ impl Hands for Agent {
 
 impl Agent {
     /// Waits until a line has news or a process of the run has ended. Returns the processes that have ended.
-    fn poll(&self, links: &mut Links, patience: Duration) -> io::Result<Vec<u32>> {
+    fn poll(&self, links: &mut Links, timeout: Duration) -> io::Result<Vec<u32>> {
         // The thread that ends processes wakes nobody when it is done.
-        let patience = if self.ending.is_some() { patience.min(END_LOOK) } else { patience };
+        let timeout = if self.ending.is_some() { timeout.min(END_LOOK) } else { timeout };
         let ends = self.known.iter().filter_map(|(pid, known)| Some((*pid, known.end.as_ref()?)));
         let (pids, fds): (Vec<u32>, Vec<BorrowedFd>) =
             ends.map(|(pid, end)| (pid, end.as_fd())).unzip();
-        let ready = links.poll(&fds, patience)?;
+        let ready = links.poll(&fds, timeout)?;
         Ok(pids.into_iter().zip(ready).filter_map(|(pid, ready)| ready.then_some(pid)).collect())
     }
 
     /// Watches the run's processes after the line upward has closed. Ends them once they have stood still for too long. Until
     /// then a successor may come, which ends this agent.
-    fn goes_on_alone(&mut self, silent: Duration, limit: Duration) {
+    fn goes_on_alone(&mut self, unheard: Duration, limit: Duration) {
         let closed = Instant::now();
         // Work that was interrupted by the end of the line is finished first.
         if let Some(ending) = self.ending.take() {
@@ -344,7 +344,7 @@ impl Agent {
             self.orphaned.sees(now, &ranks);
             // If a program shows no progress, its standstill cannot be seen. A closed line may only mean that the supervisor has
             // died: the next supervisor takes the job over.
-            if !ranks.is_empty() && self.orphaned.is_over(now, silent + closed.elapsed(), limit) {
+            if !ranks.is_empty() && self.orphaned.is_over(now, unheard + closed.elapsed(), limit) {
                 processes::end_run(&self.run_id);
                 return;
             }
@@ -540,7 +540,7 @@ fn look<T: DeserializeOwned>(what: &str, words: &[&str]) -> Result<T, String> {
         // Libraries that the process has loaded may print lines of their own, before the finding or at their end.
         Ok((status, text)) => match text.lines().find_map(|line| serde_json::from_str(line).ok()) {
             Some(found) => return found,
-            None => format!("whoever looked ended with {status}"),
+            None => format!("the check ended with {status}"),
         },
         Err(error) if error.kind() == io::ErrorKind::TimedOut => {
             format!("that took longer than {} s", LOOK_MOST.as_secs())
@@ -629,7 +629,7 @@ mod tests {
 
     /// Launchers of many ranks may start some long after the request.
     #[test]
-    fn who_starts_after_a_request_is_spared_until_it_listens() {
+    fn a_rank_started_after_a_request_is_spared_until_it_listens() {
         let run_id = format!("starts-{}", std::process::id());
         let ways = ["exec sleep 60", "trap : USR1; while :; do read line; done"];
         let mut ranks = ways.map(|way| {
@@ -645,7 +645,7 @@ mod tests {
         while !processes::catches(ranks[1].id(), HALT_NOW) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let long_ago = Instant::now().checked_sub(10 * DEAF_PATIENCE);
+        let long_ago = Instant::now().checked_sub(10 * DEAF_TIMEOUT);
         let mut agent = Agent { run_id, halted: long_ago, ..Agent::default() };
         agent.halt(true);
         std::thread::sleep(Duration::from_millis(50));
@@ -659,7 +659,7 @@ mod tests {
 
     /// A process started in the meantime, like a remote shell, may run for hours: it must not delay the report.
     #[test]
-    fn that_all_is_ended_is_told_whoever_is_started_meanwhile() {
+    fn the_end_of_all_is_reported_although_others_start_meanwhile() {
         let run_id = format!("ends-{}", std::process::id());
         let sleep = || {
             let mut command = Command::new("sleep");
@@ -700,7 +700,7 @@ mod tests {
         assert!(!removes(), "one of the same name takes its place");
         say("usr/lib/systemd/logind.conf.d/60-site.conf", "RemoveIPC=perhaps");
         say("usr/lib/systemd/logind.conf.d/70-site.txt", "RemoveIPC=yes");
-        assert!(!removes(), "what systemd passes over is no word");
+        assert!(!removes(), "systemd ignores such a line");
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl Link {
 
     /// Returns how long the child has been quiet. A child that has answered all requests is not quiet, even if they are rare:
     /// this process may be late.
-    fn silent_ms(&self, now_ms: u64, beat_ms: u64) -> u64 {
+    fn unheard_ms(&self, now_ms: u64, beat_ms: u64) -> u64 {
         let asked_ms = match (self.greeted_ms, self.asked.front()) {
             (Some(_), oldest) => oldest.map_or(now_ms, |(_, at_ms)| *at_ms).saturating_sub(beat_ms),
             (None, _) => 0,
@@ -388,23 +388,23 @@ impl Branch {
         let mut orphans = Vec::new();
         let Attend { beat_ms, node_timeout_ms, .. } = self.attend;
         for (node, link) in &mut self.links {
-            let silent_ms = link.silent_ms(now_ms, beat_ms);
+            let unheard_ms = link.unheard_ms(now_ms, beat_ms);
             let greeted = link.greeted_ms.is_some();
             // A call that is made again is reported at once, because a node whose connection ended has little time.
             let hurried = !greeted && link.again;
-            let is_quiet = hurried || silent_ms >= MISSED * beat_ms;
+            let is_quiet = hurried || unheard_ms >= MISSED * beat_ms;
             let again = link.quiet_ms.is_none_or(|at_ms| {
                 let begins =
-                    |limit_ms| (limit_ms..limit_ms + (now_ms - at_ms)).contains(&silent_ms);
+                    |limit_ms| (limit_ms..limit_ms + (now_ms - at_ms)).contains(&unheard_ms);
                 hurried || now_ms - at_ms >= beat_ms || begins(node_timeout_ms)
             });
             if is_quiet && again {
                 link.quiet_ms = Some(now_ms);
-                told.push((*node, FromAgent::Quiet { age_ms: silent_ms }));
+                told.push((*node, FromAgent::Quiet { age_ms: unheard_ms }));
             }
             let called_ms = now_ms.saturating_sub(link.opened_ms);
             let late = self.quickest_ms.is_some_and(|ms| called_ms >= 1000 + 3 * ms);
-            let bypass = if greeted { silent_ms >= node_timeout_ms / 2 } else { late };
+            let bypass = if greeted { unheard_ms >= node_timeout_ms / 2 } else { late };
             if bypass && !link.bypassed {
                 link.bypassed = true;
                 let below: Vec<u32> = std::mem::take(&mut link.below).into_iter().collect();

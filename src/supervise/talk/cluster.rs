@@ -40,7 +40,7 @@ pub struct Node {
     /// The agent has answered on this connection.
     pub up: bool,
     /// Time without an answer, as last reported, if that is too long.
-    pub silent: Option<Duration>,
+    pub unresponsive: Option<Duration>,
 }
 
 impl Node {
@@ -186,14 +186,14 @@ impl Cluster {
         let charges: Vec<Charge> = nodes.iter().map(charge).collect();
         for node in nodes {
             let node = &mut self.nodes[*node];
-            (node.called, node.up, node.silent) = (Some(now), false, None);
+            (node.called, node.up, node.unresponsive) = (Some(now), false, None);
         }
         self.branch.call(&charges, steady_ms(), &mut *self.links);
     }
 
     fn leave(&mut self, node: usize) {
         let state = &mut self.nodes[node];
-        (state.called, state.up, state.silent) = (None, false, None);
+        (state.called, state.up, state.unresponsive) = (None, false, None);
         self.branch.leave(&[node as u32], steady_ms(), &mut *self.links);
     }
 
@@ -204,20 +204,20 @@ impl Cluster {
     }
 
     /// Gives up waiting for an answer. Returns the reason as text.
-    pub fn give_up(&mut self, node: usize, patience: Duration) -> String {
+    pub fn give_up(&mut self, node: usize, timeout: Duration) -> String {
         let said = self.branch.complaint(node as u32, &*self.links);
         self.leave(node);
         let words = format!(
             "no answer within {} s; how long does a login there take? {said}",
-            patience.as_secs()
+            timeout.as_secs()
         );
         words.trim_end().to_owned()
     }
 
     /// Calls all nodes that are not lost and waits until each has answered or failed, or a signal asks to stop. Returns the nodes
-    /// that failed, and why. `patience` with a node counts from the call to the node itself, because the nodes that call it may
+    /// that failed, and why. `timeout` with a node counts from the call to the node itself, because the nodes that call it may
     /// have used theirs up. If none at all answers in that time, no node is left that could call others, and all have failed.
-    pub fn call_all(&mut self, patience: Duration) -> Vec<(usize, String)> {
+    pub fn call_all(&mut self, timeout: Duration) -> Vec<(usize, String)> {
         let began = Instant::now();
         let mut missing: BTreeSet<usize> = self.call_new().into_iter().collect();
         let all = missing.len();
@@ -231,14 +231,15 @@ impl Cluster {
                 }
                 _ => {}
             }
-            let nobody = missing.len() + failed.len() == all && began.elapsed() >= patience;
+            let nobody = missing.len() + failed.len() == all && began.elapsed() >= timeout;
             let enough = nobody || asked_by_signal();
-            let long = |silent: Duration| silent >= patience;
-            let in_vain = |node: &&usize| enough || self.nodes[**node].silent.is_some_and(long);
+            let long = |unheard: Duration| unheard >= timeout;
+            let in_vain =
+                |node: &&usize| enough || self.nodes[**node].unresponsive.is_some_and(long);
             let late: Vec<usize> = missing.iter().filter(in_vain).copied().collect();
             for node in late {
                 missing.remove(&node);
-                failed.insert(node, self.give_up(node, patience));
+                failed.insert(node, self.give_up(node, timeout));
             }
         }
         failed.into_iter().collect()
@@ -255,9 +256,9 @@ impl Cluster {
         self.branch.tell(&all, &ToAgent::Halt { now }, &mut *self.links);
     }
 
-    /// Returns the next news that comes within `patience`, and updates the nodes' states by it. Heartbeats are asked for in here.
-    pub fn hear(&mut self, patience: Duration) -> Option<(usize, News)> {
-        let deadline = Instant::now() + patience;
+    /// Returns the next news that comes within `timeout`, and updates the nodes' states by it. Heartbeats are asked for in here.
+    pub fn hear(&mut self, timeout: Duration) -> Option<(usize, News)> {
+        let deadline = Instant::now() + timeout;
         let mut is_late = false;
         loop {
             if let Some(news) = self.news.pop_front() {
@@ -297,7 +298,7 @@ impl Cluster {
             }
             // Any message of the node's own is a heartbeat.
             let of_others = matches!(word, FromAgent::Quiet { .. } | FromAgent::Closed { .. });
-            if !of_others && node.silent.take().is_some() {
+            if !of_others && node.unresponsive.take().is_some() {
                 self.reports.push_back((now_ms, at, Report::Heard));
             }
             let news = match word {
@@ -326,12 +327,12 @@ impl Cluster {
                     News::Ended { id, ended }
                 }
                 FromAgent::Closed { why } => {
-                    (node.called, node.up, node.silent) = (None, false, None);
+                    (node.called, node.up, node.unresponsive) = (None, false, None);
                     self.reports.push_back((now_ms, at, Report::Closed));
                     News::Closed(why)
                 }
                 FromAgent::Quiet { age_ms } => {
-                    node.silent = Some(Duration::from_millis(age_ms));
+                    node.unresponsive = Some(Duration::from_millis(age_ms));
                     let heard_ms = now_ms.saturating_sub(age_ms);
                     self.reports.push_back((now_ms, at, Report::Quiet { heard_ms }));
                     continue;
@@ -353,13 +354,13 @@ impl Cluster {
         (state.lost_at, state.call_at) = (Some(now), Some(now + CALL_AGAIN));
     }
 
-    /// Ends the run's processes on all nodes that answer, and waits up to `patience` for them.
-    pub fn end_run(&mut self, patience: Duration) {
+    /// Ends the run's processes on all nodes that answer, and waits up to `timeout` for them.
+    pub fn end_run(&mut self, timeout: Duration) {
         let mut waiting = self.up();
         let up = Vec::from_iter(waiting.clone());
         let id = self.next_end();
         self.ask_end(&up, id, &BTreeSet::new());
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         while !waiting.is_empty() && Instant::now() < until {
             match self.hear(until.saturating_duration_since(Instant::now())) {
                 Some((node, News::Ended { .. } | News::Closed(_))) => drop(waiting.remove(&node)),
@@ -376,7 +377,7 @@ impl Cluster {
     }
 
     /// Returns the time that a lost node may take to answer a call: the time of a login there, as far as that is known.
-    fn login_patience(&self, node: &Node) -> Duration {
+    fn login_timeout(&self, node: &Node) -> Duration {
         match node.facts {
             // The node has not answered this supervisor yet.
             None => FIRST_CALL,
@@ -386,14 +387,14 @@ impl Cluster {
 
     /// Returns whether a node that was called may still answer: another call would end that very login.
     fn may_answer(&self, node: &Node) -> bool {
-        node.called.is_some_and(|at| !node.up && at.elapsed() <= self.login_patience(node))
+        node.called.is_some_and(|at| !node.up && at.elapsed() <= self.login_timeout(node))
     }
 
     /// Returns the time that lost nodes may take that were called, if a call has neither succeeded nor failed.
-    pub fn lost_patience(&self) -> Option<Duration> {
+    pub fn lost_timeout(&self) -> Option<Duration> {
         let awaited = |node: &&Node| node.lost.is_some() && !node.returned && node.called.is_some();
         let awaited = self.nodes.iter().filter(awaited);
-        awaited.map(|node| self.login_patience(node)).max()
+        awaited.map(|node| self.login_timeout(node)).max()
     }
 
     /// Calls lost nodes from time to time, to see whether they are back.
@@ -566,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_lost_for_long_is_called_seldom() {
+    fn a_node_lost_for_long_is_called_seldom() {
         let seconds = Duration::from_secs;
         for (lost, again) in [(0, 5), (50, 5), (120, 12), (600, 60), (36_000, 60)] {
             assert_eq!(call_again_in(seconds(lost)), seconds(again), "{lost} s");
@@ -628,7 +629,7 @@ mod tests {
 
     /// Below other nodes, a first heartbeat may take longer than any wait for it.
     #[test]
-    fn what_a_node_has_free_is_known_before_its_first_heartbeat() {
+    fn free_memory_of_a_node_is_known_before_its_first_heartbeat() {
         const GIB: u64 = 1 << 30;
         let mut cluster = cluster(&[("n1", "n1")]);
         let expected = Expected { binary: "b", need: None, rounding: None };

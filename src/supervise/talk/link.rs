@@ -46,7 +46,7 @@ impl Shell {
         dir: Option<String>,
         [input, output, errors]: [OwnedFd; 3],
     ) -> Self {
-        Self::Starting(Answer::beside(move || {
+        Self::Starting(Answer::in_background(move || {
             let told = errors.try_clone();
             let mut command = Command::new(&words[0]);
             for (name, _) in std::env::vars_os().filter(|(name, _)| misleads(&words[0], name)) {
@@ -159,20 +159,16 @@ impl Links {
     }
 
     /// Waits until a line has news, or one of `others` is readable; returns which of `others` are.
-    pub fn poll(
-        &mut self,
-        others: &[BorrowedFd],
-        patience: Duration,
-    ) -> std::io::Result<Vec<bool>> {
+    pub fn poll(&mut self, others: &[BorrowedFd], timeout: Duration) -> std::io::Result<Vec<bool>> {
         self.reap();
-        let mut patience = if self.news.is_empty() { patience } else { Duration::ZERO };
+        let mut timeout = if self.news.is_empty() { timeout } else { Duration::ZERO };
         for open in self.open.values() {
             if let Some(ended) = open.ended {
-                patience = patience.min(LAST_WORDS.saturating_sub(ended.elapsed()));
+                timeout = timeout.min(LAST_WORDS.saturating_sub(ended.elapsed()));
             }
         }
         if !self.going.is_empty() {
-            patience = patience.min(GOING);
+            timeout = timeout.min(GOING);
         }
         let mut fds: Vec<PollFd> =
             others.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
@@ -192,7 +188,7 @@ impl Links {
             }
         }
         // Rounded up: a wait of less than a millisecond must not become no wait at all.
-        let millis = patience.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
+        let millis = timeout.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
         let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
         match poll(&mut fds, timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
@@ -320,9 +316,9 @@ impl Connections for Links {
         self.news.pop_front()
     }
 
-    fn wait(&mut self, patience: Duration) {
+    fn wait(&mut self, timeout: Duration) {
         // If polling fails, no wait is possible on this machine; the missing messages of agents will show it.
-        let _ = self.poll(&[], patience);
+        let _ = self.poll(&[], timeout);
     }
 }
 
@@ -462,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_after_a_long_banner() {
+    fn an_error_is_reported_after_a_long_banner() {
         let mut links = Links::default();
         let banner = "i=0; while [ $i -lt 60 ]; do i=$((i+1)); \
                       echo 'You are accessing a system of somebody who owns it.' >&2; done; \

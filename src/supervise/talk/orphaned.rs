@@ -42,11 +42,11 @@ impl Orphaned {
         self.seen = steps;
     }
 
-    /// Returns whether the ranks are to be ended, if no message has come for `silent`; `limit` is the time for which they may
+    /// Returns whether the ranks are to be ended, if no message has come for `unheard`; `limit` is the time for which they may
     /// stand still unheard.
-    pub fn is_over(&self, now: Instant, silent: Duration, limit: Duration) -> bool {
+    pub fn is_over(&self, now: Instant, unheard: Duration, limit: Duration) -> bool {
         let longest = limit.max(LONGER_THAN_BEFORE * self.longest);
-        silent >= limit && self.moved.is_none_or(|at| now.duration_since(at) >= longest)
+        unheard >= limit && self.moved.is_none_or(|at| now.duration_since(at) >= longest)
     }
 }
 

@@ -311,7 +311,7 @@ pub fn remove_left(left: BTreeSet<PathBuf>) {
 }
 
 /// Time limit for ending the processes of a run.
-const END_PATIENCE: Duration = Duration::from_secs(3);
+const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Ends all processes of a run on this node, and returns their number. Their files in /tmp and /dev/shm, which would otherwise
 /// pile up with every attempt, are removed a moment later.
@@ -322,7 +322,7 @@ pub fn end_run(run_id: &str) -> usize {
     if let Some(machine) = simulated() {
         return machine.end_run(run_id);
     }
-    let deadline = Instant::now() + END_PATIENCE;
+    let deadline = Instant::now() + END_TIMEOUT;
     let mut ended = BTreeSet::new();
     let mut leave = BTreeSet::new();
     loop {
@@ -381,7 +381,7 @@ mod tests {
 
     /// Memory that ranks share is as good as lost to a node once all of them are killed.
     #[test]
-    fn what_open_mpi_shares_on_a_node_is_found_and_removed() {
+    fn shared_files_of_open_mpi_are_found_and_removed() {
         let path = PathBuf::from(format!("{}test.{}", SEGMENTS[0], std::process::id()));
         fs::write(&path, [1; 4096]).unwrap();
         let file = fs::File::open(&path).unwrap();
@@ -409,7 +409,7 @@ mod tests {
 
     /// A process that is stopped most of the time, as by `cpulimit`, does not stand still.
     #[test]
-    fn who_has_run_between_two_looks_is_not_halted() {
+    fn a_process_that_ran_between_two_looks_is_not_halted() {
         let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let say = |signal| kill(Pid::from_raw(child.id() as i32), signal).unwrap();
         let halt = || {
@@ -447,7 +447,7 @@ mod tests {
 
     /// A process that was seen to make progress runs. Once it has ended, its earlier progress does not count.
     #[test]
-    fn whoever_gets_on_need_not_be_looked_at_until_it_ends() {
+    fn a_rank_with_progress_need_not_be_looked_at_until_it_ends() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let mut watched = Watched::new(child.id());
         assert!(watched.gets_on());
@@ -519,7 +519,7 @@ mod tests {
 
     /// A killed launcher's folder is removed; a folder that is not from one of our launchers stays.
     #[test]
-    fn what_a_killed_launcher_shared_in_tmp_goes() {
+    fn files_of_a_killed_launcher_in_tmp_go() {
         let dir = tempfile::tempdir().unwrap();
         let run = format!("session-{}", std::process::id());
         let told = ["ompi.n1.0/jf.7", "pmix.7"].map(|name| dir.path().join(name));
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_to_a_signal_is_known() {
+    fn a_process_that_listens_to_a_signal_is_known() {
         let sleeps = "while :; do sleep 0.01; done";
         let mut shell = Command::new("sh");
         let mut child = shell.args(["-c", &format!("trap : USR1; {sleeps}")]).spawn().unwrap();
@@ -596,7 +596,7 @@ mod tests {
 
     /// The conditions of a container whose filter is older than these calls.
     #[test]
-    fn who_may_have_no_descriptor_of_a_process_signals_by_its_number() {
+    fn without_a_descriptor_a_process_is_signalled_by_its_number() {
         let calls = [libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal];
         let errors = [libc::EPERM, libc::ENOSYS, libc::EMFILE];
         for (call, errno) in calls.iter().flat_map(|call| errors.map(|errno| (*call, errno))) {

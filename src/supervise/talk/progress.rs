@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 pub use crate::shm::header::Doing;
-use crate::shm::header::{BESIDE_SUMS, CheckpointId, Head, Identity, SUMS};
+use crate::shm::header::{CheckpointId, Head, Identity, SUMS, WITHOUT_SUMS};
 use crate::shm::memory_store::Listed;
 use crate::shm::{Held, MemoryStore, Part, Store};
 
@@ -37,7 +37,7 @@ impl Role {
         match (id.code, id.group) {
             (SUMS, column) if column < id.q => Some(Role::InPlaceOf(column)),
             (SUMS, _) => Some(Role::Sums),
-            (BESIDE_SUMS, _) => Some(Role::Own),
+            (WITHOUT_SUMS, _) => Some(Role::Own),
             _ => None,
         }
     }
@@ -170,7 +170,7 @@ mod tests {
             Role::of(&header.id)
         };
         assert_eq!([id(NO_CODE, 1), id(0, 3)], [None; 2]);
-        let roles = [id(BESIDE_SUMS, 1), id(SUMS, 2), id(SUMS, 1)];
+        let roles = [id(WITHOUT_SUMS, 1), id(SUMS, 2), id(SUMS, 1)];
         assert_eq!(roles, [Role::Own, Role::Sums, Role::InPlaceOf(1)].map(Some));
     }
 

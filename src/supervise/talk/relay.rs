@@ -19,9 +19,9 @@ pub trait Hands {
     /// Ends a rank of attempts below `below`.
     fn end_rank(&mut self, which: Which, below: u32);
     fn halt(&mut self, now: bool);
-    /// Called if no message has come for `silent`, which is at least half of `limit`. True: the node is cut off, and the run's
+    /// Called if no message has come for `unheard`, which is at least half of `limit`. True: the node is cut off, and the run's
     /// processes here have been ended.
-    fn orphaned(&mut self, silent: Duration, limit: Duration) -> bool;
+    fn orphaned(&mut self, unheard: Duration, limit: Duration) -> bool;
 }
 
 #[derive(Default)]
@@ -68,9 +68,9 @@ impl Relay {
     }
 
     /// Returns the time since the parent's last message, and the limit of that time.
-    pub fn silence(&self, now_ms: u64) -> (Duration, Duration) {
-        let silent_ms = now_ms.saturating_sub(self.heard_ms);
-        (Duration::from_millis(silent_ms), Duration::from_millis(self.orphan_timeout_ms))
+    pub fn unheard(&self, now_ms: u64) -> (Duration, Duration) {
+        let unheard_ms = now_ms.saturating_sub(self.heard_ms);
+        (Duration::from_millis(unheard_ms), Duration::from_millis(self.orphan_timeout_ms))
     }
 
     /// Handles a message from the parent.
@@ -185,14 +185,14 @@ impl Relay {
 
     /// Does the work that is due by the clock; false if this agent has to end.
     pub fn tick(&mut self, now_ms: u64, hands: &mut impl Hands, lines: &mut dyn Lines) -> bool {
-        let (silent, limit) = self.silence(now_ms);
-        let silent_ms = silent.as_millis() as u64;
-        if silent >= limit / 2 && hands.orphaned(silent, limit) {
+        let (unheard, limit) = self.unheard(now_ms);
+        let unheard_ms = unheard.as_millis() as u64;
+        if unheard >= limit / 2 && hands.orphaned(unheard, limit) {
             return false;
         }
         if let Some(branch) = self.branch.as_mut().filter(|branch| !branch.is_empty()) {
             // After half of this time without a message the parent gives these nodes to another child.
-            branch.paused = silent_ms >= branch.attend.node_timeout_ms * 3 / 8;
+            branch.paused = unheard_ms >= branch.attend.node_timeout_ms * 3 / 8;
             branch.ask(now_ms, lines);
             let told = branch.tick(now_ms, lines);
             self.note(told);
@@ -204,7 +204,7 @@ impl Relay {
     }
 
     /// Returns the time without messages after which `tick` is due.
-    pub fn patience_ms(&self) -> u64 {
+    pub fn timeout_ms(&self) -> u64 {
         if self.branch.as_ref().is_none_or(Branch::is_empty) {
             self.orphan_timeout_ms / u64::from(LOOKS)
         } else {
@@ -284,7 +284,7 @@ mod tests {
     /// The parent knows the ranks' progress once they have rested for a while, although hardly a message is sent in full. This
     /// holds for all behaviour of the ranks, and for any interval of its requests.
     #[test]
-    fn what_moves_is_known_above_although_the_rest_is_not_said_again() {
+    fn ranks_that_move_are_known_above_although_the_rest_is_not_sent_again() {
         let (mut leaf, mut middle) = (Relay::new(0), Relay::new(0));
         let (mut ways, mut nobody) = (Ways::default(), Ways::default());
         let mut own = Node(Vec::new());

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn ssh_ends_a_dead_connection_long_after_silence() {
+    fn ssh_ends_a_dead_connection_long_after_the_node_timeout() {
         let asks = |rsh: &str, node_timeout: u64| {
             let shell = RemoteShell::parse(Some(rsh)).unwrap();
             let command = shell.noticing_death(Duration::from_secs(node_timeout)).command(
@@ -415,7 +415,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_quoted_splits_back(words in proptest::collection::vec("[ -~]{0,12}", 0..6)) {
+        fn quoted_words_split_back(words in proptest::collection::vec("[ -~]{0,12}", 0..6)) {
             prop_assert_eq!(split_words(&quote_all(&words)).unwrap(), words);
         }
     }

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn who_did_not_answer_is_put_in_charge_last() {
+    fn a_node_that_did_not_answer_is_put_in_charge_last() {
         let tried = BTreeMap::from([(1, 100), (2, 200), (4, 100), (5, 300), (6, 200)]);
         let call = |head, below: &[u32]| Step::Call { head, below: below.to_vec() };
         let steps = place(&[1, 2, 3, 4, 5, 6], 2, &[], &tried);
@@ -121,7 +121,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_given_is_given_once_and_evenly(
+        fn nodes_are_given_once_and_evenly(
             nodes in proptest::collection::btree_set(0u32..5000, 1..300),
             free in 0usize..8, children in 1u32..32,
         ) {

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_all_the_time_travels_in_few_bytes_and_brings_the_beat_up_to_date() {
+    fn steady_progress_travels_in_few_bytes_and_updates_the_heartbeat() {
         use crate::supervise::talk::progress::{Doing, Role};
         let rank = |position, iteration, doing| Progress {
             position,

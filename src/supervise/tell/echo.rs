@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_told_and_counts_from_then_on() {
+    fn output_that_differs_is_printed_and_counts_from_then_on() {
         for piece in [1, 4, 100] {
             assert_eq!(heard(&["head\n20", "head\n25\n"], piece), "head\n25\n");
             let three = ["a\nb\nc\n", "a\nx\ny\n", "a\nx\ny\nz\n"];

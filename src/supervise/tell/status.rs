@@ -189,10 +189,10 @@ impl Lines {
         if self.every_ms == 0 {
             return false;
         }
-        let silent_ms = now_ms.saturating_sub(self.said_ms);
+        let since_ms = now_ms.saturating_sub(self.said_ms);
         let step = share.map_or(self.said_step, |share| (share / STEP) as u64);
-        let due = silent_ms >= self.every_ms
-            || step > self.said_step && silent_ms >= GAP_MS.min(self.every_ms);
+        let due = since_ms >= self.every_ms
+            || step > self.said_step && since_ms >= GAP_MS.min(self.every_ms);
         if due {
             self.said_ms = now_ms;
         }
@@ -300,15 +300,15 @@ impl Status {
 
     /// Formats the whole state, for `skt-hpl status`, at this moment by the clock on the wall.
     pub fn page(&self, now_ms: u64, held: &Held) -> String {
-        let silent_ms = now_ms.saturating_sub(self.updated_ms);
-        let now_ms = self.own_ms + silent_ms;
+        let age_ms = now_ms.saturating_sub(self.updated_ms);
+        let now_ms = self.own_ms + age_ms;
         let mut text = format!(
             "run {} attempt {}, since {}\n{}\n{}\n",
             self.run_id,
             self.attempt,
             duration(now_ms.saturating_sub(self.started_ms) as f64 / 1e3),
             self.line(now_ms),
-            self.describe_supervision(silent_ms, held)
+            self.describe_supervision(age_ms, held)
         );
         for node in &self.nodes {
             let role = words(node.role);
@@ -327,19 +327,19 @@ impl Status {
                 f.kind.words(),
                 f.node.as_deref().unwrap_or(""),
                 f.iteration,
-                f.noticed_ms.saturating_sub(f.struck_ms) as f64 / 1e3,
+                f.noticed_ms.saturating_sub(f.failed_ms) as f64 / 1e3,
                 f.restored_ms.map_or(String::new(), |at| format!(
                     ", {} after {:.1} s",
                     if f.in_place() { "recovered in place" } else { "computing again" },
-                    at.saturating_sub(f.struck_ms) as f64 / 1e3
+                    at.saturating_sub(f.failed_ms) as f64 / 1e3
                 ))
             );
         }
         text
     }
 
-    /// Describes how the run has ended, or who supervises it.
-    fn describe_supervision(&self, silent_ms: u64, held: &Held) -> String {
+    /// Describes the end of the run, or its supervisor.
+    fn describe_supervision(&self, age_ms: u64, held: &Held) -> String {
         if let Some(code) = self.exit_code {
             return format!("ended with status {code}: {}", self.why);
         }
@@ -348,7 +348,7 @@ impl Status {
             Held::Yes => format!("supervised by {process}"),
             Held::Unknown(why) => format!(
                 "whether {process} still supervises it cannot be told ({why}); last sign {} ago",
-                duration(silent_ms as f64 / 1e3)
+                duration(age_ms as f64 / 1e3)
             ),
             Held::No => format!(
                 "NOT supervised: {process} is gone; the same `skt-hpl run` command takes over"
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nodes_part_is_positions_who_stands_by_and_who_is_lost() {
+    fn a_nodes_part_is_positions_spares_and_lost_ranks() {
         let own = |position| (position, Role::Own);
         assert_eq!(part(1, &[own(3)], 0, false), "position 3");
         assert_eq!(part(4, &[own(1), own(3)], 1, false), "positions 1 3, 1 standing by, 1 lost");

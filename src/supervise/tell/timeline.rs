@@ -1,6 +1,6 @@
 //! Cost of each fault, from the records of a run. Pure.
 //!
-//! Every fault has six moments: struck, noticed, stopped, relaunched, restored, caught up. The wall time between them is the cost
+//! Every fault has six moments: failed, noticed, stopped, relaunched, restored, caught up. The wall time between them is the cost
 //! of the fault, and the rest of the wall time is the run's own; the supervisor prints both at the end, and `skt-hpl status`
 //! meanwhile.
 
@@ -22,7 +22,7 @@ pub struct FaultTimes {
     /// Test of the input file, from zero.
     pub test: u32,
     pub iteration: u64,
-    pub struck_ms: u64,
+    pub failed_ms: u64,
     pub noticed_ms: u64,
     pub stopped_ms: Option<u64>,
     pub relaunched_ms: Option<u64>,
@@ -56,7 +56,7 @@ impl FaultTimes {
     /// Returns the fault that a record notes, if it notes one.
     fn begun(record: &Record) -> Option<Self> {
         match &record.event {
-            Event::Fault { fault, kind, node, position, test, iteration, struck_ms, .. } => {
+            Event::Fault { fault, kind, node, position, test, iteration, failed_ms, .. } => {
                 Some(Self {
                     fault: *fault,
                     kind: *kind,
@@ -64,14 +64,14 @@ impl FaultTimes {
                     position: *position,
                     test: *test,
                     iteration: *iteration,
-                    struck_ms: *struck_ms,
+                    failed_ms: *failed_ms,
                     noticed_ms: record.at_ms,
                     ..Self::default()
                 })
             }
             Event::GoneOn {
                 fault,
-                struck_ms,
+                failed_ms,
                 noticed_ms,
                 agreed_ms,
                 going_on_ms,
@@ -91,7 +91,7 @@ impl FaultTimes {
                     position: first.and_then(|gone| gone.position).map(|p| p as u32),
                     test: *test,
                     iteration: *iteration,
-                    struck_ms: *struck_ms,
+                    failed_ms: *failed_ms,
                     noticed_ms: *noticed_ms,
                     restored_ms: Some(*going_on_ms),
                     restored_at: *boundary,
@@ -173,7 +173,7 @@ pub fn end(records: &[Record]) -> Option<(u8, &str)> {
     last.flatten()
 }
 
-/// Uses of wall time, in the order of a fault's course.
+/// Uses of wall time, in the order in which they follow a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Start,
@@ -245,20 +245,20 @@ fn find_changes(records: &[Record]) -> Vec<(u64, Part)> {
         let at = record.at_ms;
         match &record.event {
             Event::RunStarted { .. } => changes.push((at, Part::Start)),
-            Event::Fault { struck_ms, test, iteration, .. } => {
+            Event::Fault { failed_ms, test, iteration, .. } => {
                 recovering = true;
                 aim = aim.max((*test, *iteration));
-                changes.push(((*struck_ms).min(at), Part::Detect));
+                changes.push(((*failed_ms).min(at), Part::Detect));
                 changes.push((at, Part::Stop));
             }
             // Recorded later, by a supervisor that resumes a run which has ended: it happened before that end.
             Event::GoneOn { .. } if matches!(changes.last(), Some((_, Part::Pause))) => {}
             Event::GoneOn {
-                struck_ms, noticed_ms, going_on_ms, test, iteration, boundary, ..
+                failed_ms, noticed_ms, going_on_ms, test, iteration, boundary, ..
             } => {
                 let back = boundary.is_some_and(|boundary| boundary < *iteration);
                 aim = aim.max((*test, *iteration));
-                changes.push(((*struck_ms).min(*noticed_ms), Part::Detect));
+                changes.push(((*failed_ms).min(*noticed_ms), Part::Detect));
                 changes.push((*noticed_ms, Part::Restore));
                 let on = match (recovering, first_computing) {
                     (true, _) => Part::Restore,
@@ -312,7 +312,7 @@ pub fn wall_time(records: &[Record], now_ms: u64) -> WallTime {
 }
 
 /// Header of the table whose rows [`FaultTimes::format_row`] makes.
-const FAULT_HEADER: &str = "fault  what           where        iteration  struck at   \
+const FAULT_HEADER: &str = "fault  what              where        iteration  failed at   \
                             noticed  stopped relaunched restored caught up\n";
 
 impl FaultTimes {
@@ -323,7 +323,7 @@ impl FaultTimes {
 
     /// Seconds from the fault to one of its moments, if that has come.
     fn after(&self, at_ms: Option<u64>) -> Option<f64> {
-        at_ms.map(|at| at.saturating_sub(self.struck_ms) as f64 / 1e3)
+        at_ms.map(|at| at.saturating_sub(self.failed_ms) as f64 / 1e3)
     }
 
     /// Row of the report's table; `started_ms` is the start of the run.
@@ -338,11 +338,11 @@ impl FaultTimes {
             self.after(at_ms).map_or("-".to_string(), |seconds| format!("+{seconds:.1} s"))
         };
         format!(
-            "{:>5}  {:<14} {place:<12} {:>9} {:>8.1} s  {:>8} {:>8} {:>10} {:>8} {:>9}\n",
+            "{:>5}  {:<17} {place:<12} {:>9} {:>8.1} s  {:>8} {:>8} {:>10} {:>8} {:>9}\n",
             self.fault,
             self.kind.words(),
             self.iteration,
-            self.struck_ms.saturating_sub(started_ms) as f64 / 1e3,
+            self.failed_ms.saturating_sub(started_ms) as f64 / 1e3,
             after(Some(self.noticed_ms)),
             after(self.stopped_ms),
             after(self.relaunched_ms),
@@ -361,7 +361,7 @@ impl FaultTimes {
             (Part::Restore, self.restored_ms),
             (Part::Repeat, self.caught_up_ms),
         ];
-        let mut before_ms = self.struck_ms;
+        let mut before_ms = self.failed_ms;
         let mut parts = Vec::new();
         for (part, at_ms) in moments {
             let Some(at_ms) = at_ms else {
@@ -449,7 +449,7 @@ pub fn report(records: &[Record], results: &[String], now_ms: u64) -> String {
         text.push_str(FAULT_HEADER);
         all.iter().for_each(|f| text.push_str(&f.format_row(started_ms)));
         text.push_str(
-            "       (struck: seconds after the run's start; the rest: after it struck)\n",
+            "       (failed: seconds after the run's start; the rest: after the fault)\n",
         );
         for f in &all {
             let cost = f.cost(&stretches);
@@ -517,7 +517,7 @@ mod tests {
                         detail,
                         ..
                     } => Event::Fault {
-                        struck_ms: 3500,
+                        failed_ms: 3500,
                         fault,
                         attempt,
                         kind,
@@ -540,7 +540,7 @@ mod tests {
         let all = faults(&records());
         assert_eq!(all.len(), 1);
         let f = &all[0];
-        assert_eq!((f.struck_ms, f.noticed_ms), (3500, 4000));
+        assert_eq!((f.failed_ms, f.noticed_ms), (3500, 4000));
         assert_eq!(f.stopped_ms, Some(6000));
         assert_eq!(f.relaunched_ms, Some(8000));
         assert_eq!((f.restored_ms, f.restored_at), (Some(9000), Some(8)));
@@ -568,7 +568,7 @@ mod tests {
 
     /// The run had come to iteration 10 of a test; the restart begins the next one.
     #[test]
-    fn who_computes_in_the_next_test_has_caught_up() {
+    fn a_run_that_computes_in_the_next_test_has_caught_up() {
         let mut records = records();
         records.truncate(10);
         assert_eq!(faults(&records)[0].caught_up_ms, None);
@@ -580,7 +580,7 @@ mod tests {
     /// If the job is further than it had been, a supervisor that takes it over records only that it computes. The ranks may have
     /// come to their end between two heartbeats.
     #[test]
-    fn who_is_seen_further_or_at_the_end_has_caught_up() {
+    fn a_run_that_is_seen_further_or_at_the_end_has_caught_up() {
         let mut records = records();
         records.truncate(10);
         let why = String::new;
@@ -620,7 +620,7 @@ mod tests {
         let text = report(&records(), &result, 99_000);
         for part in [
             "result: WR11C2R4 N=3000 NB=64 grid 2x2: 0.41 s, 4.3597e+01 Gflop/s, PASSED",
-            "node silent",
+            "node unresponsive",
             "n2",
             "3.5 s",
             "+0.5 s",
@@ -664,7 +664,7 @@ mod tests {
         let gone_on = Event::GoneOn {
             fault: 1,
             attempt: 1,
-            struck_ms: 3500,
+            failed_ms: 3500,
             noticed_ms: 4000,
             agreed_ms: 4100,
             going_on_ms: 5000,
@@ -733,7 +733,7 @@ WC00L2L2        1000    64     1     1               0.04             4.3597e+00
     }
 
     #[test]
-    fn what_took_a_moment_has_a_column_in_the_bar() {
+    fn each_short_part_has_a_column_in_the_bar() {
         let stretch = |part, from_ms, to_ms| Stretch { part, from_ms, to_ms };
         let text = bar(&[
             stretch(Part::Start, 0, 1000),
@@ -766,8 +766,8 @@ WC00L2L2        1000    64     1     1               0.04             4.3597e+00
             let records: Vec<Record> = picks.into_iter().enumerate().map(|(seq, (which, step, back))| {
                 at_ms += step;
                 let mut event = samples()[which].clone();
-                if let Event::Fault { struck_ms, .. } = &mut event {
-                    *struck_ms = at_ms.saturating_sub(back);
+                if let Event::Fault { failed_ms, .. } = &mut event {
+                    *failed_ms = at_ms.saturating_sub(back);
                 }
                 Record { seq: seq as u64, at_ms, event }
             }).collect();

@@ -49,7 +49,7 @@ pub struct Tally {
     pub launches: u64,
     pub steps: u64,
     /// Faults by kind and phase, and by the result of the launch.
-    pub struck: BTreeMap<(String, String), u64>,
+    pub injected: BTreeMap<(String, String), u64>,
     pub failed: Vec<u64>,
 }
 
@@ -113,8 +113,8 @@ impl Campaign {
 
 fn lines(report: &Report) -> String {
     let mut text = format!("run {} {}\n", report.launches, report.steps);
-    for (fault, ended) in &report.struck {
-        let _ = writeln!(text, "struck\t{fault}\t{ended}");
+    for (fault, ended) in &report.injected {
+        let _ = writeln!(text, "injected\t{fault}\t{ended}");
     }
     text
 }
@@ -133,27 +133,27 @@ impl Tally {
                 self.runs += 1;
                 self.failed.push(words[1].parse().expect("a worker's number"));
             }
-            (_, ["struck", what, came_to]) => {
-                *self.struck.entry(((*what).to_owned(), (*came_to).to_owned())).or_default() += 1;
+            (_, ["injected", what, came_to]) => {
+                *self.injected.entry(((*what).to_owned(), (*came_to).to_owned())).or_default() += 1;
             }
             _ => unreachable!("a worker's line: {line}"),
         }
     }
 
     pub fn faults(&self) -> u64 {
-        self.struck.values().sum()
+        self.injected.values().sum()
     }
 }
 
 /// Prints a table with one line for each kind of fault, phase and result.
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        for ((what, came_to), count) in &self.struck {
+        for ((what, came_to), count) in &self.injected {
             writeln!(f, "{count:>8}  {what:<50} {came_to}")?;
         }
         writeln!(
             f,
-            "{} runs, {} launches, {} schedule steps, {} faults struck, {} failed",
+            "{} runs, {} launches, {} schedule steps, {} faults injected, {} failed",
             self.runs,
             self.launches,
             self.steps,

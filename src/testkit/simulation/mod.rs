@@ -44,7 +44,7 @@ pub struct Report {
     pub launches: usize,
     pub steps: u64,
     /// Faults that were injected, each with its result.
-    pub struck: Vec<(String, String)>,
+    pub injected: Vec<(String, String)>,
 }
 
 /// A violation of the rules of a run.

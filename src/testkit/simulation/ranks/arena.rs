@@ -55,7 +55,7 @@ pub struct RankState {
     /// Time at which the rank repeats an unsuccessful check, unless something changes before.
     looks_at: u64,
     /// Time from its next look in vain to the one after that.
-    patience: u64,
+    look_after: u64,
     /// Times at which the rank learns of the loss of each other rank.
     pub notice_at: [u64; MOST],
     pub duplicates: u32,
@@ -65,7 +65,7 @@ pub struct RankState {
 
 impl RankState {
     fn looks_soon(&mut self) {
-        (self.looks_at, self.patience) = (0, MILLISECOND);
+        (self.looks_at, self.look_after) = (0, MILLISECOND);
     }
 
     /// Returns the time from which the rank can run.
@@ -131,7 +131,7 @@ pub struct Message {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Strike {
+pub enum Effect {
     Kill,
     /// The process stops and is taken for dead.
     Stop,
@@ -157,9 +157,9 @@ pub enum Place {
 #[repr(C)]
 pub struct Fault {
     pub place: Place,
-    pub strike: Strike,
+    pub effect: Effect,
     pub seen: u64,
-    pub struck: bool,
+    pub injected: bool,
     /// Phase of the rank at the fault.
     pub phase: Option<&'static str>,
 }
@@ -267,7 +267,7 @@ impl Arena {
             stored: 0,
             wakes_at: 0,
             looks_at: 0,
-            patience: MILLISECOND,
+            look_after: MILLISECOND,
             notice_at: [NEVER; MOST],
             duplicates: 0,
             inbox: NONE,
@@ -328,8 +328,8 @@ impl Arena {
     /// the program may count the time that it waits.
     pub fn stall(&mut self, rank: usize) {
         let state = &mut self.ranks[rank];
-        state.looks_at = self.now + state.patience;
-        state.patience = (state.patience * 2).min(SECOND);
+        state.looks_at = self.now + state.look_after;
+        state.look_after = (state.look_after * 2).min(SECOND);
     }
 
     pub fn choose(&mut self) -> Next {

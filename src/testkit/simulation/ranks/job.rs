@@ -28,7 +28,7 @@ pub enum Ended {
 pub struct Launch {
     pub ended: Ended,
     /// Faults that were injected, as planned.
-    pub struck: Vec<Fault>,
+    pub injected: Vec<Fault>,
     pub steps: u64,
     /// Positions that committed a checkpoint, one bit each.
     pub committed: u64,
@@ -84,7 +84,7 @@ pub fn launch(arena: &mut Arena, job: &Job) -> Launch {
     };
     Launch {
         ended,
-        struck: arena.faults.iter().flatten().filter(|fault| fault.struck).copied().collect(),
+        injected: arena.faults.iter().flatten().filter(|fault| fault.injected).copied().collect(),
         steps: arena.steps,
         committed: arena.committed,
         generated: arena.generated,

@@ -94,26 +94,26 @@ impl Stage {
         // Whether a checkpoint of all positions is in memory.
         let mut saved = false;
         for act in &scenario.acts {
-            let before = report.struck.len();
+            let before = report.injected.len();
             let launch = self.launch(scenario, &words, &act.faults, act.seed, report);
-            let Launch { ended, struck, committed, generated, cleans, is_told, .. } = launch;
+            let Launch { ended, injected, committed, generated, cleans, is_told, .. } = launch;
             if saved && generated {
                 return Err(RUN_LOST.to_owned());
             }
             let ended = status(ended)?;
             // After the results are printed, the memory is not needed any more.
-            if self.has_ended(ended, scenario, &struck, &wanted)? || is_told {
+            if self.has_ended(ended, scenario, &injected, &wanted)? || is_told {
                 return Ok(());
             }
             saved |=
                 scenario.keeps_memory() && committed.count_ones() as usize >= scenario.positions();
             saved &= !act.outage.all && !cleans;
-            if report.struck.len() == before {
-                return Err(format!("it ended with {ended}, and nothing had struck"));
+            if report.injected.len() == before {
+                return Err(format!("it ended with {ended}, and no fault was injected"));
             }
             let now = self.memory();
             self.damage(&act.outage, &before_launch);
-            // What all nodes have lost does not return.
+            // Memory that all nodes have lost does not return.
             before_launch = if act.outage.all { Vec::new() } else { now };
         }
         let launch = self.launch(scenario, &words, &[], scenario.seed, report);
@@ -123,7 +123,7 @@ impl Stage {
         let ended = status(launch.ended)?;
         match self.has_ended(ended, scenario, &[], &wanted)? {
             true => Ok(()),
-            false => Err(format!("a launch that nothing struck ended with {ended}")),
+            false => Err(format!("a launch without a fault ended with {ended}")),
         }
     }
 
@@ -171,7 +171,7 @@ impl Stage {
         &self,
         status: i32,
         scenario: &Scenario,
-        struck: &[Fault],
+        injected: &[Fault],
         wanted: &str,
     ) -> Result<bool, String> {
         const KILLED: i32 = 137;
@@ -198,7 +198,7 @@ impl Stage {
             // The run failed while its only copy was overwritten, so it cannot be resumed.
             Kind::Restart if scenario.is_single() && is(Exit::Unrecoverable) => Ok(true),
             // The program refuses a folder that it cannot write before the run begins.
-            _ if struck.iter().any(Fault::is_of_storage) && is(Exit::Environment) => Ok(false),
+            _ if injected.iter().any(Fault::is_of_storage) && is(Exit::Environment) => Ok(false),
             // A loss before the first attempt ends the job.
             Kind::Abft | Kind::InPlace if is(Exit::Environment) => Ok(false),
             _ => Err(format!("it ended with {status}")),
@@ -233,9 +233,9 @@ impl Stage {
             Ended::Status(_) => "the job ended itself",
             Ended::Hang(_) | Ended::Broken(_) => "failed",
         };
-        report.struck.extend(launch.struck.iter().map(|fault| {
+        report.injected.extend(launch.injected.iter().map(|fault| {
             let phase = fault.phase.unwrap_or("starting");
-            (format!("{:?} while {phase}", fault.strike), came_to.to_owned())
+            (format!("{:?} while {phase}", fault.effect), came_to.to_owned())
         }));
         launch
     }
@@ -350,13 +350,13 @@ fn described(scenario: &Scenario) -> String {
 /// Returns a description of a fault.
 pub fn told(fault: &Fault) -> String {
     match fault.place {
-        Place::Call { rank, number } => format!("{:?} rank {rank} at call {number}", fault.strike),
+        Place::Call { rank, number } => format!("{:?} rank {rank} at call {number}", fault.effect),
         Place::Point { point, position, hit } => {
-            format!("{:?} position {position} at {}, hit {hit}", fault.strike, point.name())
+            format!("{:?} position {position} at {}, hit {hit}", fault.effect, point.name())
         }
         Place::Storage { rank, first, count } => {
             let last = first + count - 1;
-            format!("{:?}: storage of rank {rank}, operations {first} to {last}", fault.strike)
+            format!("{:?}: storage of rank {rank}, operations {first} to {last}", fault.effect)
         }
     }
 }

@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use std::io;
 use std::time::Duration;
 
-use super::arena::{Arena, Fault, Life, MICROSECOND, Next, PARENT, Place, SECOND, Stage, Strike};
+use super::arena::{Arena, Effect, Fault, Life, MICROSECOND, Next, PARENT, Place, SECOND, Stage};
 use crate::base::faults::Point;
 use crate::base::simulated::Simulator;
 use crate::comm::library::{FAILED, REVOKED, Transport};
@@ -83,31 +83,31 @@ impl Rank {
         let number = arena.ranks[self.me].calls;
         arena.now += (1 + arena.below(20)) * MICROSECOND;
         let here = Place::Call { rank: self.me as u32, number };
-        self.strike(|fault| fault.place == here, || format!("call {number}"));
+        self.inject(|fault| fault.place == here, || format!("call {number}"));
         let arena = self.arena();
         if arena.ends && arena.below(8) == 0 {
-            self.die(Strike::Kill, || "is ended by the launcher".to_owned());
+            self.die(Effect::Kill, || "is ended by the launcher".to_owned());
         }
         if arena.below(arena.manner.turn_every) == 0 {
             self.pass_turn();
         }
     }
 
-    fn strike(&self, is_due: impl Fn(&mut Fault) -> bool, place: impl FnOnce() -> String) {
+    fn inject(&self, is_due: impl Fn(&mut Fault) -> bool, place: impl FnOnce() -> String) {
         let arena = self.arena();
         let phase = arena.ranks[self.me].phase;
-        let mut faults = arena.faults.iter_mut().flatten().filter(|fault| !fault.struck);
+        let mut faults = arena.faults.iter_mut().flatten().filter(|fault| !fault.injected);
         let Some(fault) = faults.find_map(|fault| is_due(fault).then_some(fault)) else { return };
-        (fault.struck, fault.phase) = (true, phase);
-        let strike = fault.strike;
+        (fault.injected, fault.phase) = (true, phase);
+        let effect = fault.effect;
         let place = place();
-        self.die(strike, || format!("{strike:?} at {place}"));
+        self.die(effect, || format!("{effect:?} at {place}"));
     }
 
-    fn die(&self, strike: Strike, how: impl FnOnce() -> String) {
+    fn die(&self, effect: Effect, how: impl FnOnce() -> String) {
         let arena = self.arena();
         arena.event(self.me, how);
-        if strike == Strike::Kill {
+        if effect == Effect::Kill {
             arena.ranks[self.me].life = Life::Dead;
             arena.lose(self.me);
             arena.give_turn(PARENT);
@@ -470,8 +470,8 @@ impl Simulator for Rank {
             _ => false,
         };
         let Some(fault) = arena.faults.iter_mut().flatten().find(is_due) else { return Ok(()) };
-        (fault.struck, fault.phase) = (true, fault.phase.or(phase));
-        let code = if fault.strike == Strike::Full { libc::ENOSPC } else { libc::EIO };
+        (fault.injected, fault.phase) = (true, fault.phase.or(phase));
+        let code = if fault.effect == Effect::Full { libc::ENOSPC } else { libc::EIO };
         arena.event(self.me, || format!("operation {number} on storage fails with {code}"));
         Err(io::Error::from_raw_os_error(code))
     }
@@ -492,6 +492,6 @@ impl Simulator for Rank {
         arena.cleans |= point == Point::CleanBegin.name();
         arena.is_told |= point == Point::Told.name();
         arena.committed |= u64::from(point == Point::Committed.name()) << position;
-        self.strike(at, || point.to_owned());
+        self.inject(at, || point.to_owned());
     }
 }

@@ -1,6 +1,6 @@
 //! Scenario of a seed: a problem, its protection, and the faults of each launch.
 
-use super::arena::{Fault, MILLISECOND, Manner, Place, SECOND, Strike};
+use super::arena::{Effect, Fault, MILLISECOND, Manner, Place, SECOND};
 use crate::base::faults::Point;
 use crate::shm::Part;
 use crate::testkit::simulation::dice::Dice;
@@ -53,7 +53,7 @@ pub struct Scenario {
     pub kind: Kind,
     pub grid: (usize, usize),
     /// Ranks outside the grid.
-    pub beside: usize,
+    pub extra: usize,
     pub solver: Vec<String>,
     pub protection: Vec<String>,
     pub domains: usize,
@@ -97,7 +97,7 @@ impl Scenario {
         let stored = kind != Kind::Abft && dice.one_in(3);
         let method = if kind == Kind::InPlace { &["self", "double"][..] } else { METHODS };
         let spares = 1 + dice.below(2) as usize;
-        let (beside, mut text) = match kind {
+        let (extra, mut text) = match kind {
             Kind::Restart => (dice.below(2) as usize * dice.below(2) as usize, String::new()),
             Kind::InPlace => (spares, format!("--nonstop --spare-ranks {spares}")),
             Kind::Abft => (p, "--method abft".to_owned()),
@@ -123,7 +123,7 @@ impl Scenario {
         let victims: Vec<usize> =
             (0..losses).map(|_| dice.below(positions as u64) as usize).collect();
         let count = 1 + dice.below(4);
-        let ranks = positions + beside;
+        let ranks = positions + extra;
         let mut acts: Vec<Act> =
             (0..count).map(|n| act(&mut dice, kind, n > 0, ranks, &victims, stored)).collect();
         if seed % 7 == 3 && text.contains("--level2") {
@@ -139,11 +139,11 @@ impl Scenario {
         let domains = if kind == Kind::Abft { 0 } else { ranks };
         let protection = words(&text);
         let grid = (p, q);
-        Self { seed, kind, grid, beside, solver, protection, domains, manner, acts }
+        Self { seed, kind, grid, extra, solver, protection, domains, manner, acts }
     }
 
     pub fn ranks(&self) -> usize {
-        self.positions() + self.beside
+        self.positions() + self.extra
     }
 
     pub fn positions(&self) -> usize {
@@ -222,11 +222,11 @@ fn point(dice: &mut Dice, kind: Kind, again: bool) -> Point {
 
 /// Draws a fault of a rank's storage: in one operation, in some operations, or in all operations from one on.
 fn storage_fault(dice: &mut Dice, ranks: usize) -> Fault {
-    let strike = dice.one_of(&[Strike::Full, Strike::Breaks]);
+    let effect = dice.one_of(&[Effect::Full, Effect::Breaks]);
     let rank = dice.below(ranks as u64) as u32;
     let (first, count) = (1 + dice.below(40), dice.one_of(&[1, 1, 5, 1 << 40]));
     let place = Place::Storage { rank, first, count };
-    Fault { place, strike, seen: 0, struck: false, phase: None }
+    Fault { place, effect, seen: 0, injected: false, phase: None }
 }
 
 /// Draws a launch. `again` is true unless it is the first launch.
@@ -240,9 +240,9 @@ fn act(
 ) -> Act {
     let mut faults = Vec::new();
     for _ in 0..1 + dice.below(2) {
-        let strike = match kind {
-            Kind::Restart => Strike::Kill,
-            _ => dice.one_of(&[Strike::Kill, Strike::Kill, Strike::Stop]),
+        let effect = match kind {
+            Kind::Restart => Effect::Kill,
+            _ => dice.one_of(&[Effect::Kill, Effect::Kill, Effect::Stop]),
         };
         let place = if dice.one_in(2) {
             // Most ranks make some thousand calls. Some hundred of these are made before the run begins.
@@ -253,7 +253,7 @@ fn act(
             let position = dice.below(ranks as u64) as u32;
             Place::Point { point, position, hit: 1 + dice.below(4) * dice.below(4) }
         };
-        faults.push(Fault { place, strike, seen: 0, struck: false, phase: None });
+        faults.push(Fault { place, effect, seen: 0, injected: false, phase: None });
     }
     let all = stored && dice.one_in(4);
     let mut damaged = Vec::new();

@@ -6,7 +6,7 @@ const LASTS_MS: u64 = 12_000;
 /// Time without messages for which no node may be given up; the limit of the supervisor is 4 s.
 pub(super) const SHORT_MS: u64 = 2500;
 
-/// Time from a fault to its judgement: a silence of 4 s, or a second call.
+/// Time from a fault to its judgement: 4 s without heartbeat, or a second call.
 const JUDGED_AFTER_MS: u64 = 6000;
 
 /// A fault of a node. `until_ms` is [`u64::MAX`] for a node that stays off.
@@ -39,9 +39,9 @@ impl Evidence {
         Self { faults: Vec::new(), is_tree }
     }
 
-    /// Notes a fault that lasts this long. A short one counts if another comes together with it: that may have struck the same
-    /// node, or the node that calls it again.
-    pub fn strikes(&mut self, node: &str, now_ms: u64, lasts_ms: u64) {
+    /// Notes a fault that lasts this long. A short one counts if another comes together with it: it may be of the same node, or
+    /// of the node that calls it again.
+    pub fn adds(&mut self, node: &str, now_ms: u64, lasts_ms: u64) {
         let until_ms = now_ms.saturating_add(lasts_ms);
         let mut counts = lasts_ms >= SHORT_MS;
         for fault in &mut self.faults {

@@ -49,7 +49,7 @@ impl Simulation for Office {
     }
 
     fn faults(&self, seed: u64) -> usize {
-        Scenario::of(seed).strikes.len()
+        Scenario::of(seed).faults.len()
     }
 
     fn run(&mut self, seed: u64) -> Result<Report, Failure> {
@@ -57,7 +57,7 @@ impl Simulation for Office {
     }
 
     fn run_with(&mut self, seed: u64, faults: &[usize]) -> Result<Report, Failure> {
-        self.play(&Scenario::of(seed).with_strikes(faults))
+        self.play(&Scenario::of(seed).with_faults(faults))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::testkit::simulation::dice::Dice;
 
 /// A fault.
 #[derive(Clone, Debug)]
-pub(super) enum Strike {
+pub(super) enum Fault {
     /// A node loses its power; if `back_ms` is given, it boots again after that time.
     Off {
         node: usize,
@@ -84,43 +84,43 @@ pub(super) enum Strike {
     },
 }
 
-impl Strike {
+impl Fault {
     /// Returns the kind of fault.
     pub fn name(&self) -> &'static str {
         match self {
-            Strike::Off { .. } => "node off",
-            Strike::Boots { .. } => "node boots",
-            Strike::Cut { apart: true, .. } => "node cut off from all",
-            Strike::Cut { .. } => "node cut off from the supervisor",
-            Strike::Outage { .. } => "supervisor cut off",
-            Strike::Freeze { .. } => "node frozen",
-            Strike::Agent { .. } => "agent killed",
-            Strike::RankDies { .. } => "rank killed",
-            Strike::RankStops { .. } => "rank stopped",
-            Strike::RankHangs { .. } => "rank hangs",
-            Strike::Launcher { .. } => "launcher killed",
-            Strike::Disk { .. } => "disk stands still",
-            Strike::Wall { .. } => "clock set",
-            Strike::Supervisor { .. } => "supervisor killed",
-            Strike::Halt => "halt",
-            Strike::HaltTwice { .. } | Strike::HaltAgain => "two signals",
-            Strike::Request { .. } => "halt by request",
-            Strike::OffTogether { .. } => "two nodes off",
-            Strike::Refuses { .. } => "launches refused",
+            Fault::Off { .. } => "node off",
+            Fault::Boots { .. } => "node boots",
+            Fault::Cut { apart: true, .. } => "node cut off from all",
+            Fault::Cut { .. } => "node cut off from the supervisor",
+            Fault::Outage { .. } => "supervisor cut off",
+            Fault::Freeze { .. } => "node frozen",
+            Fault::Agent { .. } => "agent killed",
+            Fault::RankDies { .. } => "rank killed",
+            Fault::RankStops { .. } => "rank stopped",
+            Fault::RankHangs { .. } => "rank hangs",
+            Fault::Launcher { .. } => "launcher killed",
+            Fault::Disk { .. } => "disk stands still",
+            Fault::Wall { .. } => "clock set",
+            Fault::Supervisor { .. } => "supervisor killed",
+            Fault::Halt => "halt",
+            Fault::HaltTwice { .. } | Fault::HaltAgain => "two signals",
+            Fault::Request { .. } => "halt by request",
+            Fault::OffTogether { .. } => "two nodes off",
+            Fault::Refuses { .. } => "launches refused",
         }
     }
 
     /// Returns the time for which the fault lasts.
     fn lasts_ms(&self) -> u64 {
         match *self {
-            Strike::Cut { for_ms, .. }
-            | Strike::Outage { for_ms }
-            | Strike::Freeze { for_ms, .. }
-            | Strike::RankStops { for_ms, .. }
-            | Strike::Disk { for_ms }
-            | Strike::Refuses { for_ms, .. } => for_ms,
-            Strike::Supervisor { again_ms } | Strike::HaltTwice { again_ms } => again_ms,
-            Strike::Off { back_ms, .. } => back_ms.unwrap_or(0),
+            Fault::Cut { for_ms, .. }
+            | Fault::Outage { for_ms }
+            | Fault::Freeze { for_ms, .. }
+            | Fault::RankStops { for_ms, .. }
+            | Fault::Disk { for_ms }
+            | Fault::Refuses { for_ms, .. } => for_ms,
+            Fault::Supervisor { again_ms } | Fault::HaltTwice { again_ms } => again_ms,
+            Fault::Off { back_ms, .. } => back_ms.unwrap_or(0),
             _ => 0,
         }
     }
@@ -155,7 +155,7 @@ pub(super) struct Scenario {
     /// Whether the repeated command has `--new`.
     pub discards: bool,
     pub work: Work,
-    pub strikes: Vec<(When, Strike)>,
+    pub faults: Vec<(When, Fault)>,
 }
 
 impl Scenario {
@@ -190,10 +190,10 @@ impl Scenario {
         let login_ms = dice.one_of(&[50, 300, 1000, 2500]);
         let all = nodes + spares;
         let time_ms = 2000 + work.iterations * work.step_ms;
-        let mut strikes = Vec::new();
+        let mut faults = Vec::new();
         let mut at_ms = dice.below(time_ms);
         for _ in 0..1 + dice.below(4) {
-            strikes.push(drawn(dice, at_ms, all, positions));
+            faults.push(drawn(dice, at_ms, all, positions));
             // The next fault comes soon after the previous one, or at any time.
             at_ms = if dice.one_in(2) { at_ms + dice.below(6000) } else { dice.below(time_ms) };
         }
@@ -212,18 +212,18 @@ impl Scenario {
             defect: (seed % 12 == 1 && spares > 0).then_some(seed as usize / 12 % all),
             discards: seed % 6 == 4,
             work,
-            strikes,
+            faults,
         };
         if seed % 3 == 2 {
             let at_ms = if dice.one_in(2) { at_ms } else { dice.below(time_ms) };
-            scenario.strikes.push((When::At(at_ms), rare(dice, all)));
+            scenario.faults.push((When::At(at_ms), rare(dice, all)));
         }
         scenario
     }
 
-    pub fn with_strikes(&self, kept: &[usize]) -> Self {
-        let strikes = kept.iter().filter_map(|&at| self.strikes.get(at).cloned()).collect();
-        Self { strikes, ..self.clone() }
+    pub fn with_faults(&self, kept: &[usize]) -> Self {
+        let faults = kept.iter().filter_map(|&at| self.faults.get(at).cloned()).collect();
+        Self { faults, ..self.clone() }
     }
 
     pub fn positions(&self) -> usize {
@@ -235,51 +235,51 @@ impl Scenario {
     pub fn most_ms(&self) -> u64 {
         let work = &self.work;
         let job_ms = work.start_ms + work.recover_ms + work.iterations * work.step_ms;
-        let lasts_ms: u64 = self.strikes.iter().map(|(_, strike)| strike.lasts_ms()).sum();
+        let lasts_ms: u64 = self.faults.iter().map(|(_, fault)| fault.lasts_ms()).sum();
         let wait_ms = self.wait.map_or(0, |wait| wait.as_millis() as u64);
         let begins = 1 + u64::from(self.discards) + u64::from(self.trial);
-        (begins + self.strikes.len() as u64) * (job_ms + RECOVERED_MS + wait_ms) + lasts_ms
+        (begins + self.faults.len() as u64) * (job_ms + RECOVERED_MS + wait_ms) + lasts_ms
     }
 }
 
-fn drawn(dice: &mut Dice, at_ms: u64, nodes: usize, ranks: usize) -> (When, Strike) {
+fn drawn(dice: &mut Dice, at_ms: u64, nodes: usize, ranks: usize) -> (When, Fault) {
     let node = dice.below(nodes as u64) as usize;
     let rank = dice.below(ranks as u64) as usize;
     let short_or_long = |dice: &mut Dice| {
         if dice.one_in(2) { dice.below(2400) } else { 5000 + dice.below(30_000) }
     };
-    let strike = match dice.below(16) {
-        0 | 1 => Strike::Off { node, back_ms: dice.one_in(2).then(|| 1000 + dice.below(40_000)) },
-        2 | 3 => Strike::Cut { node, for_ms: short_or_long(dice), apart: dice.one_in(2) },
-        4 | 5 => Strike::Outage { for_ms: short_or_long(dice) },
-        6 => Strike::Freeze { node, for_ms: short_or_long(dice) },
-        7 => Strike::Agent { node },
-        8 => Strike::RankDies { rank },
-        9 => Strike::RankStops { rank, for_ms: short_or_long(dice) },
-        10 => Strike::RankHangs { rank },
-        11 => Strike::Launcher { ranks_stay: dice.one_in(2) },
-        12 => Strike::Disk { for_ms: dice.below(20_000) },
-        13 => Strike::Wall { by_ms: dice.below(7_200_000) as i64 - 3_600_000 },
-        14 => Strike::Halt,
-        _ => Strike::Supervisor { again_ms: dice.below(20_000) },
+    let fault = match dice.below(16) {
+        0 | 1 => Fault::Off { node, back_ms: dice.one_in(2).then(|| 1000 + dice.below(40_000)) },
+        2 | 3 => Fault::Cut { node, for_ms: short_or_long(dice), apart: dice.one_in(2) },
+        4 | 5 => Fault::Outage { for_ms: short_or_long(dice) },
+        6 => Fault::Freeze { node, for_ms: short_or_long(dice) },
+        7 => Fault::Agent { node },
+        8 => Fault::RankDies { rank },
+        9 => Fault::RankStops { rank, for_ms: short_or_long(dice) },
+        10 => Fault::RankHangs { rank },
+        11 => Fault::Launcher { ranks_stay: dice.one_in(2) },
+        12 => Fault::Disk { for_ms: dice.below(20_000) },
+        13 => Fault::Wall { by_ms: dice.below(7_200_000) as i64 - 3_600_000 },
+        14 => Fault::Halt,
+        _ => Fault::Supervisor { again_ms: dice.below(20_000) },
     };
-    let when = match strike {
-        Strike::Supervisor { .. } if dice.one_in(2) => When::Record(dice.below(16)),
+    let when = match fault {
+        Fault::Supervisor { .. } if dice.one_in(2) => When::Record(dice.below(16)),
         _ => When::At(at_ms),
     };
-    (when, strike)
+    (when, fault)
 }
 
 /// Draws a fault of a kind that only every third seed has.
-fn rare(dice: &mut Dice, nodes: usize) -> Strike {
+fn rare(dice: &mut Dice, nodes: usize) -> Fault {
     match dice.below(5) {
-        0 => Strike::HaltTwice { again_ms: dice.below(5000) },
-        1 => Strike::Request { after_checkpoint: dice.one_in(2) },
-        2 => Strike::Refuses { for_ms: dice.below(60_000), full: dice.one_in(2) },
+        0 => Fault::HaltTwice { again_ms: dice.below(5000) },
+        1 => Fault::Request { after_checkpoint: dice.one_in(2) },
+        2 => Fault::Refuses { for_ms: dice.below(60_000), full: dice.one_in(2) },
         _ => {
             let first = dice.below(nodes as u64) as usize;
             let second = (first + 1 + dice.below(nodes as u64 - 1) as usize) % nodes;
-            Strike::OffTogether { nodes: [first, second] }
+            Fault::OffTogether { nodes: [first, second] }
         }
     }
 }

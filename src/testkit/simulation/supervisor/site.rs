@@ -245,7 +245,7 @@ impl Site {
         if !self.evidence.has_held(node, judged_ms, self.now_ms)
             && !((begins || why.contains(ASKED_IN_VAIN)) && self.evidence.has_held_since(node, 0))
             && !(begins && in_outage)
-            // What a node had in memory before it was started again is gone, whenever that is noticed.
+            // The memory of a node that was started again is gone, whenever that is noticed.
             && !(why.contains("rebooted") && self.nodes[node].boots > 0)
         {
             self.goes_wrong(format!("node {node} was given up without evidence: {why}"));
@@ -273,9 +273,9 @@ impl Site {
 
     // Faults
 
-    fn strikes(&mut self, name: &str, lasts_ms: u64) {
-        self.evidence.strikes(name, self.now_ms, lasts_ms);
-        // With an outage just before, a short silence of a node is a long one.
+    fn has_fault(&mut self, name: &str, lasts_ms: u64) {
+        self.evidence.adds(name, self.now_ms, lasts_ms);
+        // With an outage just before, a node that is unresponsive for a short time is so for a long one.
         if self.outage_end_ms > 0 && self.now_ms <= Evidence::end_of(self.outage_end_ms) {
             let until_ms = self.now_ms.saturating_add(lasts_ms);
             self.evidence.condemns(name, self.now_ms, until_ms);
@@ -283,7 +283,7 @@ impl Site {
     }
 
     pub fn switches_off(&mut self, name: &str) {
-        self.strikes(name, u64::MAX);
+        self.has_fault(name, u64::MAX);
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.is_off = true;
         node.memory.clear();
@@ -295,12 +295,12 @@ impl Site {
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.is_off = false;
         node.boots += 1;
-        // In an outage the boot is noticed later, and while all seem silent each node is called every 10 s.
+        // In an outage the boot is noticed later, and while all seem unresponsive each node is called every 10 s.
         self.evidence.boots(name, (now_ms + CALLS_MS).max(self.outage_end_ms));
     }
 
     pub fn freezes(&mut self, name: &str, until_ms: u64) {
-        self.strikes(name, until_ms - self.now_ms);
+        self.has_fault(name, until_ms - self.now_ms);
         if let Some(node) = self.nodes.get_mut(name) {
             node.frozen_ms = node.frozen_ms.max(until_ms);
         }
@@ -309,7 +309,7 @@ impl Site {
 
     /// Cuts a node off from the supervisor, and if `apart` also from the other nodes.
     pub fn cuts_off(&mut self, name: &str, until_ms: u64, apart: bool) {
-        self.strikes(name, until_ms - self.now_ms);
+        self.has_fault(name, until_ms - self.now_ms);
         if let Some(node) = self.nodes.get_mut(name).filter(|_| apart) {
             node.apart_ms = node.apart_ms.max(until_ms);
         }
@@ -329,9 +329,9 @@ impl Site {
         if self.evidence.is_unjudged(self.now_ms) {
             self.condemns_all();
         }
-        // The silence of a node that is struck already lasts as long as the outage.
-        let struck = self.nodes.keys().filter(|node| self.evidence.holds(node, self.now_ms));
-        for node in struck.cloned().collect::<Vec<String>>() {
+        // A node that has failed already stays unresponsive as long as the outage lasts.
+        let failed = self.nodes.keys().filter(|node| self.evidence.holds(node, self.now_ms));
+        for node in failed.cloned().collect::<Vec<String>>() {
             self.evidence.condemns(&node, self.now_ms, until_ms);
         }
         self.judges_outage();
@@ -377,19 +377,19 @@ impl Site {
 
     /// Ends the agent of a node. This does not justify giving the node up.
     pub fn loses_agent(&mut self, name: &str) {
-        self.strikes(name, 0);
+        self.has_fault(name, 0);
     }
 
     pub fn kills_rank(&mut self, number: usize) {
-        self.strikes_rank(number, Health::Dead, 0);
+        self.fails_rank(number, Health::Dead, 0);
     }
 
     pub fn stops_rank(&mut self, number: usize, until_ms: u64) {
-        self.strikes_rank(number, Health::Stopped { until_ms }, until_ms - self.now_ms);
+        self.fails_rank(number, Health::Stopped { until_ms }, until_ms - self.now_ms);
     }
 
     pub fn hangs_rank(&mut self, number: usize) {
-        self.strikes_rank(number, Health::Hangs, 0);
+        self.fails_rank(number, Health::Hangs, 0);
     }
 
     fn nth_rank(&self, number: usize) -> Option<Position> {
@@ -397,8 +397,8 @@ impl Site {
         Some(ranks.get(number % ranks.len().max(1))?.position)
     }
 
-    /// Strikes a rank that is well.
-    fn strikes_rank(&mut self, number: usize, health: Health, lasts_ms: u64) {
+    /// Makes a rank fail that is well.
+    fn fails_rank(&mut self, number: usize, health: Health, lasts_ms: u64) {
         let (now_ms, position) = (self.now_ms, self.nth_rank(number));
         let Some(attempt) = &mut self.attempt else { return };
         let is_meant = |rank: &&mut Rank| Some(rank.position) == position;
@@ -539,9 +539,9 @@ impl Site {
         let Some(attempt) = &self.attempt else { return };
         let ends = matches!(attempt.phase, Phase::Ending { .. } | Phase::Over);
         let begins = matches!(attempt.phase, Phase::Launching { .. });
-        let is_struck = |rank: &Rank| rank.health != Health::Well;
+        let has_failed = |rank: &Rank| rank.health != Health::Well;
         let is_broken = !attempt.launcher_runs
-            || !begins && attempt.ranks.iter().any(is_struck)
+            || !begins && attempt.ranks.iter().any(has_failed)
             || self.now_ms <= attempt.excused_ms
             || attempt.hosts.iter().any(|host| self.evidence.holds(host, self.now_ms));
         if !ends && !is_broken && !self.may_halt {

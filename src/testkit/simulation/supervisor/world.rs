@@ -8,7 +8,7 @@ use std::panic::resume_unwind;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::scenario::{Scenario, Strike, When};
+use super::scenario::{Fault, Scenario, When};
 use super::site::Site;
 use crate::base::clock::steady_ms;
 use crate::base::simulated::Simulator;
@@ -29,7 +29,7 @@ use crate::testkit::simulation::dice::Dice;
 pub(super) const MOST_MS: u64 = 3_600_000;
 
 /// Time at which the user stops the run if all nodes are off for good.
-const PATIENCE_MS: u64 = 600_000;
+const LIMIT_MS: u64 = 600_000;
 
 /// Limit for setting the wall clock back.
 const HOUR_MS: u64 = 3_600_000;
@@ -71,8 +71,8 @@ impl Hands for Agent {
         self.site.borrow_mut().halts(&self.name, now);
     }
 
-    fn orphaned(&mut self, silent: Duration, limit: Duration) -> bool {
-        silent >= limit && self.site.borrow_mut().is_orphaned(&self.name)
+    fn orphaned(&mut self, unheard: Duration, limit: Duration) -> bool {
+        unheard >= limit && self.site.borrow_mut().is_orphaned(&self.name)
     }
 }
 
@@ -133,8 +133,8 @@ pub(super) struct World {
     /// Start and end of the time in which the disk is stopped.
     disk_from_ms: u64,
     disk_ms: u64,
-    strikes: BTreeMap<(u64, u64), Strike>,
-    at_record: Vec<(u64, Strike)>,
+    faults: BTreeMap<(u64, u64), Fault>,
+    at_record: Vec<(u64, Fault)>,
     names: Vec<String>,
     dice: Dice,
     pub asked_to_stop: bool,
@@ -152,7 +152,7 @@ pub(super) struct World {
     pub again_ms: u64,
     pub printed: Vec<u8>,
     /// Faults that were injected, each with the activity of the job.
-    struck: Vec<String>,
+    injected: Vec<String>,
     /// Messages of the supervisors.
     pub said: Vec<u8>,
     idle: u32,
@@ -213,7 +213,7 @@ impl World {
             clerks: Vec::new(),
             disk_from_ms: 0,
             disk_ms: 0,
-            strikes: BTreeMap::new(),
+            faults: BTreeMap::new(),
             at_record: Vec::new(),
             names,
             dice: Dice::new(!scenario.seed),
@@ -225,17 +225,17 @@ impl World {
             is_given_up: false,
             again_ms: 0,
             printed: Vec::new(),
-            struck: Vec::new(),
+            injected: Vec::new(),
             said: Vec::new(),
             idle: 0,
             folder: folder.clone(),
             journal_bytes: 0,
             seen_records: 0,
         };
-        for (when, strike) in &scenario.strikes {
+        for (when, fault) in &scenario.faults {
             match when {
-                When::At(at_ms) => world.strikes_at(*at_ms, strike.clone()),
-                When::Record(number) => world.at_record.push((*number, strike.clone())),
+                When::At(at_ms) => world.injects_at(*at_ms, fault.clone()),
+                When::Record(number) => world.at_record.push((*number, fault.clone())),
             }
         }
         WORLD.set(Some(world));
@@ -249,9 +249,9 @@ impl World {
         WORLD.with_borrow_mut(|world| act(world.as_mut().expect("a world has begun")))
     }
 
-    fn strikes_at(&mut self, at_ms: u64, strike: Strike) {
+    fn injects_at(&mut self, at_ms: u64, fault: Fault) {
         self.order += 1;
-        self.strikes.insert((at_ms, self.order), strike);
+        self.faults.insert((at_ms, self.order), fault);
     }
 
     /// Records that a supervisor begins. The unfinished work of the previous supervisor is dropped.
@@ -263,55 +263,55 @@ impl World {
     }
 
     /// Injects a fault. Returns whether the supervisor lives.
-    fn strike(&mut self, strike: &Strike) -> bool {
+    fn injects(&mut self, fault: &Fault) -> bool {
         let now_ms = now_ms();
         let mut site = self.site.borrow_mut();
         site.now_ms = now_ms;
-        if !matches!(strike, Strike::Boots { .. } | Strike::HaltAgain) {
-            self.struck.push(format!("{} while {}", strike.name(), site.doing()));
+        if !matches!(fault, Fault::Boots { .. } | Fault::HaltAgain) {
+            self.injected.push(format!("{} while {}", fault.name(), site.doing()));
         }
-        site.notes(format!("STRIKE {strike:?}"));
-        match strike {
-            Strike::Off { node, back_ms } => {
+        site.notes(format!("FAULT {fault:?}"));
+        match fault {
+            Fault::Off { node, back_ms } => {
                 drop(site);
                 self.switches_off(*node);
                 if let Some(ms) = back_ms {
-                    self.strikes_at(now_ms + ms, Strike::Boots { node: *node });
+                    self.injects_at(now_ms + ms, Fault::Boots { node: *node });
                 }
             }
-            Strike::OffTogether { nodes } => {
+            Fault::OffTogether { nodes } => {
                 drop(site);
                 nodes.iter().for_each(|node| self.switches_off(*node));
             }
-            Strike::Boots { node } => {
+            Fault::Boots { node } => {
                 let name = &self.names[*node];
                 self.simulated_agents.switch_on([name.as_str()]);
                 site.boots(name);
             }
-            Strike::Cut { node, for_ms, apart } => {
+            Fault::Cut { node, for_ms, apart } => {
                 let name = &self.names[*node];
                 self.simulated_agents.hold(name, now_ms + for_ms);
                 site.cuts_off(name, now_ms + for_ms, *apart);
             }
-            Strike::Outage { for_ms } => {
+            Fault::Outage { for_ms } => {
                 self.simulated_agents.hold(OUTSIDE, now_ms + for_ms);
                 site.is_out_of_reach(now_ms + for_ms);
             }
-            Strike::Freeze { node, for_ms } => {
+            Fault::Freeze { node, for_ms } => {
                 let name = &self.names[*node];
                 self.simulated_agents.hold(name, now_ms + for_ms);
                 site.freezes(name, now_ms + for_ms);
             }
-            Strike::Agent { node } => {
+            Fault::Agent { node } => {
                 let name = &self.names[*node];
                 site.loses_agent(name);
                 self.simulated_agents.end_agent(name);
             }
-            Strike::RankDies { rank } => site.kills_rank(*rank),
-            Strike::RankStops { rank, for_ms } => site.stops_rank(*rank, now_ms + for_ms),
-            Strike::RankHangs { rank } => site.hangs_rank(*rank),
-            Strike::Launcher { ranks_stay } => site.kills_launcher(*ranks_stay),
-            Strike::Disk { for_ms } => {
+            Fault::RankDies { rank } => site.kills_rank(*rank),
+            Fault::RankStops { rank, for_ms } => site.stops_rank(*rank, now_ms + for_ms),
+            Fault::RankHangs { rank } => site.hangs_rank(*rank),
+            Fault::Launcher { ranks_stay } => site.kills_launcher(*ranks_stay),
+            Fault::Disk { for_ms } => {
                 if self.disk_ms < now_ms {
                     self.disk_from_ms = now_ms;
                 }
@@ -322,28 +322,28 @@ impl World {
                 }
                 self.clerks.iter_mut().for_each(|last_ms| *last_ms = self.disk_ms.max(*last_ms));
             }
-            Strike::Wall { by_ms } => WALL_MS.set(WALL_MS.get() + by_ms),
-            Strike::Halt => {
+            Fault::Wall { by_ms } => WALL_MS.set(WALL_MS.get() + by_ms),
+            Fault::Halt => {
                 site.may_be_halted();
                 self.asked_to_stop = true;
             }
-            Strike::HaltTwice { again_ms } => {
+            Fault::HaltTwice { again_ms } => {
                 site.may_be_halted();
                 self.asked_to_stop = true;
                 drop(site);
-                self.strikes_at(now_ms + again_ms, Strike::HaltAgain);
+                self.injects_at(now_ms + again_ms, Fault::HaltAgain);
             }
             // The command may have been given again in the meantime.
-            Strike::HaltAgain => self.asked_again = self.asked_to_stop,
-            Strike::Request { after_checkpoint } => {
+            Fault::HaltAgain => self.asked_again = self.asked_to_stop,
+            Fault::Request { after_checkpoint } => {
                 site.may_be_halted();
                 self.is_requested = true;
                 let request = HaltRequest { after_checkpoint: *after_checkpoint, at_ms: None };
                 // Before the run's folder exists, there is no run to stop.
                 let _ = write_whole(&self.folder.halt(), &request);
             }
-            Strike::Refuses { for_ms, full } => self.refuses = (now_ms + for_ms, *full),
-            Strike::Supervisor { again_ms } => {
+            Fault::Refuses { for_ms, full } => self.refuses = (now_ms + for_ms, *full),
+            Fault::Supervisor { again_ms } => {
                 let attempt = site.attempt_number();
                 let is_it = |event: &Event| matches!(event, Event::Launched { attempt: it, .. } if *it == attempt);
                 if !has_recorded(&self.folder, is_it) {
@@ -375,7 +375,7 @@ impl World {
         Report {
             launches: self.site.borrow().launches,
             steps: now_ms(),
-            struck: self.struck.iter().map(|fault| (fault.clone(), came_to.clone())).collect(),
+            injected: self.injected.iter().map(|fault| (fault.clone(), came_to.clone())).collect(),
         }
     }
 
@@ -409,9 +409,9 @@ impl World {
         if let Some(entry) = self.works.first_entry().filter(|entry| entry.key().0 <= now_ms) {
             return Step::Work(entry.remove());
         }
-        if let Some(entry) = self.strikes.first_entry().filter(|entry| entry.key().0 <= now_ms) {
-            let strike = entry.remove();
-            return if self.strike(&strike) { Step::On } else { Step::Kill };
+        if let Some(entry) = self.faults.first_entry().filter(|entry| entry.key().0 <= now_ms) {
+            let fault = entry.remove();
+            return if self.injects(&fault) { Step::On } else { Step::Kill };
         }
         let next_ms = {
             let mut site = self.site.borrow_mut();
@@ -420,7 +420,7 @@ impl World {
         };
         let heard = self.simulated_agents.play(now_ms);
         self.heard.extend(heard);
-        if now_ms >= PATIENCE_MS && self.site.borrow().all_are_off() {
+        if now_ms >= LIMIT_MS && self.site.borrow().all_are_off() {
             (self.asked_to_stop, self.is_given_up) = (true, true);
         }
         if now_ms >= MOST_MS {
@@ -432,7 +432,7 @@ impl World {
         if wants_news && !self.heard.is_empty() || now_ms >= until_ms {
             return Step::Waited;
         }
-        let due = [self.works.keys().next(), self.strikes.keys().next()];
+        let due = [self.works.keys().next(), self.faults.keys().next()];
         let due = due.into_iter().flatten().map(|(due_ms, _)| *due_ms);
         let next_ms =
             due.chain(next_ms).chain(self.simulated_agents.next_ms()).chain([until_ms]).min();
@@ -469,9 +469,9 @@ impl World {
             }
         }
         self.seen_records = records.len();
-        let due = |(at, _): &(u64, Strike)| *at < number;
-        let due: Vec<(u64, Strike)> = self.at_record.extract_if(.., |at| due(at)).collect();
-        due.iter().all(|(_, strike)| self.strike(strike))
+        let due = |(at, _): &(u64, Fault)| *at < number;
+        let due: Vec<(u64, Fault)> = self.at_record.extract_if(.., |at| due(at)).collect();
+        due.iter().all(|(_, fault)| self.injects(fault))
     }
 }
 
@@ -670,14 +670,14 @@ impl Connections for Shells {
         heard.map(|(line, heard)| (line - self.first, heard))
     }
 
-    fn wait(&mut self, patience: Duration) {
+    fn wait(&mut self, timeout: Duration) {
         World::with(|world| {
-            world.idle = if patience.is_zero() { world.idle + 1 } else { 0 };
+            world.idle = if timeout.is_zero() { world.idle + 1 } else { 0 };
             if world.idle > MOST_IDLE {
                 world.site.borrow_mut().goes_wrong("a loop in which no time passes".to_owned());
             }
         });
-        pass(now_ms() + ms(patience), true);
+        pass(now_ms() + ms(timeout), true);
     }
 }
 

@@ -49,7 +49,7 @@ fn idea(what: impl Into<String>, why: &'static str, choice: Choice) -> Idea {
 /// Returns the other ways to run, each evaluated. Ways that would run exactly as the plan are left out.
 pub(super) fn alternatives(machine: &Machine, taken: &Choice) -> Vec<Alternative> {
     // An alternative equals the plan, on a grid of all ranks, except in the choice that it names.
-    let chosen = &Choice { helpers: false, ..beside_checksums(machine, taken) };
+    let chosen = &Choice { helpers: false, ..without_checksum_ranks(machine, taken) };
     let with = |method| Choice { method, ..*chosen };
     let mut ideas = Vec::new();
     if machine.has_groups(chosen) {
@@ -159,7 +159,7 @@ fn with_checksum_columns(machine: &Machine, chosen: &Choice, taken: &Choice) -> 
     let more = (taken.method == Method::Abft && taken.sums < Columns::SUMS_MAX)
         .then_some((taken.sums + 1, "--checksum-columns: one process column more may be lost"));
     let ideas = [(chosen.sums, abft)].into_iter().chain(more).filter_map(|(sums, why)| {
-        let grid = squarest_with_checksums(beside_waiting(machine, chosen), sums).ok()?;
+        let grid = squarest_with_checksums(ranks_that_compute(machine, chosen), sums).ok()?;
         let choice = Choice { method: Method::Abft, grid, sums, ..*chosen };
         Some(idea(columns_of_checksums(sums), why, choice))
     });
@@ -193,12 +193,12 @@ pub fn columns_of_checksums(sums: u64) -> String {
 }
 
 /// Number of ranks that have a part of the matrix or checksums; the others wait to make new checksums.
-fn beside_waiting(machine: &Machine, chosen: &Choice) -> u64 {
+fn ranks_that_compute(machine: &Machine, chosen: &Choice) -> u64 {
     machine.ranks.saturating_sub(chosen.waiting)
 }
 
 /// Returns the choice on a grid of all ranks. If `chosen` has ranks for checksums, the grid is without these ranks.
-fn beside_checksums(machine: &Machine, chosen: &Choice) -> Choice {
+fn without_checksum_ranks(machine: &Machine, chosen: &Choice) -> Choice {
     let grid = squarest_grid(machine.ranks);
     if chosen.layout == ParityLayout::Dedicated {
         let layout = ParityLayout::Striped;
@@ -218,10 +218,10 @@ pub(super) fn compare(machine: &Machine, chosen: &Choice) -> Comparison {
         method: Method::SelfCheckpoint,
         in_place: false,
         helpers: false,
-        ..beside_checksums(machine, chosen)
+        ..without_checksum_ranks(machine, chosen)
     };
     let in_place = Choice { in_place: true, ..restart };
-    let checksums = squarest_with_checksums(beside_waiting(machine, chosen), chosen.sums)
+    let checksums = squarest_with_checksums(ranks_that_compute(machine, chosen), chosen.sums)
         .map(|grid| Choice { method: Method::Abft, grid, ..restart })
         .ok();
     let sized = |choice: Choice| machine.evaluate(&choice).ok().map(|p| (choice, p.shape.n));

@@ -2,10 +2,10 @@
 
 use super::Page;
 use super::html::{class_of, legend, numbers, table};
-use crate::base::course::{Course, What};
+use crate::base::timeline::{Timeline, What};
 use crate::model::plot::{Axis, Panel, Series, escape};
 use crate::review::charts::{Stretch, bar, timeline as time_bar};
-use crate::review::findings::{self, Solved, Step, beside, parts, short};
+use crate::review::findings::{self, Solved, Step, parts, predicted_and_measured, short};
 use crate::review::sources::Material;
 
 impl Page {
@@ -15,17 +15,17 @@ impl Page {
         self.put(format!("<p>{}</p>\n", escape(&one.result())));
         self.rates(one);
         self.parts(one);
-        if outcome.protection.is_some() || !outcome.course.moments.is_empty() {
-            self.interruptions(&outcome.course, outcome.seconds);
+        if outcome.protection.is_some() || !outcome.timeline.moments.is_empty() {
+            self.interruptions(&outcome.timeline, outcome.seconds);
         }
         if let Some(plan) = material.planned(&one.test.params) {
             self.put("<h3>Predicted and measured</h3>\n");
-            self.put(table(&["", "#predicted", "#measured"], beside(plan, one)));
+            self.put(table(&["", "#predicted", "#measured"], predicted_and_measured(plan, one)));
         }
     }
 
     fn rates(&mut self, one: &Solved) {
-        let steps = findings::rates(&one.outcome.course, &one.test.params);
+        let steps = findings::rates(&one.outcome.timeline, &one.test.params);
         if steps.is_empty() {
             self.put("<p class=\"soft\">The document does not contain the rate over time.</p>\n");
             return;
@@ -76,35 +76,35 @@ impl Page {
         self.put(numbers(&table(&headings, rows)));
     }
 
-    fn interruptions(&mut self, course: &Course, seconds: f64) {
+    fn interruptions(&mut self, timeline: &Timeline, seconds: f64) {
         self.put("<h3>Saves, failures and recoveries</h3>\n");
-        if course.moments.is_empty() {
+        if timeline.moments.is_empty() {
             self.put("<p>Nothing was saved, and nothing restored.</p>\n");
             return;
         }
         let mut all =
             vec![Stretch { from: 0.0, to: seconds, class: "c0".into(), title: "computing".into() }];
-        all.extend(course.moments.iter().map(|m| Stretch {
+        all.extend(timeline.moments.iter().map(|m| Stretch {
             from: m.at_s,
             to: m.at_s + m.seconds,
             class: class_of(m.what).into(),
             title: format!("{} before iteration {}", m.what.word(), m.iteration),
         }));
-        self.put(time_bar("What happened when", &all, seconds));
+        self.put(time_bar("Timeline", &all, seconds));
         let mut entries = vec![("c0".to_owned(), "computing")];
         for what in [What::Save, What::Lost, What::Down, What::Restore] {
-            if course.moments.iter().any(|m| m.what == what) {
+            if timeline.moments.iter().any(|m| m.what == what) {
                 entries.push((class_of(what).into(), what.word()));
             }
         }
         self.put(legend(&entries));
-        if course.moments_left_out > 0 {
+        if timeline.moments_left_out > 0 {
             self.put(format!(
                 "<p class=\"soft\">{} more interruptions, mostly saves, were not recorded.</p>\n",
-                course.moments_left_out
+                timeline.moments_left_out
             ));
         }
-        let rows = course.moments.iter().map(|m| {
+        let rows = timeline.moments.iter().map(|m| {
             let what = m.what.word().to_owned();
             [what, m.iteration.to_string(), short(m.at_s), short(m.seconds)]
         });

@@ -49,7 +49,7 @@ pub struct Moment {
 
 /// Timeline of a finished test. The lists have the same length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Course {
+pub struct Timeline {
     /// Numbers of iterations that were about to begin; the last number is the end of the factorisation.
     pub iteration: Vec<u64>,
     /// Times of the iterations, in seconds since the timer started.
@@ -129,7 +129,7 @@ impl Recorder {
     }
 
     /// Returns the timeline of a test with order `n` and block size `nb`.
-    pub fn course(&self, n: usize, nb: usize) -> Course {
+    pub fn timeline(&self, n: usize, nb: usize) -> Timeline {
         let mut gflops = Vec::with_capacity(self.points.len());
         for (i, &(k, at)) in self.points.iter().enumerate() {
             let (before, since) = if i == 0 { (k, at) } else { self.points[i - 1] };
@@ -137,7 +137,7 @@ impl Recorder {
             let rate = if at > since { done / (at - since) / 1e9 } else { 0.0 };
             gflops.push((rate * 1e3).round() / 1e3);
         }
-        Course {
+        Timeline {
             iteration: self.points.iter().map(|p| p.0).collect(),
             seconds: self.points.iter().map(|p| p.1).collect(),
             gflops,
@@ -161,12 +161,12 @@ mod tests {
         for k in 0..=4 {
             recorder.pass(k, 4, k as f64);
         }
-        let course = recorder.course(4000, 1000);
-        assert_eq!(course.iteration, [0, 1, 2, 3, 4]);
-        assert_eq!(course.seconds, [0.0, 1.0, 2.0, 3.0, 4.0]);
-        let total: f64 = course.gflops.iter().sum();
-        assert!((total - 2.0 / 3.0 * 64.0).abs() < 0.01, "{course:?}");
-        assert!(course.gflops[1] > course.gflops[2], "the first columns are the most work");
+        let timeline = recorder.timeline(4000, 1000);
+        assert_eq!(timeline.iteration, [0, 1, 2, 3, 4]);
+        assert_eq!(timeline.seconds, [0.0, 1.0, 2.0, 3.0, 4.0]);
+        let total: f64 = timeline.gflops.iter().sum();
+        assert!((total - 2.0 / 3.0 * 64.0).abs() < 0.01, "{timeline:?}");
+        assert!(timeline.gflops[1] > timeline.gflops[2], "the first columns are the most work");
     }
 
     #[test]
@@ -179,10 +179,10 @@ mod tests {
         let mut next: Recorder = serde_json::from_str(&text).unwrap();
         next.interrupt(What::Down, 77, 99.0, 5.0);
         next.pass(77, 1000, 105.0);
-        let course = next.course(10_000, 10);
-        assert_eq!(course.iteration, [0, 32, 64, 77], "work that was lost counts once");
-        assert_eq!(course.moments[0].what, What::Down);
-        assert!(course.gflops[1..].iter().all(|&rate| rate > 0.0), "{course:?}");
+        let timeline = next.timeline(10_000, 10);
+        assert_eq!(timeline.iteration, [0, 32, 64, 77], "work that was lost counts once");
+        assert_eq!(timeline.moments[0].what, What::Down);
+        assert!(timeline.gflops[1..].iter().all(|&rate| rate > 0.0), "{timeline:?}");
     }
 
     #[test]
@@ -193,11 +193,11 @@ mod tests {
             recorder.interrupt(What::Save, k, k as f64, 0.5);
         }
         recorder.interrupt(What::Restore, 3, 1e3, 2.0);
-        let course = recorder.course(10, 1);
-        assert_eq!(course.moments.len() as u64 + course.moments_left_out, 1002);
-        assert!(course.moments.len() <= MOMENTS_MAX);
-        assert_eq!(course.moments[0].what, What::Down);
-        assert_eq!(course.moments.last().unwrap().what, What::Restore);
+        let timeline = recorder.timeline(10, 1);
+        assert_eq!(timeline.moments.len() as u64 + timeline.moments_left_out, 1002);
+        assert!(timeline.moments.len() <= MOMENTS_MAX);
+        assert_eq!(timeline.moments[0].what, What::Down);
+        assert_eq!(timeline.moments.last().unwrap().what, What::Restore);
     }
 
     proptest! {

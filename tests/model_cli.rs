@@ -213,7 +213,7 @@ fn runs_with_checksums_are_simulated() {
     assert!(renewing.contains("a run were made again"), "{renewing}");
     assert!(from_scratch(&renewing) < from_scratch(&text), "{renewing}\n{text}");
     let uneven = refusal(&[&words[..], &waiting].concat(), 1);
-    assert!(uneven.contains("72 nodes with a rank each, 1 of which wait"), "{uneven}");
+    assert!(uneven.contains("72 nodes with a rank each, less 1 spare"), "{uneven}");
     let own = ["simulate", "--nodes", "72", "--mtbf", "1h", "--work", "2h"];
     let in_place =
         [&own[..], &["--process-share", "1", "--in-place", "1s", "--spare-ranks", "3"]].concat();

@@ -1,4 +1,4 @@
-//! Time as a rank sees it: that of the machine, or of a simulation.
+//! Clock of a rank: the time of the machine, or the time of a simulation.
 //!
 //! All decisions of a rank that depend on time use this clock. So a simulation that repeats a run from its seed repeats its
 //! times, too.
@@ -69,10 +69,10 @@ impl Sub for Instant {
     }
 }
 
-/// A simulation begins so long after 1970.
+/// Time from 1970 to the start of a simulation.
 const SIMULATION_BEGINS: Duration = Duration::from_secs(1_800_000_000);
 
-/// Returns the time since 1970, by the clock on the wall.
+/// Returns the time since 1970 by the wall clock.
 pub fn since_1970() -> Duration {
     match simulator() {
         None => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
@@ -80,7 +80,7 @@ pub fn since_1970() -> Duration {
     }
 }
 
-/// Returns the same by a clock that nobody sets while this process lives: it begins with the time on the wall.
+/// Returns the time since 1970 by a clock that nobody sets while this process lives. The clock starts from the wall clock.
 pub fn steady_since_1970() -> Duration {
     static BEGINNING: OnceLock<(std::time::Instant, Duration)> = OnceLock::new();
     match simulator() {

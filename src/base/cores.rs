@@ -17,7 +17,8 @@ use crate::base::topology::Topology;
 #[path = "../../tests/mpi/left_out.rs"]
 pub mod left_out;
 
-/// Processors that may be used, and the amount of processor time in processors. A container may have less time than processors.
+/// Processors that may be used, and the processor time, as a number of whole processors. A container may have less time than
+/// processors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
     pub processors: BTreeSet<usize>,
@@ -37,7 +38,7 @@ fn given() -> &'static Given {
 static STARTED_WITH: [AtomicUsize; most() / WORD] = [const { AtomicUsize::new(0) }; most() / WORD];
 
 /// Called before libraries are initialised. GNU's OpenMP, which comes with BLIS, may bind the thread that starts it to one
-/// processor. OpenMP does so if `OMP_PROC_BIND` or the like is set, as guides to HPL advise.
+/// processor. OpenMP does so if a variable such as `OMP_PROC_BIND` is set, as guides to HPL advise.
 #[cfg(target_os = "linux")]
 #[used]
 #[unsafe(link_section = ".preinit_array")]
@@ -60,7 +61,8 @@ pub fn take_back() {
     }
 }
 
-/// Lets the process use all processors of its node. For a process that is alone there, although a launcher has bound it to fewer.
+/// Lets the process use all processors of its node. For a process that is alone on its node but was bound to fewer processors by
+/// a launcher.
 ///
 /// Must be called before any query of the processors; returns false otherwise.
 pub fn take_all() -> bool {
@@ -130,8 +132,8 @@ fn mask_of(thread: Pid) -> Option<Mask> {
     None
 }
 
-/// Returns the processors of the node that this process could use at most: its launcher may have bound it to fewer. `None` if the
-/// system does not report them.
+/// Returns the processors of the node that this process may use, also if its launcher has bound it to fewer. `None` if the system
+/// does not report them.
 ///
 /// The kernel restricts the request to the cpuset of a container or batch job.
 pub fn of_node() -> Option<Given> {
@@ -204,12 +206,12 @@ fn bound() -> usize {
 pub fn count() -> usize {
     match bound() {
         0 => given().time,
-        // A container may be given less time than its processors have.
+        // A container may have less processor time than processors.
         cores => cores.min(given().time),
     }
 }
 
-/// Returns whether this process may use all the time of its cores.
+/// Returns whether this process has enough processor time for all its cores.
 pub fn are_whole() -> bool {
     (1..=given().time).contains(&bound())
 }
@@ -232,13 +234,13 @@ pub fn spread(part: usize, parts: usize) {
     }
 }
 
-/// Returns the processor of a part.
+/// Returns the processor of part `part` of `parts` among the processors `own`.
 pub fn core_of(own: &[usize], part: usize, parts: usize) -> Option<usize> {
     own.get(part * own.len() / parts).copied()
 }
 
-/// Binds the calling thread to this processor, if the system permits it. Threads that it starts inherit the binding; those that
-/// may run anywhere call [unpin](unpin) themselves.
+/// Binds the calling thread to `processor`, if the system permits it. Threads that the calling thread starts inherit the binding;
+/// such a thread calls [`unpin`] if it may run anywhere.
 pub fn pin(processor: usize) -> bool {
     allow([processor])
 }

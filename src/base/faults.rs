@@ -79,7 +79,7 @@ named! {
     StepBegin = "step-begin",
     /// The row exchange is in progress.
     SwapHalf = "swap-half",
-    /// The own share of U is solved, and those of others are still to come: if process rows share the solve.
+    /// This rank's share of U is solved, and the shares of other ranks are still to come. Only if process rows share the solve.
     SwapSolved = "swap-solved",
     /// U is solved, and no column is multiplied yet.
     MultiplyBegin = "multiply-begin",
@@ -145,7 +145,7 @@ named! {
     FinishHalf = "finish-half",
     /// The flush is complete, and the header does not state it yet.
     FinishEnd = "finish-end",
-    /// The checkpoint is the target, and later seals are void.
+    /// The checkpoint is the target of the recovery, and later seals are withdrawn.
     Settled = "settled",
     /// Before lost positions are rebuilt.
     RebuildBegin = "rebuild-begin",
@@ -227,7 +227,7 @@ impl FromStr for Point {
     fn from_str(text: &str) -> Result<Self, String> {
         Point::ALL.iter().copied().find(|p| p.name() == text).ok_or_else(|| {
             let names: Vec<&str> = Point::ALL.iter().map(|p| p.name()).collect();
-            format!("{text:?} is no crash point; there are {}", names.join(", "))
+            format!("{text:?} is not a crash point; the crash points are {}", names.join(", "))
         })
     }
 }
@@ -277,7 +277,7 @@ impl FromStr for When {
                 number(launch).zip(number(act)).map(|(launch, act)| When::Act { launch, act })
             }
         };
-        when.ok_or_else(|| format!("{text:?} is no attempt number (from 1)"))
+        when.ok_or_else(|| format!("{text:?} is not an attempt number (from 1)"))
     }
 }
 
@@ -323,11 +323,11 @@ impl FromStr for Fault {
         let point = field("point")?.parse()?;
         let position = match field("position")? {
             "*" => None,
-            number => Some(number.parse().map_err(|_| format!("{number:?} is no position"))?),
+            number => Some(number.parse().map_err(|_| format!("{number:?} is not a position"))?),
         };
         let hit = field("hit")?;
         let hit = match hit.parse() {
-            Ok(0) | Err(_) => return Err(format!("{hit:?} is no hit number (from 1)")),
+            Ok(0) | Err(_) => return Err(format!("{hit:?} is not a hit number (from 1)")),
             Ok(n) => n,
         };
         let action = match field("action")? {
@@ -339,7 +339,8 @@ impl FromStr for Fault {
             "panic" => Action::Panic,
             other => with_argument(other).ok_or_else(|| {
                 format!(
-                    "{other:?} is no action; there are kill, lose, stop, hang, hang=FILE, exit, panic, corrupt=PART:OFFSET"
+                    "{other:?} is not an action; the actions are kill, lose, stop, hang, hang=FILE, exit, panic, \
+                     corrupt=PART:OFFSET"
                 )
             })?,
         };
@@ -365,7 +366,7 @@ pub fn parse(text: &str) -> Result<Vec<Fault>, String> {
 }
 
 static ARMED: AtomicBool = AtomicBool::new(false);
-/// Number of this launch, and number of its in-place attempts.
+/// Number of this launch, and number of in-place attempts within it.
 static LAUNCH: AtomicU32 = AtomicU32::new(1);
 static GONE_ON: AtomicU32 = AtomicU32::new(0);
 static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
@@ -403,7 +404,7 @@ pub fn spoils_product(host: &str) -> bool {
     std::env::var("SKT_FAULT_PRODUCT").is_ok_and(|spoilt| spoilt == host)
 }
 
-/// Returns whether this process must act as if its processor could not run that engine. So tests can have different processors on
+/// Returns whether this process must act as if its processor could not run `engine`. So tests can have different processors on
 /// one machine.
 ///
 /// `SKT_FAULT_LACKS=avx512,avx2` disables all engines of these names, `packed` all but the BLAS.
@@ -549,11 +550,11 @@ named! {
     SealsEarly = "seals-early",
     /// The bytes of the copy that only the save before the last has changed (method double).
     OldCopy = "old-copy",
-    /// The copy that a save which was sealed everywhere had begun, and a recovery is to finish.
+    /// The completion by a recovery of a copy that a sealed save had begun.
     NoFinish = "no-finish",
-    /// The withdrawal of a seal that a recovery does not go back to.
+    /// The withdrawal of a seal that a recovery does not use.
     KeepsSeal = "keeps-seal",
-    /// The part of the last parity but one that the next save builds on (method self).
+    /// The part of the second last parity that the next save uses (method self).
     StaleParity = "stale-parity",
     /// The order of the manifest and the removal of older checkpoints.
     PrunesFirst = "prunes-first",
@@ -563,7 +564,7 @@ named! {
     NoRecord = "no-record",
     /// The second call of a node whose connection ended.
     NoRedial = "no-redial",
-    /// The judgement that the supervisor is cut off, and not all nodes lost.
+    /// The judgement that the supervisor is cut off, rather than that all nodes are lost.
     NoOutage = "no-outage",
     /// The adoption of a running job by the next supervisor.
     NoAdoption = "no-adoption",

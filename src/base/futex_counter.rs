@@ -1,12 +1,13 @@
 //! A futex counter: a number on which threads sleep until it changes.
 //!
-//! Threads that sleep on a condition variable wake one after the other, each with its mutex. Here, all woken threads run at once.
-//! The thread that counts up need not wake all of them itself: each woken thread may wake some more.
+//! Threads that sleep on a condition variable wake one after the other, since each must take the mutex. Threads that sleep on a
+//! futex counter run at once when they are woken. The thread that advances the counter need not wake all of them: each woken
+//! thread may wake further threads.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// The number, and how many threads sleep until it changes or are about to.
+/// The number, and the count of threads that sleep until it changes or are about to sleep.
 #[derive(Debug, Default)]
 pub struct FutexCounter {
     number: AtomicU32,
@@ -18,8 +19,8 @@ impl FutexCounter {
         self.number.load(Ordering::SeqCst)
     }
 
-    /// Adds `by` to the number. Sleeping threads sleep until they are woken. No thread falls asleep any more that expects the old
-    /// number.
+    /// Adds `by` to the number. Sleeping threads stay asleep until they are woken. From now on no thread that expects the old
+    /// number falls asleep.
     pub fn advance(&self, by: u32) {
         self.number.fetch_add(by, Ordering::SeqCst);
     }
@@ -63,7 +64,7 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    /// Two threads take turns, each asleep when it is not its turn: a missed call would end the exchange.
+    /// Two threads take turns, and each sleeps while the other has its turn. A missed call would stop both.
     #[test]
     fn nobody_sleeps_through_its_number() {
         let futex_counter = Arc::new(FutexCounter::default());
@@ -107,7 +108,7 @@ mod tests {
             .collect();
         let until = Instant::now() + Duration::from_secs(10);
         while futex_counter.asleep.load(Ordering::SeqCst) < 20 {
-            assert!(Instant::now() < until, "they do not fall asleep");
+            assert!(Instant::now() < until, "the threads do not fall asleep");
             thread::sleep(Duration::from_millis(1));
         }
         futex_counter.advance(1);

@@ -1,11 +1,11 @@
 //! Heartbeats from inside long steps.
 //!
-//! A rank shows its progress in persistent shared memory, by a heartbeat at every boundary and every step. But allocating,
-//! generating, saving and checking take minutes each on a rank with hundreds of gigabytes. The supervisor must not take that for
-//! a hang. So long loops report heartbeats from any thread; a rank that only waits for others does not.
+//! A rank shows its progress in persistent shared memory, by a heartbeat at every boundary and every step. But on a rank with
+//! hundreds of gigabytes, allocation, generation, a save and the check take minutes each, and the supervisor must not take a long
+//! step for a hang. So long loops report heartbeats, from any thread. A rank that only waits for other ranks reports none.
 //!
-//! If the run can survive a loss, a rank that waits reports that by a second counter. This counter distinguishes it from a rank
-//! that hangs. Without a supervisor, a heartbeat costs one load.
+//! If the run can survive a loss, a waiting rank advances a second counter, which distinguishes it from a rank that hangs.
+//! Without a supervisor, a heartbeat costs one load.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! The base of the program: modules that every folder may use and that use no folder.
+//! The base of the program: modules that all other folders may use, and that use no other folder.
 
 #[macro_use]
 pub mod terminal;

@@ -12,7 +12,7 @@ use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 use nix::libc;
 
-/// Bytes of a thread's stack. Pages that it never touches take addresses and no memory.
+/// Bytes of a thread's stack. Pages that the thread never touches take addresses but no memory.
 const STACK: usize = 2 << 20;
 
 /// Bytes that must be available in addition to the stack. The C library may reserve 128 MiB of addresses for the heap of a new
@@ -24,11 +24,11 @@ const EXTRA: usize = 132 << 20;
 #[error("the system gives this process no more threads ({0}); {HELP}")]
 pub struct NoThread(pub Error);
 
-/// Advice for this error.
-pub const HELP: &str = "ask for fewer with --threads, or raise what limits them: `ulimit -u`, `ulimit -v`, a container's or job's \
+/// Advice for the error [`NoThread`].
+pub const HELP: &str = "use fewer --threads, or raise the limit: `ulimit -u`, `ulimit -v`, a container's or job's \
                         number of processes (pids.max), the system's number of mappings in a process (vm.max_map_count)";
 
-/// Starts a thread with this name, and returns when it runs.
+/// Starts a thread with the name `name`, and returns when the thread runs.
 pub fn start<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -36,7 +36,7 @@ pub fn start<T: Send + 'static>(
     once_it_runs(name, |builder, runs| builder.spawn(|| told(runs, work)))
 }
 
-/// Starts a thread that ends within `scope`, and returns when it runs.
+/// Starts a thread that ends within `scope`, and returns when the thread runs.
 pub fn start_scoped<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
@@ -51,7 +51,8 @@ fn told<T>(runs: Sender<()>, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Runs `work` on a separate thread, without waiting for it. If the system gives no thread, runs it here at once.
+/// Runs `work` on a separate thread, without waiting for it. If the system gives no thread, runs `work` on the calling thread at
+/// once.
 pub fn start_or_here(name: &str, work: impl FnOnce() + Send + 'static) {
     let kept = Arc::new(Mutex::new(Some(work)));
     let there = Arc::clone(&kept);
@@ -110,9 +111,7 @@ fn has_mappings_left() -> bool {
 fn look_for_room() -> Result<(), NoThread> {
     let out_of_memory = |why| Err(NoThread(Error::new(ErrorKind::OutOfMemory, why)));
     if !has_mappings_left() {
-        return out_of_memory(
-            "no room among its mappings, of which vm.max_map_count allows so many",
-        );
+        return out_of_memory("no mappings are left of those that vm.max_map_count allows");
     }
     let mut room: Vec<u8> = Vec::new();
     let there = room.try_reserve_exact(STACK + EXTRA).is_ok();

@@ -45,8 +45,8 @@ pub struct Times {
     pub total: f64,
 }
 
-/// Returns figures of one kind, such as [`Times`], after `combine` has changed all of them. They are in the same order on all
-/// ranks.
+/// Returns `figures`, a struct of numbers such as [`Times`], after `combine` has changed all numbers. The order of the numbers is
+/// the same on all ranks.
 pub fn combined<F, N>(figures: F, combine: impl FnOnce(&mut [N])) -> F
 where
     F: Serialize + DeserializeOwned,
@@ -70,7 +70,7 @@ where
 pub struct SplitUpdates {
     /// Updates of a rank that were split.
     pub iterations: u64,
-    /// Split updates in which the row exchange of the first half began during the update before.
+    /// Split updates in which the row exchange of the first half began during the previous update.
     pub early: u64,
     /// Row exchanges during a multiplication that were complete at its end.
     pub hidden: u64,
@@ -105,11 +105,12 @@ pub struct Residual {
 pub enum Verdict {
     Passed,
     Failed,
-    /// The threshold was zero or less: solved, not checked.
+    /// The test was solved but not checked, since the threshold was zero or less.
     Unchecked,
 }
 
-/// Costs of protection in a test, and losses that it survived. Seconds are wall time, all within the time that counts.
+/// Costs of protection in a test, and losses that the test survived. Seconds are wall time, and are part of the time that the
+/// benchmark counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Protection {
     /// Number of attempts, in-place attempts included.
@@ -129,19 +130,19 @@ pub struct Protection {
     pub memory_bytes_max: u64,
     /// Number of members of the smallest group.
     pub group_min: usize,
-    /// Absent without a second level.
+    /// Absent without checkpoints on storage.
     #[serde(default)]
     pub level2: Option<Level2>,
 }
 
-/// Work and costs of the second level, on storage.
+/// Work and costs of checkpoints on storage (level two).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Level2 {
     /// Number of checkpoints that are or were complete on storage.
     pub checkpoints: u64,
     pub bytes: u64,
-    /// Time from the commit of each checkpoint to its manifest, while ranks computed. Without checkpoints in memory (`alone`),
-    /// the time from its beginning, while the ranks waited.
+    /// Time from the commit of each checkpoint to its manifest, during which the ranks compute. Without checkpoints in memory
+    /// (`alone`), time from the start of each checkpoint to its manifest, during which the ranks wait.
     pub write_s: f64,
     /// Number of saves in memory that were delayed because storage was still being written, and their total delay.
     pub put_off: u64,
@@ -158,7 +159,7 @@ pub struct Level2 {
     pub waited: bool,
 }
 
-/// Work and costs of checksum columns in a test. Seconds are wall time, within the time that counts.
+/// Work and costs of checksum columns in a test. Seconds are wall time, and are part of the time that the benchmark counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Checksums {
     /// Number of checksum columns at the start of the test.
@@ -167,7 +168,7 @@ pub struct Checksums {
     pub losses: u32,
     /// Process columns that checksum columns replaced, in order.
     pub replaced: Vec<Replaced>,
-    /// Time from the first notice of each loss until all ranks continued.
+    /// Time from the first report of each loss until all ranks continued.
     pub going_on_s: f64,
     /// Time to recompute the lost part of U.
     pub recompute_s: f64,
@@ -217,7 +218,7 @@ pub struct Outcome {
     pub gflops: f64,
     /// Maximum of each part over the ranks.
     pub times: Times,
-    /// Mean of each part over the ranks; the means add up.
+    /// Mean of each part over the ranks. The means add up to the mean total.
     pub times_mean: Times,
     /// Absent if the threshold was zero or less.
     pub residual: Option<Residual>,

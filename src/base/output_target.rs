@@ -11,7 +11,7 @@ use nix::sys::stat::fstat;
 /// A target that may be written to repeatedly.
 #[derive(Debug)]
 pub enum OutputTarget {
-    /// A file that is replaced in one step each time, so that no reader sees half of it, if its folder permits that.
+    /// A file. If its folder permits, each text replaces the file in one step, so that readers always find a complete text.
     File(PathBuf),
     /// A pipe or a device, which a rename would replace. It stays open and receives one text after the other.
     Stream(File),
@@ -40,7 +40,7 @@ impl OutputTarget {
         }
     }
 
-    /// Writes `text` to the target. A `durable` file also survives a machine that fails right after.
+    /// Writes `text` to the target. A `durable` file survives a failure of the machine after this call.
     pub fn put(&mut self, text: &[u8], durable: bool) -> io::Result<()> {
         let path = match self {
             Self::File(path) => &*path,
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "in place");
     }
 
-    /// A reader until the end of the pipe sees all texts.
+    /// A reader that reads a pipe to its end receives all texts.
     #[test]
     fn a_pipe_stays_open_from_the_first_text_to_the_last() {
         let dir = tempfile::tempdir().unwrap();

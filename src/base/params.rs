@@ -1,9 +1,9 @@
 //! Parameters of one test of the benchmark, as plain values.
 //!
-//! All layers describe a test by [`TestParams`]: the reader makes it, the solver obeys it, the report prints it. [`TestParams`]
-//! contains only checked values; nothing here reads a file or calls MPI.
+//! All layers describe a test by [`TestParams`]: `config` makes it, the solver uses it, the report prints it. [`TestParams`]
+//! contains only checked values. This module reads no file and does not call MPI.
 //!
-//! Comments on values are what the help says of them. The alias of a value of HPL.dat is its digit there.
+//! The help prints the comments of the values. The alias of a value is its digit in HPL.dat.
 
 use serde::{Deserialize, Serialize};
 
@@ -137,7 +137,7 @@ pub enum MemoryCheck {
     Off,
 }
 
-/// Splitting of the trailing update in two halves: the rows of one are exchanged while the other is multiplied.
+/// Splitting of the trailing update in two halves: the rows of one half are exchanged while the other half is multiplied.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,
 )]

@@ -1,4 +1,4 @@
-//! Work that a thread of its own repeats until it is ended.
+//! Work that a separate thread repeats until the caller ends the thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +14,8 @@ pub struct Repeated {
 }
 
 impl Repeated {
-    /// Starts a thread that calls `work` again and again. `work` gets a flag that is set at the end, and returns the time until
-    /// its next call.
+    /// Starts a thread that calls `work` repeatedly. `work` receives a flag that is set when the thread must end, and returns the
+    /// time until its next call.
     pub fn start(
         name: &str,
         mut work: impl FnMut(&AtomicBool) -> Duration + Send + 'static,
@@ -30,7 +30,7 @@ impl Repeated {
         Ok(Self { over, thread })
     }
 
-    /// Ends the thread, and waits for a call in progress.
+    /// Ends the thread after a call in progress, and waits for its end.
     pub fn end(self) {
         self.over.store(true, Ordering::Release);
         self.thread.thread().unpark();

@@ -1,4 +1,5 @@
-//! Replacements by a simulation for a rank's process: time, background work, and faults at crash points.
+//! Interface by which a simulation replaces a process's clock, background tasks and storage errors, and injects faults at crash
+//! points.
 
 use std::io;
 use std::sync::OnceLock;
@@ -7,11 +8,11 @@ use std::time::Duration;
 pub trait Simulator: Sync {
     /// Returns the time since the simulation began.
     fn now(&self) -> Duration;
-    /// Returns the time on the wall, which may be set, since the simulation began.
+    /// Returns the time of the wall clock, which may be set, since the simulation began.
     fn wall(&self) -> Duration {
         self.now()
     }
-    /// Returns the same by a clock that nobody sets while a process lives.
+    /// Returns the time since the simulation began by a clock that nobody sets while a process lives.
     fn steady(&self) -> Duration {
         self.now()
     }
@@ -31,7 +32,7 @@ pub trait Simulator: Sync {
 
 static SIMULATOR: OnceLock<&'static dyn Simulator> = OnceLock::new();
 
-/// Makes this process a simulated one from now on.
+/// Turns this process into a simulated one.
 pub fn begin(simulator: &'static dyn Simulator) {
     assert!(SIMULATOR.set(simulator).is_ok(), "a process is simulated once");
 }

@@ -1,4 +1,4 @@
-//! Median and spread of repeated measurements, which a few outliers do not change.
+//! Median and spread of repeated measurements. A few outliers do not change them.
 
 /// Returns the median; of an even number of values, the mean of the two in the middle. NaN without values.
 pub fn median(values: &[f64]) -> f64 {

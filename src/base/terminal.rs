@@ -38,8 +38,8 @@ pub fn print(bytes: &[u8]) -> ExitCode {
     print_then(bytes, Exit::Passed).into()
 }
 
-/// Writes the text of a subcommand with a result of its own and returns its status. If the status is `Passed` and the text cannot
-/// be written, returns an error status instead.
+/// Writes the text of a subcommand that has its own exit status `exit`, and returns this status. If `exit` is `Passed` and the
+/// text cannot be written, returns an error status instead.
 pub fn print_then(bytes: &[u8], exit: Exit) -> Exit {
     printed(put(bytes), exit)
 }

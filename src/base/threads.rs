@@ -1,10 +1,10 @@
 //! The threads of one rank: a pool that runs numbered tasks.
 //!
-//! Only the main thread calls MPI, so it must be free to leave tasks to the others and factor the next panel meanwhile.
-//! [`Pool::spread`] first lets the main thread lead, while the workers already run tasks; then the main thread joins them.
+//! Only the main thread calls MPI, so it must be able to factor the next panel while the other threads run tasks.
+//! [`Pool::spread`] first lets the main thread lead, while the workers already run tasks; then the main thread runs tasks, too.
 //!
-//! Some of the workers may be lent to the main thread as its [`PanelThreads`]. They do the work that it divides among them, and
-//! run tasks only after it has led.
+//! Some of the workers may be [`PanelThreads`] of the main thread. They do the work that the main thread divides among them while
+//! it leads, and run tasks afterwards.
 
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
@@ -19,15 +19,15 @@ use crate::base::futex_counter::FutexCounter;
 use crate::base::heartbeat;
 use crate::base::new_thread;
 
-/// Time that a worker without tasks polls before it sleeps. Long compared with the gaps within an iteration, and too short to be
-/// noticed as load.
+/// Time that a worker without tasks polls before it sleeps. The time is long compared with the gaps within an iteration, but too
+/// short to cause a noticeable load.
 const SPIN: Duration = Duration::from_micros(200);
 
-/// Number of sleeping workers that the main thread wakes; each of them wakes as many again. With hundreds of workers, the main
-/// thread would otherwise make a kernel call for each.
+/// Number of sleeping workers that the main thread wakes. Each woken worker wakes the same number of further workers. With
+/// hundreds of workers, the main thread would otherwise make a kernel call for each.
 const CALLS: u32 = 8;
 
-/// The work of one round: called with the number of a task.
+/// The work of one round. The argument is the number of a task.
 type Task<'a> = &'a (dyn Fn(usize) + Sync);
 
 struct Shared {
@@ -49,22 +49,23 @@ struct Round(UnsafeCell<(usize, Option<Task<'static>>)>);
 // after they have seen that the round is open, which happens after the write.
 unsafe impl Sync for Round {}
 
-/// Work that the lead divides among the panel threads: one order at a time, in parts, at most one for each thread.
+/// Orders: work that the main thread divides among the panel threads while it leads. There is one order at a time, with at most
+/// one part for each thread.
 ///
-/// The same part goes to the same thread in each order, because that thread's caches have its rows. But a late thread must not
-/// delay the others: a part that is not begun after a while is done by the lead.
+/// Each thread has the same part in every order, because its caches have the rows of this part. But a late thread must not delay
+/// the others: the main thread does a part that no worker has begun after a while.
 struct Orders {
     present: Order,
     /// State of the parts, by the number of the thread.
     parts: Vec<Part>,
     /// Number of workers that are panel threads in this round.
     panel_workers: AtomicUsize,
-    /// True when the lead has finished: the panel threads may run tasks.
+    /// True when the main thread has finished leading, so that the panel threads may run tasks.
     dismissed: AtomicBool,
 }
 
-/// The current order, in adjacent cache lines. A line takes as long from core to core as a small part takes to compute. So a
-/// worker that sees the number must not have to follow pointers to other lines.
+/// The current order, in adjacent cache lines. The transfer of a cache line between cores takes as long as the computation of a
+/// small part. So a worker that reads the number must not need pointers to other cache lines.
 #[repr(C, align(128))]
 struct Order {
     /// Number of the order, from 1, and number of its parts; written last.
@@ -78,8 +79,8 @@ struct Order {
 /// Space for the values that a closure captures.
 type WorkRoom = [MaybeUninit<u64>; 46];
 
-// SAFETY: only the lead writes `call` and `work`, while all parts that were begun are done. A thread that has begun a part reads
-// them; it has seen the number, which was written after them.
+// SAFETY: only the main thread writes `call` and `work`, while all parts that were begun are done. A thread that has begun a part
+// reads both; it has read the number, which was written after them.
 unsafe impl Sync for Order {}
 
 impl Default for Order {
@@ -91,7 +92,7 @@ impl Default for Order {
 }
 
 impl Order {
-    /// Returns the number and the parts.
+    /// Returns the number of the order, and the number of its parts.
     fn read(&self) -> (u64, usize) {
         let head = self.head.load(Ordering::Acquire);
         (head / NUMBER_UNIT, (head % NUMBER_UNIT) as usize)
@@ -125,20 +126,20 @@ impl Order {
     }
 }
 
-/// Numbers of the last order in which a part was begun, and in which it was done. They are in separate cache lines, because the
-/// lead reads one while a worker writes the other.
+/// Numbers of the last order in which a part was begun, and in which it was done. The numbers are in separate cache lines,
+/// because the main thread reads one while a worker writes the other.
 #[derive(Default)]
 struct Part {
     begun: Apart<AtomicU64>,
     done: Apart<AtomicU64>,
 }
 
-/// A value in cache lines of its own.
+/// A value that shares its cache lines with no other value.
 #[derive(Default)]
 #[repr(align(128))]
 struct Apart<T>(T);
 
-/// Unit of the order's number in `head`; the number of parts is below it.
+/// Factor of the order's number in `head`. The number of parts is added to this product.
 const NUMBER_UNIT: u64 = 1 << 16;
 
 /// Maximum number of threads of a pool.
@@ -158,11 +159,12 @@ impl Orders {
         }
     }
 
-    /// Does this part of the order unless another thread has begun it. Returns false if the part panicked, which counts as done.
+    /// Does part `part` of order `number` unless another thread has begun it. Returns false if the part panicked; such a part
+    /// counts as done.
     fn attempt(&self, number: u64, part: usize) -> bool {
         let Part { begun: Apart(begun), done: Apart(done) } = &self.parts[part];
         let last = begun.load(Ordering::Acquire);
-        // A thread that read the order long ago finds this order begun, or a later one.
+        // A thread that read the order long ago finds that this order, or a later one, is begun.
         let mine = last < number
             && begun.compare_exchange(last, number, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if !mine {
@@ -184,24 +186,24 @@ pub enum Turn<'t, 'p> {
     AfterTask,
 }
 
-/// The main thread and the workers lent to it, while it leads.
+/// The main thread and its panel workers, while the main thread leads.
 pub struct PanelThreads<'a> {
     shared: Option<&'a Shared>,
     panel_workers: usize,
 }
 
 impl PanelThreads<'_> {
-    /// Returns panel threads that are the main thread alone.
+    /// Returns panel threads that consist only of the main thread.
     pub fn alone() -> Self {
         Self { shared: None, panel_workers: 0 }
     }
 
-    /// Number of threads: the main thread and the lent workers.
+    /// Number of threads: the main thread and its panel workers.
     pub fn size(&self) -> usize {
         self.panel_workers + 1
     }
 
-    /// Runs `work(0)` to `work(parts - 1)`, each on its own thread if that thread is in time. Returns when all are done.
+    /// Runs `work(0)` to `work(parts - 1)`, each on its own thread unless that thread is late. Returns when all are done.
     ///
     /// There must not be more parts than threads. `work` is copied to a place that workers read at once, so it should capture
     /// small values and not references to them.
@@ -231,7 +233,7 @@ impl PanelThreads<'_> {
     }
 }
 
-/// Returns part `part` of `parts` of `len` elements: whole cache lines of words, so that threads share none.
+/// Returns part `part` of `parts` of `len` elements. Parts are whole cache lines of words, so that threads share no cache line.
 fn part_of(len: usize, part: usize, parts: usize) -> Range<usize> {
     const LINE: usize = 16;
     let each = len.div_ceil(parts).next_multiple_of(LINE);
@@ -352,7 +354,7 @@ impl Pool {
             let here = Here(&came);
             work(NUMBER.get());
             drop(here);
-            // A thread that finishes early must not take another's part.
+            // A thread that finishes early must not take the part of another thread.
             let mut spins = 0u32;
             while came.load(Ordering::SeqCst) < threads {
                 pause(&mut spins);
@@ -381,7 +383,7 @@ impl Pool {
         result.expect("the main thread leads once")
     }
 
-    /// Calls `work` with parts of `0..len`, each of length `each` except the last, on the threads that are free.
+    /// Calls `work` with parts of `0..len`, all of length `each` except the last, on all threads.
     pub fn over(&mut self, len: usize, each: usize, work: impl Fn(Range<usize>) + Sync) {
         self.run(len.div_ceil(each), |task| work(task * each..len.min((task + 1) * each)));
     }
@@ -470,7 +472,8 @@ thread_local! {
     static NUMBER: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts a thread that has finished. A thread that panics counts for all: its round ends, so some threads may never start.
+/// Counts a thread that has finished. A thread that panics counts as all threads: the round ends, so some threads may never
+/// start.
 struct Here<'a>(&'a AtomicUsize);
 
 impl Drop for Here<'_> {
@@ -483,7 +486,7 @@ impl Drop for Here<'_> {
     }
 }
 
-/// Closes a round on every exit of the main thread from it.
+/// Closes a round whenever the main thread leaves it.
 struct Close<'a>(&'a Shared);
 
 impl Drop for Close<'_> {
@@ -538,7 +541,7 @@ impl Shared {
         while let Some(round) = self.await_round(seen) {
             seen = round;
             self.inside.0.fetch_add(1, Ordering::SeqCst);
-            // If the round has closed in between, its work must not be touched.
+            // If the round has closed in the meantime, its work must not be used.
             if self.round.0.number() == round {
                 // SAFETY: the round is open, or the main thread that closes it waits for this worker, which is inside.
                 let (tasks, work) = unsafe { *self.present.0.get() };
@@ -565,7 +568,7 @@ impl Shared {
         }
     }
 
-    /// Does this worker's part of each order until the lead has finished.
+    /// Does the part of worker `own` in each order, until the main thread has finished leading.
     fn follow(&self, own: usize) {
         let mut spins = 0u32;
         let mut last = 0;
@@ -779,7 +782,7 @@ mod tests {
             let hits: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
             panel_threads.run(4, |part| {
                 hits[part].fetch_add(1, Ordering::Relaxed);
-                // A late worker, with this order or an old one in mind, finds all begun parts begun.
+                // A late worker, which has read this order or an old one, finds that all parts are begun.
                 let number = shared.orders.present.read().0;
                 assert_eq!(number, round);
                 assert!(

@@ -50,7 +50,7 @@ pub struct Moment {
 /// Timeline of a finished test. The lists have the same length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
-    /// Iterations that were about to begin; the last is the end of the factorisation.
+    /// Numbers of iterations that were about to begin; the last number is the end of the factorisation.
     pub iteration: Vec<u64>,
     /// Times of the iterations, in seconds since the timer started.
     pub seconds: Vec<f64>,
@@ -128,7 +128,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the timeline of a test of this size.
+    /// Returns the timeline of a test with order `n` and block size `nb`.
     pub fn timeline(&self, n: usize, nb: usize) -> Timeline {
         let mut gflops = Vec::with_capacity(self.points.len());
         for (i, &(k, at)) in self.points.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! Topology of a machine's processors: sockets, NUMA nodes, caches, cores and their hardware threads, as the kernel reports it.
 //!
-//! All other code uses this reading of it. `cores` counts and pins by it, `kernels` divides by its caches, and a node is
-//! described by it. The recommended number of ranks on a node follows from it ([`Topology::layout`]). Tests read small trees of
-//! files.
+//! All other code uses this module: `cores` counts and pins, `kernels` chooses block sizes by the caches, and the description of
+//! a node contains the topology. The recommended number of ranks on a node follows from the topology ([`Topology::layout`]).
+//! Tests read small trees of files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -104,7 +104,7 @@ impl Topology {
         self.count(|place| place.socket)
     }
 
-    /// Number of whole cores, however many hardware threads they have.
+    /// Number of cores. A core counts once, however many hardware threads it has.
     pub fn cores(&self) -> usize {
         self.count(|place| place.core)
     }
@@ -147,11 +147,11 @@ impl Topology {
 
     /// Returns the recommended number of ranks for these processors, with one thread per core.
     ///
-    /// Preferably one rank for each cache of the highest level, so that data which its threads share is there once. If such
-    /// caches have too few cores, or unequal numbers of cores, one rank for each NUMA node. Otherwise one rank for each socket,
-    /// and else one for all.
+    /// The first choice is one rank for each cache of the highest level, so that data shared by its threads are in the cache
+    /// once. If these caches have too few or unequal numbers of cores, the layout has one rank for each NUMA node. If NUMA nodes
+    /// have too few or unequal numbers, it has one rank for each socket, and otherwise a single rank.
     pub fn layout(&self) -> Layout {
-        /// Minimum number of cores for a rank: ranks send each other data that threads share.
+        /// Minimum number of cores for a rank. With more ranks, data that threads would share are sent in messages.
         const WORTHWHILE: usize = 4;
         /// Key of the part that a processor belongs to.
         type Part = fn(&Place) -> (usize, usize);
@@ -323,14 +323,14 @@ mod tests {
     fn a_container_has_the_part_it_is_given() {
         let epyc = epyc_with_nps4().topology();
         let part = |list: &str| epyc.among(&read_list(list).into_iter().collect());
-        // One hardware thread of each of eight cores, four in each of two caches: as many cores.
+        // One hardware thread of each of eight cores, four in each of two caches, counts as eight cores.
         let halves = part("0-3,68-71");
         assert_eq!((halves.cores(), halves.hardware_threads()), (8, 8));
         assert_eq!(halves.layout(), Layout { ranks: 2, threads: 4 });
         assert_eq!(halves.one_a_core(), [0, 1, 2, 3, 68, 69, 70, 71]);
-        // Four cores of one cache and two of the next: one rank has them all.
+        // Four cores of one cache and two of the next have a single rank.
         assert_eq!(part("0-5").layout(), Layout { ranks: 1, threads: 6 });
-        // Both threads of core 1, one of core 2.
+        // Both hardware threads of core 1, and one of core 2.
         let three = part("1,2,65");
         assert_eq!((three.in_order(), three.one_a_core()), (vec![1, 65, 2], vec![1, 2]));
         assert_eq!(part("").layout(), Layout { ranks: 1, threads: 1 });

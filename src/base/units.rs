@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-/// Result of parsing; the error says why the text is not such a quantity.
+/// Result of parsing; the error states why the text is not a quantity of this kind.
 type Result<T> = std::result::Result<T, String>;
 
 /// Seconds in a year of 365 days, the convention of the papers.
@@ -94,7 +94,7 @@ fn parse(text: &str, kind: &str, default: f64, table: &[(&str, f64)]) -> Result<
             units.join(", ")
         )
     };
-    // The number is the longest beginning that is one: an `e` without digits belongs to the unit.
+    // The number is the longest prefix that is a valid number: an `e` without digits belongs to the unit.
     let number = |end| Some((text.get(..end)?.parse::<f64>().ok()?, end));
     let (number, end) = (0..=text.len()).rev().find_map(number).ok_or_else(refuse)?;
     let unit = text[end..].trim();
@@ -129,15 +129,15 @@ pub fn seconds_or_none(text: &str) -> Result<f64> {
 pub fn duration(text: &str) -> Result<Duration> {
     match seconds_or_none(text)? {
         value if value < 1e9 => Ok(Duration::from_secs_f64(value)),
-        _ => Err(format!("`{text}` is too long: less than 30 years are needed")),
+        _ => Err(format!("`{text}` is too long: it must be less than 30 years")),
     }
 }
 
-/// Parses a duration as [`duration`] does, of at least a millisecond, for timings that zero would spoil.
+/// Parses a duration as [`duration`] does, but refuses less than a millisecond, for times that must not be zero.
 pub fn some_time(text: &str) -> Result<Duration> {
     match duration(text)? {
         time if time.as_millis() > 0 => Ok(time),
-        _ => Err(format!("`{text}` is too short: a millisecond at least is needed")),
+        _ => Err(format!("`{text}` is too short: at least a millisecond is needed")),
     }
 }
 

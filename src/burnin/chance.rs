@@ -1,17 +1,18 @@
-//! Significance of a slow node or link.
+//! Statistical significance of a slow node or link.
 //!
-//! A node is judged by the number of repeats in which it was slow, whatever the distribution of the noise. If its usual pace is
-//! within the limit, each repeat is slow with a chance of a half at most. So the chance of so many is a tail of the binomial
-//! distribution. Over all the tests, the sum of these chances bounds the false alarms.
+//! The test counts the repeats in which a node was slow, so it does not depend on the distribution of the noise. If the node's
+//! median speed is within the limit, each repeat is slow with a probability of at most a half. So the probability of a number of
+//! slow repeats is at most a tail of the binomial distribution. The sum of these probabilities over all tests bounds the
+//! probability of a false alarm.
 
-/// Chance that of `of` tosses of a fair coin at least `hits` are heads.
+/// Returns the probability that of `of` tosses of a fair coin at least `hits` are heads.
 pub fn chance(hits: usize, of: usize) -> f64 {
     if of > 1000 {
-        // The single terms are too small for a number. Hoeffding's inequality bounds the chance.
+        // The terms underflow. Hoeffding's inequality gives an upper bound of the probability.
         let above = hits as f64 - of as f64 / 2.0;
         return if above > 0.0 { (-2.0 * above * above / of as f64).exp() } else { 1.0 };
     }
-    // The sum begins at the far end, because small terms come first.
+    // The sum begins with the smallest terms, for precision.
     let mut term = 0.5f64.powi(of as i32);
     let mut sum = 0.0;
     for left in 0..=of.saturating_sub(hits) {
@@ -24,7 +25,7 @@ pub fn chance(hits: usize, of: usize) -> f64 {
     sum.min(1.0)
 }
 
-/// Number of repeats after which a node that is slow in all of them has a chance of `each` at most.
+/// Returns the number of repeats for which the probability that all are slow is at most `each`.
 pub fn repeats_least(each: f64) -> usize {
     (1.0 / each).log2().ceil() as usize
 }
@@ -43,7 +44,7 @@ mod tests {
         // 1 + 21 + 210 of 2^21.
         assert!((chance(19, 21) - 232.0 / 2_097_152.0).abs() < 1e-12);
         assert_eq!(repeats_least(0.01 / 48.0), 13);
-        // The bound is above the exact value, and still useful.
+        // The bound is above the exact value, but still small.
         assert!(chance(600, 1001) > chance(600, 1000) && chance(600, 1001) < 1e-8);
         assert_eq!(chance(500, 2000), 1.0);
     }

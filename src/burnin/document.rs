@@ -1,4 +1,4 @@
-//! Findings of a burn-in, as the JSON document and as text. docs/BURNIN.md describes every key. Pure.
+//! Findings of a burn-in, as JSON document and as text. docs/BURNIN.md describes every key. The module is pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use super::verdict::{ALARMS, Count, Judged, Place, Slow, Tolerance, What, Wrong,
 use super::words;
 use crate::base::statistics::median;
 
-/// Largest number of nodes for which the table is printed: the document has them all.
+/// Largest number of nodes for which the text contains the table. The JSON document contains all nodes.
 const ROWS_MOST: usize = 64;
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -20,11 +20,11 @@ pub struct Document {
     pub started_unix_s: u64,
     pub seconds: f64,
     pub tolerance: Tolerance,
-    /// Upper bound of the chance of a false alarm in a pass.
+    /// Upper bound of the probability of a false alarm in a burn-in.
     pub false_alarms: f64,
     /// Number of sweeps of each pass.
     pub sweeps: Vec<usize>,
-    /// Number of sweeps below which nothing is named.
+    /// Smallest number of sweeps with which a slow node or link can be named.
     pub sweeps_least: usize,
     pub nodes: Vec<NodeFigures>,
     pub links: Vec<LinkFigures>,
@@ -38,10 +38,10 @@ pub struct Program {
     pub version: &'static str,
 }
 
-/// A figure of a node or link, compared with its peers'.
+/// A figure of a node or link, compared with the figures of its peers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// Median over the last pass, in units of one a second; of latency in seconds.
+    /// Median over the last pass: a rate per second, or for latency a time in seconds.
     pub median: f64,
     #[serde(flatten)]
     pub count: Count,
@@ -91,7 +91,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     pub kind: Kind,
-    /// Nodes that it names: one, two for a link, none if the node is unknown.
+    /// Nodes that the finding names: one, two for a link, none if the node is unknown.
     pub nodes: Vec<String>,
     /// Kind of the slow measurement.
     pub what: Option<What>,
@@ -100,7 +100,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Finding without a slow measurement.
+    /// Returns a finding without a slow measurement.
     fn new(kind: Kind, nodes: Vec<String>, sentence: String, advice: &str) -> Self {
         Self { kind, nodes, what: None, sentence, advice: advice.to_owned() }
     }
@@ -130,7 +130,7 @@ pub fn nodes(
 
 /// Figures of the links, compared with their peers, in both directions.
 pub fn links(names: &[String], sweeps: &[Sweep], judged: &Judged) -> Vec<LinkFigures> {
-    // All passages are gone through once: for a thousand nodes there are millions of measurements, and as many directions.
+    // One loop goes through all passages, since a thousand nodes have a million directions and millions of measurements.
     let mut ways: BTreeMap<(usize, usize), Vec<&Passage>> = BTreeMap::new();
     for passage in sweeps.iter().flat_map(|s| &s.passages) {
         ways.entry((passage.from, passage.to)).or_default().push(passage);
@@ -195,19 +195,19 @@ fn hpl_line(runs: &[HplRun]) -> String {
     format!("HPL: {} run(s){of_n}, {passed} passed, {rate}", runs.len())
 }
 
-/// Findings of the HPL runs, after the nodes were compared.
+/// Returns the findings of the HPL runs. `compared` has the findings of the comparison of nodes.
 pub fn hpl_findings(runs: &[HplRun], compared: &[Finding]) -> Vec<Finding> {
     let mut found = Vec::new();
     for (number, run) in runs.iter().enumerate().map(|(at, run)| (at + 1, run)) {
         for (node, detail) in &run.slow {
-            let sentence = format!("{node} held up HPL run {number}: {detail}");
-            let advice = "look there for a lower clock and for other processes";
+            let sentence = format!("{node} slowed HPL run {number} down: {detail}");
+            let advice = "look on this node for a lower clock and for other processes";
             found.push(Finding::new(Kind::HplSlow, vec![node.clone()], sentence, advice));
         }
         for (node, detail) in &run.faults {
             let place = node.as_ref().map_or_else(String::new, |node| format!("{node}: "));
             let sentence = format!("HPL run {number} had a fault: {place}{detail}");
-            let advice = "look at that node's logs for the time of the fault";
+            let advice = "look in the logs of this node at the time of the fault";
             let nodes = node.iter().cloned().collect();
             found.push(Finding::new(Kind::HplFault, nodes, sentence, advice));
         }
@@ -217,38 +217,39 @@ pub fn hpl_findings(runs: &[HplRun], compared: &[Finding]) -> Vec<Finding> {
             let status =
                 run.status.map_or("a signal".to_owned(), |status| format!("status {status}"));
             let sentence = format!("HPL run {number} ended with {status} and without a result");
-            let advice = "its output is in the burn-in's folder";
+            let advice = "read its output in the folder of the burn-in";
             found.push(Finding::new(Kind::HplFault, Vec::new(), sentence, advice));
         }
     }
     found
 }
 
-/// Finding of an HPL run with a wrong solution. Names the nodes whose own products were wrong.
+/// Returns the finding of an HPL run with a wrong solution. It names the nodes whose own products were wrong.
 fn wrong_solution(number: usize, compared: &[Finding]) -> Finding {
     let of_products = || compared.iter().filter(|finding| finding.kind == Kind::Wrong);
-    // Some nodes are known to compute wrong; of others only that one of them does.
+    // A finding with one node means that this node computes wrong. A finding with several means that at least one of them does.
     let sure = of_products().filter(|finding| finding.nodes.len() == 1);
     let wrong: Vec<String> = sure.flat_map(|finding| finding.nodes.clone()).collect();
     let torn = of_products().find(|finding| finding.nodes.len() > 1);
     let (who, advice) = match (&wrong[..], torn) {
         ([], Some(torn)) => (
             format!(
-                "data of one of {} were bad: their own products differ, too",
+                "one of {} had bad data: their own products differ, too",
                 torn.nodes.join(" and ")
             ),
             words::TORN_ADVICE,
         ),
         ([], None) => (
-            "whose data were bad cannot be told: every node's own products were right".to_owned(),
+            "it is not known which node had bad data: the products of every node were right"
+                .to_owned(),
             "repeat the burn-in on halves of the nodes until the failing ones are found",
         ),
         (nodes, _) => (
-            format!("data of {} were bad: its own products were wrong, too", nodes.join(" and ")),
+            format!("{} had bad data: its own products were wrong, too", nodes.join(" and ")),
             words::WRONG_ADVICE,
         ),
     };
-    let sentence = format!("HPL run {number} came to a wrong solution (residual FAILED); {who}");
+    let sentence = format!("HPL run {number} computed a wrong solution (residual FAILED); {who}");
     Finding::new(Kind::HplFailed, wrong, sentence, advice)
 }
 
@@ -265,8 +266,7 @@ impl Document {
         }
     }
 
-    /// Least number of measurements of any link, over all directions. A link without a figure has no healthy peers, and is a
-    /// finding by itself.
+    /// Returns the smallest number of measurements of any direction of a link; 0 if a link has no figure.
     fn links_measured(&self) -> usize {
         let nodes = self.nodes.len();
         if self.links.len() < nodes * nodes.saturating_sub(1) {
@@ -276,7 +276,7 @@ impl Document {
         figures.flatten().map(|figure| figure.count.of).min().unwrap_or(usize::MAX)
     }
 
-    /// Text for people: the figures, then the conclusions.
+    /// Returns the text: the figures, then the conclusions.
     pub fn text(&self) -> String {
         let mut text = String::new();
         if self.nodes.len() <= ROWS_MOST {
@@ -315,7 +315,7 @@ impl Document {
         }
     }
 
-    /// Describes the slowest link of a node; empty without any figure.
+    /// Describes the slowest link of a node; empty if no link has a figure.
     fn slowest_link(&self, node: &str) -> String {
         let of_node = self.links.iter().filter(|l| l.from == node || l.to == node);
         let slowest = of_node
@@ -327,7 +327,7 @@ impl Document {
         format!("{:.2} GB/s, {latency:.1} us {way} {peer}", figure.median / 1e9)
     }
 
-    /// Writes whether enough was measured to name what is slow, and whether nothing was found.
+    /// Writes whether there were enough measurements to name a slow node or link, and whether nothing was found.
     fn write_conclusion(&self, text: &mut String) {
         let measured = self.sweeps.first().copied().unwrap_or(0);
         let of_links = self.links_measured();
@@ -335,7 +335,7 @@ impl Document {
         if measured < least {
             let _ = writeln!(
                 text,
-                "{measured} sweeps were measured, and nothing that is slow can be named with fewer than {least}: give more --time"
+                "only {measured} sweeps were measured; at least {least} are needed to name a slow node or link: give more --time"
             );
         } else if of_links < least {
             let nodes = if self.findings.is_empty() {
@@ -345,8 +345,8 @@ impl Document {
             };
             let _ = writeln!(
                 text,
-                "{nodes}not every link could be judged: some were measured {of_links} times in a pass, and none that is slow can \
-                 be named with fewer than {least}: give more --time"
+                "{nodes}not every link could be judged: some were measured {of_links} times in a pass, and at least {least} \
+                 measurements are needed to name a slow link: give more --time"
             );
         } else if self.findings.is_empty() {
             let _ = writeln!(
@@ -388,12 +388,12 @@ mod tests {
         assert_eq!(
             told,
             [
-                (Kind::HplSlow, "n3 held up HPL run 2: twice the others' time"),
+                (Kind::HplSlow, "n3 slowed HPL run 2 down: twice the others' time"),
                 (Kind::HplFault, "HPL run 3 had a fault: n2: node unresponsive"),
                 (
                     Kind::HplFailed,
-                    "HPL run 4 came to a wrong solution (residual FAILED); whose data were bad cannot be told: every \
-                     node's own products were right"
+                    "HPL run 4 computed a wrong solution (residual FAILED); it is not known which node had bad data: the \
+                     products of every node were right"
                 ),
                 (Kind::HplFault, "HPL run 5 ended with status 6 and without a result"),
                 (Kind::HplFault, "HPL run 6 ended with a signal and without a result"),
@@ -403,17 +403,17 @@ mod tests {
         let wrong = Wrong { node: 1, times: 1, of: 9 };
         let known = hpl_findings(&[hpl(Some(3))], &findings(&names, &[], &[wrong], &[]));
         assert_eq!(known[0].nodes, ["n7"]);
-        assert!(known[0].sentence.contains("data of n7 were bad"), "{known:?}");
+        assert!(known[0].sentence.contains("n7 had bad data"), "{known:?}");
         let torn = findings(&names, &[], &[], &[vec![0, 2]]);
         assert_eq!(
             (torn[0].kind, &torn[0].nodes[..]),
             (Kind::Wrong, &["n6", "n8"].map(String::from)[..])
         );
         let known = hpl_findings(&[hpl(Some(3))], &torn);
-        assert!(known[0].sentence.contains("data of one of n6 and n8 were bad"), "{known:?}");
+        assert!(known[0].sentence.contains("one of n6 and n8 had bad data"), "{known:?}");
     }
 
-    /// Every key of the document has a row in the docs.
+    /// docs/BURNIN.md describes every key of the document.
     #[test]
     fn the_page_describes_every_key() {
         fn keys(value: &serde_json::Value, at: &str, found: &mut BTreeSet<String>) {
@@ -457,7 +457,7 @@ mod tests {
         let mut found = BTreeSet::new();
         keys(&serde_json::to_value(&document).unwrap(), "", &mut found);
         let page = include_str!("../../docs/BURNIN.md");
-        // Each figure has the same keys; they are described once.
+        // All figures have the same keys, which are described once.
         let figure = ["multiply", "memory", "bandwidth", "latency"];
         for key in found {
             let (above, last) = key.rsplit_once('.').unwrap_or(("", &key));
@@ -467,14 +467,15 @@ mod tests {
         }
         let text = document.text();
         assert!(text.contains("FOUND: n2 multiplies at 50.0 %"), "{text}");
-        assert!(text.contains("FOUND: the link from n2 to n1 carries 10.0 %"), "{text}");
+        assert!(text.contains("FOUND: the link from n2 to n1 has 10.0 %"), "{text}");
     }
 
     fn names(nodes: usize) -> Vec<String> {
         (1..=nodes).map(|node| format!("n{node}")).collect()
     }
 
-    /// Document of equal nodes, each link measured so many times, and the direction from the first to the second `first` times.
+    /// Returns the document of equal nodes. Each link was measured `times` times, and the direction from the first to the second
+    /// node `first` times.
     fn measured(nodes: usize, times: usize, first: usize) -> Document {
         let sweeps: Vec<Sweep> = (0..times)
             .map(|number| {
@@ -520,7 +521,7 @@ mod tests {
         }
     }
 
-    /// The time goes with the square of the nodes, like the number of directions, and no faster.
+    /// The time grows with the square of the number of nodes, like the number of directions, and no faster.
     #[test]
     fn a_million_measurements_of_links_become_a_table_in_little_time() {
         let nodes = 300;

@@ -1,8 +1,8 @@
-//! Search for a node, or a link between two, that is slower than its peers, or for a node that computes wrong.
+//! Search for nodes, or links between two nodes, that are slower than their peers, and for nodes that compute wrong.
 //!
-//! `skt-hpl burnin` starts one rank a node; the ranks [`probe`]: they multiply, copy memory and send to each other by turns
-//! ([`rounds`]), again and again. [`verdict`] judges the measurements ([`samples`]) with the statistics of [`chance`], and
-//! [`words`] describes the findings in sentences. All but `probe` is pure: a judgement is a few lines of test.
+//! `skt-hpl burnin` starts one rank on each node. In repeated sweeps the ranks take turns to multiply, copy memory and send to
+//! each other ([`probe`], [`rounds`]). [`verdict`] judges the measurements ([`samples`]) with the statistics of [`chance`], and
+//! [`words`] describes the findings in sentences. All modules except `probe` are pure, so they are easy to test.
 
 pub mod chance;
 pub mod document;

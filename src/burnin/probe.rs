@@ -1,8 +1,8 @@
-//! Work of the ranks of a burn-in, one on each node: measure by turns, and report to rank 0.
+//! Work of the ranks of a burn-in, one on each node: they measure in turns, and report to rank 0.
 //!
-//! A rank that is not in turn sleeps, so that virtual nodes of one machine do not disturb each other by waiting. Between turns
-//! all meet at rank 0, by messages. Rank 0 prints the ranks it waits for, so a node that hangs is known by name. While rank 0
-//! itself is busy with another rank, inside MPI, a separate thread watches the time.
+//! A rank whose turn it is not sleeps, so that virtual nodes of one machine do not disturb each other by waiting. Between turns
+//! all ranks synchronise by messages to rank 0. Rank 0 prints the ranks that it waits for, so a node that hangs is named. While
+//! rank 0 is inside MPI, a separate thread measures the time of the wait.
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,27 +31,28 @@ const BLOCK: i32 = 94;
 /// Width of the panels in a multiplication.
 const NB: usize = 192;
 
-/// Words of a message whose bytes are counted: 1 MiB, more than any message that a library sends in one piece.
+/// Words of a message in the measurement of bandwidth: 1 MiB, more than any message that a library sends in one piece.
 const BLOCK_WORDS: usize = 1 << 17;
 
-/// Largest number of blocks of a stream.
+/// Largest number of blocks in a measurement of bandwidth.
 const BLOCKS_MOST: f64 = 1024.0;
 
-/// Words that a thread copies: far more than its share of the caches. A thread takes twice as many, fewer if memory is short.
+/// Words that a thread copies: far more than its share of the caches. A thread allocates twice this number, or fewer if memory is
+/// short.
 const COPY_WORDS: usize = 4 << 20;
 
 /// Time that rank 0 waits before it prints which rank it waits for.
 const TELL_AFTER: Duration = Duration::from_secs(15);
 
-/// Extent of the measurements.
+/// Number and duration of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     pub sweeps: usize,
-    /// Tournament rounds in each sweep; all of them if there is time.
+    /// Tournament rounds in each sweep with links; at most all rounds are measured.
     pub rounds: usize,
-    /// Cores that a node multiplies and copies with; 0 for all it has.
+    /// Cores with which a node multiplies and copies; 0 for all cores.
     pub threads: usize,
-    /// Time of each single measurement.
+    /// Time of each measurement.
     pub slot: Duration,
 }
 
@@ -61,7 +62,7 @@ impl fmt::Display for Extent {
     }
 }
 
-/// Parses the form written by [`Extent`]'s `Display`: from one process of ours to another.
+/// Parses the output of `Display`, by which one process of this program passes the extent to another.
 impl FromStr for Extent {
     type Err = String;
 
@@ -76,8 +77,8 @@ impl FromStr for Extent {
     }
 }
 
-/// The rank that rank 0 waits for inside MPI, and the start of the wait. A thread of its own prints a long wait; it wakes but for
-/// a moment in each second, as nothing may disturb the measurements.
+/// The rank that rank 0 waits for inside MPI, and the start of the wait. A separate thread prints a long wait. It wakes only for
+/// a moment in each second, so that it does not disturb the measurements.
 #[derive(Clone, Default)]
 struct Watch(Arc<Mutex<Option<Wait>>>);
 
@@ -89,7 +90,7 @@ struct Wait {
 }
 
 impl Watch {
-    /// Starts the thread. If the system gives no more threads, the time is not watched there.
+    /// Starts the thread. If the system gives no more threads, long waits are not printed.
     fn start(say: fn(&Said)) -> Self {
         let watch = Self::default();
         let looks = watch.clone();
@@ -110,7 +111,7 @@ impl Watch {
         self.0.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 
-    /// Does work that lasts as long as this rank or pair takes.
+    /// Does `work`, during which rank 0 waits for `of`, a rank or a pair.
     fn over<T>(&self, of: Absent, say: fn(&Said), work: impl FnOnce() -> T) -> T {
         *self.look() = Some(Wait { of, since: Instant::now(), told: None });
         let done = work();
@@ -121,7 +122,7 @@ impl Watch {
     }
 }
 
-/// Measures, on all ranks together. `here` is this node, but for its engine; `say` is called on rank 0.
+/// Measures on all ranks together. `here` describes this node without its engine. Rank 0 passes its reports to `say`.
 pub fn run(comm: &Comm, extent: &Extent, here: Here, say: fn(&Said)) {
     let (me, nodes) = (comm.rank(), comm.size());
     let mut node = Node::new(here.threads);
@@ -140,7 +141,7 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: fn(&Said)) {
     let alone = turns(&all, |node| vec![node], &machine);
     let games = rounds::rounds(nodes);
     let watch = if me == 0 { Watch::start(say) } else { Watch::default() };
-    // Pairs that were measuring a link before all meet.
+    // Pairs that measured a link in the last turn.
     let mut playing: Vec<(usize, usize)> = Vec::new();
     for number in 0..extent.sweeps {
         let mut own = Sweep::default();
@@ -180,7 +181,7 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: fn(&Said)) {
     meet(comm, &[], say);
 }
 
-/// Returns when all ranks have come here, of which these pairs were measuring their links. Waiting ranks sleep.
+/// Returns when all ranks have called this function. `pairs` measured their links before the call. Waiting ranks sleep.
 fn meet(comm: &Comm, pairs: &[(usize, usize)], say: fn(&Said)) {
     let mut word = [0u64];
     if comm.rank() > 0 {
@@ -216,7 +217,8 @@ fn meet(comm: &Comm, pairs: &[(usize, usize)], say: fn(&Said)) {
     }
 }
 
-/// Brings the measurements of all ranks to rank 0. `own`: those of this rank, hence of one node and of links that it leads.
+/// Collects the measurements of all ranks on rank 0. `own` has the measurements of this rank: of its node, and of the links in
+/// which it has the lower rank.
 fn tell(comm: &Comm, own: Sweep, watch: &Watch, say: fn(&Said)) -> Option<Sweep> {
     if comm.rank() > 0 {
         let bytes = postcard::to_allocvec(&own).expect("plain values have a binary form");
@@ -242,8 +244,8 @@ fn tell(comm: &Comm, own: Sweep, watch: &Watch, say: fn(&Said)) -> Option<Sweep>
     Some(sweep)
 }
 
-/// Measurements of a node by itself. Memory is allocated again each time: the place of its pages makes a difference of some per
-/// cent, and of a tenth for copying, and good luck does not repeat.
+/// Measurements of a single node. Each measurement allocates its memory again, because the place of the pages changes the rate by
+/// some per cent, and by a tenth for copying. So the median does not depend on one allocation.
 struct Node {
     engine: Engine,
     pool: Pool,
@@ -252,14 +254,14 @@ struct Node {
 impl Node {
     /// Ends the job if the system gives no more threads.
     fn new(threads: usize) -> Self {
-        // An engine of our own: all of them compute the same bits.
+        // Prefers an engine of this program: all of these compute the same bits.
         let ours = Engine::possible(params::Engine::Auto).into_iter().find(|e| e.cuts_freely());
         let mut pool = Pool::try_new(threads).unwrap_or_else(|why| die(6, &why.to_string()));
         one_library_thread_each(&mut pool);
         Self { engine: ours.unwrap_or(Engine::Blas), pool }
     }
 
-    /// Returns operations a second, and, if `wanted`, a digest that distinguishes the product of the matrices from any other.
+    /// Returns the operations per second. If `wanted`, also returns a digest of the product of the matrices.
     fn multiply(&mut self, slot: Duration, wanted: bool) -> (f64, u64) {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
         let mut number = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
@@ -272,7 +274,7 @@ impl Node {
             || (number(), number()),
         )
         .unwrap_or_else(|why| die(6, &why.to_string()));
-        // The first run is not timed: caches and clocks warm up.
+        // The first run warms up caches and clocks, and is not timed.
         multiplication.run(self.engine, &mut self.pool);
         let mut digest = Xxh3::new();
         if wanted {
@@ -290,7 +292,7 @@ impl Node {
         (rate, digest.digest())
     }
 
-    /// Bytes a second that all threads copy together.
+    /// Returns the bytes per second that all threads together copy.
     fn copy(&mut self, slot: Duration) -> f64 {
         let mut copying =
             Copying::new(COPY_WORDS, &mut self.pool).unwrap_or_else(|why| die(6, &why.to_string()));
@@ -302,7 +304,7 @@ impl Node {
     }
 }
 
-/// Part of the lower rank of a pair: latency, bandwidth there and back.
+/// Measures a link as the lower rank of a pair: latency, and bandwidth in both directions.
 fn lead(comm: &Comm, peer: usize, slot: Duration) -> [Passage; 2] {
     let latency_s = ping(comm, peer, slot / 4);
     let (me, there) = (comm.rank(), stream(comm, peer, slot / 2));
@@ -313,7 +315,7 @@ fn lead(comm: &Comm, peer: usize, slot: Duration) -> [Passage; 2] {
     [passage(me, peer, there), passage(peer, me, f64::from_bits(bits[0]))]
 }
 
-/// Part of the higher rank.
+/// Takes part in the measurement of a link as the higher rank of a pair.
 fn follow(comm: &Comm, peer: usize, slot: Duration) {
     let mut word = [0u64];
     loop {
@@ -328,7 +330,7 @@ fn follow(comm: &Comm, peer: usize, slot: Duration) {
     comm.send(&[back.to_bits()], peer, WORD);
 }
 
-/// Half of the usual round trip of a word.
+/// Returns half of the median round trip time of a word.
 fn ping(comm: &Comm, peer: usize, slot: Duration) -> f64 {
     const WARM: usize = 10;
     const MOST: usize = 1000;
@@ -345,7 +347,7 @@ fn ping(comm: &Comm, peer: usize, slot: Duration) -> f64 {
     crate::base::statistics::median(&times[WARM..]) / 2.0
 }
 
-/// Sends blocks to a peer that [absorbs](absorb) them. Returns bytes a second, until the last has been received.
+/// Sends blocks to a peer that receives them with [`absorb`]. Returns the bytes per second until the last block is received.
 fn stream(comm: &Comm, peer: usize, slot: Duration) -> f64 {
     let block = vec![1u64; BLOCK_WORDS];
     let send = |blocks: u64| -> f64 {
@@ -357,7 +359,7 @@ fn stream(comm: &Comm, peer: usize, slot: Duration) -> f64 {
         comm.recv(&mut [0u64], peer, WORD);
         began.elapsed().as_secs_f64() / blocks as f64
     };
-    // A few blocks first, to find the number that fills the slot.
+    // A few blocks come first, to find the number of blocks that fills the slot.
     let mut each_s = send(2);
     let fit = (slot.as_secs_f64() / each_s).min(BLOCKS_MOST) as u64;
     if fit > 2 {

@@ -1,18 +1,19 @@
-//! Order of the measurements: tournament rounds, in which every node meets every other once, and never two at a time. Pure.
+//! Order of the measurements: tournament rounds, in which every node is paired with every other node once, and with one node at a
+//! time. The module is pure.
 //!
-//! All ranks compute the same rounds by themselves, so no order has to be sent.
+//! All ranks compute the same rounds, so the order need not be sent.
 
 use std::collections::BTreeSet;
 
-/// Number of rounds until every node has met every other.
+/// Returns the number of rounds in which every node is paired with every other node.
 pub fn rounds(players: usize) -> usize {
     (players + players % 2).saturating_sub(1)
 }
 
-/// Pairs of a round: disjoint, lower number first; over all rounds each pair is met exactly once. By the circle method: one node
-/// stays, the others move on by a place from round to round.
+/// Returns the pairs of a round, each with the lower number first. Pairs of a round are disjoint, and each pair occurs in exactly
+/// one round. In the circle method one node stays, and the others move by one place in each round.
 pub fn pairs(players: usize, round: usize) -> Vec<(usize, usize)> {
-    // With an odd number a node rests in each round: the one that meets the absent place.
+    // With an odd number of nodes, the node opposite the empty place rests in each round.
     let places = players + players % 2;
     let placed = |place: usize| match place {
         0 => 0,
@@ -25,8 +26,8 @@ pub fn pairs(players: usize, round: usize) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// Cuts jobs into turns, in which no machine does two things: virtual nodes share a machine, and would measure each other. The
-/// order is kept; if no machine is shared, there is a single turn.
+/// Divides jobs into turns in which each machine has at most one job, since virtual nodes that share a machine would disturb each
+/// other's measurement. The order is kept. If no machine is shared, there is a single turn.
 pub fn turns<T: Copy>(
     jobs: &[T],
     nodes: impl Fn(T) -> Vec<usize>,
@@ -46,7 +47,8 @@ pub fn turns<T: Copy>(
     turns.into_iter().map(|(_, turn)| turn).collect()
 }
 
-/// Numbers of the nodes' machines, equal for nodes of one machine, by the mark that distinguishes machines (the boot's identity).
+/// Returns the number of the machine of each node. `marks` has the identity of each node's boot, which is equal for nodes of one
+/// machine.
 pub fn machines(marks: &[String]) -> Vec<usize> {
     let first = |mark: &String| marks.iter().position(|other| other == mark).unwrap_or(0);
     marks.iter().map(first).collect()
@@ -68,7 +70,7 @@ mod tests {
                     prop_assert!(busy.insert(one) && busy.insert(other), "{round:?}");
                     prop_assert!(met.insert((one, other)), "{one} and {other} meet again");
                 }
-                // No node rests unless it must.
+                // At most one node rests.
                 prop_assert_eq!(round.len(), players / 2);
             }
             prop_assert_eq!(met.len(), players * players.saturating_sub(1) / 2);

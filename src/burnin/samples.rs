@@ -1,13 +1,13 @@
-//! Measurements as plain values: a sweep is a measurement of every node and of every pair of them.
+//! Measurements as plain values. A sweep measures every node, and in some sweeps also links between nodes.
 //!
-//! Rank 0 writes a line a sweep, and the command that started it reads them. Launchers may add words of their own to the output,
-//! so lines are marked.
+//! Rank 0 writes a line for each sweep, and the command that started rank 0 reads these lines. The lines have a mark, since
+//! launchers may add text to the output.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// A direction between two nodes.
+/// Measurement of a direction between two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Passage {
     pub from: usize,
@@ -19,45 +19,45 @@ pub struct Passage {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sweep {
-    /// By node: operations a second of the multiplication.
+    /// Operations per second of the multiplication, by node.
     pub multiply: Vec<f64>,
-    /// By node: bytes a second of copying in memory. Empty in sweeps without links.
+    /// Bytes per second of copying in memory, by node. Empty in sweeps without links.
     pub memory: Vec<f64>,
-    /// By node: digest of the product, equal for equal products. Empty in sweeps without links.
+    /// Digest of the product, by node; equal for equal products. Empty in sweeps without links.
     pub products: Vec<u64>,
     pub passages: Vec<Passage>,
 }
 
-/// A node as its rank finds it.
+/// A node, as its own rank describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Here {
     /// Host name.
     pub host: String,
     /// Identity of the kernel's boot, equal for virtual nodes that share a machine.
     pub machine: String,
-    /// Engine that multiplies on it.
+    /// Engine that multiplies on this node.
     pub engine: String,
-    /// Cores that it multiplies and copies with.
+    /// Number of cores that multiply and copy.
     pub threads: usize,
     pub memory_free_bytes: u64,
 }
 
-/// Nodes that have not come to the next turn.
+/// A node, or two nodes, that rank 0 waits for before the next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Absent {
     Node(usize),
-    /// Two nodes that were measuring their link: one of them waits for the other, and which is unknown.
+    /// Two nodes that measure their link. One of them waits for the other, but it is unknown which one.
     Pair(usize, usize),
 }
 
-/// Nodes that have not come, after a turn in which these pairs measured their links.
+/// Returns the nodes `missing` after a turn in which `pairs` measured their links.
 pub fn absent(missing: &[usize], pairs: &[(usize, usize)]) -> Vec<Absent> {
     let missing: BTreeSet<usize> = missing.iter().copied().collect();
     let partners = pairs.iter().flat_map(|&(one, other)| [(one, other), (other, one)]);
     let partners: BTreeMap<usize, usize> = partners.collect();
     let who = |&node: &usize| match partners.get(&node).filter(|other| missing.contains(other)) {
-        // Its partner has named both.
+        // The entry of the partner names both nodes.
         Some(&other) if other < node => None,
         Some(&other) => Some(Absent::Pair(node, other)),
         None => Some(Absent::Node(node)),
@@ -65,7 +65,7 @@ pub fn absent(missing: &[usize], pairs: &[(usize, usize)]) -> Vec<Absent> {
     missing.iter().filter_map(who).collect()
 }
 
-/// Ranks that rank 0 waits for at the end of these reports, and its time of waiting by then.
+/// Returns the nodes that rank 0 waits for after the reports `said`, and the seconds of this wait.
 pub fn waits_for(said: &[Said]) -> Option<(&[Absent], u64)> {
     match said.last()? {
         Said::WaitsFor { absent, seconds } => Some((absent, *seconds)),
@@ -77,9 +77,9 @@ pub fn waits_for(said: &[Said]) -> Option<(&[Absent], u64)> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Said {
-    /// All ranks are there.
+    /// All ranks have started.
     Begun(Vec<Here>),
-    /// Some ranks have not come to the next turn for so long.
+    /// Rank 0 has waited this number of seconds for some ranks before the next turn.
     WaitsFor {
         absent: Vec<Absent>,
         seconds: u64,
@@ -98,12 +98,12 @@ pub fn line(said: &Said) -> String {
 /// Reads reports from output that comes in parts.
 #[derive(Default)]
 pub struct Listener {
-    /// A last line that is not complete yet.
+    /// Last line, which is not complete yet.
     line: Vec<u8>,
 }
 
 impl Listener {
-    /// Returns the reports in lines that these bytes complete.
+    /// Adds `bytes` to the output, and returns the reports in the lines that they complete.
     pub fn hear(&mut self, bytes: &[u8]) -> Vec<Said> {
         self.line.extend_from_slice(bytes);
         // The bytes received before have no end of a line.
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(waits_for(&[]), None);
         let still = [begun.clone(), waits(1), measured.clone(), waits(2)];
         assert_eq!(waits_for(&still), Some((&[Absent::Node(2)][..], 16)));
-        // The wait also counts if the launcher ends before the sweep is through.
+        // The wait counts if the launcher ends before the sweep is complete.
         assert_eq!(waits_for(&[begun, waits(1), Said::AllCame]), None);
     }
 

@@ -1,10 +1,10 @@
-//! Judgement of nodes and links: which are slower than their peers, and which nodes compute wrong. Pure.
+//! Judgement of nodes and links: which are slower than their peers, and which nodes compute wrong. The module is pure.
 //!
-//! Only measurements of the same sweep are compared, so a disturbance of all nodes accuses none. A node or a link is *slow in a
-//! sweep* if it stays below its peers' median by more than the limit. It is *sure* in a pass if it was slow in so many sweeps of
-//! it that chance would seldom cause that. It is named if two passes are sure of it. Chance would name anything in one burn-in of
-//! a hundred, over all tests together ([`ALARMS`]). The limit is the tolerance, or three times the spread among the peers' own
-//! medians if that is more: peers that differ are not faults.
+//! Only measurements of the same sweep are compared, so a disturbance of all nodes does not make one node slow. A node or link is
+//! *slow in a sweep* if it is below the median of its peers by more than the limit. A pass is *sure* of a node or link that is
+//! slow in more of its sweeps than noise would explain. A node or link is named if two passes are sure of it. Over all tests
+//! together, noise alone causes a false alarm in at most one of a hundred burn-ins ([`ALARMS`]). The limit is the tolerance. It
+//! is three times the spread of the peers' medians if this is larger, since nodes may differ without a fault.
 
 use std::collections::BTreeMap;
 
@@ -14,26 +14,26 @@ use super::chance::{chance, repeats_least};
 use super::samples::Sweep;
 use crate::base::statistics::{deviation, median};
 
-/// Upper bound of the chance of a false alarm in a burn-in: that anything is named that is not slower than its limit.
+/// Upper bound of the probability that a burn-in names a node or link that is not slower than its limit.
 pub const ALARMS: f64 = 0.01;
 
-/// Number of pairs of passes: there are three passes at most, and any two of them can name.
+/// Number of pairs of passes: there are at most three passes, and any two of them can name a node.
 const PAIRS: usize = 3;
 
-/// Chance below which a result is worth another pass: a slow node must not be missed for one pass's bad luck.
+/// Probability of a result below which another pass is made, so that a slow node is not missed because of a single pass.
 const LEANS: f64 = 0.05;
 
-/// Of so many sweeps a single one measures memory and links as well: multiplication takes more repeats, to distinguish a few per
-/// cent from noise.
+/// One of this number of sweeps also measures memory and links. Multiplication needs more repeats, to distinguish a few per cent
+/// from noise.
 pub const WHOLE_EVERY: usize = 3;
 
-/// Number of such sweeps beyond the least: as many may fail for other reasons.
+/// Number of sweeps with links in addition to the smallest number. As many sweeps need not show that a node is slow.
 const SPARE_SWEEPS: usize = 26;
 
-/// Number of peers from which one more or less does not move their middle.
+/// Number of peers from which a single peer hardly changes the median.
 const MANY: usize = 64;
 
-/// Number of peers from which the spread of their medians counts.
+/// Smallest number of peers for which the spread of their medians counts.
 const PEERS_LEAST: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -53,22 +53,22 @@ impl What {
     }
 }
 
-/// Place of the slowness.
+/// Place that is slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     Node(usize),
-    /// A node with all of its peers: the way between the node and the switch.
+    /// The links of a node to all of its peers: the connection between the node and the switch.
     Port(usize),
-    /// A link from one node to another, while both do well with others.
+    /// A link from one node to another. The other links of both nodes are not slow.
     Link(usize, usize),
 }
 
-/// Part by which a measurement may stay below its peers' before it counts as slow.
+/// Shares by which a measurement may be below the median of its peers without being slow.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tolerance {
     pub node: f64,
     pub bandwidth: f64,
-    /// Tolerance of the time, not of a rate; links through more switches take longer.
+    /// Tolerance of a time, not of a rate. Links through more switches take longer.
     pub latency: f64,
 }
 
@@ -79,7 +79,7 @@ impl Default for Tolerance {
 }
 
 impl Tolerance {
-    /// Limit on the logarithm of the compared quantity.
+    /// Returns the limit for the logarithm of the compared quantity.
     fn limit(&self, what: What) -> f64 {
         match what {
             What::Multiply | What::Memory => -(1.0 - self.node).ln(),
@@ -89,16 +89,16 @@ impl Tolerance {
     }
 }
 
-/// Count of slow measurements.
+/// Number of slow measurements of a node or link.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Count {
-    /// Usual pace as a share of its peers'.
+    /// Median speed as a share of the speed of its peers.
     pub share: f64,
-    /// Share of its peers' pace below which a measurement was slow.
+    /// Share of the peers' speed below which a measurement is slow.
     pub limit: f64,
     pub slow: usize,
     pub of: usize,
-    /// Upper bound of the chance of this, for a node or link within the limit.
+    /// Upper bound of the probability that a node or link within its limit has so many slow measurements.
     pub chance: f64,
 }
 
@@ -118,7 +118,7 @@ pub struct Wrong {
 }
 
 impl Wrong {
-    /// Merges the results of several passes, one entry a node.
+    /// Merges the results of several passes into one entry for each node.
     pub fn merged(found: &[Wrong]) -> Vec<Wrong> {
         let mut of_node: BTreeMap<usize, Wrong> = BTreeMap::new();
         for wrong in found {
@@ -130,31 +130,33 @@ impl Wrong {
     }
 }
 
-/// Number of tests of so many nodes. Each node counts twice, and each of its links in both directions, by bandwidth and by
-/// latency. Its port counts for four: two passes may be sure of it by either direction.
+/// Number of statistical tests for `nodes` nodes. Each node is tested twice, for multiplication and memory. Each direction of a
+/// link is tested twice, for bandwidth and latency. Each port counts four times for bandwidth and four times for latency: two
+/// passes may be sure of it by either direction.
 pub fn tests(nodes: usize) -> usize {
     2 * nodes + 2 * (4 * nodes + nodes * nodes.saturating_sub(1))
 }
 
-/// Sweeps after which a slow node can be named although some of them missed it.
+/// Number of sweeps that suffice to name a slow node even if some sweeps do not show that it is slow.
 pub fn sweeps_wanted(nodes: usize) -> usize {
     WHOLE_EVERY * (sweeps_least(nodes) + SPARE_SWEEPS)
 }
 
-/// Sweeps before which nothing can be named.
+/// Smallest number of measurements with which a slow node or link can be named.
 pub fn sweeps_least(nodes: usize) -> usize {
     repeats_least(sure(nodes))
 }
 
-/// Upper bound of the chance of a result that is sure in a pass. Two passes must agree, so the product counts.
+/// Probability below which a pass is sure of a result. Two passes must agree, so their product is the probability of a false
+/// alarm.
 fn sure(nodes: usize) -> f64 {
     (ALARMS / (PAIRS * tests(nodes)) as f64).sqrt()
 }
 
-/// Compared quantities of a sweep: by node or by link a logarithm, the larger the better.
+/// Compared quantities of a sweep: a logarithm for each node or link; larger is better.
 type Values = BTreeMap<(usize, usize), f64>;
 
-/// Distances of each node or link from its peers, sweep by sweep.
+/// Distances of each node or link from the median of its peers, sweep by sweep.
 type Distances = BTreeMap<(usize, usize), Vec<f64>>;
 
 fn values(sweep: &Sweep, what: What) -> Values {
@@ -175,13 +177,13 @@ fn values(sweep: &Sweep, what: What) -> Values {
     found
 }
 
-/// Returns the distances, for which those that are `out` are not used as peers.
+/// Returns the distances of all nodes or links. Those for which `out` is true do not count as peers.
 fn distances(sweeps: &[Values], out: &dyn Fn((usize, usize)) -> bool) -> Distances {
     let mut found = Distances::new();
     for values in sweeps {
         let left = || values.iter().filter(|(key, _)| !out(**key));
         let all: Vec<f64> = left().map(|(_, value)| *value).collect();
-        // With many peers, a single one does not move the middle.
+        // With many peers, a single peer hardly changes the median.
         let middle = median(&all);
         for (key, value) in values {
             let peers = || -> Vec<f64> {
@@ -196,14 +198,15 @@ fn distances(sweeps: &[Values], out: &dyn Fn((usize, usize)) -> bool) -> Distanc
     found
 }
 
-/// Limit for all that are not `out`: the tolerance, or three times the spread of their usual distances.
+/// Returns the limit: the tolerance, or three times the spread of the median distances if this is larger. Nodes or links for
+/// which `out` is true do not count.
 fn limit(tolerance: f64, all: &Distances, out: &dyn Fn((usize, usize)) -> bool) -> f64 {
     let peers = all.iter().filter(|(key, _)| !out(**key));
     let usual: Vec<f64> = peers.map(|(_, distances)| median(distances)).collect();
     if usual.len() < PEERS_LEAST { tolerance } else { tolerance.max(3.0 * deviation(&usual)) }
 }
 
-/// Best link of each node, by direction: only if all of its links are slow, the node itself is.
+/// Returns the best link of each node in one direction. The node is slow only if all of its links are slow.
 fn ports(values: &Values, outward: bool) -> Values {
     let mut best = Values::new();
     for ((from, to), value) in values {
@@ -214,7 +217,7 @@ fn ports(values: &Values, outward: bool) -> Values {
     best
 }
 
-/// Counts the slow measurements among these distances.
+/// Counts the slow measurements among `distances`.
 fn count(distances: &[f64], limit: f64) -> Count {
     let slow = distances.iter().filter(|distance| **distance < -limit).count();
     Count {
@@ -226,17 +229,17 @@ fn count(distances: &[f64], limit: f64) -> Count {
     }
 }
 
-/// All comparisons, and the slow ones among them.
+/// All comparisons of a pass, and the slow nodes and links among them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Judged {
-    /// Every node by multiplication and memory, every link by bandwidth and latency.
+    /// Counts of every node for multiplication and memory, and of every link for bandwidth and latency.
     pub counts: BTreeMap<(What, usize, usize), Count>,
     /// Slow nodes and links that this pass is sure of.
     pub slow: Vec<Slow>,
-    /// Whether another node or link may be slow.
+    /// Whether a further node or link may be slow.
     pub leans: bool,
     pub wrong: Vec<Wrong>,
-    /// Groups of nodes without a product that most of them computed: some of them compute wrong.
+    /// Groups of nodes whose products differ without a majority, so that some of these nodes compute wrong.
     pub torn: Vec<Vec<usize>>,
 }
 
@@ -246,7 +249,7 @@ impl Judged {
     }
 }
 
-/// Slow nodes and links that two of these passes are sure of, as the last of these saw them.
+/// Slow nodes and links that at least two passes are sure of, with the figures of the last pass that is sure.
 pub fn named(passes: &[Judged]) -> Vec<Slow> {
     let mut named: Vec<Slow> = Vec::new();
     for (number, pass) in passes.iter().enumerate().rev() {
@@ -260,20 +263,21 @@ pub fn named(passes: &[Judged]) -> Vec<Slow> {
     named
 }
 
-/// Whether a single pass is sure of a node or link and the others are not: then another pass decides.
+/// Whether exactly one pass is sure of some node or link. Another pass then decides.
 pub fn undecided(passes: &[Judged]) -> bool {
     let sure_of = |one: &Slow| passes.iter().filter(|pass| pass.is_sure_of(one)).count();
     passes.iter().flat_map(|pass| &pass.slow).any(|one| sure_of(one) == 1)
 }
 
-/// Judges all sweeps over so many nodes. `engines` has the engine of each: only equal engines lay numbers out alike.
+/// Judges all sweeps of `nodes` nodes. `engines` has the engine of each node: only nodes with equal engines compute the same
+/// bits.
 pub fn judge(nodes: usize, sweeps: &[Sweep], engines: &[String], tolerance: &Tolerance) -> Judged {
     let (wrong, torn) = wrong(sweeps, engines);
     let mut judged = Judged { wrong, torn, ..Judged::default() };
     let sure = sure(nodes);
     for what in What::ALL {
         let values: Vec<Values> = sweeps.iter().map(|sweep| values(sweep, what)).collect();
-        // Nodes that are slow with all of their peers come first: their links then accuse no other node.
+        // Nodes that are slow with all of their peers are found first, so that their links do not make other nodes slow.
         let mut slow_ports: BTreeMap<usize, Count> = BTreeMap::new();
         if !what.is_of_nodes() && nodes > 2 {
             for outward in [true, false] {
@@ -315,8 +319,8 @@ pub fn judge(nodes: usize, sweeps: &[Sweep], engines: &[String], tolerance: &Tol
     judged
 }
 
-/// Nodes whose product differs from that of most nodes with the same kernel, hence with the same numbers in the same order. Also
-/// the groups of nodes with one kernel whose products differ without a majority.
+/// Returns the nodes whose product differs from that of most nodes with the same engine. Also returns the groups of nodes with
+/// the same engine whose products differ without a majority.
 fn wrong(sweeps: &[Sweep], engines: &[String]) -> (Vec<Wrong>, Vec<Vec<usize>>) {
     let products = |node: usize| sweeps.iter().filter_map(move |s| s.products.get(node)).copied();
     let mut of_engine: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -354,7 +358,7 @@ mod tests {
     use rand_xoshiro::Xoshiro256PlusPlus;
     use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-    /// A machine of so many nodes whose noise is known.
+    /// An invented machine with known noise.
     struct Machine {
         nodes: usize,
         noise: f64,
@@ -366,7 +370,7 @@ mod tests {
             Self { nodes, noise, random: Xoshiro256PlusPlus::seed_from_u64(seed) }
         }
 
-        /// Disturbances only take time, some of them a lot.
+        /// Returns a random factor of the rate. Disturbances only slow a node down, and some of them a lot.
         fn noisy(&mut self) -> f64 {
             let uniform = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
             let wild = if self.random.next_u64().is_multiple_of(20) { 5.0 } else { 1.0 };
@@ -430,7 +434,7 @@ mod tests {
         }
     }
 
-    /// The worst case: only noise, no difference at all between the nodes, and no tolerance to hide it.
+    /// Tests the worst case: equal nodes with noise, and no tolerance.
     #[test]
     fn false_alarms_keep_to_their_bound() {
         let none = Tolerance { node: 0.0, bandwidth: 0.0, latency: 0.0 };
@@ -475,7 +479,7 @@ mod tests {
             };
             let judged = Machine::new(nodes, 0.2, 3).judge(&port);
             assert_eq!(places(&judged.slow), [(What::Bandwidth, Place::Port(1))], "{nodes}");
-            // Slow in one direction alone.
+            // The link is slow in one direction only.
             let link = |what: What, from: usize, to: usize| {
                 if what == What::Bandwidth && (from, to) == (2, 0) { 0.1 } else { 1.0 }
             };
@@ -495,7 +499,7 @@ mod tests {
         assert_eq!(found, [2, 5].map(|node| (What::Latency, Place::Port(node))));
     }
 
-    /// Sorted processors: 3 % between one node and the next are no fault.
+    /// Processors of different quality, whose rates differ by up to 8 %, are not slow.
     #[test]
     fn peers_that_differ_are_no_faults() {
         let share = |what: What, n: usize, _: usize| {
@@ -533,7 +537,7 @@ mod tests {
         assert_eq!(judged.wrong, [Wrong { node: 2, times: 1, of: 9 }]);
         let twice = [judged.wrong.clone(), judged.wrong.clone()].concat();
         assert_eq!(Wrong::merged(&twice), [Wrong { node: 2, times: 2, of: 18 }]);
-        // A product in the layout of another kernel is another product.
+        // Another kernel may compute another product.
         sweeps[4].products[2] = 7;
         sweeps.iter_mut().for_each(|sweep| sweep.products[1] = 8);
         let mut engines = engines(3);
@@ -541,7 +545,7 @@ mod tests {
         assert_eq!(judge(3, &sweeps, &engines, &Tolerance::default()).wrong, []);
     }
 
-    /// With two nodes and two products, the healthy one is unknown.
+    /// With two nodes and two different products, it is unknown which node is healthy.
     #[test]
     fn nobody_is_accused_where_no_product_is_most_nodes() {
         for (good, bad) in [(7, 8), (8, 7)] {
@@ -550,13 +554,13 @@ mod tests {
             sweeps.iter_mut().for_each(|sweep| sweep.products = vec![good, bad]);
             let judged = judge(2, &sweeps, &engines(2), &Tolerance::default());
             assert_eq!((judged.wrong, judged.torn), (vec![], vec![vec![0, 1]]));
-            // A rare difference: the other product is then the usual one.
+            // If the difference is rare, the usual product is known to be right.
             sweeps[1..].iter_mut().for_each(|sweep| sweep.products = vec![good, good]);
             let judged = judge(2, &sweeps, &engines(2), &Tolerance::default());
             assert_eq!(judged.wrong, [Wrong { node: 1, times: 1, of: 9 }]);
             assert!(judged.torn.is_empty());
         }
-        // A kernel that a single node uses: its product may still differ from one sweep to the next.
+        // If only one node has an engine, its product may still differ between sweeps.
         let mut machine = Machine::new(3, 0.01, 9);
         let mut sweeps: Vec<Sweep> = (0..8).map(|_| machine.sweep(&|_, _, _| 1.0)).collect();
         sweeps[..4].iter_mut().for_each(|sweep| sweep.products[1] = 8);
@@ -566,7 +570,8 @@ mod tests {
         assert_eq!((judged.wrong, judged.torn), (vec![], vec![vec![1]]));
     }
 
-    /// A small virtual machine: a node 5 % slower shows as 4 %, and a measurement is off by 4 % and more.
+    /// A small virtual machine with much noise: a node that is 5 % slower appears 4 % slower, and a measurement may be off by
+    /// more than 4 %.
     #[test]
     fn three_passes_together_find_what_one_may_miss() {
         let missed = (0..40).filter(|seed| {

@@ -1,12 +1,12 @@
-//! Findings as sentences: place, slowness, certainty, and advice. Pure.
+//! Findings as sentences with place, speed, certainty and advice. The module is pure.
 
 use super::samples::Absent;
 use super::verdict::{Place, Slow, What, Wrong};
 
-/// Largest number of absent nodes that are named; with more absent, no single node is the cause.
+/// Largest number of absent nodes that are named. If more are absent, a single node is unlikely to be the cause.
 const ABSENT_MOST: usize = 4;
 
-/// Formats a share of the peers' pace in per cent.
+/// Formats a share of the peers' speed in per cent.
 fn share(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
@@ -36,41 +36,41 @@ pub fn absent(absent: &[Absent], names: &[String]) -> String {
     all.join(" and ")
 }
 
-/// Describes a slow node or link: how much and how often.
+/// Describes how slow a node or link is, and in how many measurements.
 pub fn sentence(slow: &Slow, names: &[String]) -> String {
     let at = place(slow.place, names);
     let count = &slow.count;
     let with =
-        if matches!(slow.place, Place::Port(_)) { " to and from all of its peers" } else { "" };
+        if matches!(slow.place, Place::Port(_)) { " (to and from all of its peers)" } else { "" };
     let pace = share(count.share);
     let what = match slow.what {
         What::Multiply => format!("{at} multiplies at {pace} of its peers' rate"),
         What::Memory => format!("{at} copies memory at {pace} of its peers' rate"),
         What::Bandwidth => {
-            format!("{at} carries{with} {pace} of what others carry in the same time")
+            format!("{at} has {pace} of the others' bandwidth{with}")
         }
         What::Latency => format!(
-            "{at} takes{with} {:.1} times as long for a short message as others do",
+            "{at} takes {:.1} times as long as others for a short message{with}",
             1.0 / count.share
         ),
     };
     format!(
-        "{what}: slower than the limit of {} in {} of {} measurements, and as surely in another pass",
+        "{what}: below the limit of {} in {} of {} measurements, and confirmed by another pass",
         share(count.limit),
         count.slow,
         count.of
     )
 }
 
-/// Advice on the likely cause.
+/// Returns advice on the likely cause.
 pub fn advice(slow: &Slow, names: &[String]) -> String {
     match (slow.what, slow.place) {
         (What::Multiply, _) => {
-            "look there for a lower clock (temperature, power limit, governor), for other processes, and for cores that \
+            "look on this node for a lower clock (temperature, power limit, governor), for other processes, and for cores that \
              are switched off"
         }
         (What::Memory, _) => {
-            "look there for a missing or slow memory module, for another setting of the firmware (NUMA, interleaving), and \
+            "look on this node for a missing or slow memory module, for different firmware settings (NUMA, interleaving), and \
              for other processes"
         }
         (_, Place::Port(_)) => {
@@ -79,8 +79,8 @@ pub fn advice(slow: &Slow, names: &[String]) -> String {
         }
         (_, Place::Link(from, to)) => {
             return format!(
-                "{} and {} do well with others, so look at the way between them: the links between their switches, routing, \
-                 other traffic there",
+                "{} and {} are as fast as others in their other links, so look at the network between them: links between switches, \
+                 routing, other traffic",
                 names[from], names[to]
             );
         }
@@ -101,17 +101,17 @@ pub fn wrong(wrong: &Wrong, names: &[String]) -> String {
 pub fn torn(nodes: &[usize], names: &[String]) -> String {
     match nodes {
         [one] => format!(
-            "{} computes wrong: its product of the same matrices differs from one time to the next",
+            "{} computes wrong: its product of the same matrices differs between measurements",
             names[*one]
         ),
         _ => format!(
-            "{} come to different products of the same matrices: which of them compute wrong cannot be told by that",
+            "{} compute different products of the same matrices; it is not known which of them compute wrong",
             nodes.iter().map(|node| names[*node].as_str()).collect::<Vec<_>>().join(" and ")
         ),
     }
 }
 
-/// Advice for such nodes.
+/// Advice for nodes whose products differ without a majority.
 pub const TORN_ADVICE: &str = "burn each of them in with two others that are known to be well, and use none of them until then";
 
 /// Advice for a node that computes wrong.
@@ -136,22 +136,14 @@ mod tests {
         let told = |what, place| sentence(&slow(what, place), &names);
         assert_eq!(
             told(What::Multiply, Place::Node(2)),
-            "n3 multiplies at 94.8 % of its peers' rate: slower than the limit of 98.0 % in 20 of 21 measurements, and \
-             as surely in another pass"
+            "n3 multiplies at 94.8 % of its peers' rate: below the limit of 98.0 % in 20 of 21 measurements, and \
+             confirmed by another pass"
         );
         for (what, place, parts) in [
             (What::Memory, Place::Node(0), vec!["n1 copies memory at 94.8 %"]),
-            (
-                What::Bandwidth,
-                Place::Port(1),
-                vec!["the network of n2 carries", "all of its peers"],
-            ),
-            (What::Bandwidth, Place::Link(0, 2), vec!["the link from n1 to n3 carries"]),
-            (
-                What::Latency,
-                Place::Port(1),
-                vec!["network of n2 takes to and from all of its peers 1.1 times as long"],
-            ),
+            (What::Bandwidth, Place::Port(1), vec!["the network of n2 has", "all of its peers"]),
+            (What::Bandwidth, Place::Link(0, 2), vec!["the link from n1 to n3 has"]),
+            (What::Latency, Place::Port(1), vec!["network of n2 takes 1.1 times as long"]),
             (What::Latency, Place::Link(2, 0), vec!["from n3 to n1 takes"]),
         ] {
             let text = told(what, place);

@@ -1,9 +1,9 @@
-//! Rate that a single rank with many cores is expected to reach, from the parts of runs with few.
+//! Rate that a single rank with many cores is expected to reach, predicted from runs with few cores.
 //!
-//! With DEPTH 0 a rank does one thing at a time, with all its threads, and reports how long each part took. Runs with one thread
-//! and with more show how much of a part all threads share, and how much they do not. The pipeline's own order, with DEPTH 1,
-//! shows how much of that hides behind the multiplication. No run with few cores can show how many of them the memory serves at
-//! once: this number is given, or the memory is assumed to serve all.
+//! With DEPTH 0 a rank works on one part at a time, with all its threads, and reports the seconds of each part. A run with one
+//! thread and a run with more show how much of a part is divided among the threads. With DEPTH 1, the order of the solver's work
+//! determines how much of a panel's time overlaps with the multiplication. Runs with few cores cannot show how many cores can
+//! copy at full speed at the same time. The caller gives this number; otherwise the memory is assumed to serve all cores.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use super::error::{Result, finite, positive, refused};
 use super::fit::flops;
 use crate::lu::panel_workers;
 
-/// Largest number of iterations of a test: more are a typing error.
+/// Largest number of iterations of a test. A larger number is taken for a typing error.
 const ITERATIONS_MOST: f64 = 1e7;
 
 /// Rows of C that a task takes, with NB near 256 and 1 MiB of second-level cache.
@@ -61,7 +61,7 @@ pub fn read(text: &str) -> Vec<Parts> {
     tests.iter().filter_map(parts).collect()
 }
 
-/// A pace: the part that every thread waits for, and the part that they share.
+/// Seconds for each unit of work: `together` stays the same with any number of threads, `shared` is divided by it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pace {
     together: f64,
@@ -69,7 +69,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Pace through a measurement with one thread and a measurement with `threads`.
+    /// Returns the pace that agrees with a measurement `one` of one thread and a measurement `more` of `threads` threads.
     fn through(one: f64, threads: f64, more: f64) -> Self {
         let shared = ((one - more) / (1.0 - 1.0 / threads)).clamp(0.0, one.max(0.0));
         Self { together: (one - shared).max(0.0), shared }
@@ -80,35 +80,35 @@ impl Pace {
     }
 }
 
-/// Paces of the parts, by the quantity that each is proportional to.
+/// Pace of each part, per unit of the quantity that the part's time is proportional to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paces {
     pub nb: f64,
     /// Operations that a thread multiplies in a second, while all threads multiply.
     pub rate: f64,
-    /// A panel: for each of its columns, and for each element of it.
+    /// Paces of a panel: per column, and per element.
     column: Pace,
     element: Pace,
-    /// Rows that are swapped and triangles that are solved: for each element of the matrix.
+    /// Paces of row swaps and of triangular solves, per element of the matrix.
     swaps: Pace,
     triangles: Pace,
-    /// Back substitution: for each element.
+    /// Pace of back substitution, per element of the matrix.
     solve: Pace,
     /// Pace of the rest of an iteration.
     other: f64,
 }
 
-/// Seconds that a run is expected to take, and how many of them are not multiplication on all cores.
+/// Expected seconds of a run, and of each of its parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Expected {
     pub seconds: f64,
     /// Seconds of the multiplication, if all threads did nothing else and never waited.
     pub multiplication: f64,
-    /// Seconds of panels: the time that threads spend on them, and that others wait for them.
+    /// Seconds in which threads factor panels, and in which other threads wait for a panel.
     pub panels: f64,
     pub swaps: f64,
     pub triangles: f64,
-    /// Seconds of threads without a task while others finish their last one.
+    /// Seconds in which threads have no task left while other threads finish their last task.
     pub last_tasks: f64,
     pub solve: f64,
     pub other: f64,
@@ -128,25 +128,25 @@ impl Expected {
 }
 
 impl Paces {
-    /// Fits the paces to runs with DEPTH 0: two sizes with one thread, and the same two with more.
+    /// Fits the paces to runs with DEPTH 0: two sizes with one thread, and the same two sizes with more threads.
     pub fn fit(runs: &[Parts]) -> Result<Self> {
         let plain: Vec<&Parts> = runs.iter().filter(|run| run.depth == 0).collect();
         let Some(first) = plain.first() else {
             return refused(
-                "no run of one rank with DEPTH 0 is there, whose parts would tell how fast each is",
+                "there is no run of one rank with DEPTH 0; only such a run shows the seconds of each part",
             );
         };
         for run in &plain {
             iterations(run.n, run.nb)?;
         }
         if plain.iter().any(|run| run.nb != first.nb) {
-            return refused("the runs with DEPTH 0 differ in NB: give those of one");
+            return refused("the runs with DEPTH 0 differ in NB: give runs with a single NB");
         }
         let threads = plain.iter().map(|run| run.threads).fold(1.0, f64::max);
         let more = sizes_with(&plain, threads).filter(|_| threads > 1.0);
         let (Some(one), Some(more)) = (sizes_with(&plain, 1.0), more) else {
             return refused(
-                "two sizes are needed with one thread and two with more, all with DEPTH 0: \
+                "two sizes are needed with one thread, and two with more threads, all with DEPTH 0: \
                  skt-hpl -n 4000,8000 --depth 0 --threads 1 --json one.json, and --threads 2",
             );
         };
@@ -177,8 +177,8 @@ impl Paces {
         })
     }
 
-    /// Expected time of a test of a single rank with so many threads, with DEPTH 0 or 1. `served`: the cores whose copying the
-    /// memory serves at once; infinite for all.
+    /// Expected time of a test of a single rank with `threads` threads and DEPTH 0 or 1. `served` is the number of cores that can
+    /// copy at full speed at the same time; infinity stands for all cores.
     pub fn expected(&self, n: f64, threads: u64, depth: u64, served: f64) -> Result<Expected> {
         let blocks = iterations(n, self.nb)?;
         let t = positive("the number of threads", threads as f64)?;
@@ -217,7 +217,7 @@ impl Paces {
                     1 + panel_workers(threads as usize, next as usize, (rows - next) as usize, 1);
                 let panel_threads = panel_threads as f64;
                 let takes = panel(rows, next, panel_threads);
-                // Threads that factor no panel multiply meanwhile, and finish before the panel or after it.
+                // The other threads multiply during the panel, and finish before or after it.
                 let whole = if takes * (t - panel_threads) >= rest {
                     takes
                 } else {
@@ -231,7 +231,7 @@ impl Paces {
     }
 }
 
-/// Runs with so many threads, by size; None if they are not of two sizes.
+/// Returns the runs with `threads` threads, sorted by size. Returns None if these runs have fewer than two sizes.
 fn sizes_with<'a>(runs: &[&'a Parts], threads: f64) -> Option<Vec<&'a Parts>> {
     let mut found: Vec<&Parts> =
         runs.iter().copied().filter(|run| run.threads == threads).collect();
@@ -239,8 +239,8 @@ fn sizes_with<'a>(runs: &[&'a Parts], threads: f64) -> Option<Vec<&'a Parts>> {
     (found.len() > 1 && found[0].n < found[found.len() - 1].n).then_some(found)
 }
 
-/// Seconds of panels for each column and for each element, by the smallest and the largest of these runs. All panels of a run
-/// have N^2/2 elements.
+/// Seconds of panels per column and per element, from the smallest and the largest of `runs`. The panels of a run have N^2/2
+/// elements in all.
 fn panel_seconds(runs: &[&Parts]) -> (f64, f64) {
     let (small, large) = (runs[0], runs[runs.len() - 1]);
     let elements = |run: &Parts| run.n * run.n / 2.0;
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns a machine whose paces are known, run by the model itself.
+    /// Returns the paces of an invented machine, whose runs the model itself predicts.
     fn truth() -> Paces {
         Paces {
             nb: 200.0,
@@ -300,7 +300,7 @@ mod tests {
         }
     }
 
-    /// Panels have N^2/2 elements but for their own triangles, which the fit leaves out: hence the two per cent.
+    /// The fit leaves out the triangles of the panels, so it is up to two per cent off.
     #[test]
     fn recovers_the_paces_it_was_made_from() {
         let paces = truth();
@@ -338,13 +338,13 @@ mod tests {
         assert!((one.seconds - 0.07).abs() < 1e-12);
         let ahead = paces.expected(300.0, 1, 1, f64::INFINITY).unwrap();
         assert!((ahead.seconds - one.seconds).abs() < 1e-12, "one thread does it all itself");
-        // With two, the panel threads of the second panel are both: 100 columns are left, compared with 2 x 100.
+        // With two threads, both factor the second panel, since only 100 columns are left to multiply.
         assert_eq!(panel_workers(2, 100, 100, 1), 1);
         let two = paces.expected(300.0, 2, 1, f64::INFINITY).unwrap();
         // The first panel 0.015, the next two with what they hide: 0.01 of panel and 0.004 left to multiply, then 0.005.
         let hidden = (0.004 + 2.0 * 0.01) / 2.0 - 0.002 + 0.005;
         assert!((two.panels - 0.015 - hidden).abs() < 1e-12, "{two:?}");
-        // Memory that serves one core alone makes the panel as slow as with one.
+        // If the memory serves a single core, two threads factor a panel no faster than one.
         let slow = paces.expected(300.0, 2, 0, 1.0).unwrap();
         assert!((slow.panels - 0.06).abs() < 1e-12);
     }
@@ -384,7 +384,7 @@ mod tests {
     }
 
     proptest! {
-        /// More cores are never slower where nothing but the last tasks waits for them, and no part is below zero.
+        /// No part takes less than zero seconds, and the run takes at least the time of the multiplication.
         #[test]
         fn parts_add_up_and_are_none_below_zero(n in 1.0..30_000.0f64, threads in 1u64..200, depth in 0u64..2, served in 1.0..64.0f64) {
             for served in [f64::INFINITY, served] {

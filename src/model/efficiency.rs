@@ -14,7 +14,7 @@ pub struct Efficiency {
 }
 
 impl Efficiency {
-    /// Fails unless `a` is above zero and `b` is not below it.
+    /// Fails unless `a` is above zero and `b` is zero or above.
     pub fn new(a: f64, b: f64) -> Result<Self> {
         positive("the coefficient a of the efficiency", a)?;
         non_negative("the coefficient b of the efficiency", b)?;
@@ -39,7 +39,7 @@ pub fn with_fraction(e1: f64, k: f64, a: f64) -> Result<f64> {
     finite("the efficiency at a fraction of memory", root * e1 / (1.0 - (1.0 - root) * a * e1))
 }
 
-/// The lower bound of [`with_fraction`] that needs no `a` (eq. 5, right side): `a` is set to 1.
+/// Lower bound of [`with_fraction`] for any `a` (eq. 5, right side): `a` is set to 1.
 pub fn with_fraction_at_least(e1: f64, k: f64) -> Result<f64> {
     with_fraction(e1, k, 1.0)
 }

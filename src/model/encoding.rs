@@ -35,7 +35,7 @@ impl Link {
         Ok(())
     }
 
-    /// Returns the sums of a code, and the seconds in which a byte of a checkpoint is sent and added to one of them.
+    /// Returns the number of sums of a code, and the seconds in which a byte of a checkpoint is sent and added to one sum.
     fn prices(&self, bytes: f64, code: Code) -> Result<(f64, f64)> {
         positive("the checkpoint size", bytes)?;
         self.check()?;
@@ -44,7 +44,7 @@ impl Link {
     }
 }
 
-/// Arithmetic of the checksums: a plain sum (one loss), or as many weighted sums as losses are to be survived. A weighted sum
+/// Arithmetic of the checksums: a plain sum (one loss), or one weighted sum for each loss that the group survives. A weighted sum
 /// multiplies before it adds, which doubles the arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
@@ -53,7 +53,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// Code of a group that survives so many losses.
+    /// Code of a group that survives `losses` losses.
     fn bearing(losses: u64) -> Code {
         if losses == 1 { Code::Plain } else { Code::Weighted { losses } }
     }
@@ -77,7 +77,7 @@ pub fn stable_storage(p: u64, bytes: f64, link: Link) -> Result<f64> {
     finite("the writing time", p as f64 * (link.beta * bytes + link.alpha))
 }
 
-/// The logarithm to base 2, rounded up, of at least 1. (The next power of two itself may exceed a `u64`.)
+/// Logarithm of `processes` to base 2, rounded up; `processes` is at least 1. (The next power of two may exceed a `u64`.)
 fn levels(processes: u64) -> f64 {
     f64::from(u64::BITS - (processes - 1).leading_zeros())
 }
@@ -99,7 +99,7 @@ pub fn optimal_segment(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64
         return Ok(bytes);
     }
     let s = (bytes * link.alpha / ((p - 2) as f64 * per_byte)).sqrt();
-    // Without latency any segment will do; a byte is the smallest there is.
+    // Without latency the optimum is zero; a segment has at least one byte.
     finite("the segment", s.clamp(1.0_f64.min(bytes), bytes))
 }
 
@@ -114,8 +114,8 @@ pub fn chain(p: u64, bytes: f64, segment: f64, code: Code, link: Link) -> Result
     finite("the encoding time", k * ((p - 2) as f64 + segments) * (link.alpha + per_byte * segment))
 }
 
-/// Chain with the best segment, eqs. 2 and 7. By eq. 8 it is the scheme in one dimension, too: all groups encode at once, so the
-/// time is that of a single group for any number of processes.
+/// Chain with the best segment, eqs. 2 and 7. By eq. 8 this is also the time of the scheme in one dimension: all groups encode at
+/// once, so the time does not depend on the number of groups.
 pub fn chain_best(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
     let s = optimal_segment(p, bytes, code, link)?;
     chain(p, bytes, s, code, link)
@@ -133,8 +133,8 @@ pub fn localised(losses: u64, bytes: f64, link: Link) -> Result<f64> {
     finite("the encoding time", encode + broadcast)
 }
 
-/// Share of the processes that compute nothing, if `losses` processes are set aside to keep the checksums of `members` others
-/// (sections 2.1, 4.1 and, a group at a time, 4.2).
+/// Share of the processes that compute nothing, if `losses` processes only keep the checksums of `members` computing processes
+/// (sections 2.1 and 4.1; for each group, section 4.2).
 pub fn set_aside(members: u64, losses: u64) -> Result<f64> {
     at_least("the number of computing processes", members, 1, "at least 1")?;
     Ok(losses as f64 / (members as f64 + losses as f64))
@@ -175,7 +175,7 @@ fn survivors(p: u64, lost: u64) -> Result<u64> {
     Ok(p - lost)
 }
 
-/// Code of a group that survives so many losses of its members.
+/// Code of a group of `group` members that survives the loss of `losses` members.
 fn group_code(group: u64, losses: u64) -> Result<Code> {
     at_least("the number of losses", losses, 1, "at least 1")?;
     let least = losses.saturating_add(1);
@@ -183,18 +183,18 @@ fn group_code(group: u64, losses: u64) -> Result<Code> {
     Ok(Code::bearing(losses))
 }
 
-/// Parity in stripes around a ring: each of `group` ranks with `bytes` of data passes partial checksums on, so that all links
-/// work all the time.
+/// Time to encode striped parity around a ring: each of `group` ranks with `bytes` of data sends partial checksums to the next
+/// rank, so that all links are in use all the time.
 ///
-/// A stripe has G - m data chunks and m parity chunks; a rank's data make bytes/(G - m) a chunk. In each of G - 1 steps a rank
-/// sends m partial checksums of one chunk: (G - 1)(alpha + m (beta + gamma) bytes / (G - m)).
+/// A stripe has G - m data chunks and m parity chunks; a chunk has bytes/(G - m) bytes. In each of G - 1 steps a rank sends m
+/// partial checksums of one chunk: (G - 1)(alpha + m (beta + gamma) bytes / (G - m)).
 pub fn striped_ring(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
     let (m, per_byte) = link.prices(bytes, group_code(group, losses)?)?;
     let g = group as f64;
     finite("the encoding time", (g - 1.0) * (link.alpha + m * per_byte * bytes / (g - m)))
 }
 
-/// The paper's own way, MPI_Reduce once a stripe as a binary tree: G reductions of one chunk each.
+/// Time of the paper's own method: an MPI_Reduce for each stripe, as a binary tree. It makes G reductions of one chunk each.
 pub fn striped_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
     let (m, per_byte) = link.prices(bytes, group_code(group, losses)?)?;
     let g = group as f64;
@@ -202,39 +202,40 @@ pub fn striped_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result
     finite("the encoding time", g * m * levels(group) * (link.alpha + per_byte * chunk))
 }
 
-/// Checksums on ranks of their own as our solver makes them: `group` members, of which the last `losses` have no data. The sums
-/// are made one after the other, along the chain of the members with data, each to an end of its own. With segments of 256 KiB
-/// the time is eq. 7.
+/// Time to encode checksums on dedicated ranks as our solver does: `group` members, of which the last `losses` have no data. The
+/// solver makes one sum after the other along the chain of the members with data. Each sum ends at its own dedicated rank. The
+/// time is eq. 7 with segments of 256 KiB.
 pub fn dedicated_chain(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
     let code = group_code(group, losses)?;
     chain(group - losses + 1, bytes, DEDICATED_SEGMENT, code, link)
 }
 
-/// Checksums on ranks of their own by MPI_Reduce as a binary tree over all members, for each sum and segment.
+/// Time to encode checksums on dedicated ranks with MPI_Reduce, as a binary tree over all members for each sum and segment.
 pub fn dedicated_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
     let (k, per_byte) = link.prices(bytes, group_code(group, losses)?)?;
     let messages = (bytes / DEDICATED_SEGMENT).max(1.0);
     finite("the encoding time", k * levels(group) * (link.alpha * messages + per_byte * bytes))
 }
 
-/// Bytes that the solver sends at a time.
+/// Bytes of each message that the solver sends for dedicated checksums.
 const DEDICATED_SEGMENT: f64 = 262_144.0;
 
-/// Localised checksums as our solver makes them: each of the k in pieces around a ring of `group`, all links at work, in G - 1
-/// steps. Each rank then has the G-th part of each checksum that ended with it, and sends every other member the piece which that
-/// member keeps: (G-1) (k (alpha + (beta + gamma) bytes/G) + alpha + beta bytes/G).
+/// Time to encode localised checksums as our solver does: each of the k checksums in pieces around a ring of `group` ranks, in G
+/// - 1 steps, with all links in use. Each rank then has one of the G pieces of each checksum, and sends every other member the
+/// piece that this member keeps: (G-1) (k (alpha + (beta + gamma) bytes/G) + alpha + beta bytes/G).
 pub fn localised_ring(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
     let (g, k, sum, passing) = localised_group(group, losses, bytes, link)?;
     finite("the encoding time", (g - 1.0) * (k * sum + passing))
 }
 
-/// Localised checksums with each piece's sum by a binary tree: G k reductions, then the pieces from member to member.
+/// Time to encode localised checksums if each piece is summed by a binary tree: G k reductions, then every member sends the
+/// pieces.
 pub fn localised_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
     let (g, k, sum, passing) = localised_group(group, losses, bytes, link)?;
     finite("the encoding time", g * k * levels(group) * sum + (g - 1.0) * passing)
 }
 
-/// G and k; the time to send a piece and add to it, and the time to pass a piece on.
+/// Returns G and k, the time to send a piece and add to it, and the time to send a piece alone.
 fn localised_group(
     group: u64,
     losses: u64,
@@ -253,8 +254,8 @@ fn localised_group(
     Ok((g, k, passing + arithmetic * link.gamma * piece, passing))
 }
 
-/// The paper's localised scheme with both its parts by binary trees, for which it prints no formula: the encoding as in eq. 6
-/// over k(k+1) processes, and each checksum to the k + 1 that keep it in ceil(log2 (k+1)) rounds.
+/// Time of the paper's localised scheme with binary trees in both parts; the paper prints no formula for it. The encoding is as
+/// in eq. 6 over k(k+1) processes. Each checksum then goes to the k + 1 processes that keep it in ceil(log2 (k+1)) rounds.
 pub fn localised_tree(losses: u64, bytes: f64, link: Link) -> Result<f64> {
     at_least("the number of losses", losses, 1, "at least 1")?;
     let holders = losses.saturating_add(1);
@@ -295,8 +296,9 @@ mod tests {
         }
     }
 
-    /// "Very stable" is 25 % more with that link, where the tree takes half as much again. It is 5 % where the latency
-    /// is 0.797 us: there (1 + sqrt(478 alpha/B)) / (1 + sqrt(58 alpha/B)) is the root of 1.05.
+    /// The chain that the paper calls "very stable" takes 25 % more time for 480 processes than for 60 with that link; the tree
+    /// takes half as much again. The chain takes 5 % more if the latency is 0.797 us: there (1 + sqrt(478 alpha/B)) / (1 +
+    /// sqrt(58 alpha/B)) is the root of 1.05.
     #[test]
     fn figure_8_is_flat_only_where_the_latency_is_small() {
         let code = Code::Weighted { losses: 4 };
@@ -306,8 +308,8 @@ mod tests {
         };
         assert!((growth(2e-5) - 1.2488).abs() < 1e-4, "{}", growth(2e-5));
         assert!((growth(0.797e-6) - 1.05).abs() < 1e-4, "{}", growth(0.797e-6));
-        // The limit the paper's own argument is about: k (beta + 2 gamma) m, whatever p. A segment has a byte at
-        // least, so p - 2 bytes pass beyond those.
+        // Without latency the paper gives k (beta + 2 gamma) m for any p. A segment has at least one byte, so p - 2 more bytes
+        // pass.
         let none = Link { alpha: 0.0, ..LINK };
         let limit = 1.033333 * (1.0 + 478.0 / M);
         assert!((chain_best(480, M, code, none).unwrap() / limit - 1.0).abs() < 1e-6);
@@ -397,9 +399,9 @@ mod tests {
         );
     }
 
-    /// The table in docs/dev/models.md, from the formulas evaluated apart from this program: 25 MB a process over processes and
-    /// losses. Tree and chain over all, tree and chain in groups of 16, localised tree and chain; ours: stripes of 16 by trees
-    /// and round the ring, localised by trees and round the ring.
+    /// The table in docs/dev/models.md: 25 MB a process, over processes and losses. The values were computed from the formulas by
+    /// another program. Columns: tree and chain over all processes, tree and chain in groups of 16, localised tree and chain;
+    /// then ours: stripes of 16 by trees and around the ring, localised by trees and around the ring.
     #[test]
     fn layouts_over_processes_and_losses() {
         let localised_for = |k: u64| -> [f64; 4] {

@@ -1,16 +1,16 @@
 //! The error type of the models, and the checks that every formula runs on its inputs.
 //!
-//! Formulas divide by their inputs and take roots of them. A zero or a NaN that slips in comes out as a plausible-looking number
-//! three formulas later. So each public function checks its inputs by these helpers, and passes its result through [`finite`]
-//! before returning it.
+//! Formulas divide by their inputs and take roots of them. A zero or a NaN among the inputs can become a plausible number after a
+//! few formulas. So each public function checks its inputs by these helpers, and passes its result through [`finite`] before
+//! returning it.
 
 use crate::base::exit::Refusal;
 
 /// Reason why a model cannot answer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ModelError {
-    /// An input lies outside the range in which the formula means anything, a text cannot be used, or the run asked for does not
-    /// fit the machine, the memory or the time.
+    /// An input is outside the range in which the formula is valid, a text cannot be used, or the requested run does not fit the
+    /// machine, the memory or the time.
     #[error("{0}")]
     Refused(String),
     /// The inputs are each valid, but the result exceeds the range of a double.
@@ -26,17 +26,17 @@ impl From<ModelError> for Refusal {
 
 pub(crate) type Result<T> = std::result::Result<T, ModelError>;
 
-/// Error: the inputs are refused.
+/// Returns the error that refuses the inputs for the reason `why`.
 pub(crate) fn refused<T>(why: impl Into<String>) -> Result<T> {
     Err(ModelError::Refused(why.into()))
 }
 
-/// Error: an input lies outside its range, which `rule` gives in words.
+/// Returns the error that the input `what` is outside its range, which `rule` states in words.
 pub(crate) fn out_of_range<T>(what: &str, rule: &str, value: f64) -> Result<T> {
     refused(format!("{what} must be {rule}, but it is {value}"))
 }
 
-/// Checks for a finite number above zero.
+/// Checks that an input is a finite number above zero.
 pub(crate) fn positive(what: &'static str, value: f64) -> Result<f64> {
     if value.is_finite() && value > 0.0 {
         Ok(value)
@@ -45,7 +45,7 @@ pub(crate) fn positive(what: &'static str, value: f64) -> Result<f64> {
     }
 }
 
-/// Checks for a finite number, zero or above.
+/// Checks that an input is a finite number, zero or above.
 pub(crate) fn non_negative(what: &'static str, value: f64) -> Result<f64> {
     if value.is_finite() && value >= 0.0 {
         Ok(value)
@@ -54,7 +54,7 @@ pub(crate) fn non_negative(what: &'static str, value: f64) -> Result<f64> {
     }
 }
 
-/// Checks for a number from zero to one, both included.
+/// Checks that an input is from zero to one, both included.
 pub(crate) fn fraction(what: &'static str, value: f64) -> Result<f64> {
     if (0.0..=1.0).contains(&value) {
         Ok(value)
@@ -63,7 +63,7 @@ pub(crate) fn fraction(what: &'static str, value: f64) -> Result<f64> {
     }
 }
 
-/// Checks for a number above zero and at most one.
+/// Checks that an input is above zero and at most one.
 pub(crate) fn share(what: &'static str, value: f64) -> Result<f64> {
     if value > 0.0 && value <= 1.0 {
         Ok(value)
@@ -72,7 +72,7 @@ pub(crate) fn share(what: &'static str, value: f64) -> Result<f64> {
     }
 }
 
-/// Checks for an integer no smaller than `least`; `rule` is the bound in words.
+/// Checks that an input is at least `least`; `rule` states this bound in words.
 pub(crate) fn at_least(
     what: &'static str,
     value: u64,
@@ -82,7 +82,7 @@ pub(crate) fn at_least(
     if value >= least { Ok(value) } else { out_of_range(what, rule, value as f64) }
 }
 
-/// Checks for a number no larger than `most`; `rule` is the bound in words.
+/// Checks that an input is at most `most`; `rule` states this bound in words.
 pub(crate) fn at_most(what: &'static str, value: f64, most: f64, rule: &'static str) -> Result<()> {
     if value <= most { Ok(()) } else { out_of_range(what, rule, value) }
 }

@@ -1,7 +1,7 @@
-//! From measured runs to a rate for any N: reading results and fitting the efficiency model.
+//! Rate for any N from measured runs: reads results and fits the efficiency model.
 //!
-//! Results come from our own output, the reference's (both print the same W line) or JSON. The model is eq. 2 of
-//! *self-checkpoint* in rates: R(N) = R_inf N / (N + N_half), where a = peak / R_inf and b = a N_half.
+//! Results come from our own output, from the output of the reference HPL (both print the same W line), or from JSON. The model
+//! is eq. 2 of *self-checkpoint* in rates: R(N) = R_inf N / (N + N_half), where a = peak / R_inf and b = a N_half.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -33,8 +33,8 @@ impl Sample {
         self.p.saturating_mul(self.q)
     }
 
-    /// The sample with the time that its rate gives, if it is of a run. The time on a W line has two decimals; the rate has five
-    /// digits and is more precise.
+    /// Returns the sample with the seconds that follow from its rate. Returns None if the numbers cannot be those of a run. The
+    /// time on a W line has two decimals; the rate has five digits and is more precise.
     fn if_sound(self) -> Option<Self> {
         let Self { n, p, q, threads, seconds, rate, .. } = self;
         let sound =
@@ -44,7 +44,7 @@ impl Sample {
     }
 }
 
-/// Flops HPL credits: N^2 (2N/3 + 3/2).
+/// Number of operations that HPL counts: N^2 (2N/3 + 3/2).
 pub fn flops(n: f64) -> f64 {
     n * n * (2.0 * n / 3.0 + 1.5)
 }
@@ -71,13 +71,13 @@ impl RateModel {
         finite("the rate", self.r_inf * (n / (n + self.n_half)))
     }
 
-    /// Seconds for order `n`; defined (as 0) at n = 0, so that it also gives the time left of a run.
+    /// Seconds for order `n`; zero at n = 0, so that the remaining time of a run can be computed up to its end.
     pub fn seconds(&self, n: f64) -> Result<f64> {
         non_negative("the order N", n)?;
         finite("the run time", (2.0 / 3.0 * n * n + 1.5 * n) * (n + self.n_half) / self.r_inf)
     }
 
-    /// The model as the paper's efficiency, given the machine's peak in flop/s.
+    /// Returns the model in the form of the paper's efficiency, for a machine with `peak` flop/s.
     pub fn efficiency(&self, peak: f64) -> Result<Efficiency> {
         positive("the peak", peak)?;
         let a = peak / self.r_inf;
@@ -115,7 +115,7 @@ pub fn fit(samples: &[Sample], n_half: Option<f64>) -> Result<Fit> {
     let first = samples[0].n;
     let several = samples.iter().any(|s| (s.n / first - 1.0).abs() > 1e-9);
     let model = if several {
-        // Rows (R, R/N) x = 1 with x = (1/R_inf, N_half/R_inf); scaled to keep the products tame.
+        // Rows (R, R/N) x = 1 with x = (1/R_inf, N_half/R_inf); scaled so that the products neither overflow nor underflow.
         let r0 = samples.iter().map(|s| s.rate).fold(0.0, f64::max);
         let n0 = first;
         let (mut aa, mut ab, mut bb, mut a1, mut b1) = (0.0, 0.0, 0.0, 0.0, 0.0);
@@ -133,11 +133,11 @@ pub fn fit(samples: &[Sample], n_half: Option<f64>) -> Result<Fit> {
         if det.is_finite() && det > 0.0 && x > 0.0 && y >= 0.0 {
             RateModel::new(r0 / x, n0 * y / x)?
         } else if x.is_finite() && y < 0.0 {
-            // Smaller problems ran faster, which noise can cause: the best model without N_half is constant.
+            // Smaller problems ran faster, which noise can cause. The best model is then a constant rate, with N_half = 0.
             RateModel::new(r0 * aa / a1, 0.0)?
         } else {
             return refused(
-                "the measured rates do not follow the model: they grow faster than N allows; \
+                "the measured rates do not follow the model: they grow too fast with N; \
                  measure larger problems",
             );
         }
@@ -157,8 +157,8 @@ pub fn fit(samples: &[Sample], n_half: Option<f64>) -> Result<Fit> {
     Ok(Fit { model, worst: finite("the residual of the fit", worst)?, samples: samples.len() })
 }
 
-/// Selects results for a fit: those on the most ranks, with the threads of the fastest of these, and of each N the fastest. Other
-/// work of a machine can only slow a run down, and slower variants do not show the machine's rate.
+/// Selects results for a fit: of the results on the most ranks, those with as many threads as the fastest, and of these the
+/// fastest for each N. Other work of a machine can only slow a run down, and slower variants do not show the machine's rate.
 pub fn best_of_each(all: &[Sample]) -> Vec<Sample> {
     let most = all.iter().map(Sample::ranks).max();
     let on_most = || all.iter().filter(|s| Some(s.ranks()) == most);
@@ -179,7 +179,7 @@ pub fn read(text: &str) -> Vec<Sample> {
     results(text, false)
 }
 
-/// Returns the last result in `text`, even if it is marked as wrong: for the size of the problem and the speed.
+/// Returns the last result in `text`, even if it is marked as wrong: it still shows the size of the problem and the speed.
 pub fn last(text: &str) -> Option<Sample> {
     results(text, true).pop()
 }
@@ -206,7 +206,7 @@ fn results(text: &str, wrong_ones_too: bool) -> Vec<Sample> {
             && last
             && !wrong_ones_too
         {
-            // The line of the verdict follows the result, and may be one of several.
+            // The line of the verdict follows the result. There may be several such lines.
             found.pop();
             last = false;
         }
@@ -236,7 +236,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// The shape with the numbers that an object has.
+    /// Returns the shape with each number that the object `value` states.
     fn with(self, value: &Value) -> Self {
         let number = |names: [&str; 2]| names.iter().find_map(|k| value.get(*k));
         let whole = |names| number(names).and_then(Value::as_u64);
@@ -249,7 +249,8 @@ impl Shape {
     }
 }
 
-/// Seconds of a result that went into saves and failures, according to its JSON: a plan adds its own.
+/// Seconds of saves and failures in a result, according to its JSON. A plan adds its own saves and failures, so these are
+/// subtracted.
 fn disturbed(outcome: &Value) -> f64 {
     let parts = [
         ("protection", &["save_s", "lost_s", "down_s", "restore_s"][..]),
@@ -261,8 +262,8 @@ fn disturbed(outcome: &Value) -> f64 {
     parts.into_iter().map(seconds).sum()
 }
 
-/// Collects results: objects with `gflops` and `seconds`. The problem's shape is in the same object, in a neighbour of it
-/// (`params` next to `outcome`) or in an object that encloses it.
+/// Collects results: objects with `gflops` and `seconds`. The problem's shape is in the same object, in an object next to it
+/// (`params` next to `outcome`), or in an enclosing object.
 fn collect(value: &Value, mut shape: Shape, found: &mut Vec<Sample>) {
     match value {
         Value::Object(map) => {
@@ -274,7 +275,7 @@ fn collect(value: &Value, mut shape: Shape, found: &mut Vec<Sample>) {
             if let (Some(gflops), Some(seconds), Some(n)) =
                 (number("gflops"), number("seconds"), shape.n)
             {
-                // The rate of a protected run is over all of its time.
+                // The reported rate of a protected run includes the time of saves and failures.
                 let undisturbed = seconds - disturbed(value);
                 let (gflops, seconds) = if undisturbed < seconds {
                     (flops(n) / undisturbed / 1e9, undisturbed)
@@ -383,7 +384,7 @@ WC00L2L1        2000    64     2     1               0.06             8.9000e+01
         assert_eq!(read(with_params)[1].n, 2000.0);
     }
 
-    /// A plan adds saves and failures by itself: if the rate included them, they would count twice.
+    /// A plan adds saves and failures itself; in the rate they would count twice.
     #[test]
     fn a_protected_run_counts_without_saves_and_failures() {
         let run = |protection: &str| {
@@ -414,7 +415,7 @@ WC00L2L1        2000    64     2     1               0.06             8.9000e+01
         assert!((e.at(5000.0).unwrap() - truth.rate(5000.0).unwrap() / 276e9).abs() < 1e-9);
     }
 
-    /// The paper's Table 3, three sizes of one cluster without checkpoints: the model fits them to half a percent.
+    /// The model fits three sizes of Table 3 of the paper, on one cluster without checkpoints, to half a per cent.
     #[test]
     fn fits_table_3_of_the_paper() {
         let [original, scr, skt] = [0, 4, 5].map(|i| &TABLE_3[i]);

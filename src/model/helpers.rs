@@ -1,25 +1,25 @@
-//! Condition under which it pays to set cores aside that encode while the others compute (*helpers*, section 5.1).
+//! Condition under which it pays to keep cores free that encode while the other cores compute (*helpers*, section 5.1).
 //!
-//! The printed inequality, 1/N_cpn + 100 t_cpy/T < 100 t_enc/T, adds a fraction to percentages; taken literally it would make a
-//! core out of 16 cost 0.06 %. The text next to it counts that core as 1/16, so all three terms are fractions here.
+//! The printed inequality, 1/N_cpn + 100 t_cpy/T < 100 t_enc/T, adds a fraction to percentages; taken literally, one core of 16
+//! would cost 0.06 %. The text next to the inequality counts that core as 1/16, so all three terms are fractions here.
 
 use super::error::{Result, at_least, finite, non_negative, positive};
 
-/// Share of the machine lost with helpers: one core of `cores` a node, and the copy to it each interval.
+/// Share of the machine lost with helpers: one of the `cores` cores of each node, and in each interval the copy to this core.
 pub fn overhead_with_helper(cores: u64, copy_s: f64, interval_s: f64) -> Result<f64> {
     at_least("the number of cores per node", cores, 1, "at least 1")?;
     finite("the overhead", 1.0 / cores as f64 + overhead(copy_s, interval_s)?)
 }
 
-/// Share of the time lost if the computing processes stop for so long at each save: to encode, or to copy for a core of each node
-/// that is idle anyway and encodes (sections 5.2 and 5.3).
+/// Share of the time lost if the computing processes stop for `stop_s` seconds at each save. They stop to encode, or only to copy
+/// if an otherwise idle core of each node encodes (sections 5.2 and 5.3).
 pub fn overhead(stop_s: f64, interval_s: f64) -> Result<f64> {
     non_negative("the time that a save stops for", stop_s)?;
     positive("the interval between saves", interval_s)?;
     finite("the overhead", stop_s / interval_s)
 }
 
-/// The inequality of section 5.1: whether helpers cost less than encoding inline.
+/// Returns whether helpers cost less than encoding inline, by the inequality of section 5.1.
 pub fn helper_pays(cores: u64, copy_s: f64, encode_s: f64, interval_s: f64) -> Result<bool> {
     Ok(overhead_with_helper(cores, copy_s, interval_s)? < overhead(encode_s, interval_s)?)
 }
@@ -46,9 +46,9 @@ mod tests {
     }
 
     /// Fig. 5: encoding inline cost 9 to 11 per cent, a helper on an idle core under 2. Then the copy takes under 2/9 of an
-    /// encoding. With all cores computing a helper would cost 1/16 + 2 % = 8.25 %, less than those 9; and it pays up to 16 (1 -
-    /// 2/9) = 12.4 encodings between saves. Of Fig. 4's 7 % the core is 6.25, the copy 0.75: to pay there, encoding must take
-    /// more than 7 % of the interval, 9.3 copies.
+    /// encoding. If all cores compute, a helper would cost 1/16 + 2 % = 8.25 %, less than 9 %. It pays while the interval is
+    /// shorter than 16 (1 - 2/9) = 12.4 encodings. Of the 7 % in Fig. 4 the core takes 6.25 % and the copy 0.75 %. A helper pays
+    /// there if encoding takes more than 7 % of the interval, 9.3 copies.
     #[test]
     fn the_printed_percentages_follow_from_each_other() {
         let (encode, copy) = (9.0, 2.0);

@@ -1,4 +1,4 @@
-//! A test as input of the solver: the lines of HPL.dat, or flags.
+//! Writes a test as input of the solver: as lines of HPL.dat, or as flags.
 
 use std::fmt::Write as _;
 
@@ -49,7 +49,7 @@ pub fn hpl_dat(test: &TestParams, ns: &[usize], title: &str) -> String {
     text
 }
 
-/// Returns flags for the content of those lines, and for the parameters of a test that no line covers.
+/// Returns the flags that state the content of HPL.dat, and the parameters of a test for which HPL.dat has no line.
 pub fn flags(test: &TestParams, ns: &[usize]) -> Vec<String> {
     let sizes: Vec<String> = ns.iter().map(usize::to_string).collect();
     let said = [
@@ -77,7 +77,7 @@ pub fn flags(test: &TestParams, ns: &[usize]) -> Vec<String> {
     said.into_iter().map(|(flag, value)| format!("--{flag}={value}")).collect()
 }
 
-/// Returns the digit of a choice in HPL.dat, which is its alias on the command line.
+/// Returns the digit that stands for a choice in HPL.dat. On the command line the digit is an alias of the choice.
 fn digit(value: &impl ValueEnum) -> String {
     let named = value.to_possible_value();
     let digit = named.and_then(|v| v.get_name_and_aliases().nth(1).map(str::to_owned));

@@ -1,8 +1,8 @@
 //! Interval between saves, and the cost of failures with it (*self-checkpoint*, section 5.1).
 //!
-//! Three intervals, from rough to exact, and two efficiencies: the paper's eq. 10, which leaves out the work that is repeated,
-//! and the exact expectation for exponential failures, which includes it. The planner and the simulation's own tests use the
-//! exact one.
+//! There are three intervals, from rough to exact, and two efficiencies. The paper's eq. 10 leaves out the work that is repeated;
+//! the exact expectation for exponential failures includes this work. The planner and the tests of the simulation use the exact
+//! efficiency.
 
 use super::error::{ModelError, Result, finite, non_negative, positive};
 
@@ -78,11 +78,11 @@ pub struct Segment {
     pub flush: f64,
 }
 
-/// Expected wall seconds to get through a segment under exponential failures, exact.
+/// Exact expected wall seconds of a segment under exponential failures.
 ///
-/// A failure costs `down` seconds (detect, restart, restore), which a further failure starts again. Before the segment's state is
-/// safe the segment then begins again. During the flush the new state is kept, and the restoration completes it. With M the MTBF:
-/// M e^(down/M) [(e^((work+encode)/M) - 1) + (1 - e^(-flush/M))].
+/// A failure costs `down` seconds (detect, restart, restore). A further failure in this time starts these seconds again. After a
+/// failure before the segment's state is safe, the segment begins again. After a failure during the flush, the new state is kept,
+/// and the restoration completes it. With M the MTBF: M e^(down/M) [(e^((work+encode)/M) - 1) + (1 - e^(-flush/M))].
 pub fn segment_time(segment: Segment, down: f64, mtbf: f64) -> Result<f64> {
     non_negative("the work of a segment", segment.work)?;
     non_negative("the encoding time of a segment", segment.encode)?;
@@ -100,7 +100,7 @@ pub fn share_left(save: f64, down: f64, mtbf: f64) -> Result<f64> {
     positive("the cost of a save", save)?;
     let work = optimal(save, mtbf)?;
     match segment_time(Segment { work, encode: save, flush: 0.0 }, down, mtbf) {
-        // The time exceeds the range of a number: nothing is left.
+        // The time exceeds the range of a number, so the share is zero.
         Err(ModelError::Overflow { .. }) => Ok(0.0),
         time => Ok(work / time?),
     }

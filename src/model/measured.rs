@@ -1,7 +1,7 @@
 //! Numbers that the authors of *self-checkpoint* measured and print: Table 3, sections 7.3 and 7.4, Table 2's machines.
 //!
-//! Figures start from these and tests compare formulas with them, so each number stands here once, as it is printed. Relations
-//! between printed numbers are functions next to them; `docs/dev/models.md` lists which of them agree.
+//! Figures start from these and tests compare formulas with them, so each number is stated here once, as printed. Functions
+//! compute the relations between printed numbers; `docs/dev/models.md` lists which numbers agree.
 
 use super::efficiency::{coefficient, with_fraction};
 use super::encoding::Link;
@@ -15,13 +15,13 @@ use super::profile::Schedule;
 pub struct Row {
     pub name: &'static str,
     pub n: f64,
-    /// Seconds of the run without any save, and of one save, where there are saves.
+    /// Seconds of the run without any save, and seconds of one save if the method saves.
     pub seconds: f64,
     pub save: Option<f64>,
     /// Rate with a save every ten minutes as a share of the original's, and GB a process for the matrix.
     pub normalised: f64,
     pub memory_gb: f64,
-    /// Method by which it keeps its state, if eqs. 6 to 8 give the memory left by it.
+    /// Method of the checkpoint, if eqs. 6 to 8 state the memory that this method leaves.
     pub method: Option<Method>,
 }
 
@@ -90,19 +90,20 @@ pub const TABLE_3_GROUP: u64 = 8;
 pub const TABLE_3_EVERY_S: f64 = 600.0;
 
 impl Row {
-    /// Saves in a run without failures, one each `every` seconds of work, none at the end, and Gflop/s with them.
+    /// Returns the number of saves of a run without failures, and its Gflop/s with these saves. A save follows each `every`
+    /// seconds of work, but not the end of the work.
     pub fn with_saves(&self, every: f64) -> Result<(usize, f64)> {
         let run = Schedule::periodic(self.seconds, every, self.save.unwrap_or(0.0), 0.0)?;
         let saves = if self.save.is_some() { run.saves() } else { 0 };
         Ok((saves, flops(self.n) / run.undisturbed() / 1e9))
     }
 
-    /// Gflop/s of the work between two saves and the save, far from the end of a run.
+    /// Gflop/s over the work between two saves and one save, as in a long run.
     pub fn rate_between(&self, every: f64) -> f64 {
         flops(self.n) / self.seconds / 1e9 * every / (every + self.save.unwrap_or(0.0))
     }
 
-    /// GB a process that a matrix of this order takes, when the original's takes all.
+    /// GB a process of a matrix of this row's order, if the matrix of the original takes all memory.
     pub fn memory_of_order(&self) -> f64 {
         TABLE_3_MEMORY_GB * (self.n / TABLE_3[0].n).powi(2)
     }
@@ -127,10 +128,11 @@ pub struct Large {
     pub port: f64,
     /// Members of a group.
     pub group: u64,
-    /// Flop/s of the original on all memory, of SKT-HPL on what is left, without saves.
+    /// Flop/s of the original on all memory, and of SKT-HPL on the memory that its checkpoints leave; both without saves.
     pub original: f64,
     pub protected: f64,
-    /// Efficiencies as printed in per cent: the original's of the peak, SKT-HPL's of the original's.
+    /// Efficiencies in per cent as printed: rate of the original relative to the peak, and rate of SKT-HPL relative to the
+    /// original.
     pub efficiency: f64,
     pub normalised: f64,
 }
@@ -164,8 +166,8 @@ pub const TIANHE: [Large; 2] = [
     },
 ];
 
-/// Seconds of a save on Tianhe-2, of noticing a loss, of the restart and of the recovery (Fig. 15); and the largest part of a
-/// save that copying takes (section 7.6).
+/// Seconds on Tianhe-2 of a save, of the detection of a loss, of the restart and of the recovery (Fig. 15); and the upper bound
+/// of the seconds that a save spends on copying (section 7.6).
 pub const TIANHE_2_SAVE_S: f64 = 16.0;
 pub const TIANHE_2_DETECT_S: f64 = 63.0;
 pub const TIANHE_2_RESTART_S: f64 = 19.0;
@@ -196,8 +198,8 @@ impl Large {
         Ok(memory * available_fraction(Method::SelfCheckpoint, g, 1)?)
     }
 
-    /// Link that a rank sends over, if all ranks of a node share its port. Latency and the pace of arithmetic are not printed and
-    /// left out.
+    /// Link that a rank sends over, if all ranks of a node share its port. The paper prints neither latency nor speed of
+    /// arithmetic, so both are left out.
     pub fn link_of_rank(&self) -> Link {
         Link { alpha: 0.0, beta: self.ranks_per_node as f64 / self.port, gamma: 0.0 }
     }
@@ -207,10 +209,10 @@ impl Large {
 mod tests {
     use super::*;
 
-    /// The rates follow from order, time and saves to a quarter of a per cent. The share left of the original's rate follows to
-    /// 0.16 of a per cent. They are no closer, since two rates are not those of the times next to them: 8.56833e15 flops in
-    /// 2338.64 s are 3663.8, not 3669.8, and 2.47685e15 in 709.84 s + 6.21 s are 3459.1, not 3467.6. BLCR's two rows follow from
-    /// the printed 3669.81 exactly: times 2338.64/(2338.64 + 3 * 295.20) = 0.725331, and 0.874454 with 3 * 111.92.
+    /// The rates follow from order, time and saves to a quarter of a per cent. The rates relative to the original follow to 0.16
+    /// of a per cent. They are no closer, since two printed rates do not follow from the printed times: 8.56833e15 flops in
+    /// 2338.64 s are 3663.8, not 3669.8, and 2.47685e15 in 709.84 s + 6.21 s are 3459.1, not 3467.6. The two rows of BLCR follow
+    /// exactly from the printed 3669.81: times 2338.64/(2338.64 + 3 * 295.20) = 0.725331, and 0.874454 with 3 * 111.92.
     #[test]
     fn table_3_rates() {
         // By hand; saves and rate as printed.
@@ -250,8 +252,8 @@ mod tests {
         assert!((4.0 * 7.0 / 8.0 * 15.0 / 16.0 - TABLE_3[1].memory_gb).abs() < 0.005);
     }
 
-    /// If the matrix has all memory and saves go to an SSD, fewer saves suffice to overtake self-checkpoint: by hand, with
-    /// 3489.32/3663.81 = 0.95237 of the rate between saves, T + 6.21 = 0.95237 (T + 111.92), T = 2107 s.
+    /// If the matrix has all memory and saves go to an SSD, the run is faster than self-checkpoint where saves are rare. By hand,
+    /// with 3489.32/3663.81 = 0.95237 of the rate between saves, T + 6.21 = 0.95237 (T + 111.92), T = 2107 s.
     #[test]
     fn an_ssd_overtakes_with_few_saves() {
         let ahead = |every| TABLE_3[3].rate_between(every) > TABLE_3[5].rate_between(every);
@@ -285,7 +287,7 @@ mod tests {
         // "more significant on Tianhe-2".
         assert!(second < first);
         // "5 percent higher performance than using the double-checkpoint on Tianhe-2 (44 versus 30 percent)": 0.9579/0.934773.
-        // The bound a = 1 gives 0.928431/0.890959, 4.2 %, and nothing gives more.
+        // The bound a = 1 gives 0.928431/0.890959, 4.2 %, the largest value that the equation can give.
         let gain = at(7.0 / 16.0)[1] / at(7.0 / 23.0)[1];
         assert!((gain - 1.02474).abs() < 1e-5, "{gain}");
         let bound = |k| super::super::efficiency::with_fraction_at_least(0.8494, k).unwrap();

@@ -1,8 +1,8 @@
 //! Memory that protection costs (*self-checkpoint*, section 4.2, eqs. 6 to 8), data that a checkpoint moves (section 6.3, eqs. 17
 //! to 20), and the memory of a rank of our solver.
 //!
-//! The planner searches the largest N with [`rank_memory`]. If this model gave less than the solver takes, the planned run would
-//! swap, so `plan` is tested against the solver's own count.
+//! The planner searches the largest N with [`rank_memory`]. If this model stated less memory than the solver takes, a planned run
+//! would swap. So tests compare `plan` with the solver's own count.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,19 +13,18 @@ pub use crate::checkpoint::plan::Scope;
 use crate::lu::need::{Means, Problem};
 use crate::parity::Spread;
 
-/// Ways to keep the state so that it outlives a loss: the solver's three methods with saves, its columns of checksums, and two
-/// for comparison.
+/// Ways to keep the state so that it outlives a loss: the methods of the solver, and others for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// The workspace doubles as a checkpoint: one copy and two checksums.
+    /// The matrix itself serves as a checkpoint: one copy and two checksums.
     #[serde(rename = "self")]
     SelfCheckpoint,
     /// Two copies, each with its checksum.
     Double,
     /// A single copy with its checksum: a loss while the copy is updated is fatal.
     Single,
-    /// No saves: additional process columns keep checksums, and take the places of columns that lose a process.
+    /// No saves: additional process columns keep checksums. They replace columns that lose a process.
     Abft,
     /// Written to a parallel file system; no memory beyond the matrix.
     Disk,
@@ -64,7 +63,7 @@ impl Method {
         self.in_memory() || self == Method::Disk
     }
 
-    /// Whether a spare rank inside the job can take a lost one's place and restore the last save.
+    /// Whether a spare rank of the job can take the place of a lost rank and restore the last save.
     pub fn goes_on_in_place(self) -> bool {
         matches!(self, Method::SelfCheckpoint | Method::Double)
     }
@@ -123,12 +122,12 @@ fn checksum_share(spread: Spread, g: u64, m: u64) -> Result<f64> {
 }
 
 /// Memory taken for each unit of application data, in groups of `g` that survive `m` losses. The inverses of eqs. 6, 7 and 8,
-/// generalised from one loss: a checksum takes m/(G-m) of the data it protects. Columns of checksums have no groups, so they are
-/// refused here: see [`Columns::factor`].
+/// generalised from one loss: a checksum takes m/(G-m) of the data it protects. Method abft has no groups, so this function
+/// refuses it: see [`Columns::factor`].
 pub fn memory_factor(method: Method, g: u64, m: u64) -> Result<f64> {
     if method == Method::Abft {
         return refused(
-            "method abft has no groups: its share of the memory is Q/(Q+R), whatever the groups; ask with the grid",
+            "method abft has no groups: its share of the memory is Q/(Q+R), which follows from the grid",
         );
     }
     let (copies, checksums) = copies_and_checksums(method, Spread::Rotated, g, m)?;
@@ -155,13 +154,13 @@ pub fn scope_volume(scope: Scope, n: f64) -> Result<f64> {
     )
 }
 
-/// Memory of one rank by part, in bytes: the rank with the most. With columns of checksums a rank has either matrix or checksums,
-/// as much of the one as of the other; matrix and checksums are then their shares over all ranks.
+/// Memory of the rank with the most, by part, in bytes. With checksum columns a rank has either a part of the matrix or checksums
+/// of the same size; `matrix` and `checksums` are then averages over all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RankMemory {
     /// The local part of [A|b].
     pub matrix: f64,
-    /// Copies of it.
+    /// Copies of the matrix.
     pub checkpoint: f64,
     /// Checksums.
     pub checksums: f64,
@@ -177,18 +176,18 @@ impl RankMemory {
     }
 }
 
-/// Memory of a rank apart from the matrix: program, MPI and small buffers. 22 to 26 MB were measured with Open MPI and BLIS on
-/// one node.
+/// Memory of a rank in addition to the matrix: program, MPI and small buffers. Measured with Open MPI and BLIS on one node: 22 to
+/// 26 MB.
 pub const RANK_BASE_BYTES: f64 = 23.0 * 1_048_576.0;
 
-/// Memory that a plan leaves free for a rank apart from the matrix: MPI takes more with many peers and a network between them.
-/// The solver's own check counts less, so that a planned run fits.
+/// Memory that a plan keeps for a rank in addition to the matrix: MPI takes more with many peers and over a network. The solver's
+/// own check counts less, so it accepts a planned run.
 pub const RANK_BASE_MOST: f64 = 64.0 * 1_048_576.0;
 
-/// The alignment of work arrays that planned runs ask for, in doubles.
+/// Alignment of work arrays in planned runs, in doubles.
 pub const ALIGN: usize = 8;
 
-/// The shape of a problem on its ranks. Columns of checksums are not counted in Q.
+/// Shape of a problem on its ranks. Q does not count checksum columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     pub n: u64,
@@ -199,9 +198,9 @@ pub struct Shape {
     pub depth: u64,
 }
 
-/// Memory of the fullest rank of our solver. Matrix and work arrays have the very lengths that the solver makes them with
-/// ([`Problem`]); protection is `copies_and_checksums` or [`Columns::factor`]. `m`: losses that groups of `g` survive, or columns
-/// of checksums.
+/// Memory of the rank of our solver with the most. The lengths of matrix and work arrays are those of the solver ([`Problem`]);
+/// the memory for protection is `copies_and_checksums` or [`Columns::factor`]. `m` is the number of losses that groups of `g`
+/// survive, or the number of checksum columns.
 pub fn rank_memory(
     shape: Shape,
     threads: u64,
@@ -293,7 +292,7 @@ mod tests {
         assert!((gain - 1.47).abs() < 0.005, "{gain}");
     }
 
-    /// Of P x (Q+R) ranks P x Q have the matrix, and the fullest rank is no fuller than without checksums but for b.
+    /// Of P x (Q+R) ranks P x Q have the matrix. Checksum columns add only the column of b to the memory of the fullest rank.
     #[test]
     fn columns_of_checksums() {
         for (q, sums) in [(1u64, 1u64), (3, 1), (7, 1), (32, 1), (1, 2), (7, 3), (32, 4)] {
@@ -304,7 +303,7 @@ mod tests {
             let share = abft.matrix / (abft.matrix + abft.checksums);
             assert!((share - q as f64 / (q + sums) as f64).abs() < 1e-12, "{q} {sums} {share}");
             assert_eq!(abft.checkpoint, 0.0);
-            // At most one column of [A|b] more: N rows over two process rows, and a huge page.
+            // The difference is at most one column of [A|b], N rows over two process rows, and a huge page.
             let more = abft.total() - none.total();
             assert!((0.0..=8.0 * shape.n as f64 + 4e6).contains(&more), "{q} {more}");
         }
@@ -314,7 +313,8 @@ mod tests {
         assert!(!Method::Abft.saves() && !Method::Abft.in_memory());
     }
 
-    /// By hand: A, B and two checksums as large as they are, 2 + 2; a third copy with double; one checksum with single.
+    /// By hand, in units of the matrix: self has A, B and two checksums, each as large as A, 2 + 2; double has a third copy;
+    /// single has one checksum.
     #[test]
     fn localised_checksums_take_a_whole_matrix_each() {
         for (g, m) in [(2, 1), (6, 2), (7, 2), (20, 4)] {
@@ -326,7 +326,7 @@ mod tests {
         assert!(said.to_string().contains("m (m+1)"), "{said}");
     }
 
-    /// Resident memory of the fullest rank of four real runs, bytes: within 1 per cent.
+    /// Resident memory of the fullest rank of real runs, in bytes, agrees to 1 per cent.
     #[test]
     fn measured_runs() {
         for (n, q, method, measured) in [
@@ -350,7 +350,7 @@ mod tests {
         let side = scope_volume(Scope::Side, n).unwrap() / corner;
         let whole = scope_volume(Scope::Whole, n).unwrap() / corner;
         assert!((whole - 3.0).abs() < 1e-5 && (side - 1.5).abs() < 1e-5);
-        // The closed forms are the sums they stand for.
+        // The closed forms equal the sums over all rows.
         let direct: f64 = (1..=50).map(|i| f64::from(i * i)).sum();
         assert_eq!(scope_volume(Scope::Corner, 50.0).unwrap(), direct);
         let direct: f64 = (1..=50).map(|i| 50.0 * f64::from(i)).sum();

@@ -1,8 +1,8 @@
-//! Mathematics of running for hours on machines that fail: speed, memory, interval between saves, chance to finish. The commands
-//! `plan`, `model` and `simulate` are thin layers on it.
+//! Models of long runs on machines that fail: speed, memory, interval between saves, chance to finish. The commands `plan`,
+//! `model` and `simulate` are thin layers on these models.
 //!
-//! It is a pure library: numbers in, numbers or a diagnostic out. It opens no file, starts no process and calls no MPI. So every
-//! formula can be tested against the figures of the paper it comes from. Each function names its equation and its units;
+//! The functions are pure: they take numbers and return numbers or an error. They open no file, start no process and call no MPI.
+//! So tests compare every formula with the figures of its paper. Each function states its equation and its units;
 //! `docs/dev/models.md` lists which printed figures follow from which inputs and which do not.
 //!
 //! Papers are cited by short names:

@@ -1,10 +1,10 @@
-//! Continuing without a restart. In place, a spare rank takes the dead rank's position and the last save is restored. By hot
-//! replacement, columns of checksums take the places of lost process columns (*hot-replacement*, sections III and V; there it is
-//! one column).
+//! Models of continuing without a restart. In place, a spare rank takes the position of the dead rank, and the last save is
+//! restored. By hot replacement, checksum columns take the places of lost process columns (*hot-replacement*, sections III and V,
+//! with one column).
 //!
-//! Both are for the loss of a process; a lost node takes the whole job with it (docs/PROTECTION.md). So every answer here needs
-//! the share of failures that end a process and leave its node. The closed forms are exact for exponential failures; tests
-//! compare the simulation with them.
+//! Both survive the loss of a process; the loss of a node ends the job (docs/PROTECTION.md). So every model here needs the share
+//! of failures that end a process but not its node. The closed forms are exact for exponential failures; tests compare the
+//! simulation with them.
 
 use super::ModelError;
 use super::encoding::{Code, Link, chain};
@@ -13,12 +13,12 @@ use super::interval;
 use crate::lu::{LONGEST_SUMS, SUMS_EVER, SUMS_MAX};
 use serde::Serialize;
 
-/// Default time from the death of a process until all continue without a restart. A few ranks on one machine need 0.01 to 0.2 s
-/// after the notice, and the node's daemon reports a dead process at once.
+/// Default seconds from the death of a process until all ranks continue without a restart. A few ranks on one machine need 0.01
+/// to 0.2 s after the report of the death, and the daemon of the node reports it at once.
 pub const IN_PLACE_S: f64 = 1.0;
 
-/// Process columns that compute, and additional ones that keep checksums. As many columns may be lost as keep checksums, of
-/// either kind.
+/// Number of process columns that compute, and of additional columns that keep checksums. A run survives the loss of `sums`
+/// columns of either kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Columns {
     pub q: u64,
@@ -39,23 +39,23 @@ impl Columns {
         Ok(())
     }
 
-    /// Number of all columns, saturating.
+    /// Number of all columns; the addition saturates.
     pub fn all(self) -> u64 {
         self.q.saturating_add(self.sums)
     }
 
-    /// Memory and work of P x (Q+R) ranks for each unit that the P x Q alone would need: (Q+R)/Q, both.
+    /// Memory, and equally work, of P x (Q+R) ranks relative to that of P x Q ranks without checksums: (Q+R)/Q.
     pub fn factor(self) -> Result<f64> {
         self.check()?;
         Ok((self.q as f64 + self.sums as f64) / self.q as f64)
     }
 
-    /// Describes a number of columns in words.
+    /// Describes a number of checksum columns in words.
     pub fn told(sums: u64) -> String {
         if sums == 1 { "a column".to_owned() } else { format!("{sums} columns") }
     }
 
-    /// Describes in words how many process columns may be lost.
+    /// Describes in words how many process columns a run may lose with `sums` checksum columns.
     pub fn borne(sums: u64) -> String {
         match sums {
             1 => "one process column".to_owned(),
@@ -68,7 +68,7 @@ impl Columns {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Failing {
     pub mtbf: f64,
-    /// Share that ends a process and leaves its node.
+    /// Share of failures that end a process but not its node.
     pub processes: f64,
 }
 
@@ -79,15 +79,15 @@ impl Failing {
         Ok(())
     }
 
-    /// Mean seconds until the run is up again after a failure that costs `down`, if a further failure meanwhile starts that
-    /// again.
+    /// Mean seconds until the run computes again after a failure that costs `down` seconds, if each further failure starts these
+    /// seconds again.
     fn until_up(&self, down: f64) -> Result<f64> {
         finite("the time until the run is up", self.mtbf * (down / self.mtbf).exp_m1())
     }
 
-    /// Cost of each failure as a single number, for the formulas with one: `in_place` seconds after the loss of a process,
-    /// `restart` after the loss of a node. While the run recovers in place, another failed process starts the recovery again, and
-    /// a failed node is a restart. During a restart every failure starts the restart again.
+    /// Mean cost of a failure as a single number of seconds, for formulas that take only one cost: `in_place` seconds after the
+    /// loss of a process, `restart` after the loss of a node. While the run recovers in place, another failed process starts the
+    /// recovery again, and a failed node is a restart. During a restart every failure starts the restart again.
     ///
     /// With F = 1 - e^(-in_place/M), s the share and B_r = M (e^(restart/M) - 1) the mean time down is B = s B_p + (1-s) B_r with
     /// B_p = F (M + (1-s) B_r)/(1 - s F), and the number is M ln(1 + B/M).
@@ -97,7 +97,7 @@ impl Failing {
         non_negative("the time of a restart", restart)?;
         let Failing { mtbf, processes } = *self;
         if processes == 0.0 {
-            // The exponential and its inverse are left out here, so that the result equals the input to the last bit.
+            // Without the exponential and its inverse the result equals the input to the last bit.
             return Ok(restart);
         }
         let by_restart = self.until_up(restart)?;
@@ -109,15 +109,15 @@ impl Failing {
     }
 }
 
-/// Rebuilding checksums: after a loss, if there are fewer columns than the run began with, each P free ranks make a column. Free
-/// are the ranks that are left of lost columns, and those that wait.
+/// Rebuilding of checksums: after a loss, if there are fewer checksum columns than at the start, each P free ranks make a new
+/// column. Free ranks are those left of lost columns, and those that wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Renewing {
     /// Ranks of a process column, P.
     pub rows: u64,
-    /// Number of ranks in addition to the P x (Q+R) that wait.
+    /// Number of waiting ranks in addition to the P x (Q+R).
     pub waiting: u64,
-    /// Seconds in which all wait for one new column.
+    /// Seconds in which all ranks wait for one new column.
     pub each: f64,
 }
 
@@ -132,11 +132,11 @@ impl Renewing {
     }
 }
 
-/// A run with columns of checksums. Seconds.
+/// A run with checksum columns. Times are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Replacement {
     pub columns: Columns,
-    /// The whole work, on these ranks, undisturbed.
+    /// Time of the whole work on these ranks without losses.
     pub work: f64,
     /// Cost of each loss that is survived.
     pub replace: f64,
@@ -145,9 +145,9 @@ pub struct Replacement {
     pub renewing: Renewing,
 }
 
-/// A number for each count of losses in a try.
+/// One number for each possible count of losses in a try.
 type Row = Vec<f64>;
-/// A number for each pair of such counts; none before the diagonal, since losses only increase.
+/// One number for each pair of counts of losses; zero below the diagonal, since the count only increases.
 type Square = Vec<Row>;
 
 fn square(size: usize) -> Square {
@@ -169,10 +169,10 @@ fn changed(all: &Square, change: impl Fn(f64) -> f64) -> Square {
     all.iter().map(|row| row.iter().map(|&x| change(x)).collect()).collect()
 }
 
-/// e^(rates x time), and its integral from 0 to `time`. `fastest`: the largest of the rates.
+/// Returns e^(rates x time), and its integral from 0 to `time`. `fastest` is the largest rate.
 ///
-/// Uses the series for a part of the time in which little happens, doubled until it covers the whole time. No chance is ever
-/// subtracted from a chance of similar size.
+/// The function uses the series for a short part of the time, and doubles the part until it covers the whole time. So
+/// probabilities of similar size are never subtracted from each other.
 fn over_time(rates: &Square, fastest: f64, time: f64) -> (Square, Square) {
     const TERMS: u32 = 16;
     let doublings = (2.0 * fastest * time).log2().ceil().max(0.0) as i32;
@@ -200,18 +200,19 @@ fn over_time(rates: &Square, fastest: f64, time: f64) -> (Square, Square) {
 }
 
 impl Replacement {
-    /// Chance that a try comes to the end, and its mean duration, whichever way it ends.
+    /// Probability that a try completes the work, and the mean duration of a try.
     ///
-    /// Of the N = P (Q+R) + K ranks, K of which wait, each dies at the rate (s/M)/N. With d of them dead, T = K + PR - d are left
-    /// in addition to the PQ that compute. They are l(T) = min(R, T/P) columns of checksums, rounded down. The rest is free,
-    /// since after each loss as many new columns are made as there are ranks for. A loss takes t seconds plus those of the new
-    /// columns. Meanwhile no work is done, and the new columns do not count yet. The next loss, at the rate a, comes within that
-    /// time with the chance 1 - e^(-a times so long). The new columns then begin again, with a column of checksums less if the
-    /// loss was in a column that matters. A process column lost without any checksums left, or a node lost at any time, ends the
-    /// try. By the time of the work alone d dead become k > d at a rate that is the sum over all ways through such times.
+    /// Of the N = P (Q+R) + K ranks, K of which wait, each dies at the rate (s/M)/N. With d of them dead, T = K + PR - d ranks
+    /// are left in addition to the PQ that compute. These T ranks form l(T) = min(R, T/P) checksum columns, rounded down; the
+    /// other ranks are free, since each loss is followed by as many new columns as the ranks suffice for. A loss takes t seconds
+    /// plus the seconds for new columns. In this time no work is done, and the new columns do not count yet. The next loss, at
+    /// the rate a, comes within u such seconds with the probability 1 - e^(-a u). The new columns then begin again, with one
+    /// checksum column fewer if the lost rank belonged to a column in use. The loss of a process column without any checksums
+    /// left ends the try, and so does the loss of a node. Measured in the time of work alone, d dead become k > d at a rate that
+    /// is the sum over all sequences of losses during such interruptions.
     ///
-    /// Left out: free ranks that are too few for a column, whose loss costs t. A test has 16 columns of checksums at most, new
-    /// ones included; here a loss after the 16th ends the try.
+    /// The model ignores the t seconds that the loss of a free rank costs if the free ranks are too few for a column. A test can
+    /// have at most 16 checksum columns, counting new ones; here a loss after the 16th ends the try.
     fn one_try(&self, failing: Failing) -> Result<(f64, f64)> {
         failing.check()?;
         self.check()?;
@@ -219,8 +220,8 @@ impl Replacement {
         let fastest = 1.0 / failing.mtbf;
         finite("how often a run fails", 2.0 * fastest * work)?;
         let rows = u128::from(renewing.rows);
-        // Number of ranks in addition to those that compute, and how many of them may be lost before no column of checksums is
-        // left.
+        // Number of ranks in addition to those that compute, and the number of these ranks that may be lost before no checksum
+        // column is left.
         let extra = u128::from(renewing.waiting) + rows * u128::from(sums);
         let last = (extra - rows + 1).min(SUMS_EVER as u128) as usize;
         let left = |dead: usize| extra - dead as u128;
@@ -236,12 +237,12 @@ impl Replacement {
             (1.0 - failing.processes) * fastest + of_columns(sums) + of_free(dead, sums)
         };
         let mut rates = square(last + 1);
-        // Seconds without work that a second of work entails.
+        // Seconds without work for each second of work.
         let mut idle = vec![0.0; last + 1];
         for (d, (row, idle)) in rates.iter_mut().zip(&mut idle).enumerate() {
             let there = settled(d);
             row[d] = -loss_rate(d, there);
-            // Rate at which so many columns of checksums are left by a loss, new ones not counted.
+            // Rate of losses that leave c checksum columns, for each c; new columns are not counted.
             let mut comes = [0.0; SUMS_MAX + 1];
             comes[there] = of_free(d, there);
             if there > 0 {
@@ -280,12 +281,12 @@ impl Replacement {
         Ok(())
     }
 
-    /// Probability that a run ends without a new beginning.
+    /// Probability that a run ends without starting from scratch.
     pub fn finishes(&self, failing: Failing) -> Result<f64> {
         Ok(self.one_try(failing)?.0.min(1.0))
     }
 
-    /// Expected wall seconds, if the run begins from scratch after each loss that is not survived.
+    /// Expected wall seconds, if the run starts from scratch after each loss that it does not survive.
     pub fn expected(&self, failing: Failing) -> Result<f64> {
         let (ends, lasts) = self.one_try(failing)?;
         let from_scratch = failing.until_up(self.from_scratch)?;
@@ -293,33 +294,34 @@ impl Replacement {
     }
 }
 
-/// Input for comparing ways to continue: a run, and the seconds that its machine takes for each. The answers are shares of the
-/// fault-free rate, in time alone: they leave out that some ways have room for a larger matrix than others.
+/// Input for the comparison of ways to continue: a run, and the seconds that each step takes on its machine. The results are
+/// shares of the fault-free rate. They compare times only: the matrix has the same size in all ways, although some have room for
+/// a larger one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ways {
-    /// The work on all ranks, undisturbed and without checksums.
+    /// Time of the work on all ranks without losses and without checksums.
     pub work: f64,
     pub save: f64,
     /// Detection and restart.
     pub again: f64,
     pub recover: f64,
-    /// Seconds until all continue without a restart, without the recovery.
+    /// Seconds until all ranks continue without a restart; the recovery is not included.
     pub in_place: f64,
 }
 
 impl Ways {
-    /// Saves at the optimal interval, with a restart after each failure.
+    /// Share of the rate with saves at the optimal interval and a restart after each failure.
     pub fn by_restarts(&self, mtbf: f64) -> Result<f64> {
         interval::share_left(self.save, self.again + self.recover, mtbf)
     }
 
-    /// Saves at the optimal interval, with recovery in place after failures of processes.
+    /// Share of the rate with saves at the optimal interval and recovery in place after failures of processes.
     pub fn in_place(&self, failing: Failing) -> Result<f64> {
         let (in_place, restart) = (self.in_place + self.recover, self.again + self.recover);
         interval::share_left(self.save, failing.mean_down(in_place, restart)?, failing.mtbf)
     }
 
-    /// Columns of checksums, in addition to those that compute.
+    /// Share of the rate with checksum columns, which are additional to the columns that compute.
     pub fn by_checksums(
         &self,
         columns: Columns,
@@ -330,36 +332,36 @@ impl Ways {
         let (replace, from_scratch) = (self.in_place, self.again);
         let run = Replacement { columns, work, replace, from_scratch, renewing };
         match run.expected(failing) {
-            // The time exceeds the range of a number: nothing is left of the rate.
+            // The time exceeds the range of a number, so the share is zero.
             Err(ModelError::Overflow { .. }) => Ok(0.0),
             time => Ok(self.work / time?),
         }
     }
 }
 
-/// Part of a lost process's matrix that ABFT recovery rebuilds while all wait, if the share `x` of the rows is factored: U's
-/// triangle, U's rectangle and the part not yet factored, x^2/2 + x(1-x) + (1-x)^2. L is in no checksum.
+/// Part of a lost process's matrix that ABFT recovery rebuilds while all ranks wait, if the share `x` of the rows is factored:
+/// the triangle of U, the rectangle of U and the part not yet factored, x^2/2 + x(1-x) + (1-x)^2. No checksum contains L.
 pub fn rebuilt_by_recovery(x: f64) -> Result<f64> {
     fraction("the share of the rows", x)?;
     Ok(1.0 - x + 0.5 * x * x)
 }
 
-/// Part of the matrix that hot replacement recomputes: U's triangle alone, x^2/2. The checksums stand for the rest.
+/// Part of the matrix that hot replacement recomputes: only the triangle of U, x^2/2. Checksums take the place of the other
+/// parts.
 pub fn recomputed_by_replacement(x: f64) -> Result<f64> {
     fraction("the share of the rows", x)?;
     Ok(0.5 * x * x)
 }
 
-/// The recomputed part on average over losses at any moment of a run whose time goes as 1 - (1-x)^3: half of 1 - 2 (3/4) + 3/5, a
-/// twentieth.
+/// Average of the recomputed part x^2/2 over losses at any moment of a run, of which the share 1 - (1-x)^3 has passed in time:
+/// half of 1 - 2 (3/4) + 3/5, a twentieth.
 pub const RECOMPUTED_ON_AVERAGE: f64 = 0.05;
 
-/// Part of a process's matrix of which it adds its share to new checksums: the part not factored, and U's rows from their
-/// diagonals on, (1-x)^2 + x(1-x) + x^2/2, which is as much as [`rebuilt_by_recovery`]. On average over a loss at any moment, as
-/// above: 1 - 1/2 + 1/2 (3/5).
+/// Average part of a process's matrix that enters new checksums: the part not factored, and the rows of U from their diagonals
+/// on, (1-x)^2 + x(1-x) + x^2/2, as in [`rebuilt_by_recovery`]. The average over losses at any moment is 1 - 1/2 + 1/2 (3/5).
 pub const RENEWED_ON_AVERAGE: f64 = 0.8;
 
-/// A problem on its grid, and the link from rank to rank. P and Q without the columns of checksums.
+/// A problem on its grid, and the link from rank to rank. P and Q do not count checksum columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Repair {
     pub n: f64,
@@ -377,7 +379,7 @@ impl Repair {
         finite("the matrix of a process", 8.0 * self.n * self.n / (self.p as f64 * self.q as f64))
     }
 
-    /// Seconds to sum bytes over a process row: along a chain of so many processes, in pieces (*encoding*, section 3.3).
+    /// Seconds to sum `bytes` over a process row: in pieces, along a chain of `along` processes (*encoding*, section 3.3).
     fn summed(&self, bytes: f64, along: u64, code: Code) -> Result<f64> {
         if bytes == 0.0 {
             return Ok(0.0);
@@ -385,21 +387,22 @@ impl Repair {
         chain(along, bytes, (8 * LONGEST_SUMS) as f64, code, self.link)
     }
 
-    /// Seconds that all wait for ABFT recovery: the checksums and the rest of the row add up to the data that the replacement
-    /// receives.
+    /// Seconds that all ranks wait for ABFT recovery. The replacement receives the sum of the checksums and of the other ranks of
+    /// the row.
     pub fn recovery(&self, x: f64) -> Result<f64> {
         let bytes = rebuilt_by_recovery(x)? * self.process_bytes()?;
         self.summed(bytes, self.q.saturating_add(1), Code::Plain)
     }
 
-    /// Seconds to recompute that part of a process's matrix from the checksums. A single column takes as long as two.
+    /// Seconds to recompute the share `part` of a process's matrix from the checksums. A single column takes as long as two
+    /// columns.
     fn recompute_u(&self, part: f64) -> Result<f64> {
         fraction("the part of a process's matrix", part)?;
         self.summed(part * self.process_bytes()?, self.q.max(2), Code::Plain)
     }
 
-    /// Seconds of hot replacement: U recomputed, and x = T y, for which the replaced column's part of y goes once along each
-    /// process row. The change of roles itself costs no more than the notice, and does not depend on the matrix.
+    /// Seconds of hot replacement: recomputation of U, and x = T y, for which the replaced column's part of y goes once along
+    /// each process row. The change of roles is not included: its cost does not depend on the matrix.
     pub fn replacement(&self, x: f64) -> Result<f64> {
         let recomputed = self.recompute_u(recomputed_by_replacement(x)?)?;
         let vector = 8.0 * self.n / self.q as f64;
@@ -409,9 +412,9 @@ impl Repair {
         )
     }
 
-    /// Seconds that all wait for a new column of checksums, on average over the moments at which it may be made. The data of each
-    /// process go along its row in pieces, and every process column adds its weighted share. The sum ends at the ranks that keep
-    /// it.
+    /// Seconds that all ranks wait for a new checksum column, on average over the moments at which it may be made. The partial
+    /// sums go along each process row in pieces; every process column adds its weighted data. The ranks of the new column receive
+    /// the sums.
     pub fn renewal_on_average(&self) -> Result<f64> {
         let bytes = RENEWED_ON_AVERAGE * self.process_bytes()?;
         self.summed(bytes, self.q.saturating_add(1), Code::Weighted { losses: 1 })
@@ -439,12 +442,12 @@ mod tests {
         Columns { q, sums }
     }
 
-    /// No new columns are made, and nothing but the work takes time.
+    /// Returns a run that makes no new columns, and in which only the work takes time.
     fn plain(columns: Columns, work: f64) -> Replacement {
         Replacement { columns, work, replace: 0.0, from_scratch: 0.0, renewing: Renewing::NEVER }
     }
 
-    /// A third of P x Q processes more at Q = 3, so three of four parts for the matrix; two thirds with a second column.
+    /// At Q = 3 one checksum column adds a third of the processes, two columns add two thirds.
     #[test]
     fn columns_more() {
         assert!(close(columns_of(3, 1).factor().unwrap(), 4.0 / 3.0));
@@ -455,9 +458,9 @@ mod tests {
         }
     }
 
-    /// By hand: M = 1, work 1, one process column and its checksums, all failures of processes. Untouched: e^-1 =
-    /// 0.367879. One loss, and none of the half of the ranks that still matters: 2 e^-1/2 (1 - e^-1/2) = 0.477303. A
-    /// try lasts 1 - e^-1 + 2 (1 - e^-1 - 0.477303) = 0.941756.
+    /// By hand: M = 1, work 1, one process column and its checksums, all failures of processes. No loss: e^-1 = 0.367879. One
+    /// loss, and then none of the remaining half of the ranks: 2 e^-1/2 (1 - e^-1/2) = 0.477303. A try lasts 1 - e^-1 + 2 (1 -
+    /// e^-1 - 0.477303) = 0.941756.
     #[test]
     fn one_failure_a_run_by_hand() {
         let run = plain(columns_of(1, 1), 1.0);
@@ -467,15 +470,15 @@ mod tests {
         // A replacement as long as the work: e^-1 + 2 e^-1 (1 - e^-1/2).
         let slow = Replacement { replace: 1.0, ..run };
         assert!(close(slow.finishes(failing).unwrap(), 0.657_377_4));
-        // No loss is survived if nodes fail: 1/e, and e - 1 until a try has come through.
+        // If nodes fail, no loss is survived: a try completes with 1/e, and the run takes e - 1.
         let nodes = Failing { processes: 0.0, ..failing };
         assert!(close(run.finishes(nodes).unwrap(), 0.367_879_4));
         assert!(close(run.expected(nodes).unwrap(), 1.718_281_8));
     }
 
-    /// By hand, as many failures: two columns of checksums, so one of three process columns is enough to come through. Each is
-    /// lost by itself, once in three: 1 - (1 - e^-1/3)^3 = 0.9772217, and a try lasts 9 (1 - e^-1/3) - 9/2 (1 - e^-2/3) + 1 -
-    /// e^-1 = 0.9937158. With half of the failures of nodes e^-1/2 (1 - (1 - e^-1/6)^3) = 0.6043362 come through.
+    /// By hand, with the same failures and two checksum columns: a try completes if one of the three process columns is left.
+    /// Each is lost by itself, once in three: 1 - (1 - e^-1/3)^3 = 0.9772217, and a try lasts 9 (1 - e^-1/3) - 9/2 (1 - e^-2/3) +
+    /// 1 - e^-1 = 0.9937158. With half of the failures of nodes e^-1/2 (1 - (1 - e^-1/6)^3) = 0.6043362 come through.
     #[test]
     fn two_columns_by_hand() {
         let run = plain(columns_of(1, 2), 1.0);
@@ -486,10 +489,10 @@ mod tests {
         assert!(close(run.finishes(half).unwrap(), 0.604_336_2));
     }
 
-    /// By hand: as with two columns, but a rank that waits makes the second when it is needed. In no time, any two of the three
-    /// ranks may be lost. Suppose that it takes as long as the work. Both of the two that matter are lost at 2/3 together. Then
-    /// the loss of the rank that computes, at 1/3, ends the try; the loss of the rank that makes the new checksums, at 1/3,
-    /// leaves the run without. So by the time of the work 2 left become 1 at 1/3 + 2/3 e^-2/3 = 0.6756114 and none at (1 -
+    /// By hand: as with two columns, but a waiting rank makes the second column after a loss. If this takes no time, any two of
+    /// the three ranks may be lost. Now let it take as long as the work. One of the two columns in use is lost at the rate 2/3.
+    /// Then the loss of the rank that computes, at 1/3, ends the try; the loss of the rank that makes the new checksums, at 1/3,
+    /// leaves the run without checksums. So in the time of work 2 left become 1 at 1/3 + 2/3 e^-2/3 = 0.6756114 and none at (1 -
     /// e^-2/3)/3 = 0.1621943, and 1 becomes none at 2/3: 0.3678794, 0.2949807 and 0.2015221 at the end. They last for 0.6321206,
     /// 0.1981307 and 0.0992742, and the first entails 1 - e^-2/3 = 0.4865829 without work for each second: a try lasts 1.2371045.
     #[test]
@@ -505,23 +508,24 @@ mod tests {
     }
 
     /// By hand: 2 x (1+2) ranks, and no rank waits. The ranks left of two lost columns make a new one, so any three of the six
-    /// may die one after the other, at 6/6, 5/6 and 4/6; then one of the two that compute ends the try, at 2/6. Up to two are
-    /// dead with 0.3678794 + 0.4003126 + 0.1815021, like dice with six sides; three, with those two alive, with 10 e^-1/3 (3 (1 -
-    /// e^-1/3) - 4 (1 - e^-1/2) + 3/2 (1 - e^-2/3)) = 0.0458797.
+    /// may die one after the other, at 6/6, 5/6 and 4/6; then one of the two that compute ends the try, at 2/6. Zero, one and two
+    /// ranks are dead with the probabilities 0.3678794, 0.4003126 and 0.1815021; three are dead, and the two that compute alive,
+    /// with 10 e^-1/3 (3 (1 - e^-1/3) - 4 (1 - e^-1/2) + 3/2 (1 - e^-2/3)) = 0.0458797.
     #[test]
     fn the_rest_of_two_columns_makes_a_third() {
         let failing = Failing { mtbf: 1.0, processes: 1.0 };
         let renewing = Renewing { rows: 2, waiting: 0, each: 0.0 };
         let run = Replacement { renewing, ..plain(columns_of(1, 2), 1.0) };
         assert!(close(run.finishes(failing).unwrap(), 0.995_573_9));
-        // Without new columns two process columns may be lost, whichever ranks of them.
+        // Without new columns the run survives the loss of only two process columns.
         assert!(
             run.finishes(failing).unwrap()
                 > plain(columns_of(1, 2), 1.0).finishes(failing).unwrap()
         );
     }
 
-    /// Each process column is lost by itself: up to R of Q+R, by the binomial law, if a loss takes no time.
+    /// If a loss takes no time, process columns are lost independently: the number lost is binomial, and up to R of Q+R are
+    /// survived.
     #[test]
     fn as_many_are_lost_as_by_dice() {
         for (q, sums) in [(1, 1), (2, 3), (8, 2), (31, 4), (127, 3), (5000, 4)] {
@@ -540,7 +544,7 @@ mod tests {
         }
     }
 
-    /// With process columns of one rank, and new ones made in no time, waiting ranks and checksum ranks count alike.
+    /// With process columns of one rank, and new columns made in no time, a waiting rank counts as a checksum rank.
     #[test]
     fn as_many_are_lost_with_ranks_that_wait() {
         for (q, sums, waiting) in [(1, 1, 3), (8, 2, 2), (31, 1, 5), (127, 4, 12)] {
@@ -589,9 +593,9 @@ mod tests {
     }
 
     /// The paper's third experiment: N = 200,000 on 30 x 30 processes, of which 30 have the checksums. A process has 8 times
-    /// 200,000^2 / 870 bytes = 367.8 MB. ABFT recovery rebuilds all of it for a loss at the start and half of it at the end (L is
-    /// in no checksum). Hot replacement rebuilds nothing at the start, and in the worst case, at the end, as much: "should
-    /// approach that of HPL using ABFT recovery".
+    /// 200,000^2 / 870 bytes = 367.8 MB. ABFT recovery rebuilds all of these for a loss at the start and half of them at the end
+    /// (no checksum contains L). Hot replacement rebuilds nothing at the start. In the worst case, at the end, it rebuilds as
+    /// much as recovery: it "should approach that of HPL using ABFT recovery".
     #[test]
     fn the_third_experiment() {
         let repair = Repair { n: 200_000.0, p: 30, q: 29, link: LINK };
@@ -604,12 +608,12 @@ mod tests {
         assert!(close(repair.recovery(0.0).unwrap(), 0.421_475));
         // A vector of 8 * 200,000 / 29 bytes and a latency.
         assert!(close(repair.replacement(0.0).unwrap(), 61.689_655e-6));
-        // The same bytes along a chain that is one shorter, and that vector.
+        // The same bytes along a chain with one process fewer, and that vector.
         let (worst, as_much) = (repair.replacement(1.0).unwrap(), repair.recovery(1.0).unwrap());
         assert!(close(as_much - worst + 61.689_655e-6, 577.717e-6), "{worst} {as_much}");
     }
 
-    /// x^2/2 summed over a run in time.
+    /// The average of x^2/2 over the time of a run is 1/20; x is the share of the rows that is factored.
     #[test]
     fn a_twentieth_on_average() {
         let steps = 100_000;
@@ -623,7 +627,7 @@ mod tests {
     }
 
     proptest! {
-        /// If no processes fail by themselves, the run is one that saves nothing.
+        /// If all failures are of nodes, the expected time is that of an unprotected run.
         #[test]
         fn nodes_alone_are_an_unprotected_run(q in 1u64..100, sums in 1..=Columns::SUMS_MAX, work in 1.0..1e5f64, mtbf in 1e4..1e7f64, from_scratch in 0.0..1e3f64) {
             let run = Replacement { replace: 1.0, from_scratch, ..plain(columns_of(q, sums), work) };
@@ -640,10 +644,10 @@ mod tests {
             prop_assert!(run.finishes(more).unwrap() <= 1.0);
             prop_assert!(run.expected(here).unwrap() >= run.expected(more).unwrap() * (1.0 - 1e-9));
             prop_assert!(run.expected(more).unwrap() >= work * (1.0 - 1e-9));
-            // More columns may be lost: all but the last.
+            // A run with one more checksum column completes at least as often.
             let wider = Replacement { columns: columns_of(q, sums + 1), ..run };
             prop_assert!(run.finishes(more).unwrap() <= wider.finishes(more).unwrap() * (1.0 + 1e-9));
-            // Between the two that it is made of.
+            // The mean cost lies between the costs of the two kinds of failure.
             let down = here.mean_down(1.0, 20.0).unwrap();
             prop_assert!((1.0 - 1e-6..=20.0 + 1e-6).contains(&down), "{down}");
         }

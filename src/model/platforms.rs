@@ -1,16 +1,16 @@
-//! Machines, applications and groupings that the *unified* paper compares (section 4, Tables 1 to 3), and a fourth application
-//! and grouping of our own: HPL, and self-checkpoint in memory.
+//! Machines, applications and groupings that the *unified* paper compares (section 4, Tables 1 to 3), and two of our own: HPL as
+//! an application, self-checkpoint in memory as a grouping.
 //!
-//! Not all printed inputs lead to the printed outputs. Each machine therefore comes in two editions: [`Edition::Printed`], Table
-//! 1 and "one core does 1 Gflop/s" to the letter, and [`Edition::Recovered`], the inputs that do give Tables 2 and 3. The tests
-//! below are the list of which number follows from which; `docs/dev/models.md` has it in words.
+//! Not all printed outputs follow from the printed inputs. So each machine has two editions: [`Edition::Printed`], exactly Table
+//! 1 with 1 Gflop/s a core, and [`Edition::Recovered`], the inputs from which Tables 2 and 3 follow. The tests below check which
+//! number follows from which inputs; `docs/dev/models.md` explains this in words.
 
 use super::error::{Result, at_least, finite, positive};
 use super::memory::{Method, available_fraction};
 use super::protocols::Protocol;
 use crate::base::units::GIB;
 
-/// A machine of Table 1.
+/// Machine, as in the paper "Unified Model for Assessing Checkpointing Protocols" (RR-7950), Table 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Machine {
     Titan,
@@ -19,12 +19,12 @@ pub enum Machine {
     ExascaleFat,
 }
 
-/// Edition of the inputs for a machine.
+/// Source of the inputs for a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Edition {
-    /// Table 1 as it stands, decimal units, 1 Gflop/s a core.
+    /// Table 1 as printed, in decimal units, with 1 Gflop/s a core.
     Printed,
-    /// Inputs from which Tables 2 and 3 were in fact computed, found by solving the tables for them.
+    /// Inputs from which Tables 2 and 3 were computed, found by solving the tables for the inputs.
     Recovered,
 }
 
@@ -45,13 +45,13 @@ impl Machine {
 /// Properties of a machine that the formulas need.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Platform {
-    /// p_total: units that fail and are scheduled independently.
+    /// p_total: number of processors, which fail independently.
     pub processors: u64,
     /// Bytes of memory a processor.
     pub memory: f64,
     /// Flop/s of a processor, s_p.
     pub speed: f64,
-    /// C_Mem: seconds to write all memory to stable storage; and to read it.
+    /// C_Mem: seconds to write all memory to stable storage, and seconds to read it.
     pub write_all: f64,
     pub read_all: f64,
     /// Bytes/s to stable storage in total, and out of one processor (write).
@@ -101,8 +101,8 @@ impl Platform {
         }
     }
 
-    /// The machine with another time to write (and read) all memory, if one is given: the paper's C_Mem = 1000 s and 100 s for
-    /// the exascale machines.
+    /// Returns the machine with `seconds` as the time to write, and to read, all memory; unchanged if `seconds` is None. The
+    /// paper uses C_Mem = 1000 s and 100 s for the exascale machines.
     pub fn with_checkpoint(self, seconds: Option<f64>) -> Self {
         let (write_all, read_all) = seconds.map_or((self.write_all, self.read_all), |s| (s, s));
         Self { write_all, read_all, ..self }
@@ -136,7 +136,7 @@ impl Application {
         }
     }
 
-    /// The groupings that go with it: those of the paper, and ours for HPL.
+    /// Returns the groupings for the application: those of the paper, and ours for HPL.
     pub fn groupings(self) -> &'static [Grouping] {
         use Grouping::{CoordIo, HierarchIo, HierarchIoLine, HierarchPort, SelfMemory};
         match self {
@@ -152,13 +152,13 @@ impl Application {
 /// Grouping of processors, and the place where they save (section 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Grouping {
-    /// COORD-IO: all at once to stable storage.
+    /// COORD-IO: all processors save to stable storage at once.
     CoordIo,
-    /// HIERARCH-IO: a row of the grid a group (a plane of a 3D grid).
+    /// HIERARCH-IO: each row of the grid (plane of a 3D grid) is a group.
     HierarchIo,
-    /// HIERARCH-IO-LINE: a line of a 3D grid a group.
+    /// HIERARCH-IO-LINE: each line of a 3D grid is a group.
     HierarchIoLine,
-    /// HIERARCH-PORT: just as many processors a group as saturate the storage.
+    /// HIERARCH-PORT: a group is the smallest number of processors that saturates the storage.
     HierarchPort,
     /// Our fourth grouping: coordinated, into the memory of the group, by self-checkpoint.
     SelfMemory,
@@ -176,8 +176,7 @@ impl Grouping {
     }
 }
 
-/// The paper's default parameters (section 4.4); the downtime, nowhere printed, is 60 s: with it the
-/// thresholds of section 5 come out.
+/// The paper's default parameters (section 4.4). The paper does not print the downtime; 60 s give the thresholds of section 5.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Defaults {
     pub rho: f64,
@@ -217,8 +216,8 @@ pub fn groups(app: Application, grouping: Grouping, platform: &Platform) -> Resu
 /// beta: growth of the checkpoint by logged messages, per second of work (section 4.2).
 ///
 /// With b the side of a processor's block: 2 s_p / (9 b^3), s_p / (6 b^3), and for the 3D stencil 2 s_p / (27 b^4). The printed
-/// b^3 is a misprint: only b^4 has the right unit and gives Table 3. Groups that log in both directions double it, lines double
-/// and single processors triple the 3D value.
+/// b^3 is a misprint: only b^4 has the right unit and gives Table 3. For groups that log in both directions beta is twice as
+/// large. In 3D it is twice as large for lines, and three times for single processors.
 ///
 /// HPL on a square grid: over the whole run a processor passes n b elements down its column (row swaps and U) and n b / 2 along
 /// its row (panels), while it computes 2/3 n b^2 flops on b^2 elements. That gives 3 s_p / (2 b^3) if only columns are logged, 9
@@ -276,8 +275,8 @@ pub fn protocol(
 ) -> Result<Protocol> {
     if grouping == Grouping::SelfMemory {
         let data = platform.memory * available_fraction(Method::SelfCheckpoint, GROUP, LOSSES)?;
-        // Every rank's parity travels once through its port, then the workspace is copied; restoring
-        // does both again. Computation waits meanwhile.
+        // The parity of every rank passes once through its port, then the matrix is copied. A restoration does both again. No
+        // rank computes in this time.
         let (g, m) = (GROUP as f64, LOSSES as f64);
         let save = data * m * (g - 1.0) / (g - m) / NETWORK + data / COPYING;
         return Ok(Protocol::coordinated(save, save, defaults.downtime, 0.0));
@@ -306,8 +305,8 @@ mod tests {
         Platform::of(machine, Edition::Recovered)
     }
 
-    /// Table 2, columns G, C and R. All follow; Exascale-Fat's 217 s only with C = 68,700 s (its row says
-    /// 64,000, the text 68,000), from 64,000 it is 202.5.
+    /// Table 2, columns G, C and R. All follow from the recovered inputs. The 217 s of Exascale-Fat need C = 68,700 s (its row
+    /// prints 64,000, the text 68,000); 64,000 give 202.5.
     #[test]
     fn table_2_groups_and_times() {
         use Application::Stencil2d;
@@ -333,8 +332,8 @@ mod tests {
         assert_eq!(groups(Stencil2d, HierarchIo, &printed).unwrap(), 129.0);
     }
 
-    /// Table 2, columns beta: every one follows from the recovered inputs to the digits printed. One, K's matrix product, follows
-    /// to 0.25 %: its own doubled neighbour 0.002227 shows it to be a misprint of 0.0011139.
+    /// Table 2, columns beta: every one follows from the recovered inputs to the digits printed. One value, of the matrix product
+    /// on the K computer, follows only to 0.25 %: it is a misprint of 0.0011139, half of the 0.002227 printed next to it.
     #[test]
     fn table_2_growth() {
         let rows = [
@@ -360,7 +359,7 @@ mod tests {
         }
     }
 
-    /// Factors between printed and computed beta, by which the printed inputs miss Table 2.
+    /// Ratios of the beta that Table 2 prints and the beta that follows from the printed inputs.
     #[test]
     fn table_2_does_not_follow_from_table_1() {
         let ratio = |machine, printed: f64| {
@@ -373,8 +372,8 @@ mod tests {
         assert!(close(ratio(Machine::ExascaleFat, 0.0000822), 0.837, 0.01));
     }
 
-    /// Table 3: beta follows everywhere; G within rounding, except Titan's 658 lines, which 16,688
-    /// processors (653) come nearer to than 18,688 (704).
+    /// Table 3: beta follows everywhere; G follows within rounding. The exception is Titan with 658 lines: 16,688 processors give
+    /// 653, 18,688 give 704.
     #[test]
     fn table_3() {
         let rows = [
@@ -407,8 +406,8 @@ mod tests {
         p.optimum(years * YEAR_S / platform.processors as f64, Validity::Unbounded).unwrap().waste
     }
 
-    /// The smallest x in [low, high] for which `f` is true, if it is true from some point on; None if it is false even at `high`.
-    /// Bisection on a logarithmic scale.
+    /// Returns the smallest x in [low, high] for which `f` is true, by bisection on a logarithmic scale. `f` must be true from
+    /// some point on. Returns None if `f` is false at `high`.
     fn threshold(low: f64, high: f64, f: impl Fn(f64) -> bool) -> Option<f64> {
         if !f(high) {
             return None;
@@ -436,8 +435,8 @@ mod tests {
         })
     }
 
-    /// The thresholds in the text of section 5 are printed as hours of platform MTBF; they are years of
-    /// processor MTBF. Read so, these follow.
+    /// The thresholds in the text of section 5 are printed as hours of platform MTBF; they are years of processor MTBF. With this
+    /// correction the following thresholds are right.
     #[test]
     fn thresholds_of_section_5_that_follow() {
         use Application::{MatrixProduct, Stencil2d};
@@ -473,7 +472,7 @@ mod tests {
         processors / (y * y) / YEAR_S
     }
 
-    /// Thresholds that do not follow; the values that do are worked out here by other means than the program's.
+    /// Printed thresholds that do not follow. The right values are computed here in another way than in the program.
     #[test]
     fn thresholds_of_section_5_that_do_not_follow() {
         use Application::{MatrixProduct, Stencil2d, Stencil3d};
@@ -485,22 +484,22 @@ mod tests {
         let by_hand = coordinated_by_hand(1000.0, 1e5);
         assert!(close(by_hand, 11.44, 1e-3) && close(by_hand, 12.12, 0.06), "{by_hand}");
         assert!(close(starts(Stencil2d, CoordIo, &fat).unwrap(), by_hand, 1e-6));
-        // 4.59 printed: here the 3D stencil is worse from the moment the coordinated protocol starts, which is
-        // printed, too.
+        // 4.59 is printed. The hierarchical protocol of the 3D stencil is worse than the coordinated one as soon as the latter
+        // starts, which the paper prints as well.
         let by_hand = coordinated_by_hand(2048.0, 18_688.0);
         assert!(close(by_hand, 4.32, 1e-3), "{by_hand}");
         assert!(close(overtaken(Stencil3d, HierarchIo, &titan).unwrap(), by_hand, 1e-6));
-        // 27.74 printed, between the two groupings. Another program found the least MTBF for which eq. 15, its sums taken term by
-        // term, falls below 1, with the printed G = 1000 and 200,000, beta = 0.001013 and 0.002026.
+        // 27.74 is printed, between the values of the two groupings. Another program found the smallest MTBF for which eq. 15,
+        // summed term by term, is below 1, with the printed G = 1000 and 200,000, beta = 0.001013 and 0.002026.
         assert!(close(starts(MatrixProduct, HierarchIo, &slim).unwrap(), 21.986, 1e-3));
         assert!(close(starts(MatrixProduct, HierarchPort, &slim).unwrap(), 33.146, 1e-3));
-        // 43.82 printed: none of the 3D groupings ever starts. Eq. 18 wants C beta lambda alpha <= 1; with the
-        // least printed beta it is 1000 * 0.003952 * 0.98 * 0.3 = 1.16.
+        // 43.82 is printed, but none of the 3D groupings ever starts. Eq. 18 requires C beta lambda alpha <= 1; with the smallest
+        // printed beta it is 1000 * 0.003952 * 0.98 * 0.3 = 1.16.
         for grouping in [HierarchIo, Grouping::HierarchIoLine, HierarchPort] {
             assert_eq!(starts(Stencil3d, grouping, &slim), None);
         }
-        // K: "at 7 % of the normal rate from 15": no hierarchical protocol starts, their messages outgrow it: eq. 18,
-        // 14688 * 0.0002858 * 0.98 * 0.3 = 1.23.
+        // For the K computer the paper prints "at 7 % of the normal rate from 15", but no hierarchical protocol starts, because
+        // the logged messages grow too fast: eq. 18, 14688 * 0.0002858 * 0.98 * 0.3 = 1.23.
         assert_eq!(starts(Stencil2d, HierarchIo, &recovered(Machine::KComputer)), None);
     }
 

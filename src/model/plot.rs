@@ -1,7 +1,7 @@
-//! Figures as data, and two ways to show them: a table of numbers and an SVG.
+//! Figures as data, shown as a table of numbers or as an SVG.
 //!
-//! The SVG writer is small and our own: lines and grouped bars in panels, linear and logarithmic axes, a legend, nothing else.
-//! Its text is plain enough to be compared with a stored copy, and figures are identical on every machine.
+//! The SVG writer is our own and small: lines and grouped bars in panels, linear and logarithmic axes, and a legend. Tests
+//! compare its text with a stored copy, and figures are identical on every machine.
 
 use std::fmt::Write as _;
 
@@ -39,7 +39,7 @@ pub enum Style {
 pub struct Axis {
     pub label: String,
     pub log: bool,
-    /// Range given; otherwise taken from the data.
+    /// Fixed range; None takes the range from the data.
     pub range: Option<(f64, f64)>,
 }
 
@@ -64,7 +64,7 @@ pub struct Panel {
     pub x: Axis,
     pub y: Axis,
     pub series: Vec<Series>,
-    /// Names of the groups: then series are bars, and x of a point is the number of its group.
+    /// Names of the groups of bars. If there are any, the series are bars, and x of a point is the index of its group.
     pub categories: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ impl Panel {
 pub struct Figure {
     pub title: String,
     pub panels: Vec<Panel>,
-    /// Explanation that a reader needs, below the panels.
+    /// Explanation below the panels.
     pub note: String,
 }
 
@@ -87,15 +87,16 @@ pub struct Figure {
 const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"];
 
-/// Colour of a series by its number, which depends on the place where the drawing will be seen.
+/// Function from the index of a series to its colour.
 type Ink = fn(usize) -> String;
 
-/// Colours of a drawing by itself, on white.
+/// Colours of a stand-alone drawing on white.
 fn on_paper(series: usize) -> String {
     COLOURS[series % COLOURS.len()].into()
 }
 
-/// Colours in a page whose style sheet defines `--series-0` and the classes, by day and by night.
+/// Colours of a drawing in a page. The style sheet of the page defines `--series-0` and so on, and the classes, for a light and a
+/// dark theme.
 fn in_page(series: usize) -> String {
     format!("var(--series-{})", series % COLOURS.len())
 }
@@ -130,16 +131,16 @@ fn tick_label(v: f64) -> String {
         let mantissa = (v / 10f64.powf(exponent) * 100.0).round() / 100.0;
         return format!("{mantissa}e{exponent}");
     }
-    // Steps are 1, 2 or 5 times a power of ten; rounding hides what binary fractions add.
+    // Steps are 1, 2 or 5 times a power of ten. Rounding removes the errors of binary fractions.
     format!("{}", (v * 1e6).round() / 1e6)
 }
 
-/// Whether a value has a place on an axis at all. Far beyond these bounds differences and quotients overflow.
+/// Whether a value can be drawn on an axis. Beyond these bounds differences and quotients may overflow.
 fn drawable(v: f64, log: bool) -> bool {
     v.abs() < 1e100 && (!log || v > 1e-100)
 }
 
-/// An axis with its bounds: positions of numbers between 0 and 1, and of ticks.
+/// An axis with its bounds. Maps values to positions from 0 to 1, and places ticks.
 struct Scale {
     low: f64,
     high: f64,
@@ -230,7 +231,7 @@ fn put_text(out: &mut String, x: f64, y: f64, class: &str, text: &str) {
     let _ = writeln!(out, r#"<text x="{x:.1}" y="{y:.1}" class="{class}">{text}</text>"#);
 }
 
-/// Number of legend entries a line, by the longest name.
+/// Number of legend entries in a line, which depends on the longest name.
 fn legend_columns(panel: &Panel) -> usize {
     match panel.series.iter().map(|s| s.name.chars().count()).max().unwrap_or(0) {
         ..=16 => 3,
@@ -248,7 +249,7 @@ impl Panel {
         !self.categories.is_empty()
     }
 
-    /// `id` makes the names inside unique among all drawings of a page.
+    /// Draws the panel. `id` makes the names in it unique among all drawings of a page.
     fn draw(&self, out: &mut String, x0: f64, y0: f64, ink: Ink, id: &str) {
         let xs = self.series.iter().flat_map(|s| s.points.iter().map(|p| p.0));
         let ys = self.series.iter().flat_map(|s| s.points.iter().map(|p| p.1));
@@ -302,7 +303,7 @@ impl Panel {
             );
             put_text(out, at, below, "xtick", &tick_label(v));
         }
-        // Long names lean.
+        // Long names are written at an angle.
         let many = self.categories.len() > 5;
         let lean = many && self.categories.iter().any(|c| c.chars().count() > 7);
         for (i, name) in self.categories.iter().enumerate() {
@@ -392,7 +393,7 @@ struct Frame {
     y: Scale,
     left: f64,
     top: f64,
-    /// Name of the path that lines are clipped by.
+    /// Name of the path that clips lines.
     clip: String,
 }
 
@@ -411,7 +412,7 @@ impl Frame {
 }
 
 impl Series {
-    /// The attribute of a dashed line.
+    /// Returns the attribute of a dashed line, or an empty text for other styles.
     fn dash(&self, pattern: &str) -> String {
         if self.style == Style::Dashed {
             format!(r#" stroke-dasharray="{pattern}""#)
@@ -432,7 +433,7 @@ impl Series {
             return;
         }
         let (dash, clip) = (self.dash("6 4"), &frame.clip);
-        // A gap in the data is a gap in the line.
+        // Points that cannot be drawn interrupt the line.
         for run in self.points.split(|p| !visible(&p)).filter(|run| !run.is_empty()) {
             let mut d = String::new();
             for (k, (a, b)) in run.iter().enumerate() {
@@ -449,8 +450,8 @@ impl Series {
 }
 
 impl Panel {
-    /// The panel as an SVG element of a page, as wide as the page lets it be. The page's style sheet gives the colours; `id`
-    /// is a name no other drawing of the page has.
+    /// Returns the panel as an SVG element of a page, as wide as the page allows. The style sheet of the page defines the
+    /// colours; `id` is a name that no other drawing of the page has.
     pub fn inline(&self, id: &str) -> String {
         let width = LEFT + PLOT_WIDTH + RIGHT;
         let height = TOP + PLOT_HEIGHT + BOTTOM + legend_height(self) + 14.0;
@@ -466,7 +467,7 @@ impl Panel {
 }
 
 impl Figure {
-    /// The figure as a stand-alone SVG document.
+    /// Returns the figure as a stand-alone SVG document.
     pub fn svg(&self) -> String {
         let count = self.panels.len();
         let columns = count.clamp(1, if count == 4 { 2 } else { 3 });
@@ -501,7 +502,7 @@ impl Figure {
         out
     }
 
-    /// The figure as columns of numbers, a table a panel.
+    /// Returns the figure as columns of numbers, with a table for each panel.
     pub fn table(&self) -> String {
         let mut out = format!("{}\n", self.title);
         for panel in &self.panels {
@@ -510,7 +511,7 @@ impl Figure {
             let mut keys: Vec<f64> = xs.filter(|x| x.is_finite()).collect();
             keys.sort_by(f64::total_cmp);
             keys.dedup();
-            // Curves are drawn finely; the table shows them in twenty rows.
+            // Curves have many points; the table shows about twenty of them.
             let step = if panel.bars() { 1 } else { keys.len().div_ceil(20).max(1) };
             let last = keys.len().saturating_sub(1);
             let shown = keys.iter().enumerate().filter(|(i, _)| i % step == 0 || *i == last);
@@ -603,7 +604,7 @@ mod tests {
     }
 
     proptest! {
-        /// No data make a document with NaN, infinity or unbalanced tags.
+        /// Whatever the data, the document has no NaN, no infinity and no unbalanced tags.
         #[test]
         fn always_a_sound_document(points in proptest::collection::vec((any::<f64>(), any::<f64>()), 0..20), log in any::<bool>(), bars in any::<bool>()) {
             let figure = figure(points, log, bars);

@@ -1,8 +1,8 @@
-//! A protected run over time: when each boundary is reached, the cost of a save there, and the moments of saves. Planner and
-//! simulation both work on this, so they cannot disagree about the run.
+//! A protected run over time: the time of each boundary, the cost of a save there, and the moments of saves. Planner and
+//! simulation both use this module, so they agree about the run.
 //!
-//! The time left with r rows to go is alpha r^3 + beta r^2 (the efficiency model), the corner left to save has r^2 elements:
-//! half-way through a run 63 % of the corner is left, at nine tenths 22 %.
+//! With r rows left, the time left is alpha r^3 + beta r^2 (the efficiency model), and the trailing submatrix to save has r^2
+//! elements. After half of the time 63 % of the matrix is left in it, after nine tenths 22 %.
 
 use super::error::{Result, at_least, finite, non_negative, positive, refused};
 use super::fit::RateModel;
@@ -27,7 +27,7 @@ impl Run {
         Ok(run)
     }
 
-    /// Number of boundaries: block columns.
+    /// Number of boundaries, one for each block column.
     pub fn boundaries(&self) -> u64 {
         self.n.div_ceil(self.nb)
     }
@@ -47,7 +47,7 @@ impl Run {
         Ok((self.seconds()? - self.rate.seconds(self.corner(k) as f64)?).max(0.0))
     }
 
-    /// First boundary after `k` at which at least `seconds` of computation lie behind `k`.
+    /// Returns the first boundary that is at least `seconds` of computation after boundary `k`.
     fn boundary_after(&self, k: u64, seconds: f64) -> Result<u64> {
         let target = self.time_at(k)? + seconds;
         let before = last_that_holds(k, self.boundaries(), |at| Ok(self.time_at(at)? < target))?;
@@ -58,13 +58,13 @@ impl Run {
 /// Cost of a save and of a restoration, seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SaveCost {
-    /// Encoding the whole matrix (before the new state is safe).
+    /// Seconds to encode the whole matrix, before the new state is safe.
     pub encode: f64,
-    /// Copying the whole matrix (after).
+    /// Seconds to copy the whole matrix, after the new state is safe.
     pub flush: f64,
-    /// Draining the pipeline and the barriers, each save.
+    /// Seconds in each save to complete pending updates and to pass the barriers.
     pub fixed: f64,
-    /// Rebuilding and copying back.
+    /// Seconds to rebuild lost data and to copy the state back.
     pub recover: f64,
     pub scope: Scope,
 }
@@ -88,8 +88,8 @@ impl SaveCost {
 /// Rule for the moments of saves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Every {
-    /// The optimal interval for this MTBF of the system at the cost of the next save: as the corner shrinks
-    /// saves get cheaper and closer together.
+    /// The optimal interval for this MTBF of the system and the cost of the next save. As the trailing submatrix shrinks, saves
+    /// become cheaper and more frequent.
     Auto {
         mtbf: f64,
     },
@@ -97,23 +97,23 @@ pub enum Every {
     Never,
 }
 
-/// A run cut into segments; the last has no save.
+/// A run divided into segments. The last segment has no save.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     pub segments: Vec<Segment>,
 }
 
-/// More saves than this in one run is a mistake in the inputs, not a plan.
+/// Largest number of saves in a run. A larger number is taken for an error in the inputs.
 const MOST_SAVES: usize = 2_000_000;
 
 fn too_many() -> Result<Schedule> {
     refused(format!(
-        "more than {MOST_SAVES} saves in one run: the interval is too short for a run this long"
+        "more than {MOST_SAVES} saves in one run: the interval is too short for the length of the run"
     ))
 }
 
 impl Schedule {
-    /// A run saved by the rule `every`.
+    /// Divides a run into segments by the rule `every`.
     pub fn of(run: &Run, cost: &SaveCost, every: Every) -> Result<Self> {
         cost.check()?;
         let last = run.boundaries();
@@ -134,7 +134,7 @@ impl Schedule {
             let ends = total - behind <= interval;
             let next = if ends { last } else { run.boundary_after(k, interval)? };
             let work = run.time_at(next)? - behind;
-            // At the last boundary nothing is left to protect.
+            // At the last boundary the factorisation is complete, so there is no save.
             let (encode, flush) =
                 if next < last { cost.at(run.corner(next) as f64 / n) } else { (0.0, 0.0) };
             segments.push(Segment { work, encode, flush });
@@ -146,7 +146,7 @@ impl Schedule {
         Ok(Self { segments })
     }
 
-    /// `work` seconds saved every `interval` seconds at constant cost: an application that is not HPL.
+    /// Returns a schedule with saves of constant cost every `interval` seconds of work, for an application other than HPL.
     pub fn periodic(work: f64, interval: f64, encode: f64, flush: f64) -> Result<Self> {
         positive("the work", work)?;
         positive("the interval between saves", interval)?;
@@ -182,12 +182,12 @@ impl Schedule {
         self.work() + self.saving()
     }
 
-    /// Expected wall seconds with exponential failures of system MTBF `mtbf`, exact as long as no group is
-    /// overwhelmed: a failure before the first save costs `down_fresh` (start again), later `down`.
+    /// Expected wall seconds with exponential failures of system MTBF `mtbf`, exact as long as every group survives its losses. A
+    /// failure before the first save costs `down_fresh` (start from scratch), a later one `down`.
     pub fn expected(&self, down_fresh: f64, down: f64, mtbf: f64) -> Result<f64> {
         let mut sum = 0.0;
         for (i, segment) in self.segments.iter().enumerate() {
-            // The first segment's flush already has a sealed state to go back to.
+            // A failure during the first flush does not start from scratch, since the new state is already sealed.
             let tries = Segment { flush: 0.0, ..*segment };
             let flush = Segment { work: 0.0, encode: 0.0, ..*segment };
             sum += interval::segment_time(tries, if i == 0 { down_fresh } else { down }, mtbf)?;
@@ -196,7 +196,7 @@ impl Schedule {
         finite("the expected time", sum)
     }
 
-    /// Expected wall seconds for methods whose new state is safe only after the flush; else as [`Schedule::expected`].
+    /// Expected wall seconds, as [`Schedule::expected`], for methods whose new state is safe only after the flush.
     pub fn expected_sealing_late(&self, down_fresh: f64, down: f64, mtbf: f64) -> Result<f64> {
         let late = |s: &Segment| Segment { encode: s.encode + s.flush, flush: 0.0, ..*s };
         let segments = self.segments.iter().map(late).collect();
@@ -233,7 +233,7 @@ mod tests {
             assert!(pair[1].encode < pair[0].encode);
         }
         assert!(s.segments[s.saves() - 1].work < s.segments[0].work);
-        // Whole costs three times the corner over a run saved at even progress (eq. 20)...
+        // With saves even in rows, saving the whole matrix costs three times as much as saving the corner (eq. 20).
         let whole = SaveCost { scope: Scope::Whole, fixed: 0.0, ..COST };
         let corner = SaveCost { fixed: 0.0, ..COST };
         let saving = |cost: &SaveCost| -> f64 {
@@ -242,7 +242,7 @@ mod tests {
         };
         let ratio = saving(&whole) / saving(&corner);
         assert!((ratio - 3.0).abs() < 0.03, "{ratio}");
-        // ...and 5/3 of it when saves are even in time, since most time goes into the large corners.
+        // With saves even in time it costs 5/3 as much, since most of the time is spent while the corner is large.
         let r = run(400_000, 8);
         let even = Every::Seconds(100.0);
         let ratio = Schedule::of(&r, &whole, even).unwrap().saving()
@@ -251,7 +251,7 @@ mod tests {
     }
 
     proptest! {
-        // A run of thousands of saves takes its time to lay out.
+        // A run with thousands of saves takes long to divide, so there are fewer cases.
         #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
@@ -264,7 +264,7 @@ mod tests {
                 if let Ok(t) = s.expected(10.0, 20.0, mtbf) {
                     prop_assert!(t >= s.undisturbed() * (1.0 - 1e-9));
                     if let Ok(late) = s.expected_sealing_late(10.0, 20.0, mtbf) {
-                        // Sealing late repeats more; only the tiny first flush may restart more cheaply.
+                        // Late sealing repeats more work. Only a failure in the short first flush may cost less.
                         prop_assert!(late >= t * (1.0 - 1e-9) - 12.0);
                     }
                 }

@@ -1,9 +1,9 @@
 //! Share of a machine that checkpointing and failures waste, for coordinated and hierarchical protocols (*unified*, section 3,
 //! eqs. 1 to 18).
 //!
-//! G groups checkpoint one after the other within a period T; a failure sends back only its group, which catches up from logged
-//! messages. G = 1 is coordinated checkpointing, our own solver's way. Waste is a fraction of the time; one work unit takes one
-//! second at full speed.
+//! G groups save checkpoints one after the other within a period T. After a failure only one group goes back to its checkpoint,
+//! and repeats its work with logged messages. G = 1 is coordinated checkpointing, the protocol of our solver. Waste is a fraction
+//! of the time. A work unit takes one second at full speed.
 
 use super::error::{Result, finite, fraction, non_negative, out_of_range, positive, share};
 
@@ -34,7 +34,7 @@ pub enum Validity {
     /// Eqs. 14 and 18: G C <= T <= mu_p / 10, so that at most one failure a period is likely. If no such period exists, the waste
     /// is 1.
     FirstOrder,
-    /// G C <= T only: the formula taken beyond its proof. The paper's own text and figures do this.
+    /// Only G C <= T, although the formula is not proved there. The text and the figures of the paper use this bound.
     Unbounded,
 }
 
@@ -43,7 +43,7 @@ pub enum Validity {
 pub struct Optimum {
     /// None if no admissible period exists.
     pub period: Option<f64>,
-    /// 0 to 1; 1 means no progress at all.
+    /// Share of the time that is wasted; 1 means no progress.
     pub waste: f64,
 }
 
@@ -92,7 +92,7 @@ impl Protocol {
         (u, u * growth)
     }
 
-    /// The shortest period into which all checkpoints fit, eq. 18. None if logged messages outgrow the time to write them.
+    /// Shortest period into which all checkpoints fit, eq. 18. None if the logged messages grow faster than they can be written.
     pub fn shortest_period(&self) -> Result<Option<f64>> {
         self.check()?;
         let all = self.groups * self.checkpoint;
@@ -110,8 +110,8 @@ impl Protocol {
             / (2.0 * t)
     }
 
-    /// Waste for the period `t` and platform MTBF `mu_p`, eq. 15 with eq. 17 (eq. 13 where lambda = rho = 1
-    /// and beta = 0; eq. 5 where also G = 1). Not cut off at 1.
+    /// Waste for the period `t` and platform MTBF `mu_p`, eq. 15 with eq. 17 (eq. 13 where lambda = rho = 1 and beta = 0; eq. 5
+    /// where also G = 1). The result may exceed 1.
     pub fn waste(&self, t: f64, mu_p: f64) -> Result<f64> {
         self.check()?;
         positive("the period", t)?;
@@ -125,8 +125,8 @@ impl Protocol {
         )
     }
 
-    /// The period of least waste. The waste is K + X/T + Z T, so the optimum is sqrt(X/Z), moved into the
-    /// admissible range. For G = 1 and no logging it is sqrt(2 mu_p C (1 - alpha)): Young's at alpha = 0.
+    /// Period with the least waste. The waste is K + X/T + Z T, so the optimum is sqrt(X/Z), limited to the admissible range. For
+    /// G = 1 without logging this is sqrt(2 mu_p C (1 - alpha)), and with alpha = 0 Young's interval.
     pub fn optimum(&self, mu_p: f64, validity: Validity) -> Result<Optimum> {
         self.check()?;
         positive("the platform MTBF", mu_p)?;
@@ -176,7 +176,7 @@ mod tests {
             + c / t / mu * (r + d + a * c + t - c + c / 2.0)
     }
 
-    /// Eq. 5: the same, simplified.
+    /// Eq. 5: eqs. 2 to 4, simplified.
     fn eq5(t: f64, mu: f64, c: f64, r: f64, d: f64, a: f64) -> f64 {
         (1.0 - a) * c / t + (d + r + t / 2.0 + a * c) / mu
     }

@@ -1,7 +1,7 @@
 //! Probability that a run ends with a result (*self-checkpoint*, section 5.2, eqs. 12 to 16).
 //!
-//! The exponents of eqs. 13 and 14 carry a stray minus sign in print; with it the probabilities would be negative. Here alpha and
-//! beta are the positive expected numbers of fatal events.
+//! The exponents of eqs. 13 and 14 are printed with a wrong minus sign, which would give negative probabilities. Here alpha and
+//! beta are the expected numbers of fatal events, which are positive.
 
 use super::error::{Result, at_least, finite, non_negative, positive};
 
@@ -44,8 +44,8 @@ pub struct LongRun {
 }
 
 impl LongRun {
-    /// The setting of Fig. 12: 160,000 processes in groups of 16, 20 s to save and to recover, a save
-    /// every 13.6 minutes, a failure every 5 hours.
+    /// Returns the run of Fig. 12: 160,000 processes in groups of 16, 20 s to save and to recover, a save every 13.6 minutes, a
+    /// failure every 5 hours.
     pub fn figure_12(run_s: f64) -> Self {
         Self {
             total: 160_000,
@@ -79,9 +79,9 @@ impl LongRun {
     }
 }
 
-/// Probability that at least `losses` of the other `group - 1` members fail within `window` seconds of
-/// the first: more than the group's code survives. Exact for independent nodes of MTBF `mtbf_node`
-/// with exponential failures; eq. 14 is its first-order form for one loss, with G in place of G - 1.
+/// Probability that, within `window` seconds of the failure of a member, at least `losses` of the other `group - 1` members fail:
+/// more losses than the group's code survives. Exact for independent nodes of MTBF `mtbf_node` with exponential failures; eq. 14
+/// is its first-order form for one loss, with G in place of G - 1.
 pub fn group_overwhelmed(group: u64, losses: u64, window: f64, mtbf_node: f64) -> Result<f64> {
     at_least("the number of losses", losses, 1, "at least 1")?;
     at_least("the group size", group, 1, "at least 1")?;
@@ -96,7 +96,7 @@ pub fn group_overwhelmed(group: u64, losses: u64, window: f64, mtbf_node: f64) -
         return Ok(1.0);
     }
     let (n, odds) = (others as f64, p / (1.0 - p));
-    // Terms of the binomial from the first, in logarithms: they may be far below the range of a double.
+    // The terms of the binomial are computed as logarithms, since they may be far below the range of a double.
     let mut log_term = n * (-p).ln_1p();
     let mut below = 0.0;
     for j in 0..losses {
@@ -104,10 +104,10 @@ pub fn group_overwhelmed(group: u64, losses: u64, window: f64, mtbf_node: f64) -
         log_term += ((n - j as f64) / (j as f64 + 1.0)).ln() + odds.ln();
     }
     if n * p >= losses as f64 {
-        // The peak lies in the tail asked for, so the terms before it are the smaller part.
+        // The largest term is in the tail that is wanted, so the terms before the tail are the smaller part.
         return finite("the probability", (1.0 - below).clamp(0.0, 1.0));
     }
-    // Beyond the peak terms only fall: add them up, subtract nothing.
+    // Beyond the largest term the terms decrease, so their sum needs no subtraction.
     let mut term = log_term.exp();
     let mut sum = 0.0;
     let mut j = losses as f64;
@@ -119,7 +119,8 @@ pub fn group_overwhelmed(group: u64, losses: u64, window: f64, mtbf_node: f64) -
     finite("the probability", sum.min(1.0))
 }
 
-/// Probability that `incidents` failures on average, each opening a `window`, never overwhelm a group.
+/// Probability that no group loses more members than it survives, if on average there are `incidents` failures, and `window`
+/// seconds follow each in which further losses count.
 pub fn survives(
     incidents: f64,
     group: u64,
@@ -156,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_tail_is_the_binomial() {
-        // Two of three others with p = 1/2: 3/8 + 1/8.
+        // At least two of the three other members fail, each with p = 1/2: 3/8 + 1/8.
         let p = group_overwhelmed(4, 2, 1.0, 1.0 / std::f64::consts::LN_2).unwrap();
         assert!((p - 0.5).abs() < 1e-12, "{p}");
         // Almost all of a large group lost: the first terms are below 1e-300.

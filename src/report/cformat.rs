@@ -1,9 +1,9 @@
-//! Numbers as C's `printf` writes them.
+//! Formats numbers as C's `printf` does.
 //!
-//! [`super::text`] needs them because Rust writes `1.5e1` where every script that reads HPL's output expects `1.5e+01`, and `NaN`
-//! where they expect `nan`. The tests compare each function with the C library itself.
+//! Rust writes `1.5e1` and `NaN`, but scripts that read the output of HPL expect `1.5e+01` and `nan`. So [`super::text`] uses
+//! these functions. The tests compare each function with the C library.
 
-/// `%.{precision}e`: at least two digits of exponent, always with its sign.
+/// Formats as `%.{precision}e`: with at least two digits of the exponent, and always with its sign.
 pub fn exponent(value: f64, precision: usize) -> String {
     if let Some(word) = not_finite(value) {
         return word.to_owned();
@@ -17,7 +17,7 @@ pub fn exponent(value: f64, precision: usize) -> String {
     format!("{mantissa}e{sign}{digits:0>2}")
 }
 
-/// `%.{precision}f`.
+/// Formats as `%.{precision}f`.
 pub fn fixed(value: f64, precision: usize) -> String {
     match not_finite(value) {
         Some(word) => word.to_owned(),
@@ -35,7 +35,7 @@ fn not_finite(value: f64) -> Option<&'static str> {
     }
 }
 
-/// Local time as C's `ctime` writes it, with the line end it carries: `Fri Nov 20 08:08:53 2026\n`.
+/// Formats local time as C's `ctime` does, with a line end: `Fri Nov 20 08:08:53 2026\n`.
 pub fn ctime(unix_s: u64) -> String {
     let seconds = libc::time_t::try_from(unix_s).unwrap_or(libc::time_t::MAX);
     // SAFETY: `tm` is plain integers and a pointer, for which all zeroes is a valid value.
@@ -45,7 +45,7 @@ pub fn ctime(unix_s: u64) -> String {
     if known {
         calendar(&tm)
     } else {
-        // Only years beyond the range of C's `int` get here.
+        // This happens only for years beyond the range of C's `int`.
         format!("{unix_s} seconds after 1970\n")
     }
 }
@@ -84,12 +84,12 @@ mod tests {
         CStr::from_bytes_until_nul(&buffer).unwrap().to_str().unwrap().to_owned()
     }
 
-    /// Any bit pattern at all: subnormals, infinities and NaNs of both signs included.
+    /// Generates doubles of all bit patterns, including subnormals, infinities and NaNs of both signs.
     fn any_double() -> impl Strategy<Value = f64> {
         prop_oneof![
             any::<u64>().prop_map(f64::from_bits),
             (-1e6..1e6f64),
-            // Halves, eighths, ...: exact ties in the last digit printed.
+            // Halves, eighths and so on, which are exact ties in the last printed digit.
             (-100_000i64..100_000, 0i32..12).prop_map(|(m, e)| m as f64 / f64::from(1 << e)),
         ]
     }

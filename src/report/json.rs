@@ -1,8 +1,8 @@
-//! The `--json` document: all data of a run for scripts, to the schema of `docs/JSON.md`.
+//! The `--json` document: all data of a run for scripts, with the schema of `docs/JSON.md`.
 //!
-//! The driver on rank 0 makes one [`JsonLog`] a run. The file is written whole each time, to a new name that then replaces the
-//! old one. So a reader never sees half a document, and a run that is killed leaves one with every test that was finished,
-//! `complete` false.
+//! The driver on rank 0 makes one [`JsonLog`] a run. Each time the whole file is written under a new name, and then replaces the
+//! old file. So a reader always finds a complete document. A run that is killed leaves a document with every finished test, in
+//! which `complete` is false.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::base::outcome::Outcome;
 use crate::base::output_target::{self, OutputTarget};
 use crate::base::params::TestParams;
 
-/// Version of the schema, raised whenever a key changes its meaning or is removed; new keys leave it as it is.
+/// Version of the schema. It increases when a key changes its meaning or is removed, but not when keys are added.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The document.
@@ -28,17 +28,17 @@ pub struct Run {
     pub started_unix_s: u64,
     /// Time at which this state of the document was written.
     pub written_unix_s: u64,
-    /// False until the last test has ended: the run continues, or was killed.
+    /// False until the last test has ended, so also if the run was killed.
     pub complete: bool,
     pub mpi: Mpi,
     pub blas: Blas,
-    /// Empty in documents of programs that did not write it.
+    /// Empty in documents of versions that do not write this key.
     #[serde(default)]
     pub threads: Threads,
-    /// Nodes that the run uses; without an entry in documents of programs that did not write it.
+    /// Nodes that the run uses; empty in documents of versions that do not write this key.
     #[serde(default)]
     pub machine: Machine,
-    /// Tests asked for, whether seen yet or not.
+    /// Number of all tests of the run, including those not yet run.
     pub planned: usize,
     pub counts: Counts,
     pub tests: Vec<Test>,
@@ -48,10 +48,10 @@ pub struct Run {
 pub struct Program {
     pub name: String,
     pub version: String,
-    /// The compiler it was built with.
+    /// Compiler that built the program.
     #[serde(default)]
     pub compiler: String,
-    /// Target and profile it was built for.
+    /// Target and profile of the build.
     #[serde(default)]
     pub target: String,
     #[serde(default)]
@@ -59,7 +59,7 @@ pub struct Program {
 }
 
 impl Run {
-    /// Begins a document of this program, now. The caller adds what is known before the first test.
+    /// Returns a document that begins now. The caller adds the data that are known before the first test.
     pub fn begin() -> Self {
         let now = unix_s();
         Self {
@@ -78,39 +78,40 @@ impl Run {
     }
 }
 
-/// The message-passing side of the machine.
+/// MPI library, ranks and hosts of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mpi {
-    /// Name and version of the library, the first line.
+    /// First line of the name and version of the library.
     pub library: String,
     pub ranks: usize,
     pub hosts: usize,
 }
 
-/// The arithmetic side of the machine.
+/// BLAS library of the run, and the engines that multiply.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blas {
     pub name: String,
-    /// The kernel the library picked, in its own words.
+    /// Kernel that the library chose, under the library's name for it.
     pub kernel: String,
-    /// Engine of the trailing update: the name of a kernel of ours, or `blas`. If tests differ in it, all names in a row.
+    /// Engine of the trailing update: the name of a kernel of this program, or `blas`. If tests have different engines, all
+    /// names.
     pub engine: String,
 }
 
-/// The threads of all ranks.
+/// Threads of the ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Threads {
-    /// Threads of the rank with the fewest, and of the rank with the most.
+    /// Number of threads of the rank with the fewest, and of the rank with the most.
     pub fewest: usize,
     pub most: usize,
-    /// Ranks whose threads keep to processors of their own: `all`, `some`, `none`.
+    /// Ranks whose threads are pinned to processors: `all`, `some` or `none`.
     pub pinned: String,
 }
 
 /// A test, run or skipped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Test {
-    /// Place in the order of tests, from 1.
+    /// Number of the test in the order of tests, from 1.
     pub number: usize,
     pub params: TestParams,
     /// Engine of the test, as in [`Blas`]; older documents may lack it.
@@ -118,11 +119,11 @@ pub struct Test {
     pub engine: String,
     /// Absent if the test was skipped.
     pub outcome: Option<Outcome>,
-    /// Reason why it was skipped, if it was.
+    /// Reason why the test was skipped, if it was.
     pub skipped: Option<String>,
 }
 
-/// The document of a running program and the file it lives in.
+/// Document of a running program, and its file.
 #[derive(Debug)]
 pub struct JsonLog {
     path: PathBuf,
@@ -131,15 +132,15 @@ pub struct JsonLog {
 }
 
 impl JsonLog {
-    /// Checks whether a document can be written there, before anything is.
+    /// Checks whether a document can be written to `path`, without writing.
     ///
     /// # Errors
-    /// The path cannot be written; the message names the file, as in all functions here.
+    /// The path cannot be written; the message names the file.
     pub fn can_be_at(path: &Path) -> io::Result<()> {
         output_target::is_open_to_us(path).map_err(|error| cannot(path, &error))
     }
 
-    /// Writes the first document, without tests: a path that cannot be written fails here.
+    /// Writes the first document, which has no tests yet.
     ///
     /// # Errors
     /// The file cannot be written; the message names it.
@@ -151,10 +152,10 @@ impl JsonLog {
         Ok(log)
     }
 
-    /// Adds a finished test, or one that was not run for some reason.
+    /// Adds a finished test, or a skipped test with the reason.
     ///
     /// # Errors
-    /// The file cannot be written. The test is kept and written with the next.
+    /// The file cannot be written. The document keeps the test and writes it together with the next test.
     pub fn take_in(
         &mut self,
         params: &TestParams,
@@ -189,7 +190,7 @@ impl JsonLog {
         self.run.written_unix_s = unix_s();
         let mut text = serde_json::to_vec_pretty(&self.run)?;
         text.push(b'\n');
-        // Only the last state is worth waiting for the disk: the system keeps everything that a killed process has written.
+        // Only the last state waits until it is on the disk. The system keeps the earlier states even if the process is killed.
         self.place.put(&text, self.run.complete).map_err(|error| cannot(&self.path, &error))
     }
 }
@@ -299,7 +300,7 @@ mod tests {
         assert!(error.to_string().contains("/no/such/folder/run.json"));
     }
 
-    /// Collects `a.b[].c` for every value that is neither an object nor a list.
+    /// Collects a path such as `a.b[].c` for every value that is neither an object nor a list.
     fn leaves(at: &str, value: &Value, into: &mut BTreeSet<String>) {
         match value {
             Value::Object(map) => {

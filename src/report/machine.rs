@@ -1,23 +1,23 @@
-//! Nodes of a run: kinds of nodes, each with its hosts.
+//! Nodes of a run, as kinds of nodes, each with its hosts.
 //!
-//! Every node describes itself; descriptions are joined two by two on their way to rank 0, which writes them into the JSON
-//! document. Some values always differ a little (free memory, the clock of this moment). Nodes that differ only in these are one
-//! kind, so ten thousand equal nodes are one entry and a list of names. Pure.
+//! Every node describes itself. A reduction joins the descriptions in pairs and brings them to rank 0, which writes them into the
+//! JSON document. Some values always differ a little (free memory, current clock). Nodes that differ only in these values are one
+//! kind, so ten thousand equal nodes are one entry with a list of names. The module is pure.
 
 use serde::{Deserialize, Serialize};
 
-/// Properties by which two nodes are of one kind.
+/// Properties that are equal in all nodes of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Make {
-    /// Name of the processor; empty if the system does not give it.
+    /// Name of the processor; empty if the system does not report it.
     pub processor: String,
     pub architecture: String,
     pub sockets: u64,
-    /// Whole cores of the node.
+    /// Cores of the node, each counted once with all its hardware threads.
     pub cores: u64,
     pub hardware_threads: u64,
     pub numa_nodes: u64,
-    /// Operations of a core in a cycle, as its vectors and their units allow; null if unknown.
+    /// Largest number of operations of a core in a cycle, from the width and number of its vector units; null if unknown.
     pub flops_per_cycle: Option<u64>,
     pub clock_base_mhz: Option<u64>,
     pub clock_max_mhz: Option<u64>,
@@ -25,11 +25,11 @@ pub struct Make {
     pub governor: Option<String>,
     /// Adapters that are up, each with its rate.
     pub network: Vec<String>,
-    /// The distribution and its version.
+    /// Distribution of the operating system, with its version.
     pub system: String,
-    /// The Linux kernel.
+    /// Version of the Linux kernel.
     pub kernel: String,
-    /// BLAS library, version and the kernel it picked on this node.
+    /// BLAS library, its version, and the kernel that it chose on this node.
     pub blas: String,
 }
 
@@ -40,10 +40,11 @@ pub struct Kind {
     pub make: Make,
     pub memory_bytes_min: u64,
     pub memory_bytes_max: u64,
-    /// Clocks of the cores as the system gave them when the run began, over all nodes; null if it gave none.
+    /// Lowest and highest clock of the cores of all nodes that the system reported at the start of the run; null if it reported
+    /// none.
     pub clock_seen_mhz_min: Option<u64>,
     pub clock_seen_mhz_max: Option<u64>,
-    /// Ranks of the job on a node.
+    /// Smallest and largest number of ranks of the job on a node.
     pub ranks_min: u64,
     pub ranks_max: u64,
     pub hosts: Vec<String>,
@@ -55,7 +56,7 @@ pub struct Machine {
     pub kinds: Vec<Kind>,
 }
 
-/// Memory of equal nodes differs by the part that firmware and kernel keep for themselves: less than one part in this number.
+/// The memory of equal nodes differs by less than one part in this number, because firmware and kernel reserve different parts.
 const ALIKE: u64 = 32;
 
 impl Kind {
@@ -77,7 +78,8 @@ impl Kind {
         self.hosts.extend(other.hosts);
     }
 
-    /// Clock to compute the peak with, in MHz: the base clock, else the highest, else the one seen.
+    /// Clock for the computation of the peak, in MHz, with its name: the base clock, otherwise the highest clock, otherwise the
+    /// clock at the start.
     pub fn clock_mhz(&self) -> Option<(u64, &'static str)> {
         let make = &self.make;
         let base = make.clock_base_mhz.map(|clock| (clock, "base clock"));
@@ -94,12 +96,12 @@ impl Kind {
 }
 
 impl Machine {
-    /// Machine with a single node's description.
+    /// Returns a machine of a single node.
     pub fn node(kind: Kind) -> Self {
         Self { kinds: vec![kind] }
     }
 
-    /// Adds the nodes of another part of the job.
+    /// Adds the nodes of `other`, another part of the job.
     pub fn join(&mut self, other: Machine) {
         for kind in other.kinds {
             match self.kinds.iter_mut().find(|known| known.is_like(&kind)) {
@@ -109,7 +111,7 @@ impl Machine {
         }
     }
 
-    /// Sorts hosts by their numbers, and the most numerous kind first.
+    /// Sorts the hosts by their numbers, and the kinds by their number of hosts, the largest first.
     pub fn sort(&mut self) {
         for kind in &mut self.kinds {
             kind.hosts.sort_by_cached_key(|name| natural(name));
@@ -119,14 +121,14 @@ impl Machine {
         });
     }
 
-    /// Peak of all nodes, if that of every kind is known.
+    /// Peak of all nodes, if the peak of every kind is known.
     pub fn peak_gflops(&self) -> Option<f64> {
         let peaks: Option<Vec<f64>> = self.kinds.iter().map(Kind::peak_gflops).collect();
         peaks.filter(|all| !all.is_empty()).map(|all| all.iter().sum())
     }
 }
 
-/// Key by which `n2` comes before `n10`.
+/// Returns a sorting key that puts `n2` before `n10`.
 fn natural(name: &str) -> Vec<(String, u64)> {
     let mut parts = Vec::new();
     let mut rest = name;
@@ -191,7 +193,7 @@ mod tests {
     }
 
     proptest! {
-        /// In whatever order the nodes of a job are joined, every host is listed once, and rank 0 writes the same document.
+        /// For any order in which the nodes of a job are joined, every host is listed once, and the document is the same.
         #[test]
         fn joining_in_any_order_comes_to_the_same(kinds in proptest::collection::vec(0u8..4, 1..30), cut in 0usize..30) {
             let nodes: Vec<Machine> = kinds.iter().enumerate().map(|(i, kind)| {

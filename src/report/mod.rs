@@ -1,8 +1,8 @@
 //! Output of a run: HPL's text for people and scripts, JSON for programs.
 //!
-//! The driver on rank 0 calls it as tests begin, finish or are skipped. Nothing here calls MPI or measures anything: values go
-//! in, bytes come out. Scripts of two decades read these bytes, so a changed space in [`text`] breaks a benchmark harness
-//! somewhere.
+//! The driver on rank 0 calls this module when tests begin, finish or are skipped. The module makes text from values; it neither
+//! calls MPI nor measures. Many old scripts read the output of HPL, so even a changed space in [`text`] can break a benchmark
+//! harness.
 
 pub mod cformat;
 pub mod json;
@@ -20,12 +20,12 @@ pub struct Counts {
     pub failed: usize,
     /// Solved, but not checked because the threshold was zero or less.
     pub unchecked: usize,
-    /// Not run at all, for want of memory for instance.
+    /// Not run, for example because of too little memory.
     pub skipped: usize,
 }
 
 impl Counts {
-    /// Counts one finished test.
+    /// Counts a finished test.
     pub fn add(&mut self, verdict: Verdict) {
         match verdict {
             Verdict::Passed => self.passed += 1,
@@ -34,7 +34,7 @@ impl Counts {
         }
     }
 
-    /// All tests seen, run or not.
+    /// Number of all tests, including skipped ones.
     pub fn total(&self) -> usize {
         self.passed + self.failed + self.unchecked + self.skipped
     }

@@ -1,9 +1,9 @@
-//! The text HPL prints, equal to the byte in all parts that scripts read.
+//! The text that HPL prints, identical to the byte in all parts that scripts read.
 //!
 //! The driver makes one [`TextReport`] a run and passes each test to it. The table, the W line, the residual line, the time lines
-//! and the footer have the reference's exact shape: `grep -A 2`, column numbers and a dozen harnesses' patterns depend on them
-//! (`tests/harness_patterns.rs`). So nothing else may be printed between a header and its W line, or after the rate. The prose
-//! around them is our own.
+//! and the footer have exactly the form of the reference HPL. `grep -A 2`, column numbers and the patterns of many harnesses
+//! depend on this form (`tests/harness_patterns.rs`). So nothing else may be printed between a header and its W line, or after
+//! the rate. The other text is our own.
 
 use std::fmt::{Display, Write as _};
 
@@ -23,33 +23,33 @@ const TIMING_RULE: &str =
 const HEADER: &str =
     "T/V                N    NB     P     Q               Time                 Gflops";
 
-/// The relative machine precision HPL takes: half the distance from 1 to the next double.
+/// Relative machine precision in HPL's check: half the distance from 1 to the next double.
 const EPS: f64 = f64::EPSILON / 2.0;
 
-/// Text of a run, test by test: each method returns whole lines.
+/// Text of a run, test by test. Each method returns complete lines.
 #[derive(Debug)]
 pub struct TextReport {
     detailed: bool,
     checked: bool,
-    /// Unchecked tests share one header, checked ones have one each.
+    /// Whether the next test prints a header. Each checked test has a header; unchecked tests share one.
     header_due: bool,
-    /// Counts of the tests so far, which decide the exit code.
+    /// Counts of the tests so far, which determine the exit status.
     pub counts: Counts,
 }
 
 impl TextReport {
-    /// `detailed` adds the block of times by part to each test.
+    /// Returns a report. `detailed` adds the times of the parts to each test.
     pub fn new(threshold: f64, detailed: bool) -> Self {
         Self { detailed, checked: threshold > 0.0, header_due: true, counts: Counts::default() }
     }
 
-    /// Text before the tests: program, settings and notes. `engine`: name of each engine that multiplies.
+    /// Returns the text before the tests: program, settings and notes. `engine` names each engine that multiplies.
     pub fn begin(&self, dat: &HplDat, rng: Rng, seed: u64, engine: &str) -> String {
         let note = if self.checked { check_note(dat.threshold) } else { String::new() };
         banner() + &parameters(dat, rng, seed, engine) + &note
     }
 
-    /// Text of a finished test: its W line and all that belongs to it.
+    /// Returns the text of a finished test: the W line and the lines that belong to it.
     pub fn finished(&mut self, params: &TestParams, outcome: &Outcome) -> String {
         let mut text = String::new();
         if self.header_due {
@@ -71,27 +71,27 @@ impl TextReport {
         text
     }
 
-    /// Text of a test that could not be run, with the reason.
+    /// Returns the text of a skipped test, with the reason.
     pub fn skipped(&mut self, params: &TestParams, why: &str) -> String {
         self.counts.skipped += 1;
-        // The reason is joined into a single line: the table must stay readable by line.
+        // The reason becomes a single line, since scripts read the table by lines.
         let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
         let TestParams { n, nb, p, q, .. } = params;
         format!(">>> skipped: N={n} NB={nb} P={p} Q={q}: {why}\n")
     }
 
-    /// The totals, after the last test.
+    /// Returns the totals, after the last test.
     pub fn end(&self) -> String {
-        // Unchecked tests with detailed times have just drawn this rule themselves.
+        // Unchecked tests with detailed times end with this rule.
         let drawn = self.detailed && !self.checked && !self.header_due;
         let rule = if drawn { String::new() } else { format!("{DOUBLE_RULE}\n") };
         rule + &footer(&self.counts, self.checked)
     }
 }
 
-/// A line of progress: factored up to `column` of `n` in `seconds`.
+/// Returns a progress line: the matrix of order `n` is factored up to `column` after `seconds`.
 ///
-/// Only the operations of the factorisation count, so the figure settles before the end.
+/// The rate counts only the operations of the factorisation, not those of the back substitution.
 pub fn progress(n: usize, column: usize, seconds: f64) -> String {
     let (all, left) = (n as f64, n.saturating_sub(column) as f64);
     let seconds = if seconds > 0.0 { seconds } else { 1e-6 };
@@ -178,12 +178,12 @@ fn check_note(threshold: f64) -> String {
     )
 }
 
-/// A line of the parameters with a single value.
+/// Returns a line of the parameters with a single value.
 fn one(name: &str, value: impl Display) -> String {
     format!("{name:<7}: {value}\n")
 }
 
-/// A line of the parameters, eight values a row.
+/// Returns the lines of a parameter with several values, eight in each line.
 fn list(name: &str, values: impl IntoIterator<Item: Display>) -> String {
     let mut text = format!("{name:<7}:");
     for (i, value) in values.into_iter().enumerate() {
@@ -233,7 +233,7 @@ fn form_word(form: Form) -> &'static str {
     }
 }
 
-/// The variant as the first column of the table codes it, by digits of HPL.dat and initials: `WR11C2R4`.
+/// Returns the variant as in the first column of the table, made of initials and digits of HPL.dat: `WR11C2R4`.
 pub fn variant(params: &TestParams) -> String {
     let initial = |word: &'static str| &word[..1];
     format!(
@@ -261,14 +261,14 @@ fn w_line(params: &TestParams, seconds: f64, gflops: f64) -> String {
     )
 }
 
-/// Start and end. Scripts look for the reference's routine name, so it stands here although ours is another.
+/// Returns the lines with the start and the end. They name the routine of the reference HPL, since scripts look for this name.
 fn time_lines(outcome: &Outcome) -> String {
     let (started, ended) = (ctime(outcome.started_unix_s), ctime(outcome.ended_unix_s));
     format!("HPL_pdgesv() start time {started}\nHPL_pdgesv() end time   {ended}\n")
 }
 
-/// Times of parts. Parts that took no time are left out, as the reference does; a leading `+` marks a time that is contained in
-/// the line above without one.
+/// Returns the times of the parts. Parts that took no time are left out, as in the reference HPL. A leading `+` marks a time that
+/// is contained in the last line above without `+`.
 fn times(times: &Times) -> String {
     let lines = [
         ("Max aggregated wall time rfact . . . :", times.rfact),

@@ -1,6 +1,6 @@
-//! Drawings of time for the page: a bar of parts, and a timeline. Curves are `model::plot`'s.
+//! Drawings of time for the page: a bar of parts, and a timeline. `model::plot` draws the curves.
 //!
-//! Colours come from the page's style sheet, by class. Every drawing has a table of its numbers.
+//! Classes in the style sheet of the page define the colours. The page has a table with the numbers of every drawing.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use crate::model::plot::escape;
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 34.0;
-/// Least width of a part that took any time, so that it can be seen.
+/// Smallest width of a part that took any time, so that it is visible.
 const LEAST: f64 = 1.5;
 
-/// A stretch of time: start and end in seconds, the class that colours it, and the text shown when a reader points at it.
+/// A stretch of time: start and end in seconds, the class that defines its colour, and the text shown when the mouse is over it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stretch {
     pub from: f64,
@@ -25,7 +25,7 @@ fn usable(value: f64) -> f64 {
     if value.is_finite() { value.clamp(0.0, 1e15) } else { 0.0 }
 }
 
-/// Draws parts of a whole, side by side: class, name, size.
+/// Draws the parts of a total in one bar. Each part has a class, a name and a size.
 pub fn bar(label: &str, parts: &[(String, &str, f64)]) -> String {
     let mut at = 0.0;
     let stretches: Vec<Stretch> = parts
@@ -39,7 +39,7 @@ pub fn bar(label: &str, parts: &[(String, &str, f64)]) -> String {
     drawn(label, &stretches, at, false)
 }
 
-/// Draws stretches of time, from 0 to `total` seconds, with a scale below.
+/// Draws stretches of time from 0 to `total` seconds, with a scale below them.
 pub fn timeline(label: &str, stretches: &[Stretch], total: f64) -> String {
     drawn(label, stretches, usable(total), true)
 }
@@ -70,7 +70,7 @@ fn drawn(label: &str, stretches: &[Stretch], total: f64, scale: bool) -> String 
     }
     out.push_str("</svg>\n");
     if scale {
-        // The letters are below the drawing, not in it: they keep their size when the drawing is made narrow.
+        // The text is below the drawing, not in it, so that it keeps its size when the drawing becomes narrow.
         out.push_str("<div class=\"scale\">");
         for i in 0..=4 {
             let _ = write!(out, "<span>{}</span>", show_seconds(total * f64::from(i) / 4.0));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     proptest! {
-        /// For any numbers, the drawing is sound and stays within its frame.
+        /// For any numbers the drawing is well-formed and stays within its frame.
         #[test]
         fn always_within_its_frame(
             all in proptest::collection::vec((any::<f64>(), any::<f64>()), 0..20), total in any::<f64>()

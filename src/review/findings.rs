@@ -1,4 +1,4 @@
-//! Conclusions from the material: the best result, its parts of the time, and the plan for comparison.
+//! Conclusions from the documents: the best result, the parts of its time, and the comparison with the plan.
 
 use super::sources::{Material, Prediction};
 use crate::base::outcome::{Outcome, Times, Verdict};
@@ -10,7 +10,7 @@ use crate::model::fit::{Fit, Sample, best_of_each, fit};
 use crate::report::json::{Run, Test};
 use crate::report::machine::Kind;
 
-/// A solved test, and the file it was found in.
+/// A solved test, and the file that contains it.
 #[derive(Clone, Copy, Debug)]
 pub struct Solved<'a> {
     pub file: &'a str,
@@ -20,7 +20,7 @@ pub struct Solved<'a> {
 }
 
 impl Solved<'_> {
-    /// Engine of the test. Older documents name it only once for the run.
+    /// Returns the engine of the test. Older documents name the engine only for the whole run.
     pub fn engine(&self) -> &str {
         match self.test.engine.as_str() {
             "" => &self.run.blas.engine,
@@ -39,19 +39,19 @@ impl Solved<'_> {
         format!("{} #{}: N={} NB={} {}x{}", self.file, self.test.number, p.n, p.nb, p.p, p.q)
     }
 
-    /// Whether it was solved in one go, without a restart or a loss.
+    /// Whether the test was solved without a restart and without a loss.
     pub fn once(&self) -> bool {
         self.outcome.protection.is_none_or(|p| p.attempts == 1)
             && self.outcome.checksums.as_ref().is_none_or(|c| c.losses == 0)
     }
 
-    /// Flop/s while multiplying, from the mean over the ranks of the time spent so: no more than the processors have reached.
-    /// None for a test that was started again, whose times are those of its last start.
+    /// Lower bound of the flop/s during multiplication, from the mean over the ranks of the time that they multiply. None after a
+    /// restart, since the times are then those of the last attempt only.
     pub fn multiplying(&self) -> Option<f64> {
         let times = &self.outcome.times_mean;
         let seconds = match self.outcome.threads {
             0 | 1 => times.gemm,
-            // Some threads multiply while the thread with these times exchanges rows, or factors the next panel.
+            // Some threads multiply while the thread that measures the times exchanges rows or factors the next panel.
             _ => times.update + times.rfact,
         };
         let operations = multiplied(self.test.params.n as f64, self.test.params.nb as f64);
@@ -90,13 +90,13 @@ pub fn solved(material: &Material) -> Vec<Solved<'_>> {
     all
 }
 
-/// The fastest test that passed its check: Rmax of a form.
+/// Returns the fastest test that passed its check: the Rmax of a submission.
 pub fn best<'a>(all: &[Solved<'a>]) -> Option<Solved<'a>> {
     let passed = all.iter().filter(|s| s.outcome.verdict == Verdict::Passed);
     passed.max_by(|a, b| a.outcome.gflops.total_cmp(&b.outcome.gflops)).copied()
 }
 
-/// Parts of the time, which add up to all of it, with their names.
+/// Returns the parts of the time with their names. Their sum is the total time.
 pub fn parts(times: &Times) -> [(&'static str, f64); 8] {
     [
         ("multiplication", times.gemm),
@@ -110,7 +110,8 @@ pub fn parts(times: &Times) -> [(&'static str, f64); 8] {
     ]
 }
 
-/// Machines of all runs, each with the files that describe it. Clocks differ from run to run and make no difference.
+/// Returns the machines of all runs, each with the files that describe it. Different clock frequencies do not make different
+/// machines.
 pub fn machines(material: &Material) -> Vec<(&[Kind], Vec<&str>)> {
     let alike = |a: &[Kind], b: &[Kind]| {
         a.len() == b.len()
@@ -134,12 +135,12 @@ pub struct Step {
     pub iteration: u64,
     /// Seconds since the timer started.
     pub seconds: f64,
-    /// Gflop/s since the step before.
+    /// Gflop/s since the previous step.
     pub gflops: f64,
     pub gflops_so_far: f64,
 }
 
-/// Rates in steps long enough to be seen.
+/// Returns the rates of a test, in steps that are long enough to be visible.
 pub fn rates(timeline: &Timeline, params: &TestParams) -> Vec<Step> {
     let total = timeline.seconds.last().copied().unwrap_or(0.0);
     let (mut from, mut since) = (timeline.iteration.first().copied().unwrap_or(0), 0.0);
@@ -161,8 +162,8 @@ pub fn rates(timeline: &Timeline, params: &TestParams) -> Vec<Step> {
     steps
 }
 
-/// The rate as a function of N from all passed tests on as many processes and hosts as the best one had; with the order at which
-/// half of the best rate is reached. Needs two sizes.
+/// Fits the rate as a function of N to all passed tests with the processes and hosts of the best test. Also returns the order at
+/// which half of the best rate is reached. At least two sizes are needed.
 pub fn half(all: &[Solved], best: &Solved) -> Result<(Fit, f64), String> {
     let alike = all.iter().filter(|s| {
         let (a, b) = (&s.test.params, &best.test.params);
@@ -216,7 +217,7 @@ pub fn predicted_and_measured(prediction: &Prediction, solved: &Solved) -> Vec<[
     rows
 }
 
-/// Formats a number of seconds or a like quantity, with four significant digits.
+/// Formats a number, such as seconds, with four significant digits.
 pub fn short(value: f64) -> String {
     let digits =
         if value == 0.0 { 0 } else { (3 - value.abs().log10().floor() as i32).clamp(0, 6) };
@@ -252,7 +253,7 @@ mod tests {
         assert_eq!(rates(&Timeline::default(), &all[0].test.params), []);
     }
 
-    /// Slower variants, and runs with fewer threads, do not show the machine's rate.
+    /// Slower variants, and runs with fewer threads, are left out of the fit.
     #[test]
     fn half_of_the_rate_follows_from_the_best_runs() {
         let mut run: serde_json::Value = serde_json::from_str(&run_text()).unwrap();
@@ -284,14 +285,14 @@ mod tests {
         let material = material();
         let all = solved(&material);
         let plan = material.planned(&all[0].test.params).unwrap();
-        // The sample has both kinds of protection.
+        // The sample document has both kinds of protection.
         let mut outcome = all[0].outcome.clone();
         let checksums = outcome.checksums.take().unwrap();
         let rows = predicted_and_measured(plan, &Solved { outcome: &outcome, ..all[0] });
         assert_eq!(rows[0], ["time without failures", "5.0 s", "4.5 s"].map(String::from));
         assert_eq!(rows[2], ["saves", "8", "9"].map(String::from));
         assert_eq!(rows.len(), 4, "no failures were expected");
-        // With checksums, losses are recovered within the time that counts.
+        // With checksums, the measured time includes the recoveries.
         outcome.protection = None;
         outcome.checksums =
             Some(Checksums { going_on_s: 0.25, recompute_s: 0.5, renew_s: 0.75, ..checksums });
@@ -305,7 +306,7 @@ mod tests {
         let sample = solved(&material)[0];
         let (mut test, mut outcome) = (sample.test.clone(), sample.outcome.clone());
         (outcome.protection, outcome.checksums) = (None, None);
-        // With panels of a fifth of N more than a quarter of all operations is no multiplication.
+        // With panels of a fifth of N, more than a quarter of all operations are not multiplication.
         (test.params.n, test.params.nb) = (1000, 200);
         let operations: f64 =
             [800.0, 600.0, 400.0, 200.0].map(|r| 2.0 * 200.0 * r * r).iter().sum();
@@ -315,7 +316,7 @@ mod tests {
         };
         let of = |gemm, rfact, update| Times { gemm, rfact, update, ..Times::default() };
         assert_eq!(rate(1, of(operations, 7.0, operations + 9.0)), 1.0);
-        // Two threads multiply for `gemm`, a single one during the panels: at one operation a second each.
+        // Two threads multiply during `gemm`, and one during the panels, with one operation a second each.
         let (gemm, rfact) = (0.4 * operations, 0.2 * operations);
         assert!(rate(2, of(gemm, rfact, gemm)) <= 2.0);
     }

@@ -1,4 +1,4 @@
-//! Lines of a TOP500 form: the answers that follow from finished runs, and their origin.
+//! Answers of a TOP500 form that follow from finished runs, and the origin of each answer.
 
 use super::findings::{Solved, best, half, short};
 use crate::base::outcome::Outcome;
@@ -6,11 +6,11 @@ use crate::base::units::{show_bytes, show_flops};
 use crate::report::json::Run;
 use crate::report::machine::Kind;
 
-/// A line of a form: the question, the answer if known, and its origin.
+/// A line of a form: the question, the answer if it is known, and the origin of the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     pub asked: &'static str,
-    /// None: unknown.
+    /// None if unknown.
     pub answer: Option<String>,
     pub source: String,
 }
@@ -19,7 +19,7 @@ fn line(asked: &'static str, answer: Option<String>, source: impl Into<String>) 
     Line { asked, answer, source: source.into() }
 }
 
-/// Lines of a TOP500 form, as far as they are known. `rpeak`: the theoretical peak in flop/s that the user states.
+/// Returns the lines of a TOP500 form. `rpeak` is the theoretical peak in flop/s that the user states.
 pub fn form(all: &[Solved], rpeak: Option<f64>) -> Vec<Line> {
     match best(all) {
         None => vec![line("Rmax", None, "no test passed its check")],
@@ -30,7 +30,7 @@ pub fn form(all: &[Solved], rpeak: Option<f64>) -> Vec<Line> {
     }
 }
 
-/// Rmax and the test that reached it.
+/// Lines about Rmax and the test that reached it.
 fn results(all: &[Solved], best: &Solved) -> Vec<Line> {
     let params = &best.test.params;
     let half = match half(all, best) {
@@ -38,7 +38,7 @@ fn results(all: &[Solved], best: &Solved) -> Vec<Line> {
             "N1/2",
             Some(format!("{n:.0}")),
             format!(
-                "fitted: R(N) = R N / (N + Nh) through {} tests with R = {} and Nh = {:.0}; farthest off: {:.1} %",
+                "fitted: R(N) = R N / (N + Nh) through {} tests with R = {} and Nh = {:.0}; largest deviation: {:.1} %",
                 fit.samples,
                 show_flops(fit.model.r_inf),
                 fit.model.n_half,
@@ -50,7 +50,7 @@ fn results(all: &[Solved], best: &Solved) -> Vec<Line> {
     let test = format!("test {} of {}", best.test.number, best.file);
     vec![
         line("Rmax", Some(show_flops(best.rate())), test),
-        line("Nmax", Some(params.n.to_string()), "order of the matrix of that test"),
+        line("Nmax", Some(params.n.to_string()), "order of the matrix of this test"),
         half,
         line(
             "Time",
@@ -65,7 +65,7 @@ fn results(all: &[Solved], best: &Solved) -> Vec<Line> {
     ]
 }
 
-/// Rpeak, and the best rate compared with it and with the power.
+/// Lines about Rpeak, and about the best rate relative to Rpeak and to the power.
 fn rates(best: &Solved, stated: Option<f64>) -> Vec<Line> {
     let machine = &best.run.machine;
     let measured = best.multiplying().unwrap_or(0.0).max(best.rate());
@@ -96,12 +96,12 @@ fn rates(best: &Solved, stated: Option<f64>) -> Vec<Line> {
             credible(derived).map(show_flops),
             match derived {
                 Some(peak) if peak < measured => format!(
-                    "{}: {}, so the clock seen is not the clock run: give Rpeak by --rpeak",
+                    "{}: {}, so the cores run at a higher clock than the system reports: state Rpeak with --rpeak",
                     formula(),
                     below(peak)
                 ),
                 Some(_) => formula(),
-                None => "clock or vector units of a kind of nodes are not known".to_owned(),
+                None => "clock or vector units of some nodes are not known".to_owned(),
             },
         ),
         measured_peak(best),
@@ -121,30 +121,32 @@ fn rates(best: &Solved, stated: Option<f64>) -> Vec<Line> {
     ]
 }
 
-/// Rate of the multiplications alone.
+/// Line about the rate of the multiplications alone.
 fn measured_peak(best: &Solved) -> Line {
     let multiplying = best.multiplying();
     let source = match multiplying {
-        Some(_) => {
-            "the rate of the multiplications alone, mean over the ranks: no more than a lower bound of Rpeak"
-        }
+        Some(_) => "rate of the multiplications alone, mean over the ranks: a lower bound of Rpeak",
         None if best.once() => {
-            "next to nothing was multiplied: the matrix is hardly larger than a block"
+            "there was almost no multiplication: the matrix is hardly larger than a block"
         }
-        None => "the test was started again: its times are those of the last start",
+        None => "the test was restarted: its times are those of the last attempt only",
     };
     line("Peak, measured", multiplying.map(show_flops), source)
 }
 
-/// The nodes and the software.
+/// Lines about the nodes and the software.
 fn machine(run: &Run) -> Vec<Line> {
     let kinds = &run.machine.kinds;
     let sum =
         |of: fn(&Kind) -> u64| kinds.iter().map(|k| of(k) * k.hosts.len() as u64).sum::<u64>();
     let known = !kinds.is_empty();
-    let from = if known { "as the nodes told when the run began" } else { "not in this document" };
+    let from = if known {
+        "as the nodes reported at the start of the run"
+    } else {
+        "not in this document"
+    };
     let answer = |text: String| Some(text).filter(|t| known && !t.is_empty());
-    // The rest of the name describes how the library was packaged.
+    // The text after the comma describes how the library was packaged.
     let mpi = run.mpi.library.split(',').next().unwrap_or_default();
     vec![
         line("Nodes", answer(sum(|_| 1).to_string()), from),
@@ -154,7 +156,7 @@ fn machine(run: &Run) -> Vec<Line> {
         line(
             "Network",
             answer(each(kinds, |k| k.make.network.join(" + "))),
-            "adapters that are up and tell a rate",
+            "adapters that are up and report a rate",
         ),
         line(
             "Operating system",
@@ -169,14 +171,17 @@ fn machine(run: &Run) -> Vec<Line> {
         ),
         line("MPI", Some(mpi.to_owned()).filter(|name| !name.is_empty()), ""),
         line("Accelerators", Some("none".into()), "this program computes on processors alone"),
-        line("Site, system, manufacturer, year", None, "yours to fill in"),
+        line("Site, system, manufacturer, year", None, "for you to fill in"),
     ]
 }
 
-/// Mean power of all nodes, if all were measured, and its origin.
+/// Returns the mean power of all nodes and its origin. The power is None unless all nodes were measured.
 fn power(outcome: &Outcome) -> (Option<f64>, String) {
     let Some(p) = &outcome.power else {
-        return (None, "no node has a meter this program can read; see --power-command".into());
+        return (
+            None,
+            "no node has a power meter that this program can read; see --power-command".into(),
+        );
     };
     if p.nodes_measured < p.nodes {
         return (
@@ -191,11 +196,11 @@ fn power(outcome: &Outcome) -> (Option<f64>, String) {
     }
     let by = match p.source.as_str() {
         "rapl" => {
-            "by the processors' own counters: processors and memory alone, while Green500 asks for whole nodes"
+            "by the counters of the processors: only processors and memory, while Green500 requires whole nodes"
         }
         "hwmon" => "by the nodes' own meters",
         "command" => "by --power-command",
-        _ => "by what each node has",
+        _ => "by a different meter on some nodes",
     };
     let how = format!(
         "mean of {} nodes over {} s, {} J; {by}",
@@ -206,7 +211,7 @@ fn power(outcome: &Outcome) -> (Option<f64>, String) {
     (Some(p.watts), how)
 }
 
-/// Values of distinct kinds of nodes, each with its number of hosts if they differ.
+/// Returns the values of all kinds of nodes. If the values differ, each has its number of hosts.
 fn each(kinds: &[Kind], of: impl Fn(&Kind) -> String) -> String {
     let mut told: Vec<(String, usize)> = Vec::new();
     for kind in kinds {
@@ -260,7 +265,7 @@ mod tests {
         assert_eq!(find("Memory").unwrap(), "256.00 GiB");
         assert_eq!(find("Power").unwrap(), "1000 W");
         assert_eq!(find("Green500").unwrap(), "0.2144 Gflop/s per watt");
-        // The example's test was started twice.
+        // The test of the example was restarted once.
         assert_eq!(find("Peak, measured"), None);
         // R(12000) = 214.375 and R(6000) = 170: Nh = 6000 (r - 1) / (1 - r/2) with r = 214.375 / 170.
         let (r, n) = (214.375 / 170.0, 6000.0);
@@ -270,7 +275,7 @@ mod tests {
         assert_eq!(find("N1/2").unwrap(), format!("{half:.0}"));
     }
 
-    /// Cores that run above the clock that their system shows reach more than that clock's peak.
+    /// If cores run at a higher clock than the system reports, the rate can exceed the peak at the reported clock.
     #[test]
     fn no_peak_below_a_measured_rate_is_stated() {
         let mut material = material();
@@ -282,7 +287,7 @@ mod tests {
         let find = |stated, asked| lines(stated).into_iter().find(|l| l.asked == asked).unwrap();
         let derived = find(None, "Rpeak, derived");
         assert_eq!(derived.answer, None, "{derived:?}");
-        assert!(derived.source.contains("the clock seen is not the clock run"), "{derived:?}");
+        assert!(derived.source.contains("a higher clock than the system reports"), "{derived:?}");
         assert!(derived.source.contains("102.40 Gflop/s"), "{derived:?}");
         assert_eq!(find(None, "Efficiency").answer, None);
         assert_eq!(find(Some(2.5e12), "Efficiency").answer.unwrap(), "8.6 %");

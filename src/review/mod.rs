@@ -1,8 +1,8 @@
-//! Results of finished runs: for submitters of a machine's number, and for those who accept a machine.
+//! Reports on finished runs, for submitting results and for accepting a machine.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `sources` | text of files in: documents of `--json`, event logs of supervised runs, plans |
+//! | `sources` | reads the text of files: documents of `--json`, event logs of supervised runs, plans |
 //! | `findings` | conclusions from them: the best result, its parts, the plan for comparison |
 //! | `form` | lines of a TOP500 form |
 //! | `text` | the report for a terminal |

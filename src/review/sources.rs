@@ -1,4 +1,4 @@
-//! Sources of a report: files that earlier commands left, distinguished by their content.
+//! Sources of a report: files that other commands have written, distinguished by their content.
 
 use std::path::Path;
 
@@ -17,16 +17,16 @@ pub struct Prediction {
     pub shape: Shape,
     /// Seconds with saves and without failures.
     pub seconds_saved: f64,
-    /// Flop/s over that time.
+    /// Flop/s over `seconds_saved`.
     pub rate_saved: f64,
     pub saves: u64,
-    /// Seconds of saving.
+    /// Seconds of all saves.
     pub saving: f64,
     /// Expected seconds with failures.
     pub seconds_expected: Option<f64>,
 }
 
-/// All files read, each with its name.
+/// Content of all files, each with its name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Material {
     pub runs: Vec<(String, Run)>,
@@ -35,10 +35,10 @@ pub struct Material {
 }
 
 impl Material {
-    /// Adds the content of a file, given as text.
+    /// Adds the file `name` with the content `text`.
     ///
     /// # Errors
-    /// The content is of no known kind; the message lists the kinds.
+    /// The content is of an unknown kind; the message lists the known kinds.
     pub fn add(&mut self, name: &str, text: &str) -> Result<(), String> {
         let first = text.lines().next().unwrap_or_default();
         if journal::from_line(first).is_ok() {
@@ -46,7 +46,7 @@ impl Material {
             self.logs.push((name.to_owned(), records));
             return Ok(());
         }
-        // A document written into a pipe appears in all its states, the last one the newest.
+        // A pipe receives every state of a document. The last state is the newest.
         let mut newest = None;
         for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
             match value {
@@ -59,8 +59,8 @@ impl Material {
         if let Some(version) = value.get("schema_version").and_then(Value::as_u64) {
             if version != u64::from(SCHEMA_VERSION) {
                 return Err(format!(
-                    "{name}: its schema_version is {version}, and this program knows {SCHEMA_VERSION}; use the \
-                     skt-hpl that wrote it"
+                    "{name}: its schema_version is {version}, but this program reads {SCHEMA_VERSION}; use the \
+                     version of skt-hpl that wrote it"
                 ));
             }
             let run = serde_json::from_value(value).map_err(|e| unknown(name, &e.to_string()))?;
@@ -76,7 +76,7 @@ impl Material {
         }
     }
 
-    /// Finds the plan for a test of this size on this grid.
+    /// Returns the plan with the order, block size and grid of `test`, if there is one.
     pub fn planned(&self, test: &TestParams) -> Option<&Prediction> {
         let wanted = [test.n, test.nb, test.p, test.q].map(|size| size as u64);
         let fits = |Shape { n, nb, p, q, .. }: Shape| [n, nb, p, q] == wanted;
@@ -86,7 +86,7 @@ impl Material {
 
 fn unknown(name: &str, why: &str) -> String {
     format!(
-        "{name}: not something a report can be made of ({why}). Give documents of `skt-hpl --json FILE`, event logs \
+        "{name}: no report can be made from this file ({why}). Give documents of `skt-hpl --json FILE`, event logs \
          (events.jsonl, or the --state folder of `skt-hpl run`), and plans of `skt-hpl plan --json`"
     )
 }
@@ -100,7 +100,7 @@ mod tests {
     use crate::supervise::remember::events::samples;
     use crate::testkit::report as test_values;
 
-    /// Returns a finished run of two sizes, as a file's text.
+    /// Returns the text of a document of a finished run with two sizes.
     pub(in crate::review) fn run_text() -> String {
         let mut run: Run = serde_json::from_value(serde_json::json!({
             "schema_version": 1,
@@ -155,7 +155,7 @@ mod tests {
         let test = test_values::params();
         assert_eq!(all.planned(&test).unwrap().saves, 8);
         assert!(all.planned(&TestParams { p: test.q, q: test.p, ..test }).is_none());
-        // Into a pipe every state is written, one after the other.
+        // A pipe receives every state, one after the other.
         all.add("pipe", &format!("{0}\n{0}", run_text())).unwrap();
         assert_eq!(all.runs[0].1, all.runs[1].1);
     }
@@ -170,7 +170,7 @@ mod tests {
             assert!(why.starts_with("x: ") && why.contains("--json"), "{why}");
         }
         assert!(refusal("{\"schema_version\": 99}").contains("schema_version is 99"));
-        // A log cut in its last line is read up to there; damage before it is reported.
+        // A log whose last line is cut off is read up to this line. Damage before the last line is reported.
         let mut log = Material::default();
         log.add("l", &log_text()[..log_text().len() - 9]).unwrap();
         assert_eq!(log.logs[0].1.len(), samples().len() - 1);

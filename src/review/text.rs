@@ -1,4 +1,4 @@
-//! The report for a terminal.
+//! The report as text for a terminal.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::base::units::{show_bytes, show_flops, show_seconds};
 use crate::report::machine::Kind;
 use crate::supervise::tell::timeline;
 
-/// Largest number of tests listed one by one; of longer sweeps only the fastest are listed.
+/// Largest number of tests that are listed. If there are more, only the fastest are listed.
 const TESTS_MAX: usize = 40;
 
 pub fn text(material: &Material, rpeak: Option<f64>) -> String {
@@ -120,7 +120,7 @@ fn test(out: &mut String, one: &Solved, material: &Material) {
     }
 }
 
-/// Prints the rate at some ten iterations of a test.
+/// Prints the rate at about ten iterations of a test.
 fn write_rates(out: &mut String, one: &Solved) {
     let steps = findings::rates(&one.outcome.timeline, &one.test.params);
     let every = steps.len().div_ceil(10).max(1);
@@ -128,7 +128,7 @@ fn write_rates(out: &mut String, one: &Solved) {
         if (i + 1) % every == 0 || i + 1 == steps.len() {
             let _ = writeln!(
                 out,
-                "  iteration {:>6} after {:>9}: {} since the one before, {} so far",
+                "  iteration {:>6} after {:>9}: {} since the previous line, {} so far",
                 step.iteration,
                 show_seconds(step.seconds),
                 show_flops(step.gflops * 1e9),
@@ -138,7 +138,7 @@ fn write_rates(out: &mut String, one: &Solved) {
     }
 }
 
-/// A kind of nodes in a line.
+/// Describes a kind of nodes in one line.
 pub fn node(kind: &Kind) -> String {
     let make = &kind.make;
     let mut text = format!(
@@ -162,7 +162,7 @@ pub fn node(kind: &Kind) -> String {
     text
 }
 
-/// A few of the hosts, and how many more there are.
+/// Lists the first hosts, and the number of further hosts.
 pub fn hosts(all: &[String]) -> String {
     const SHOWN: usize = 8;
     let shown = all[..all.len().min(SHOWN)].join(" ");

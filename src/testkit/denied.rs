@@ -2,10 +2,10 @@
 
 use std::thread;
 
-/// Calls `test` in a thread for which the system call of this number fails with `errno`. If `advices` are given, the call fails
-/// only if its third argument is one of them. Threads that `test` starts are denied the same.
+/// Calls `test` in a thread for which the system call number `call` fails with `errno`. If there are `advices`, the call fails
+/// only if its third argument is one of them. The call also fails in threads that `test` starts.
 pub fn denied(call: i64, advices: &[i32], errno: i32, test: impl FnOnce() + Send) {
-    // Offsets at which the filter finds the number of a call, and the lower half of its third argument.
+    // Offsets of the call's number, and of the lower half of the call's third argument, in the data of a filter.
     const NUMBER: u32 = 0;
     const THIRD: u32 = 16 + 2 * 8;
     let code = |code: u32, k: u32, (yes, no): (u8, u8)| libc::sock_filter {
@@ -22,7 +22,7 @@ pub fn denied(call: i64, advices: &[i32], errno: i32, test: impl FnOnce() + Send
     if !advices.is_empty() {
         filter.push(load(THIRD));
         for (at, &advice) in advices.iter().enumerate() {
-            // The jump skips the remaining comparisons, and the answer that allows.
+            // The jump skips the remaining comparisons and the instruction that allows the call.
             filter.push(equal(advice as u32, ((advices.len() - at) as u8, 0)));
         }
         filter.push(answer(libc::SECCOMP_RET_ALLOW));

@@ -1,8 +1,8 @@
-//! Folders of files like the system's.
+//! Folders of files in place of the system's folders.
 
 use std::fs;
 
-/// Makes a folder with these files, like the system's below `/`.
+/// Makes a folder with `files`, pairs of a path and a text, in place of the folder `/`.
 pub fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (path, text) in files {

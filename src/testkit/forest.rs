@@ -1,8 +1,8 @@
-//! Trees of agents on virtual time, for tests: the real messages and the real agents, no process.
+//! Trees of agents on virtual time, for tests: with the real messages and the real agents, but without processes.
 //!
 //! A [`Forest`] is a supervisor's branch, its judge of nodes, and any number of nodes. Logins and messages take time, and nodes
-//! are lost with and without closing their connections. A minute of that takes a fraction of a second, and gives the same result
-//! each time.
+//! are lost with and without closing their connections. A minute of virtual time takes a fraction of a second, and gives the same
+//! result each time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn charge(node: u32, again: bool) -> Charge {
     Charge { node, name: node.to_string(), again }
 }
 
-/// A node that notes the requests to end the run.
+/// A node that records the requests to end the run.
 #[derive(Default)]
 struct Node {
     ended: Vec<u64>,
@@ -71,12 +71,13 @@ struct Forest {
     judge: Nodes,
     logins: Logins,
     names: usize,
-    /// Messages that have come to the supervisor, with their time, and the number that a slow supervisor handles in a tick.
+    /// Messages that the supervisor has received but not handled, with their times; and the number of messages that a slow
+    /// supervisor handles in a tick.
     backlog: VecDeque<(u64, u64, Heard)>,
     lines_a_tick: Option<usize>,
     /// Time for which each node has not answered, as last reported.
     unheard_ms: BTreeMap<u32, u64>,
-    /// Nodes that are called, and since when.
+    /// Nodes that are being called, with the start of the call.
     called: BTreeMap<u32, u64>,
     off: BTreeSet<u32>,
     /// Time at which the supervisor learned of the loss of each node.
@@ -132,7 +133,7 @@ impl Forest {
         forest
     }
 
-    /// Handles at most so many of the messages that have come to the supervisor.
+    /// Handles at most `most` of the messages that the supervisor has received.
     fn hear_backlog(&mut self, most: usize) {
         for _ in 0..most {
             let Some((_, line, heard)) = self.backlog.pop_front() else { return };
@@ -141,7 +142,7 @@ impl Forest {
         }
     }
 
-    /// Asks nodes to end the run, as is done when it is stopped.
+    /// Requests all nodes to end the run, as for a stop.
     fn end_run(&mut self, id: u64) {
         self.end = Some(id);
         let up: Vec<u32> = self.up.iter().copied().collect();
@@ -155,7 +156,7 @@ impl Forest {
         }
     }
 
-    /// Handles the news of the branch as the supervisor does.
+    /// Handles the messages of the branch as the supervisor does.
     fn learn(&mut self, told: Vec<(u32, FromAgent)>) {
         for (node, word) in told {
             let (now_ms, at) = (self.now_ms, node as usize);
@@ -166,7 +167,7 @@ impl Forest {
             let report = match word {
                 FromAgent::Hello(facts) => {
                     self.up.insert(node);
-                    // An earlier request may have been lost on the way.
+                    // An earlier request may not have arrived.
                     self.ask_end(&[node]);
                     if let Some(since_ms) = self.called.remove(&node) {
                         let at_once = self.called.len();
@@ -214,7 +215,7 @@ impl Forest {
                 Judged::Restarted { .. } | Judged::Alone | Judged::Together { .. } => {}
             }
         }
-        // All calls are made in a single step, as by the supervisor.
+        // All calls are made in a single step, as in the supervisor.
         self.branch.call(&redialled, now_ms, &mut self.simulated_agents);
     }
 
@@ -262,7 +263,7 @@ impl Forest {
         }
     }
 
-    /// Switches nodes off: with their connections closed before, or suddenly.
+    /// Switches nodes off: suddenly, or `with_a_word`, after they have closed their connections.
     fn lose(&mut self, nodes: &BTreeSet<u32>, with_a_word: bool) {
         let names: Vec<String> = nodes.iter().map(u32::to_string).collect();
         if with_a_word {
@@ -274,7 +275,7 @@ impl Forest {
         self.off.extend(nodes);
     }
 
-    /// Makes nodes reachable again that were only cut off.
+    /// Makes nodes reachable again that were cut off.
     fn join(&mut self, nodes: &BTreeSet<u32>) {
         let names: Vec<String> = nodes.iter().map(u32::to_string).collect();
         self.simulated_agents.switch_on(names.iter().map(String::as_str));
@@ -300,7 +301,7 @@ impl Forest {
         self.simulated_agents.history().0
     }
 
-    /// Returns the largest number of lines that a process has had.
+    /// Returns the largest number of connections that a process has had.
     fn most_lines(&self) -> usize {
         self.most_lines.max(self.simulated_agents.history().1)
     }
@@ -335,7 +336,8 @@ fn nodes_below_a_lost_one_are_kept() {
     }
 }
 
-/// For half a minute the supervisor handles fewer messages than come, and is many seconds behind in the end.
+/// For half a minute the supervisor handles fewer messages than it receives, so in the end it handles messages that are many
+/// seconds old.
 #[test]
 fn a_supervisor_that_falls_behind_gives_nobody_up() {
     let mut forest = Forest::new(100, 8);
@@ -353,7 +355,8 @@ fn a_supervisor_that_falls_behind_gives_nobody_up() {
     assert_eq!(forest.lost.keys().copied().collect::<Vec<_>>(), [50]);
 }
 
-/// There are more nodes than the supervisor can call within the node timeout: nodes that are not called show nothing.
+/// There are more nodes than the supervisor can call within the node timeout, so it learns nothing about the nodes that it does
+/// not call.
 #[test]
 fn a_supervisor_that_is_cut_off_gives_nobody_up_however_many_nodes_there_are() {
     let mut forest = Forest::new(200, 8);
@@ -372,7 +375,7 @@ fn a_supervisor_that_is_cut_off_gives_nobody_up_however_many_nodes_there_are() {
     assert_eq!(forest.agents(), all.iter().map(|node| (*node, 1)).collect());
 }
 
-/// Lost are whole branches with the agents in charge of them, and parts of others.
+/// Whole branches are lost, together with the agents that call their nodes, and parts of other branches.
 #[test]
 fn most_of_the_nodes_are_no_outage_of_ours_while_some_answer() {
     let mut forest = Forest::new(200, 8);
@@ -384,8 +387,8 @@ fn most_of_the_nodes_are_no_outage_of_ours_while_some_answer() {
     assert_eq!((forest.up.len(), forest.judge.in_trouble().count()), (10, 0));
 }
 
-/// All nodes with a line to the supervisor are lost, and so are those that it calls first. The supervisor still reaches a live
-/// node.
+/// All nodes with a connection to the supervisor are lost, and so are the nodes that the supervisor calls first. The supervisor
+/// still reaches a live node.
 #[test]
 fn a_supervisor_that_can_call_few_at_once_comes_past_those_that_are_off() {
     let mut forest = Forest::new(82, 2);
@@ -397,7 +400,7 @@ fn a_supervisor_that_can_call_few_at_once_comes_past_those_that_are_off() {
     assert_eq!((forest.up.len(), forest.judge.in_trouble().count()), (82 - lost.len(), 0));
 }
 
-/// Many more requests stay without an answer than are remembered.
+/// Many more requests have no answer than the supervisor remembers.
 #[test]
 fn missing_heartbeats_are_noticed_after_any_time() {
     for fanout in [8, 2] {
@@ -426,7 +429,7 @@ fn everybody_hears_what_is_said_to_all() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
     /// Nodes are lost in up to three batches, with or without closing their connections, each up to some seconds after the one
-    /// before. The first may be lost while the tree is still being made, and any while the run is stopped. All losses are
+    /// before. The first batch may be lost while the tree is being built, and any batch while the run is stopped. All losses are
     /// noticed, no other node counts as lost, and each remaining node has a single agent.
     #[test]
     fn whatever_is_lost_the_rest_is_reached_once(
@@ -471,7 +474,7 @@ fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(40)
 }
 
-/// Nodes lost at one moment: single nodes and a rack.
+/// Nodes that are lost at the same moment: single nodes and a rack.
 #[derive(Debug, Clone)]
 struct Stroke {
     single: Vec<bool>,

@@ -1,8 +1,8 @@
-//! Groups, and the members that are lost.
+//! Generators of groups, and of sets of lost members.
 
 use crate::parity::stripes::{Spread, Stripes};
 
-/// Groups of up to `most` members, with every number of losses that they can survive.
+/// Returns groups of up to `most` members, each with every number of losses that it can survive.
 pub fn all(most: usize) -> impl Iterator<Item = Stripes> {
     [Spread::Rotated, Spread::Copied, Spread::Apart].into_iter().flat_map(move |spread| {
         (2..=most).flat_map(move |size| {
@@ -12,7 +12,7 @@ pub fn all(most: usize) -> impl Iterator<Item = Stripes> {
     })
 }
 
-/// All sets of at most `most` numbers below `size`.
+/// Returns all sets of at most `most` numbers below `size`.
 pub fn subsets(size: usize, most: usize) -> Vec<Vec<usize>> {
     let mut all = vec![vec![]];
     for x in 0..size {

@@ -1,10 +1,10 @@
-//! Machines that are described by files like the kernel's.
+//! Invented machines, described by files as the kernel describes a machine.
 
 use std::fs;
 
 use crate::base::topology::Topology;
 
-/// A machine that is described by files like the kernel's, as far as they are read here.
+/// An invented machine, described by files of the kernel's form, as far as the program reads them.
 pub struct Machine {
     pub sockets: usize,
     pub memories_a_socket: usize,
@@ -12,7 +12,7 @@ pub struct Machine {
     pub caches_a_memory: usize,
     pub cores_a_cache: usize,
     pub threads_a_core: usize,
-    /// True if the numbers go round the NUMA nodes core by core.
+    /// True if successive core numbers are in different NUMA nodes.
     pub scattered: bool,
 }
 
@@ -41,7 +41,7 @@ impl Machine {
     }
 
     pub fn tree(&self) -> tempfile::TempDir {
-        // Thousands of files: in memory, if possible.
+        // The folder has thousands of files, so it is in memory if possible.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let put = |path: String, text: String| {
             let path = dir.path().join("sys/devices/system").join(path);

@@ -1,4 +1,4 @@
-//! Headers, and memory that is in use.
+//! A sample header, and a wait for the lock of a position's memory.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use crate::base::params::{Mapping, Rng};
 use crate::shm::MemoryStore;
 use crate::shm::header::{CheckpointId, Claim, Header, Identity, Mark, Phase, Stage};
 
-/// Header with a value in each field.
+/// Returns a header with a value in each field.
 pub fn sample() -> Header {
     Header {
         id: Identity {

@@ -1,4 +1,4 @@
-//! The papers' formulas of memory, with which tests and benchmarks compare what the program takes.
+//! The papers' formulas for memory. Tests and benchmarks compare the memory of the program with these formulas.
 
 use crate::checkpoint::plan::Scheme;
 use crate::checkpoint::protocol::Method;

@@ -1,19 +1,21 @@
-//! Every interleaving of the steps of a factorisation with losses in it, for a few ranks and panels.
+//! Model check of hot replacement: every interleaving of the steps of a factorisation and of losses, for a few ranks and panels.
 //!
 //! The model drives the same [`roles`] as the program. Ranks move one at a time in any order and die at any moment. A waiting
 //! rank may notice a loss at once or late; a message of a dead rank may still arrive. Ranks of a process column do their part of
-//! a step without waiting for each other. The row exchange asks for more, so more can happen here than in the program.
+//! a step without waiting for each other. The row exchange of the program makes them wait more, so the model has more
+//! interleavings than the program.
 //!
 //! These conditions must be true whenever all remaining ranks have left their in-place attempt:
 //!
-//! - Every whole process column has taken the same steps on all of its ranks, with the same panels as all the others.
+//! - Every complete process column has taken the same steps on all of its ranks, with the same panels as all other columns.
 //! - A rank that is behind has everything it needs to catch up.
-//! - No panel is factored twice by a column that wrote the first over its block.
+//! - No column factors a panel twice after it has overwritten the block with the factored panel.
 //! - No checksums are used twice.
-//! - New or rebuilt checksums are of process columns that all stand at one boundary, and no unfinished checksums are used.
+//! - New or rebuilt checksums are made of process columns that are all at the same boundary, and no unfinished checksums are
+//!   used.
 //! - Losses within the limit are recovered.
 //!
-//! Each broken variant must be caught, or the model proves nothing.
+//! The check must find a violation in each broken variant; otherwise it proves nothing.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
@@ -26,38 +28,38 @@ const MOST_RANKS: usize = 6;
 const MOST_BLOCKS: usize = 3;
 const MOST_SUMS: usize = 2;
 const NOBODY: u8 = u8::MAX;
-/// In place of the number of the attempt in which a panel was factored: its message was refused, and the slot has other content.
+/// Value instead of an attempt number in `has`: the message of the panel was refused, so the slot contains other data.
 const REFUSED: u8 = NOBODY - 1;
 
-/// Next action of a rank, or what it waits for.
+/// Next action of a rank, or the event that the rank waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Pc {
-    /// Votes before it catches up; catches up; votes after it.
+    /// Votes before catching up; catches up; votes after catching up.
     CatchUp,
     Catching,
     Caught,
-    /// Waits until all are ready to continue.
+    /// Waits until all ranks are ready to continue.
     Start,
-    /// Votes before it factors a panel by itself; factors it.
+    /// Votes before factoring a panel alone; factors the panel.
     Alone,
     Factoring,
-    /// Gives its share of checksums; or waits for the shares of its row, which are to be its own.
+    /// Gives its share of checksums; or, as a checksum rank, waits for the shares of its process row.
     Renew,
-    /// Waits for the panel; waits until all have it.
+    /// Waits for the panel; waits until all ranks have the panel.
     Await,
     Barrier,
-    /// Votes before it applies the panel; applies it.
+    /// Votes before applying the panel; applies the panel.
     Step,
     Stepping,
     /// Votes after its last step.
     End,
-    /// Is past the factorisation.
+    /// Has finished the factorisation.
     Done,
-    /// Has voted no and waits for the others of its column.
+    /// Has voted no and waits for the other ranks of its column.
     Telling,
     /// Has left the attempt.
     Left,
-    /// Has no part any more.
+    /// Has no role any more.
     Idle,
 }
 
@@ -67,35 +69,35 @@ struct Rank {
     dead: bool,
     row: u8,
     col: u8,
-    /// Its data are checksums, whatever its role.
+    /// Whether the rank's data are checksums, independent of its role.
     sums: bool,
-    /// Exchanges that it knows: the process column, the checksums that took its place, and the boundary.
+    /// Exchanges that the rank knows: the process column, the checksum column that replaced it, and the boundary.
     exchanges: [Option<(u8, u8, u8)>; MOST_SUMS],
-    /// Number of times that new checksums were to be made, as far as it knows.
+    /// Number of times that new checksums were to be made, as far as the rank knows.
     renewals: u8,
-    /// Set while it is to have new checksums, which are not finished.
+    /// Set while the rank is to have new checksums that are not finished.
     new: bool,
-    /// Set while new checksums are to be made, and it has not reached that.
+    /// Set while new checksums are to be made and the rank has not reached that step.
     pending: bool,
-    /// Boundary at which it gave its share of them, plus one.
+    /// Boundary at which the rank gave its share of new checksums, plus one.
     given: u8,
-    /// Set once it has done its share of rebuilding the existing checksums.
+    /// Set after the rank has done its share of rebuilding the existing checksums.
     again: bool,
     applied: u8,
     factored: u8,
     /// Set within a step.
     half: bool,
-    /// Attempt in which each panel that it has applied was factored.
+    /// For each panel that the rank has applied: the attempt in which the panel was factored.
     with: [u8; MOST_BLOCKS],
-    /// Attempt in which each panel in its slots was factored.
+    /// For each panel in the rank's slots: the attempt in which the panel was factored.
     has: [u8; MOST_BLOCKS],
-    /// Panels that it has offered to its row in this attempt, a bit each.
+    /// Panels that the rank has offered to its process row in this attempt, one bit each.
     offered: u8,
-    /// Number of barriers it has reached, number of votes it has cast, and number of its no vote.
+    /// Number of barriers that the rank has reached, number of its votes, and number of its no vote.
     barriers: u8,
     votes: u8,
     no: u8,
-    /// Set while it waits for the end of its vote.
+    /// Set while the rank waits for the result of its vote.
     waits: bool,
 }
 
@@ -117,16 +119,16 @@ enum Bad {
     BorneInVain,
     UsedTwice,
     Forgotten,
-    /// All resume from before an exchange, but its checksums only have the data that were not computed by then.
+    /// All ranks resume from before an exchange, but its checksums contain only the data that were not computed by then.
     Back,
     Torn,
     Unlike,
     NothingToCatchUpWith,
     FactoredTwice,
     NotFactored,
-    /// Checksums are made of columns that stand at different boundaries.
+    /// Checksums are made of columns that are at different boundaries.
     OfUnlike,
-    /// Checksums are used that are not finished.
+    /// Unfinished checksums are used.
     Unfinished,
     /// A panel is applied whose message never came.
     NeverCame,
@@ -139,7 +141,7 @@ enum Broken {
     NoVote,
     /// A rank that notices a loss leaves within a step.
     LeavesAmidStep,
-    /// A panel is applied before all have it.
+    /// A panel is applied before all ranks have it.
     NoBarrier,
     /// Ranks do not wait for a vote after their last step.
     NoLastVote,
@@ -147,15 +149,15 @@ enum Broken {
     SumsStayBehind,
     /// No rank reports exchanges that have been made.
     ForgetsExchanges,
-    /// A panel that has come is applied, though it was factored again since.
+    /// A received panel is applied although it was factored again later.
     KeepsOldPanels,
     /// Checksums are made while a panel is factored ahead.
     RenewsTooEarly,
-    /// Checksums count as soon as a rank is to have them.
+    /// Checksums count as soon as a rank is to have them, before they are finished.
     TrustsUnfinished,
     /// No rank reports new checksums.
     ForgetsRenewals,
-    /// A message that is refused within a step counts as received; the loss becomes a no in the next vote.
+    /// A message that is refused within a step counts as received, and the rank votes no only in the next vote.
     TakesRefused,
 }
 
@@ -164,7 +166,7 @@ enum Act {
     Go(usize),
     /// Learns of a loss and acts on it.
     Notice(usize),
-    /// The message of the next panel is refused, and counts as received.
+    /// The message of the next panel is refused but counts as received.
     Refuse(usize),
     Crash(usize),
     Recover,
@@ -173,9 +175,9 @@ enum Act {
 struct Steps {
     p: usize,
     q: usize,
-    /// Columns of checksums.
+    /// Number of checksum columns.
     sums: usize,
-    /// Ranks that stand by.
+    /// Number of ranks that stand by.
     spares: usize,
     blocks: usize,
     depth: usize,
@@ -234,7 +236,7 @@ impl Steps {
         r.new || (there && self.made_again(r.applied.into()))
     }
 
-    /// Returns the ranks that have given that rank their share, or are past the boundary of the share.
+    /// Returns the ranks that have given their share to rank `to`, or that are past the boundary of the share.
     fn gave<'a>(&self, s: &'a Job, to: &Rank) -> impl Iterator<Item = &'a Rank> + use<'a> {
         let (row, q, applied) = (to.row, self.q, to.applied);
         let of = move |o: &&Rank| o.row == row && (o.col as usize) < q;
@@ -242,7 +244,7 @@ impl Steps {
         s.ranks.iter().filter(of).filter(gave)
     }
 
-    /// Sets the next action of a rank that stands before iteration `applied`.
+    /// Sets the next action of a rank that is before iteration `applied`.
     fn turn(&self, r: &mut Rank, ahead: bool) {
         let k = r.applied as usize;
         let makes = r.pending || (self.made_again(k) && !r.again);
@@ -378,7 +380,7 @@ impl Steps {
                 if s.ready && self.owns(r, boundary) {
                     r.offered |= 1 << boundary;
                 } else if boundary < self.blocks && self.broken != Broken::KeepsOldPanels {
-                    // The panel comes again, and may be a different one if it was lost.
+                    // The panel is sent again. If it was lost, it may have been factored again.
                     r.has[boundary] = NOBODY;
                 }
                 self.turn(r, s.ready);
@@ -418,7 +420,7 @@ impl Steps {
                     let row = s.ranks[rank].row;
                     let from = s.ranks.iter().find(|o| o.row == row && o.offered >> k & 1 == 1);
                     let panel = from.expect("somebody offers it").has[k];
-                    // Its owner may have reused the slot, but a message on its way keeps its content.
+                    // The owner may have reused the slot, but a message in transit keeps the panel.
                     let panel =
                         if panel == NOBODY { from.expect("as above").with[k] } else { panel };
                     let r = &mut s.ranks[rank];
@@ -493,7 +495,7 @@ impl Steps {
         }
     }
 
-    /// Assigns roles once all remaining ranks have left, and begins the next attempt.
+    /// Assigns roles after all remaining ranks have left the attempt, and begins the next attempt.
     fn recover(&self, s: &mut Job) {
         let exchange = |&(col, by, k): &(u8, u8, u8)| Exchange {
             col: col.into(),
@@ -569,7 +571,8 @@ impl Steps {
             }
         };
         let Some(from) = found.from else {
-            // A start from scratch is not modelled: it is allowed only if no result that could be recovered exists.
+            // The model has no start from scratch. A start from scratch is allowed only if there is no progress that could be
+            // recovered.
             s.refused = true;
             if borne || members.iter().any(|r| r.applied > 0 || r.factored > 0) {
                 s.bad = Some(Bad::RefusedInVain);
@@ -770,7 +773,8 @@ fn every_loss_within_the_limits_is_recovered_at_any_step() {
     }
 }
 
-/// Two process columns are lost, at once or one after another, and one loss more than can be recovered.
+/// Two process columns are lost, together or one after the other. In a further case one more column is lost than can be
+/// recovered.
 #[test]
 fn two_losses_are_borne_where_two_columns_keep_checksums() {
     let mut cases = vec![(0, (1, 1, 3, 3)), (1, (1, 2, 2, 2))];
@@ -798,7 +802,7 @@ fn new_checksums_bear_the_next_loss() {
     }
 }
 
-/// Shows the need for each safeguard: without it, a condition is broken.
+/// Shows that each safeguard is needed: without the safeguard, a condition is violated.
 #[test]
 fn without_a_safeguard_something_is_torn_apart() {
     let again = false;

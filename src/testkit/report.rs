@@ -1,4 +1,4 @@
-//! An example of a test and its outcome, for tests of the report and of its readers.
+//! Example of a test and its outcome, for tests of the report and of the code that reads reports.
 
 use crate::base::outcome::{
     Checksums, Level2, Outcome, Power, Protection, Replaced, Residual, SplitUpdates, Times, Verdict,

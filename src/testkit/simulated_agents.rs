@@ -1,9 +1,9 @@
-//! Agents in memory: plays logins, messages and losses of any number of them, with the real messages and the real `Relay`.
+//! Agents in memory: simulates logins, messages and losses of any number of agents, with the real messages and the real `Relay`.
 //!
-//! No run needs this. The tests of `forest` play a minute of a tree in a moment, on virtual time and with the same result each
-//! time. The benchmark of supervision plays thousands of agents in real time, under the real supervisor. The caller is the root
-//! of the tree: it opens, writes and closes lines (a [`SimulatedAgents`] is [`Lines`]), gives the time, and receives the answers.
-//! A node that is off neither receives nor sends anything.
+//! No run needs this module. The tests of `forest` simulate a minute of a tree in a moment, on virtual time and with the same
+//! result each time. The benchmark of supervision simulates thousands of agents in real time, under the real supervisor. The
+//! caller is the root of the tree: it opens, writes and closes connections ([`SimulatedAgents`] implements [`Lines`]), sets the
+//! time, and receives the answers. A node that is off neither receives nor sends.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use crate::supervise::talk::branch::{Heard, Lines};
 use crate::supervise::talk::relay::{Hands, Relay};
 use crate::supervise::talk::wire::{Attend, Facts, FromAgent, to_line};
 
-/// The nodes that are played.
+/// Interface of the simulated nodes.
 pub trait Nodes {
     type Hands: Hands;
     /// Returns the facts of a node when an agent starts there.
@@ -27,7 +27,7 @@ pub struct Manner {
     pub login_ms: u64,
     /// Time after which a remote shell that reaches no node reports that.
     pub refused_ms: u64,
-    /// Least and longest time that a message travels.
+    /// Shortest and longest time from sending to receiving a message.
     pub travel_ms: (u64, u64),
     pub seed: u64,
 }
@@ -35,18 +35,18 @@ pub struct Manner {
 /// Name of the caller, for [`SimulatedAgents::hold`].
 pub const OUTSIDE: &str = "";
 
-/// Upper end of a line: a number of the caller's, or an agent's line to a child.
+/// Upper end of a connection: a number of the caller, or an agent and the number of its connection to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Above {
     Outside(u64),
     Agent(usize, u64),
 }
 
-/// A line, and the agent at its end once the login is done.
+/// A connection, and the agent at its lower end after the login.
 #[derive(Default)]
 struct Way {
     agent: Option<usize>,
-    /// Texts written before that.
+    /// Texts written before the login was done.
     early: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ struct Agent {
     alive: bool,
     /// Time of its next tick.
     tick_ms: u64,
-    /// Times of the last message each way: messages do not overtake each other.
+    /// Time of the last message in each direction, since messages do not overtake each other.
     last_up_ms: u64,
     last_down_ms: u64,
 }
@@ -127,7 +127,7 @@ pub struct SimulatedAgents<N> {
     due: BTreeMap<(u64, u64), Event>,
     order: u64,
     off: HashSet<String>,
-    /// Time up to which messages to and from a node, or the caller, are delayed.
+    /// Time until which messages to and from a node, or the caller, are delayed.
     held: HashMap<String, u64>,
     heard: Vec<(u64, Heard)>,
     dice: u64,
@@ -179,7 +179,7 @@ impl<N: Nodes> SimulatedAgents<N> {
         self.due.keys().next().map(|(at_ms, _)| *at_ms)
     }
 
-    /// Plays all events that are due; returns the messages that have come on the caller's lines.
+    /// Simulates all events that are due, and returns the messages that have arrived on the connections of the caller.
     pub fn play(&mut self, now_ms: u64) -> Vec<(u64, Heard)> {
         self.now_ms = now_ms;
         while let Some(entry) = self.due.first_entry().filter(|e| e.key().0 <= now_ms) {
@@ -198,25 +198,25 @@ impl<N: Nodes> SimulatedAgents<N> {
         std::mem::take(&mut self.heard)
     }
 
-    /// Switches nodes off, or cuts them off, suddenly.
+    /// Switches nodes off suddenly, or cuts them off.
     pub fn switch_off<'a>(&mut self, nodes: impl IntoIterator<Item = &'a str>) {
         self.off.extend(nodes.into_iter().map(String::from));
     }
 
-    /// Makes nodes reachable again that were cut off, in their old state.
+    /// Makes nodes reachable again that were cut off. Their state has not changed.
     pub fn switch_on<'a>(&mut self, nodes: impl IntoIterator<Item = &'a str>) {
         for node in nodes {
             self.off.remove(node);
         }
     }
 
-    /// Delays all messages to and from a node, or the caller, until then: the network in between is cut.
+    /// Delays all messages to and from a node, or the caller, until `until_ms`, as if the network were cut.
     pub fn hold(&mut self, node: &str, until_ms: u64) {
         let held = self.held.entry(node.to_owned()).or_default();
         *held = until_ms.max(*held);
     }
 
-    /// Returns the time up to which an event is delayed, if it is.
+    /// Returns the time until which an event is delayed; None if it is not delayed.
     fn held_until(&self, event: &Event) -> Option<u64> {
         let until = |name: &str| self.held.get(name).copied().unwrap_or(0);
         let end = |above: &Above| match above {
@@ -244,13 +244,13 @@ impl<N: Nodes> SimulatedAgents<N> {
         }
     }
 
-    /// Returns the nodes that are not off and have an agent, with the number of its lines to children.
+    /// Returns the nodes that are not off and have an agent, each with the number of the agent's connections to children.
     pub fn agents(&self) -> impl Iterator<Item = (&str, usize)> {
         let here = |a: &&Agent| a.alive && !self.off.contains(&a.node);
         self.agents.values().filter(here).map(|a| (a.node.as_str(), a.relay.load()))
     }
 
-    /// Returns the number of agents that have been started, and the largest number of lines of an agent.
+    /// Returns the number of agents that have been started, and the largest number of connections of an agent.
     pub fn history(&self) -> (usize, usize) {
         (self.next, self.most_lines)
     }
@@ -334,7 +334,7 @@ impl<N: Nodes> SimulatedAgents<N> {
         }
     }
 
-    /// Returns whether the upper end of a line still waits.
+    /// Returns whether the upper end of a connection still exists and is not off.
     fn waits(&self, above: Above) -> bool {
         let is_off = matches!(above, Above::Agent(who, _) if self.is_off(who));
         !is_off && self.ways.contains_key(&above)
@@ -372,7 +372,7 @@ impl<N: Nodes> SimulatedAgents<N> {
             Event::Up { from, text } => self.says(from, Heard::Text(text)),
             Event::Closed { from } => {
                 self.says(from, Heard::Closed(String::new()));
-                // No message comes after that.
+                // No message follows a closed connection.
                 self.agents.remove(&from);
             }
             Event::Gone { to } => {
@@ -420,7 +420,7 @@ impl<N: Nodes> SimulatedAgents<N> {
         early.unwrap_or_default().into_iter().for_each(|text| self.down(who, text));
     }
 
-    /// Delivers an agent's message to its parent, unless either is off or the line between them is closed.
+    /// Delivers an agent's message to its parent, unless one of the two is off or their connection is closed.
     fn says(&mut self, from: usize, heard: Heard) {
         let Some(agent) = self.agents.get(&from) else { return };
         let above = agent.above;
@@ -434,7 +434,7 @@ impl<N: Nodes> SimulatedAgents<N> {
         if matches!(heard, Heard::Closed(_)) {
             self.ways.remove(&above);
         }
-        // A text ends with its line.
+        // A text is one line.
         let heard = match heard {
             Heard::Text(text) => Heard::Text(text.trim_end().to_string()),
             closed => closed,
@@ -451,7 +451,7 @@ impl<N: Nodes> SimulatedAgents<N> {
         }
     }
 
-    /// Lets an agent act, and does what it asks for. If `what` returns false, the agent ends.
+    /// Lets agent `who` do `what`, and carries out its requests. If `what` returns false, the agent ends.
     fn with(
         &mut self,
         who: usize,
@@ -461,7 +461,7 @@ impl<N: Nodes> SimulatedAgents<N> {
         let mut asked = Asked::default();
         let goes_on = what(&mut agent.relay, self.nodes.hands(&agent.node), &mut asked);
         let up = std::mem::take(&mut agent.relay.up);
-        // News of children that cannot wait go up at the next tick.
+        // The next tick sends urgent messages of children to the parent.
         let tick_ms = self.now_ms + agent.relay.timeout_ms();
         self.most_lines = self.most_lines.max(agent.relay.load());
         if tick_ms < agent.tick_ms {

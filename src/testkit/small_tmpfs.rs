@@ -1,11 +1,11 @@
-//! A file system in memory with little room, for tests.
+//! A small file system in memory, for tests.
 
 use std::ffi::CString;
 use std::path::Path;
 use std::ptr::null;
 use std::thread;
 
-/// Calls `test` with a folder that only the calling thread sees, in which files take at most so many bytes (0: no limit). Does
+/// Calls `test` with a folder in a separate mount namespace, in which files take at most `bytes` bytes (0: no limit). Does
 /// nothing if this process may not mount.
 pub fn in_a_small_tmpfs(bytes: usize, test: impl FnOnce(&Path) + Send) {
     let folder = tempfile::tempdir().unwrap();
@@ -15,7 +15,8 @@ pub fn in_a_small_tmpfs(bytes: usize, test: impl FnOnce(&Path) + Send) {
             .map(|text| CString::new(text).unwrap());
         let root = c"/".as_ptr();
         let none = null();
-        // SAFETY: the strings end in a null byte; the namespace is this thread's own, so no mount gets out of it.
+        // SAFETY: the strings end in a null byte. The mount namespace belongs to this thread, so the mounts affect no other
+        // thread.
         let done = unsafe {
             libc::unshare(libc::CLONE_NEWNS) == 0
                 && libc::mount(none, root, none, libc::MS_REC | libc::MS_PRIVATE, none.cast()) == 0

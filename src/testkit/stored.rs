@@ -9,7 +9,7 @@ use crate::checkpoint::storage::{About, FORMAT, Front};
 use crate::parity::digest::digest;
 use crate::shm::Region;
 
-/// Identity of a checkpoint of some test.
+/// Returns the identity of a checkpoint.
 pub fn about(run: u128, test: u32, checkpoint: u64, boundary: u64) -> About {
     About {
         format: FORMAT,
@@ -31,7 +31,7 @@ pub fn about(run: u128, test: u32, checkpoint: u64, boundary: u64) -> About {
     }
 }
 
-/// Writes a new file with a matrix and a parity, undisturbed.
+/// Writes a new file with a matrix and a parity, without faults.
 pub fn write_new(
     path: &Path,
     front: &Front,
@@ -41,7 +41,7 @@ pub fn write_new(
     write_position(path, front, vouch, parts, None, &Flow::default(), || Ok(()))
 }
 
-/// Matrix of some rows, its state and digests, and its header.
+/// Returns a matrix of `rows` rows, with the header and state of its file, and its digests.
 pub fn sample(about: &About, position: u32, rows: usize) -> (Front, Vec<u64>, Region) {
     let ld = 40;
     let mut data = Region::anonymous(rows * ld * 8).unwrap();

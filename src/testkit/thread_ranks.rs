@@ -1,4 +1,4 @@
-//! Ranks as threads of one process: their messages within groups, and among all of them. For tests of saving and recovery.
+//! Ranks as threads of one process, with messages within groups and among all ranks. For tests of saves and recovery.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};

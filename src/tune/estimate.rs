@@ -1,28 +1,30 @@
-//! From a few stretches of iterations to the time of the whole factorisation.
+//! Estimates the time of the whole factorisation from a few stretches of iterations.
 //!
-//! Iteration k multiplies into r x r elements, factors a panel of r rows and sends it, r = N - (k + 1) NB being the order of the
-//! rest of the matrix. So its time is a r^2 + b r + c, and the whole is the sum of that over all iterations. Two stretches give a
-//! and b, three give c as well. They lie at the points of a Gauss quadrature, where an error of the model weighs least.
+//! With r = N - (k + 1) NB, iteration k updates r x r elements, factors a panel of r rows and sends this panel. So its time is a
+//! r^2 + b r + c, and the time of the factorisation is the sum over all iterations. Two stretches determine a and b, three
+//! stretches also c. The stretches are at the points of a Gauss quadrature, where an error of the model has the least effect.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// Part of a run that is timed.
+/// Care of a measurement: the part of a run that is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Care {
-    /// Two stretches: about a tenth of a run of fifty iterations.
+    /// Two stretches, about a tenth of a run of fifty iterations.
     Rough,
-    /// Three stretches, and longer ones: about a quarter.
+    /// Three longer stretches, about a quarter of a run.
     Fine,
 }
 
-/// Centres of the stretches, as parts of the whole, and their iterations. Later stretches are short work.
+/// Centre of each stretch as a part of the run, and its number of iterations. Later iterations take less time, so later stretches
+/// have more of them.
 const ROUGH: [(f64, usize); 2] = [(0.211_324_865, 1), (0.788_675_135, 5)];
 const FINE: [(f64, usize); 3] = [(0.112_701_665, 2), (0.5, 4), (0.887_298_335, 6)];
 
-/// Stretches of a factorisation of so many iterations. A single stretch of all, if they would be most of it.
+/// Returns the stretches of a factorisation of `blocks` iterations. Returns a single stretch of all iterations if the stretches
+/// would be most of the factorisation.
 pub fn stretches(blocks: usize, care: Care) -> Vec<Range<usize>> {
     let points: &[(f64, usize)] = match care {
         Care::Rough => &ROUGH,
@@ -43,7 +45,7 @@ pub fn stretches(blocks: usize, care: Care) -> Vec<Range<usize>> {
     }
 }
 
-/// Order of the rest of the matrix after iteration k, as a part of N.
+/// Order of the trailing submatrix after iteration k, as a part of N.
 fn left(n: usize, nb: usize, k: usize) -> f64 {
     n.saturating_sub((k + 1) * nb) as f64 / n as f64
 }
@@ -56,7 +58,8 @@ fn sums(n: usize, nb: usize, range: Range<usize>) -> [f64; 3] {
     })
 }
 
-/// Part of a whole factorisation's multiplying that a trial does: its stretches, and the iteration before each that is not timed.
+/// Share of the multiplication of a whole factorisation that a trial does: its stretches, and before each stretch one iteration
+/// that is not timed.
 pub fn part(n: usize, nb: usize, care: Care) -> f64 {
     let blocks = n.div_ceil(nb);
     let placed = stretches(blocks, care);
@@ -64,8 +67,8 @@ pub fn part(n: usize, nb: usize, care: Care) -> f64 {
     placed.iter().map(squares).sum::<f64>() / all_squares(n, nb)
 }
 
-/// The first of [`sums`] over all iterations, without counting them one by one: a matrix that is only planned may have any number
-/// of them. The rest of the matrix has the last block's rows, then NB more each time.
+/// The first of [`sums`] over all iterations, in closed form, since a planned matrix may have very many iterations. From the last
+/// iteration backwards, the trailing submatrix has the rows of the last block, then NB more in each iteration.
 fn all_squares(n: usize, nb: usize) -> f64 {
     let (n, nb, blocks) = (n as f64, nb as f64, n.div_ceil(nb) as f64);
     let (times, last) = (blocks - 1.0, n - (blocks - 1.0) * nb);
@@ -73,7 +76,7 @@ fn all_squares(n: usize, nb: usize) -> f64 {
     times * (last * last + grown) / (n * n)
 }
 
-/// Seconds of the whole factorisation, from the seconds of the stretches. None if they cannot be of one run.
+/// Seconds of the whole factorisation, from the seconds of the stretches. None if these seconds cannot be of one run.
 pub fn whole(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -> Option<f64> {
     let blocks = n.div_ceil(nb);
     if seconds.len() != stretches.len() || seconds.iter().any(|s| !s.is_finite() || *s <= 0.0) {
@@ -108,16 +111,16 @@ pub fn whole(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -
     (fitted.is_finite() && fitted > 0.0).then_some(fitted)
 }
 
-/// Seconds of iterations with the sums `of`, by the model without a constant part through two stretches with the sums `x` and
-/// `y`.
+/// Seconds of iterations with the sums `of`. The model has no constant part; it passes through two stretches with the sums `x`
+/// and `y` and the seconds `s` and `t`.
 fn line(x: &[f64; 3], y: &[f64; 3], s: f64, t: f64, of: &[f64; 3]) -> f64 {
     let det = x[0] * y[1] - x[1] * y[0];
     let (a, b) = ((s * y[1] - t * x[1]) / det, (x[0] * t - y[0] * s) / det);
     a * of[0] + b * of[1]
 }
 
-/// Error of the model on this machine. For the middle stretch of a careful measurement, the simpler model predicts a time from
-/// the outer two. The result is the difference from the measured time, as a part of it.
+/// Error of the model on this machine. The model without a constant part predicts the time of the middle stretch from the outer
+/// two. The result is the relative difference from the measured time. None unless there are three stretches.
 pub fn off(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -> Option<f64> {
     let ([first, middle, last], [s, measured, u]) = (stretches, seconds) else { return None };
     let [x, m, z] = [first, middle, last].map(|range| sums(n, nb, range.clone()));
@@ -130,7 +133,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Seconds of iterations by a model with these coefficients.
+    /// Seconds of the iterations `range` by a model with the coefficients `c`.
     fn model(n: usize, nb: usize, c: [f64; 3], range: Range<usize>) -> f64 {
         sums(n, nb, range).iter().zip(c).map(|(sum, c)| sum * c).sum()
     }
@@ -178,7 +181,8 @@ mod tests {
     }
 
     proptest! {
-        /// A run that follows the model is extended exactly; with a constant part too, nearly so from two stretches.
+        /// For a run that follows the model the estimate is exact. With a constant part, the estimate from two stretches is
+        /// nearly exact.
         #[test]
         fn a_run_by_the_model_is_extended_to_its_whole(
             n in 3000usize..200_000, nb in 32usize..512, b in 0.0f64..0.5, c in 0.0f64..0.02,

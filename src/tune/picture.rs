@@ -1,9 +1,9 @@
-//! A picture of the choices that mattered: the additional time of other shapes and other choices.
+//! Figure of the search: the additional time of other shapes and of other choices.
 
 use super::search::{Choice, Placed, Tuned};
 use crate::model::plot::{Axis, Figure, Panel, Series};
 
-/// Largest numbers of bars whose names do not run into each other.
+/// Largest numbers of bars whose names do not overlap.
 const SHAPES: usize = 8;
 const CHOICES: usize = 6;
 
@@ -19,7 +19,7 @@ fn bars(title: String, label: &str, all: impl Iterator<Item = (String, f64)>) ->
     }
 }
 
-/// A choice in one word, as HPL.dat writes it.
+/// Returns the value of a choice, as in HPL.dat.
 pub fn choice_words(choice: &Choice) -> String {
     let test = &choice.candidate.test;
     let value = match choice.what.as_str() {
@@ -39,7 +39,7 @@ pub fn choice_words(choice: &Choice) -> String {
     format!("{} {value}", choice.what)
 }
 
-/// Choices, ordered by their effect, the largest first.
+/// Returns the choices in the order of their effect, the largest first.
 pub fn by_weight(choices: &[Choice]) -> Vec<&Choice> {
     let mut all: Vec<&Choice> = choices.iter().collect();
     all.sort_by(|a, b| (b.ratio - 1.0).abs().total_cmp(&(a.ratio - 1.0).abs()));

@@ -1,24 +1,23 @@
-//! A race of candidates in rounds: each round measures those that are left once, one after the other, and then the slower ones
-//! leave.
+//! A race of candidates in rounds: each round measures each remaining candidate once, and then removes the slower ones.
 //!
-//! A machine grows faster and slower over the minutes. So times are only compared within a round, as ratios to a candidate that
-//! took part in it.
+//! The speed of a machine drifts over minutes. So times are compared only within a round, as ratios to another candidate of the
+//! same round.
 
 use crate::base::statistics::{OF_NORMAL, median};
 
-/// Candidates by number, and the seconds of each in each round it took part in.
+/// Seconds of each candidate in each of its rounds. A number identifies a candidate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Race {
     pub(super) rounds: Vec<Vec<(usize, f64)>>,
     /// Candidates of the next round.
     pub(super) active: Vec<usize>,
-    /// The baseline, which stays to the end for comparison, however slow.
+    /// The baseline, which is never removed, so that other candidates can be compared with it.
     pub(super) pinned: Option<usize>,
 }
 
-/// Scatter of a measurement before anything is known of it.
+/// Relative scatter of a measurement, assumed before it is known.
 const NOISE: f64 = 0.015;
-/// Least number of candidates that stay in a round, and their least share.
+/// Smallest number, and smallest share, of the candidates that remain after a round.
 const FEWEST: usize = 3;
 const PART: f64 = 1.0 / 3.0;
 
@@ -27,14 +26,13 @@ fn middle(values: &[f64]) -> Option<f64> {
 }
 
 impl Race {
-    /// Race among the candidates 0 to `count` - 1.
+    /// Returns a race among the candidates 0 to `count` - 1.
     pub fn new(count: usize) -> Self {
         Self { rounds: Vec::new(), active: (0..count).collect(), pinned: None }
     }
 
-    /// Takes in a round's seconds, in the order of `active`; None for a candidate that could not be measured, which is
-    /// out. A round without any, after one with some, shows nothing about candidates, and is left out. Returns whether the round
-    /// counts.
+    /// Adds the seconds of a round, in the order of `active`; None removes a candidate that could not be measured. If no
+    /// candidate could be measured, but some could before, the round is ignored. Returns whether the round counts.
     pub fn take_in(&mut self, seconds: &[Option<f64>]) -> bool {
         let round: Vec<(usize, f64)> =
             self.active.iter().zip(seconds).filter_map(|(&who, s)| Some((who, (*s)?))).collect();
@@ -46,7 +44,7 @@ impl Race {
         true
     }
 
-    /// Number of rounds in which `who` was measured.
+    /// Number of rounds in which candidate `who` was measured.
     pub fn times(&self, who: usize) -> usize {
         self.rounds.iter().filter(|round| Self::in_round(round, who).is_some()).count()
     }
@@ -63,19 +61,19 @@ impl Race {
             .collect()
     }
 
-    /// Time of `who` as a part of `other`'s.
+    /// Median ratio of the time of `who` to the time of `other`, over the rounds of both.
     pub fn ratio(&self, who: usize, other: usize) -> Option<f64> {
         middle(&self.ratios(who, other))
     }
 
-    /// The fastest of those left: the candidate whose times are the smallest parts of those of the first that is left.
+    /// Returns the fastest of the remaining candidates: the one with the smallest ratio to the first of them.
     pub fn best(&self) -> Option<usize> {
         let yardstick = *self.active.first()?;
         let part = |who: usize| self.ratio(who, yardstick).unwrap_or(f64::INFINITY);
         self.active.iter().copied().min_by(|a, b| part(*a).total_cmp(&part(*b)))
     }
 
-    /// All measured candidates, the best first, with the time as a part of the best one's.
+    /// Returns all measured candidates, the best first, each with the ratio of its time to that of the best.
     pub fn ranking(&self) -> Vec<(usize, f64)> {
         let Some(best) = self.best() else { return Vec::new() };
         let mut all: Vec<usize> = self.rounds.iter().flatten().map(|(who, _)| *who).collect();
@@ -87,7 +85,7 @@ impl Race {
         ranking
     }
 
-    /// Scatter of a measurement, as a part of it: from the differences of the candidates' ratios from round to round.
+    /// Relative scatter of a measurement, from the differences of the candidates' ratios between rounds.
     pub fn noise(&self) -> f64 {
         let Some(best) = self.best() else { return NOISE };
         let deviations: Vec<f64> = self
@@ -100,14 +98,15 @@ impl Race {
                 ratios.into_iter().filter(move |_| many).map(move |r| (r / middle - 1.0).abs())
             })
             .collect();
-        // A ratio of two has twice the variance of one. With few rounds the middle is drawn to the values themselves.
+        // A ratio of two measurements has twice the variance of one measurement. With few rounds the median is too close to the
+        // values, hence the factor.
         let few = 1.5;
         let known = middle(&deviations).map(|d| few * OF_NORMAL * d / std::f64::consts::SQRT_2);
         known.map_or(NOISE, |noise| noise.clamp(0.002, 0.1))
     }
 
-    /// Lets the slower candidates leave. A third stays, three at least, and those that are no slower than the best within the
-    /// noise, up to two thirds.
+    /// Removes the slower candidates. At least a third, and at least three, remain. Candidates that are no slower than the best
+    /// within the noise remain too, up to two thirds of all.
     pub fn thin(&mut self) {
         let Some(best) = self.best() else { return };
         let noise = 2.0 * self.noise() / (self.rounds.len() as f64).sqrt();
@@ -133,7 +132,7 @@ mod tests {
     use rand_xoshiro::Xoshiro256PlusPlus;
     use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 
-    /// Runs a race on a machine that drifts, with measurements that scatter.
+    /// Runs a race on a machine whose speed drifts, with measurements that scatter.
     fn run(truth: &[f64], scatter: f64, seed: u64) -> Race {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut uniform = move || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
@@ -178,7 +177,7 @@ mod tests {
         let within = lost.iter().filter(|lost| **lost < 0.02).count();
         assert!(within >= 190, "{within} of 200 within 2 %");
         let noise: Vec<f64> = (0..50).map(|seed| run(&truth, 0.02, seed).noise()).collect();
-        // Evenly within 2 % either way is a standard deviation of 1.15 %.
+        // A uniform scatter of up to 2 % in both directions has a standard deviation of 1.15 %.
         let middle = median(&noise);
         assert!((0.005..0.025).contains(&middle), "{middle}");
     }

@@ -1,6 +1,6 @@
-//! The search, in three stages. First comes the shape of the run (ranks, grid, block size), then single choices around the best
-//! shape. Last, the best of both race against each other with more care. Each stage is a race; the budget determines the number
-//! of candidates.
+//! The search in three stages, each of them a race. The first stage compares shapes of the run (ranks, grid, block size), the
+//! second changes single choices of the best shape. The third measures the best candidates of both with more care. The budget
+//! determines the number of candidates.
 
 use std::fmt;
 
@@ -10,15 +10,15 @@ use super::estimate::Care;
 use super::race::Race;
 use super::space::{Candidate, Domain};
 
-/// Estimate of a candidate's whole factorisation from a measurement.
+/// Estimated time of a candidate's whole factorisation, from one measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     pub seconds: f64,
-    /// Error of the model, if it was checked.
+    /// Relative error of the model, if three stretches were measured.
     pub off: Option<f64>,
 }
 
-/// The parts of the search.
+/// Stages of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     Shape,
@@ -36,12 +36,12 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Laboratory that measures candidates.
+/// Interface through which the search measures candidates.
 pub trait Lab {
-    /// Measures each of `round` once. None for candidates that cannot be run.
+    /// Measures each candidate of `round` once. Returns None for candidates that cannot be run.
     ///
     /// # Errors
-    /// No more can be measured; with the reason.
+    /// The reason why no more can be measured.
     fn measure(
         &mut self,
         stage: Stage,
@@ -49,18 +49,18 @@ pub trait Lab {
         care: Care,
     ) -> Result<Vec<Option<Found>>, String>;
 
-    /// Seconds spent so far.
+    /// Seconds spent on measurements so far.
     fn spent(&self) -> f64;
 }
 
-/// A candidate and its time as a part of the best one's of its stage.
+/// A candidate, and the ratio of its time to that of the best candidate of its stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Placed {
     pub candidate: Candidate,
     pub ratio: f64,
 }
 
-/// A choice that differs from the best shape's, and the time as a part of the best shape's.
+/// A candidate that differs from the best shape in one choice, and the ratio of its time to that of the best shape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
     pub what: String,
@@ -73,35 +73,35 @@ pub struct Choice {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tuned {
     pub best: Candidate,
-    /// Seconds of the factorisation, by the careful measurements.
+    /// Estimated seconds of the factorisation, from the careful measurements.
     pub seconds: f64,
-    /// Uncertainty of `seconds` on this machine now, as a part of it: two standard deviations of the mean.
+    /// Relative uncertainty of `seconds` on this machine now: two standard deviations of the mean.
     pub uncertainty: f64,
     /// Largest error of the model in these measurements.
     pub off: Option<f64>,
-    /// Shapes, the best first; and how many there would have been.
+    /// Measured shapes, the best first; and the number of all possible shapes.
     pub shapes: Vec<Placed>,
     pub shapes_possible: usize,
-    /// Shape around which the single choices were tried.
+    /// Shape whose single choices were changed.
     pub shape: Candidate,
     pub choices: Vec<Choice>,
     pub choices_possible: usize,
     /// Candidates that were measured with care, the best first.
     pub finalists: Vec<Placed>,
     pub rounds: usize,
-    /// Scatter of a measurement.
+    /// Relative scatter of a measurement.
     pub noise: f64,
     pub measured: usize,
     pub spent: f64,
 }
 
-/// Name of the choice that a candidate changes of a shape, and the candidate.
+/// Name of the choice in which a candidate differs from a shape, and the candidate.
 type Variation = (&'static str, Candidate);
 
-/// Parts of the budget that end the stages.
+/// Shares of the budget at which the stages end.
 const SHAPE_ENDS: f64 = 0.5;
 const CHOICES_END: f64 = 0.78;
-/// Number of times that a race measures each candidate it begins with, on average.
+/// Average number of times that a race measures each of its first candidates.
 const TIMES: f64 = 1.9;
 const ROUNDS: usize = 4;
 
@@ -123,7 +123,7 @@ impl<L: Lab> Search<'_, L> {
         Ok(found)
     }
 
-    /// Number of candidates that can be raced until that part of the budget is spent.
+    /// Number of candidates of a race that ends when the share `part` of the budget is spent.
     fn fit(&self, part: f64) -> usize {
         let each = self.lab.spent() / self.measured.max(1) as f64;
         let left = part * self.budget - self.lab.spent();
@@ -152,17 +152,18 @@ impl<L: Lab> Search<'_, L> {
 }
 
 impl<L: Lab> Search<'_, L> {
-    /// Races as many shapes as fit, and returns the best.
+    /// Compares as many shapes as the budget allows, and returns the best.
     fn shapes(&mut self, shapes: &[Candidate]) -> Result<Shapes, String> {
-        let likely =
-            shapes.first().ok_or("there is nothing to choose from: no grid has so many ranks")?;
-        // The first measurement shows the cost of each; costs that only a first one has are paid then, too.
+        let likely = shapes
+            .first()
+            .ok_or("there is nothing to choose from: no grid fits the number of ranks")?;
+        // The first measurement shows the cost of each further one. It also pays the costs that arise only once.
         self.measure(Stage::Shape, &[likely], Care::Rough)?;
         let entered = self.fit(SHAPE_ENDS).clamp(shapes.len().min(4), shapes.len());
         let all: Vec<&Candidate> = shapes.iter().take(entered).collect();
         let race = self.race(Stage::Shape, Race::new(entered), &all, SHAPE_ENDS)?;
         let best = race.best().ok_or("none of the candidates could be run")?;
-        // A candidate that is no slower than the best within the noise has another chance among the last.
+        // A second candidate that is no slower than the best within the noise enters the final race.
         let doubt = 1.0 + 2.0 * race.noise() / (race.rounds.len() as f64).sqrt();
         let near = |one: &usize| {
             *one != best && race.ratio(*one, best).is_some_and(|ratio| ratio <= doubt)
@@ -171,8 +172,8 @@ impl<L: Lab> Search<'_, L> {
         Ok(Shapes { entered, best, second, placed: placed(&race, &all) })
     }
 
-    /// Races as many single choices as fit, against the best shape. Returns the choices, and those that are clearly better with
-    /// their changes, the best first.
+    /// Compares as many single choices as the budget allows with the best shape. Returns the choices, and the variations that are
+    /// clearly better than the shape, the best first.
     fn choices(
         &mut self,
         shape: &Candidate,
@@ -212,7 +213,7 @@ impl<L: Lab> Search<'_, L> {
         Ok((choices, better))
     }
 
-    /// Measures the finalists with care while the budget lasts. Returns the race, and the measurements of each.
+    /// Measures the finalists with care while the budget lasts. Returns the race, and the measurements of each finalist.
     fn finals(&mut self, all: &[&Candidate]) -> Result<(Race, Vec<Vec<Found>>), String> {
         let mut race = Race::new(all.len());
         let mut found: Vec<Vec<Found>> = vec![Vec::new(); all.len()];
@@ -238,7 +239,7 @@ impl<L: Lab> Search<'_, L> {
     }
 }
 
-/// Outcome of the race of shapes; numbers count the shapes that entered it.
+/// Result of the race of shapes. `best` and `second` are indices of shapes.
 struct Shapes {
     entered: usize,
     best: usize,
@@ -247,7 +248,7 @@ struct Shapes {
     placed: Vec<Placed>,
 }
 
-/// The candidates of a race, the best first.
+/// Returns the candidates of a race, the best first.
 fn placed(race: &Race, all: &[&Candidate]) -> Vec<Placed> {
     let placed = |&(at, ratio): &(usize, f64)| Placed { candidate: all[at].clone(), ratio };
     race.ranking().iter().map(placed).collect()
@@ -256,7 +257,7 @@ fn placed(race: &Race, all: &[&Candidate]) -> Vec<Placed> {
 /// Searches `domain` for about `budget` seconds.
 ///
 /// # Errors
-/// Nothing could be measured, or the lab reports that no more can be.
+/// Nothing could be measured, or `lab` reports that no more can be measured.
 pub fn search(domain: &Domain, budget: f64, lab: &mut impl Lab) -> Result<Tuned, String> {
     let mut search = Search { lab, budget, measured: 0 };
     let shapes = domain.first();
@@ -278,7 +279,7 @@ pub fn search(domain: &Domain, budget: f64, lab: &mut impl Lab) -> Result<Tuned,
     let of_best = &found[best];
     let count = of_best.len() as f64;
     let seconds = of_best.iter().map(|f| f.seconds).sum::<f64>() / count;
-    // Noise between candidates of one round, and between rounds: the machine itself.
+    // The uncertainty includes the noise between candidates of a round, and the drift of the machine between rounds.
     let spread = of_best.iter().map(|f| (f.seconds / seconds - 1.0).powi(2)).sum::<f64>();
     let own = (spread / (of_best.len() - 1).max(1) as f64).sqrt();
     let noise = race.noise().max(own);
@@ -307,7 +308,7 @@ mod tests {
     use rand_xoshiro::Xoshiro256PlusPlus;
     use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 
-    /// A machine on which some choices are better, by a formula.
+    /// Seconds of a candidate on an invented machine.
     fn truth(one: &Candidate) -> f64 {
         let test = &one.test;
         let mut seconds = 10.0;
@@ -329,10 +330,10 @@ mod tests {
         spent: f64,
         scatter: f64,
         asked: usize,
-        /// Number of the measurement from which all fail.
+        /// Number of the first measurement that fails; all later ones fail, too.
         fails_at: usize,
         broken: fn(&Candidate) -> bool,
-        /// Number of careful rounds that can be measured.
+        /// Number of careful rounds that succeed.
         careful: usize,
     }
 
@@ -378,7 +379,7 @@ mod tests {
         }
     }
 
-    /// Time of the best candidate: a shape, with the better broadcast and panel.
+    /// Time of the best candidate: the best shape with the better broadcast and panel.
     const BEST: f64 = 10.0 * 0.98 * 0.985;
 
     #[test]
@@ -392,7 +393,7 @@ mod tests {
             assert_eq!(tuned.measured, lab.asked);
             good += usize::from(truth(&tuned.best) < 1.02 * BEST);
             assert!(tuned.uncertainty > 0.0);
-            // The drift belongs to the machine, not to the search.
+            // The drift of the machine is included, hence the wide bound.
             assert!((tuned.seconds / truth(&tuned.best) - 1.0).abs() < 0.13);
             assert_eq!(tuned.off, Some(0.01));
         }

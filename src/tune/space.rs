@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 use crate::base::params::{Bcast, Fact, Mapping, Swap, TestParams};
 use crate::model::planner::usual;
 
-/// Layout of ranks and threads on the nodes, and the BLAS: all that a job is started with.
+/// Layout of ranks and threads on the nodes, and the BLAS: the parameters of a job's start.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Layout {
     pub ranks_per_node: usize,
     pub threads: usize,
-    /// BLAS in place of the linked one.
+    /// BLAS that replaces the linked one.
     pub blas: Option<String>,
 }
 
@@ -21,27 +21,27 @@ pub struct Candidate {
     pub test: TestParams,
 }
 
-/// Choices of the search.
+/// Values that the search may choose from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Domain {
     pub n: usize,
     pub nodes: usize,
     pub cores: usize,
-    /// Ranks a node, the likely ones first, as in all lists here.
+    /// Numbers of ranks a node. In all lists here the most promising values come first.
     pub ranks_per_node: Vec<usize>,
     pub nbs: Vec<usize>,
-    /// Whether other block sizes than these may be tried.
+    /// Whether block sizes other than `nbs` may be tried.
     pub nb_is_free: bool,
-    /// Grids asked for; empty for all.
+    /// Grids that the user allows; empty for all.
     pub grids: Vec<(usize, usize)>,
     pub blas: Vec<Option<String>>,
 }
 
-/// Block sizes that usually give good rates, the likely ones first.
+/// Block sizes that usually give good rates, the most promising first.
 pub const USUAL_NBS: [usize; 6] = [256, 192, 384, 128, 320, 512];
 
-/// Grids P x Q of so many ranks that are worth a try: P at most Q and the nearest ones first; of those with more rows than
-/// columns only the nearest.
+/// Returns the grids P x Q of `ranks` ranks that are worth a try. Grids with P <= Q come first, the most square before the
+/// others. Of the grids with more rows than columns, only the most square is included.
 pub fn grids(ranks: usize) -> Vec<(usize, usize)> {
     const MOST: usize = 4;
     let mut flat: Vec<(usize, usize)> =
@@ -56,7 +56,7 @@ pub fn grids(ranks: usize) -> Vec<(usize, usize)> {
     flat
 }
 
-/// Numbers of ranks a node that are worth a try, in their order: ranks have as many cores each.
+/// Returns those of `numbers` that divide the cores of a node evenly, without duplicates.
 pub fn layouts(cores: usize, numbers: &[usize]) -> Vec<usize> {
     let mut all = Vec::new();
     for &ranks in numbers {
@@ -68,7 +68,7 @@ pub fn layouts(cores: usize, numbers: &[usize]) -> Vec<usize> {
 }
 
 impl Domain {
-    /// Layouts, grids and block sizes in all combinations, those that are likely in all three first.
+    /// Returns all combinations of layouts, grids and block sizes, the most promising first.
     pub fn first(&self) -> Vec<Candidate> {
         let mut ranked = Vec::new();
         for (b, blas) in self.blas.iter().enumerate() {
@@ -90,7 +90,8 @@ impl Domain {
         ranked.into_iter().map(|(_, candidate)| candidate).collect()
     }
 
-    /// Variations of `best` with one choice changed, and its name. The largest difference on most machines comes first.
+    /// Returns variations of `best` with one choice changed, and the name of the choice. Choices with the largest effect on most
+    /// machines come first.
     pub fn variations(&self, best: &Candidate) -> Vec<(&'static str, Candidate)> {
         let mut all = Vec::new();
         let mut with = |what: &'static str, change: &dyn Fn(&mut TestParams)| {
@@ -140,7 +141,7 @@ impl Domain {
         all
     }
 
-    /// `base` with each of these choices taken from its candidate.
+    /// Returns `base` with each choice of `choices` taken from its candidate.
     pub fn combined(base: &Candidate, choices: &[(&'static str, Candidate)]) -> Candidate {
         let mut test = base.test.clone();
         for (what, Candidate { test: other, .. }) in choices {
@@ -162,7 +163,7 @@ impl Domain {
     }
 }
 
-/// Describes a candidate in a few words, as HPL writes it: its variant, block size, grid, and what the job is started with.
+/// Describes a candidate in one line: block size, grid, variant as HPL writes it, threads of a rank, and BLAS if one is given.
 pub fn words(candidate: &Candidate) -> String {
     let Candidate { layout, test } = candidate;
     let blas = layout.blas.as_ref().map(|blas| format!(", {blas}")).unwrap_or_default();
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     impl Domain {
-        /// A node of so many cores, N = 12000, with all choices.
+        /// Returns a domain with all choices for N = 12000 on a node of `cores` cores.
         pub fn of_cores(cores: usize) -> Self {
             Self {
                 n: 12_000,

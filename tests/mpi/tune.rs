@@ -120,7 +120,7 @@ fn a_failed_measurement_is_reported() {
         (&["--launch-command", "false"], 6, "the first job could not be run"),
         (&["--nb", "0"], 2, "1 or more"),
         (&["-p", "1,2", "-q", "2"], 2, "in pairs"),
-        (&["-p", "3", "-q", "5", "--ranks-per-node", "2"], 6, "no grid has so many ranks"),
+        (&["-p", "3", "-q", "5", "--ranks-per-node", "2"], 6, "no grid fits the number of ranks"),
     ] {
         let dir = folder.path().join(words.replace(' ', "-"));
         std::fs::create_dir(&dir).unwrap();

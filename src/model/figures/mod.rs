@@ -1,7 +1,7 @@
-//! The papers' figures redone, and the same pictures for any machine. `skt-hpl model` shows them.
+//! The figures of the papers, drawn again from their formulas, and the same figures for any machine. `skt-hpl model` shows them.
 //!
-//! Each builder takes the parameters of its formulas and returns data; [`preset`] fills in the papers'. The note of a preset
-//! states what it leaves out (curves that are printed as pictures only).
+//! Each builder takes the parameters of its formulas and returns data; [`preset`] uses the parameters of the papers. The note of
+//! a preset names the curves that it leaves out, because the paper prints no numbers for them.
 
 mod nonstop;
 mod self_checkpoint;
@@ -64,7 +64,7 @@ pub fn presets() -> impl Iterator<Item = (&'static str, &'static str)> {
     PRESETS.iter().filter_map(|preset| preset.split_once(' '))
 }
 
-/// Builds the figure of that name, with the papers' parameters.
+/// Builds the figure `name` with the parameters of the papers.
 pub fn preset(name: &str) -> Result<Figure> {
     let recovered = |m| Platform::of(m, Edition::Recovered);
     let exascale = |c: f64| {
@@ -110,12 +110,12 @@ pub fn preset(name: &str) -> Result<Figure> {
         "replacement" => nonstop::replacement_figure(),
         _ => {
             let names: Vec<&str> = presets().map(|(name, _)| name).collect();
-            refused(format!("there is no figure `{name}`; there are {}", names.join(", ")))
+            refused(format!("there is no figure `{name}`; the figures are {}", names.join(", ")))
         }
     }
 }
 
-/// Link assumed if a paper names its network or machine without the pace: 20 us, 120 MB/s, and arithmetic at 1 GB/s.
+/// Link assumed where a paper states no speeds for its network or machine: 20 us, 120 MB/s, and arithmetic at 1 GB/s.
 const ASSUMED_LINK: Link = Link { alpha: 2e-5, beta: 1.0 / 1.2e8, gamma: 1e-9 };
 
 fn even(low: f64, high: f64, count: usize) -> Vec<f64> {
@@ -126,8 +126,8 @@ fn spread(low: f64, high: f64, count: usize) -> Vec<f64> {
     even(low.ln(), high.ln(), count).into_iter().map(f64::exp).collect()
 }
 
-/// Points through `marks`, with `parts` points from each to the next, evenly in the logarithm. A table shows the marks if they
-/// are twenty.
+/// Returns the points `marks` and, between each and the next, further points that are even in the logarithm: `parts` steps from
+/// mark to mark. A table shows the marks themselves if there are twenty of them.
 fn through(marks: &[f64], parts: usize) -> Vec<f64> {
     let between = marks.windows(2).flat_map(|pair| {
         (0..parts).map(move |i| pair[0] * (pair[1] / pair[0]).powf(i as f64 / parts as f64))
@@ -147,13 +147,13 @@ fn dashed(name: impl Into<String>, xs: &[f64], f: impl Fn(f64) -> Result<f64>) -
     Ok(Series::dashed(name, curve(xs, f)?))
 }
 
-/// A bar for each category.
+/// Returns a bar for each element of `all`.
 fn bars<T>(name: &str, all: &[T], value: impl Fn(&T) -> Result<f64>) -> Result<Series> {
     let points = all.iter().enumerate().map(|(i, one)| Ok((i as f64, value(one)?)));
     Ok(Series::line(name, points.collect::<Result<_>>()?))
 }
 
-/// Measured rates and the curve of a given model; with a peak (flop/s) as efficiency.
+/// Measured rates and the curve of `model`. With a `peak` (flop/s) the axis is the efficiency.
 pub fn rate_figure(samples: &[Sample], model: RateModel, peak: Option<f64>) -> Result<Figure> {
     let largest = samples.iter().map(|s| s.n).fold(0.0, f64::max);
     if !(largest.is_finite() && largest > 0.0) {
@@ -203,7 +203,7 @@ fn top10_figure() -> Result<Figure> {
     })
 }
 
-/// Memory left by method over group size, for `losses` survived.
+/// Memory left by each method over the group size, in groups that survive `losses` losses.
 pub fn memory_figure(sizes: &[u64], losses: u64) -> Result<Figure> {
     let left = |name: &str, method: Method| {
         bars(name, sizes, |g| Ok(100.0 * available_fraction(method, *g, losses)?))
@@ -298,7 +298,7 @@ fn scope_figure() -> Result<Figure> {
     for scope in [Scope::Whole, Scope::Side, Scope::Corner] {
         let volume = |n: f64| Ok(scope_volume(scope, n / 1000.0)? * 8.0 * 1e6 / 1e12);
         volumes.push(line(scope.name(), &ns, volume)?);
-        // With time going as 1 - x^3, x is the cube root of what is left.
+        // With the share x of the rows left, the share 1 - x^3 of the time has passed.
         sizes.push(line(scope.name(), &time, |t| Ok(scope.share((1.0 - t).cbrt())))?);
     }
     let panels = vec![
@@ -367,7 +367,7 @@ pub fn helpers_figure(cores: &[u64], copy_s: f64, encode_s: f64) -> Result<Figur
     })
 }
 
-/// Results of simulated runs: the times at which they finish, and the parts of their time.
+/// Figure of simulated runs: the times at which they finish, and the parts of their time.
 pub fn simulation_figure(outcomes: &[Outcome], summary: &Summary, limit: Option<f64>) -> Figure {
     let mut walls: Vec<f64> =
         outcomes.iter().filter(|o| o.end == End::Finished).map(|o| o.wall / HOUR_S).collect();

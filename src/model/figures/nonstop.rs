@@ -1,4 +1,5 @@
-//! Continuing without a restart compared with restarts: share of the rate left, and cost of a loss (*hot-replacement*).
+//! Comparison of continuing without a restart with restarts: share of the rate that is left, and cost of a loss
+//! (*hot-replacement*).
 
 use super::super::error::Result;
 use super::super::measured::{
@@ -12,16 +13,16 @@ use super::super::plot::{Axis, Figure, Panel, Series};
 use super::{ASSUMED_LINK, dashed, even, line, spread, through};
 use crate::base::units::HOUR_S;
 
-/// No rank waits for a column of checksums: a lost column leaves a rank too few.
+/// No rank waits to make a checksum column, and the ranks left of a lost column are too few for one.
 const NEVER: Renewing = Renewing::NEVER;
 
 fn one(q: u64) -> Columns {
     Columns { q, sums: 1 }
 }
 
-/// Two hours of work: share of the rate that failures leave.
+/// Figure of the share of the rate that failures leave of a run with two hours of work.
 pub(super) fn nonstop_figure() -> Result<Figure> {
-    // Fig. 15 of self-checkpoint; a second for recovery in place is an assumption.
+    // The times are those of self-checkpoint's Fig. 15; one second for recovery in place is an assumption.
     let ways = Ways {
         work: 2.0 * HOUR_S,
         save: TIANHE_2_SAVE_S,
@@ -29,7 +30,7 @@ pub(super) fn nonstop_figure() -> Result<Figure> {
         recover: TIANHE_2_RECOVER_S,
         in_place: IN_PLACE_S,
     };
-    // From five minutes to 200 hours, by round numbers.
+    // Round numbers from five minutes to 200 hours.
     const MINUTES: [f64; 20] = [
         5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 240.0, 360.0, 480.0,
         600.0, 1200.0, 2400.0, 6000.0, 9000.0, 12_000.0,
@@ -62,7 +63,7 @@ pub(super) fn nonstop_figure() -> Result<Figure> {
     })
 }
 
-/// Share of the rate that failures leave with a column of checksums, over the number of columns that compute.
+/// Panel of the share of the rate that failures leave with one checksum column, over the number of columns that compute.
 fn over_columns(ways: &Ways) -> Result<Panel> {
     let columns = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
     let left = |hours: f64| {
@@ -81,10 +82,10 @@ fn over_columns(ways: &Ways) -> Result<Panel> {
     ))
 }
 
-/// ABFT recovery against hot replacement, in the setting of the third experiment.
+/// Figure that compares ABFT recovery with hot replacement, in the setting of the paper's third experiment.
 pub(super) fn replacement_figure() -> Result<Figure> {
     let repair = |n: f64| Repair { n, p: 30, q: 29, link: ASSUMED_LINK };
-    // The rows factored after half of the time: the work left goes as the cube of the rows left.
+    // Share of the rows factored after half of the time. The work left is proportional to the cube of the rows left.
     let half_way = 1.0 - (1.0_f64 - 0.5).cbrt();
     let rows = even(0.0, 1.0, 61);
     let over_time = |part: fn(f64) -> Result<f64>| -> Result<Vec<(f64, f64)>> {
@@ -130,9 +131,9 @@ pub(super) fn replacement_figure() -> Result<Figure> {
 mod tests {
     use super::super::preset;
 
-    /// Figures of docs/PROTECTION.md, calculated separately: the sums of `model/nonstop.rs` and of `interval` in another
-    /// language, the former compared there with random runs. MTBF, panel (share of processes), self by restarts, in place,
-    /// checksums with Q = 31 and 127.
+    /// Figures of docs/PROTECTION.md, calculated by a program in another language: the sums of `model/nonstop.rs`, which that
+    /// program compared with random runs, and the sums of `interval`. MTBF, panel (share of processes), self by restarts, in
+    /// place, checksums with Q = 31 and 127.
     #[test]
     fn which_is_better_where() {
         let figure = preset("nonstop").unwrap();
@@ -152,13 +153,14 @@ mod tests {
                 assert!((ours - told).abs() <= 5e-4, "{minutes} min, {panel}, {series}: {ours}");
             }
         }
-        // By hand at 100 h: 32/31 of two hours are 7432.258 s. A second loss that matters comes in two runs of ten thousand, so
-        // 0.96875 is left but for that. Self-checkpoint: sqrt(2 * 16/360000) = 0.94 % for saves and work done again, and 102 s or
-        // 21 s in 100 h.
+        // By hand at 100 h: 32/31 of two hours are 7432.258 s. Two runs of ten thousand are lost by a second loss, so almost
+        // 0.96875 is left. Self-checkpoint: sqrt(2 * 16/360000) = 0.94 % for saves and work done again, and 102 s or 21 s in 100
+        // h.
         assert!((0.968..0.96875).contains(&at(0, 2, 6000.0)));
         assert!((at(0, 0, 6000.0) - (1.0 - 0.00943 - 0.00028)).abs() < 2e-4);
         assert!((0.991..127.0 / 128.0).contains(&at(0, 3, 6000.0)));
-        // Between 6 and 143 hours 128 columns are worth it, 32 never are; nor are 128 with half of the failures of nodes.
+        // 128 columns are faster than self-checkpoint in place from 6 to 143 hours; 32 never are. Nor are 128 if half of the
+        // failures are of nodes.
         let minutes: Vec<f64> = figure.panels[0].series[0].points.iter().map(|p| p.0).collect();
         for &m in &minutes {
             let within = (5.9 * 60.0..143.0 * 60.0).contains(&m);

@@ -1,5 +1,5 @@
-//! Measurements of *self-checkpoint* (Figs. 16 and 17, Table 3) and its choice of groups (section 4.3), redone from the printed
-//! numbers. `skt-hpl model figure self-16` and its neighbours; the numbers stand in `model/measured.rs`.
+//! Figures of *self-checkpoint*'s measurements (Figs. 16 and 17, Table 3) and of its choice of groups (section 4.3), from the
+//! printed numbers in `model/measured.rs`. `skt-hpl model figure self-16`, `self-17`, `self-table-3` and `self-groups` show them.
 
 use super::super::efficiency::with_fraction_at_least;
 use super::super::encoding::{striped_reduce, striped_ring};
@@ -56,7 +56,7 @@ pub(super) fn figure_17() -> Result<Figure> {
     })
 }
 
-/// Table 3, rows of all methods.
+/// Table 3: rate and memory of all methods.
 pub(super) fn table_3() -> Result<Figure> {
     let original = TABLE_3[0].with_saves(TABLE_3_EVERY_S)?.1;
     let minutes = spread(1.0, 120.0, 80);
@@ -111,7 +111,7 @@ pub(super) fn table_3() -> Result<Figure> {
     })
 }
 
-/// Section 4.3: gain and cost of a larger group.
+/// Gain and cost of a larger group, section 4.3.
 pub(super) fn group_figure() -> Result<Figure> {
     let sizes: Vec<f64> = (1..=8).map(|power| 2f64.powi(power)).collect();
     let share = |g: f64| available_fraction(Method::SelfCheckpoint, g as u64, 1);
@@ -232,15 +232,15 @@ mod tests {
             let ours = at(&figure, 1, series, g);
             assert!((ours / seconds - 1.0).abs() < 2e-5, "{series}, {g}: {ours}");
         }
-        // "47 percent", close to 50; half of 4 and 8 is far from it.
+        // The paper's "47 percent" are close to 50, the limit for large groups.
         assert!((at(&figure, 0, 0, 16.0) - 46.875).abs() < 1e-9);
         // 20 s of recovery, 20 failures, a group that fails every 160,000/G * 5 h: 2.2222e-6 for 16, and in proportion.
         for (g, chance) in [(2.0, 2.7778e-7), (16.0, 2.2222e-6), (256.0, 3.5555e-5)] {
             assert!((at(&figure, 2, 0, g) / chance - 1.0).abs() < 1e-4);
         }
         assert!((at(&figure, 3, 0, 16.0) - 97.81 * 0.96119).abs() < 0.005);
-        // With a tree larger groups than these do not pay: best at 4 and 8, of which Tianhe-2 had 8; 16 is within half a per
-        // cent. With a ring they always pay, by less and less: from 16 to 256 by 0.3 % at most.
+        // With a tree, groups of 4 and 8 have the best rate; groups of 16 are within half a per cent of it. With a ring, larger
+        // groups always have a better rate, but from 16 to 256 members it rises by 0.3 % at most.
         for (series, best) in [(0, 4.0), (2, 8.0)] {
             let points = &figure.panels[3].series[series].points;
             let most = points.iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap();

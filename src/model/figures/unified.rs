@@ -10,7 +10,7 @@ use super::super::protocols::Validity;
 use super::{bars, line, spread};
 use crate::base::units::YEAR_S;
 
-/// Table 2 as bars; its numbers are in the table of the figure.
+/// Table 2 as bars; the table of the figure contains the numbers.
 pub(super) fn table2() -> Result<Figure> {
     let rows = Application::Stencil2d.groupings();
     let mut panels = Vec::new();
@@ -78,7 +78,7 @@ fn optimal_waste(
 
 const MTBF_AXIS: &str = "MTBF of a processor, years";
 
-/// Waste of the best period over the MTBF of one processor, for an application under its groupings.
+/// Panel of the waste with the best period over the MTBF of one processor: a curve for each grouping of an application.
 pub fn waste_panel(
     title: String,
     app: Application,
@@ -144,8 +144,8 @@ const SCENARIOS: [(Application, Grouping); 7] = [
     (Application::Stencil3d, Grouping::HierarchPort),
 ];
 
-/// Waste that the hierarchical protocol saves compared with the coordinated one, for three values of each parameter; three panels
-/// a scenario.
+/// Figure of the waste that the hierarchical protocol saves compared with the coordinated one: three panels a scenario, with
+/// three values of a parameter in each.
 pub(super) fn gain_figure(machine: Machine, seconds: Option<f64>) -> Result<Figure> {
     let platform = Platform::of(machine, Edition::Recovered).with_checkpoint(seconds);
     let base = Defaults::default();
@@ -216,12 +216,12 @@ mod tests {
     use super::super::preset;
     use super::*;
 
-    /// 10.2, 32.5 and 100 years: where the curves below are compared.
+    /// Indices of the points at 10.2, 32.5 and 100 years, where the tests compare curves.
     const AT: [usize; 3] = [50, 75, 99];
 
-    /// Compares a curve with `printed`, which another program found: the least of eq. 15 over the period. It took the sums of
-    /// eqs. 7 to 12 and eq. 17 term by term, with the G, C and beta of Tables 2 and 3 and downtime 60 s. Rounding in the tables
-    /// (G of planes and lines by up to 7 per cent) moves a curve by less than 0.001.
+    /// Compares a curve with `printed`, the minimum of eq. 15 over the period that another program found. That program adds eqs.
+    /// 7 to 12 and eq. 17 term by term, with the G, C and beta of Tables 2 and 3 and downtime 60 s. Rounding in the tables (G of
+    /// planes and lines by up to 7 per cent) moves a curve by less than 0.001.
     fn holds(what: &str, series: &Series, printed: &[f64; 3]) {
         for (i, expected) in AT.into_iter().zip(printed) {
             let (years, value) = series.points[i];
@@ -266,8 +266,8 @@ mod tests {
         }
     }
 
-    /// The gain is that of rho, lambda and alpha in turn, three values each. On the K computer there is no progress (eq. 18: G
-    /// C_0 beta lambda alpha = 14688 * 0.0002858 * 0.98 * 0.3 = 1.23 > 1) except without overlap.
+    /// The values are the gains for three values of rho, of lambda and of alpha. On the K computer there is no progress (eq. 18:
+    /// G C_0 beta lambda alpha = 14688 * 0.0002858 * 0.98 * 0.3 = 1.23 > 1) except without overlap.
     #[test]
     fn figures_10_to_15_are_what_the_printed_sums_give() {
         let printed = [
@@ -357,9 +357,9 @@ mod tests {
     }
 
     /// The other applications and groupings, from the same program: the gain with the paper's parameters at three MTBFs, then at
-    /// 100 years with rho 1 and 2, lambda 0.9 and 1, alpha 0 and 0.6. Titan's 658 lines, which do not follow, and the 704 that
-    /// do, give equal gains. A gain is a quotient of wastes, so rounding in the tables moves it by up to half a per cent of the
-    /// hierarchical waste.
+    /// 100 years with rho 1 and 2, lambda 0.9 and 1, alpha 0 and 0.6. Titan's printed 658 lines and the 704 that follow from the
+    /// formula give equal gains. A gain is a quotient of wastes, so rounding in the tables moves it by up to half a per cent of
+    /// the hierarchical waste.
     #[test]
     fn figures_10_to_15_for_every_application_and_grouping() {
         #[rustfmt::skip]

@@ -1,5 +1,5 @@
-//! Encoders and their cost: processes set aside for checksums (*encoding*, sections 4 and 5), cores set aside as helpers
-//! (*helpers*, Figs. 4 to 6). `skt-hpl model figure encoding-8` and `helpers-4`.
+//! Figures of the cost of encoders: processes that only keep checksums (*encoding*, sections 4 and 5), and cores that only serve
+//! helpers (*helpers*, Figs. 4 to 6). `skt-hpl model figure encoding-8` and `helpers-4` show them.
 
 use super::super::encoding::{
     Code, chain_best, localised, lost, recovery_by_equations, recovery_by_sums, set_aside,
@@ -15,12 +15,13 @@ use super::{ASSUMED_LINK as LINK, dashed, even, line, spread};
 const BYTES: f64 = 25e6;
 const LOSSES: u64 = 4;
 const GROUP: u64 = 16;
-/// Localised groups have k (k+1) members; so have the stripes they are compared with.
+/// Members of a localised group, k (k+1), and of the striped group that is compared with it.
 const STRIPES: u64 = LOSSES * (LOSSES + 1);
 const EVERY_S: f64 = 600.0;
 const CODE: Code = Code::Weighted { losses: LOSSES };
 
-/// Fig. 8: 25 MB a process, four losses, 60 to 480 processes that compute; and the cost of the four processes set aside.
+/// Fig. 8: 25 MB a process, four losses, 60 to 480 processes that compute; and the cost of four processes that only keep
+/// checksums.
 pub(super) fn dedicated_figure() -> Result<Figure> {
     let processes = processes();
     let equations = |p: f64| recovery_by_equations(p as u64, LOSSES, BYTES, LINK);
@@ -56,7 +57,7 @@ pub(super) fn dedicated_figure() -> Result<Figure> {
     })
 }
 
-/// Per cent of the machine that encodings take, and processes set aside for checksums.
+/// Per cent of the machine that encodings and processes for checksums take together.
 fn lost_in_all() -> Result<Vec<Series>> {
     let grouped = chain_best(GROUP, BYTES, CODE, LINK)?;
     let local = localised(LOSSES, BYTES, LINK)?;
@@ -75,12 +76,12 @@ fn chain(processes: f64) -> Result<f64> {
     chain_best(processes as u64, BYTES, CODE, LINK)
 }
 
-/// Numbers of processes that compute.
+/// Numbers of computing processes, the x axis of Fig. 8.
 fn processes() -> Vec<f64> {
     even(60.0, 480.0, 22)
 }
 
-/// Figs. 4 to 6: encoding inline or by a helper, with all cores computing and with an idle one; and both for HPL.
+/// Figs. 4 to 6: encoding inline or by a helper, if all cores compute and if one core is idle; and the same for HPL.
 pub(super) fn helpers_compared() -> Result<Figure> {
     // Fig. 5: 9 % inline, under 2 % with a helper on an idle core.
     const COPY: f64 = 2.0 / 9.0;
@@ -138,8 +139,8 @@ mod tests {
         (points[0].1, points.last().unwrap().1)
     }
 
-    /// The hand calculations are those of `model/encoding.rs`; the stripes of 20 for four losses take
-    /// 19 (alpha + 4/16 B) = 1.22746 s.
+    /// The values by hand are those of the tests in `model/encoding.rs`. Stripes of 20 for four losses take 19 (alpha + 4/16 B) =
+    /// 1.22746 s.
     #[test]
     fn the_ends_of_figure_8() {
         let figure = dedicated_figure().unwrap();
@@ -160,15 +161,15 @@ mod tests {
                 assert!((ours / by_hand - 1.0).abs() < 1e-5, "{panel}, {series}: {ours}");
             }
         }
-        // "Very stable": both times grow by a quarter at most with this link, recovery by an eighth.
+        // The paper calls the times "very stable": with this link both grow by at most a quarter, recovery by an eighth.
         let (few, many) = ends(&figure, 0, 1);
         assert!((many / few - 1.1319).abs() < 1e-4);
         assert_eq!(ends(&figure, 1, 2), (0.0, 0.0));
     }
 
     /// At 100 encodings a copy costs 2/9 %, a core of 16 another 6.25 %. HPL at a minute, by hand: 0.9579 * 60/76 against
-    /// 0.934773 * 23/24 * 60/61. They meet at 0.9579 (T + 1) = 0.895825 (T + 16), 215.5 s, the interval that Daly gives for a
-    /// failure every 27 minutes.
+    /// 0.934773 * 23/24 * 60/61. The two are equal at 0.9579 (T + 1) = 0.895825 (T + 16), 215.5 s, the interval that Daly gives
+    /// for a failure every 27 minutes.
     #[test]
     fn figures_4_to_6_by_hand() {
         let figure = helpers_compared().unwrap();

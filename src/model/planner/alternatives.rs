@@ -11,7 +11,7 @@ use super::evaluate::Plan;
 use super::machine::Machine;
 use crate::checkpoint::layout::ParityLayout;
 
-/// Another way to run, or the reason why it is impossible.
+/// Another way to run, with its plan or the reason why it is impossible.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Alternative {
     pub what: String,
@@ -30,8 +30,8 @@ pub struct Comparison {
     pub abft: Option<f64>,
     /// Number of columns of checksums in the comparison.
     pub checksum_columns: u64,
-    /// The least share from which checksums are expected to be faster than self-checkpoint in place, at the sizes of these plans.
-    /// None: not even if all failures were of processes.
+    /// Smallest share of process failures at which method abft is expected to be faster than self-checkpoint in place, with the
+    /// orders N of these plans. None if abft is slower even when all failures are of processes.
     pub abft_from: Option<f64>,
 }
 
@@ -46,9 +46,9 @@ fn idea(what: impl Into<String>, why: &'static str, choice: Choice) -> Idea {
     Idea { what: what.into(), why, choice }
 }
 
-/// Returns the other ways to run, each evaluated; those that would run as the plan does are left out.
+/// Returns the other ways to run, each evaluated. Ways that would run exactly as the plan are left out.
 pub(super) fn alternatives(machine: &Machine, taken: &Choice) -> Vec<Alternative> {
-    // An alternative equals the plan, on a grid of all ranks, except in the choice it names.
+    // An alternative equals the plan, on a grid of all ranks, except in the choice that it names.
     let chosen = &Choice { helpers: false, ..without_checksum_ranks(machine, taken) };
     let with = |method| Choice { method, ..*chosen };
     let mut ideas = Vec::new();
@@ -85,7 +85,7 @@ fn in_memory(machine: &Machine, chosen: &Choice, helpers: bool) -> Vec<Idea> {
     } else if let Some(choice) = in_stripes(machine, chosen, machine.inputs.group) {
         ideas.push(idea(
             "self, striped checksums",
-            "groups of any nodes, checksums in turn with all of them: the least memory",
+            "groups of any nodes; all members keep checksums in turn: the least memory",
             choice,
         ));
     }
@@ -97,7 +97,7 @@ fn in_memory(machine: &Machine, chosen: &Choice, helpers: bool) -> Vec<Idea> {
         ),
         idea(
             "double, helpers encode",
-            "--encode helper: a save stops the ranks for the copy alone",
+            "--encode helper: a save stops the ranks only for the copy",
             Choice { helpers: true, ..with(Method::Double) },
         ),
         idea(
@@ -109,7 +109,7 @@ fn in_memory(machine: &Machine, chosen: &Choice, helpers: bool) -> Vec<Idea> {
     if chosen.method.in_memory() {
         ideas.push(idea(
             "whole matrix saved",
-            "what saving only the corner is worth",
+            "shows the gain of saving only the trailing submatrix",
             Choice { scope: Scope::Whole, helpers, ..*chosen },
         ));
     }
@@ -121,7 +121,7 @@ fn in_memory(machine: &Machine, chosen: &Choice, helpers: bool) -> Vec<Idea> {
     ideas
 }
 
-/// Self-checkpoint in smaller and larger groups, and with one more loss survived.
+/// Self-checkpoint in smaller and larger groups, and in groups that survive one more loss.
 fn other_groups(machine: &Machine, chosen: &Choice) -> Vec<Idea> {
     let mut ideas = Vec::new();
     for (wanted, why) in [
@@ -138,7 +138,7 @@ fn other_groups(machine: &Machine, chosen: &Choice) -> Vec<Idea> {
     if chosen.groups.smallest > 2 * losses {
         ideas.push(idea(
             format!("self, {losses} losses"),
-            "survives one more loss in each group, for parity and arithmetic",
+            "survives one more loss in each group, but takes more parity and arithmetic",
             Choice { losses, method: Method::SelfCheckpoint, ..*chosen },
         ));
     }
@@ -154,7 +154,8 @@ fn in_stripes(machine: &Machine, chosen: &Choice, wanted: Option<u64>) -> Option
 
 /// Columns of checksums; if the plan has some, also with one column more.
 fn with_checksum_columns(machine: &Machine, chosen: &Choice, taken: &Choice) -> Vec<Idea> {
-    let abft = "--method abft: bears the loss of as many process columns, saves nothing; a node lost begins the run from scratch";
+    let abft = "--method abft: survives the loss of as many process columns and saves nothing; after the loss of a node the run \
+                starts from scratch";
     let more = (taken.method == Method::Abft && taken.sums < Columns::SUMS_MAX)
         .then_some((taken.sums + 1, "--checksum-columns: one process column more may be lost"));
     let ideas = [(chosen.sums, abft)].into_iter().chain(more).filter_map(|(sums, why)| {
@@ -165,7 +166,7 @@ fn with_checksum_columns(machine: &Machine, chosen: &Choice, taken: &Choice) -> 
     ideas.collect()
 }
 
-/// The choice on a grid half as high and twice as wide.
+/// Returns the choice on a grid half as high and twice as wide.
 fn flatter(machine: &Machine, chosen: &Choice) -> Option<Idea> {
     let (p, q) = chosen.grid;
     if p < 2 || p % 2 != 0 {
@@ -175,12 +176,12 @@ fn flatter(machine: &Machine, chosen: &Choice) -> Option<Idea> {
     let choice = regrouped(machine, Choice { grid, ..*chosen }, machine.inputs.group).ok()?;
     Some(idea(
         format!("grid {} x {}", grid.0, grid.1),
-        "flatter: cheaper pivoting on slow networks (the rate model does not tell grids apart)",
+        "flatter: cheaper pivoting on slow networks (the rate model does not distinguish grids)",
         choice,
     ))
 }
 
-/// The choice with the groups of its grid and layout, of `wanted` members.
+/// Returns the choice with new groups of `wanted` members, made for its grid and layout.
 fn regrouped(machine: &Machine, choice: Choice, wanted: Option<u64>) -> Result<Choice> {
     let groups = groups_of(choice.layout, choice.grid, machine.units(), wanted, choice.losses)?;
     Ok(Choice { groups, ..choice })
@@ -191,12 +192,12 @@ pub fn columns_of_checksums(sums: u64) -> String {
     if sums == 1 { "column of checksums".into() } else { format!("{sums} columns of checksums") }
 }
 
-/// Number of ranks with a part, if some wait to make new checksums.
+/// Number of ranks that have a part of the matrix or checksums; the others wait to make new checksums.
 fn ranks_that_compute(machine: &Machine, chosen: &Choice) -> u64 {
     machine.ranks.saturating_sub(chosen.waiting)
 }
 
-/// The choice on a grid of all ranks; if `chosen` has ranks for checksums, on the grid without them.
+/// Returns the choice on a grid of all ranks. If `chosen` has ranks for checksums, the grid is without these ranks.
 fn without_checksum_ranks(machine: &Machine, chosen: &Choice) -> Choice {
     let grid = squarest_grid(machine.ranks);
     if chosen.layout == ParityLayout::Dedicated {
@@ -210,7 +211,8 @@ fn without_checksum_ranks(machine: &Machine, chosen: &Choice) -> Choice {
     }
 }
 
-/// Compares the ways to continue, at the inputs' share of processes, and finds the share from which checksums would be faster.
+/// Compares the ways to continue at the share of process failures in the inputs, and finds the share from which method abft would
+/// be faster.
 pub(super) fn compare(machine: &Machine, chosen: &Choice) -> Comparison {
     let restart = Choice {
         method: Method::SelfCheckpoint,
@@ -225,7 +227,7 @@ pub(super) fn compare(machine: &Machine, chosen: &Choice) -> Comparison {
     let sized = |choice: Choice| machine.evaluate(&choice).ok().map(|p| (choice, p.shape.n));
     let (restart, in_place) = (sized(restart), sized(in_place));
     let checksums = checksums.and_then(sized);
-    // The order that fits is kept for every share: only the number of failures changes.
+    // The order N is the same for every share: the memory does not depend on it.
     let rate = |processes: f64, sized: Option<(Choice, u64)>| -> Option<f64> {
         let (choice, n) = sized?;
         let seconds = Machine { processes, ..*machine }.expected(n, &choice).ok()??;

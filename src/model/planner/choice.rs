@@ -9,10 +9,10 @@ use crate::base::bisection::last_that_holds;
 use crate::checkpoint::groups::{GROUP_DEFAULT, alike, count_of_even};
 use crate::checkpoint::layout::ParityLayout;
 
-/// Group size that a plan aims at: that of a run.
+/// Group size that a plan aims at: the default of a run.
 const GROUP_WANTED: u64 = GROUP_DEFAULT as u64;
 
-/// A choice, which distinguishes an alternative from another.
+/// Choices that distinguish one way to run from another.
 #[derive(Clone, Copy)]
 pub(super) struct Choice {
     pub(super) method: Method,
@@ -25,16 +25,16 @@ pub(super) struct Choice {
     pub(super) helpers: bool,
     /// Grid of the ranks that compute.
     pub(super) grid: (u64, u64),
-    /// Number of process columns that keep checksums in addition to that grid, under method abft.
+    /// Number of process columns that keep checksums in addition to the grid, for method abft.
     pub(super) sums: u64,
-    /// Number of ranks in addition to all of these that wait to make new checksums.
+    /// Number of further ranks that wait to make new checksums.
     pub(super) waiting: u64,
     /// Whether a spare rank takes the place of a rank that is lost without its node.
     pub(super) in_place: bool,
 }
 
 impl Choice {
-    /// Largest number of losses survived: members of a group, or process columns.
+    /// Largest number of losses that the run survives: members of a group, or process columns.
     pub(super) fn borne(&self) -> u64 {
         if self.method == Method::Abft { self.sums } else { self.losses }
     }
@@ -49,7 +49,7 @@ impl Choice {
         if self.method == Method::Abft { self.waiting } else { 0 }
     }
 
-    /// Whether a run would be the same under the other choice.
+    /// Returns whether a run would be the same under the choice `other`.
     pub(super) fn runs_as(&self, other: &Self) -> bool {
         let groups = |choice: &Self| (choice.groups.smallest, choice.losses, choice.layout);
         self.method == other.method
@@ -62,14 +62,14 @@ impl Choice {
     }
 }
 
-/// The most square grid with P <= Q: fewest bytes on the wire, and HPL prefers fewer rows than columns.
+/// Returns the most square grid with P <= Q: it sends the fewest bytes, and HPL is faster with fewer rows than columns.
 pub fn squarest_grid(ranks: u64) -> (u64, u64) {
     let p = (1..=ranks.isqrt()).rev().find(|p| ranks.is_multiple_of(*p)).unwrap_or(1);
     (p, ranks / p)
 }
 
-/// The most square grid with P <= Q + 1 that takes all ranks together with `sums` additional process columns, if any. Each row of
-/// the grid has as many ranks for checksums, so flat grids leave more of the memory for the matrix.
+/// Returns the most square grid with P <= Q + 1 that, together with `sums` checksum columns, takes all ranks. Each row of the
+/// grid has `sums` ranks for checksums, so flat grids leave more memory for the matrix.
 pub fn squarest_with_checksums(ranks: u64, sums: u64) -> Result<(u64, u64)> {
     let fits = |p: &u64| ranks.is_multiple_of(*p) && p.saturating_add(sums) <= ranks / p + 1;
     let p = (1..=ranks.isqrt()).rev().find(fits).unwrap_or(1);
@@ -86,8 +86,8 @@ pub fn squarest_with_checksums(ranks: u64, sums: u64) -> Result<(u64, u64)> {
     Ok((p, columns - sums))
 }
 
-/// Largest number of ranks below `ranks` whose grid is at most twice as wide as it is high. Also that grid, without the process
-/// columns for checksums.
+/// Returns the largest number of ranks below `ranks` whose grid is at most twice as wide as it is high. Also returns that grid
+/// without its checksum columns.
 pub(super) fn less_flat(ranks: u64, sums: u64) -> Option<(u64, (u64, u64))> {
     let grids = (1..ranks)
         .rev()
@@ -102,14 +102,15 @@ pub struct Units {
     pub ranks: u64,
 }
 
-/// Number of groups of `working` ranks, so many on each node, if further ranks keep their checksums.
+/// Number of groups of `working` ranks, `ranks_per_node` of which are on each node, if further ranks keep the checksums.
 fn groups_apart(working: u64, ranks_per_node: u64, wanted: Option<u64>) -> u64 {
     // No group has two ranks of a node.
     let nodes = working.div_ceil(ranks_per_node);
     working.div_ceil(wanted.unwrap_or(GROUP_WANTED).clamp(1, nodes.max(1)))
 }
 
-/// The most square grid of all ranks but those that keep checksums alone: whole nodes compute, as many as leave enough others.
+/// Returns the most square grid of the ranks that compute, if other ranks only keep checksums. As many whole nodes compute as
+/// leave enough ranks for the checksums.
 pub fn squarest_with_dedicated(
     units: Units,
     wanted: Option<u64>,
@@ -123,7 +124,7 @@ pub fn squarest_with_dedicated(
     });
     if computing < 2 {
         return refused(format!(
-            "{nodes} nodes are too few for checksums on ranks of their own: two at least that compute, and for {losses} losses as \
+            "{nodes} nodes are too few for checksums on dedicated ranks: at least two nodes compute, and for {losses} losses as \
              many more"
         ));
     }
@@ -141,8 +142,8 @@ pub struct Groups {
     pub asked: u64,
 }
 
-/// Returns the groups that a layout makes of the units' ranks, in the order of the ranks: of at most `wanted` members, if
-/// possible.
+/// Returns the groups that `layout` makes of the ranks of `units`, in the order of the ranks. Groups have at most `wanted`
+/// members if possible.
 pub fn groups_of(
     layout: ParityLayout,
     grid: (u64, u64),
@@ -152,21 +153,21 @@ pub fn groups_of(
 ) -> Result<Groups> {
     let sizes = |wanted| sizes_of(layout, grid, units, wanted, losses);
     let (smallest, largest) = sizes(wanted)?;
-    // Ranks that keep checksums alone are counted in groups, but not in the size that `--group` asks for.
+    // Ranks that only keep checksums are members of groups, but `--group` does not count them.
     let size = match layout {
         ParityLayout::Dedicated => largest.saturating_sub(losses).max(2),
         _ => largest,
     };
-    // Of 9 ranks that are to be in pairs 4 groups are made, one of 3. Asking for 3 would give 3 groups.
+    // If pairs are wanted of 9 ranks, there are 4 groups, one of them with 3 members. `--group 3` would make 3 groups.
     let least = layout.spread().members_least(losses as usize) as u64;
     let same = sizes(Some(size)).is_ok_and(|again| again == (smallest, largest));
     let asked = if same { size } else { wanted.unwrap_or(least) };
     Ok(Groups { smallest, largest, asked })
 }
 
-/// Divides all ranks into groups as even as possible, without two ranks of a unit in one. Groups have at most `wanted` members,
-/// if that leaves `least` to each: (smallest, largest). `same`: equally many groups for each rank of a node, if that leaves as
-/// many.
+/// Divides all ranks into groups as even as possible, without two ranks of a unit in one group, and returns the smallest and the
+/// largest size. Groups have at most `wanted` members, if each then still has at least `least`. With `same`, each rank of a node
+/// has equally many groups, if the sizes allow that.
 fn even(units: Units, wanted: u64, least: u64, same: bool) -> (u64, u64) {
     let (nodes, each, least) = (units.count as usize, units.ranks.max(1) as usize, least as usize);
     let members = units.count.saturating_mul(units.ranks.max(1));
@@ -216,7 +217,7 @@ fn sizes_of(
             Ok((working / groups + losses, largest + losses))
         }
         ParityLayout::Grid => {
-            // Ranks of a node are neighbours in a row of the grid.
+            // Ranks of a node are next to each other in a row of the grid.
             let wanted = wanted.unwrap_or(GROUP_WANTED);
             let of = |count| even(Units { count, ranks: 1 }, wanted, least, false);
             let columns = (p >= least && q >= ranks_per_node).then(|| of(p));
@@ -234,7 +235,7 @@ fn sizes_of(
     }
 }
 
-/// The largest block size among those that perform well, with a dozen blocks a side left to each process.
+/// Returns the largest of the block sizes that perform well with which each process still has a dozen blocks a side.
 pub(super) fn block_size(n: u64, grid: (u64, u64)) -> u64 {
     let side = n / grid.0.max(grid.1);
     [192, 128, 96, 64, 32, 16].into_iter().find(|nb| side >= 12 * nb).unwrap_or(8)

@@ -40,12 +40,12 @@ impl Machine<'_> {
         Ok(self.rank(n, choice)?.total() * self.inputs.ranks_per_node as f64)
     }
 
-    /// Whether order `n` fits a node, including a place for memory that outlives its ranks.
+    /// Whether order `n` fits a node: its memory, and the store of the memory that outlives its ranks.
     pub(super) fn fits(&self, n: u64, choice: &Choice) -> Result<bool> {
         Ok(self.fits_memory(n, choice)? && self.has_place(self.named(n, choice)?))
     }
 
-    /// Whether the memory of a node alone is enough.
+    /// Whether order `n` fits the memory of a node, without regard to the store.
     pub(super) fn fits_memory(&self, n: u64, choice: &Choice) -> Result<bool> {
         let most = (RANK_BASE_MOST - RANK_BASE_BYTES) * self.inputs.ranks_per_node as f64;
         Ok(self.node_memory(n, choice)? + most <= self.budget)
@@ -60,7 +60,7 @@ impl Machine<'_> {
             _ => self.inputs.nodes as f64,
         };
         let data = 8.0 * n as f64 * (n as f64 + 1.0) / nodes;
-        // A node's ranks share its port; combining reads two operands and writes one.
+        // The ranks of a node share its port. Combining reads two operands and writes one.
         let link = Link { alpha: self.latency, beta: 1.0 / self.network, gamma: 1.5 / self.copy };
         let encode = match choice.layout.spread() {
             Spread::Rotated => striped_ring,
@@ -96,12 +96,12 @@ impl Machine<'_> {
             flush,
             fixed: if choice.method.saves() { barriers } else { 0.0 },
             recover: match choice.method {
-                // A column of checksums in the place of a lost one recomputes U at the end.
+                // The checksum column that replaces a lost column recomputes U at the end.
                 Method::Abft => self.repair(n, choice).replacement_on_average()?,
-                // All of it is read once, as fast as it is written.
+                // The whole checkpoint is read once, as fast as it is written.
                 Method::Disk => encode,
-                // A rank lost before helpers are done costs the interval before, too: on average, over all moments, as much work
-                // as encoding takes.
+                // If a rank is lost before the helpers are done, the work of the previous interval is lost, too. On average over
+                // all moments this is as much work as encoding takes.
                 _ if choice.helpers => RECOVERY_FACTOR * encode + flush + encode,
                 _ => RECOVERY_FACTOR * encode + flush,
             },
@@ -121,7 +121,7 @@ impl Machine<'_> {
         Repair { n: n as f64, p, q, link }
     }
 
-    /// Rate of a choice. Ranks that keep checksums compute nothing that others wait for, or nothing at all.
+    /// Rate of a choice. Only the ranks of the grid count: other ranks wait for no result of the ranks that keep checksums.
     pub(super) fn rate(&self, choice: &Choice) -> Result<RateModel> {
         let apart = choice.method == Method::Abft || choice.layout == ParityLayout::Dedicated;
         if apart {
@@ -135,7 +135,7 @@ impl Machine<'_> {
         Failing { mtbf: self.mtbf_system, processes: self.processes }
     }
 
-    /// Cost of a failure before the first save and after it, without the work that is done again.
+    /// Seconds of a failure before the first save, and after it; the work that is done again is not included.
     pub(super) fn downs(&self, n: u64, choice: &Choice, cost: &SaveCost) -> Result<(f64, f64)> {
         let again = self.detect + self.restart;
         let both = |restored: f64| {
@@ -143,7 +143,7 @@ impl Machine<'_> {
                 return Ok(again + restored);
             }
             match self.failing().mean_down(self.in_place + restored, again + restored) {
-                // The restart never ends: recovery in place now and then does not help, and the plan reports "never".
+                // A restart practically never ends, so recovery in place does not help, and the plan reports "never".
                 Err(ModelError::Overflow { .. }) => Ok(again + restored),
                 down => down,
             }

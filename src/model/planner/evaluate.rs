@@ -1,4 +1,4 @@
-//! A choice, fully worked out: the largest matrix that fits memory and limit, and the times expected.
+//! Evaluation of a choice: the largest matrix that fits the memory and the time limit, and the expected times.
 
 use serde::Serialize;
 
@@ -20,19 +20,19 @@ use crate::checkpoint::level2::EVERY_DEFAULT_S;
 use crate::lu::DEPTH_IN_STEPS;
 use crate::shm::Store;
 
-/// Share of a time limit that is planned for: start, generation and verification take the rest.
+/// Share of a time limit that a plan uses: start, generation and verification take the rest.
 const LIMIT_SHARE: f64 = 0.9;
 
-/// A way to run, fully worked out. Seconds, bytes, flop/s.
+/// A way to run, evaluated. Units are seconds, bytes and flop/s.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     pub shape: Shape,
-    /// Number of ranks: P x Q, or with columns of checksums P x (Q+R) and those that wait.
+    /// Number of ranks: P x Q; with checksum columns P x (Q+R) and the waiting ranks.
     pub ranks: u64,
     pub threads_per_rank: u64,
     #[serde(flatten)]
     pub protection: Protected,
-    /// Memory of the fullest rank, and of a node compared with the bytes it may take.
+    /// Memory of the fullest rank, and of a node; `node_budget` is the memory that the node may use.
     pub rank: RankMemory,
     pub node_memory: f64,
     /// Store of the memory that outlives a process.
@@ -46,8 +46,7 @@ pub struct Plan {
     pub mtbf_system: f64,
     /// Expected failures during the run.
     pub failures: Option<f64>,
-    /// Probability that no loss exceeds what the protection survives; with columns of checksums, that the run need not begin from
-    /// scratch.
+    /// Probability that the protection survives all losses; with checksum columns, that the run never starts from scratch.
     pub survives: f64,
 }
 
@@ -56,17 +55,18 @@ pub struct Plan {
 pub struct Protected {
     pub method: Method,
     pub scope: Scope,
-    /// Members of the smallest and of the largest group, and the losses each survives; 1, 1 and 0 without protection.
+    /// Members of the smallest and of the largest group, and losses that each group survives: 1, 1 and 0 without protection.
     pub group: u64,
     pub group_most: u64,
-    /// Group size that makes the solver divide its ranks so.
+    /// Value of `--group` with which the solver makes these groups.
     pub group_asked: u64,
     pub losses: u64,
     /// Layout of the checksums.
     pub parity_layout: ParityLayout,
     /// Process columns that keep checksums.
     pub checksum_columns: u64,
-    /// Number of ranks that wait to make new ones, and the seconds that all wait for a column of these; None without checksums.
+    /// Number of ranks that wait to make new checksums, and the seconds that all ranks wait for a new column. `renewal` is None
+    /// without checksum columns.
     pub spare_ranks: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renewal: Option<f64>,
@@ -94,48 +94,49 @@ pub struct Saving {
     pub interval: Option<(f64, f64)>,
     pub save_cost: Option<(f64, f64)>,
     pub saving: f64,
-    /// Part of helpers in a save; None if the ranks do all of it.
+    /// Part of the helpers in a save; None if the ranks do all of a save.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub helpers: Option<Helpers>,
-    /// Checkpoints that go to storage in addition to memory; None if none go there, or if the speed of storage is unknown.
+    /// Checkpoints that go to storage in addition to memory; None if no checkpoint goes to storage, or if its speed is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storing: Option<Storing>,
     pub recover: f64,
 }
 
-/// Encoding by helpers, and whether it pays to keep a core of each node free for them (*helpers*, section 5.1). Seconds.
+/// Encoding by helpers, and whether it pays to keep a core of each node free for helpers (*helpers*, section 5.1). Times are in
+/// seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Helpers {
     /// Time to encode the whole matrix during the computation; time to copy it, for which the ranks stop.
     pub encode: f64,
     pub copy: f64,
-    /// Interval between saves below which such a core pays.
+    /// Interval between saves below which a free core pays.
     pub break_even: f64,
-    /// Whether it pays at the largest interval between this plan's saves; None without saves.
+    /// Whether a free core pays at the largest interval between saves of this plan; None without saves.
     pub core_pays: Option<bool>,
 }
 
-/// Checkpoints that go to storage too, and their cost by writer (*helpers*, section 5.1, with nothing copied beforehand). Seconds
-/// and bytes; shares of the time between two checkpoints on storage.
+/// Checkpoints that also go to storage, and their cost by writer (*helpers*, section 5.1, but without a copy before). Units are
+/// seconds and bytes; a cost is a share of the time between two checkpoints on storage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Storing {
-    /// Bytes of a checkpoint; seconds to write it; seconds between two, as asked for.
+    /// Bytes of a checkpoint, seconds to write it, and seconds between two checkpoints, as set by the user.
     pub bytes: f64,
     pub write: f64,
     pub every: f64,
-    /// Cost by writer: ranks that wait; additional threads, which take at most a core for each rank; a core of each node kept
-    /// free for these.
+    /// Cost by writer: the ranks, which wait; additional threads, which take at most a core for each rank; threads on a core of
+    /// each node that is kept free.
     pub waiting: f64,
     pub threads: f64,
     pub kept_free: f64,
-    /// Interval between such checkpoints below which a core pays, compared with ranks that wait.
+    /// Interval between checkpoints on storage below which a free core costs less than waiting ranks.
     pub break_even: f64,
-    /// Whether a core pays here; None if the run ends before the first such checkpoint.
+    /// Whether a free core pays in this plan; None if the run ends before the first checkpoint on storage.
     pub core_pays: Option<bool>,
 }
 
 impl Machine<'_> {
-    /// Cost of a second level on a file system that all nodes share; `seconds` is the run's time.
+    /// Cost of checkpoints on a file system that all nodes share; `seconds` is the duration of the run.
     fn storing(&self, n: u64, choice: &Choice, seconds: f64) -> Result<Option<Storing>> {
         let inputs = self.inputs;
         let asked = inputs.level2.is_some() && choice.method.in_memory();
@@ -171,15 +172,16 @@ impl Machine<'_> {
         })
     }
 
-    /// The largest multiple of its own block size, at most `high`, for which `good` is true; `good` must be true from some size
-    /// downward.
+    /// Returns the largest order up to `high` that is a multiple of its own block size and for which `good` is true. `good` must
+    /// be true for all orders below some limit.
     fn largest(
         &self,
         high: u64,
         choice: &Choice,
         good: impl Fn(u64) -> Result<bool>,
     ) -> Result<u64> {
-        // A smaller block size may be chosen as the memory rises with the block, so the loop steps down until `good` is true.
+        // The memory rises with the block size, and rounding down can change the block size. So the loop steps down until `good`
+        // is true.
         let mut n = last_that_holds(0, high.saturating_add(1), &good)?;
         loop {
             let nb = self.shape(n, choice).nb;
@@ -195,7 +197,7 @@ impl Machine<'_> {
         let inputs = self.inputs;
         if choice.method == Method::Abft && inputs.depth > DEPTH_IN_STEPS as u64 {
             return refused(format!(
-                "method abft goes with a lookahead of 0 or 1, and {} is asked for: --depth 1",
+                "method abft needs a lookahead of 0 or 1, but it is {}: set --depth 1",
                 inputs.depth
             ));
         }
@@ -225,7 +227,7 @@ impl Machine<'_> {
     /// The largest order whose matrix fits the memory of the nodes.
     fn largest_that_fits(&self, choice: &Choice) -> Result<u64> {
         let inputs = self.inputs;
-        // Orders whose rows exceed the whole machine's memory need not be tried.
+        // Upper bound of the order: the matrix alone would fill the memory of all nodes.
         let ceiling = (self.budget * inputs.nodes as f64 / 8.0).sqrt().min(1e12) as u64 + 1;
         let most = self.largest(ceiling, choice, |n| Ok(n == 0 || self.fits(n, choice)?))?;
         if most > 0 {
@@ -252,8 +254,8 @@ impl Machine<'_> {
         ))
     }
 
-    /// The order, `n` or a smaller one, of a run that is expected to end within the time limit. Refuses an order asked for that
-    /// takes longer.
+    /// Returns the largest order, `n` or smaller, of a run that is expected to end within the time limit. Refuses an order set by
+    /// the user that takes longer.
     fn within(&self, limit: f64, n: u64, choice: &Choice) -> Result<u64> {
         let in_time = |n: u64| {
             Ok(n == 0 || self.expected(n, choice)?.is_some_and(|t| t <= LIMIT_SHARE * limit))
@@ -345,7 +347,7 @@ impl Machine<'_> {
         })
     }
 
-    /// Probability that the protection survives all losses, in a run that is `expected` to take so many seconds.
+    /// Probability that the protection survives all losses in a run of `expected` seconds.
     fn survival(
         &self,
         n: u64,
@@ -378,14 +380,14 @@ impl Machine<'_> {
     pub(super) fn simulate(&self, plan: &Plan, choice: &Choice) -> Result<Option<Summary>> {
         let inputs = self.inputs;
         let failures = plan.failures.unwrap_or(f64::INFINITY);
-        // The number of runs keeps the events to some tens of millions.
+        // The number of runs is limited so that there are at most some ten million failures.
         let runs = (inputs.simulate as f64).min(3e7 / failures.max(1.0)) as usize;
         if runs < 10 {
             return Ok(None);
         }
         let (_, cost, schedule) = self.schedule(plan.shape.n, choice)?;
         let checksums = choice.method == Method::Abft;
-        // The process column of a lost process matters, so ranks are counted there.
+        // Method abft loses process columns, so its simulation counts ranks instead of nodes.
         let nodes = if checksums { self.ranks } else { inputs.nodes.max(choice.groups.largest) };
         let scenario = Scenario {
             schedule,
@@ -422,7 +424,7 @@ impl Machine<'_> {
     }
 }
 
-/// Node hours of a plan, with failures if it ends.
+/// Node hours of a plan: of the expected time with failures, or without failures if it would never end.
 pub fn node_hours(plan: &Plan, nodes: u64) -> f64 {
     plan.pace.seconds_expected.unwrap_or(plan.pace.seconds_saved) * nodes as f64 / HOUR_S
 }

@@ -1,4 +1,4 @@
-//! Inputs: the user's figures of the machine, of failures and of the run.
+//! Inputs of a plan: the user's figures of the machine, of failures and of the run.
 
 use std::path::PathBuf;
 
@@ -20,12 +20,12 @@ pub enum Mtbf {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     pub fit: Fit,
-    /// Number of ranks they were measured on, and threads of each.
+    /// Number of ranks in the measurement, and threads of each rank.
     pub ranks: u64,
     pub threads: u64,
 }
 
-/// Bytes of persistent shared memory that a node has room for, by its place; `None`: unknown.
+/// Bytes of persistent shared memory that a node has room for, by store; None if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NamedRoom {
     pub posix: Option<f64>,
@@ -33,25 +33,25 @@ pub struct NamedRoom {
 }
 
 impl NamedRoom {
-    /// Divides the room among so many nodes.
+    /// Divides the room among `nodes` nodes.
     pub fn among(self, nodes: u64) -> Self {
         let part = |bytes: Option<f64>| bytes.map(|b| b / nodes as f64);
         Self { posix: part(self.posix), sysv: part(self.sysv) }
     }
 }
 
-/// Inputs of a plan. `None`: not given; the planner guesses or chooses.
+/// Inputs of a plan. The planner guesses or chooses inputs that are None.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inputs {
     pub nodes: u64,
     pub ranks_per_node: u64,
     /// Cores of a node.
     pub cores: u64,
-    /// Bytes of a node that can be taken, or from which `reserve` is to be left free.
+    /// Bytes of memory of a node. The plan leaves `reserve` of these bytes free.
     pub memory: f64,
     pub named: NamedRoom,
     pub reserve: Option<f64>,
-    /// Flop/s of a core at most.
+    /// Peak flop/s of a core.
     pub peak_per_core: Option<f64>,
     /// Bytes/s out of a node; seconds of a message; bytes/s copied in a node's memory; bytes/s of the whole
     /// file system.
@@ -62,8 +62,8 @@ pub struct Inputs {
     pub mtbf: Option<Mtbf>,
     pub detect: Option<f64>,
     pub restart: Option<f64>,
-    /// Share of failures that end a process and leave its node; seconds from such a failure until the run continues without a
-    /// restart, without the time to restore or recompute data.
+    /// Share of failures that end a process but not its node, and seconds from such a failure until the run continues without a
+    /// restart. The seconds do not include the time to restore or recompute data.
     pub process_share: Option<f64>,
     pub in_place: Option<f64>,
     pub spares: Option<u64>,
@@ -81,18 +81,18 @@ pub struct Inputs {
     pub layout: ParityLayout,
     /// Whether helpers encode while the ranks continue (method double).
     pub helpers: bool,
-    /// Number of process columns that keep checksums, for method abft and the choices compared with it.
+    /// Number of process columns that keep checksums: under method abft, and in alternatives with method abft.
     pub checksum_columns: Option<u64>,
-    /// Number of ranks that wait to make new checksums, for the same choices.
+    /// Number of ranks that wait to make new checksums, also for method abft.
     pub spare_ranks: Option<u64>,
     pub measured: Option<Measured>,
-    /// Name that the run's memory is kept under.
+    /// Name of the job, under which the run keeps its shared memory.
     pub job: Option<String>,
-    /// Destination of checkpoints on storage: those of method disk, or a second level of the other methods.
+    /// Directory of checkpoints on storage: the only ones of method disk, and level two of the other methods.
     pub level2: Option<PathBuf>,
-    /// Seconds between checkpoints of that second level.
+    /// Seconds between checkpoints of level two.
     pub level2_every: Option<f64>,
-    /// Number of runs to simulate for the chance to finish, 0 for none, and the threads and seed for them.
+    /// Number of runs to simulate for the chance to finish (0 for none), and the threads and the seed of the simulation.
     pub simulate: usize,
     pub threads: usize,
     pub seed: u64,
@@ -113,7 +113,7 @@ impl Inputs {
         self.spare_ranks.unwrap_or(0)
     }
 
-    /// Inputs with only the machine's size given.
+    /// Returns inputs that state only the size of the machine.
     pub fn machine(nodes: u64, cores: u64, memory: f64) -> Self {
         Self {
             nodes,
@@ -140,7 +140,7 @@ impl Inputs {
         }
         if self.nodes > 10_000_000 || self.ranks_per_node > 100_000 || self.cores > 10_000_000 {
             return refused(
-                "the machine is larger than any: at most 10 million nodes, 100,000 ranks and 10 million \
+                "the machine is too large: at most 10 million nodes, and 100,000 ranks and 10 million \
                  cores a node",
             );
         }
@@ -160,7 +160,7 @@ impl Inputs {
         Ok(())
     }
 
-    /// Checks the losses that groups, or columns of checksums, are to survive.
+    /// Checks the number of losses that groups or checksum columns are to survive.
     fn check_losses(&self) -> Result<()> {
         at_least("the number of losses", self.losses, 1, "at least 1")?;
         if let Some(sums) = self.checksum_columns {
@@ -174,7 +174,7 @@ impl Inputs {
         }
         if self.losses > self.layout.losses_max() as u64 {
             return refused(format!(
-                "{} checksums go with {} losses at most, but {} are asked for",
+                "{} checksums survive at most {} losses, but {} are wanted",
                 self.layout.name(),
                 self.layout.losses_max(),
                 self.losses
@@ -183,7 +183,7 @@ impl Inputs {
         Ok(())
     }
 
-    /// Checks the figures of the machine and of failures that are given.
+    /// Checks the given figures of the machine and of failures.
     fn check_figures(&self) -> Result<()> {
         let mtbf = self.mtbf.map(|(Mtbf::Node(s) | Mtbf::System(s))| s);
         for (what, value) in [

@@ -1,4 +1,4 @@
-//! The machine as the planner sees it: the inputs given, and guesses for the others, which are reported as guesses.
+//! The machine of a plan: the given inputs, and guesses for the others. Warnings name the guesses.
 
 use super::super::error::{Result, positive, refused};
 use super::super::fit::RateModel;
@@ -7,7 +7,7 @@ use super::choice::{Choice, Units, squarest_grid};
 use super::inputs::{Inputs, Measured, Mtbf};
 use crate::base::units::{YEAR_S, show_bytes};
 
-/// Share of a node's memory (at least half a GiB) left to the system by default.
+/// Share of a node's memory that is left to the system by default, and its lower bound of half a GiB.
 const RESERVE_SHARE: f64 = 0.05;
 const RESERVE_LEAST: f64 = 512.0 * 1_048_576.0;
 
@@ -15,13 +15,13 @@ const RESERVE_LEAST: f64 = 512.0 * 1_048_576.0;
 const DETECT_S: f64 = 5.0;
 const RESTART_S: f64 = 10.0;
 
-/// Recovery takes longer than a save as 20 s to 16 s on Tianhe-2 (*self-checkpoint*, Fig. 15).
+/// Ratio of the times of a recovery and of a save: 20 s to 16 s on Tianhe-2 (*self-checkpoint*, Fig. 15).
 pub(super) const RECOVERY_FACTOR: f64 = 1.25;
 
-/// Bytes of the matrix that a core generates in a second, about.
+/// Approximate bytes of the matrix that a core generates in a second.
 pub(super) const GENERATE_BYTES_S: f64 = 1e9;
 
-/// The inputs with every guess made.
+/// The inputs, with a guess for each input that was not given.
 #[derive(Clone, Copy)]
 pub(super) struct Machine<'a> {
     pub(super) inputs: &'a Inputs,
@@ -64,18 +64,19 @@ impl Guesses<'_> {
         }
     }
 
-    /// Seconds to detect a lost node, to restart, and to continue in place. They matter to `several` nodes.
+    /// Seconds to detect a lost node, to restart, and to continue in place. A warning names guesses only if there are `several`
+    /// nodes.
     fn times_of_a_loss(&mut self, inputs: &Inputs, several: bool) -> [f64; 3] {
         let detect = format!(
-            "the time to detect a lost node is a guess: {DETECT_S} s, a second more than the node timeout (--detect)"
+            "the time to detect a lost node is a guess: {DETECT_S} s, one second more than the node timeout (--detect)"
         );
         let restart = format!(
-            "the time to replace it and start again is a guess: {RESTART_S} s; four nodes take 4 s, and a large job as long \
-             as its MPI takes to start (--restart-time)"
+            "the time to replace a node and restart the job is a guess: {RESTART_S} s; four nodes take 4 s, a large job \
+             the start-up time of its MPI (--restart-time)"
         );
         let in_place = format!(
             "the time to continue without a restart is a guess: {IN_PLACE_S} s; a few ranks take 0.01 to 0.2 s after the \
-             notice (--in-place)"
+             report of the loss (--in-place)"
         );
         [
             self.of(inputs.detect, DETECT_S, several, detect),
@@ -98,7 +99,7 @@ impl<'a> Machine<'a> {
             true,
             "the copying bandwidth of a node is a guess: 10 GB/s (--copy)".into(),
         );
-        // Ranks of one node exchange through its memory: in and out is two copies.
+        // Ranks of one node exchange through its memory, with one copy in and one copy out.
         let network = guesses.of(
             inputs.network,
             if several { 12.5e9 } else { copy / 2.0 },
@@ -119,8 +120,8 @@ impl<'a> Machine<'a> {
         };
         if several {
             guesses.0.push(format!(
-                "that a recovery takes {RECOVERY_FACTOR} encodings of a save and its flush is a guess, as on Tianhe-2; that \
-                 a core generates {} of the matrix a second, too",
+                "two guesses: a recovery takes {RECOVERY_FACTOR} encodings of a save and its flush, as on Tianhe-2; \
+                 a core generates {} of the matrix a second",
                 show_bytes(GENERATE_BYTES_S)
             ));
         }
@@ -136,7 +137,7 @@ impl<'a> Machine<'a> {
             mtbf_node: positive("the MTBF of a node", mtbf_node)?,
             detect,
             restart,
-            // The kind of failures is not guessed: a lost node with each is the most expensive case.
+            // The share of process failures is not guessed: by default every failure loses a node, the most expensive case.
             processes: inputs.process_share.unwrap_or(0.0),
             in_place,
         })
@@ -148,7 +149,7 @@ impl<'a> Machine<'a> {
         Units { count, ranks: self.ranks / count }
     }
 
-    /// Whether there are nodes enough for groups that survive the losses.
+    /// Whether there are enough nodes for groups that survive the losses.
     pub(super) fn has_groups(&self, choice: &Choice) -> bool {
         self.inputs.nodes > 1 && self.units().count > choice.losses
     }
@@ -163,13 +164,13 @@ fn budget(inputs: &Inputs) -> Result<f64> {
         return Ok(budget);
     }
     refused(format!(
-        "a node has {}, of which {} are left to the system: nothing remains for the matrix; give less to --reserve",
+        "a node has {}, of which {} are left to the system: nothing remains for the matrix; set a smaller --reserve",
         show_bytes(inputs.memory),
         show_bytes(reserve)
     ))
 }
 
-/// The measured rate, carried over to the ranks and threads of the plan.
+/// Returns the measured rate, scaled to the ranks and threads of the plan.
 fn scaled_rate(
     measured: &Measured,
     ranks: u64,
@@ -179,21 +180,21 @@ fn scaled_rate(
     let Measured { fit, ranks: measured_ranks, threads: measured_threads } = *measured;
     if (measured_ranks, measured_threads) != (ranks, threads) {
         warnings.push(format!(
-            "the rate was measured on {measured_ranks} ranks with {measured_threads} thread(s) each and is carried over to {ranks} \
-             with {threads}, in proportion to all threads"
+            "the rate was measured on {measured_ranks} ranks with {measured_threads} thread(s) each and is scaled to {ranks} \
+             ranks with {threads}, in proportion to the number of all threads"
         ));
     }
     if fit.samples == 1 || fit.model.n_half == 0.0 {
         warnings.push(
-            "how the rate grows with N was not measured well: measure two or more sizes".into(),
+            "the growth of the rate with N is not well measured: measure two or more sizes".into(),
         );
     }
     fit.model.scaled(measured_ranks.saturating_mul(measured_threads), ranks.saturating_mul(threads))
 }
 
-/// A first idea of the rate without any measurement. The asymptote is nine tenths of peak. The half-rate order has a part for the
-/// work that each process does alone (panels, swaps) and a part for the network. Moving 8 (3P+Q)/(2PQ) N^2 bytes through each
-/// process's share of a port, against 2 N^3 / (3PQ) flops, gives N_half = 6 (3P+Q) speed / bandwidth.
+/// Returns an estimate of the rate without any measurement. The asymptote is nine tenths of peak. The half-rate order has a part
+/// for the work that each process does alone (panels, swaps) and a part for the network. Moving 8 (3P+Q)/(2PQ) N^2 bytes through
+/// each process's share of a port, against 2 N^3 / (3PQ) flops, gives N_half = 6 (3P+Q) speed / bandwidth.
 fn guessed_rate(
     inputs: &Inputs,
     ranks: u64,
@@ -207,11 +208,11 @@ fn guessed_rate(
         "the peak of a core is a guess: 40 Gflop/s (--peak-per-core)".into(),
     );
     guesses.0.push(
-        "the rate is a guess from peak and network, good to a factor; measure it (--calibrate or --results)"
+        "the rate is a guess from peak and network, and may be far off; measure it (--calibrate or --results)"
             .into(),
     );
     let (p, q) = inputs.grid.unwrap_or_else(|| squarest_grid(ranks));
-    // Cores that are too few for a whole thread are idle.
+    // Cores that are left over when the ranks have equally many threads are idle.
     let threads = inputs.threads_per_rank() as f64;
     let speed = 0.9 * peak * threads;
     let bandwidth = network / inputs.ranks_per_node as f64;

@@ -1,7 +1,7 @@
-//! From a machine and a deadline to a run: N, NB, grid, protection, interval, and the times to expect.
+//! Plans a run for a machine and a time limit: N, NB, grid, protection, interval, and the expected times.
 //!
 //! The planner only combines the other models; each decision is one function here, with its reason. Inputs that are not given are
-//! guessed, and every guess is reported as a warning: a plan that hides its guesses would be believed.
+//! guessed. A warning names every guess, so that no guess is taken for a measurement.
 //!
 //! `inputs` has the figures given, and `machine` adds every guess. `choice` makes the choices, `costs` prices them, and `room`
 //! finds a place for persistent shared memory. `evaluate` works the whole plan out, and `alternatives` compares other choices.
@@ -47,12 +47,12 @@ use warnings::{warnings_of_choice, warnings_of_plan};
 pub struct Advice {
     pub plan: Plan,
     pub alternatives: Vec<Alternative>,
-    /// Comparison of ways to continue, if nodes can protect each other.
+    /// Comparison of ways to continue after a loss, if nodes can protect each other.
     pub without_restart: Option<Comparison>,
     pub warnings: Vec<String>,
-    /// The chance to finish, and the times of finishing, from simulated runs.
+    /// Chance to finish, and times of finishing, from simulated runs.
     pub simulated: Option<Summary>,
-    /// Text of the two files.
+    /// Text of the files HPL.dat and skt.toml.
     pub hpl_dat: String,
     pub skt_toml: String,
 }
@@ -80,7 +80,7 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
     })
 }
 
-/// Chooses what the inputs leave open of method, grid and groups.
+/// Chooses method, grid and groups, as far as the inputs do not state them.
 fn choose(machine: &Machine) -> Result<Choice> {
     let inputs = machine.inputs;
     let alone = inputs.nodes == 1;
@@ -113,7 +113,7 @@ fn choose(machine: &Machine) -> Result<Choice> {
     })
 }
 
-/// Returns the grid asked for, or the most square one, if the machine's ranks make it.
+/// Returns the grid of the inputs, or the most square one. Refuses a grid that does not take all ranks of the machine.
 fn choose_grid(machine: &Machine, method: Method, layout: ParityLayout) -> Result<(u64, u64)> {
     let inputs = machine.inputs;
     let dedicated = layout == ParityLayout::Dedicated;
@@ -126,14 +126,14 @@ fn choose_grid(machine: &Machine, method: Method, layout: ParityLayout) -> Resul
         None => squarest_with_checksums(working, sums)?,
     };
     let taken = q.checked_add(sums).and_then(|columns| columns.checked_mul(p));
-    // Ranks that keep checksums only are counted with the groups.
+    // `groups_of` counts the ranks that only keep checksums.
     if taken == Some(working) || dedicated && taken.is_some_and(|t| (1..working).contains(&t)) {
         return Ok((p, q));
     }
     let columns = match sums {
         0 => String::new(),
-        1 => " with a process column more for checksums".into(),
-        sums => format!(" with {sums} process columns more for checksums"),
+        1 => " with one more process column for checksums".into(),
+        sums => format!(" with {sums} more process columns for checksums"),
     };
     let spares = match waiting {
         0 => String::new(),
@@ -141,12 +141,12 @@ fn choose_grid(machine: &Machine, method: Method, layout: ParityLayout) -> Resul
         waiting => format!(" and {waiting} that wait"),
     };
     refused(format!(
-        "a {p} x {q} grid{columns}{spares} does not take the {} ranks there are ({} nodes with {} each)",
+        "a {p} x {q} grid{columns}{spares} does not take all {} ranks ({} nodes with {} each)",
         machine.ranks, inputs.nodes, inputs.ranks_per_node
     ))
 }
 
-/// Returns the groups of a grid, if they can survive the losses asked for.
+/// Returns the groups of a grid. Refuses groups that cannot survive the losses of the inputs.
 fn choose_groups(
     machine: &Machine,
     method: Method,
@@ -158,15 +158,15 @@ fn choose_groups(
     if let Some(g) = group.filter(|g| *g > units.count) {
         let most = units.count;
         return refused(format!(
-            "a group of {g} needs {g} nodes, and there are {most}; at most --group {most}"
+            "a group of {g} needs {g} nodes, but there are {most}: set --group {most} or less"
         ));
     }
     let least = layout.spread().members_least(losses as usize) as u64;
-    // Dedicated groups have the ranks that keep the checksums, too.
+    // Dedicated groups have further members that keep the checksums.
     let small = |g: &u64| *g < least && layout != ParityLayout::Dedicated;
     if let Some(g) = group.filter(|g| method.in_memory() && small(g)) {
         return refused(format!(
-            "a group of {g} with {} checksums cannot survive {losses} losses; it needs at least {least} members",
+            "a group of {g} with {} checksums cannot survive the loss of {losses} members; it needs at least {least} members",
             layout.name()
         ));
     }
@@ -174,12 +174,12 @@ fn choose_groups(
     let Groups { smallest, largest, .. } = groups;
     if method.in_memory() && smallest <= losses {
         return refused(format!(
-            "groups of {smallest} cannot survive {losses} losses; use more nodes, fewer --losses or --method disk"
+            "groups of {smallest} cannot survive the loss of {losses} members; use more nodes, fewer --losses or --method disk"
         ));
     }
     if method.in_memory() && largest > GROUP_MAX as u64 {
         return refused(format!(
-            "a group has at most {GROUP_MAX} members, {largest} were asked for"
+            "a group has at most {GROUP_MAX} members, but {largest} are wanted"
         ));
     }
     Ok(groups)

@@ -1,8 +1,9 @@
-//! Place of a planned run's persistent shared memory, and how much of it a node can give.
+//! Store of a planned run's persistent shared memory, and the room for it on a node.
 //!
-//! The kernel bounds /dev/shm by the size of that file system, whatever memory is free: half of the memory as a system mounts it,
-//! and 64 MiB in many a container. By default it does not bound System V shared memory. So /dev/shm is taken while it has room,
-//! and System V memory otherwise. A plan without room in either is refused. `evaluate` asks before it chooses N, `plan` warns.
+//! The size of the file system /dev/shm limits what it can hold, however much memory is free. By default it is half of the
+//! memory, and in many containers 64 MiB. System V shared memory is not limited by default. So a plan uses /dev/shm while it has
+//! room, and System V memory otherwise. A plan without room in either is refused. `evaluate` checks the room before it chooses N,
+//! and `plan` warns.
 
 use super::super::error::Result;
 use super::choice::Choice;
@@ -25,19 +26,19 @@ impl Machine<'_> {
         Ok((rank.matrix + rank.checkpoint + rank.checksums) * self.inputs.ranks_per_node as f64)
     }
 
-    /// Bytes that /dev/shm can give them, without MPI's own files.
+    /// Bytes that /dev/shm has for the ranks of a node, without the files of MPI.
     fn posix_room(&self) -> Option<f64> {
         let mpi = MPI_BYTES * self.inputs.ranks_per_node as f64;
         self.inputs.named.posix.map(|room| (room - mpi).max(0.0))
     }
 
-    /// Whether there is a place for so many bytes.
+    /// Whether a store has room for `named` bytes.
     pub(super) fn has_place(&self, named: f64) -> bool {
         let NamedRoom { sysv, .. } = self.inputs.named;
         [self.posix_room(), sysv].into_iter().any(|room| room.is_none_or(|room| named <= room))
     }
 
-    /// The store with room for so many bytes, /dev/shm first.
+    /// Returns the store with room for `named` bytes; /dev/shm if both have room.
     pub(super) fn store(&self, named: f64) -> Store {
         match self.posix_room() {
             Some(room) if named > room && self.has_place(named) => Store::SysV,
@@ -45,7 +46,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Advice on how to enlarge the room, for an error that it is too small.
+    /// Text for an error about too little room: the room, and the ways to enlarge it.
     pub(super) fn more_room(&self) -> String {
         let NamedRoom { posix, sysv } = self.inputs.named;
         let room = |bytes: Option<f64>| show_bytes(bytes.unwrap_or(0.0));
@@ -57,14 +58,14 @@ impl Machine<'_> {
         )
     }
 
-    /// Warns of the place of a plan's persistent shared memory.
+    /// Returns a warning if the persistent shared memory of a plan limits N or needs a different store.
     pub(super) fn warning_of_room(&self, plan: &Plan, choice: &Choice) -> Result<Option<String>> {
         let named = self.named(plan.shape.n, choice)?;
         let Some(shm) = self.inputs.named.posix else {
             return Ok((named > 0.5 * self.inputs.memory).then(|| {
                 format!(
-                    "{} of shared memory a node is more than half of it, the usual limit of /dev/shm: raise it \
-                     (mount -o remount,size=95% /dev/shm), or say what there is (--shm)",
+                    "{} of shared memory is more than half of a node's memory, the usual limit of /dev/shm: raise the limit \
+                     (mount -o remount,size=95% /dev/shm), or state its size (--shm)",
                     show_bytes(named)
                 )
             }));
@@ -78,8 +79,8 @@ impl Machine<'_> {
         }
         Ok((plan.store == Store::SysV).then(|| {
             format!(
-                "{} of shared memory a node is more than /dev/shm has room for ({}): it goes to System V shared memory, which \
-                 that does not bound (store = \"sysv\" in skt.toml)",
+                "/dev/shm has no room for {} of shared memory a node, only for {}: skt.toml selects System V shared memory \
+                 (store = \"sysv\"), which /dev/shm does not limit",
                 show_bytes(named),
                 show_bytes(shm)
             )

@@ -1,7 +1,7 @@
 //! Warnings of a plan: inputs without effect, and risks that its figures alone do not show.
 //!
-//! `plan` calls them once method, grid and groups are chosen, and once the plan is worked out. The other warnings are made
-//! elsewhere: of guesses in `machine`, of persistent shared memory in `room`, when its place is chosen.
+//! `plan` calls these functions after the choice of method, grid and groups, and after the evaluation. Warnings about guesses are
+//! in `machine`, warnings about persistent shared memory in `room`.
 
 use super::super::memory::Method;
 use super::super::nonstop::Columns;
@@ -18,7 +18,7 @@ pub(super) fn warnings_of_choice(machine: &Machine, choice: &Choice) -> Vec<Stri
     let mut warnings = Vec::from_iter(flat_grid(machine, choice));
     if inputs.cores < inputs.ranks_per_node {
         warnings.push(format!(
-            "{} ranks on {} cores of a node take turns: expect far less than the plan says",
+            "{} ranks share the {} cores of a node: expect a far lower rate than planned",
             inputs.ranks_per_node, inputs.cores
         ));
     }
@@ -34,14 +34,14 @@ pub(super) fn warnings_of_choice(machine: &Machine, choice: &Choice) -> Vec<Stri
     }
     if choice.method == Method::Abft {
         warnings.push(
-            "checksums need Open MPI 5 under mpirun --with-ft ulfm, and bear the loss of processes, not of nodes; that no process \
-             begins an iteration before all can costs some overlap, which is not counted"
+            "checksums need Open MPI 5 under mpirun --with-ft ulfm, and survive the loss of processes, not of nodes; the plan \
+             does not count that all processes begin an iteration together, which costs some overlap"
                 .into(),
         );
         if inputs.process_share.is_none() {
             warnings.push(
-                "every failure is taken for one of a node, which checksums do not bear: say which share ends a process only \
-                 (--process-share)"
+                "every failure is taken for the loss of a node, which checksums do not survive: state the share of failures \
+                 that end only a process (--process-share)"
                     .into(),
             );
         }
@@ -49,7 +49,7 @@ pub(super) fn warnings_of_choice(machine: &Machine, choice: &Choice) -> Vec<Stri
     warnings
 }
 
-/// Warns that the number of ranks forces a flat grid on the run.
+/// Returns a warning if the number of ranks allows only a flat grid.
 fn flat_grid(machine: &Machine, choice: &Choice) -> Option<String> {
     let (p, q) = choice.grid;
     if machine.inputs.grid.is_some() || q <= 4 * p || machine.ranks <= 4 {
@@ -68,46 +68,46 @@ fn flat_grid(machine: &Machine, choice: &Choice) -> Option<String> {
         waiting => format!(", and {waiting} that wait,"),
     };
     Some(format!(
-        "{ranks} ranks{which} only make a flat grid of {}; {fewer} ranks ({}){more} may well be faster",
+        "{ranks} ranks{which} allow only a flat grid of {}; {fewer} ranks ({}){more} may be faster",
         shown((p, q)),
         shown(better)
     ))
 }
 
-/// The protection that a method gives on a single node.
+/// Describes the protection that a method gives on a single node.
 fn on_one_node(method: Method) -> &'static str {
     match method {
-        Method::Abft => "on one node checksums survive the crash of a process, not of the node",
-        Method::Disk => "checkpoints on a disk of this node survive what it survives",
-        Method::None => "one node cannot be protected by others: nothing is saved",
+        Method::Abft => "on one node, checksums survive the loss of a process, but not of the node",
+        Method::Disk => "checkpoints on a disk of this node are lost with the disk",
+        Method::None => "a single node has no other node to protect it: nothing is saved",
         Method::SelfCheckpoint | Method::Double | Method::Single => {
-            "on one node memory checkpoints survive the crash of a process, not of the node; the solver then wants a --domains file \
-             that names a domain for each rank"
+            "on one node, checkpoints in memory survive the loss of a process, but not of the node; the solver needs \
+             a --domains file that names a domain for each rank"
         }
     }
 }
 
-/// Warnings of flags that have no effect with a method, or of one that is not counted.
+/// Warnings of flags that have no effect with a method, or whose cost the plan does not count.
 fn about_flags(inputs: &Inputs, method: Method) -> impl Iterator<Item = String> {
     let (saves, in_memory) = (method.saves(), method.in_memory());
     let level2 = inputs.level2.is_some();
     let warnings = [
         (
             inputs.job.is_some() && !saves,
-            "--job has no effect: without saves nothing is kept under a name",
+            "--job has no effect: a run without saves keeps nothing under a job name",
         ),
-        (level2 && !saves, "--level2 has no effect: without saves nothing goes there"),
+        (level2 && !saves, "--level2 has no effect: the method saves no checkpoints"),
         (
             level2 && in_memory,
             "--level2 is written during the computation: that time is not counted",
         ),
         (
             level2 && in_memory && inputs.disk.is_none(),
-            "how long that takes, and whether a core kept free for it pays, follows from the bandwidth of the file system (--disk)",
+            "give the bandwidth of the file system (--disk) to see the time of writing to --level2, and whether a free core pays",
         ),
         (
             inputs.level2_every.is_some() && !(level2 && in_memory),
-            "--level2-every has no effect: it says how often a checkpoint in memory goes to --level2",
+            "--level2-every has no effect: it is the interval at which checkpoints in memory go to --level2",
         ),
         (
             inputs.layout != ParityLayout::Striped && !in_memory,
@@ -137,24 +137,25 @@ pub(super) fn warnings_of_plan(machine: &Machine, choice: &Choice, plan: &Plan) 
                 "checksums bear the loss of {borne}, of more where new ones can be made between (--spare-ranks), and no node; \
                  nothing else is saved"
             );
-            ("has to begin from scratch", why)
+            ("has to start from scratch", why)
         }
         Method::Single => {
             ("is lost", "a single checkpoint is lost when a node fails during a save".into())
         }
         _ => (
             "is lost",
-            "more than the group survives may fail during one recovery; use --losses 2 or smaller groups".into(),
+            "a group may lose more members during one recovery than it survives; use --losses 2 or smaller groups".into(),
         ),
     };
-    // Without protection, and with checkpoints on disk, no group loses too much: such a run ends, or it practically never does.
+    // Without protection, and with checkpoints on disk, no group can lose too many members: such a run ends, or practically never
+    // ends.
     if plan.survives < 0.95 && !matches!(choice.method, Method::None | Method::Disk) {
         let chance = 100.0 * (1.0 - plan.survives);
         warnings.push(format!("the run {outcome} with probability {chance:.1} %: {why}"));
     }
     if plan.rank.base > plan.rank.matrix {
         warnings.push(
-            "a rank's matrix is smaller than what a process takes anyway: use fewer ranks per node"
+            "a rank's part of the matrix is smaller than the memory of an empty process: use fewer ranks per node"
                 .into(),
         );
     }

@@ -1,4 +1,4 @@
-//! A plan as input of the solver: its parameters, and skt.toml.
+//! Writes a plan as input of the solver: the parameters of the test, and skt.toml.
 
 use super::super::memory::{ALIGN, Method};
 use super::evaluate::{Plan, Protected};
@@ -7,14 +7,14 @@ use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 use crate::checkpoint::layout::ParityLayout;
 use crate::shm::Store;
 
-/// The plan as the solver's own parameters.
+/// Returns the plan as parameters of the solver.
 pub fn test_params(plan: &Plan) -> TestParams {
     let shape = &plan.shape;
     let grid = (shape.p as usize, shape.q as usize);
     TestParams { depth: shape.depth as usize, ..usual(shape.n as usize, shape.nb as usize, grid) }
 }
 
-/// A test with the choices that are good on most machines.
+/// Returns a test with choices that are good on most machines.
 pub fn usual(n: usize, nb: usize, grid: (usize, usize)) -> TestParams {
     let (p, q) = grid;
     TestParams {
@@ -85,12 +85,12 @@ pub fn skt_toml(plan: &Plan, inputs: &Inputs) -> String {
     }
     if method == Method::Abft {
         text += &format!(
-            "\n# process columns more than the grid has, for checksums\nmethod = \"abft\"\nchecksum-columns = {}\n",
+            "\n# process columns for checksums, in addition to the grid\nmethod = \"abft\"\nchecksum-columns = {}\n",
             plan.protection.checksum_columns
         );
         let waiting = plan.protection.spare_ranks;
         if waiting > 0 {
-            text += &format!("# ranks that wait to make new ones\nspare-ranks = {waiting}\n");
+            text += &format!("# ranks that wait to make new checksums\nspare-ranks = {waiting}\n");
         }
     }
     text

@@ -1,22 +1,22 @@
-//! Simulation of a run, from failure to failure.
+//! Simulates a run from failure to failure.
 //!
-//! The undisturbed run is a line of segments (work, encode, flush) with known starts; a run that was resumed at segment i moves
-//! along that line until the next failure. So each failure costs a binary search, for any distance to it. The effect of a failure
-//! depends on the method and the phase:
+//! A run without failures is a sequence of segments (work, encode, flush) with known starts. A run that resumed at segment i
+//! follows this sequence until the next failure. So each failure costs one binary search, however far away it is. The effect of a
+//! failure depends on the method and the phase:
 //!
 //! | phase | self | double, disk | single | none | abft |
 //! |---|---|---|---|---|---|
 //! | work, encode | back to the last save | the same | work: the same; encode: fatal | start again | nothing, or start again |
 //! | flush | forward to the new save | back | fatal | - | - |
 //!
-//! Columns of checksums (abft) survive losses of processes in as many process columns. A loss in another column, and every lost
-//! node, starts the run again. If new columns are made, free ranks make them after a loss (`parts`). If methods with saves
-//! recover in place, the loss of a process costs that time in place of detection and restart. This needs spare ranks. A lost
-//! process counts as a loss of its group, as if its memory were out of reach: the spare that takes its place may be on another
-//! node.
+//! With R checksum columns (abft) the run survives losses of processes in R process columns. A loss in a further column, and
+//! every lost node, starts the run from scratch. Free ranks may make new columns after a loss (`parts`). If a method with saves
+//! recovers in place, the loss of a process costs this recovery instead of detection and restart, and needs a spare rank. A lost
+//! process counts as a loss of its group, as if its memory were lost, because the spare may be on another node.
 //!
-//! Before the first save is safe there is nothing to lose: the matrix is generated again. A failure while the run is down starts
-//! detection and restart again, and adds to the losses of its group; only when the run is up are all groups whole again.
+//! Before the first save is safe, the matrix is generated again after a failure, and no group can lose too much. A failure during
+//! detection, restart or recovery starts these again, and adds to the losses of its group. When the run computes again, all
+//! groups are complete.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -27,13 +27,13 @@ use super::{End, Outcome, Placement, Scenario, System};
 use crate::model::interval::Segment;
 use crate::model::memory::Method;
 
-/// Largest number of failures in a run: beyond it the run makes no progress.
+/// Largest number of failures in a run. A run with more is given up, since it makes no progress.
 const MOST_FAILURES: u64 = 5_000_000;
 
 /// A scenario with its prefix sums, shared by all runs.
 pub struct Plan<'a> {
     scenario: &'a Scenario,
-    /// Undisturbed time at which each segment starts, and the end of the last.
+    /// Time at which each segment starts in a run without failures, and the end of the last segment.
     starts: Vec<f64>,
     /// Work before each segment.
     work: Vec<f64>,
@@ -41,12 +41,12 @@ pub struct Plan<'a> {
     groups: u64,
 }
 
-/// The nodes lost since all groups were last whole, by group.
+/// Nodes lost since all groups were last complete, by group.
 type Losses = HashMap<u64, HashSet<u64>>;
 
 /// Spare nodes and those under repair.
 struct Spares {
-    /// Number of free spares; if negative, the number still needed. None: as many as are needed.
+    /// Number of free spares; a negative number is the number still needed. None: unlimited.
     free: Option<i64>,
     repair: Option<f64>,
     /// Moments at which repaired nodes come back (ordered bits of a non-negative time).
@@ -66,12 +66,12 @@ impl Spares {
         let Some(free) = &mut self.free else { return };
         *free -= 1;
         if let Some(r) = self.repair {
-            // Bits of non-negative doubles order as they do.
+            // The bits of non-negative doubles have the same order as the doubles.
             self.returning.push(Reverse((time + r).to_bits()));
         }
     }
 
-    /// Moment at which all nodes taken have been replaced, at `now` or later; None: never.
+    /// Returns the moment, `now` or later, at which all lost nodes have been replaced; None if never.
     fn ready(&mut self, now: f64) -> Option<f64> {
         let Some(free) = &mut self.free else { return Some(now) };
         let mut at = now;
@@ -116,15 +116,15 @@ impl<'a> Plan<'a> {
         self.starts[self.starts.len() - 1]
     }
 
-    /// Group of a node. Groups are as even as possible over an order of the nodes. Neighbours in this order are neighbours in the
-    /// machine or, with `Spread`, in successive domains.
+    /// Group of a node. The nodes are put in an order, which is divided into groups as even as possible. Successive nodes of the
+    /// order are neighbours in the machine or, with `Spread`, in successive domains.
     fn group_of(&self, node: u64) -> u64 {
         let system = &self.scenario.system;
         let position = match (system.placement, system.domains) {
             (Placement::Spread, Some(d)) => {
                 let count = system.nodes.div_ceil(d.size);
-                // First the same slot of all domains, then the next slot. The last domain may be short: from its last slot on,
-                // those before it number one fewer.
+                // The order takes the first slot of all domains, then the second slot, and so on. The last domain may have fewer
+                // slots, so later slots have one node fewer.
                 let (domain, slot) = (node / d.size, node % d.size);
                 let last = system.nodes - (count - 1) * d.size;
                 slot * (count - 1) + slot.min(last) + domain
@@ -134,7 +134,7 @@ impl<'a> Plan<'a> {
         (u128::from(position) * u128::from(self.groups) / u128::from(system.nodes)) as u64
     }
 
-    /// Runs number `index` under master seed `seed`.
+    /// Simulates run number `index` with the master seed `seed`.
     pub fn run(&self, seed: u64, index: u64) -> Outcome {
         let scenario = self.scenario;
         let system = &scenario.system;
@@ -145,8 +145,7 @@ impl<'a> Plan<'a> {
         let mut waiting = system.going_on.spare_ranks.unwrap_or(u64::MAX);
         let begins = || Parts::new(system.nodes, &system.going_on);
         let mut parts = begins();
-        // The segment that the run resumes from, and the moment of resuming; the work before it in the segment then counts as
-        // just done.
+        // The segment from which the run resumes, and the moment at which the run would have started this segment.
         let (mut at, mut since) = (0usize, 0.0);
         loop {
             let finish = since + (self.end() - self.starts[at]);
@@ -156,7 +155,7 @@ impl<'a> Plan<'a> {
                 self.keep(&mut out, at, self.starts.len() - 1);
                 return Outcome { wall: finish, ..out };
             }
-            // Position on the line at the failure, or at the deadline.
+            // Position in the sequence of segments at the failure, or at the time limit.
             let line = self.starts[at] + (stop - since);
             let j = self.segment_at(line, at);
             let offset = (line - self.starts[j]).max(0.0);
@@ -164,7 +163,7 @@ impl<'a> Plan<'a> {
                 let borne =
                     parts.as_mut().and_then(|parts| self.bear(&mut out, &mut source, parts));
                 if let Some(up) = borne {
-                    // The position on the line is the one before the loss.
+                    // The run continues at the position before the loss.
                     since = up - line;
                     if up >= self.limit {
                         out.time.lost += line;
@@ -193,11 +192,11 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Counts the part of a segment before an interruption at `offset`. Returns the segment to resume from.
+    /// Adds up the time of a segment before an interruption at `offset`. Returns the segment to resume from.
     fn interrupt(&self, out: &mut Outcome, segment: usize, offset: f64) -> usize {
         let Segment { work, encode, .. } = self.scenario.schedule.segments[segment];
         if self.scenario.method == Method::SelfCheckpoint && offset >= work + encode {
-            // Sealed: the new state is kept, and the restoration finishes the copy.
+            // The new state is sealed, so it is kept, and the restoration finishes the copy.
             out.time.useful += work;
             out.time.saving += offset - work;
             return segment + 1;
@@ -206,26 +205,27 @@ impl<'a> Plan<'a> {
         segment
     }
 
-    /// The segment in which the undisturbed time `line` lies, at or after `from`.
+    /// Returns the segment, `from` or later, that contains the time `line` of a run without failures.
     fn segment_at(&self, line: f64, from: usize) -> usize {
         let last = self.starts.len() - 2;
         let after = self.starts[from..].partition_point(|s| *s <= line);
         (from + after.saturating_sub(1)).min(last)
     }
 
-    /// Counts segments `from..to` as done for good.
+    /// Counts segments `from..to` as complete.
     fn keep(&self, out: &mut Outcome, from: usize, to: usize) {
         let useful = self.work[to] - self.work[from];
         out.time.useful += useful;
         out.time.saving += (self.starts[to] - self.starts[from]) - useful;
     }
 
-    /// Handles a failure in a run with checksums, the next of `source`. Returns the moment at which all continue, if this loss
-    /// and all that come meanwhile are survived. Otherwise the loss that is not survived is the next of `source`.
+    /// Handles the next failure of `source` in a run with checksums. Returns the moment at which all ranks continue, if the run
+    /// survives this loss and every loss before that moment. Otherwise returns None, and the next of `source` is the loss that
+    /// the run does not survive.
     fn bear(&self, out: &mut Outcome, source: &mut Source, parts: &mut Parts) -> Option<f64> {
         let going_on = &self.scenario.system.going_on;
-        // The moment up to which the time is counted, the moment at which all continue, and the number of new columns they have
-        // then.
+        // The moment up to which time is counted, the moment at which all ranks continue, and the number of new columns at that
+        // moment.
         let mut until: Option<(f64, f64, u64)> = None;
         loop {
             let event = source.peek();
@@ -260,7 +260,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The node whose process alone a failure ends; None if the failure ends the node.
+    /// Returns the node of the process that a failure ends; None if the failure ends the whole node.
     fn process_of(&self, event: &Event) -> Option<u64> {
         match event.failed {
             Failed::Node(node) if event.kind < self.scenario.system.going_on.processes => {
@@ -270,8 +270,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Handles a failure, the next of `source`, and returns the moment at which the run is up again. Further failures may come in
-    /// between.
+    /// Handles the next failure of `source`, and all failures during the recovery. Returns the moment at which the run computes
+    /// again, or the end of the run.
     fn bring_back(
         &self,
         out: &mut Outcome,
@@ -282,16 +282,16 @@ impl<'a> Plan<'a> {
     ) -> Result<f64, (End, f64)> {
         let going_on = &self.scenario.system.going_on;
         let all_waiting = going_on.spare_ranks.unwrap_or(u64::MAX);
-        // A recovery that began as a restart stays a restart, whatever is lost meanwhile. Checksums do not help a run that is to
-        // begin from scratch.
+        // A recovery that began as a restart stays a restart after further losses. Checksums do not help a run that starts from
+        // scratch.
         let in_place = going_on.in_place.filter(|_| self.scenario.method.goes_on_in_place());
         let mut by_restart = in_place.is_none();
-        // On disk, or before the first save, no number of losses is too many.
+        // With saves on disk, or before the first save, the run survives any number of losses.
         let fragile = saved && self.scenario.method.in_memory();
         let mut losses = Losses::new();
         loop {
             let Some(event) = source.take() else {
-                // Not reachable: the caller saw this event. Without an event the run continues.
+                // Not reachable, since the caller has peeked at this event. Without an event the run continues.
                 return Ok(out.wall);
             };
             out.failures += 1;
@@ -316,7 +316,7 @@ impl<'a> Plan<'a> {
             };
             let up = started + self.restoration(saved);
             let next = source.peek().map_or(f64::INFINITY, |e| e.time).min(self.limit);
-            // Part of each stage that passes before the next failure (or the deadline).
+            // Part of each stage before the next failure or the time limit.
             let spent = |from: f64, to: f64| (next.min(to) - from).max(0.0);
             out.time.detect += spent(now, noticed);
             out.time.wait += spent(noticed, staffed);
@@ -333,20 +333,21 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Adds a lost node. Returns whether its group has now lost more than it survives.
+    /// Adds a lost node to the losses. Returns whether its group has now lost more members than it survives.
     fn overwhelms(&self, losses: &mut Losses, node: u64) -> bool {
         let members = losses.entry(self.group_of(node)).or_default();
-        // The replacement of a lost node has nothing more to lose.
+        // A node that is lost again, after its replacement, counts once.
         members.insert(node);
         members.len() as u64 > self.scenario.system.losses
     }
 
-    /// Takes spares for the nodes that a failure ends. Returns whether a group of a `fragile` run has lost more than it survives.
+    /// Takes spares for the nodes that a failure ends. Returns whether, in a `fragile` run, a group has lost more members than it
+    /// survives.
     fn lose(&self, event: &Event, losses: &mut Losses, spares: &mut Spares, fragile: bool) -> bool {
         let system = &self.scenario.system;
         match event.failed {
             Failed::Node(node) => {
-                // A node that only lost a process is still there.
+                // A node that lost only a process needs no spare.
                 if self.process_of(event).is_none() {
                     spares.take(event.time);
                 }
@@ -358,7 +359,7 @@ impl<'a> Plan<'a> {
                 let first = domain.saturating_mul(size);
                 for node in first..first.saturating_add(size).min(system.nodes) {
                     spares.take(event.time);
-                    // No further loss makes an overwhelmed group worse, so the search in a large domain is left out.
+                    // One group with too many losses suffices, so the nodes left in a large domain are not checked.
                     if fragile && !overwhelmed {
                         overwhelmed = self.overwhelms(losses, node);
                     }
@@ -369,7 +370,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Restarts after a failure at `now`. Returns the moments at which the failure is noticed, all lost nodes are replaced, and
-    /// the job has started. Error: there is no spare left, or the run is late.
+    /// the job has started. Returns the end of the run as an error if there is no spare left, or if the time limit passes.
     fn restart(
         &self,
         out: &mut Outcome,
@@ -380,14 +381,14 @@ impl<'a> Plan<'a> {
         if let Some(staffed) = spares.ready(noticed) {
             return Ok([noticed, staffed, staffed + self.scenario.system.restart]);
         }
-        // If the deadline comes before the failure is noticed, the run is late.
+        // If the time limit passes before the failure is noticed, the run is late.
         let end = if noticed < self.limit { End::NoSpare } else { End::Late };
         let wall = noticed.min(self.limit);
         out.time.detect += wall - now;
         Err((end, wall))
     }
 
-    /// Seconds to restore what was `saved`, or else to generate the matrix again.
+    /// Seconds to restore the checkpoint if there is one (`saved`), or to generate the matrix again.
     fn restoration(&self, saved: bool) -> f64 {
         let Scenario { method, system, .. } = self.scenario;
         if saved && method.saves() { system.recover } else { system.regenerate }
@@ -419,9 +420,9 @@ mod tests {
         }
     }
 
-    /// Runs 100 s of work saved every 25 s (3 s encode, 2 s flush), with failures at the given times, exactly.
+    /// Simulates 100 s of work with a save every 25 s (3 s encode, 2 s flush), and failures exactly at `times`.
     fn run(method: Method, system: System, times: &[(f64, u64)], limit: Option<f64>) -> Outcome {
-        // Padding at both ends; the trace is then begun for certain where the times are meant to start.
+        // Events far before and far after `times` let the trace start exactly at the given origin.
         let far = 1e9;
         let mut events: Vec<(f64, u64)> = vec![(0.0, 63)];
         events.extend(times.iter().map(|(t, n)| (far + t, *n)));
@@ -453,7 +454,7 @@ mod tests {
 
     #[test]
     fn a_loss_while_working_goes_back_to_the_last_save() {
-        // Save 1 is safe at 28, done at 30; at 40 ten seconds are lost.
+        // Save 1 is safe at 28 s and complete at 30 s. The failure at 40 s loses ten seconds.
         let o = run(Method::SelfCheckpoint, system(), &[(40.0, 1)], None);
         assert_eq!(o.time.lost, 10.0);
         assert_eq!(o.wall, 115.0 + 10.0 + 12.0);
@@ -469,7 +470,7 @@ mod tests {
 
     #[test]
     fn phases_of_a_save_by_method() {
-        // Encoding the second save from 55 to 58, flushing to 60.
+        // The second save encodes from 55 to 58 s, and flushes until 60 s.
         let o = run(Method::SelfCheckpoint, system(), &[(56.0, 1)], None);
         assert_eq!(o.time.lost, 26.0);
         let o = run(Method::SelfCheckpoint, system(), &[(59.0, 1)], None);
@@ -519,29 +520,29 @@ mod tests {
         let o = run(&[(40.0, 1)], None);
         assert_eq!((o.end, o.wall, o.time.lost, o.in_place), (End::Finished, 102.0, 0.0, 1));
         adds_up(&o);
-        // The second loss is in the same column, which was idle already.
+        // The second loss is in the same column, which does not compute any more.
         let o = run(&[(40.0, 1), (70.0, 5)], None);
         assert_eq!((o.wall, o.in_place, o.from_scratch), (104.0, 2, 0));
-        // The checksum column counts as a column like the others; a loss in a second column is still too many.
+        // The checksum column counts like the other columns. A loss in a second column is one too many.
         let o = run(&[(40.0, 3), (70.0, 7)], None);
         assert_eq!((o.wall, o.from_scratch), (104.0, 0));
         for second in [0, 2, 3] {
             let o = run(&[(40.0, 1), (70.0, second)], None);
-            // 68 s of work are lost at 70; 13 s to begin from scratch.
+            // 68 s of work are lost at 70 s, and the start from scratch takes 13 s.
             assert_eq!(
                 (o.end, o.time.lost, o.wall, o.from_scratch),
                 (End::Finished, 68.0, 183.0, 1)
             );
             adds_up(&o);
         }
-        // A second loss while the first is being handled.
+        // The second loss comes during the recovery from the first.
         let o = run(&[(40.0, 1), (41.0, 2)], None);
         assert_eq!((o.time.lost, o.wall), (40.0, 154.0));
         adds_up(&o);
         let o = run(&[(40.0, 1), (41.0, 5)], None);
         assert_eq!((o.time.lost, o.wall, o.recoveries), (0.0, 103.0, 1));
         adds_up(&o);
-        // After a beginning from scratch there are checksums again.
+        // After a start from scratch there are checksums again.
         let o = run(&[(40.0, 1), (70.0, 2), (100.0, 0)], None);
         assert_eq!((o.wall, o.in_place, o.from_scratch), (185.0, 2, 1));
         adds_up(&o);
@@ -570,18 +571,19 @@ mod tests {
             assert_eq!((o.end, o.wall, o.time.lost, o.in_place), (End::Finished, 106.0, 0.0, 3));
             adds_up(&o);
         }
-        // The second loss while the first is being recovered: as long as from the second on.
+        // The second loss comes during the recovery from the first, so the recovery begins again at the second.
         let o = run(&[(40.0, 1), (41.0, 2)]);
         assert_eq!((o.wall, o.time.lost, o.recoveries), (103.0, 0.0, 1));
         adds_up(&o);
-        // A third loss is one too many: 66 s of work are lost at 70, 13 s to begin from scratch, and then there are two again.
+        // A third loss is one too many: 66 s of work are lost at 70 s, the start from scratch takes 13 s, and then there are two
+        // columns again.
         let o = run(&[(40.0, 1), (60.0, 2), (70.0, 0), (100.0, 1), (110.0, 3)]);
         assert_eq!((o.time.lost, o.wall, o.from_scratch, o.in_place), (66.0, 187.0, 1, 4));
         adds_up(&o);
     }
 
-    /// Fifteen rows of four process columns, the last with checksums, and four ranks that wait, nodes 60 to 63. A loss costs 2 s,
-    /// and new checksums 3 s more.
+    /// Fifteen rows of four process columns, the last with checksums, and four waiting ranks, nodes 60 to 63. A loss costs 2 s,
+    /// and each new column 3 s more.
     #[test]
     fn new_checksums_bear_the_next_loss() {
         let with = |sums, spare_ranks| System {
@@ -596,7 +598,8 @@ mod tests {
         };
         let run = |system: System, times: &[(f64, u64)]| run(Method::Abft, system, times, None);
         let four = || with(1, Some(4));
-        // 14 ranks are left of column 1 and four wait, so three are free in addition to the new ones; 17 after the next loss.
+        // 14 ranks are left of column 1 and four wait. The new column takes 15 of these, so three are free, and 17 after the next
+        // loss.
         let o = run(four(), &[(40.0, 1), (70.0, 2)]);
         assert_eq!((o.wall, o.from_scratch, o.renewed, o.in_place), (110.0, 0, 2, 2));
         adds_up(&o);
@@ -608,14 +611,14 @@ mod tests {
         let o = run(four(), &[&each[..], &[(95.0, 5), (110.0, 60)]].concat());
         assert_eq!((o.time.lost, o.wall, o.from_scratch, o.renewed), (88.0, 223.0, 1, 4));
         adds_up(&o);
-        // A second loss before the new columns are ready ends the try: 40 s are lost, and 13 s until the run is up.
+        // A second loss before the new columns are ready ends the try: 40 s are lost, and the run computes again after 13 s.
         let o = run(four(), &[(40.0, 1), (44.0, 2)]);
         assert_eq!(
             (o.time.lost, o.wall, o.from_scratch, o.renewed),
             (40.0, 44.0 + 13.0 + 100.0, 1, 0)
         );
         adds_up(&o);
-        // The lost rank is making a new column: the columns are begun again, as there are ranks enough.
+        // The second lost rank is making a new column. The column is begun again, since there are enough ranks.
         let o = run(four(), &[(40.0, 1), (44.0, 5)]);
         assert_eq!((o.time.lost, o.wall, o.from_scratch, o.renewed), (0.0, 109.0, 0, 1));
         adds_up(&o);
@@ -623,12 +626,12 @@ mod tests {
         let o = run(four(), &[(40.0, 1), (70.0, 1)]);
         assert_eq!((o.wall, o.failures), (105.0, 1));
         adds_up(&o);
-        // If none wait, the ranks left of two columns, 30, make a third of 16; and so do the 29 that are free after the next
+        // If no rank waits, the 30 ranks left of two columns make a third column of 16. So do the 29 free ranks after the next
         // loss.
         let o = run(with(2, Some(0)), &[(40.0, 1), (60.0, 2), (80.0, 3)]);
         assert_eq!((o.wall, o.from_scratch, o.renewed), (112.0, 0, 2));
         adds_up(&o);
-        // With a single column no new one is made.
+        // With a single checksum column and no waiting rank, no new column is made.
         let o = run(with(1, Some(0)), &[(40.0, 1), (70.0, 2)]);
         assert_eq!((o.from_scratch, o.renewed), (1, 0));
     }
@@ -646,20 +649,21 @@ mod tests {
         adds_up(&o);
         let o = run(with(0.0, None), &[(40.0, 1)]);
         assert_eq!((o.wall, o.in_place), (115.0 + 10.0 + 12.0, 0));
-        // Up at 47; at 70 another 23 s are lost.
+        // The run computes again at 47 s. The failure at 70 s loses another 23 s.
         let two = [(40.0, 1), (70.0, 9)];
         let o = run(with(1.0, Some(2)), &two);
         assert_eq!((o.wall, o.in_place), (115.0 + 10.0 + 7.0 + 23.0 + 7.0, 2));
         let o = run(with(1.0, Some(1)), &two);
         assert_eq!((o.wall, o.in_place), (115.0 + 10.0 + 7.0 + 23.0 + 12.0, 1));
         adds_up(&o);
-        // A restart has all spare ranks again: up at 82, 100 is 18 s into the third segment.
+        // After a restart all spare ranks are available again. The run computes again at 82 s, so at 100 s it is 18 s into the
+        // third segment.
         let o = run(with(1.0, Some(1)), &[(40.0, 1), (70.0, 9), (100.0, 17)]);
         assert_eq!((o.in_place, o.time.lost), (2, 10.0 + 23.0 + 18.0));
-        // A second loss in the group before all is restored is one too many here, too.
+        // A second loss in the group before the restoration is complete is one too many.
         let o = run(with(1.0, None), &[(40.0, 1), (45.0, 2)]);
         assert_eq!((o.end, o.wall), (End::GroupLost, 45.0));
-        // No spare node is taken for a process.
+        // The loss of a process takes no spare node.
         let none = System { spares: Some(0), ..with(1.0, None) };
         assert_eq!(run(none, &two).end, End::Finished);
     }
@@ -677,7 +681,7 @@ mod tests {
             scenario.check().unwrap_err().to_string()
         };
         let in_place = GoingOn { in_place: Some(1.0), ..GoingOn::NEVER };
-        assert!(said(Method::Single, in_place).contains("nothing to restore"));
+        assert!(said(Method::Single, in_place).contains("no checkpoint to restore"));
         assert!(said(Method::Disk, in_place).contains("from memory"));
         assert!(said(Method::None, in_place).contains("no save"));
         assert!(said(Method::Abft, in_place).contains("--columns"));
@@ -687,9 +691,9 @@ mod tests {
         let waiting = GoingOn { spare_ranks: Some(1), ..columns };
         assert!(said(Method::Abft, waiting).contains("--renew-time"));
         let uneven = GoingOn { renew: Some(1.0), ..waiting };
-        assert!(said(Method::Abft, uneven).contains("64 nodes with a rank each, 1 of which wait"));
+        assert!(said(Method::Abft, uneven).contains("64 nodes with a rank each, less 1 spare"));
         let renews = GoingOn { renew: Some(1.0), ..in_place };
-        assert!(said(Method::SelfCheckpoint, renews).contains("no checksums to make again"));
+        assert!(said(Method::SelfCheckpoint, renews).contains("no checksums to rebuild"));
         assert!(said(Method::Abft, with(64, 1)).contains("Q+R"));
         assert!(said(Method::Abft, with(61, 4)).contains("Q+R"));
         assert!(said(Method::Abft, with(3, 5)).contains("at most 4"));
@@ -744,7 +748,8 @@ mod tests {
             for m in &mut members {
                 assert!(!m.is_empty() && m.len() as u64 <= group);
                 m.sort_unstable();
-                // A wrap past a short last domain may repeat a domain only if groups are larger than the number of domains.
+                // Where the last domain is short, successive nodes may be in the same domain only if groups are larger than the
+                // number of domains.
                 if group < nodes / size {
                     assert!(m.windows(2).all(|w| w[0] != w[1]), "{nodes} {size} {group} {m:?}");
                 }

@@ -1,10 +1,10 @@
 //! Moments of node failures, without sampling each node.
 //!
-//! All nodes that have not failed yet share one age. So their first failures are the order statistics of a known distribution,
-//! which can be drawn one after the other. If H is the cumulative hazard of one node's remaining life, the next of n such
-//! failures comes when H has grown by Exp(1)/n. The node is drawn uniformly. This is exact for any lifetime; for exponential ones
-//! H is linear and the process is simply Poisson. A replaced node has its own age and its own next failure, kept in a heap; there
-//! are only as many of these as there were failures.
+//! All nodes that have not failed yet have the same age. So their first failures are the order statistics of a known
+//! distribution, and are drawn one after the other. If H is the cumulative hazard of the remaining life of a node, the next
+//! failure of n such nodes comes when H has grown by Exp(1)/n. The node is drawn uniformly. This is exact for any distribution of
+//! lifetimes; with exponential lifetimes H is linear and the process is Poisson. A replaced node has its own age. Its next
+//! failure is kept in a heap, whose size is at most the number of failures.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -17,22 +17,23 @@ use super::super::error::{Result, non_negative, out_of_range, positive, refused}
 /// Age of the nodes when the run starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Age {
-    /// Each node is somewhere in its life: the machine has run and been repaired for long.
+    /// Each node is at a random point of its life: the machine has run and been repaired for a long time.
     Stationary,
-    /// All nodes were put into service this many seconds ago and none failed; 0 is a new machine.
+    /// All nodes were put into service this number of seconds ago, and none has failed since; 0 is a new machine.
     Same(f64),
 }
 
-/// A recorded history of failures: seconds and node numbers.
+/// Recorded failures: seconds and node numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     events: Vec<(f64, u64)>,
-    /// Seconds after which it begins again.
+    /// Seconds after which the trace repeats.
     span: f64,
 }
 
 impl Trace {
-    /// Makes a trace from events in any order. Each simulated run starts at a random point of the trace and wraps around.
+    /// Makes a trace from events in any order. Each simulated run starts at a random point of the trace and continues at its
+    /// beginning after its end.
     pub fn new(mut events: Vec<(f64, u64)>) -> Result<Self> {
         if events.is_empty() {
             return refused("the trace of failures is empty");
@@ -45,7 +46,7 @@ impl Trace {
         for e in &mut events {
             e.0 -= first;
         }
-        // The gap between the last event and the first of the next round is the mean gap.
+        // The gap between the last event and the first event of the repetition is the mean gap.
         let last = events[events.len() - 1].0;
         let span = if events.len() > 1 {
             last * events.len() as f64 / (events.len() - 1) as f64
@@ -87,7 +88,7 @@ impl Trace {
     }
 }
 
-/// The law of failures.
+/// Distribution of failures.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Failures {
     Never,
@@ -95,7 +96,7 @@ pub enum Failures {
     Exponential {
         mtbf: f64,
     },
-    /// Shape below 1: the young fail more (as logs of large machines show, 0.7 is typical); above 1: the old.
+    /// With a shape below 1 new nodes fail more often (0.7 is typical of logs of large machines); with a shape above 1 old nodes.
     Weibull {
         mtbf: f64,
         shape: f64,
@@ -169,15 +170,15 @@ pub fn ln_gamma(x: f64) -> f64 {
     0.5 * (2.0 * std::f64::consts::PI).ln() + (x + 0.5) * t.ln() - t + sum.ln()
 }
 
-/// -ln Q(a, x): the cumulative hazard of a gamma variable, accurate for small x (where Q is almost 1) and
-/// for large x (where Q underflows).
+/// Returns -ln Q(a, x), the cumulative hazard of a gamma variable. The result is accurate for small x, where Q is almost 1, and
+/// for large x, where Q underflows.
 fn gamma_hazard(a: f64, x: f64, ln_gamma_a: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
     }
     let ln_front = a * x.ln() - x - ln_gamma_a;
     if x < a + 1.0 {
-        // P by its series.
+        // P, computed by its series.
         let mut term = 1.0 / a;
         let mut sum = term;
         let mut k = a;
@@ -191,7 +192,7 @@ fn gamma_hazard(a: f64, x: f64, ln_gamma_a: f64) -> f64 {
         }
         -(-(ln_front + sum.ln()).exp().min(1.0)).ln_1p()
     } else {
-        // Q by its continued fraction (modified Lentz), in logarithms.
+        // Logarithm of Q, computed by its continued fraction (modified Lentz).
         const TINY: f64 = 1e-300;
         let mut b = x + 1.0 - a;
         let mut c = 1.0 / TINY;
@@ -220,32 +221,31 @@ fn gamma_hazard(a: f64, x: f64, ln_gamma_a: f64) -> f64 {
     }
 }
 
-/// Remaining life of a node at the start, by Weibull.
+/// Distribution of the remaining life of a node at the start.
 #[derive(Clone, Copy, Debug)]
 enum Life {
     /// Exponential: shape 1, with this mean.
     Exponential(f64),
     /// All nodes have this age.
     Aged(f64),
-    /// In equilibrium: the remaining life has density S(t)/mean, which makes (t/eta)^k a gamma variable of shape 1/k. With the
+    /// In equilibrium: the remaining life has density S(t)/mean, so (t/eta)^k is a gamma variable of shape 1/k. The value is the
     /// logarithm of Gamma(1/k).
     Stationary(f64),
 }
 
 impl Life {
-    /// Time at which the cumulative hazard reaches `h`, for the scale `eta`.
+    /// Returns the time, `at_least` or later, at which the cumulative hazard reaches `h`, for the scale `eta`.
     fn time_of(&self, eta: f64, shape: f64, h: f64, at_least: f64) -> f64 {
         match *self {
             Life::Exponential(mtbf) => h * mtbf,
             Life::Aged(age) => {
                 let t = eta * ((age / eta).powf(shape) + h).powf(1.0 / shape) - age;
-                // Rounding must not turn time back.
+                // Rounding must not give a time before `at_least`.
                 t.max(at_least)
             }
             Life::Stationary(ln_gamma) => {
                 let hazard = |t: f64| gamma_hazard(1.0 / shape, (t / eta).powf(shape), ln_gamma);
-                // The hazard rate starts at 1/mean; the root is bracketed from there, then bisected and finished by the secant
-                // method.
+                // The hazard rate starts at 1/mean. The root is bracketed from there, bisected, and refined by the secant method.
                 let mut low = at_least;
                 let mut step = (eta * h).max(eta * 1e-12);
                 let mut high = low + step;
@@ -281,12 +281,12 @@ impl Life {
     }
 }
 
-/// A failure: its time, and the node or domain.
+/// A failure: its time, and the node or domain that fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event {
     pub time: f64,
     pub failed: Failed,
-    /// Uniform in (0, 1): decides the kind of failure for callers that distinguish kinds.
+    /// Uniform number in (0, 1), from which callers derive the kind of failure.
     pub kind: f64,
 }
 
@@ -296,13 +296,13 @@ pub enum Failed {
     Domain(u64),
 }
 
-/// The stream of failures of a run, in order of time.
+/// Source of the failures of a run, in order of time.
 pub struct Source<'a> {
     rng: Xoshiro256PlusPlus,
     nodes: u64,
     kind: Kind<'a>,
     next_node: Option<(f64, u64)>,
-    /// Kinds are drawn from a generator of their own, so that asking for them does not change the moments of failures.
+    /// Generator for `kind` alone, so that the moments of failures do not depend on the kinds.
     kinds: Xoshiro256PlusPlus,
     next_kind: f64,
     domains: Option<(u64, f64)>,
@@ -311,7 +311,7 @@ pub struct Source<'a> {
 
 enum Kind<'a> {
     Never,
-    /// Poisson: a replaced node is like any other.
+    /// Poisson process: a replaced node fails like any other.
     Poisson {
         mtbf: f64,
         time: f64,
@@ -320,14 +320,14 @@ enum Kind<'a> {
         life: Life,
         eta: f64,
         shape: f64,
-        /// Number of nodes that have never failed, and the hazard they have lived through.
+        /// Number of nodes that have never failed, and their cumulative hazard until now.
         untouched: u64,
         hazard: f64,
         time: f64,
         touched: HashSet<u64>,
-        /// Whether the next failure of an untouched node waits among the replaced, marked u64::MAX.
+        /// Whether `replaced` contains the next failure of an untouched node, with u64::MAX as its node.
         drawn: bool,
-        /// Next failures of the others: bits of the time, which order as non-negative times do, and node.
+        /// Next failures of replaced nodes: the bits of the time, which have the same order as non-negative times, and the node.
         replaced: BinaryHeap<Reverse<(u64, u64)>>,
     },
     Trace {
@@ -338,7 +338,7 @@ enum Kind<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// The failures of run `index` under master seed `seed`.
+    /// Returns the failures of run number `index` with the master seed `seed`.
     pub fn new(
         failures: &'a Failures,
         nodes: u64,
@@ -346,7 +346,7 @@ impl<'a> Source<'a> {
         seed: u64,
         index: u64,
     ) -> Self {
-        // The multiplier spreads neighbouring runs; seed_from_u64 hashes the result into 256 bits.
+        // The multiplier gives successive runs very different seeds; seed_from_u64 hashes the result into 256 bits.
         let mixed = seed ^ index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(mixed);
         let kind = match failures {
@@ -413,7 +413,7 @@ impl<'a> Source<'a> {
                 Some((*time, below(rng, nodes)))
             }
             Kind::Aging { life, eta, shape, untouched, hazard, time, touched, drawn, replaced } => {
-                // The next failure among the untouched is drawn once and waits in the heap with the others.
+                // The next failure of an untouched node is drawn once and put into the heap.
                 if *untouched > 0 && !*drawn {
                     *drawn = true;
                     *hazard += exponential(rng) / *untouched as f64;
@@ -437,7 +437,7 @@ impl<'a> Source<'a> {
                 } else {
                     mark
                 };
-                // Its replacement is new.
+                // The replacement of a failed node is new.
                 let life = *eta * exponential(rng).powf(1.0 / *shape);
                 replaced.push(Reverse(((at + life).to_bits(), node)));
                 at.is_finite().then_some((at, node))
@@ -454,7 +454,7 @@ impl<'a> Source<'a> {
         };
     }
 
-    /// Returns the next failure, without taking it.
+    /// Returns the next failure without removing it.
     pub fn peek(&self) -> Option<Event> {
         match self.next_node {
             Some((time, node)) if time <= self.next_domain => {
@@ -462,7 +462,7 @@ impl<'a> Source<'a> {
             }
             _ if self.next_domain.is_finite() => Some(Event {
                 time: self.next_domain,
-                // The domain is decided when the failure is taken.
+                // The domain is drawn when the failure is taken.
                 failed: Failed::Domain(u64::MAX),
                 kind: self.next_kind,
             }),
@@ -470,7 +470,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Takes the next failure.
+    /// Removes the next failure and returns it.
     pub fn take(&mut self) -> Option<Event> {
         let mut event = self.peek()?;
         match event.failed {
@@ -490,7 +490,7 @@ mod tests {
     use super::*;
 
     impl Trace {
-        /// The trace begun at `origin` for certain: a run's start is then within the first instant.
+        /// Returns a trace of which every run starts at `origin`, since its span is almost zero before the first event.
         pub(in crate::model::simulate) fn starting_at(&self, origin: f64) -> Self {
             Self {
                 events: self
@@ -505,7 +505,7 @@ mod tests {
     }
 
     fn count(failures: &Failures, nodes: u64, horizon: f64, runs: u64) -> (f64, f64) {
-        // Mean and standard error of the number of failures in [0, horizon].
+        // Accumulates the mean and the standard error of the number of failures in [0, horizon].
         let (mut sum, mut square) = (0.0, 0.0);
         for i in 0..runs {
             let mut source = Source::new(failures, nodes, None, 7, i);
@@ -544,12 +544,12 @@ mod tests {
         assert!((mean - 20.0).abs() < 4.0 * error, "{mean} {error}");
     }
 
-    /// In equilibrium a renewal process has rate 1/mean from the first second, whatever the shape.
+    /// In equilibrium a renewal process has the rate 1/mean from the start, for any shape.
     #[test]
     fn stationary_weibull_has_the_exponential_rate() {
         for shape in [0.5, 0.7, 1.0, 2.5] {
             let law = Failures::Weibull { mtbf: 1e6, shape, age: Age::Stationary };
-            // Also beyond the mean life, where nodes fail for the second time.
+            // The second case is longer than the mean life, so nodes fail again.
             for (nodes, horizon) in [(1000, 20_000.0), (7, 3e6)] {
                 let (mean, error) = count(&law, nodes, horizon, 3000);
                 let expected = nodes as f64 * horizon / 1e6;
@@ -558,7 +558,7 @@ mod tests {
         }
     }
 
-    /// Compares with the plain way: every node sampled by itself.
+    /// Compares with the simple method, which samples every node separately.
     #[test]
     fn aged_weibull_agrees_with_sampling_each_node() {
         let (mtbf, shape, nodes, horizon) = (1000.0, 0.7, 20u64, 1500.0);
@@ -601,8 +601,8 @@ mod tests {
         assert!(Trace::parse("inf 3").is_err());
     }
 
-    /// The cost of a machine is the cost of its failures: a thousand failures draw as many numbers, and remember as many nodes,
-    /// on a million nodes as on ten thousand. Sampling every node would draw a million.
+    /// The cost depends only on the number of failures: a thousand failures need as many random numbers and as much memory on a
+    /// million nodes as on ten thousand. Sampling every node would need a million numbers.
     #[test]
     fn the_cost_does_not_grow_with_the_nodes() {
         let laws = [
@@ -620,7 +620,8 @@ mod tests {
                     counted.next_u64();
                     here
                 });
-                // Two draws a failure if nodes do not age, three if they do, and now and then a node that was drawn before.
+                // A failure needs two random numbers if nodes do not age and three if they do, and sometimes more if the node
+                // drawn has failed before.
                 assert!(
                     draws.is_some_and(|draws| (2000..3300).contains(&draws)),
                     "{law:?} {draws:?}"

@@ -1,9 +1,9 @@
-//! A discrete-event simulation of whole runs under failures, for questions without closed forms: wear-out (Weibull), traces,
-//! spares and repair, racks that fail together, the chance to finish by a deadline.
+//! Discrete-event simulation of whole runs with failures, for questions without closed forms: ageing (Weibull), traces, spares
+//! and repair, racks that fail together, the chance to finish within a time limit.
 //!
-//! A run costs time only at its events. Between failures it is looked up in prefix sums, and no node is ever sampled by itself
-//! (see [`failures`]). So a million nodes cost no more than their failures. Runs are independent, each seeded from the master
-//! seed and its number: results do not depend on how many threads computed them.
+//! The simulation computes only at failures. Between failures it looks the run up in prefix sums, and it samples no node
+//! separately (see [`failures`]). So the cost depends on the number of failures, not on the number of nodes. Each run has its own
+//! seed, made from the master seed and the number of the run, so results do not depend on the number of threads.
 
 pub mod engine;
 pub mod failures;
@@ -21,7 +21,7 @@ use super::profile::Schedule;
 pub use failures::{Age, Failures, Trace};
 pub use stats::{Breakdown, Summary, summarise};
 
-/// Whether the members of a group are neighbours or on different failure domains.
+/// Placement of the members of a group: neighbours, or different failure domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
@@ -29,10 +29,10 @@ pub enum Placement {
     Spread,
 }
 
-/// Larger sets of nodes that fail as one: racks, switches, power units.
+/// Sets of nodes that fail together: racks, switches, power units.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Domains {
-    /// Nodes in each.
+    /// Number of nodes in a domain.
     pub size: u64,
     /// Mean seconds between failures of one domain.
     pub mtbf: f64,
@@ -41,21 +41,20 @@ pub struct Domains {
 /// Ways of a run to continue without a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct GoingOn {
-    /// Share of failures that end a process and leave its node; only these spare a restart.
+    /// Share of failures that end a process but not its node. Only after these can a run continue without a restart.
     pub processes: f64,
-    /// Seconds from such a loss until all continue, without the restoration; None: by a restart.
+    /// Seconds from the loss of a process until all ranks continue; the restoration is not included. None: the run restarts.
     pub in_place: Option<f64>,
-    /// Number of ranks that wait inside the job, all available again after a restart; None: as many as are needed, with checksums
-    /// none.
+    /// Number of waiting ranks in the job; after a restart all are available again. None: unlimited, but zero with checksums.
     pub spare_ranks: Option<u64>,
     /// Process columns that compute, and those that keep checksums.
     pub columns: Option<Columns>,
-    /// Seconds for which all wait for a new column of checksums; None: none is made.
+    /// Seconds for which all ranks wait for a new checksum column. None: no new column is made.
     pub renew: Option<f64>,
 }
 
 impl GoingOn {
-    /// Every failure is a restart.
+    /// Every failure causes a restart.
     pub const NEVER: Self =
         Self { processes: 0.0, in_place: None, spare_ranks: None, columns: None, renew: None };
 
@@ -72,12 +71,12 @@ impl GoingOn {
                 columns.factor()?;
                 if self.in_place.is_none() {
                     return refused(
-                        "method abft continues without a restart, so the time for that must be given",
+                        "method abft continues without a restart: give the time that this takes (--in-place)",
                     );
                 }
                 if self.spare_ranks.is_some() && self.renew.is_none() {
                     return refused(
-                        "ranks that wait under method abft make new checksums, and the time for that must be given (--renew-time)",
+                        "waiting ranks make new checksums under method abft: give the time that this takes (--renew-time)",
                     );
                 }
                 Ok(())
@@ -90,28 +89,29 @@ impl GoingOn {
                 refused(format!("method {} has no columns of checksums (--columns)", m.name()))
             }
             (m, None) if self.renew.is_some() => refused(format!(
-                "method {} has no checksums to make again (--renew-time)",
+                "method {} has no checksums to rebuild: leave --renew-time out",
                 m.name()
             )),
             (m, None) if self.in_place.is_some() && !m.goes_on_in_place() => refused(format!(
-                "method {} does not continue in place: {}; methods self and double do",
+                "method {} does not recover in place: {}; methods self and double do",
                 m.name(),
                 match m {
-                    Method::Single => "a loss during a save may leave it nothing to restore",
+                    Method::Single =>
+                        "after a loss during a save there may be no checkpoint to restore",
                     Method::Disk =>
                         "the program recovers in place from memory, not from a file system",
                     _ => "it has no save to restore",
                 }
             )),
             (_, None) if self.spare_ranks.is_some() && self.in_place.is_none() => {
-                refused("spare ranks are of use only where a run is recovered in place")
+                refused("spare ranks are used only if the run recovers in place")
             }
             _ => Ok(()),
         }
     }
 }
 
-/// The machine and its repair. Times in seconds.
+/// The machine, and the times of detection, repair and recovery. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct System {
     pub nodes: u64,
@@ -119,13 +119,13 @@ pub struct System {
     pub losses: u64,
     pub placement: Placement,
     pub domains: Option<Domains>,
-    /// Number of spares; None: as many as are needed.
+    /// Number of spare nodes; None: unlimited.
     pub spares: Option<u64>,
-    /// Seconds until a failed node is back as a spare; None: never.
+    /// Seconds until a failed node is repaired and becomes a spare; None: never.
     pub repair: Option<f64>,
     pub detect: f64,
     pub restart: f64,
-    /// Rebuilding from the others' memory, or reading from disk.
+    /// Seconds to rebuild lost data from the memory of other nodes, or to read it from disk.
     pub recover: f64,
     /// Seconds to generate the matrix again if there is no save to resume from.
     pub regenerate: f64,
@@ -139,7 +139,7 @@ pub struct Scenario {
     pub method: Method,
     pub system: System,
     pub failures: Failures,
-    /// Wall seconds after which a run is given up as late.
+    /// Wall seconds after which a run is given up.
     pub limit: Option<f64>,
 }
 
@@ -148,31 +148,31 @@ pub struct Scenario {
 pub enum End {
     #[default]
     Finished,
-    /// The time limit (or, without one, a hundred times the undisturbed time) passed.
+    /// The time limit has passed (without a limit, a hundred times the time without failures).
     Late,
-    /// More losses in one group than its code survives.
+    /// A group lost more members than its code survives.
     GroupLost,
-    /// A loss while the only checkpoint was being overwritten (single only).
+    /// A node was lost while the only checkpoint was overwritten (method single).
     LostWhileSaving,
-    /// No spare left and none under repair.
+    /// No spare was left, and no node was under repair.
     NoSpare,
 }
 
-/// Result of a simulated run. Seconds.
+/// Result of a simulated run. Times are in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     pub end: End,
     pub wall: f64,
-    /// Parts of `wall`, which add up to it.
+    /// Parts of the time, whose sum is `wall`.
     pub time: Breakdown,
     /// Number of failures (a domain counts once).
     pub failures: u64,
-    /// Number of recoveries, and how many of them without a restart.
+    /// Number of recoveries, and number of recoveries without a restart.
     pub recoveries: u64,
     pub in_place: u64,
-    /// Number of times that the run began from scratch because a loss was not survived, though it had checksums.
+    /// Number of starts from scratch of a run with checksums, after losses that it did not survive.
     pub from_scratch: u64,
-    /// Number of columns of checksums made during the run.
+    /// Number of checksum columns made during the run.
     pub renewed: u64,
 }
 
@@ -200,7 +200,7 @@ impl Scenario {
         non_negative("the recovery time", s.recover)?;
         non_negative("the regeneration time", s.regenerate)?;
         if self.schedule.segments.is_empty() {
-            return refused("the run has no work in it");
+            return refused("the run has no work");
         }
         for g in &self.schedule.segments {
             non_negative("the work of a segment", g.work)?;
@@ -216,12 +216,12 @@ impl Scenario {
                 "the number of nodes",
                 s.nodes,
                 least,
-                "at least Q+R and those that wait, one rank on each",
+                "at least Q+R plus the waiting ranks, with one rank on each node",
             )?;
-            // A new column takes as many ranks as a process column has.
+            // A new column takes the ranks of a whole process column.
             if s.going_on.renew.is_some() && !(s.nodes - waiting).is_multiple_of(all) {
                 return refused(format!(
-                    "{} nodes with a rank each, {waiting} of which wait, are no P x (Q+R) = P x {all}",
+                    "{} nodes with a rank each, less {waiting} spare, are not a multiple of Q+R = {all}",
                     s.nodes
                 ));
             }
@@ -247,7 +247,7 @@ pub fn simulate(
     at_least("the number of runs", runs as u64, 1, "at least 1")?;
     at_most("the number of runs", runs as f64, 1e8, "at most a hundred million")?;
     let plan = engine::Plan::new(scenario);
-    // Runs are handed out in small batches: one can cost far more than another.
+    // Threads take runs in small batches, since some runs cost far more than others.
     const BATCH: usize = 8;
     let mut all = vec![Outcome::default(); runs];
     let batches = Mutex::new(all.chunks_mut(BATCH).enumerate());

@@ -1,7 +1,8 @@
-//! Part of each rank in a run with checksums, by the number of its node: a rank on each.
+//! Process column of each rank in a run with checksums. Each node has one rank, so the number of the node identifies the rank.
 //!
-//! The first P x (Q+R) ranks have the columns in turn, the others wait. The ranks left of a lost column are free, like those. If
-//! new checksums are made, each P free ranks make a column of them, which counts like the others once it is finished.
+//! The first P x (Q+R) ranks are assigned to the columns in turn, and the other ranks wait. Waiting ranks, and the ranks left of
+//! a lost column, are free. If the run makes new checksums, each P free ranks make a new column, which counts like the others
+//! when it is finished.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -11,20 +12,20 @@ use crate::model::nonstop::Columns;
 
 pub struct Parts {
     columns: Columns,
-    /// Number of ranks with a part at the beginning.
+    /// Number of ranks that have a column at the start.
     working: u64,
-    /// Ranks of a process column; 0 if no new columns are made.
+    /// Number of ranks of a process column; 0 if no new columns are made.
     rows: u64,
-    /// Lost columns by their number; new columns are numbered after the first ones.
+    /// Numbers of lost columns. New columns have numbers after those of the first columns.
     lost: HashSet<u64>,
     /// Number of finished columns, lost ones included.
     finished: u64,
-    /// Number of columns begun, including columns of checksums that were never finished.
+    /// Number of columns that were begun, including those that were never finished.
     given: u64,
     dead: HashSet<u64>,
     /// Ranks in new columns, with the column of each.
     new_columns: HashMap<u64, u64>,
-    /// Free ranks in the order in which they became free; the dead are among them.
+    /// Free ranks, in the order in which they became free. The list may contain dead ranks.
     free: VecDeque<u64>,
 }
 
@@ -47,7 +48,7 @@ impl Parts {
         })
     }
 
-    /// Returns the process column that a rank has a part in, if any.
+    /// Returns the process column of a rank, if it has one that is not lost.
     fn column(&self, node: u64) -> Option<u64> {
         let first = (node < self.working).then(|| node % self.columns.all());
         let column = self.new_columns.get(&node).copied().or(first)?;
@@ -59,7 +60,8 @@ impl Parts {
         self.finished - self.lost.len() as u64 - self.columns.q
     }
 
-    /// Loses a rank. Returns false if it was lost already. None: that is one process column too many, and nothing was changed.
+    /// Marks the rank of a node as lost. Returns false if it was lost before. Returns None, and changes nothing, if the run does
+    /// not survive this loss.
     pub fn lose(&mut self, node: u64) -> Option<bool> {
         if self.dead.contains(&node) {
             return Some(false);
@@ -85,7 +87,7 @@ impl Parts {
         Some(true)
     }
 
-    /// Begins new columns and returns their number. Columns that were begun before and are not finished are void.
+    /// Begins new columns and returns their number. Columns that were begun before but are not finished are given up.
     pub fn begin_new(&mut self) -> u64 {
         if self.rows == 0 {
             return 0;

@@ -1,4 +1,4 @@
-//! Statistics of thousands of runs: means with their confidence, quantiles, the probability to finish.
+//! Statistics of simulated runs: means with confidence intervals, quantiles, the probability to finish.
 
 use serde::Serialize;
 
@@ -33,7 +33,7 @@ impl Mean {
     }
 }
 
-/// A probability with its 95 % interval (Wilson's, which is right also near 0 and 1).
+/// A probability with its 95 % confidence interval (Wilson's, which is also valid near 0 and 1).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Share {
     pub value: f64,
@@ -54,7 +54,7 @@ impl Share {
     }
 }
 
-/// Seconds of a run by the parts of its time.
+/// Seconds of each part of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Breakdown {
     /// Work that was kept.
@@ -64,15 +64,15 @@ pub struct Breakdown {
     /// Work and saves that were thrown away.
     pub lost: f64,
     pub detect: f64,
-    /// Waiting for a node to be repaired.
+    /// Waiting for the repair of a node.
     pub wait: f64,
-    /// Restarting, or continuing without a restart.
+    /// Restart, or recovery in place instead of a restart.
     pub restart: f64,
     pub recover: f64,
 }
 
 impl Breakdown {
-    /// The parts with their names.
+    /// Returns the parts with their names.
     pub fn parts(&self) -> [(&'static str, f64); 7] {
         [
             ("useful", self.useful),
@@ -90,7 +90,7 @@ impl Breakdown {
 pub struct Summary {
     pub runs: usize,
     pub finished: Share,
-    /// Numbers of the other ends.
+    /// Number of runs with each of the other ends.
     pub late: usize,
     pub group_lost: usize,
     pub lost_while_saving: usize,
@@ -102,11 +102,11 @@ pub struct Summary {
     /// Share of the wall time of finished runs that was not kept work.
     pub waste: Option<Mean>,
     pub failures: Mean,
-    /// Mean number a run of recoveries without a restart, of losses that checksums could not survive, and of new columns of them.
+    /// Mean numbers for each run: recoveries without a restart, starts from scratch, and new checksum columns.
     pub in_place: f64,
     pub from_scratch: f64,
     pub renewed: f64,
-    /// Mean over all runs, finished or not.
+    /// Mean over all runs, including those that did not finish.
     pub breakdown: Breakdown,
 }
 

@@ -1,4 +1,5 @@
-//! The report as one HTML page: no script, nothing fetched, readable by day, by night and in a narrow window.
+//! The report as one HTML page: without scripts, without external files, with a light and a dark theme, and readable in a narrow
+//! window.
 
 mod html;
 mod one_test;
@@ -18,9 +19,10 @@ use crate::review::text;
 
 const STYLE: &str = include_str!("page.css");
 
-/// Largest number of tests that are all shown with their curves; of more only the fastest of each file is shown.
+/// Largest number of tests for which all are shown with their curves. If there are more, only the fastest test of each file is
+/// shown.
 const DETAILS_MAX: usize = 4;
-/// Rows of the table of all tests.
+/// Largest number of rows in the table of all tests.
 const ROWS_MAX: usize = 500;
 /// Largest number of bars that can be distinguished in one drawing.
 const BARS_MAX: usize = 12;
@@ -53,7 +55,7 @@ pub fn page(material: &Material, rpeak: Option<f64>, title: &str) -> String {
     page.out + "</body>\n</html>\n"
 }
 
-/// Tests that are shown one by one.
+/// Returns the tests that have a section of their own.
 fn details<'a>(all: &[Solved<'a>]) -> Vec<Solved<'a>> {
     if all.len() <= DETAILS_MAX {
         return all.to_vec();
@@ -71,7 +73,7 @@ fn details<'a>(all: &[Solved<'a>]) -> Vec<Solved<'a>> {
 
 struct Page {
     out: String,
-    /// Number of drawings so far: inner names of drawings must differ.
+    /// Number of drawings so far, from which each drawing gets unique names.
     drawings: usize,
 }
 
@@ -103,7 +105,7 @@ impl Page {
             let (seen, planned) = (run.counts.total(), run.planned);
             if !run.complete {
                 self.put(format!(
-                    "<p class=\"bad\">{name}: the run did not end; {seen} of {planned} tests are in its document.</p>\n"
+                    "<p class=\"bad\">{name}: the run is not complete; its document contains {seen} of {planned} tests.</p>\n"
                 ));
             }
             if run.counts.failed > 0 {
@@ -129,7 +131,7 @@ impl Page {
             (residual, "scaled residual, PASSED".into()),
         ];
         if let Some(p) = outcome.protection {
-            // Requested stops are among them.
+            // The number includes stops on request.
             let times = p.attempts.saturating_sub(1).to_string();
             boxes.push((times, format!("interruption(s) survived; {} save(s)", p.saves)));
         }
@@ -189,7 +191,7 @@ impl Page {
         }
     }
 
-    /// Compares runs: rates, and parts of the time.
+    /// Compares the tests of all runs: rates, and parts of the time.
     fn compared(&mut self, all: &[Solved]) {
         self.put("<h2>Compared</h2>\n<div class=\"plots\">\n");
         self.rate_over_n(all);
@@ -210,7 +212,7 @@ impl Page {
         self.shares(&fastest);
     }
 
-    /// Draws the rates over N, with the fitted curve; nothing if all tests have one N.
+    /// Draws the rates over N, with the fitted curve. Draws nothing if all tests have the same N.
     fn rate_over_n(&mut self, all: &[Solved]) {
         let sizes = || all.iter().map(|s| s.test.params.n);
         let (Some(low), Some(high)) = (sizes().min(), sizes().max()) else { return };
@@ -238,7 +240,7 @@ impl Page {
         self.panel(&Panel::new("Rate over N", x, y, series));
     }
 
-    /// Table of the tests' rates, and of the parts of their time.
+    /// Writes a table of the rates of the tests, and of the parts of their time.
     fn shares(&mut self, fastest: &[&Solved]) {
         let mut headings = vec!["#place", "test", "#Gflop/s", "#of the best"];
         let kept: Vec<usize> = (0..8)
@@ -351,7 +353,7 @@ mod tests {
         page(&material, None, "A & B")
     }
 
-    /// Every tag that is opened is closed, in the right order.
+    /// Checks that every opened tag is closed, in the right order.
     fn balanced(html: &str) {
         let mut open: Vec<&str> = Vec::new();
         for piece in html.split('<').skip(1) {

@@ -1,4 +1,4 @@
-//! Section of a single test: its rate over its iterations and its time, the parts of its time, its interruptions.
+//! Section of a single test: the rate over iterations and over time, the parts of the time, and the interruptions.
 
 use super::Page;
 use super::html::{class_of, legend, numbers, table};
@@ -27,7 +27,7 @@ impl Page {
     fn rates(&mut self, one: &Solved) {
         let steps = findings::rates(&one.outcome.timeline, &one.test.params);
         if steps.is_empty() {
-            self.put("<p class=\"soft\">How the rate went is not in this document.</p>\n");
+            self.put("<p class=\"soft\">The document does not contain the rate over time.</p>\n");
             return;
         }
         let panel = |title: &str, label: &str, x: fn(&Step) -> f64| {
@@ -53,14 +53,14 @@ impl Page {
     fn parts(&mut self, one: &Solved) {
         self.put("<h3>Time by part</h3>\n");
         if !one.once() {
-            self.put("<p class=\"soft\">Of the last start alone: what earlier ones did is in the timeline below.</p>\n");
+            self.put("<p class=\"soft\">These times are of the last attempt only. The timeline below shows earlier attempts.</p>\n");
         }
         let (mean, most) = (parts(&one.outcome.times_mean), parts(&one.outcome.times));
         let named: Vec<(String, &str, f64)> =
             mean.iter().enumerate().map(|(i, (name, s))| (format!("c{i}"), *name, *s)).collect();
         self.put(bar("Time by part, mean over the ranks", &named));
         let total = one.outcome.times_mean.total.max(1e-9);
-        // Parts too small to be seen need no entry; the table has them.
+        // Parts that are too small to be visible have no entry in the legend. The table contains them.
         let seen = named.iter().filter(|(_, _, s)| *s > total / 1000.0);
         let entries: Vec<(String, &str)> =
             seen.map(|(class, name, _)| (class.clone(), *name)).collect();
@@ -100,7 +100,7 @@ impl Page {
         self.put(legend(&entries));
         if timeline.moments_left_out > 0 {
             self.put(format!(
-                "<p class=\"soft\">{} more, mostly saves, were not noted one by one.</p>\n",
+                "<p class=\"soft\">{} more interruptions, mostly saves, were not recorded.</p>\n",
                 timeline.moments_left_out
             ));
         }

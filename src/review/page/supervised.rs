@@ -45,7 +45,7 @@ impl Page {
         self.faults(&faults(records), &all, start_ms);
     }
 
-    /// Table of the faults. Times count from the start of the run.
+    /// Writes the table of the faults. Times are seconds since the start of the run.
     fn faults(&mut self, found: &[FaultTimes], all: &[timeline::Stretch], start_ms: u64) {
         if found.is_empty() {
             self.put("<p>No faults.</p>\n");

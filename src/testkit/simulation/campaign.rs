@@ -1,4 +1,4 @@
-//! Many seeds, on all cores: the injected faults, the phases they fell into, and their results.
+//! Simulation of many seeds on all cores, with counts of the injected faults, their phases and their results.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the argument that repeats a run.
+    /// Returns the argument of the command that repeats a run.
     fn flag(self) -> &'static str {
         match self {
             Kind::Ranks => "",
@@ -31,11 +31,11 @@ impl Kind {
     }
 }
 
-/// The seeds to run, and the limits.
+/// Seeds to run, and limits of the campaign.
 pub struct Campaign {
     pub kind: Kind,
     pub first: u64,
-    /// Number of seeds; None: as many as there is time for.
+    /// Number of seeds; None runs seeds until the time is over.
     pub seeds: Option<u64>,
     pub time: Duration,
     /// Number of processes that run seeds in parallel.
@@ -54,7 +54,7 @@ pub struct Tally {
 }
 
 impl Campaign {
-    /// Runs all seeds; failures are printed as they come. The calling process must have one thread.
+    /// Runs all seeds, and prints each failure at once. The calling process must have a single thread.
     pub fn run(&self) -> Tally {
         let began = Instant::now();
         let work = |worker, told| match self.kind {
@@ -78,7 +78,7 @@ impl Campaign {
     }
 
     fn work<S: Simulation>(&self, worker: u64, began: Instant, mut told: File) {
-        // A worker's ranks take turns: on one core they wake each other soonest.
+        // The ranks of a worker take turns, so they wake each other fastest on a single core.
         cores::pin(worker as usize);
         let mut stage = S::begin();
         let last = self.seeds.map_or(u64::MAX, |seeds| self.first.saturating_add(seeds));
@@ -145,7 +145,7 @@ impl Tally {
     }
 }
 
-/// A table: one line a kind of fault, phase and end.
+/// Prints a table with one line for each kind of fault, phase and result.
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         for ((what, came_to), count) in &self.injected {
@@ -163,8 +163,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Leaves a safeguard out, and runs seeds from `first` on until one fails. Returns its number and its failure, or None if none
-/// has failed in time.
+/// Disables a safeguard, and runs seeds from `first` on until one fails. Returns the number of this seed and its failure; None if
+/// no seed has failed in time.
 #[cfg(debug_assertions)]
 pub fn first_failure(
     kind: Kind,
@@ -193,14 +193,15 @@ pub fn first_failure(
     Some((seed.parse().expect("a seed"), what.to_owned()))
 }
 
-/// Does some work in a process of its own; the calling process must have no other thread. The output comes out of the pipe.
+/// Does `work` in a separate process, and returns the pipe from which its output can be read. The calling process must have a
+/// single thread.
 pub fn apart(work: impl FnOnce(File)) -> File {
     let (read, write) = pipe();
     // SAFETY: this process has one thread.
     match unsafe { libc::fork() } {
         0 => {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(write)));
-            // SAFETY: ends this process, whose parent does the rest.
+            // SAFETY: ends this process without its exit handlers, which belong to the parent.
             unsafe { libc::_exit(i32::from(done.is_err())) }
         }
         -1 => panic!("no process for a worker: {}", std::io::Error::last_os_error()),

@@ -12,7 +12,7 @@ impl Dice {
         Self(SplitMix64::from_seed(seed.to_le_bytes()))
     }
 
-    /// Returns a generator whose numbers have nothing in common with those of the next seed.
+    /// Returns a generator whose numbers are unrelated to those of the next seed.
     pub fn new(seed: u64) -> Self {
         Self::from(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
     }

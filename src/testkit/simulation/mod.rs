@@ -1,6 +1,6 @@
-//! Whole runs from a seed: a run's ranks, or its supervisor and nodes, with faults at any moment.
+//! Simulation of whole runs from a seed: the ranks of a run, or its supervisor and nodes, with faults at any moment.
 //!
-//! A seed stands for a run and its faults. The same seed gives the same run, so a failure is a number.
+//! A seed determines a run and its faults. The same seed gives the same run, so the seed is enough to repeat a failure.
 
 pub mod campaign;
 mod dice;
@@ -9,18 +9,18 @@ pub mod supervisor;
 
 use std::fmt;
 
-/// A place to simulate runs in, one after the other, in a process of one thread.
+/// Simulator of runs, one after the other, in a process with a single thread.
 pub trait Simulation: Sized {
     /// Number of consecutive seeds that one worker should run.
     const FAMILY: u64;
     fn begin() -> Self;
-    /// Returns the number of faults in a seed's run.
+    /// Returns the number of faults in the run of `seed`.
     fn faults(&self, seed: u64) -> usize;
     fn run(&mut self, seed: u64) -> Result<Report, Failure>;
-    /// Runs a seed with these of its faults, by number.
+    /// Runs a seed with only the faults whose numbers are in `faults`.
     fn run_with(&mut self, seed: u64, faults: &[usize]) -> Result<Report, Failure>;
 
-    /// Returns the faults that a failing seed needs to fail.
+    /// Returns the numbers of the faults without which the failing seed would not fail.
     fn smallest(&mut self, seed: u64) -> Vec<usize> {
         let mut kept: Vec<usize> = (0..self.faults(seed)).collect();
         let mut at = 0;
@@ -52,7 +52,7 @@ pub struct Report {
 pub struct Failure {
     pub what: String,
     pub scenario: String,
-    /// Last lines that the run has printed, or all its events.
+    /// Last lines of the run's output, or all events of the run.
     pub log: String,
 }
 

@@ -1,7 +1,7 @@
-//! The memory that all processes of a simulated job share: the ranks, the turn, and the messages on their way.
+//! Memory that all processes of a simulated job share: the ranks, the turn, and the messages in transit.
 //!
-//! A single process at a time has the turn, and only that process reads or writes here. So nothing is locked, and a seed draws
-//! the same choices each time.
+//! Only one process at a time has the turn, and only this process reads or writes the memory. So no locks are needed, and a seed
+//! gives the same choices each time.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ const MESSAGES: usize = 8192;
 const HEAP_BYTES: usize = 256 << 20;
 const FAULTS: usize = 16;
 
-/// No entry, in a list.
+/// End of a list.
 pub const NONE: u32 = u32::MAX;
 /// A moment that never comes.
 pub const NEVER: u64 = u64::MAX;
@@ -25,7 +25,7 @@ pub const MICROSECOND: u64 = 1_000;
 pub const MILLISECOND: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000_000_000;
 
-/// Time without any change, while all wait, after which no change can come.
+/// Time without any change, while all ranks wait, after which the job counts as hung.
 const HANGS_AFTER: u64 = 400 * SECOND;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,22 +44,22 @@ pub struct RankState {
     pub life: Life,
     pub pid: i32,
     pub exit: i32,
-    /// Text of its phase: all processes have the same program at the same addresses.
+    /// Text of the rank's phase. The pointer is valid in all processes, which have the same program at the same addresses.
     pub phase: Option<&'static str>,
     /// Calls of the transport so far.
     pub calls: u64,
     /// Operations on storage so far.
     pub stored: u64,
-    /// Time until which it sleeps.
+    /// Time until which the rank sleeps.
     pub wakes_at: u64,
-    /// Time at which it looks again for what it has looked for in vain, unless something changes before.
+    /// Time at which the rank repeats an unsuccessful check, unless something changes before.
     looks_at: u64,
     /// Time from its next look in vain to the one after that.
     look_after: u64,
-    /// Time at which it learns of the loss of each rank.
+    /// Times at which the rank learns of the loss of each other rank.
     pub notice_at: [u64; MOST],
     pub duplicates: u32,
-    /// First message to it.
+    /// First message to the rank.
     inbox: u32,
 }
 
@@ -68,13 +68,13 @@ impl RankState {
         (self.looks_at, self.look_after) = (0, MILLISECOND);
     }
 
-    /// Returns the time from which it runs.
+    /// Returns the time from which the rank can run.
     fn runs_at(&self) -> u64 {
         self.wakes_at.max(self.looks_at)
     }
 }
 
-/// An agreement of all living ranks of a communicator, or a new communicator of them.
+/// A collective call of all living ranks of a communicator: an agreement, or the creation of a smaller communicator.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Round {
@@ -93,7 +93,7 @@ struct Communicator {
     size: u32,
     members: [u32; MOST],
     revoked_at: [u64; MOST],
-    /// Agreements that each rank has begun.
+    /// Number of collective calls that each rank has begun.
     begun: [u32; MOST],
     rounds: [Round; 4],
 }
@@ -102,12 +102,12 @@ struct Communicator {
 #[repr(u32)]
 pub enum Stage {
     Free,
-    /// The sender has the content until a rank receives the message.
+    /// The sender still has the content; no rank has received the message.
     Announced,
     Wanted,
-    /// The content is here.
+    /// The content is in the arena.
     Data,
-    /// The content is here, or was never there; no rank receives the message any more.
+    /// The content is in the arena or is lost; no rank receives the message any more.
     Void,
 }
 
@@ -120,9 +120,9 @@ pub struct Message {
     pub to: u32,
     pub tag: c_int,
     pub bytes: u64,
-    /// Place of its content in the heap.
+    /// Offset of the content in the heap.
     at: u64,
-    /// Whether a receive has it.
+    /// Whether a receive matches the message.
     pub matched: bool,
     /// Counts uses of this place.
     pub turn: u32,
@@ -133,7 +133,7 @@ pub struct Message {
 #[repr(u32)]
 pub enum Effect {
     Kill,
-    /// The process stands still and is taken for dead.
+    /// The process stops and is taken for dead.
     Stop,
     /// Storage has no room.
     Full,
@@ -147,9 +147,9 @@ pub enum Effect {
 pub enum Place {
     /// A call of the transport by a rank, counted from 1.
     Call { rank: u32, number: u64 },
-    /// A crash point, at the given number of times that a position passes it.
+    /// A crash point, when position `position` reaches it for the `hit`-th time.
     Point { point: Point, position: u32, hit: u64 },
-    /// Operations on storage by a rank, from this number on, counted from 1.
+    /// `count` operations on storage by a rank, from operation `first` on, counted from 1.
     Storage { rank: u32, first: u64, count: u64 },
 }
 
@@ -174,9 +174,9 @@ impl Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     Rank(usize),
-    /// No rank can run, and no change will come.
+    /// No rank can run, and nothing will change.
     Hang,
-    /// No rank is running any more.
+    /// All ranks have ended.
     Over,
 }
 
@@ -204,7 +204,7 @@ pub struct Arena {
     pub ranks: [RankState; MOST],
     pub count: usize,
     pub manner: Manner,
-    /// The launcher ends the job, with that status.
+    /// Whether the launcher ends the job, and its status.
     pub ends: bool,
     pub status: i32,
     pub hangs: bool,
@@ -212,7 +212,7 @@ pub struct Arena {
     pub misuse: Option<&'static str>,
     pub trace: c_int,
     pub faults: [Option<Fault>; FAULTS],
-    /// Positions that have committed a checkpoint in this launch, a bit each.
+    /// Positions that have committed a checkpoint in this launch, one bit each.
     pub committed: u64,
     /// Whether a position has generated its part of the matrix in this launch, and whether a position has begun to remove its
     /// memory.
@@ -252,7 +252,7 @@ impl Arena {
         }
     }
 
-    /// Begins a job of so many ranks, none of which has started.
+    /// Begins a job of `count` ranks, none of which has started.
     pub fn begin(&mut self, count: usize, seed: u64, manner: Manner, trace: c_int) {
         assert!(count <= MOST);
         self.turn.iter().for_each(|turn| turn.store(0, Ordering::Relaxed));
@@ -294,7 +294,7 @@ impl Arena {
         futex(&self.turn[to], libc::FUTEX_WAKE, 1, None);
     }
 
-    /// Waits for the turn, but at most for `most_ms` if given. Returns whether it came.
+    /// Waits for the turn of process `me`, for at most `most_ms` if given. Returns whether the process has the turn.
     pub fn await_turn(&self, me: usize, most_ms: Option<i64>) -> bool {
         let turn = &self.turn[me];
         while turn.load(Ordering::Acquire) == 0 {
@@ -312,13 +312,13 @@ impl Arena {
         self.random.below(n.max(1))
     }
 
-    /// Notes a change that any waiting rank may wait for.
+    /// Records a change that any waiting rank may wait for.
     pub fn change(&mut self) {
         self.changed_at = self.now;
         self.ranks[..self.count].iter_mut().for_each(RankState::looks_soon);
     }
 
-    /// Notes a change that only this rank can wait for.
+    /// Records a change that only rank `rank` can wait for.
     pub fn change_for(&mut self, rank: usize) {
         self.changed_at = self.now;
         self.ranks[rank].looks_soon();
@@ -350,7 +350,7 @@ impl Arena {
         }
     }
 
-    /// Moves the time to the next moment at which a rank wakes, or learns of something.
+    /// Advances the time to the next moment at which a rank wakes or learns of a loss.
     fn pass_time(&mut self) {
         let (mut next, mut news) = (NEVER, NEVER);
         for rank in self.ranks[..self.count].iter().filter(|rank| rank.life == Life::Running) {
@@ -370,19 +370,19 @@ impl Arena {
 
     // Losses.
 
-    /// Notes that a rank is gone, or stands still, and draws the times at which the others learn of it.
+    /// Records that rank `gone` is lost or stopped, and draws the times at which the other ranks learn of this.
     pub fn lose(&mut self, gone: usize) {
         let stopped = self.ranks[gone].life == Life::Stopped;
-        // A lost rank's connection breaks; a rank that stands still is noticed only by its missing heartbeats.
+        // The connections of a lost rank close. A stopped rank is noticed only by its missing heartbeats.
         let least = if stopped { 6 * SECOND } else { 0 };
-        // Without ULFM only the launcher learns of it.
+        // Without ULFM only the launcher learns of the loss.
         let learn = if self.manner.survives { self.count } else { 0 };
         for rank in 0..learn {
             let within = self.below(self.manner.notice_within);
             self.ranks[rank].notice_at[gone] = self.now + least + within;
         }
-        // Content that its owner still had never comes. Of the messages on their way to a rank, the first arrive, and the last
-        // may not.
+        // Content that the lost rank had not sent is lost. Of its messages in transit to a rank, the first arrive, and the last
+        // may be lost.
         for rank in 0..self.count {
             let come = self.below(8);
             let (mut place, mut sent) = (self.ranks[rank].inbox, 0);
@@ -403,7 +403,7 @@ impl Arena {
         self.change();
     }
 
-    /// Returns whether a rank knows that another is gone.
+    /// Returns whether rank `rank` knows that rank `gone` is lost.
     pub fn knows(&self, rank: usize, gone: usize) -> bool {
         self.ranks[rank].notice_at[gone] <= self.now
     }
@@ -430,7 +430,7 @@ impl Arena {
         self.made - 1
     }
 
-    /// Returns the copy of a communicator that a rank makes: ranks that have made equally many copies get the same.
+    /// Returns the copy of a communicator that a rank makes. The n-th copies of all ranks are the same communicator.
     pub fn duplicate(&mut self, on: usize, rank: usize) -> usize {
         self.ranks[rank].duplicates += 1;
         let number = 1 + self.ranks[rank].duplicates;
@@ -441,7 +441,7 @@ impl Arena {
         number as usize
     }
 
-    /// Returns the ranks of a communicator, by the numbers that they were launched with.
+    /// Returns the launch numbers of the ranks of a communicator.
     pub fn members(&self, on: usize) -> Vec<u32> {
         let of = &self.communicators[on];
         of.members[..of.size as usize].to_vec()
@@ -467,7 +467,7 @@ impl Arena {
         self.communicators[on].revoked_at[rank] <= self.now
     }
 
-    /// Joins a rank to an agreement, or a shrinking, and returns its number.
+    /// Joins a rank to an agreement or to the creation of a smaller communicator, and returns the number of this collective call.
     pub fn join(&mut self, on: usize, rank: usize, bits: c_int, shrinks: bool) -> u32 {
         let of = &mut self.communicators[on];
         let number = of.begun[rank];
@@ -487,7 +487,8 @@ impl Arena {
         number
     }
 
-    /// Returns the result of a round, as far as a rank can know: its bits, whether a member was lost, and the new communicator.
+    /// Returns the result of a collective call, once it is decided for this rank: the bits, whether a member was lost, and the
+    /// new communicator.
     pub fn decided(&mut self, on: usize, rank: usize, number: u32) -> Option<(c_int, bool, u32)> {
         let members = self.members(on);
         let round = self.communicators[on].rounds[number as usize % 4];
@@ -520,7 +521,7 @@ impl Arena {
         &mut self.messages[place as usize]
     }
 
-    /// Announces a message at the end of its receiver's inbox.
+    /// Appends a message without content to the inbox of its receiver.
     pub fn announce(&mut self, on: usize, from: usize, to: usize, tag: c_int, bytes: u64) -> u32 {
         let place = if self.free == NONE {
             self.unused += 1;
@@ -549,10 +550,10 @@ impl Arena {
         place
     }
 
-    /// Copies a message's content from its sender.
+    /// Copies the content of a message from its sender into the arena.
     ///
     /// # Safety
-    /// `data` points to as many bytes as the message has.
+    /// `data` points to at least the bytes of the message.
     pub unsafe fn put(&mut self, place: u32, data: *const u8) {
         let bytes = self.messages[place as usize].bytes as usize;
         let at = self.piece(bytes);
@@ -564,20 +565,20 @@ impl Arena {
         self.change_for(to);
     }
 
-    /// Copies a message's content to its receiver, and forgets the message.
+    /// Copies the content of a message to its receiver, and removes the message.
     ///
     /// # Safety
-    /// `data` has room for as many bytes as the message has.
+    /// `data` has room for the bytes of the message.
     pub unsafe fn take(&mut self, place: u32, data: *mut u8) {
         let message = self.messages[place as usize];
         let (at, bytes) = (message.at as usize, message.bytes as usize);
-        // SAFETY: the piece has so many bytes.
+        // SAFETY: the piece has at least `bytes` bytes.
         unsafe { data.copy_from_nonoverlapping(self.heap[at..at + bytes].as_ptr(), bytes) };
         self.forget(place);
         self.change_for(message.from as usize);
     }
 
-    /// Takes a message from its receiver's inbox.
+    /// Removes a message from the inbox of its receiver.
     pub fn forget(&mut self, place: u32) {
         let message = self.messages[place as usize];
         let to = message.to as usize;
@@ -601,7 +602,7 @@ impl Arena {
         self.free = place;
     }
 
-    /// Returns the first matching message to a rank that no receive has.
+    /// Returns the first matching message to a rank that is not yet matched with a receive.
     pub fn find(&self, to: usize, on: usize, from: usize, tag: c_int) -> Option<u32> {
         let mut place = self.ranks[to].inbox;
         while place != NONE {
@@ -615,7 +616,7 @@ impl Arena {
         None
     }
 
-    /// Returns a place in the heap for so many bytes.
+    /// Returns the offset of a free piece of the heap for `bytes` bytes.
     fn piece(&mut self, bytes: usize) -> usize {
         let class = class(bytes);
         let first = self.pieces[class] as usize;
@@ -637,7 +638,7 @@ impl Arena {
         if self.trace >= 0 {
             let (ms, us) = (self.now / MILLISECOND, self.now / MICROSECOND % 1000);
             let line = format!("{ms:>7}.{us:03} ms  rank {rank}: {}\n", what());
-            // SAFETY: a file that is open; a line that cannot be written is not needed.
+            // SAFETY: the file is open. An error of the write is ignored.
             unsafe { libc::write(self.trace, line.as_ptr().cast(), line.len()) };
         }
     }

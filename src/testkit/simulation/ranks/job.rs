@@ -1,4 +1,4 @@
-//! A launch of a simulated job: its processes, from the first turn to the last.
+//! Launch of a simulated job: starts its processes, and gives them turns until all have ended.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -14,14 +14,14 @@ use crate::comm::library;
 use crate::config::flags::BenchFlags;
 use crate::driver::benchmark;
 
-/// The end of a launch.
+/// End of a launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Ended with the status that a launcher would pass on.
+    /// The job ended with the status that a launcher would return.
     Status(i32),
-    /// No rank could run any more, with the phase of each rank.
+    /// No rank could run any more. The value has the phase of each rank.
     Hang(Vec<String>),
-    /// A rank ended in a forbidden way, or did not come back from its turn.
+    /// A rank ended in a forbidden way, or did not give its turn back.
     Broken(String),
 }
 
@@ -30,16 +30,16 @@ pub struct Launch {
     /// Faults that were injected, as planned.
     pub injected: Vec<Fault>,
     pub steps: u64,
-    /// Positions that committed a checkpoint, a bit each.
+    /// Positions that committed a checkpoint, one bit each.
     pub committed: u64,
-    /// Whether any has generated its part of the matrix, and whether any has begun to remove its memory.
+    /// Whether any position has generated its part of the matrix, and whether any has begun to remove its memory.
     pub generated: bool,
     pub cleans: bool,
     /// Whether the results were printed.
     pub is_told: bool,
 }
 
-/// The job to launch.
+/// Description of the job to launch.
 pub struct Job<'a> {
     pub ranks: usize,
     pub words: &'a [String],
@@ -50,11 +50,11 @@ pub struct Job<'a> {
     pub trace: Option<&'a File>,
 }
 
-/// Time that a turn takes on no machine.
+/// Time after which a turn counts as stuck: longer than any turn takes.
 const STUCK_AFTER: Duration = Duration::from_secs(20);
 const LOOK_EVERY_MS: i64 = 100;
 
-/// Runs a job to its end, its ranks as processes that take turns.
+/// Runs a job to its end. Its ranks are processes that take turns.
 pub fn launch(arena: &mut Arena, job: &Job) -> Launch {
     let trace = job.trace.map_or(-1, AsRawFd::as_raw_fd);
     arena.begin(job.ranks, job.seed, job.manner, trace);
@@ -93,7 +93,7 @@ pub fn launch(arena: &mut Arena, job: &Job) -> Launch {
     }
 }
 
-/// Returns the status that a launcher would pass on.
+/// Returns the status that a launcher would return.
 fn status(arena: &Arena) -> i32 {
     let ranks = &arena.ranks[..arena.count];
     let survived = arena.manner.survives
@@ -136,7 +136,7 @@ fn attend(arena: &mut Arena) -> Option<String> {
     }
 }
 
-/// Waits for killed processes until the kernel has released their resources. Other processes end in their own time.
+/// Waits until the kernel has released the resources of killed processes. Does not wait for other processes.
 fn reap(arena: &mut Arena) {
     for rank in 0..arena.count {
         let state = arena.ranks[rank];
@@ -146,7 +146,7 @@ fn reap(arena: &mut Arena) {
             // Without ULFM the launcher ends a job that has lost a rank.
             arena.ends |= !arena.manner.survives;
         }
-        // Other ranks have ended a rank that stood still.
+        // Other ranks have killed a stopped rank.
         if state.pid > 0 && state.life == Life::Stopped && wait(state.pid, libc::WNOHANG).is_some()
         {
             (arena.ranks[rank].pid, arena.ranks[rank].life) = (0, Life::Dead);
@@ -211,7 +211,7 @@ fn run(arena: *mut Arena, me: usize, job: &Job) -> ! {
     // SAFETY: this process has one thread.
     unsafe { std::env::set_var("RUST_BACKTRACE", "0") };
     std::env::set_current_dir(job.folder).expect("a folder of our own");
-    // SAFETY: the memory stays until this process has ended, and its parent's reference is not this process's.
+    // SAFETY: the memory exists until this process has ended, and the parent's reference is in another process.
     let rank = Rank::begin(unsafe { &mut *arena }, me);
     simulated::begin(rank);
     library::simulate(rank);

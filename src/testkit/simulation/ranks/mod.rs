@@ -1,7 +1,7 @@
-//! Whole runs from a seed: the program's ranks as processes that take turns, with faults at any call and any crash point.
+//! Simulation of whole runs from a seed: the ranks are processes that take turns, with faults at any call and any crash point.
 //!
-//! A run is launched again after each launch that faults have ended. The run must end with the solution's bits of an undisturbed
-//! run, and leave nothing behind.
+//! After each launch that is ended by faults, the run is launched again. The run must end with the same bits of the solution as a
+//! run without faults, and leave no memory behind.
 
 mod arena;
 mod job;
@@ -27,12 +27,12 @@ use crate::kernels::cache;
 use crate::report::json::Run;
 use crate::shm::{MemoryStore, Store};
 
-/// A place to simulate runs in, one after the other. The process that makes it must have one thread.
+/// Simulator of runs, one after the other. Its process must have a single thread.
 pub struct Stage {
     arena: &'static mut Arena,
     folder: PathBuf,
     job: String,
-    /// Digests of x of undisturbed runs, by their arguments.
+    /// Digests of x of runs without faults, by their arguments.
     undisturbed: HashMap<Vec<String>, String>,
     trace: Option<File>,
 }
@@ -41,7 +41,7 @@ pub struct Stage {
 type Memory = Vec<(usize, PathBuf, Vec<u8>)>;
 
 impl Simulation for Stage {
-    /// Seeds of a problem go to a single worker, which knows the solution.
+    /// All seeds of a problem go to the same worker, which then knows the solution.
     const FAMILY: u64 = scenario::FAMILY;
 
     fn begin() -> Self {
@@ -62,9 +62,9 @@ impl Simulation for Stage {
 }
 
 impl Stage {
-    /// Makes a stage; the trace of every event goes to the file, if one is given.
+    /// Makes a stage. Every event is written to `trace`, if a file is given.
     pub fn new(trace: Option<File>) -> Self {
-        // These are read once here and not by every rank.
+        // These values are read once here, so that not every rank reads them.
         Topology::here();
         cores::count();
         cache::second_level();
@@ -91,7 +91,7 @@ impl Stage {
         fs::create_dir_all(self.folder.join("stored")).expect("room in /dev/shm");
         let words = self.words(scenario);
         let mut before_launch = Vec::new();
-        // Whether memory has a checkpoint of all positions.
+        // Whether a checkpoint of all positions is in memory.
         let mut saved = false;
         for act in &scenario.acts {
             let before = report.injected.len();
@@ -101,7 +101,7 @@ impl Stage {
                 return Err(RUN_LOST.to_owned());
             }
             let ended = status(ended)?;
-            // Results that are printed need no memory any more.
+            // After the results are printed, the memory is not needed any more.
             if self.has_ended(ended, scenario, &injected, &wanted)? || is_told {
                 return Ok(());
             }
@@ -166,7 +166,7 @@ impl Stage {
         }
     }
 
-    /// Returns whether the run is over. Error: a violation of the rules.
+    /// Returns whether the run is over. The error is a violation of the rules.
     fn has_ended(
         &self,
         status: i32,
@@ -195,9 +195,9 @@ impl Stage {
             // More losses than checksums or spare ranks can recover.
             Kind::Abft if is(Exit::Unrecoverable) => Ok(false),
             Kind::InPlace if is(Exit::Stopped) => Ok(false),
-            // The only copy was being overwritten: the run cannot be resumed.
+            // The run failed while its only copy was overwritten, so it cannot be resumed.
             Kind::Restart if scenario.is_single() && is(Exit::Unrecoverable) => Ok(true),
-            // A folder that cannot be written is refused before the run begins.
+            // The program refuses a folder that it cannot write before the run begins.
             _ if injected.iter().any(Fault::is_of_storage) && is(Exit::Environment) => Ok(false),
             // A loss before the first attempt ends the job.
             Kind::Abft | Kind::InPlace if is(Exit::Environment) => Ok(false),
@@ -240,7 +240,7 @@ impl Stage {
         launch
     }
 
-    /// Returns the digest of x of an undisturbed run.
+    /// Returns the digest of x of a run without faults.
     fn undisturbed(&mut self, solver: &[String]) -> Result<String, String> {
         if let Some(known) = self.undisturbed.get(solver) {
             return Ok(known.clone());
@@ -267,7 +267,7 @@ impl Stage {
         Ok(digest)
     }
 
-    /// Returns the run's arguments, and makes the files that they name.
+    /// Returns the arguments of the run, and makes the files that the arguments name.
     fn words(&self, scenario: &Scenario) -> Vec<String> {
         let mut words: Vec<String> = scenario.solver.clone();
         words.extend(scenario.protection.iter().cloned());
@@ -275,7 +275,7 @@ impl Stage {
         if scenario.domains > 0 {
             let lines: String = (0..scenario.domains).map(|r| format!("rank:{r} d{r}\n")).collect();
             fs::write(self.folder.join("domains"), lines).expect("room in /dev/shm");
-            // The storage of each node, if nodes have their own.
+            // Storage of each node, if each node has its own storage.
             for rank in 0..scenario.domains {
                 fs::create_dir_all(self.folder.join(format!("stored/d{rank}"))).expect("room");
             }
@@ -303,7 +303,7 @@ impl Drop for Stage {
 
 const RUN_LOST: &str = "memory had a checkpoint, and a launch generated the matrix again";
 
-/// Returns the status of a launch. Error: the launch has none.
+/// Returns the status of a launch. The error states why the launch has none.
 fn status(ended: Ended) -> Result<i32, String> {
     match ended {
         Ended::Status(status) => Ok(status),
@@ -325,7 +325,7 @@ const COMMON: &[&str] = &[
     "run.json",
 ];
 
-/// Returns a scenario for people: a command, and its faults by number.
+/// Returns a readable description of a scenario: the command, and the numbered faults.
 fn described(scenario: &Scenario) -> String {
     let mut text = format!(
         "seed {}: {} ranks, {:?}: {} {}\n{:?}\n",

@@ -1,7 +1,8 @@
-//! A rank of a simulated job, in its process: the calls that the program makes.
+//! A rank of a simulated job in its process. Implements the calls of the program to MPI.
 //!
-//! The transport has ULFM's weaknesses on purpose. A transfer that both sides have begun continues after a revocation. A receive
-//! from a rank that is known to be lost is refused although its message has arrived. Each rank learns of a loss at its own time.
+//! The simulated transport has the weaknesses of ULFM on purpose. A transfer that both sides have begun continues after a
+//! revocation. A receive from a rank that is known to be lost is refused although its message has arrived. Each rank learns of a
+//! loss at its own time.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -16,7 +17,7 @@ use crate::supervise::talk::processes;
 
 const SUCCESS: c_int = 0;
 
-/// A message that this rank has begun.
+/// A send or receive that this rank has begun.
 #[derive(Clone, Copy, Debug)]
 enum Request {
     Over(c_int),
@@ -32,34 +33,34 @@ pub struct Rank {
 struct Inner {
     arena: &'static mut Arena,
     requests: Vec<Option<Request>>,
-    /// Looks for losses since the last other call: after more than two, the rank waits for nothing else.
+    /// Number of checks for losses since the last other call. After more than two, the rank waits for nothing else.
     looks: u32,
 }
 
-// SAFETY: the one thread of a rank's process that calls it is the one that was forked.
+// SAFETY: only one thread of a rank's process calls it: the thread that was forked.
 unsafe impl Sync for Rank {}
 
 impl Rank {
-    /// Makes the rank. To be called in the rank's own process, which then waits for its turn.
+    /// Makes the rank. Must be called in the process of the rank, and waits for the turn of the rank.
     pub fn begin(arena: &'static mut Arena, me: usize) -> &'static Self {
         arena.await_turn(me, None);
         let inner = UnsafeCell::new(Inner { arena, requests: Vec::new(), looks: 0 });
         Box::leak(Box::new(Self { me, inner }))
     }
 
-    /// Ends the rank, as a process ends.
+    /// Ends the rank and its process.
     pub fn exit(&self, status: i32) -> ! {
         let arena = self.arena();
         arena.ranks[self.me].exit = status;
         arena.ranks[self.me].life = Life::Exited;
         arena.event(self.me, || format!("exits with {status}"));
         if status != 0 && !arena.ends {
-            // A launcher ends the job with the first rank that fails.
+            // The launcher ends the job when the first rank fails.
             (arena.ends, arena.status) = (true, status);
         }
         arena.change();
         arena.give_turn(PARENT);
-        // SAFETY: ends this process without its exit handlers, which are the parent's.
+        // SAFETY: ends this process without the exit handlers, which belong to the parent.
         unsafe { libc::_exit(status) }
     }
 
@@ -73,7 +74,7 @@ impl Rank {
         unsafe { &mut *self.inner.get() }
     }
 
-    /// Begins a call of the program: faults are injected, time passes, and others may have their turn.
+    /// Begins a call of the program: injects faults, lets time pass, and may give other ranks their turn.
     fn enter(&self) {
         self.inner().looks = 0;
         let arena = self.arena();
@@ -118,7 +119,7 @@ impl Rank {
         self.pass_turn();
     }
 
-    /// Gives others their turn until this rank is chosen again.
+    /// Gives other ranks their turn until this rank is chosen again.
     fn pass_turn(&self) {
         let arena = self.arena();
         match arena.choose() {
@@ -140,7 +141,7 @@ impl Rank {
         for rank in arena.ranks.iter_mut().filter(|rank| rank.life == Life::Stopped) {
             loop {
                 match processes::look(rank.pid as u32) {
-                    // It waits for its turn, which does not come.
+                    // The rank waits for its turn, which it does not get.
                     Some(('S', _)) => break,
                     Some(('Z', _)) | None => {
                         rank.life = Life::Dead;
@@ -152,13 +153,13 @@ impl Rank {
         }
     }
 
-    /// Notes that this rank has looked for something in vain.
+    /// Records that a check of this rank was unsuccessful.
     fn stall(&self) {
         self.arena().stall(self.me);
         self.pass_turn();
     }
 
-    /// Moves this rank's messages forward.
+    /// Advances the messages of this rank.
     fn progress(&self) {
         let Inner { arena, requests, .. } = self.inner();
         for request in requests.iter_mut().flatten() {
@@ -211,7 +212,7 @@ impl Rank {
                                 unsafe { arena.take(place, data) };
                                 Some(SUCCESS)
                             }
-                            // The sender was lost before the message was through.
+                            // The sender was lost before the message was complete.
                             Stage::Void if arena.knows(self.me, from) => Some(FAILED),
                             Stage::Void | Stage::Free | Stage::Announced | Stage::Wanted => None,
                         },
@@ -242,7 +243,7 @@ impl Rank {
         &mut self.inner().requests[number - 1]
     }
 
-    /// Returns the reason why a message with that rank cannot be begun.
+    /// Returns the error code if a message to or from rank `peer` cannot be begun.
     fn refusal(&self, on: usize, peer: usize) -> Result<(), c_int> {
         let arena = self.arena();
         if arena.is_revoked(on, self.me) {
@@ -254,7 +255,7 @@ impl Rank {
         }
     }
 
-    /// Joins a round of all remaining ranks, and waits for its result.
+    /// Joins a collective call of all remaining ranks, and waits for its result.
     fn join(&self, on: usize, bits: c_int, shrinks: bool) -> (c_int, bool, u32) {
         let number = self.arena().join(on, self.me, bits, shrinks);
         self.arena().event(self.me, || format!("comes to round {number} of communicator {on}"));
@@ -452,7 +453,7 @@ impl Simulator for Rank {
 
     fn task_takes(&self) -> Duration {
         let arena = self.arena();
-        // Up to 2 s; most tasks take far less.
+        // Most tasks take far less than the maximum of 2 s.
         let digits = if arena.below(16) == 0 { 0 } else { 4 + arena.below(7) };
         Duration::from_nanos(arena.below(2 * SECOND) >> digits)
     }

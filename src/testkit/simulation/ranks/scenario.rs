@@ -1,21 +1,21 @@
-//! The run of a seed: a problem, its protection, and the faults of each launch.
+//! Scenario of a seed: a problem, its protection, and the faults of each launch.
 
 use super::arena::{Effect, Fault, MILLISECOND, Manner, Place, SECOND};
 use crate::base::faults::Point;
 use crate::shm::Part;
 use crate::testkit::simulation::dice::Dice;
 
-/// Number of seeds that share a problem, whose undisturbed run is made once for all of them.
+/// Number of seeds that share a problem. The run without faults is made once for all of these seeds.
 pub const FAMILY: u64 = 64;
 
 /// Protection of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Every loss ends the launch; the next one resumes.
+    /// Every loss ends the launch, and the next launch resumes.
     Restart,
-    /// Spare ranks take the positions of lost ones (`--nonstop`).
+    /// Spare ranks take the positions of lost ranks (`--nonstop`).
     InPlace,
-    /// Checksum columns take the place of a column that loses a rank.
+    /// A checksum column replaces a column that loses a rank.
     Abft,
 }
 
@@ -26,7 +26,7 @@ pub enum Damage {
     Lost,
     /// All bits of one byte are inverted.
     Flipped(Part, usize),
-    /// The memory is as it was at the end of the launch before.
+    /// The memory has its content of the end of the previous launch.
     Old,
 }
 
@@ -42,7 +42,7 @@ pub struct Outage {
 #[derive(Clone, Debug)]
 pub struct Act {
     pub faults: Vec<Fault>,
-    /// Damage after the launch, if the launch was ended.
+    /// Damage after the launch, if faults have ended it.
     pub outage: Outage,
     pub seed: u64,
 }
@@ -65,7 +65,7 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Returns the problem of a family of seeds: arguments, grid.
+/// Returns the problem of a family of seeds: its arguments, and its grid.
 fn problem(seed: u64) -> (Vec<String>, (usize, usize)) {
     let mut dice = Dice::new(seed / FAMILY);
     let (p, q) = dice.one_of(&[(2, 2), (2, 2), (2, 3), (3, 2), (1, 4), (4, 1), (2, 4), (1, 3)]);
@@ -112,7 +112,7 @@ impl Scenario {
                 .one_of(&["stored --level2-scope shared", "stored/{domain} --level2-scope node"]);
             text += &format!(" --level2 {dir} --level2-every {every} --helpers {helpers}");
         }
-        // Parity of nodes' own storage takes an exact code.
+        // Parity on node-local storage needs an exact code.
         let protects = kind != Kind::Abft && !["disk", "node"].iter().any(|it| text.contains(it));
         if seed % 5 == 4 && losses == 1 && protects && !text.contains("--parity-code") {
             text += " --parity-code sum";
@@ -150,17 +150,17 @@ impl Scenario {
         self.grid.0 * self.grid.1
     }
 
-    /// Returns whether a launch that resumes does so from memory.
+    /// Returns whether launches resume from memory.
     pub fn keeps_memory(&self) -> bool {
         self.kind == Kind::Restart && !self.protection.iter().any(|word| word == "disk")
     }
 
-    /// Returns whether a recovered run has the undisturbed solution only up to rounding.
+    /// Returns whether the solution of a recovered run equals that of a run without faults only up to rounding.
     pub fn rounds(&self) -> bool {
         self.kind == Kind::Abft || self.protection.iter().any(|word| word == "sum")
     }
 
-    /// Returns whether memory has a single checkpoint, which a save overwrites.
+    /// Returns whether there is a single checkpoint in memory, which a save overwrites.
     pub fn is_single(&self) -> bool {
         self.protection.iter().any(|word| word == "single")
     }
@@ -170,7 +170,7 @@ impl Scenario {
         self.acts.iter().flat_map(|act| &act.faults)
     }
 
-    /// Returns the scenario with these faults only.
+    /// Returns the scenario with only the faults whose numbers are in `kept`.
     pub fn with_faults(&self, kept: &[usize]) -> Self {
         let mut made = self.clone();
         let mut number = 0;
@@ -208,7 +208,7 @@ fn protection(dice: &mut Dice, methods: &[&str], losses: usize, positions: usize
     text
 }
 
-/// Draws a crash point, most often one that such a launch reaches.
+/// Draws a crash point, usually one that a launch of this kind reaches.
 fn point(dice: &mut Dice, kind: Kind, again: bool) -> Point {
     let (first, last) = match (kind, dice.below(4)) {
         (_, 0) => (Point::ALL[0], Point::Told),
@@ -220,7 +220,7 @@ fn point(dice: &mut Dice, kind: Kind, again: bool) -> Point {
     dice.one_of(Point::between(first, last))
 }
 
-/// Draws a time for which a rank's storage fails: at one operation, at some, or from one on.
+/// Draws a fault of a rank's storage: in one operation, in some operations, or in all operations from one on.
 fn storage_fault(dice: &mut Dice, ranks: usize) -> Fault {
     let effect = dice.one_of(&[Effect::Full, Effect::Breaks]);
     let rank = dice.below(ranks as u64) as u32;
@@ -229,7 +229,7 @@ fn storage_fault(dice: &mut Dice, ranks: usize) -> Fault {
     Fault { place, effect, seen: 0, injected: false, phase: None }
 }
 
-/// Draws a launch; `again` says that it is not the first.
+/// Draws a launch. `again` is true unless it is the first launch.
 fn act(
     dice: &mut Dice,
     kind: Kind,
@@ -245,7 +245,7 @@ fn act(
             _ => dice.one_of(&[Effect::Kill, Effect::Kill, Effect::Stop]),
         };
         let place = if dice.one_in(2) {
-            // Most ranks make some thousand calls, the first hundreds of them before the run has begun.
+            // Most ranks make some thousand calls. Some hundred of these are made before the run begins.
             let most = dice.one_of(&[100, 1000, 4000, 4000, 4000]);
             Place::Call { rank: dice.below(ranks as u64) as u32, number: 1 + dice.below(most) }
         } else {

@@ -1,9 +1,9 @@
-//! Reasons to give a node up: the faults of each node, and their times. Pure.
+//! Evidence that justifies giving a node up: the faults of each node, and their times. The module is pure.
 
-/// Time for which evidence against a node counts after it has ended: calls and judgements take time.
+/// Time for which evidence against a node counts after the fault has ended, since calls and judgements take time.
 const LASTS_MS: u64 = 12_000;
 
-/// Time without messages that must cost no node its place; the limit of the supervisor is 4 s.
+/// Time without messages for which no node may be given up; the limit of the supervisor is 4 s.
 pub(super) const SHORT_MS: u64 = 2500;
 
 /// Time from a fault to its judgement: 4 s without heartbeat, or a second call.
@@ -15,12 +15,12 @@ struct Fault {
     node: String,
     from_ms: u64,
     until_ms: u64,
-    /// Whether the fault is reason enough.
+    /// Whether the fault justifies giving the node up.
     counts: bool,
 }
 
 impl Fault {
-    /// Whether a second fault at this moment comes together with this one.
+    /// Returns whether a second fault at `now_ms` counts together with this fault.
     fn is_fresh(&self, now_ms: u64) -> bool {
         let end_ms = if self.until_ms == u64::MAX { self.from_ms } else { self.until_ms };
         now_ms <= end_ms + LASTS_MS
@@ -30,7 +30,7 @@ impl Fault {
 #[derive(Debug)]
 pub(super) struct Evidence {
     faults: Vec<Fault>,
-    /// Whether some nodes are called by others.
+    /// Whether some nodes are called by other nodes.
     is_tree: bool,
 }
 
@@ -55,34 +55,34 @@ impl Evidence {
         self.faults.push(Fault { node: node.to_owned(), from_ms: now_ms, until_ms, counts });
     }
 
-    /// Notes a reason against a node from now on.
+    /// Records evidence against a node from `now_ms` to `until_ms`.
     pub fn condemns(&mut self, node: &str, now_ms: u64, until_ms: u64) {
         self.faults.push(Fault { node: node.to_owned(), from_ms: now_ms, until_ms, counts: true });
     }
 
-    /// A node that was off boots.
+    /// Records that a node that was off boots.
     pub fn boots(&mut self, node: &str, now_ms: u64) {
         let off = self.faults.iter_mut().filter(|f| f.node == node && f.until_ms == u64::MAX);
         off.for_each(|fault| fault.until_ms = now_ms);
     }
 
-    /// Whether some fault began so recently that the supervisor has not judged it yet.
+    /// Returns whether a fault began so recently that the supervisor may not have judged it yet.
     pub fn is_unjudged(&self, now_ms: u64) -> bool {
         self.faults.iter().any(|fault| now_ms <= fault.from_ms + JUDGED_AFTER_MS)
     }
 
-    /// Whether there is a reason against the node at this moment.
+    /// Returns whether there is evidence against the node at `at_ms`.
     pub fn holds(&self, node: &str, at_ms: u64) -> bool {
         self.has_held(node, at_ms, at_ms)
     }
 
-    /// Whether there was a reason against the node at some moment of this time.
+    /// Returns whether there was evidence against the node at some moment from `from_ms` to `to_ms`.
     pub fn has_held(&self, node: &str, from_ms: u64, to_ms: u64) -> bool {
         let ends_ms = |fault: &Fault| fault.until_ms.saturating_add(LASTS_MS);
         self.of(node).any(|fault| fault.from_ms <= to_ms && from_ms <= ends_ms(fault))
     }
 
-    /// Whether there was a reason against the node at this moment or later.
+    /// Returns whether there was evidence against the node at `since_ms` or later.
     pub fn has_held_since(&self, node: &str, since_ms: u64) -> bool {
         self.of(node).any(|fault| since_ms <= fault.until_ms.saturating_add(LASTS_MS))
     }
@@ -91,7 +91,7 @@ impl Evidence {
         self.faults.iter().filter(move |fault| fault.counts && fault.node == node)
     }
 
-    /// Returns the end of the time for which a fault that ends then is a reason.
+    /// Returns the time until which a fault that ends at `until_ms` counts as evidence.
     pub fn end_of(until_ms: u64) -> u64 {
         until_ms.saturating_add(LASTS_MS)
     }

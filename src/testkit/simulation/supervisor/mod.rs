@@ -1,7 +1,8 @@
-//! Supervised runs from a seed: the real supervisor and real agents on virtual time, with nodes, a launcher and a disk that fail.
+//! Simulation of supervised runs from a seed: the real supervisor and real agents on virtual time, with nodes, a launcher and a
+//! disk that fail.
 //!
-//! A supervisor is called as `skt-hpl run` calls it. If the supervisor is killed, the same command is given again. In the end the
-//! run's status must have its reason in the real events.
+//! The simulation calls the supervisor as `skt-hpl run` does. If the supervisor is killed, the same command is given again. In
+//! the end the real events must explain the status of the run.
 
 mod evidence;
 mod scenario;
@@ -33,7 +34,7 @@ use crate::supervise::supervisor::{Benchmark, Settings, supervise};
 use crate::supervise::talk::agent::binary_digest;
 use crate::supervise::talk::shell::RemoteShell;
 
-/// A place to simulate supervised runs in, one after the other. The process has one thread, and simulates nothing else.
+/// Simulator of supervised runs, one after the other. Its process has a single thread, and simulates nothing else.
 pub struct Office {
     folder: PathBuf,
     binary: String,
@@ -61,7 +62,7 @@ impl Simulation for Office {
 }
 
 impl Office {
-    /// Makes an office; the events of each run go to the file, if one is given.
+    /// Makes an office. The events of each run are written to `trace`, if a file is given.
     pub fn new(trace: Option<File>) -> Self {
         simulated::begin(&Simulated);
         machine::simulate(&Simulated);
@@ -69,7 +70,7 @@ impl Office {
         Self { folder, binary: binary_digest(), trace }
     }
 
-    /// Runs a seed on this number of nodes.
+    /// Runs a seed on `nodes` nodes.
     pub fn run_on(&mut self, seed: u64, nodes: usize) -> Result<Report, Failure> {
         self.play(&Scenario::on(seed, nodes))
     }
@@ -93,7 +94,7 @@ impl Office {
         }
     }
 
-    /// Plays a run. Returns the world at its end, the records, and the run's status or its violation.
+    /// Simulates a run. Returns the world at its end, the records, and the status of the run or its violation.
     fn end_of(
         &mut self,
         scenario: &Scenario,
@@ -111,8 +112,8 @@ impl Office {
     }
 }
 
-/// Gives the command again and again until the run has ended. If it `discards`, it has `--new` the second time. Returns the run's
-/// status. Error: a violation of the rules.
+/// Repeats the command until the run has ended. If `discards`, the second command has `--new`. Returns the status of the run; the
+/// error is a violation of the rules.
 fn command(mut settings: Settings, mut discards: bool) -> Result<u8, String> {
     loop {
         World::with(World::starts_supervisor);
@@ -126,7 +127,7 @@ fn command(mut settings: Settings, mut discards: bool) -> Result<u8, String> {
                 pause(1000)?;
             }
             Ok(Ok(status)) => return Ok(status),
-            // A stop while the old run is given up: the same command continues that.
+            // The supervisor was stopped while it gave up the old run. The same command continues to give it up.
             Ok(Err(_)) if has_discarded && World::with(World::is_to_go_on) => {
                 settings.discard = true;
                 pause(1000)?;
@@ -138,7 +139,7 @@ fn command(mut settings: Settings, mut discards: bool) -> Result<u8, String> {
                     world.again_ms
                 });
                 pause(again_ms.saturating_sub(now_ms()))?;
-                // After the run's end, the command would begin another run.
+                // After the end of the run, the command would begin another run.
                 if let Some(status) =
                     world::recorded_end(&settings.folder).filter(|&code| code != 75)
                 {
@@ -150,7 +151,7 @@ fn command(mut settings: Settings, mut discards: bool) -> Result<u8, String> {
     }
 }
 
-/// Passes time without a supervisor, which a kill does not end.
+/// Lets time pass without a supervisor. A kill does not end this wait.
 fn pause(ms: u64) -> Result<(), String> {
     let until_ms = now_ms() + ms;
     while now_ms() < until_ms {
@@ -163,7 +164,7 @@ fn pause(ms: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns what went wrong, if something else than a kill ended the supervisor.
+/// Returns the violation or panic that ended the supervisor.
 fn failure(thrown: &(dyn Any + Send)) -> String {
     if thrown.is::<Wrong>() {
         return World::with(|world| world.site.borrow().wrong.clone()).unwrap_or_default();
@@ -197,8 +198,8 @@ fn check(scenario: &Scenario, world: &World, records: &[Record], status: u8) -> 
         75 | 6 if site.blameless() < scenario.nodes => Ok(()),
         4 if site.has_refused => Ok(()),
         6 if world.refused_first => Ok(()),
-        // The supervisor takes the same fault three times running for a bug, and stops the run: with 6 if nothing was computed.
-        // This check counts all such faults, in a row or not.
+        // If the same fault occurs three times in a row, the supervisor takes it for a bug and stops the run, with status 6 if
+        // nothing was computed. This check counts all such faults, in a row or not.
         4 | 6
             if records.iter().filter(|record| may_be_a_bug(&record.event)).count()
                 >= SAME_FAULT_MAX =>

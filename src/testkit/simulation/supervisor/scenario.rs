@@ -1,4 +1,4 @@
-//! The run of a seed: nodes, a job, and faults with their times.
+//! Scenario of a seed: nodes, a job, and faults with their times.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(super) enum Fault {
     Outage {
         for_ms: u64,
     },
-    /// A node's kernel stands still.
+    /// The kernel of a node stops for a time.
     Freeze {
         node: usize,
         for_ms: u64,
@@ -46,11 +46,11 @@ pub(super) enum Fault {
     RankHangs {
         rank: usize,
     },
-    /// The launcher is killed, and its ranks end or stay.
+    /// The launcher is killed. Its ranks end, or continue (`ranks_stay`).
     Launcher {
         ranks_stay: bool,
     },
-    /// The disk of the run's folder stands still.
+    /// The disk of the run's folder stops for a time.
     Disk {
         for_ms: u64,
     },
@@ -62,14 +62,14 @@ pub(super) enum Fault {
     Supervisor {
         again_ms: u64,
     },
-    /// A signal asks to stop; the same command is given again.
+    /// A signal requests a stop; then the same command is given again.
     Halt,
-    /// Two signals ask to stop, the second of them at once.
+    /// Two signals request a stop, the second an immediate one.
     HaltTwice {
         again_ms: u64,
     },
     HaltAgain,
-    /// `skt-hpl halt` asks to stop, at once or after the next save.
+    /// `skt-hpl halt` requests a stop, at once or after the next save.
     Request {
         after_checkpoint: bool,
     },
@@ -77,7 +77,7 @@ pub(super) enum Fault {
     OffTogether {
         nodes: [usize; 2],
     },
-    /// The supervisor's machine starts no launcher, for want of room or for another reason.
+    /// The supervisor's machine cannot start a launcher: because it has no room (`full`), or for another reason.
     Refuses {
         for_ms: u64,
         full: bool,
@@ -126,14 +126,14 @@ impl Fault {
     }
 }
 
-/// Time in which a fault is noticed, the job is stopped and started again, with every pause that the supervisor makes.
+/// Time in which a fault is noticed, and the job is stopped and restarted, including all pauses of the supervisor.
 const RECOVERED_MS: u64 = 90_000;
 
 /// Time of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
     At(u64),
-    /// After this record has been written.
+    /// After the record with this number has been written.
     Record(u64),
 }
 
@@ -149,10 +149,10 @@ pub(super) struct Scenario {
     pub travel_ms: (u64, u64),
     pub wait: Option<Duration>,
     pub may_double: bool,
-    /// Whether MPI is started on trial, and the node on which it does not start.
+    /// Whether a trial launch of MPI comes first, and the node on which MPI does not start.
     pub trial: bool,
     pub defect: Option<usize>,
-    /// Whether the command that is given again has `--new`.
+    /// Whether the repeated command has `--new`.
     pub discards: bool,
     pub work: Work,
     pub faults: Vec<(When, Fault)>,
@@ -194,7 +194,7 @@ impl Scenario {
         let mut at_ms = dice.below(time_ms);
         for _ in 0..1 + dice.below(4) {
             faults.push(drawn(dice, at_ms, all, positions));
-            // The next fault comes soon after the one before, or at any time.
+            // The next fault comes soon after the previous one, or at any time.
             at_ms = if dice.one_in(2) { at_ms + dice.below(6000) } else { dice.below(time_ms) };
         }
         let mut scenario = Self {
@@ -230,8 +230,8 @@ impl Scenario {
         self.nodes * self.slots
     }
 
-    /// Returns the longest time of a run, unless no node can be reached. For each fault it has the fault's duration, the time to
-    /// recover, and the time of the whole job once more.
+    /// Returns the longest time of a run, unless no node can be reached. For each fault, the time includes the duration of the
+    /// fault, the recovery, and a repetition of the whole job.
     pub fn most_ms(&self) -> u64 {
         let work = &self.work;
         let job_ms = work.start_ms + work.recover_ms + work.iterations * work.step_ms;
@@ -270,7 +270,7 @@ fn drawn(dice: &mut Dice, at_ms: u64, nodes: usize, ranks: usize) -> (When, Faul
     (when, fault)
 }
 
-/// Draws a fault that only every third seed has.
+/// Draws a fault of a kind that only every third seed has.
 fn rare(dice: &mut Dice, nodes: usize) -> Fault {
     match dice.below(5) {
         0 => Fault::HaltTwice { again_ms: dice.below(5000) },

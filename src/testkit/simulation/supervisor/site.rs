@@ -1,4 +1,4 @@
-//! The simulated nodes and the job on them: their real state, whatever the supervisor knows of it.
+//! The simulated nodes and the job on them: their real state, of which the supervisor knows only a part.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -17,7 +17,7 @@ use crate::supervise::talk::wire::{Beat, Free};
 const RANK_BYTES: u64 = 1 << 20;
 const NODE_BYTES: u64 = 1 << 34;
 
-/// Time between two calls of a node while none answers, and of the call.
+/// Time between two calls of a node while no node answers, and of the call.
 const CALLS_MS: u64 = 20_000;
 
 /// Position of a rank in the grid, as the supervisor knows it.
@@ -32,7 +32,7 @@ pub(super) struct Work {
     /// Times from the launcher's start to the first process, and from there to computing.
     pub start_ms: u64,
     pub recover_ms: u64,
-    /// Time until the launcher notices a dead rank; None: never.
+    /// Time until the launcher notices a dead rank; None if never.
     pub notices_ms: Option<u64>,
     /// Whether the launcher stays when all ranks have ended.
     pub lingers: bool,
@@ -54,7 +54,7 @@ struct Memory {
 struct Node {
     boots: u64,
     is_off: bool,
-    /// Time up to which its kernel stands still, and up to which it is cut off from other nodes.
+    /// Time until which the node's kernel stops, and time until which the node is cut off from other nodes.
     frozen_ms: u64,
     apart_ms: u64,
     memory: BTreeMap<Position, Memory>,
@@ -67,7 +67,7 @@ enum Health {
     Stopped {
         until_ms: u64,
     },
-    /// The rank runs, and makes no progress.
+    /// The rank runs but makes no progress.
     Hangs,
 }
 
@@ -91,12 +91,12 @@ enum Phase {
         from: u64,
         since_ms: u64,
     },
-    /// A rank, or its node, delays all others.
+    /// A rank, or its node, delays all other ranks.
     Stuck {
         at: u64,
         since_ms: u64,
     },
-    /// All iterations are done, or a halt was carried out: MPI ends.
+    /// MPI ends, after all iterations are done or a halt was carried out.
     Ending {
         until_ms: u64,
         status: i32,
@@ -126,9 +126,9 @@ struct Attempt {
     on: HashMap<String, Vec<usize>>,
     phase: Phase,
     fresh: bool,
-    /// Iteration at which it last got stuck or saved.
+    /// Iteration of the last save, or at which the ranks last got stuck.
     reached: u64,
-    /// Whether its ranks ended by themselves.
+    /// Whether the ranks ended by themselves.
     has_ended: bool,
     /// Time at which the launcher ends the job.
     notices_ms: Option<u64>,
@@ -147,10 +147,10 @@ impl Attempt {
     }
 }
 
-/// Reason to give a node up again: it was lost, answered, and is lost once more, which nobody has judged.
+/// Text in the reason to give a node up again: the node was lost, answered, and was lost once more, which has not been judged.
 const ASKED_IN_VAIN: &str = "asked to remove memory";
 
-/// The real state of everything.
+/// Real state of all nodes and of the job.
 #[derive(Debug)]
 pub(super) struct Site {
     pub now_ms: u64,
@@ -166,18 +166,19 @@ pub(super) struct Site {
     outage_ms: u64,
     outage_end_ms: u64,
     evidence: Evidence,
-    /// Time up to which the supervisor makes its first calls: before a job runs, nodes that do not answer then lose their place.
+    /// Time until which the supervisor makes its first calls. Before a job runs, nodes that do not answer these calls are given
+    /// up.
     pub first_calls_ms: u64,
-    /// Whether somebody wants the job to stop.
+    /// Whether a stop of the job was requested.
     may_halt: bool,
     attempt: Option<Attempt>,
-    /// Time at which the next frozen or stopped part moves again.
+    /// Time at which the next frozen node or stopped rank continues.
     wakes_ms: Option<u64>,
     last_save: Option<Save>,
     pids: u32,
     /// Whether the results are complete.
     pub is_done: bool,
-    /// Whether the benchmark has refused to continue, with reason.
+    /// Whether the benchmark has refused to continue, for a good reason.
     pub has_refused: bool,
     pub launches: usize,
     /// A violation of the rules, with its time.
@@ -186,7 +187,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// `is_tree`: some nodes are called by others.
+    /// Makes the site of a run. `is_tree` states that some nodes are called by other nodes.
     pub fn new(
         work: Work,
         nodes: impl Iterator<Item = String>,
@@ -195,7 +196,7 @@ impl Site {
     ) -> Self {
         let mut evidence = Evidence::new(is_tree);
         if let Some(node) = &defect {
-            // It stays so when the node boots again.
+            // The defect remains when the node boots again.
             evidence.condemns(node, 0, u64::MAX / 2);
         }
         Self {
@@ -236,16 +237,16 @@ impl Site {
         format!("{node}.{}", self.nodes[node].boots)
     }
 
-    /// Notes a node that the supervisor has blamed for fault after fault.
+    /// Records a node that the supervisor has blamed for repeated faults.
     pub fn is_sick(&mut self, node: &str) {
         self.evidence.condemns(node, self.now_ms, u64::MAX);
     }
 
-    /// Checks a node that the supervisor gave up now, and judged from `judged_ms` on.
+    /// Checks that there was evidence against a node that the supervisor has given up now. The judgement began at `judged_ms`.
     pub fn is_given_up(&mut self, node: &str, why: &str, judged_ms: u64) {
-        // A supervisor that begins judges by what it finds.
+        // A new supervisor judges by the state that it finds.
         let begins = judged_ms < self.first_calls_ms;
-        // Nor does it wait for nodes without ranks in an outage.
+        // In an outage, the supervisor does not wait for nodes without ranks.
         let runs = |attempt: &Attempt| attempt.hosts.iter().any(|host| host == node);
         let is_spare = !self.attempt.as_ref().is_some_and(runs);
         let in_outage = is_spare && judged_ms <= Evidence::end_of(self.outage_end_ms);
@@ -265,7 +266,7 @@ impl Site {
         self.nodes.keys().filter(|node| !self.evidence.has_held_since(node, 0)).count()
     }
 
-    /// Returns the job's activity, in a word.
+    /// Returns the activity of the job in a word or two.
     pub fn doing(&self) -> &'static str {
         match self.attempt.as_ref().map(|attempt| attempt.phase) {
             None => "nothing runs",
@@ -314,7 +315,7 @@ impl Site {
         self.settles();
     }
 
-    /// Cuts a node off, from the supervisor alone, or from the other nodes (`apart`), too.
+    /// Cuts a node off from the supervisor, and if `apart` also from the other nodes.
     pub fn cuts_off(&mut self, name: &str, until_ms: u64, apart: bool) {
         self.has_fault(name, until_ms - self.now_ms);
         if let Some(node) = self.nodes.get_mut(name).filter(|_| apart) {
@@ -323,9 +324,9 @@ impl Site {
         self.settles();
     }
 
-    /// Makes all nodes unreachable from the supervisor. That costs no node its place, with three exceptions. Either no job runs
-    /// and the supervisor makes its first calls. Or there are fewer than two nodes without evidence against them: a single node
-    /// may have failed. Or another fault came just before.
+    /// Makes all nodes unreachable from the supervisor. No node may be given up because of this, with three exceptions: no job
+    /// runs and the supervisor makes its first calls; there are fewer than two nodes without evidence against them, so a single
+    /// node may have failed; or another fault came just before.
     pub fn is_out_of_reach(&mut self, until_ms: u64) {
         self.outage_ms = self.outage_ms.max(until_ms);
         self.outage_end_ms = self.outage_end_ms.max(until_ms);
@@ -351,7 +352,7 @@ impl Site {
         let runs = |attempt: &Attempt| attempt.launcher_runs && attempt.phase != Phase::Over;
         let runs = self.attempt.as_ref().is_some_and(runs);
         let begins = self.now_ms < self.first_calls_ms;
-        // Nodes that were given up tell nothing, unless they are in use again.
+        // Nodes that were given up do not count, unless they are in use again.
         let hosts = self.attempt.iter().flat_map(|attempt| &attempt.hosts);
         let counts =
             |node: &String| !self.given_up.contains(node) || hosts.clone().any(|host| host == node);
@@ -373,7 +374,7 @@ impl Site {
         self.nodes.values().all(|node| node.is_off)
     }
 
-    /// Notes that the supervisor dies before it has recorded the last launch: its successor cannot know the launcher.
+    /// Records that the supervisor dies before it has recorded the last launch, so its successor cannot know the launcher.
     pub fn is_unrecorded(&mut self) {
         self.attempt.iter_mut().for_each(|attempt| attempt.excused_ms = u64::MAX);
     }
@@ -382,7 +383,7 @@ impl Site {
         self.attempt.as_ref().map_or(0, |attempt| attempt.number)
     }
 
-    /// Ends the agent of a node, which is no reason to give the node up.
+    /// Ends the agent of a node. This does not justify giving the node up.
     pub fn loses_agent(&mut self, name: &str) {
         self.has_fault(name, 0);
     }
@@ -428,7 +429,7 @@ impl Site {
         killed
     }
 
-    /// Kills the launcher; its ranks are ended, or stay.
+    /// Kills the launcher. If `ranks_stay`, its ranks continue; otherwise they end.
     pub fn kills_launcher(&mut self, ranks_stay: bool) {
         let Some(attempt) = &mut self.attempt else { return };
         attempt.launcher_runs = false;
@@ -439,7 +440,7 @@ impl Site {
 
     // The job
 
-    /// Launches ranks on these nodes, in order, with so many places each.
+    /// Launches ranks on `hosts`, in order, each with its number of places.
     pub fn launch(
         &mut self,
         hosts: &[(String, usize)],
@@ -460,7 +461,8 @@ impl Site {
             self.goes_wrong(format!("{ranks} ranks were launched on {} places", places.len()));
         }
         let lives = |rank: &Rank| rank.health != Health::Dead && names.contains(&rank.node);
-        // A node that did not answer when an earlier run was given up keeps that run's ranks, as the user was told.
+        // If a node did not answer when an earlier run was given up, the ranks of that run stay on the node, as the user was
+        // warned.
         if let Some(before) = self.attempt.as_ref().filter(|before| before.run == self.run)
             && let Some(rank) = before.ranks.iter().find(|rank| lives(rank))
         {
@@ -510,18 +512,19 @@ impl Site {
         self.attempt.as_ref().is_some_and(|at| at.launcher == process && at.launcher_runs)
     }
 
-    /// Kills the launcher, on behalf of the supervisor.
+    /// Kills the launcher for the supervisor.
     pub fn ends_launcher(&mut self, process: ProcessId) {
         if self.launcher_runs(process) {
             self.is_ended_by_supervisor();
             self.attempt.iter_mut().for_each(|attempt| attempt.launcher_runs = false);
-            // The launcher takes with it the ranks that it reaches.
+            // The ranks that the launcher reaches end with it.
             let reached = self.reached();
             self.kills_ranks(|rank| reached.contains(&rank.node));
         }
     }
 
-    /// Kills the run's processes on the supervisor's machine: a launcher that no supervisor knows any more. Returns their number.
+    /// Kills a launcher of the run that no supervisor knows any more, on the supervisor's machine. Returns the number of killed
+    /// processes.
     pub fn ends_any_launcher(&mut self) -> usize {
         match self.attempt.as_ref().filter(|attempt| attempt.launcher_runs) {
             None => 0,
@@ -533,13 +536,13 @@ impl Site {
         }
     }
 
-    /// Returns the nodes that messages of others reach.
+    /// Returns the nodes that messages of other nodes reach.
     fn reached(&self) -> BTreeSet<String> {
         let well = |node: &Node| !node.is_off && self.now_ms >= node.frozen_ms.max(node.apart_ms);
         self.nodes.iter().filter(|(_, node)| well(node)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Checks that an end of the job by the supervisor has a reason.
+    /// Checks that the supervisor has a reason to end the job.
     fn is_ended_by_supervisor(&mut self) {
         let Some(attempt) = &self.attempt else { return };
         let ends = matches!(attempt.phase, Phase::Ending { .. } | Phase::Over);
@@ -554,7 +557,7 @@ impl Site {
         }
     }
 
-    /// Ends the ranks on a node, on behalf of the supervisor.
+    /// Ends the ranks on a node for the supervisor.
     pub fn ends_ranks(&mut self, name: &str, clean: bool) {
         let Some(attempt) = &self.attempt else { return };
         let lives = |rank: &Rank| rank.node == name && rank.health != Health::Dead;
@@ -567,7 +570,8 @@ impl Site {
         }
     }
 
-    /// Ends a node's ranks if they have stood still, without a message to their agent, for too long.
+    /// Ends the ranks of a node whose agent has received no message for too long, unless the ranks make progress. Returns whether
+    /// no ranks are left.
     pub fn is_orphaned(&mut self, name: &str) -> bool {
         let Some(attempt) = &self.attempt else { return true };
         if matches!(attempt.phase, Phase::Computing { .. } | Phase::Recovering { .. }) {
@@ -586,7 +590,7 @@ impl Site {
         }
     }
 
-    /// Notes that the run is given up for a new one.
+    /// Records that the run is given up for a new run.
     pub fn begins_from_scratch(&mut self) {
         self.run += 1;
         self.may_halt = true;
@@ -594,7 +598,7 @@ impl Site {
         self.is_done = false;
     }
 
-    /// Notes that somebody wants the job to stop.
+    /// Records that a stop of the job was requested.
     pub fn may_be_halted(&mut self) {
         self.may_halt = true;
     }
@@ -617,7 +621,7 @@ impl Site {
         own.into_iter().chain(later.filter(|ms| *ms > self.now_ms)).min()
     }
 
-    /// Returns the time at which the next frozen or stopped part moves again.
+    /// Returns the time at which the next frozen node or stopped rank continues.
     fn next_wake_ms(&self) -> Option<u64> {
         let nodes = self.nodes.values().flat_map(|node| [node.frozen_ms, node.apart_ms]);
         let ranks = self.attempt.iter().flat_map(|attempt| &attempt.ranks);
@@ -646,7 +650,7 @@ impl Site {
         }
     }
 
-    /// Does everything that is due.
+    /// Advances the time to `now_ms` and carries out all events that are due.
     pub fn passes(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         if self.wakes_ms.is_some_and(|ms| ms <= now_ms) {
@@ -670,7 +674,7 @@ impl Site {
                 }
                 let has_launcher = self.attempt.as_ref().is_some_and(|at| at.launcher_runs);
                 if at >= self.work.iterations && !has_launcher {
-                    // The results have no destination, and the launcher's daemons end the ranks.
+                    // Without a launcher the results cannot be printed, and the launcher's daemons end the ranks.
                     self.kills_ranks(|_| true);
                 } else if at >= self.work.iterations {
                     self.ends(0);
@@ -727,7 +731,7 @@ impl Site {
         self.attempt = Some(attempt);
     }
 
-    /// Lets the launcher end the other ranks, report the dead rank, and end.
+    /// The launcher ends the other ranks, reports the dead rank, and ends.
     fn launcher_notices(&mut self) {
         let attempt = self.attempt.as_ref().expect("there is one");
         let dead = attempt.ranks.iter().find(|rank| rank.health == Health::Dead);
@@ -775,7 +779,7 @@ impl Site {
             return self.launcher_ends(i32::from(!all_start));
         }
         if !all_start {
-            // The launcher waits for a node that does not answer, and finally reports that.
+            // The launcher waits for a node that does not answer, and finally reports the node.
             self.says("a node could not be reached\n");
             return self.launcher_ends(1);
         }
@@ -822,7 +826,7 @@ impl Site {
         self.settles();
     }
 
-    /// Prints what the ranks of a trial report, on the nodes on which MPI starts.
+    /// Prints the reports of the ranks of a trial, on the nodes on which MPI starts.
     fn prints_trial(&self, starts: impl Fn(&String) -> bool, all_start: bool) {
         let Some(attempt) = &self.attempt else { return };
         let mut text = String::new();
@@ -837,7 +841,7 @@ impl Site {
         fs::write(attempt.folder.output(TRIAL), text).expect("room in /dev/shm");
     }
 
-    /// Gives each rank a position whose memory its node has; the others get the remaining positions.
+    /// Gives each rank a position whose memory is on its node. Ranks without such a position get the remaining positions.
     fn take_positions(&self, ranks: &mut [Rank]) {
         let mut free: BTreeSet<Position> = (0..ranks.len() as Position).collect();
         let mut without = Vec::new();
@@ -887,7 +891,7 @@ impl Site {
         self.attempt.iter_mut().for_each(|at| at.phase = Phase::Computing { from, since_ms });
     }
 
-    /// Saves all ranks at this iteration.
+    /// Saves all ranks at iteration `at`.
     fn saves(&mut self, at: u64) {
         let attempt = self.attempt.as_ref().expect("there is one");
         for rank in &attempt.ranks {
@@ -909,7 +913,7 @@ impl Site {
         attempt.phase = Phase::Computing { from: at, since_ms };
     }
 
-    /// Prints the results, or announces the halt, and lets MPI end.
+    /// Prints the results or announces the halt, and begins the end of MPI.
     fn ends(&mut self, status: i32) {
         let attempt = self.attempt.as_mut().expect("there is one");
         attempt.phase = Phase::Ending { until_ms: self.now_ms + 200, status };
@@ -976,7 +980,7 @@ impl Site {
             .flat_map(|(numbers, attempt)| numbers.iter().map(|&at| &attempt.ranks[at]))
     }
 
-    /// Returns a rank as its memory and its process show it.
+    /// Returns the state of a rank, as its memory and its process show it to the agent.
     fn seen(&self, name: &str, position: Position, memory: &Memory) -> Progress {
         let saved = memory.saved.map(|at| (CheckpointId { number: at, made: 1 }, at));
         let mut progress = Progress {
@@ -1008,7 +1012,7 @@ impl Site {
         progress.iteration = self.iteration(attempt).max(progress.iteration);
         (progress.beat, progress.busy_us) = (until_ms / 100, until_ms * 900);
         progress.flops = until_ms * 1_000_000;
-        // A rank that waits for others shows that.
+        // A rank that waits for other ranks advances the counter of its waits.
         let waits = !moves && rank.health == Health::Well;
         progress.waits = if waits { (self.now_ms / 100) as u16 } else { 0 };
         progress.state = match rank.health {

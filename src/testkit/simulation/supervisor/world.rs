@@ -1,6 +1,6 @@
 //! The simulated machine of the supervisor: time, connections, disk, launchers.
 //!
-//! A simulation has one thread, and its world is that thread's. Time passes only while the supervisor waits.
+//! A simulation has a single thread, which owns its world. Time passes only while the supervisor waits.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -25,7 +25,7 @@ use crate::testkit::simulated_agents::{self, Manner, OUTSIDE, SimulatedAgents};
 use crate::testkit::simulation::Report;
 use crate::testkit::simulation::dice::Dice;
 
-/// Time after which a run will never end.
+/// Time after which a run counts as endless.
 pub(super) const MOST_MS: u64 = 3_600_000;
 
 /// Time at which the user stops the run if all nodes are off for good.
@@ -34,16 +34,16 @@ const LIMIT_MS: u64 = 600_000;
 /// Limit for setting the wall clock back.
 const HOUR_MS: u64 = 3_600_000;
 
-/// Number of waits without progress of time that are a loop.
+/// Number of waits without progress of time that counts as a loop.
 const MOST_IDLE: u32 = 100_000;
 
-/// Ends the supervisor during a wait: it is killed.
+/// Payload of a panic that ends the supervisor during a wait, as a kill does.
 pub(super) struct Killed;
 
-/// Ends the simulation after a violation of the rules.
+/// Payload of a panic that ends the simulation after a violation of the rules.
 pub(super) struct Wrong;
 
-/// A node's agent, at work on its node.
+/// Agent of a node, which acts on the simulated node.
 pub(super) struct Agent {
     name: String,
     site: Rc<RefCell<Site>>,
@@ -119,18 +119,18 @@ impl simulated_agents::Nodes for Agents {
     }
 }
 
-/// Everything outside the supervisor.
+/// The simulated machine outside the supervisor.
 pub(super) struct World {
     pub site: Rc<RefCell<Site>>,
     simulated_agents: SimulatedAgents<Agents>,
     heard: VecDeque<(u64, Heard)>,
     works: BTreeMap<(u64, u64), Work>,
     order: u64,
-    /// Number of supervisors' connections so far.
+    /// Number of connections of all supervisors so far.
     shells: u64,
-    /// Time at which each I/O thread has finished its last work.
+    /// Time at which each I/O thread finishes its last request.
     clerks: Vec<u64>,
-    /// Time since which the disk stands still, and up to which.
+    /// Start and end of the time in which the disk is stopped.
     disk_from_ms: u64,
     disk_ms: u64,
     faults: BTreeMap<(u64, u64), Fault>,
@@ -142,7 +142,7 @@ pub(super) struct World {
     asked_again: bool,
     /// Set if `skt-hpl halt` has asked to stop.
     is_requested: bool,
-    /// Time up to which no launcher can be started, and whether for want of room.
+    /// Time until which no launcher can be started, and whether the reason is a lack of room.
     refuses: (u64, bool),
     /// Set if the first launch of the run was refused.
     pub refused_first: bool,
@@ -151,29 +151,29 @@ pub(super) struct World {
     /// Time at which the same command is given again after the supervisor's death.
     pub again_ms: u64,
     pub printed: Vec<u8>,
-    /// Faults that were injected, each with the job's activity.
+    /// Faults that were injected, each with the activity of the job.
     injected: Vec<String>,
     /// Messages of the supervisors.
     pub said: Vec<u8>,
     idle: u32,
     folder: Folder,
-    /// Length of the journal, and the number of its records, at the last look.
+    /// Length of the journal, and number of its records, when it was last read.
     journal_bytes: u64,
     seen_records: usize,
 }
 
-/// A supervisor that begins calls its nodes first, at most for so long, or until it launches a job.
+/// Longest time in which a new supervisor makes its first calls; they also end when it launches a job.
 const FIRST_CALLS_MS: u64 = 45_000;
 
-/// Time after a standstill of the disk in which the supervisor does what it has decided meanwhile.
+/// Time after a stop of the disk in which the supervisor carries out the decisions that it made during the stop.
 const DISK_LASTS_MS: u64 = 2000;
 
-/// Number of faults on a node after which the supervisor may take it for sick.
+/// Number of faults on a node after which the supervisor may give the node up as defective.
 const SICK_AFTER: usize = 3;
 
 thread_local! {
     static NOW_MS: Cell<u64> = const { Cell::new(0) };
-    /// Changes of the wall clock, up to now and when the supervisor began.
+    /// Changes of the wall clock, until now and until the start of the supervisor.
     static WALL_MS: Cell<i64> = const { Cell::new(0) };
     static STEADY_MS: Cell<i64> = const { Cell::new(0) };
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
@@ -184,7 +184,7 @@ pub(super) fn now_ms() -> u64 {
 }
 
 impl World {
-    /// Makes this thread's world that of a scenario, at time 0.
+    /// Makes the world of a scenario, at time 0, the world of this thread.
     pub fn begin(scenario: &Scenario, binary: &str, folder: &Folder) {
         NOW_MS.set(0);
         WALL_MS.set(0);
@@ -254,7 +254,7 @@ impl World {
         self.faults.insert((at_ms, self.order), fault);
     }
 
-    /// Notes that a supervisor begins. The last supervisor's unfinished work has ended with it.
+    /// Records that a supervisor begins. The unfinished work of the previous supervisor is dropped.
     pub fn starts_supervisor(&mut self) {
         STEADY_MS.set(WALL_MS.get());
         self.site.borrow_mut().first_calls_ms = now_ms() + FIRST_CALLS_MS;
@@ -333,7 +333,7 @@ impl World {
                 drop(site);
                 self.injects_at(now_ms + again_ms, Fault::HaltAgain);
             }
-            // The command may have been given again since.
+            // The command may have been given again in the meantime.
             Fault::HaltAgain => self.asked_again = self.asked_to_stop,
             Fault::Request { after_checkpoint } => {
                 site.may_be_halted();
@@ -363,7 +363,7 @@ impl World {
         self.site.borrow_mut().switches_off(name);
     }
 
-    /// Returns whether a run that was stopped on request is to continue.
+    /// Returns whether the command is given again for a run that was stopped on request.
     pub fn is_to_go_on(&mut self) -> bool {
         self.asked_again = false;
         let asked = std::mem::take(&mut self.asked_to_stop);
@@ -379,13 +379,13 @@ impl World {
         }
     }
 
-    /// Returns all real events, records and messages.
+    /// Returns the log of all real events, records and messages.
     pub fn log(&self, records: &[Record]) -> String {
         let recorded = |record: &Record| {
             let begins_ms = 1_800_000_000_000 + HOUR_MS;
             let at_s = (record.at_ms as f64 - begins_ms as f64) / 1e3;
             let text = match &record.event {
-                // Number and process of a run differ each time.
+                // The number and the process of a run differ each time, so they are left out.
                 Event::RunStarted { .. } => "RunStarted".to_owned(),
                 Event::TookOver { adopted, .. } => format!("TookOver, adopted: {adopted}"),
                 event => format!("{event:?}"),
@@ -403,7 +403,7 @@ impl World {
         )
     }
 
-    /// Passes a little time, or returns what is to be done outside of the world.
+    /// Advances the time by one step, or returns an action that must be done outside of the world.
     fn step(&mut self, until_ms: u64, wants_news: bool) -> Step {
         let now_ms = now_ms();
         if let Some(entry) = self.works.first_entry().filter(|entry| entry.key().0 <= now_ms) {
@@ -440,8 +440,8 @@ impl World {
         Step::On
     }
 
-    /// Looks at the journal after a write to the disk, and injects the faults that are due at its records. Returns whether the
-    /// supervisor survives it.
+    /// Reads the journal after a write to the disk, and injects the faults that are due at its new records. Returns whether the
+    /// supervisor survives these faults.
     fn sees_journal(&mut self) -> bool {
         let length = std::fs::metadata(self.folder.journal()).map_or(0, |file| file.len());
         if std::mem::replace(&mut self.journal_bytes, length) == length {
@@ -460,7 +460,7 @@ impl World {
                 if records.iter().filter(blamed).count() >= SICK_AFTER {
                     site.is_sick(node);
                 }
-                // A disk that stands still may have delayed the record, or an earlier one and with it the step.
+                // A stopped disk may have delayed this record, or an earlier record and with it the step.
                 let late_ms = steady_ms().saturating_sub(record.at_ms);
                 let judged_ms = now_ms().saturating_sub(late_ms);
                 let is_late = judged_ms <= self.disk_ms + DISK_LASTS_MS;
@@ -483,7 +483,7 @@ enum Step {
     Wrong,
 }
 
-/// Passes time until `until_ms`, or until a message comes if `wants_news`.
+/// Lets time pass until `until_ms`, or until a message arrives if `wants_news`.
 fn pass(until_ms: u64, wants_news: bool) {
     loop {
         match World::with(|world| world.step(until_ms, wants_news)) {
@@ -501,7 +501,7 @@ fn pass(until_ms: u64, wants_news: bool) {
     }
 }
 
-/// The world as the program sees it.
+/// Implementation of the program's interfaces to its machine, for the simulated world.
 pub(super) struct Simulated;
 
 fn ms(time: Duration) -> u64 {
@@ -518,7 +518,7 @@ impl Simulator for Simulated {
     }
 
     fn wall(&self) -> Duration {
-        // If the clock were set below 0, it would show a time before the simulation began.
+        // The offset of an hour keeps the time above zero when the clock is set back.
         Duration::from_millis((HOUR_MS + now_ms()).saturating_add_signed(WALL_MS.get()))
     }
 
@@ -563,7 +563,7 @@ impl Machine for Simulated {
         let (hosts, ranks) = asked_for(launch);
         World::with(|world| {
             let (until_ms, full) = world.refuses;
-            // A refused trial is an error of the command, which ends.
+            // If a trial were refused, the command would end with an error.
             if now_ms() < until_ms && attempt != TRIAL {
                 world.refused_first |= attempt == 1;
                 let code = if full { libc::ENOSPC } else { libc::EAGAIN };
@@ -606,7 +606,7 @@ impl Machine for Simulated {
     }
 }
 
-/// Returns the records that have come to disk.
+/// Returns the records that are on the disk.
 fn records(folder: &Folder) -> Vec<Record> {
     let journal = folder.journal();
     let text = std::fs::read(&journal).unwrap_or_default();
@@ -617,7 +617,7 @@ fn has_recorded(folder: &Folder, is_meant: impl Fn(&Event) -> bool) -> bool {
     records(folder).iter().any(|record| is_meant(&record.event))
 }
 
-/// Returns the status with which the run has ended, if that is recorded.
+/// Returns the status of the run's end, if the end is recorded.
 pub(super) fn recorded_end(folder: &Folder) -> Option<u8> {
     records(folder).iter().rev().find_map(|record| match record.event {
         Event::Finished { code, .. } => Some(code),
@@ -625,7 +625,7 @@ pub(super) fn recorded_end(folder: &Folder) -> Option<u8> {
     })
 }
 
-/// Returns the nodes with their places, and the number of ranks, that a launcher is asked for.
+/// Returns the nodes with their places, and the number of ranks, in the arguments of a launcher.
 fn asked_for(launch: &Launch) -> (Vec<(String, usize)>, usize) {
     let (_, listed, _) = launch.files.iter().find(|file| !file.2).expect("a list of hosts");
     let host = |line: &str| {
@@ -637,9 +637,9 @@ fn asked_for(launch: &Launch) -> (Vec<(String, usize)>, usize) {
     (hosts, launch.argv[at + 1].parse().expect("a number"))
 }
 
-/// Remote shells of a supervisor, whose lines close when it ends.
+/// Remote shells of a supervisor. Their connections close when the supervisor ends.
 struct Shells {
-    /// First number of its lines: lines of different supervisors have different numbers.
+    /// Smallest connection number of this supervisor, so that connections of different supervisors have different numbers.
     first: u64,
     open: Vec<u64>,
 }

@@ -106,7 +106,7 @@ impl Chance {
     }
 }
 
-/// What a stream has queued.
+/// Entry of a stream's queue.
 enum Queued {
     Work(Box<dyn FnOnce(&mut Chance) + Send>),
     Record(Event),

@@ -1,7 +1,8 @@
 //! The matrix in device memory: the bits of a BLAS on the processor, in whatever order the streams run.
 
 use skt_hpl::base::outcome::Verdict;
-use skt_hpl::base::params::TestParams;
+use skt_hpl::base::params::{Engine, TestParams};
+use skt_hpl::config::memory_need::{Means, PROCESS_BYTES, rank_bytes};
 use skt_hpl::report::json::Run;
 
 use crate::dat::Dat;
@@ -79,6 +80,30 @@ fn a_device_may_have_next_to_nothing() {
         ..Dat::default()
     };
     same_bits(&dat, &[], &["1"]);
+}
+
+/// The memory check counts the arrays in device memory, too: that is memory of the node here.
+#[test]
+fn memory_of_the_device_is_counted() {
+    for (n, nb, grid, depth) in [(3000, 128, (1, 1), 1), (2400, 600, (2, 1), 0)] {
+        let dat = Dat {
+            ns: vec![n],
+            nbs: vec![nb],
+            grids: vec![grid],
+            depths: vec![depth],
+            ..Dat::default()
+        };
+        let run = Job::tests(&dat).args(&["--device", "host"]).run().expect_code(0).json();
+        let outcome = run.tests[0].outcome.as_ref().unwrap();
+        let means = Means { engine: Engine::Blas, threads: outcome.threads, device: true };
+        let checked = rank_bytes(&run.tests[0].params, means);
+        let (made, arrays) =
+            (outcome.matrix_bytes_max + outcome.work_bytes_max, (checked - PROCESS_BYTES) as f64);
+        let made = made as f64;
+        assert!(made <= arrays && made > 0.96 * arrays, "{made} of {arrays}");
+        assert!(u128::from(outcome.resident_bytes_max) <= checked, "{outcome:?}");
+        assert!(outcome.resident_bytes_max as f64 > made, "{outcome:?}");
+    }
 }
 
 #[test]

@@ -69,6 +69,14 @@ fn options_reach_the_device() {
     }
 }
 
+/// As many columns as are exchanged in three pieces, one after the other.
+#[test]
+fn rows_travel_in_several_pieces() {
+    let (ns, nbs, grids) = (vec![5200], vec![1024], vec![(3, 1)]);
+    let dat = Dat { ns, nbs, grids, swap: 1, ..Dat::default() };
+    same_bits(&dat, &["--split-update", "always"], &["5"]);
+}
+
 /// Ranks without rows or columns, and blocks larger than the matrix.
 #[test]
 fn a_device_may_have_next_to_nothing() {

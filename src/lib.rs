@@ -15,6 +15,8 @@ pub mod matrix;
 pub mod parity;
 pub mod shm;
 
+pub mod device;
+
 pub mod lu;
 
 pub mod burnin;

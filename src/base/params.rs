@@ -175,6 +175,19 @@ pub enum Engine {
     Blas,
 }
 
+/// Accelerator whose memory has the local matrix.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Device {
+    /// No accelerator
+    #[default]
+    None,
+    /// The processor in the part of a device, for tests of the program
+    Host,
+}
+
 /// Parameters of a test: the problem, the grid and every algorithmic choice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TestParams {

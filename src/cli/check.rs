@@ -14,7 +14,7 @@ use crate::config::choices::Choice;
 use crate::config::dat_reader::{self, Given};
 use crate::config::diagnostic::{Diagnostic, Severity};
 use crate::config::hpl_dat::HplDat;
-use crate::config::memory_need::{Means, grid_bytes, human, rank_bytes};
+use crate::config::memory_need::{grid_bytes, human, rank_bytes};
 use crate::config::settings::{CONFIG_DEFAULT, DAT_DEFAULT, Overrides, Settings};
 use crate::config::sources::{CHECKPOINT, ENV_CONFIG, Layers, setting_of};
 use crate::config::{Input, bytes_of};
@@ -189,7 +189,7 @@ fn explain_cost(dat: &HplDat) -> String {
     let settings = Settings::default();
     let tests = dat.test_count();
     let ranks = dat.ranks_needed();
-    let means = Means { engine: settings.engine, threads: settings.threads.unwrap_or(1) };
+    let means = settings.means(settings.threads.unwrap_or(1));
     let largest = dat
         .largest_tests(settings.rng, settings.seed)
         .max_by_key(|test| grid_bytes(test, means))

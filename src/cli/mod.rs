@@ -160,8 +160,9 @@ fn wants_overview(arguments: &[String], definition: &Command) -> bool {
 }
 
 /// Options that few users need: `--help` lists them, and `-h` does not.
-const ADVANCED: [&str; 20] = [
+const ADVANCED: [&str; 21] = [
     "align",
+    "device",
     "encode",
     "equil",
     "fanout",

@@ -311,7 +311,7 @@ mod tests {
         dat.tests(Rng::Hpl, 100).next().unwrap()
     }
 
-    const MEANS: Means = Means { engine: Engine::Auto, threads: 2 };
+    const MEANS: Means = Means { engine: Engine::Auto, threads: 2, device: false };
     const PLAIN: OnNode = OnNode { ranks: 1, keepers: 0, named: None, checksums: 0, means: MEANS };
 
     /// Bytes of the matrix on all ranks.

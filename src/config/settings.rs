@@ -20,7 +20,8 @@ use super::job_name::{LENGTH_MAX, job_name};
 use super::processors::List;
 use crate::base::output_target;
 use crate::base::params::{
-    Bcast, Engine, Fact, Form, Mapping, MemoryCheck, Pinning, Rng, SIZE_MOST, SplitUpdate, Swap,
+    Bcast, Device, Engine, Fact, Form, Mapping, MemoryCheck, Pinning, Rng, SIZE_MOST, SplitUpdate,
+    Swap,
 };
 use crate::base::threads::THREADS_MAX;
 use crate::base::units::seconds;
@@ -31,6 +32,7 @@ use crate::checkpoint::protocol::Method;
 use crate::checkpoint::storage::DirScope;
 use crate::checkpoint::when::Interval;
 use crate::lu::SUMS_MAX;
+use crate::lu::need::Means;
 use crate::parity::Code;
 use crate::shm::Store;
 
@@ -338,6 +340,10 @@ pub struct Overrides {
     #[arg(long, value_name = "NAME", ignore_case = true, help_heading = RUN)]
     pub engine: Option<Engine>,
 
+    /// Accelerator that keeps the matrix in its memory and updates it [default: none]
+    #[arg(long, value_name = "NAME", ignore_case = true, help_heading = RUN)]
+    pub device: Option<Device>,
+
     /// Split the trailing update in two halves, to exchange rows during the multiplication [default: auto].
     ///
     /// The rows of one half travel between process rows while the other half is multiplied. The results are the same to the last
@@ -582,6 +588,8 @@ pub struct Settings {
     pub memory_check: MemoryCheck,
     pub engine: Engine,
     #[serde(default)]
+    pub device: Device,
+    #[serde(default)]
     pub split_update: SplitUpdate,
     /// BLAS that was named in place of the linked one.
     pub blas: Option<String>,
@@ -610,6 +618,11 @@ impl Settings {
             Protection::Checksums { columns, .. } => columns,
             _ => 0,
         }
+    }
+
+    /// Returns the settings that determine the memory need of ranks with so many threads.
+    pub fn means(&self, threads: usize) -> Means {
+        Means { engine: self.engine, threads, device: self.device != Device::None }
     }
 
     /// Number of ranks that stand by, if the job continues in its processes when a process is lost.
@@ -648,6 +661,16 @@ impl Overrides {
     /// Whether helpers communicate by MPI, which must be known before MPI starts.
     pub fn helpers_talk(&self) -> bool {
         self.saves() && self.encode == Some(Encoding::Helper)
+    }
+
+    /// Whether the matrix is in the memory of a device.
+    pub(super) fn has_device(&self) -> bool {
+        self.device.is_some_and(|device| device != Device::None)
+    }
+
+    /// Engine of the run. A device multiplies operands in the layouts of `blas`.
+    fn engine(&self) -> Engine {
+        if self.has_device() { Engine::Blas } else { self.engine.unwrap_or_default() }
     }
 
     /// Whether the run saves.
@@ -770,7 +793,8 @@ impl From<&Overrides> for Settings {
             threads: set.threads,
             pin: set.pin.unwrap_or_default(),
             memory_check: set.memory_check.unwrap_or_default(),
-            engine: set.engine.unwrap_or_default(),
+            engine: set.engine(),
+            device: set.device.unwrap_or_default(),
             split_update: set.split_update.unwrap_or_default(),
             blas: set.blas.clone(),
             preflight: set.preflight.unwrap_or(true),

@@ -3,6 +3,7 @@
 
 use super::diagnostic::{Diagnostic, Severity, and_list};
 use super::settings::{Guarding, Overrides, Restart, Saving};
+use crate::base::params::Engine;
 use crate::checkpoint::layout::ParityLayout;
 use crate::checkpoint::plan::{Encoding, Helpers};
 use crate::checkpoint::protocol::Method;
@@ -20,7 +21,8 @@ impl Overrides {
         self.check_dedicated_ranks()?;
         self.check_disk()?;
         self.check_restart()?;
-        self.check_level2()
+        self.check_level2()?;
+        self.check_device()
     }
 
     /// Returns whether checksum columns take the place of saves.
@@ -367,6 +369,28 @@ impl Overrides {
             "give --parity-code xor or --parity-code reed-solomon, or leave --parity-code out",
         )
     }
+
+    /// Refuses what a run in device memory cannot do.
+    fn check_device(&self) -> Result<(), Diagnostic> {
+        if !self.has_device() {
+            return Ok(());
+        }
+        refuse_if(
+            self.saves(),
+            "device and checkpoint are set, and a matrix in device memory cannot be saved yet",
+            "leave --checkpoint or --device out",
+        )?;
+        refuse_if(
+            self.is_abft(),
+            "device is set, and method abft has no checksum columns in device memory yet",
+            "give --method self, or leave --device out",
+        )?;
+        refuse_if(
+            self.engine.is_some_and(|engine| !matches!(engine, Engine::Auto | Engine::Blas)),
+            "device is set, and engine names kernels of the processor",
+            "leave --engine or --device out",
+        )
+    }
 }
 
 fn refuse(what: &str, help: &str) -> Result<(), Diagnostic> {
@@ -382,6 +406,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::base::params::Device;
     use crate::checkpoint::plan::Scope;
     use crate::config::hpl_dat::HplDat;
     use crate::config::settings::{Settings, level2_every};
@@ -620,6 +645,29 @@ mod tests {
         }
         let every = Some(Saving::Every(Interval::Iterations(1)));
         apply(&Overrides { checkpoint: every, ..require }).unwrap();
+    }
+
+    #[test]
+    fn a_device_goes_without_protection_and_without_kernels_of_the_processor() {
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.to_string());
+        let host = Overrides { device: Some(Device::Host), ..Overrides::default() };
+        apply(&host).unwrap();
+        assert_eq!(Settings::from(&host).engine, Engine::Blas);
+        let checkpoint = Some(Saving::Every(Interval::Iterations(1)));
+        let method = Some(Guarding::Checksums);
+        for (set, word) in [
+            (Overrides { checkpoint, ..host.clone() }, "checkpoint"),
+            (Overrides { method, ..host.clone() }, "abft"),
+            (Overrides { engine: Some(Engine::Packed), ..host.clone() }, "engine"),
+        ] {
+            let why = apply(&set).unwrap_err();
+            assert!(why.contains("device") && why.contains(word), "{why}");
+            for device in [None, Some(Device::None)] {
+                apply(&Overrides { device, ..set.clone() }).unwrap();
+            }
+        }
+        let off = Some(Saving::Off);
+        apply(&Overrides { checkpoint: off, engine: Some(Engine::Blas), ..host }).unwrap();
     }
 
     #[test]

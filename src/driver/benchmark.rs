@@ -27,7 +27,7 @@ use crate::base::exit::{Exit, Refusal};
 use crate::base::faults::{self, Point, hit};
 use crate::base::host_name;
 use crate::base::outcome::{Outcome, Power};
-use crate::base::params::{MemoryCheck, TestParams};
+use crate::base::params::{Device, MemoryCheck, TestParams};
 use crate::base::terminal::say;
 use crate::base::threads::Pool;
 use crate::base::timeline::Recorder;
@@ -37,10 +37,11 @@ use crate::checkpoint::plan::Layout;
 use crate::comm::{Comm, Reduce, World, set_phase};
 use crate::config::Loaded;
 use crate::config::flags::BenchFlags;
-use crate::config::memory_need::{Means, OnNode, Room, TooLarge, enough_ranks, fits};
+use crate::config::memory_need::{OnNode, Room, TooLarge, enough_ranks, fits};
 use crate::config::settings;
+use crate::device;
 use crate::kernels::{self, Library, preflight, set_library_threads};
-use crate::lu::{Context, Event, Milestone, Observer, Start, own_part, solve_test};
+use crate::lu::{Context, Event, Milestone, Observer, Start, own_part, part_on, solve_test};
 use crate::report::machine::Machine;
 use crate::report::text;
 use crate::shm::{self, Store};
@@ -261,6 +262,11 @@ fn print_set_up(
         if let Some(line) = loaded.settings.saves().and_then(pins::helpers_told) {
             say(line);
         }
+        if loaded.settings.device == Device::Host {
+            say(
+                "device host: the processor in the part of a device, for tests; its rate means nothing",
+            );
+        }
     }
     if let Some(differs) = &common.differs {
         say(format_args!("mind: {}", unlike(common, differs)));
@@ -389,7 +395,7 @@ fn lacking(
             keepers,
             named: protection.map(|p| need::named_bytes(test, p, groups(p), &ranks)),
             checksums: settings.sums(),
-            means: Means { engine: settings.engine, threads },
+            means: settings.means(threads),
         }
     };
     loaded
@@ -825,6 +831,9 @@ impl Job<'_> {
         let engine = self.run.common.engines.of(params);
         let order = self.run.common.order(settings.split_update);
         let mut context = Context::placed(comm, params, engine, order, position, roles.sums);
+        if let Some(context) = &mut context {
+            context.device = device::open(settings.device, params.seed ^ context.place as u64);
+        }
         // State of the previous test could still be needed by a rank that did not know its result. By now all ranks know it.
         self.kept.held.take_if(|_| idle);
         let place = position.map(|grid_place| grid_place.place).or(dedicated);
@@ -940,7 +949,7 @@ impl Job<'_> {
 /// Outcome of a test, if this rank has it. The inner error is the reason why the test was skipped, the outer one ends the run.
 type Solved = Result<Result<Option<Outcome>, String>, Refusal>;
 
-/// Solves test `number` in private memory.
+/// Solves test `number` in private memory, or in the memory of the device.
 fn solve_plainly(
     context: &Context,
     number: usize,
@@ -948,9 +957,13 @@ fn solve_plainly(
     watcher: &mut Watcher,
 ) -> Result<Option<Outcome>, String> {
     let mut signs = Signs::show(context, number, None, watcher);
-    let solved = own_part(context)
-        .and_then(|mut local| solve_test(context, &mut local, Start::Fresh, pool, &mut signs))
-        .map_err(|error| error.to_string());
+    let solved = match &context.device {
+        Some(device) => part_on(device, context)
+            .and_then(|mut local| solve_test(context, &mut local, Start::Fresh, pool, &mut signs)),
+        None => own_part(context)
+            .and_then(|mut local| solve_test(context, &mut local, Start::Fresh, pool, &mut signs)),
+    };
+    let solved = solved.map_err(|error| error.to_string());
     drop(signs);
     let timeline = watcher.way.timeline(context.params.n, context.params.nb);
     solved.map(|outcome| outcome.map(|outcome| Outcome { timeline, ..outcome }))

@@ -103,7 +103,7 @@ impl<'a> Placed<'a> {
         let helpers = protection.and_then(|p| p.helper_cores.as_ref()).map(|named| &named.0);
         let cores = helpers.map_or(cores::count(), |named| cores_without(named, Topology::here()));
         let threads = loaded.settings.threads.unwrap_or((cores / most.max(1)).max(1));
-        let means = Means { engine: loaded.settings.engine, threads };
+        let means = loaded.settings.means(threads);
         let domains = protection.and_then(|p| p.domains.as_deref());
         let domain_file = domains.map(read_domains).transpose()?;
         let store = protection.map_or(Store::Posix, |p| p.store);

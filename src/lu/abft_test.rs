@@ -14,7 +14,7 @@ use super::operations::Operations;
 use super::recompute_u::recompute_u;
 use super::roles::{Exchanges, Past, Progress, weight};
 use super::schedule::Run;
-use super::solve::back_substitute;
+use super::solve::{Factored, back_substitute};
 use super::test::{Timer, conclude, forget_resident_peak, generator};
 use super::work::Work;
 use crate::base::faults::{Point, Sabotage, hit, sabotaged};
@@ -125,7 +125,8 @@ impl AbftTest {
                 recompute_u(context, self.local.view_mut(), exchanges, &mut progress.recomputed);
                 recompute_s = began.elapsed().as_secs_f64();
             }
-            x = back_substitute(context, self.local.view(), pool, &mut timer.clock);
+            let a = Factored::Here(self.local.view());
+            x = back_substitute(context, a, pool, &mut timer.clock);
             settle(context, exchanges, &mut x);
         }
         let outcome = conclude(context, timer, &mut self.work, x, pool, observer);

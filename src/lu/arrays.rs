@@ -3,22 +3,33 @@
 //! A rank that continued alone would wait forever for the ranks that could not allocate.
 
 use std::io;
+use std::sync::Arc;
 
 use super::context::Context;
 use super::work::Work;
 use crate::base::threads::Pool;
 use crate::comm::Reduce;
-use crate::matrix::{HugeBuffer, Local};
+use crate::device::{Buffer, Device};
+use crate::matrix::{HugeBuffer, Local, Storage};
 
 /// Allocates this rank's part of the matrix in private memory, which ends with the process.
 pub fn own_part(context: &Context) -> io::Result<Local<HugeBuffer>> {
-    let room = HugeBuffer::new(context.shape.len());
+    part(context, "", HugeBuffer::new(context.shape.len()))
+}
+
+/// Allocates this rank's part of the matrix in the memory of `device`.
+pub fn part_on(device: &Arc<dyn Device>, context: &Context) -> io::Result<Local<Buffer>> {
+    part(context, " of device memory", Buffer::new(device, context.shape.len()))
+}
+
+/// Returns this rank's part of the matrix in `room`, if all ranks have theirs.
+fn part<S: Storage>(context: &Context, whose: &str, room: io::Result<S>) -> io::Result<Local<S>> {
     match (lacking(context, &room), room) {
         (0, Ok(room)) => Ok(Local::new(context.shape, room)),
         (lacking, _) => {
             let bytes = context.shape.len() as u64 * 8;
             Err(io::Error::other(format!(
-                "{lacking} rank(s) could not get {bytes} bytes for their part of the matrix"
+                "{lacking} rank(s) could not get {bytes} bytes{whose} for their part of the matrix"
             )))
         }
     }

@@ -1,8 +1,11 @@
-//! The data that every step of one test needs: parameters, grid position, communicators.
+//! The data that every step of one test needs: parameters, grid position, communicators, device.
+
+use std::sync::Arc;
 
 use super::roles::SUMS_EVER;
 use crate::base::params::{SplitUpdate, TestParams};
 use crate::comm::Comm;
+use crate::device::Device;
 use crate::grid::ProcessGrid;
 use crate::kernels::Engine;
 use crate::matrix::Shape;
@@ -40,6 +43,8 @@ pub struct Context<'a> {
     pub column: Comm,
     /// Number by which injected faults address this rank.
     pub place: usize,
+    /// Device whose memory has the local matrix; `None` if that is in the processor's memory. Either all ranks have one or none.
+    pub device: Option<Arc<dyn Device>>,
 }
 
 /// A position in the grid, or in a process column of checksums to the right of the grid.
@@ -95,7 +100,13 @@ impl<'a> Context<'a> {
             wide,
             column: along_column,
             place,
+            device: None,
         })
+    }
+
+    /// Returns whether messages are ordered for ranks that factor and multiply at the same time: with threads, or with a device.
+    pub fn overlaps(&self) -> bool {
+        self.order.overlap() || self.device.is_some()
     }
 
     /// Returns the communicator along which panels are broadcast.

@@ -7,6 +7,8 @@ pub struct Lengths {
     pub slots: usize,
     pub message: usize,
     pub triangle: usize,
+    /// Copy of a message in device memory.
+    pub copy: usize,
     /// Work array W, in which panels are factored.
     pub panel: usize,
     /// Number of packing buffers for the engine within a panel: one per thread.

@@ -9,7 +9,7 @@
 //! | number of panel threads | `panel_threads` | |
 //! | rows that move, and their destinations | `pivots` | plindx |
 //! | plan of the row exchange | `exchange` | pdlaswp00, pdlaswp01, spread, roll |
-//! | row exchange | `swap` | pdlaswp |
+//! | row exchange | `swap`, `rows` | pdlaswp |
 //! | columns that are exchanged while others are multiplied | `halves`, `section` | |
 //! | update of a section with a panel | `update` | pdupdate |
 //! | steps of a process column, with checksum columns | `in_steps` | |
@@ -49,6 +49,7 @@ mod recompute_u;
 mod renew;
 mod residual;
 mod roles;
+mod rows;
 mod sample;
 mod schedule;
 mod section;
@@ -59,7 +60,7 @@ mod update;
 mod work;
 
 pub use abft_test::{AbftTest, From};
-pub use arrays::own_part;
+pub use arrays::{own_part, part_on};
 pub use carry::LONGEST as LONGEST_SUMS;
 pub use clock::{Clock, Part};
 pub use context::{Context, GridPlace, Order};

@@ -23,6 +23,7 @@ impl Context<'_> {
     /// Returns the lengths of this rank's work arrays with `threads` threads.
     pub fn lengths(&self, threads: usize) -> Lengths {
         Lengths::new(&self.shape, self.params.depth, self.params.align, threads, self.engine)
+            .with_device(self.device.is_some())
     }
 }
 
@@ -35,6 +36,7 @@ impl Lengths {
             slots: depth.saturating_add(1).min(blocks.max(1)),
             message: Layout::new(engine, align, width, shape.rows).len,
             triangle: engine.triangle_len(width),
+            copy: 0,
             panel: leading_dimension(shape.rows, align) * width,
             scratches: threads,
             scratch: engine.scratch_len(width),
@@ -51,9 +53,14 @@ impl Lengths {
         }
     }
 
-    /// Returns the bytes of the arrays that exist during the factorisation.
+    /// Counts copies of panels in device memory, if there is a device.
+    pub fn with_device(self, device: bool) -> Self {
+        Self { copy: if device { self.message } else { 0 }, ..self }
+    }
+
+    /// Returns the bytes of the arrays that exist during the factorisation, those in device memory included.
     pub fn work_bytes(&self) -> u128 {
-        let slot = buffer_bytes(self.message) + buffer_bytes(self.triangle);
+        let slot = [self.message, self.triangle, self.copy].map(buffer_bytes).iter().sum::<u128>();
         let scratch = self.scratches as u128 * self.scratch as u128;
         let swap = buffer_bytes(self.swap_ahead) + buffer_bytes(self.swap_rest);
         let alone = scratch + 2 * self.candidate as u128;
@@ -94,6 +101,8 @@ pub struct Means {
     pub engine: EngineChoice,
     /// Threads of each rank.
     pub threads: usize,
+    /// Whether the matrix is in device memory. The device `host` takes that from the memory of the node.
+    pub device: bool,
 }
 
 /// Bytes of one rank, or of several ranks together.
@@ -131,11 +140,12 @@ impl Problem {
         let nb = self.nb.clamp(1, self.n + 1);
         let grid = ProcessGrid { p: self.p, q: self.q, mapping: Mapping::Row };
         let shape = Shape::of(self.n, nb, grid, row, col);
-        let Means { engine, threads } = self.means;
+        let Means { engine, threads, device } = self.means;
         let align = self.align.min(SIZE_MOST);
         let beside = Engine::made(engine)
             .into_iter()
-            .map(|engine| Lengths::new(&shape, self.depth, align, threads, engine).most_bytes())
+            .map(|engine| Lengths::new(&shape, self.depth, align, threads, engine))
+            .map(|lengths| lengths.with_device(device).most_bytes())
             .max();
         Bytes { matrix: buffer_bytes(shape.len()), beside: beside.unwrap_or(0) }
     }
@@ -175,7 +185,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const MEANS: Means = Means { engine: EngineChoice::Auto, threads: 2 };
+    const MEANS: Means = Means { engine: EngineChoice::Auto, threads: 2, device: false };
 
     fn problem(n: usize, nb: usize, p: usize, q: usize, depth: usize) -> Problem {
         Problem { n, nb, p, q, depth, align: 8, means: MEANS }

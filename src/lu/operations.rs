@@ -172,7 +172,7 @@ impl<'a> Operations<'a> {
         let section = self.panel_section(k, next);
         // SAFETY: as for `begin_panel_rows`; the row exchange is complete.
         let multiplication = unsafe { self.solve(k, &section, false, pool) };
-        pool.run(multiplication.tasks(), |task| multiplication.run(task));
+        multiplication.run(0, pool, |_| ());
         self.clock.enter(before);
         self.flops += multiplication.flops();
     }
@@ -237,7 +237,7 @@ impl<'a> Operations<'a> {
         let cut = context.cut(k);
         let halves = halves::parts(first..context.shape.cols, cut);
         let wide = context.shape.cols - from_rest(&context.shape, context.params.lookahead(), k);
-        let (u, len) = (self.work.rest.as_mut_ptr(), self.work.rest.as_slice().len());
+        let (u, len) = (self.work.rest.pointer(), self.work.rest.len());
         let section = |(i, cols): (usize, Range<usize>)| {
             let of = context.engine.upper_len(width, cols.len());
             let at = if cut.is_some() && i == 0 { halves::right_at(len, of) } else { 0 };
@@ -257,7 +257,7 @@ impl<'a> Operations<'a> {
         let context = self.context;
         let first = context.shape.col_from_block(next);
         let cols = first..first + context.width(next);
-        Section::new(context, context.width(k), self.a, cols, self.work.ahead.as_mut_ptr())
+        Section::new(context, context.width(k), self.a, cols, self.work.ahead.pointer())
     }
 }
 

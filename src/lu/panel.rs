@@ -12,7 +12,8 @@ use super::lengths::Lengths;
 use super::pivots::RowMoves;
 use crate::base::threads::Pool;
 use crate::comm::Broadcast;
-use crate::kernels::{Engine, LowerBlock, TriangleBlock};
+use crate::device::{Buffer, Device, Event, Stream};
+use crate::kernels::{Engine, LowerBlock, Matrix, TriangleBlock};
 use crate::matrix::HugeBuffer;
 
 /// Offsets of the parts of a panel's message, in doubles.
@@ -44,6 +45,9 @@ pub struct Panel {
     pub layout: Layout,
     /// Declared before the message, whose buffer it uses, because fields are dropped in order.
     pub broadcast: Option<Broadcast>,
+    /// The message in device memory, and the end of its upload from the message below. Declared before that for the same reason.
+    copy: Option<Buffer>,
+    upload: Option<Event>,
     message: HugeBuffer,
     triangle: HugeBuffer,
     /// Row moves of the panel's pivots; present once the message has arrived.
@@ -52,7 +56,11 @@ pub struct Panel {
 
 impl Panel {
     /// Allocates a slot that fits any panel of the test.
-    pub fn new(lengths: &Lengths, pool: &mut Pool) -> io::Result<Self> {
+    pub fn new(
+        lengths: &Lengths,
+        device: Option<&Arc<dyn Device>>,
+        pool: &mut Pool,
+    ) -> io::Result<Self> {
         Ok(Self {
             k: 0,
             width: 0,
@@ -62,18 +70,24 @@ impl Panel {
             message: HugeBuffer::touched(lengths.message, pool)?,
             triangle: HugeBuffer::touched(lengths.triangle, pool)?,
             broadcast: None,
+            copy: device.map(|device| Buffer::new(device, lengths.message)).transpose()?,
+            upload: None,
             moves: None,
         })
     }
 
     /// Bytes of the slot.
     pub fn bytes(&self) -> u64 {
-        self.message.bytes() + self.triangle.bytes()
+        let copy = self.copy.as_ref().map_or(0, Buffer::bytes);
+        self.message.bytes() + self.triangle.bytes() + copy
     }
 
     /// Assigns the slot to block column `k`. Its previous broadcast must have ended.
     pub fn begin(&mut self, context: &Context, k: usize) {
         assert!(self.broadcast.is_none(), "a slot is reused only when its broadcast is over");
+        if let Some((device, upload)) = context.device.as_ref().zip(self.upload.take()) {
+            device.synchronize(upload);
+        }
         self.k = k;
         self.width = context.width(k);
         self.first_below = context.shape.row_from_block(k + 1);
@@ -116,15 +130,38 @@ impl Panel {
         }
         let pivots: Vec<usize> = self.pivots().iter().map(|&row| row as usize).collect();
         self.moves = Some(Arc::new(RowMoves::compose(self.k * context.params.nb, &pivots)));
-        // SAFETY: the slot has space for both forms of the triangle.
-        unsafe { self.triangle(context).lay(context.engine) }
+        match &context.device {
+            Some(device) => self.begin_upload(device.as_ref()),
+            // SAFETY: the slot has space for both forms of the triangle.
+            None => unsafe { self.triangle(context).lay(context.engine) },
+        }
+    }
+
+    /// Begins to copy L1 and L to device memory.
+    fn begin_upload(&mut self, device: &dyn Device) {
+        let (at, len) = (self.layout.triangle, self.layout.len - self.layout.triangle);
+        let from = Matrix::new(self.message.as_slice()[at..].as_ptr(), len);
+        let to = Matrix::new(self.data().cast_mut().wrapping_add(at), len);
+        // SAFETY: both have the layout's length. The message is not written, and neither is freed, before the upload has ended.
+        unsafe { device.copy_2d(Stream::Panel, from, to, 1, len) };
+        self.upload = Some(device.record(Stream::Panel));
+    }
+
+    /// Makes later operations of `stream` wait until the panel is in device memory.
+    pub fn await_upload(&self, device: &dyn Device, stream: Stream) {
+        device.wait(stream, self.upload.expect("the panel has been opened"));
+    }
+
+    /// Returns the address of the message where it is multiplied: in device memory, if there is a device.
+    fn data(&self) -> *const f64 {
+        self.copy.as_ref().map_or(self.message.as_ptr(), |copy| copy.address().cast_const())
     }
 
     pub fn triangle(&self, context: &Context) -> TriangleBlock {
         TriangleBlock {
             k: self.width,
             form: context.params.l1,
-            raw: self.message.as_slice()[self.layout.triangle..].as_ptr(),
+            raw: self.data().wrapping_add(self.layout.triangle),
             laid: self.triangle.as_ptr().cast_mut(),
         }
     }
@@ -134,7 +171,7 @@ impl Panel {
             engine: context.engine,
             rows: self.below,
             k: self.width,
-            data: self.message.as_slice()[self.layout.lower..].as_ptr(),
+            data: self.data().wrapping_add(self.layout.lower),
         }
     }
 }

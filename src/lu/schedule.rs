@@ -142,7 +142,7 @@ impl<'a, O: Observer> Run<'a, O> {
 
         // The process column that owns panel `next` updates its columns first. Ranks without threads then factor it, so that
         // other process columns wait less for it. With threads, the main thread factors while the others multiply the rest.
-        let (overlaps, meets) = (context.order.overlap(), self.meets(k));
+        let (overlaps, meets) = (context.overlaps(), self.meets(k));
         let ours = next.filter(|&next| context.owns(next));
         if let Some(next) = ours {
             if meets {
@@ -204,7 +204,7 @@ impl<'a, O: Observer> Run<'a, O> {
     /// still multiply their last section. All ranks decide alike, because they wait for messages in the same order.
     fn meets(&self, k: usize) -> bool {
         let context = self.operations.context;
-        let alone = !context.order.overlap() && self.steps.is_none();
+        let alone = !context.overlaps() && self.steps.is_none();
         alone && context.shape.grid.q == 1 && context.cut(k).is_some()
     }
 
@@ -249,7 +249,7 @@ impl<'a, O: Observer> Run<'a, O> {
         let (context, threads, comes) =
             (self.operations.context, self.pool.threads(), !self.is_quiet());
         let q = context.shape.grid.q;
-        let (ready, awaited) = if context.order.overlap() { (lead, None) } else { (None, lead) };
+        let (ready, awaited) = if context.overlaps() { (lead, None) } else { (None, lead) };
         let Self { operations, pool, .. } = self;
         let begun = false;
         let mut beside = Beside { operations, k, awaited, travels, begun, threads };
@@ -281,7 +281,7 @@ impl<'a, O: Observer> Run<'a, O> {
             }
             Turn::AfterTask => beside.look_after_all(),
         };
-        pool.spread(rest.tasks(), |task| rest.run(task), panel_workers, main);
+        rest.run(panel_workers, pool, main);
         beside.look_after_panel(true);
         let begun = beside.begun;
         self.operations.clock.enter(before);

@@ -9,7 +9,8 @@ use super::clock::{Clock, Part};
 use super::context::Context;
 use crate::base::faults::{Point, hit};
 use crate::base::threads::Pool;
-use crate::kernels::{ask_for, vector};
+use crate::device::{Device, Stream};
+use crate::kernels::{Matrix, ask_for, vector};
 use crate::matrix::Shape;
 use ndarray::{ArrayView2, s};
 use std::ops::Range;
@@ -32,11 +33,41 @@ fn share_len(shape: &Shape) -> usize {
     shape.nb.min(shape.n)
 }
 
+/// The whole factored local matrix.
+pub enum Factored<'a> {
+    Here(ArrayView2<'a, f64>),
+    /// In device memory, with room for its rows in the columns of a block.
+    On {
+        device: &'a dyn Device,
+        a: Matrix<*const f64>,
+        room: &'a mut [f64],
+    },
+}
+
+impl Factored<'_> {
+    /// Returns the local columns `cols` of the first `rows` rows. There are at most as many columns as in a block.
+    fn columns(&mut self, rows: usize, cols: Range<usize>) -> ArrayView2<'_, f64> {
+        match self {
+            Self::Here(a) => a.slice(s![..rows, cols]),
+            Self::On { device, a, room } => {
+                let len = cols.len();
+                let room = &mut room[..rows * len];
+                let from = Matrix::new(a.at.wrapping_add(cols.start), a.ld);
+                let to = Matrix::new(room.as_mut_ptr(), len);
+                // SAFETY: these elements of the matrix, which no operation writes any more; the copy ends before `room` is used.
+                unsafe { device.copy_2d(Stream::Panel, from, to, rows, len) };
+                device.finish(Stream::Panel);
+                ArrayView2::from_shape((rows, len), &*room).expect("the room is as long")
+            }
+        }
+    }
+}
+
 /// Solves the system. Returns the part of x that belongs to this rank's columns, on all process rows. `a` is the whole factored
 /// local matrix.
 pub fn back_substitute(
     context: &Context,
-    a: ArrayView2<f64>,
+    mut a: Factored,
     pool: &mut Pool,
     clock: &mut Clock,
 ) -> Vec<f64> {
@@ -46,12 +77,13 @@ pub fn back_substitute(
     let x = vec![0.0; shape.col_map.count_below(n, shape.col)];
     let mut rest = vec![0.0; shape.rows];
     if shape.col_map.owner(n) == shape.col {
-        for (y, b) in rest.iter_mut().zip(a.column(shape.col_map.local(n))) {
+        let at = shape.col_map.local(n);
+        for (y, b) in rest.iter_mut().zip(a.columns(shape.rows, at..at + 1)) {
             *y = *b;
         }
     }
     let share = vec![0.0; share_len(shape)];
-    let mut run = Substitution { context, a, x, rest, share };
+    let mut run = Substitution { context, x, rest, share };
     let blocks = context.params.blocks();
     for k in (0..blocks).rev() {
         if k == blocks / 2 {
@@ -59,8 +91,10 @@ pub fn back_substitute(
         }
         run.collect_shares(k);
         if run.owns(k) {
-            run.solve_block(k);
-            run.subtract_block(k, pool);
+            let first = shape.col_from_block(k);
+            let block = a.columns(shape.row_from_block(k + 1), first..first + context.width(k));
+            run.solve_block(k, block);
+            run.subtract_block(k, block, pool);
         }
     }
     clock.enter(before);
@@ -70,7 +104,6 @@ pub fn back_substitute(
 /// Back substitution in progress on one rank.
 struct Substitution<'a> {
     context: &'a Context<'a>,
-    a: ArrayView2<'a, f64>,
     x: Vec<f64>,
     /// Accumulated share of this process column in each local row, negated. In the process column of the right-hand side, it
     /// starts as the right-hand side.
@@ -79,9 +112,9 @@ struct Substitution<'a> {
     share: Vec<f64>,
 }
 
-/// Returns some columns of a local row.
-fn row_of<'a>(a: ArrayView2<'a, f64>, i: usize, columns: Range<usize>) -> &'a [f64] {
-    a.slice_move(s![i, columns]).to_slice().expect("a row lies in one piece")
+/// Returns a local row of a block.
+fn row_of(block: ArrayView2<'_, f64>, i: usize) -> &[f64] {
+    block.slice_move(s![i, ..]).to_slice().expect("a row lies in one piece")
 }
 
 impl Substitution<'_> {
@@ -115,14 +148,14 @@ impl Substitution<'_> {
     }
 
     /// Solves block `k` on the diagonal, and sends its part of x to all process rows.
-    fn solve_block(&mut self, k: usize) {
+    fn solve_block(&mut self, k: usize, block: ArrayView2<f64>) {
         let Context { params, shape, column, .. } = self.context;
         let first = k * params.nb;
         let width = self.context.width(k);
         let row_owner = shape.row_map.owner(first);
         let (local_row, local_col) = (shape.row_map.local(first), shape.col_map.local(first));
         if shape.row == row_owner {
-            let row = |i: usize| row_of(self.a, local_row + i, local_col..local_col + width);
+            let row = |i: usize| row_of(block, local_row + i);
             for i in (0..width).rev() {
                 if let Some(soon) = i.checked_sub(AHEAD) {
                     ask_for(row(soon)[soon..].as_ptr(), width - soon);
@@ -138,20 +171,19 @@ impl Substitution<'_> {
 
     /// Subtracts the share of block `k` from all rows above: those of the next block first, because another rank may wait for
     /// them.
-    fn subtract_block(&mut self, k: usize, pool: &mut Pool) {
+    fn subtract_block(&mut self, k: usize, block: ArrayView2<f64>, pool: &mut Pool) {
         let Context { params, shape, .. } = self.context;
         let (first, width) = (k * params.nb, self.context.width(k));
         let local_col = shape.col_map.local(first);
         let above = shape.row_from_block(k);
         let next = shape.row_from_block(k.saturating_sub(1));
-        let columns = local_col..local_col + width;
-        let x = &self.x[columns.clone()];
-        let a = self.a;
+        let x = &self.x[local_col..local_col + width];
+        let ld = block.strides()[0] as usize;
         let take = |rest: &mut [f64], rows: Range<usize>| {
             for (y, i) in rest.iter_mut().zip(rows) {
-                let row = row_of(a, i, columns.clone());
+                let row = row_of(block, i);
                 // Rows are too far apart for the hardware prefetcher.
-                ask_for(row.as_ptr().wrapping_add(AHEAD * shape.ld), width);
+                ask_for(row.as_ptr().wrapping_add(AHEAD * ld), width);
                 *y -= vector::dot(row, x);
             }
         };

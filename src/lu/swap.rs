@@ -13,12 +13,13 @@ use super::cuts::{Strips, chunk_cols, offset, share_of};
 use super::exchange::{self, Holdings, Round};
 use super::panel::Panel;
 use super::pivots::RowMoves;
+use super::rows::{Array, Rows, by_all};
 use super::section::Section;
 use crate::base::faults::{Point, hit};
 use crate::base::params::Swap;
 use crate::base::threads::{Pool, Shareable};
 use crate::comm::Pending;
-use crate::kernels::{TriangleBlock, UpperBlock, ask_for};
+use crate::kernels::{Matrix, TriangleBlock, UpperBlock, ask_for};
 use crate::matrix::{HugeBuffer, Shape, Storage};
 use std::io;
 use std::ops::Range;
@@ -235,34 +236,38 @@ impl Swapper {
 
     /// Does the part of a chunk that needs no message: own rows of U, and displaced rows that stay in this process row.
     unsafe fn open_chunk(&mut self, context: &Context, way: &Way, mut pool: Option<&mut Pool>) {
-        let Way { moves, section, holdings, len, .. } = way;
-        let (cols, u) = (*len, section.upper);
-        let me = context.shape.row;
-        let row = way.rows(context);
+        let Way { moves, holdings, len, .. } = way;
+        let (map, me) = (context.shape.row_map, context.shape.row);
+        let row = |global: usize| Array::Matrix.row(map.local(global));
         // With shares, only the columns of this process row's share are needed here.
         let shared = way.rounds.first() == Some(&Round::Gather);
-        let own = if shared { way.share(context, me) } else { 0..cols };
+        let own = if shared { way.share(context, me) } else { 0..*len };
         // The upper block gathers the rows of U as they arrive, and they are forwarded from there. Displaced rows go directly
         // from the root's block into messages, and from messages to their places: those places contain nothing any more that U
         // still needs.
         let mine = &holdings.sources[me];
-        let at = way.u_first() + own.start;
+        let rows = self.rows(context, way, own);
         // SAFETY: each row of U has one source, here and below, and no other thread writes to it.
-        by_all(pool.as_deref_mut(), mine.len(), own.len(), |j| unsafe {
-            u.put_row(mine[j], at, own.len(), row(moves.sources[mine[j]]).add(own.start));
-        });
+        unsafe {
+            rows.copy(pool.as_deref_mut(), mine.len(), |j| {
+                (row(moves.sources[mine[j]]), Array::Upper.row(mine[j]))
+            });
+        }
         if shared {
             // SAFETY: the array is large enough for this process row's part of the others' shares.
             unsafe { self.sort_by_shares(context, way, pool.as_deref_mut()) };
         }
         if me == holdings.root {
             let stay = &holdings.displaced[me];
+            let rows = self.rows(context, way, 0..*len);
             // SAFETY: the rows are copied from the block, which is not written here, to distinct places. The sources of U have
             // been read before.
-            by_all(pool, stay.len(), cols, |j| unsafe {
-                let (from, to) = moves.displaced[stay[j]];
-                std::ptr::copy_nonoverlapping(row(from), row(to), cols);
-            });
+            unsafe {
+                rows.copy(pool, stay.len(), |j| {
+                    let (from, to) = moves.displaced[stay[j]];
+                    (row(from), row(to))
+                });
+            }
         }
         hit(Point::SwapHalf, context.place);
     }
@@ -369,14 +374,13 @@ impl Swapper {
 
     /// Starts to send and to receive rows of all columns.
     unsafe fn send_rows(&mut self, context: &Context, way: &mut Way, pool: Option<&mut Pool>) {
-        let (cols, u_first) = (way.len, way.u_first());
-        let (moves, u) = (&way.moves, way.section.upper);
+        let (cols, moves) = (way.len, &way.moves);
         let Round::Rows { send, recv } = &way.rounds[way.round.expect("a round is at hand")] else {
             return;
         };
-        let row = way.rows(context);
-        let transit = Shareable::new(room_for(&mut self.transit, moves.displaced.len() * cols));
+        let map = context.shape.row_map;
         let is_root = context.shape.row == way.holdings.root;
+        room_for(&mut self.transit, moves.displaced.len() * cols);
         if let Some((from, parcel)) = recv {
             let len = parcel.len() * cols;
             let into = room_for(&mut self.into, len);
@@ -386,32 +390,31 @@ impl Swapper {
         }
         if let Some((to, parcel)) = send {
             let len = parcel.len() * cols;
-            let out = Shareable::new(room_for(&mut self.out, len));
+            let out = room_for(&mut self.out, len);
             let upper = parcel.upper.len();
-            // SAFETY: each row of the message is filled once, from data that are only read.
-            by_all(pool, parcel.len(), cols, |j| unsafe {
-                let to = line(out, j, cols);
+            let from = |j: usize| {
                 if j < upper {
-                    u.get_row(parcel.upper[j], u_first, cols, to);
-                } else {
-                    let i = parcel.displaced[j - upper];
-                    let from =
-                        if is_root { row(moves.displaced[i].0) } else { line(transit, i, cols) };
-                    std::ptr::copy_nonoverlapping(from.cast_const(), to, cols);
+                    return Array::Upper.row(parcel.upper[j]);
                 }
-            });
-            // SAFETY: as above.
+                let i = parcel.displaced[j - upper];
+                if is_root {
+                    Array::Matrix.row(map.local(moves.displaced[i].0))
+                } else {
+                    Array::Transit.row(i)
+                }
+            };
+            let rows = self.rows(context, way, 0..cols);
+            // SAFETY: each row of the message is filled once, from data that are only read.
             unsafe {
-                context.column.start_send(out.get(), len, *to, self.tag, &mut way.pending);
+                rows.copy(pool, parcel.len(), |j| (from(j), Array::Out.row(j)));
+                context.column.start_send(out, len, *to, self.tag, &mut way.pending);
             }
         }
     }
 
     /// Stores the rows received in the current round in their places.
     unsafe fn take_in(&mut self, context: &Context, way: &Way, pool: Option<&mut Pool>) {
-        let (cols, u_first) = (way.len, way.u_first());
-        let (moves, u) = (&way.moves, way.section.upper);
-        let into = Shareable::new(self.into.as_mut_ptr());
+        let (cols, moves) = (way.len, &way.moves);
         let parcel = match way.at_hand() {
             Round::Rows { recv: Some((_, parcel)), .. } => parcel,
             Round::Gather => {
@@ -419,32 +422,50 @@ impl Swapper {
                 let own = way.share(context, me);
                 let others = way.holdings.sources.iter().enumerate().filter(|&(v, _)| v != me);
                 let theirs: Vec<usize> = others.flat_map(|(_, rows)| rows).copied().collect();
+                let rows = self.rows(context, way, own);
                 // SAFETY: each row goes to its own place.
-                by_all(pool, theirs.len(), own.len(), |j| unsafe {
-                    u.put_row(theirs[j], u_first + own.start, own.len(), line(into, j, own.len()));
-                });
+                unsafe {
+                    rows.copy(pool, theirs.len(), |j| {
+                        (Array::Into.row(j), Array::Upper.row(theirs[j]))
+                    });
+                }
                 return;
             }
             // Solved shares arrive directly in their places.
             _ => return,
         };
         let shape = &context.shape;
-        let row = way.rows(context);
-        let transit = Shareable::new(room_for(&mut self.transit, moves.displaced.len() * cols));
+        room_for(&mut self.transit, moves.displaced.len() * cols);
         let upper = parcel.upper.len();
-        // SAFETY: each row goes to its own place.
-        by_all(pool, parcel.len(), cols, |j| unsafe {
-            let from = line(into, j, cols);
+        let to = |j: usize| {
             if j < upper {
-                u.put_row(parcel.upper[j], u_first, cols, from);
-            } else {
-                let i = parcel.displaced[j - upper];
-                let to = moves.displaced[i].1;
-                let here = shape.row_map.owner(to) == shape.row;
-                let to = if here { row(to) } else { line(transit, i, cols) };
-                std::ptr::copy_nonoverlapping(from.cast_const(), to, cols);
+                return Array::Upper.row(parcel.upper[j]);
             }
-        });
+            let i = parcel.displaced[j - upper];
+            let to = moves.displaced[i].1;
+            if shape.row_map.owner(to) == shape.row {
+                Array::Matrix.row(shape.row_map.local(to))
+            } else {
+                Array::Transit.row(i)
+            }
+        };
+        let rows = self.rows(context, way, 0..cols);
+        // SAFETY: each row goes to its own place.
+        unsafe { rows.copy(pool, parcel.len(), |j| (Array::Into.row(j), to(j))) }
+    }
+
+    /// Returns the arrays of the exchange in progress, for the columns `cols` of its chunk.
+    fn rows<'a>(&mut self, context: &'a Context, way: &Way, cols: Range<usize>) -> Rows<'a> {
+        let first = Shareable::new(way.section.a.get().wrapping_add(way.first + cols.start));
+        Rows {
+            matrix: Matrix::new(first, context.shape.ld),
+            upper: way.section.upper,
+            cols: offset(cols, way.u_first()),
+            out: Shareable::new(self.out.as_mut_ptr()),
+            into: Shareable::new(self.into.as_mut_ptr()),
+            transit: Shareable::new(self.transit.as_mut_ptr()),
+            device: context.device.as_deref(),
+        }
     }
 }
 
@@ -520,32 +541,6 @@ impl Way {
 fn room_for(array: &mut HugeBuffer, len: usize) -> *mut f64 {
     assert!(len <= array.len(), "{len} doubles of rows in an array of {}", array.len());
     array.as_mut_ptr()
-}
-
-/// Returns the address of row `i` in a message with rows of `cols` doubles.
-///
-/// # Safety
-/// The message has that row.
-unsafe fn line(message: Shareable<f64>, i: usize, cols: usize) -> *mut f64 {
-    // SAFETY: within the message.
-    unsafe { message.get().add(i * cols) }
-}
-
-/// Copies `rows` rows of `cols` columns. The rows are divided among the threads, if there are any, in pieces that are worth
-/// waking a thread for.
-fn by_all(pool: Option<&mut Pool>, rows: usize, cols: usize, copy: impl Fn(usize) + Sync) {
-    /// Doubles that a thread copies in some ten microseconds.
-    const WORTHWHILE: usize = 8 << 10;
-    let threads = pool.as_ref().map_or(1, |pool| pool.threads());
-    let at_once = (WORTHWHILE / cols.max(1)).max(rows.div_ceil(4 * threads)).max(1);
-    match pool {
-        Some(pool) if threads > 1 && rows > at_once => {
-            pool.run(rows.div_ceil(at_once), |task| {
-                (task * at_once..((task + 1) * at_once).min(rows)).for_each(&copy);
-            });
-        }
-        _ => (0..rows).for_each(copy),
-    }
 }
 
 /// Exchanges rows for a single process row: directly between A and the upper block, in the columns `strip`, counted from the

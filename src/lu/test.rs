@@ -2,20 +2,24 @@
 
 use std::io;
 
+use ndarray::ArrayViewMut2;
+
 use super::arrays::work_arrays;
 use super::clock::{Clock, Part};
 use super::context::Context;
 use super::observer::{Event, Halt, Milestone, Observer};
 use super::residual;
 use super::schedule::factorise;
-use super::solve::{back_substitute, room};
+use super::solve::{Factored, back_substitute, room};
 use super::work::Work;
 use crate::base::clock;
 use crate::base::outcome::{Outcome, Times, Verdict, combined};
 use crate::base::threads::Pool;
 use crate::base::timeline::Timeline;
 use crate::comm::{Reduce, Wire, set_phase};
-use crate::matrix::{Generator, Local, Storage};
+use crate::device::{Device, Stream};
+use crate::kernels::Matrix;
+use crate::matrix::{Generator, Local, Shape, Storage, generate_columns};
 use xxhash_rust::xxh3::Xxh3;
 
 const DIGEST_TAG: i32 = 6;
@@ -46,7 +50,13 @@ pub fn solve_test<S: Storage, O: Observer>(
     if start == Start::Fresh {
         set_phase("generating the matrix");
         observer.observe(Event::Reached(Milestone::Generating));
-        local.generate(&generator, pool);
+        match context.device.as_deref() {
+            Some(device) => {
+                let to = Matrix::new(local.pointer(), local.shape.ld);
+                generate_on(device, context, &generator, to, &mut work, pool);
+            }
+            None => local.generate(&generator, pool),
+        }
         observer.observe(Event::Reached(Milestone::Generated));
     }
     let a = local.pointer();
@@ -64,8 +74,40 @@ pub fn solve_test<S: Storage, O: Observer>(
     }
     set_phase("solving");
     observer.observe(Event::Reached(Milestone::Factored));
-    let x = back_substitute(context, local.view(), pool, &mut timer.clock);
+    let factored = match context.device.as_deref() {
+        Some(device) => {
+            let a = Matrix::new(a.cast_const(), context.shape.ld);
+            Factored::On { device, a, room: work.factor.room() }
+        }
+        None => Factored::Here(local.view()),
+    };
+    let x = back_substitute(context, factored, pool, &mut timer.clock);
     Ok(Some(conclude(context, timer, &mut Some(work), x, pool, observer)))
+}
+
+/// Generates this rank's part in the memory of `device`, where it begins at `to`: as many columns at a time as a panel has.
+fn generate_on(
+    device: &dyn Device,
+    context: &Context,
+    generator: &Generator,
+    to: Matrix<*mut f64>,
+    work: &mut Work,
+    pool: &mut Pool,
+) {
+    let Shape { n, nb, rows, cols, .. } = context.shape;
+    let (room, width) = (work.factor.room(), nb.min(n).max(1));
+    for first in (0..cols).step_by(width) {
+        let some = first..(first + width).min(cols);
+        let len = some.len();
+        let part = &mut room[..rows * len];
+        let mut view = ArrayViewMut2::from_shape((rows, len), part).expect("the part is as long");
+        generate_columns(&context.shape, some, generator, view.view_mut(), pool);
+        let from = Matrix::new(view.as_ptr(), len);
+        let to = Matrix::new(to.at.wrapping_add(first), to.ld);
+        // SAFETY: these columns of the matrix, which nothing else uses yet; the copy has ended before the room is used again.
+        unsafe { device.copy_2d(Stream::Panel, from, to, rows, len) };
+        device.finish(Stream::Panel);
+    }
 }
 
 pub(super) fn generator(context: &Context) -> Generator {

@@ -1,6 +1,7 @@
 //! Updates columns with a panel: exchanges rows, solves U, multiplies.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -10,7 +11,9 @@ use super::cuts::Strips;
 use super::panel::Panel;
 use super::section::Section;
 use super::swap::{solves, within};
-use crate::base::threads::{Pool, Shareable};
+use crate::base::heartbeat;
+use crate::base::threads::{Pool, Shareable, Turn};
+use crate::device::{Device, RowCopy, Stream};
 use crate::kernels::{LowerBlock, Matrix, UpperBlock};
 use crate::matrix::Shape;
 
@@ -23,11 +26,27 @@ pub struct Multiplication {
     row_unit: usize,
     row_blocks: usize,
     strips: Vec<Range<usize>>,
+    device: Option<Arc<dyn Device>>,
 }
 
 impl Multiplication {
-    pub fn tasks(&self) -> usize {
-        self.row_blocks * self.strips.len()
+    /// Multiplies. Meanwhile the main thread works as in [`Pool::spread`]; if a device multiplies, all workers are panel threads.
+    pub fn run(&self, panel_workers: usize, pool: &mut Pool, mut main: impl FnMut(Turn)) {
+        let Some(device) = &self.device else {
+            let tasks = self.row_blocks * self.strips.len();
+            return pool.spread(tasks, |task| self.run_task(task), panel_workers, main);
+        };
+        for strip in &self.strips {
+            let (cols, c) = (strip.clone(), Matrix::new(self.c.get(), self.ld));
+            // SAFETY: the operands are only read, and nothing else touches C, until the stream has passed the event below.
+            unsafe { device.multiply(Stream::Update, self.lower, self.upper, cols, c) }
+        }
+        let done = device.record(Stream::Update);
+        pool.together(|panel_threads| main(Turn::Lead(panel_threads)));
+        while !device.has_passed(done) {
+            heartbeat::beat();
+            main(Turn::AfterTask);
+        }
     }
 
     /// Returns the number of columns that are updated.
@@ -41,7 +60,7 @@ impl Multiplication {
     }
 
     /// Runs one task. Consecutive tasks share a row block, which then stays in the cache.
-    pub fn run(&self, task: usize) {
+    fn run_task(&self, task: usize) {
         let (block, strip) = (task / self.strips.len(), task % self.strips.len());
         let rows = block * self.row_unit..((block + 1) * self.row_unit).min(self.lower.rows);
         let cols = self.strips[strip].clone();
@@ -52,9 +71,9 @@ impl Multiplication {
 
 /// Prepares the update of `section`, whose rows have been exchanged, with `panel`.
 ///
-/// Afterwards U is solved, and stored in A where this process row owns it. The returned multiplication remains to be done. A
-/// single process row exchanges its rows here, one strip at a time. So the strip is still in the cache when it is solved. `often`
-/// makes tasks short, for callers that handle messages between tasks.
+/// Afterwards U is solved, and stored in A where this process row owns it; a device still does so, before it multiplies. The
+/// returned multiplication remains to be done. A single process row exchanges its rows here, one strip at a time. So the strip is
+/// still in the cache when it is solved. `often` makes tasks short, for callers that handle messages between tasks.
 ///
 /// # Safety
 /// The pointers of `section` are valid, and no other thread touches the data behind them.
@@ -75,7 +94,12 @@ pub unsafe fn solve(
     if !cols.is_empty() && (owner || !solved) {
         let before = clock.enter(Part::Triangle);
         // SAFETY: ensured by the caller.
-        let swapping = unsafe { solve_upper(context, panel, section, owner, solved, pool) };
+        let swapping = unsafe {
+            match context.device.as_deref() {
+                Some(device) => launch_upper(device, context, panel, section, owner),
+                None => solve_upper(context, panel, section, owner, solved, pool),
+            }
+        };
         clock.give(Part::Swap, swapping);
         clock.enter(before);
     }
@@ -91,7 +115,8 @@ pub unsafe fn solve(
         strips.retain(|strip| strip.end > done);
         strips
     };
-    Multiplication { lower, upper, c, ld, row_unit, row_blocks, strips }
+    let device = context.device.clone();
+    Multiplication { lower, upper, c, ld, row_unit, row_blocks, strips, device }
 }
 
 /// Solves U unless it is `solved`, and writes it to A on the `owner` of its rows. Returns the fraction of the time in which a
@@ -142,6 +167,49 @@ unsafe fn solve_upper(
         }
     });
     swapping.into_inner() as f64 / all.into_inner().max(1) as f64
+}
+
+/// Queues on `device` what [`solve_upper`] does, behind the row exchanges begun and the upload of the panel. Returns 0: the
+/// exchange within a single process row takes no time of this thread.
+///
+/// # Safety
+/// As for [`solve`].
+unsafe fn launch_upper(
+    device: &dyn Device,
+    context: &Context,
+    panel: &Panel,
+    section: &Section,
+    owner: bool,
+) -> f64 {
+    let shape = &context.shape;
+    let Section { a, cols, upper, .. } = section;
+    let a = Matrix::new(a.get().wrapping_add(cols.start), shape.ld);
+    let u = Matrix::new(upper.data, upper.cols);
+    let constant = |m: Matrix<*mut f64>| Matrix::new(m.at.cast_const(), m.ld);
+    device.wait(Stream::Update, device.record(Stream::Rows));
+    panel.await_upload(device, Stream::Update);
+    // SAFETY: ensured by the caller. U is read before displaced rows are written, and those come from the block's rows, which are
+    // written last.
+    unsafe {
+        if context.params.p == 1 {
+            let moves = panel.moves.as_deref().expect("the panel has been opened");
+            // Global rows are local ones.
+            let sources = moves.sources.iter().enumerate();
+            let sources = sources.map(|(i, &source)| RowCopy { from: source, to: i }).collect();
+            device.copy_rows(Stream::Update, constant(a), u, sources, cols.len());
+            let displaced = moves.displaced.iter().map(|&(from, to)| RowCopy { from, to });
+            device.copy_rows(Stream::Update, constant(a), a, displaced.collect(), cols.len());
+        }
+        for strip in blas_strips(shape, context.params.lookahead(), panel.k, cols) {
+            device.solve(Stream::Update, panel.triangle(context), *upper, strip);
+        }
+        if owner {
+            let first = a.at.wrapping_add(shape.row_from_block(panel.k) * shape.ld);
+            let rows = Matrix::new(first, shape.ld);
+            device.copy_2d(Stream::Update, constant(u), rows, panel.width, cols.len());
+        }
+    }
+    0.0
 }
 
 /// Adds the nanoseconds since `start`.

@@ -10,7 +10,8 @@ use super::panel::Panel;
 use super::swap::Swapper;
 use crate::base::outcome::SplitUpdates;
 use crate::base::threads::Pool;
-use crate::matrix::HugeBuffer;
+use crate::device::Buffer;
+use crate::matrix::{HugeBuffer, Storage};
 
 /// Row exchanges that may run at the same time have different tags.
 const NEAR_TAG: i32 = 2;
@@ -24,24 +25,24 @@ pub struct Work {
     /// their messages use, because fields are dropped in order.
     pub(super) near: Swapper,
     pub(super) far: Swapper,
-    /// U for the same columns.
-    pub(super) ahead: HugeBuffer,
-    pub(super) rest: HugeBuffer,
+    /// U for the same columns, where it is multiplied.
+    pub(super) ahead: Box<dyn Storage>,
+    pub(super) rest: Box<dyn Storage>,
     /// Counts of the work done in halves so far.
     pub split_update: SplitUpdates,
 }
 
 impl Work {
     pub fn new(context: &Context, pool: &mut Pool) -> io::Result<Self> {
-        let lengths = context.lengths(pool.threads());
-        let panels = (0..lengths.slots).map(|_| Panel::new(&lengths, pool));
+        let (lengths, device) = (context.lengths(pool.threads()), context.device.as_ref());
+        let panels = (0..lengths.slots).map(|_| Panel::new(&lengths, device, pool));
         Ok(Self {
             panels: panels.collect::<io::Result<_>>()?,
             factor: Factor::new(&lengths, pool)?,
             near: Swapper::new(lengths.swap_ahead, NEAR_TAG)?,
             far: Swapper::new(lengths.swap_rest, FAR_TAG)?,
-            ahead: HugeBuffer::touched(lengths.ahead, pool)?,
-            rest: HugeBuffer::touched(lengths.rest, pool)?,
+            ahead: upper(context, lengths.ahead, pool)?,
+            rest: upper(context, lengths.rest, pool)?,
             split_update: SplitUpdates::default(),
         })
     }
@@ -56,7 +57,15 @@ impl Work {
     /// Bytes of all work arrays.
     pub fn bytes(&self) -> u64 {
         let panels: u64 = self.panels.iter().map(Panel::bytes).sum();
-        let upper = self.ahead.bytes() + self.rest.bytes();
-        panels + self.factor.bytes() + self.near.bytes() + self.far.bytes() + upper
+        let upper = HugeBuffer::bytes_of(self.ahead.len()) + HugeBuffer::bytes_of(self.rest.len());
+        panels + self.factor.bytes() + self.near.bytes() + self.far.bytes() + upper as u64
     }
+}
+
+/// Allocates memory for an upper block.
+fn upper(context: &Context, len: usize, pool: &mut Pool) -> io::Result<Box<dyn Storage>> {
+    Ok(match &context.device {
+        Some(device) => Box::new(Buffer::new(device, len)?),
+        None => Box::new(HugeBuffer::touched(len, pool)?),
+    })
 }

@@ -1,5 +1,6 @@
 //! The part of [A|b] on one rank.
 
+use std::ops::Range;
 use std::sync::Mutex;
 
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, ShapeBuilder};
@@ -164,19 +165,7 @@ impl<S: Storage> Local<S> {
     /// Fills the part of a grid column from the generator, overwriting all content.
     pub fn generate(&mut self, generator: &Generator, pool: &mut Pool) {
         let shape = self.shape;
-        assert!(!shape.is_sums(), "the grid has that column");
-        self.fill(pool, |globals, rows| {
-            let mut at = 0;
-            while at < shape.cols {
-                let len = (shape.nb - at % shape.nb).min(shape.cols - at);
-                let first = shape.col_map.global(at, shape.col);
-                generator.block(globals, first, len, |r, j, v| rows[r][at + j] = v);
-                at += len;
-            }
-            for row in rows {
-                row[shape.cols..].fill(0.0);
-            }
-        });
+        generate_columns(&shape, 0..shape.cols, generator, self.padded(), pool);
     }
 
     /// Fills the part of a checksum column, with `weights` for the columns of the grid. Generates each element of A in the same
@@ -185,7 +174,7 @@ impl<S: Storage> Local<S> {
         let shape = self.shape;
         let (n, nb) = (shape.n, shape.nb);
         assert!(shape.is_sums() && weights.len() == shape.grid.q);
-        self.fill(pool, |globals, rows| {
+        fill(&shape, self.padded(), pool, |globals, rows| {
             rows.iter_mut().for_each(|row| row.fill(0.0));
             for block in 0..n.div_ceil(nb) {
                 let (first, at) = (block * nb, block / shape.grid.q * nb);
@@ -197,25 +186,52 @@ impl<S: Storage> Local<S> {
             generator.block(globals, n, 1, |r, _, v| rows[r][shape.cols - 1] = v);
         });
     }
+}
 
-    /// Fills all rows, a few at a time. `some` gets their global numbers and the rows.
-    fn fill(&mut self, pool: &mut Pool, some: impl Fn(&[usize], &mut [&mut [f64]]) + Sync) {
-        const ROWS: usize = 8;
-        let shape = self.shape;
-        let mut all = self.padded();
-        let strips: Vec<_> = all.axis_chunks_iter_mut(Axis(0), ROWS).map(Mutex::new).collect();
-        pool.run(strips.len(), |task| {
-            let mut strip = strips[task].lock().expect("a strip has one task");
-            let mut rows: Vec<&mut [f64]> = strip
-                .rows_mut()
-                .into_iter()
-                .map(|row| row.into_slice().expect("a row lies in one piece"))
-                .collect();
-            let global = |r| shape.row_map.global(task * ROWS + r, shape.row);
-            let globals: Vec<usize> = (0..rows.len()).map(global).collect();
-            some(&globals, &mut rows);
-        });
-    }
+/// Generates the local columns `cols` of all local rows in `all`, and zeroes its other columns, behind them.
+pub fn generate_columns(
+    shape: &Shape,
+    cols: Range<usize>,
+    generator: &Generator,
+    all: ArrayViewMut2<f64>,
+    pool: &mut Pool,
+) {
+    assert!(!shape.is_sums(), "the grid has that column");
+    fill(shape, all, pool, |globals, rows| {
+        let mut at = cols.start;
+        while at < cols.end {
+            let len = (shape.nb - at % shape.nb).min(cols.end - at);
+            let first = shape.col_map.global(at, shape.col);
+            let to = at - cols.start;
+            generator.block(globals, first, len, |r, j, v| rows[r][to + j] = v);
+            at += len;
+        }
+        for row in rows {
+            row[cols.len()..].fill(0.0);
+        }
+    });
+}
+
+/// Fills all local rows, a few at a time. `some` gets their global numbers and the rows.
+fn fill(
+    shape: &Shape,
+    mut all: ArrayViewMut2<f64>,
+    pool: &mut Pool,
+    some: impl Fn(&[usize], &mut [&mut [f64]]) + Sync,
+) {
+    const ROWS: usize = 8;
+    let strips: Vec<_> = all.axis_chunks_iter_mut(Axis(0), ROWS).map(Mutex::new).collect();
+    pool.run(strips.len(), |task| {
+        let mut strip = strips[task].lock().expect("a strip has one task");
+        let mut rows: Vec<&mut [f64]> = strip
+            .rows_mut()
+            .into_iter()
+            .map(|row| row.into_slice().expect("a row lies in one piece"))
+            .collect();
+        let global = |r| shape.row_map.global(task * ROWS + r, shape.row);
+        let globals: Vec<usize> = (0..rows.len()).map(global).collect();
+        some(&globals, &mut rows);
+    });
 }
 
 #[cfg(test)]

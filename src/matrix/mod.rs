@@ -10,5 +10,5 @@ mod storage;
 
 pub use generate::Generator;
 pub use lcg::Lcg;
-pub use local::{Local, Shape};
+pub use local::{Local, Shape, generate_columns};
 pub use storage::{HugeBuffer, Storage};

@@ -223,7 +223,7 @@ pub fn rank_memory(
         q: size(q),
         depth: size(depth),
         align: ALIGN,
-        means: Means { engine: Engine::Auto, threads: size(threads) },
+        means: Means { engine: Engine::Auto, threads: size(threads), device: false },
     };
     let mut bytes = problem.largest_rank();
     if method == Method::Abft {

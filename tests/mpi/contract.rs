@@ -134,7 +134,8 @@ fn memory_is_what_is_told() {
         println!("N={n} NB={nb} {grid:?}: {matrix} + {work} + {beyond} bytes");
         assert!(beyond < PROCESS_BYTES, "{beyond} bytes beyond {matrix} + {work}");
         let (test, threads) = (&run.tests[0].params, outcome.threads);
-        let checked = rank_bytes(test, Means { engine: Engine::Auto, threads });
+        let means = Means { engine: Engine::Auto, threads, device: false };
+        let checked = rank_bytes(test, means);
         assert!(u128::from(resident) <= checked, "{resident} of {checked} checked");
         let arrays = (checked - PROCESS_MOST) as f64;
         let made = (matrix + work) as f64;

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `options` | every combination of algorithmic options solves; which of them may change a bit of x |
 //! | `halves` | the update in two halves is really taken, and changes no bit of x |
+//! | `device` | the matrix in device memory: the bits of a BLAS on the processor |
 //! | `sizes` | no N, NB and grid are too small or too odd |
 //! | `contract` | the reference's matrix, to the printed digit; the other generator; memory; times |
 //! | `oracle` | x element by element against LAPACK, and the faults only code can provoke |
@@ -28,6 +29,7 @@ mod blas;
 mod contest;
 mod contract;
 mod dat;
+mod device;
 #[allow(dead_code)] // shared with the tests that lose nodes
 mod ease;
 mod extent;

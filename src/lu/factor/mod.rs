@@ -34,6 +34,7 @@ use super::panel::Panel;
 use crate::base::faults::{Point, hit};
 use crate::base::params::{Fact, Form};
 use crate::base::threads::{PanelThreads, Pool, Shareable};
+use crate::device::{Device, Stream};
 use crate::kernels::{
     Matrix, Size, Strided, Strides, TriangleBlock, copy_by_rows, leading_dimension, vector,
 };
@@ -77,7 +78,7 @@ impl Factor {
     /// substitution needs its upper triangle. The multipliers below the block are not written back: they are not used again.
     ///
     /// # Safety
-    /// `a` is the whole local matrix, and no other thread touches the panel's columns meanwhile.
+    /// `a` is the whole local matrix. No other thread, and no queued operation, touches the panel's columns meanwhile.
     pub unsafe fn run(
         &mut self,
         context: &Context,
@@ -87,10 +88,7 @@ impl Factor {
         clock: &mut Clock,
     ) {
         let before = clock.enter(Part::Recursion);
-        assert!(
-            panel_threads.size() <= self.scratch.len(),
-            "each panel thread has a scratch of its own"
-        );
+        assert!(panel_threads.size() <= self.scratch.len(), "each panel thread has a scratch");
         let shape = &context.shape;
         let (width, first_row) = (panel.width, shape.row_from_block(panel.k));
         let rows = shape.rows - first_row;
@@ -104,6 +102,8 @@ impl Factor {
         unsafe {
             // If no row is left, the pointer is past the end and is not dereferenced.
             let block = a.wrapping_add(first_row * shape.ld + shape.col_from_block(panel.k));
+            let (block, device) = (Matrix::new(block, shape.ld), context.device.as_deref());
+            let columns = fetch(device, block, rows, panel);
             let cuts = Cuts::new(panel_threads.size(), rows, below);
             let mut run = Run {
                 context,
@@ -126,17 +126,68 @@ impl Factor {
                 owed: Owed::default(),
                 panel_threads,
             };
-            run.copy_in(block, shape.ld);
+            run.copy_in(columns);
             run.recurse(0..width);
             run.settle();
             debug_assert_eq!(rows - below, panel.below);
             let (columns, out) = (run.columns(), panel.lower_pointer());
             lay_lower(context.engine, panel_threads, cuts, columns, below, width, out);
             if owner {
-                copy_by_rows(l1, strides, width, width, Matrix::new(block, shape.ld));
+                put_back(device, Strided { at: l1, strides }, width, block, self.room());
             }
         }
         clock.enter(before);
+    }
+
+    /// Returns the work array, which has room for the columns of a panel and is free between panels.
+    pub fn room(&mut self) -> &mut [f64] {
+        self.work.as_mut_slice()
+    }
+}
+
+/// Returns `rows` rows of the panel's columns, which begin at `block`. If that is in device memory, copies them to the message,
+/// which is free until the panel is factored, and has room for them behind the pivots.
+///
+/// # Safety
+/// No queued operation writes the columns.
+unsafe fn fetch(
+    device: Option<&dyn Device>,
+    block: Matrix<*mut f64>,
+    rows: usize,
+    panel: &mut Panel,
+) -> Matrix<*const f64> {
+    let from = Matrix::new(block.at.cast_const(), block.ld);
+    let Some(device) = device else { return from };
+    let (at, width) = (panel.layout.triangle, panel.width);
+    let room = &mut panel.message()[at..];
+    assert!(rows * width <= room.len(), "L1 and L have as many rows as the columns");
+    let to = room.as_mut_ptr();
+    // SAFETY: ensured by the caller; the copy has ended on return.
+    unsafe { device.copy_2d(Stream::Panel, from, Matrix::new(to, width), rows, width) };
+    device.finish(Stream::Panel);
+    Matrix::new(to.cast_const(), width)
+}
+
+/// Copies L1, of order `width`, to `block` in A, by way of `room` if that is in device memory.
+///
+/// # Safety
+/// L1 and the block are valid. No queued operation uses the block.
+unsafe fn put_back(
+    device: Option<&dyn Device>,
+    l1: Strided,
+    width: usize,
+    block: Matrix<*mut f64>,
+    room: &mut [f64],
+) {
+    let to = device.map_or(block, |_| Matrix::new(room.as_mut_ptr(), width));
+    // SAFETY: ensured by the caller; the room has as many rows as the panel, and the copy from there has ended on return.
+    unsafe {
+        copy_by_rows(l1.at, l1.strides, width, width, to);
+        if let Some(device) = device {
+            let from = Matrix::new(to.at.cast_const(), width);
+            device.copy_2d(Stream::Panel, from, block, width, width);
+            device.finish(Stream::Panel);
+        }
     }
 }
 
@@ -194,12 +245,12 @@ struct Run<'a, 'c> {
 }
 
 impl Run<'_, '_> {
-    /// Copies the panel's columns from A, where they begin at `block`, to W.
+    /// Copies the panel's columns, stored by rows, to W.
     ///
     /// # Safety
-    /// The columns are valid in all rows of W, and `lda` is the leading dimension of A.
-    unsafe fn copy_in(&mut self, block: *mut f64, lda: usize) {
-        let (block, columns, width) = (Shareable::new(block), self.columns(), self.width);
+    /// The columns are valid in all rows of W.
+    unsafe fn copy_in(&mut self, Matrix { at, ld: lda }: Matrix<*const f64>) {
+        let (block, columns, width) = (Shareable::new(at.cast_mut()), self.columns(), self.width);
         self.cuts.share(self.panel_threads, 0, width, move |_, rows| {
             // SAFETY: each part has its own rows.
             unsafe {

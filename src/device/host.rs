@@ -1,0 +1,456 @@
+//! The back end `host`: device memory and streams without an accelerator, for tests.
+//!
+//! Device memory is mapped twice. The solver has the addresses of a mapping without access, so a stray access ends the process at
+//! once. Operations use the other mapping.
+//!
+//! Queued operations run in the calling thread, while it queues more of them or waits. A seed picks the stream whose next
+//! operation runs, and how early. So all legal orders occur, and an operation that waits for too few others shows in the results.
+
+use std::collections::{HashSet, VecDeque};
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard};
+
+use super::{Device, Event, RowCopy, STREAMS, Stream};
+use crate::base::threads::Shareable;
+use crate::kernels::{LowerBlock, Matrix, TriangleBlock, UpperBlock};
+
+/// Device memory, mapped twice.
+struct Memory {
+    /// Mapping without access, whose addresses the solver has.
+    closed: NonNull<f64>,
+    /// Mapping that operations use.
+    open: NonNull<f64>,
+    bytes: usize,
+}
+
+// SAFETY: the mappings are shared; operations that use them run one at a time.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    fn new(len: usize) -> io::Result<Self> {
+        let Some(bytes) = len.max(1).checked_mul(8) else {
+            return Err(io::Error::from(io::ErrorKind::OutOfMemory));
+        };
+        // SAFETY: the name ends with a zero.
+        let file = unsafe { libc::memfd_create(c"skt-hpl-device".as_ptr(), libc::MFD_CLOEXEC) };
+        if file < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: opened above, and used nowhere else.
+        let file = unsafe { OwnedFd::from_raw_fd(file) };
+        let length = libc::off_t::try_from(bytes).map_err(io::Error::other)?;
+        // SAFETY: a file of this process.
+        if unsafe { libc::ftruncate(file.as_raw_fd(), length) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let closed = map(&file, bytes, libc::PROT_NONE)?;
+        let open = map(&file, bytes, libc::PROT_READ | libc::PROT_WRITE).inspect_err(|_| {
+            // SAFETY: mapped above, and used nowhere.
+            unsafe { unmap(closed, bytes) }
+        })?;
+        Ok(Self { closed, open, bytes })
+    }
+
+    /// Translates an address of the closed mapping to one of the open mapping. The end of the memory counts as a part of it.
+    fn translate(&self, address: *mut f64) -> Option<*mut f64> {
+        let offset = address.addr().checked_sub(self.closed.addr().get())?;
+        (offset <= self.bytes).then(|| self.open.as_ptr().wrapping_byte_add(offset))
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: both were mapped by `new`.
+        unsafe {
+            unmap(self.closed, self.bytes);
+            unmap(self.open, self.bytes);
+        }
+    }
+}
+
+fn map(file: &OwnedFd, bytes: usize, access: i32) -> io::Result<NonNull<f64>> {
+    // A page more keeps an address behind one memory out of the next.
+    let (anywhere, kind) = (std::ptr::null_mut(), libc::MAP_SHARED);
+    // SAFETY: a new mapping, at a place of the kernel's choice.
+    let at = unsafe { libc::mmap(anywhere, bytes + PAGE, access, kind, file.as_raw_fd(), 0) };
+    match NonNull::new(at) {
+        Some(mapped) if at != libc::MAP_FAILED => Ok(mapped.cast()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// # Safety
+/// `at` is a mapping of [`map`] that nothing uses any more.
+unsafe fn unmap(at: NonNull<f64>, bytes: usize) {
+    // SAFETY: ensured by the caller.
+    unsafe { libc::munmap(at.as_ptr().cast(), bytes + PAGE) };
+}
+
+/// Bytes that a mapping has in addition to its memory.
+const PAGE: usize = 4096;
+
+/// Random numbers, for the order of operations.
+struct Chance(u64);
+
+impl Chance {
+    /// Returns a number below `end` (splitmix64).
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ mixed >> 31) % end as u64) as usize
+    }
+}
+
+/// Entry of a stream's queue.
+enum Queued {
+    Work(Box<dyn FnOnce(&mut Chance) + Send>),
+    Record(Event),
+    Wait(Event),
+}
+
+struct State {
+    memories: Vec<Memory>,
+    queues: [VecDeque<Queued>; STREAMS],
+    /// Number of events so far, and those that have not passed.
+    events: u64,
+    ahead: HashSet<Event>,
+    chance: Chance,
+}
+
+impl State {
+    /// Translates an address to one that an operation may use.
+    fn translate(&self, address: *mut f64) -> Shareable<f64> {
+        let own = self.memories.iter().find_map(|memory| memory.translate(address));
+        Shareable::new(own.unwrap_or(address))
+    }
+
+    /// Queues an operation. Runs some queued operations, perhaps this one.
+    fn queue(&mut self, stream: Stream, queued: Queued) {
+        self.queues[stream as usize].push_back(queued);
+        while self.chance.below(4) == 0 && self.step() {}
+    }
+
+    fn queue_work(&mut self, stream: Stream, work: impl FnOnce(&mut Chance) + Send + 'static) {
+        self.queue(stream, Queued::Work(Box::new(work)));
+    }
+
+    /// Runs the next operation of some stream. Returns false if there is none that may run.
+    fn step(&mut self) -> bool {
+        let ready = |queue: &VecDeque<Queued>| match queue.front() {
+            Some(Queued::Wait(event)) => !self.ahead.contains(event),
+            Some(_) => true,
+            None => false,
+        };
+        let ready: Vec<usize> = (0..STREAMS).filter(|&i| ready(&self.queues[i])).collect();
+        if ready.is_empty() {
+            return false;
+        }
+        let stream = ready[self.chance.below(ready.len())];
+        match self.queues[stream].pop_front() {
+            Some(Queued::Work(work)) => work(&mut self.chance),
+            Some(Queued::Record(event)) => {
+                self.ahead.remove(&event);
+            }
+            Some(Queued::Wait(_)) | None => {}
+        }
+        true
+    }
+}
+
+/// A device of this process alone.
+pub struct Host(Mutex<State>);
+
+impl Host {
+    /// Makes a device whose streams run in an order that `seed` picks.
+    pub fn new(seed: u64) -> Self {
+        Self(Mutex::new(State {
+            memories: Vec::new(),
+            queues: Default::default(),
+            events: 0,
+            ahead: HashSet::new(),
+            chance: Chance(seed),
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no operation panicked")
+    }
+}
+
+/// Copies the first `cols` columns of a row.
+///
+/// # Safety
+/// The rows are valid there, and do not overlap.
+unsafe fn copy_row(
+    from: Matrix<Shareable<f64>>,
+    to: Matrix<Shareable<f64>>,
+    row: RowCopy,
+    cols: usize,
+) {
+    // SAFETY: ensured by the caller.
+    unsafe {
+        let (from, to) = (from.at.get().add(row.from * from.ld), to.at.get().add(row.to * to.ld));
+        std::ptr::copy_nonoverlapping(from.cast_const(), to, cols);
+    }
+}
+
+impl Device for Host {
+    fn allocate(&self, len: usize) -> io::Result<NonNull<f64>> {
+        let memory = Memory::new(len)?;
+        let address = memory.closed;
+        self.state().memories.push(memory);
+        Ok(address)
+    }
+
+    unsafe fn free(&self, memory: NonNull<f64>) {
+        let mut state = self.state();
+        while state.step() {}
+        state.memories.retain(|own| own.closed != memory);
+    }
+
+    unsafe fn copy_2d(
+        &self,
+        stream: Stream,
+        from: Matrix<*const f64>,
+        to: Matrix<*mut f64>,
+        rows: usize,
+        cols: usize,
+    ) {
+        let rows = (0..rows).map(|row| RowCopy { from: row, to: row }).collect();
+        // SAFETY: ensured by the caller.
+        unsafe { self.copy_rows(stream, from, to, rows, cols) }
+    }
+
+    unsafe fn copy_rows(
+        &self,
+        stream: Stream,
+        from: Matrix<*const f64>,
+        to: Matrix<*mut f64>,
+        mut rows: Vec<RowCopy>,
+        cols: usize,
+    ) {
+        let mut state = self.state();
+        let from = Matrix::new(state.translate(from.at.cast_mut()), from.ld);
+        let to = Matrix::new(state.translate(to.at), to.ld);
+        state.queue_work(stream, move |chance| {
+            while !rows.is_empty() {
+                let row = rows.swap_remove(chance.below(rows.len()));
+                // SAFETY: ensured by the caller.
+                unsafe { copy_row(from, to, row, cols) }
+            }
+        });
+    }
+
+    unsafe fn solve(&self, stream: Stream, l1: TriangleBlock, u: UpperBlock, cols: Range<usize>) {
+        let mut state = self.state();
+        let l1 = TriangleBlock { raw: state.translate(l1.raw.cast_mut()).get(), ..l1 };
+        let u = UpperBlock { data: state.translate(u.data).get(), ..u };
+        // SAFETY: ensured by the caller.
+        state.queue_work(stream, move |_| unsafe { u.solve(&l1, cols) });
+    }
+
+    unsafe fn multiply(
+        &self,
+        stream: Stream,
+        l: LowerBlock,
+        u: UpperBlock,
+        cols: Range<usize>,
+        c: Matrix<*mut f64>,
+    ) {
+        let mut state = self.state();
+        let l = LowerBlock { data: state.translate(l.data.cast_mut()).get(), ..l };
+        let u = UpperBlock { data: state.translate(u.data).get(), ..u };
+        let c = Matrix::new(state.translate(c.at), c.ld);
+        // In calls of the same shapes as without a device: the BLAS rounds by shapes.
+        for first in (0..l.rows).step_by(l.row_unit()) {
+            let (rows, cols) = (first..(first + l.row_unit()).min(l.rows), cols.clone());
+            state.queue_work(stream, move |_| {
+                // SAFETY: ensured by the caller.
+                unsafe { l.multiply(&u, rows, cols, Matrix::new(c.at.get(), c.ld)) }
+            });
+        }
+    }
+
+    fn record(&self, stream: Stream) -> Event {
+        let mut state = self.state();
+        let event = Event(state.events);
+        state.events += 1;
+        state.ahead.insert(event);
+        state.queue(stream, Queued::Record(event));
+        event
+    }
+
+    fn wait(&self, stream: Stream, event: Event) {
+        self.state().queue(stream, Queued::Wait(event));
+    }
+
+    fn has_passed(&self, event: Event) -> bool {
+        let mut state = self.state();
+        state.step();
+        !state.ahead.contains(&event)
+    }
+
+    fn synchronize(&self, event: Event) {
+        let mut state = self.state();
+        while state.ahead.contains(&event) {
+            assert!(state.step(), "each stream waits for another one");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use nix::sys::signal::Signal;
+    use nix::sys::wait::{WaitStatus, waitpid};
+    use nix::unistd::{ForkResult, fork};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ALL: [Stream; STREAMS] = [Stream::Panel, Stream::Rows, Stream::Update];
+
+    /// Numbers of operations, in the order in which they ran.
+    type Log = Arc<Mutex<Vec<usize>>>;
+
+    fn log_in(host: &Host, stream: Stream, log: &Log, number: usize) {
+        let log = log.clone();
+        host.state().queue_work(stream, move |_| log.lock().unwrap().push(number));
+    }
+
+    proptest! {
+        /// A stream keeps its order. Behind a wait, it runs nothing before the event has passed.
+        #[test]
+        fn operations_run_in_an_order_that_streams_and_events_allow(
+            seed in any::<u64>(),
+            program in prop::collection::vec((0..STREAMS, prop::option::of(0..STREAMS)), 1..60),
+        ) {
+            let (host, log) = (Host::new(seed), Log::default());
+            // Pairs of which the first has to run before the second.
+            let mut pairs = Vec::new();
+            let mut of: [Vec<usize>; STREAMS] = Default::default();
+            let mut before: [Vec<usize>; STREAMS] = Default::default();
+            for (number, &(at, waits_for)) in program.iter().enumerate() {
+                if let Some(other) = waits_for {
+                    host.wait(ALL[at], host.record(ALL[other]));
+                    before[at].extend(of[other].last());
+                }
+                before[at].extend(of[at].last());
+                pairs.extend(before[at].iter().map(|&first| (first, number)));
+                of[at].push(number);
+                log_in(&host, ALL[at], &log, number);
+            }
+            let ends = ALL.map(|stream| host.record(stream));
+            ends.iter().for_each(|&end| host.synchronize(end));
+            prop_assert!(ends.iter().all(|&end| host.has_passed(end)));
+            let log = log.lock().unwrap();
+            let when = |number: usize| log.iter().position(|&at| at == number).unwrap();
+            prop_assert_eq!(log.len(), program.len());
+            for (first, second) in pairs {
+                prop_assert!(when(first) < when(second), "{} {}: {:?}", first, second, log);
+            }
+        }
+
+        /// Rows come back as they went, whatever the distance of rows.
+        #[test]
+        fn rows_go_to_the_device_and_back(
+            seed in any::<u64>(), rows in 1usize..9, cols in 1usize..9, pad in 0usize..3,
+        ) {
+            let host = Host::new(seed);
+            let (len, ld) = (rows * cols, cols + pad);
+            let memory = host.allocate(rows * ld).unwrap();
+            let there = Matrix::new(memory.as_ptr(), ld);
+            let from_there = Matrix::new(memory.as_ptr().cast_const(), ld);
+            let here: Vec<f64> = (0..len).map(|at| at as f64).collect();
+            let (mut all, mut turned) = (vec![-1.0; len], vec![-1.0; len]);
+            let turn = (0..rows).map(|row| RowCopy { from: row, to: rows - 1 - row }).collect();
+            let sent = Matrix::new(here.as_ptr(), cols);
+            // SAFETY: the arrays live until both streams are finished.
+            unsafe {
+                host.copy_2d(Stream::Panel, sent, there, rows, cols);
+                host.wait(Stream::Rows, host.record(Stream::Panel));
+                let to = Matrix::new(turned.as_mut_ptr(), cols);
+                host.copy_rows(Stream::Rows, from_there, to, turn, cols);
+                host.copy_2d(Stream::Panel, from_there, Matrix::new(all.as_mut_ptr(), cols), rows, cols);
+            }
+            ALL.iter().for_each(|&stream| host.finish(stream));
+            prop_assert_eq!(&all, &here);
+            let rows: Vec<&[f64]> = here.chunks(cols).rev().collect();
+            prop_assert_eq!(turned, rows.concat());
+        }
+    }
+
+    #[test]
+    fn seeds_pick_all_orders_of_two_streams() {
+        let orders: BTreeSet<Vec<usize>> = (0..300)
+            .map(|seed| {
+                let (host, log) = (Host::new(seed), Log::default());
+                for number in 0..4 {
+                    log_in(&host, ALL[number % 2], &log, number);
+                }
+                ALL.iter().for_each(|&stream| host.finish(stream));
+                let log = log.lock().unwrap();
+                log.clone()
+            })
+            .collect();
+        // The ways to merge two pairs.
+        assert_eq!(orders.len(), 6, "{orders:?}");
+    }
+
+    #[test]
+    fn memory_is_freed_after_the_operations_that_use_it() {
+        for seed in 0..20 {
+            let (host, mut got) = (Host::new(seed), [0.0; 3]);
+            let memory = host.allocate(3).unwrap();
+            let there = Matrix::new(memory.as_ptr(), 3);
+            let sent = [1.0, 2.0, 3.0];
+            // SAFETY: the arrays live until the memory is freed.
+            unsafe {
+                host.copy_2d(Stream::Panel, Matrix::new(sent.as_ptr(), 3), there, 1, 3);
+                let from = Matrix::new(there.at.cast_const(), 3);
+                host.copy_2d(Stream::Panel, from, Matrix::new(got.as_mut_ptr(), 3), 1, 3);
+                host.free(memory);
+            }
+            assert_eq!(got, sent);
+            assert!(host.state().memories.is_empty());
+        }
+    }
+
+    /// The solver must not touch device memory: a process that does ends by SIGSEGV.
+    #[test]
+    fn a_stray_access_to_device_memory_is_a_fault() {
+        let host = Host::new(1);
+        let memory = host.allocate(1000).unwrap();
+        for at in [0, 999] {
+            for writes in [false, true] {
+                // SAFETY: the child calls nothing that needs the other threads.
+                match unsafe { fork() }.unwrap() {
+                    ForkResult::Child => {
+                        // SAFETY: within the mapping, whose access is refused; the process ends there, or right behind.
+                        unsafe {
+                            let address = memory.as_ptr().add(at);
+                            if writes {
+                                address.write_volatile(1.0);
+                            } else {
+                                std::hint::black_box(address.read_volatile());
+                            }
+                            libc::_exit(0);
+                        }
+                    }
+                    ForkResult::Parent { child } => {
+                        let status = waitpid(child, None).unwrap();
+                        let fault = matches!(status, WaitStatus::Signaled(_, Signal::SIGSEGV, _));
+                        assert!(fault, "{at} {writes}: {status:?}");
+                    }
+                }
+            }
+        }
+    }
+}

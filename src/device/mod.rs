@@ -1,0 +1,183 @@
+//! A device: memory that the processor cannot read, and queues of operations on it.
+//!
+//! The local matrix, U and the panels that are applied lie in device memory. The solver passes addresses of that memory, and
+//! never dereferences them. Operations are queued in streams. A stream runs its operations in order. Streams run at the same
+//! time, in any order that events permit.
+//!
+//! The one back end so far is `host`: for tests, without an accelerator.
+
+mod host;
+
+use std::io;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::base::params;
+use crate::kernels::{LowerBlock, Matrix, TriangleBlock, UpperBlock};
+use crate::matrix::{HugeBuffer, Storage};
+
+/// Queues of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Panels: copies from and to the processor's memory.
+    Panel,
+    /// Exchange of rows.
+    Rows,
+    /// Solve and multiplication of the trailing update.
+    Update,
+}
+
+/// Number of streams.
+const STREAMS: usize = 3;
+
+/// A moment in a stream: all its operations before are complete. Each moment has a number of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Event(u64);
+
+/// A row to copy: its number in the source and in the destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowCopy {
+    pub from: usize,
+    pub to: usize,
+}
+
+/// Memory and operations of a device.
+///
+/// Matrices are stored by rows. An address may be one of device memory or one of the processor's memory. An operation without
+/// rows or columns may have any address.
+///
+/// Operations run after the call. So the memory of an operation must stay valid until an event behind it has passed. Until then,
+/// no thread, and no operation that may run at the same time, uses memory that the operation writes, or writes memory that it
+/// uses.
+pub trait Device: Send + Sync {
+    /// Allocates `len` doubles of device memory.
+    ///
+    /// # Errors
+    /// If the device has no such memory left.
+    fn allocate(&self, len: usize) -> io::Result<NonNull<f64>>;
+
+    /// Frees memory of [`Device::allocate`], after all queued operations.
+    ///
+    /// # Safety
+    /// No later operation uses the memory.
+    unsafe fn free(&self, memory: NonNull<f64>);
+
+    /// Copies a matrix of `rows` x `cols`.
+    ///
+    /// # Safety
+    /// As for all operations ([`Device`]); the matrices do not overlap.
+    unsafe fn copy_2d(
+        &self,
+        stream: Stream,
+        from: Matrix<*const f64>,
+        to: Matrix<*mut f64>,
+        rows: usize,
+        cols: usize,
+    );
+
+    /// Copies the first `cols` columns of some rows, in any order.
+    ///
+    /// # Safety
+    /// As for all operations ([`Device`]); no destination is a source or another destination.
+    unsafe fn copy_rows(
+        &self,
+        stream: Stream,
+        from: Matrix<*const f64>,
+        to: Matrix<*mut f64>,
+        rows: Vec<RowCopy>,
+        cols: usize,
+    );
+
+    /// Computes U(:, cols) := L1^-1 U(:, cols).
+    ///
+    /// # Safety
+    /// As for all operations ([`Device`]); the blocks have the layouts of the engine `blas`.
+    unsafe fn solve(&self, stream: Stream, l1: TriangleBlock, u: UpperBlock, cols: Range<usize>);
+
+    /// Computes C(:, cols) -= L U(:, cols). `c` begins at row 0 and column 0 of the blocks.
+    ///
+    /// # Safety
+    /// As for all operations ([`Device`]); the blocks have the layouts of the engine `blas`.
+    unsafe fn multiply(
+        &self,
+        stream: Stream,
+        l: LowerBlock,
+        u: UpperBlock,
+        cols: Range<usize>,
+        c: Matrix<*mut f64>,
+    );
+
+    /// Records an event behind the operations that `stream` has so far.
+    fn record(&self, stream: Stream) -> Event;
+
+    /// Makes the later operations of `stream` wait for `event`.
+    fn wait(&self, stream: Stream, event: Event);
+
+    /// Returns whether `event` has passed.
+    fn has_passed(&self, event: Event) -> bool;
+
+    /// Waits until `event` has passed.
+    fn synchronize(&self, event: Event);
+
+    /// Waits until `stream` has run its operations.
+    fn finish(&self, stream: Stream) {
+        self.synchronize(self.record(stream));
+    }
+}
+
+/// Opens the device of this rank, if the setting asks for one. `seed` picks the order in which the back end `host` runs its
+/// streams.
+pub fn open(choice: params::Device, seed: u64) -> Option<Arc<dyn Device>> {
+    match choice {
+        params::Device::None => None,
+        params::Device::Host => Some(Arc::new(host::Host::new(seed))),
+    }
+}
+
+/// Device memory for doubles, freed on drop. Its content is undefined until it is written.
+pub struct Buffer {
+    memory: NonNull<f64>,
+    len: usize,
+    device: Arc<dyn Device>,
+}
+
+impl Buffer {
+    /// Allocates `len` doubles.
+    ///
+    /// # Errors
+    /// If the device has no such memory left.
+    pub fn new(device: &Arc<dyn Device>, len: usize) -> io::Result<Self> {
+        Ok(Self { memory: device.allocate(len)?, len, device: device.clone() })
+    }
+
+    /// Returns the address of the memory, which only operations of the device may use.
+    pub fn address(&self) -> *mut f64 {
+        self.memory.as_ptr()
+    }
+
+    /// Bytes of the memory, counted as for a buffer of the processor.
+    pub fn bytes(&self) -> u64 {
+        HugeBuffer::bytes_of(self.len) as u64
+    }
+}
+
+// SAFETY: the address is dereferenced by the device alone.
+unsafe impl Send for Buffer {}
+
+impl Storage for Buffer {
+    fn pointer(&mut self) -> *mut f64 {
+        self.address()
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: the owner of the buffer queues no operation on it any more.
+        unsafe { self.device.free(self.memory) }
+    }
+}

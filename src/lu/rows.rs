@@ -1,0 +1,253 @@
+//! Copies rows of an exchange: between A, the upper block and messages.
+//!
+//! The exchange names places by array and row. The processor copies at once, with all threads. A device queues the copies of rows
+//! that are in its memory.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::base::threads::{Pool, Shareable};
+use crate::device::{Device, RowCopy, Stream};
+use crate::kernels::{Matrix, UpperBlock};
+
+/// Arrays of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Array {
+    /// A; rows have local numbers.
+    Matrix,
+    Upper,
+    /// Messages to send, received messages, and displaced rows in transit.
+    Out,
+    Into,
+    Transit,
+}
+
+impl Array {
+    /// Returns row `row` of this array.
+    pub fn row(self, row: usize) -> Place {
+        Place { array: self, row }
+    }
+
+    /// Returns whether a device, if there is one, has this array in its memory.
+    fn is_on_device(self) -> bool {
+        matches!(self, Self::Matrix | Self::Upper)
+    }
+}
+
+/// A row of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    array: Array,
+    row: usize,
+}
+
+/// The arrays of an exchange by their addresses, and the columns that are copied.
+pub struct Rows<'a> {
+    /// A, from the first of the columns on.
+    pub matrix: Matrix<Shareable<f64>>,
+    pub upper: UpperBlock,
+    /// The columns in the upper block.
+    pub cols: Range<usize>,
+    /// Messages, with rows of these columns alone.
+    pub out: Shareable<f64>,
+    pub into: Shareable<f64>,
+    pub transit: Shareable<f64>,
+    pub device: Option<&'a dyn Device>,
+}
+
+impl Rows<'_> {
+    /// Copies `count` rows. Number `j` goes from and to the places `copy(j)`. No destination is a source or another destination.
+    ///
+    /// A device copies later, unless rows are in messages.
+    ///
+    /// # Safety
+    /// The arrays have these rows, and no other thread touches them. A device may copy between A and the upper block until its
+    /// stream of rows is finished.
+    pub unsafe fn copy(
+        &self,
+        pool: Option<&mut Pool>,
+        count: usize,
+        copy: impl Fn(usize) -> (Place, Place) + Sync,
+    ) {
+        let here = |j: usize| {
+            let (from, to) = copy(j);
+            // SAFETY: ensured by the caller.
+            unsafe { self.copy_here(from, to) }
+        };
+        match self.device {
+            // SAFETY: ensured by the caller.
+            Some(device) => unsafe { self.copy_by(device, (0..count).map(&copy)) },
+            None => by_all(pool, count, self.cols.len(), here),
+        }
+    }
+
+    /// Copies a row in this thread.
+    ///
+    /// # Safety
+    /// As for [`Rows::copy`].
+    unsafe fn copy_here(&self, from: Place, to: Place) {
+        let (u, first, len) = (self.upper, self.cols.start, self.cols.len());
+        // SAFETY: ensured by the caller.
+        unsafe {
+            match (from.array, to.array) {
+                (Array::Upper, _) => u.get_row(from.row, first, len, self.address(to)),
+                (_, Array::Upper) => u.put_row(to.row, first, len, self.address(from)),
+                _ => std::ptr::copy_nonoverlapping(self.address(from), self.address(to), len),
+            }
+        }
+    }
+
+    /// Copies rows by operations of `device`, and waits for them if some are in messages. Rows from message to message are copied
+    /// by this thread.
+    ///
+    /// # Safety
+    /// As for [`Rows::copy`].
+    unsafe fn copy_by(&self, device: &dyn Device, copies: impl Iterator<Item = (Place, Place)>) {
+        let mut by_arrays: BTreeMap<(Array, Array), Vec<RowCopy>> = BTreeMap::new();
+        for (from, to) in copies {
+            if from.array.is_on_device() || to.array.is_on_device() {
+                let row = RowCopy { from: from.row, to: to.row };
+                by_arrays.entry((from.array, to.array)).or_default().push(row);
+            } else {
+                // SAFETY: ensured by the caller.
+                unsafe { self.copy_here(from, to) }
+            }
+        }
+        let with_messages =
+            by_arrays.keys().any(|(from, to)| !from.is_on_device() || !to.is_on_device());
+        for ((from, to), rows) in by_arrays {
+            let (from, to) = (self.array(from), self.array(to));
+            let from = Matrix::new(from.at.cast_const(), from.ld);
+            // SAFETY: ensured by the caller.
+            unsafe { device.copy_rows(Stream::Rows, from, to, rows, self.cols.len()) }
+        }
+        if with_messages {
+            device.finish(Stream::Rows);
+        }
+    }
+
+    /// Returns the address of a row that is not in the upper block.
+    fn address(&self, place: Place) -> *mut f64 {
+        let Matrix { at, ld } = self.array(place.array);
+        at.wrapping_add(place.row * ld)
+    }
+
+    /// Returns an array, from the first of the columns on. The upper block has rows only in the layout of the engine `blas`.
+    fn array(&self, array: Array) -> Matrix<*mut f64> {
+        match array {
+            Array::Matrix => Matrix::new(self.matrix.at.get(), self.matrix.ld),
+            Array::Upper => {
+                debug_assert!(!self.upper.engine.cuts_freely(), "our engines pack rows");
+                Matrix::new(self.upper.data.wrapping_add(self.cols.start), self.upper.cols)
+            }
+            Array::Out => Matrix::new(self.out.get(), self.cols.len()),
+            Array::Into => Matrix::new(self.into.get(), self.cols.len()),
+            Array::Transit => Matrix::new(self.transit.get(), self.cols.len()),
+        }
+    }
+}
+
+/// Copies `rows` rows of `cols` columns. The rows are divided among the threads, if there are any, in pieces that are worth
+/// waking a thread for.
+pub fn by_all(pool: Option<&mut Pool>, rows: usize, cols: usize, copy: impl Fn(usize) + Sync) {
+    /// Doubles that a thread copies in some ten microseconds.
+    const WORTHWHILE: usize = 8 << 10;
+    let threads = pool.as_ref().map_or(1, |pool| pool.threads());
+    let at_once = (WORTHWHILE / cols.max(1)).max(rows.div_ceil(4 * threads)).max(1);
+    match pool {
+        Some(pool) if threads > 1 && rows > at_once => {
+            pool.run(rows.div_ceil(at_once), |task| {
+                (task * at_once..((task + 1) * at_once).min(rows)).for_each(&copy);
+            });
+        }
+        _ => (0..rows).for_each(copy),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::base::params;
+    use crate::device::{self, Buffer};
+    use crate::kernels::Engine;
+
+    /// Rows of each array, and doubles of each row of A and of the upper block. Fewer are copied.
+    const ROWS: usize = 8;
+    const LD: usize = 7;
+    const COLS: Range<usize> = 1..5;
+
+    const ALL: [Array; 5] = [Array::Matrix, Array::Upper, Array::Out, Array::Into, Array::Transit];
+
+    /// Copies rows of five arrays of numbers, and returns the arrays. A `device` has the first two in its memory.
+    fn copied(copies: &[(Place, Place)], device: Option<&Arc<dyn Device>>) -> [Vec<f64>; 5] {
+        const LEN: usize = ROWS * LD;
+        let number = |array: usize| (0..LEN).map(|at| (array * LEN + at) as f64).collect();
+        let mut here: [Vec<f64>; 5] = std::array::from_fn(number);
+        let there = device.map(|device| [0, 1].map(|_| Buffer::new(device, LEN).unwrap()));
+        let mut at = here.each_mut().map(|array| Shareable::new(array.as_mut_ptr()));
+        let flat = |address: *mut f64| Matrix::new(address, LEN);
+        let constant = |address: *mut f64| Matrix::new(address.cast_const(), LEN);
+        if let Some((device, there)) = device.zip(there.as_ref()) {
+            for (own, buffer) in at.iter_mut().zip(there) {
+                // SAFETY: both have the length, and the copy has ended when they are used.
+                unsafe {
+                    device.copy_2d(
+                        Stream::Rows,
+                        constant(own.get()),
+                        flat(buffer.address()),
+                        1,
+                        LEN,
+                    );
+                }
+                *own = Shareable::new(buffer.address());
+            }
+        }
+        let [matrix, upper, out, into, transit] = at;
+        let matrix = Matrix::new(Shareable::new(matrix.get().wrapping_add(COLS.start)), LD);
+        let upper = UpperBlock { engine: Engine::Blas, k: ROWS, cols: LD, data: upper.get() };
+        let device = device.map(|device| device.as_ref());
+        let rows = Rows { matrix, upper, cols: COLS, out, into, transit, device };
+        // SAFETY: the arrays have these rows.
+        unsafe { rows.copy(Some(&mut Pool::new(2)), copies.len(), |j| copies[j]) };
+        if let Some((device, there)) = device.zip(there.as_ref()) {
+            for (own, buffer) in here.iter_mut().zip(there) {
+                // SAFETY: as above.
+                unsafe {
+                    device.copy_2d(
+                        Stream::Rows,
+                        constant(buffer.address()),
+                        flat(own.as_mut_ptr()),
+                        1,
+                        LEN,
+                    );
+                }
+            }
+            device.finish(Stream::Rows);
+        }
+        here
+    }
+
+    proptest! {
+        /// A device copies what the processor copies. Rows from message to message, too, are there when the call returns.
+        #[test]
+        fn a_device_copies_the_same_rows(
+            seed in any::<u64>(),
+            picks in prop::collection::vec((0..5usize, 0..ROWS / 2, 0..5usize, 0..ROWS / 2), 0..20),
+        ) {
+            let mut taken = HashSet::new();
+            // Even rows are sources, odd rows destinations; nothing goes from the upper block to itself.
+            let copies: Vec<(Place, Place)> = picks
+                .into_iter()
+                .filter(|&(from, _, to, row)| (from, to) != (1, 1) && taken.insert((to, row)))
+                .map(|(from, i, to, j)| (ALL[from].row(2 * i), ALL[to].row(2 * j + 1)))
+                .collect();
+            let device = device::open(params::Device::Host, seed);
+            prop_assert_eq!(copied(&copies, device.as_ref()), copied(&copies, None));
+        }
+    }
+}

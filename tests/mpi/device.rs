@@ -1,0 +1,122 @@
+//! The matrix in device memory: the bits of a BLAS on the processor, in whatever order the streams run.
+
+use skt_hpl::base::outcome::Verdict;
+use skt_hpl::base::params::{Engine, TestParams};
+use skt_hpl::config::memory_need::{Means, PROCESS_BYTES, rank_bytes};
+use skt_hpl::report::json::Run;
+
+use crate::dat::Dat;
+use crate::job::Job;
+
+/// Returns the parameters and the bits of x of each test, which must pass.
+fn bits(run: &Run) -> Vec<(&TestParams, &str)> {
+    let outcomes = run.tests.iter().map(|test| (&test.params, test.outcome.as_ref().unwrap()));
+    outcomes
+        .map(|(params, outcome)| {
+            assert_eq!(outcome.verdict, Verdict::Passed, "{params:?}");
+            (params, outcome.x_digest.as_str())
+        })
+        .collect()
+}
+
+/// Compares all tests of `dat` with those on the processor, for some seeds: of the matrix, and of the order of operations.
+fn same_bits(dat: &Dat, args: &[&str], seeds: &[&str]) {
+    for seed in seeds {
+        let job = |more: &[&str]| {
+            let all = [&["--seed", seed], args, more].concat();
+            Job::tests(dat).args(&all).run().expect_code(0).json()
+        };
+        let (here, there) = (job(&["--engine", "blas"]), job(&["--device", "host"]));
+        assert_eq!(here.tests.len(), dat.tests());
+        assert_eq!(bits(&there), bits(&here), "seed {seed}");
+    }
+}
+
+/// Grids, lookaheads, and N that is no multiple of NB; halves wherever possible.
+#[test]
+fn a_device_computes_the_bits_of_the_blas() {
+    let dat = Dat {
+        ns: vec![60, 203],
+        nbs: vec![9, 32],
+        grids: vec![(1, 1), (2, 1), (1, 3), (2, 2), (3, 2)],
+        depths: vec![0, 1, 2],
+        ..Dat::default()
+    };
+    for (threads, halves) in [("1", "always"), ("2", "never")] {
+        let args = ["--threads", threads, "--split-update", halves];
+        same_bits(&dat, &args, &["100", "7"]);
+    }
+}
+
+/// All broadcasts and exchanges, both forms of L1, the other order of ranks.
+#[test]
+fn options_reach_the_device() {
+    for (swap, l1, pmap) in [(0, 0, 1), (1, 1, 0), (2, 1, 1)] {
+        let dat = Dat {
+            ns: vec![150],
+            nbs: vec![16],
+            grids: vec![(2, 3), (4, 1)],
+            bcasts: (0..6).collect(),
+            depths: vec![0, 1],
+            rfacts: vec![swap],
+            pfacts: vec![swap],
+            swap,
+            l1,
+            pmap,
+            ..Dat::default()
+        };
+        same_bits(&dat, &["--split-update", "always"], &["3"]);
+    }
+}
+
+/// As many columns as are exchanged in three pieces, one after the other.
+#[test]
+fn rows_travel_in_several_pieces() {
+    let (ns, nbs, grids) = (vec![5200], vec![1024], vec![(3, 1)]);
+    let dat = Dat { ns, nbs, grids, swap: 1, ..Dat::default() };
+    same_bits(&dat, &["--split-update", "always"], &["5"]);
+}
+
+/// Ranks without rows or columns, and blocks larger than the matrix.
+#[test]
+fn a_device_may_have_next_to_nothing() {
+    let dat = Dat {
+        ns: vec![0, 1, 2, 6, 7, 8, 13, 20],
+        nbs: vec![1, 7, 64],
+        grids: vec![(1, 1), (1, 4), (4, 1), (2, 3)],
+        depths: vec![0, 2],
+        ..Dat::default()
+    };
+    same_bits(&dat, &[], &["1"]);
+}
+
+/// The memory check counts the arrays in device memory, too: that is memory of the node here.
+#[test]
+fn memory_of_the_device_is_counted() {
+    for (n, nb, grid, depth) in [(3000, 128, (1, 1), 1), (2400, 600, (2, 1), 0)] {
+        let dat = Dat {
+            ns: vec![n],
+            nbs: vec![nb],
+            grids: vec![grid],
+            depths: vec![depth],
+            ..Dat::default()
+        };
+        let run = Job::tests(&dat).args(&["--device", "host"]).run().expect_code(0).json();
+        let outcome = run.tests[0].outcome.as_ref().unwrap();
+        let means = Means { engine: Engine::Blas, threads: outcome.threads, device: true };
+        let checked = rank_bytes(&run.tests[0].params, means);
+        let (made, arrays) =
+            (outcome.matrix_bytes_max + outcome.work_bytes_max, (checked - PROCESS_BYTES) as f64);
+        let made = made as f64;
+        assert!(made <= arrays && made > 0.96 * arrays, "{made} of {arrays}");
+        assert!(u128::from(outcome.resident_bytes_max) <= checked, "{outcome:?}");
+        assert!(outcome.resident_bytes_max as f64 > made, "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_device_is_refused_together_with_checkpoints() {
+    let ran = Job::tests(&Dat::default()).args(&["--device", "host", "--checkpoint", "1"]).run();
+    let ran = ran.expect_code(1);
+    assert!(ran.err.contains("a matrix in device memory cannot be saved yet"), "{}", ran.told());
+}

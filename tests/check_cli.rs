@@ -954,7 +954,7 @@ fn a_second_level_without_its_folder_is_not_started() {
     let bench = ["-p", "1", "-q", "2", "--checkpoint", "1", "--level2", "/nowhere/at/all"];
     let ran = case.run(&[&words[..], &bench].concat());
     assert_eq!(ran.code, 6, "{}", ran.err);
-    let told = "not started, for lack of fit nodes (repair them, take them off the list, or give spares): n1, n2: --level2 /nowhere/at/all: No such file";
+    let told = "not started, because nodes cannot be used (repair them, remove them from the list, or give spares): n1, n2: --level2 /nowhere/at/all: No such file";
     assert!(ran.err.contains(told), "{}", ran.err);
 }
 

@@ -1,7 +1,7 @@
 //! The supervisor's machine, or the simulated machine that takes its place.
 //!
-//! The supervisor reaches beyond its process only through this file: connections to nodes, launchers, processes, background work,
-//! signals and its own output. The real parts are in their own modules. A simulation replaces all of them at once.
+//! A simulation replaces everything that reaches beyond the supervisor's process: connections to nodes, launchers, processes,
+//! background work, signals and output. The real parts are in their own modules, and ask [`simulated`] first.
 
 use std::io;
 use std::sync::OnceLock;
@@ -15,7 +15,7 @@ use super::talk::branch::{Heard, Lines};
 /// Work that may have to wait for a disk.
 pub type Work = Box<dyn FnOnce() + Send>;
 
-/// A stream of this process.
+/// An output stream of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     Output,
@@ -37,7 +37,7 @@ pub trait Machine: Sync {
     fn io_thread(&self) -> u32;
     /// Does the work at a later time. The work of one I/O thread is done in the order in which it was given.
     fn does_later(&self, work: Work, io_thread: Option<u32>);
-    /// Starts a launcher, whose files are written.
+    /// Starts a launcher, whose scripts and host files have been written to `folder`.
     fn launch(&self, launch: &Launch, folder: &Folder, attempt: u32) -> io::Result<ProcessId>;
     fn is_alive(&self, process: ProcessId) -> bool;
     /// Kills a launcher and its process group.
@@ -51,7 +51,7 @@ pub trait Machine: Sync {
 
 static SIMULATED: OnceLock<&'static dyn Machine> = OnceLock::new();
 
-/// Makes this process's machine a simulated one from now on.
+/// Replaces this process's machine by a simulated one from now on.
 pub fn simulate(machine: &'static dyn Machine) {
     assert!(SIMULATED.set(machine).is_ok(), "a process is simulated once");
 }

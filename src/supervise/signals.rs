@@ -1,7 +1,7 @@
-//! Signals that ask to stop, for programs that have started something that must not be left behind.
+//! Signals that ask to stop, for programs that must end other processes before they end.
 //!
-//! After such a signal the supervisor saves and stops, and the doctor and the burn-in end what they have started. Once the
-//! program listens, a signal ends nothing by itself: from then on every loop that waits has to ask here.
+//! After such a signal the supervisor saves and stops, and the doctor and the burn-in end the processes that they have started.
+//! After [`listen_to_signals`] a signal no longer ends the program, so every loop that waits must call [`asked_by_signal`].
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,24 +9,24 @@ use super::machine::simulated;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::time::{ClockId, clock_gettime};
 
-/// Time in which a second signal counts as the same request. A kernel and a shell send two when a terminal closes; a sender may
-/// also signal each process of a group, and the group.
+/// Time in which a second signal counts as the same request. When a terminal closes, the kernel and the shell send one each. A
+/// sender may also signal each process of a group, and the group.
 const SAME_REQUEST_MS: u64 = 1000;
 
-/// Time of the first signal that asked to stop; 0 if none has.
+/// Time of the first signal that asked to stop, or 0 if none has.
 static ASKED_AT_MS: AtomicU64 = AtomicU64::new(0);
 
-/// Set by a later request: not to save and stop, but to stop at once.
+/// Whether a later signal has asked to stop at once, without a save.
 static ASKED_AGAIN: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether a signal is another request, at this time after the first. A terminal that closes makes no new request, and
-/// neither does a batch system that warns again.
+/// Returns whether a signal is another request, `after_ms` after the first. A terminal that closes makes no new request. Neither
+/// does a batch system that warns again.
 fn is_another(signal: i32, after_ms: u64) -> bool {
     matches!(signal, libc::SIGINT | libc::SIGTERM) && after_ms >= SAME_REQUEST_MS
 }
 
 extern "C" fn note_signal(signal: i32) {
-    // Time since the start of the machine: never 0 again.
+    // The time counts from the start of the machine and is set to at least 1, because 0 stands for no signal.
     let now_ms = clock_gettime(ClockId::CLOCK_MONOTONIC)
         .map_or(1, |now| now.tv_sec() as u64 * 1000 + now.tv_nsec() as u64 / 1_000_000)
         .max(1);
@@ -54,22 +54,22 @@ pub fn asked_again() -> bool {
     }
 }
 
-/// Signals that ask to stop. With the last two, batch systems warn before a job's end: LSF by itself, Slurm if `--signal` says
-/// so.
+/// Signals that ask to stop. Batch systems send the last two to warn before a job's end: LSF by default, Slurm with `--signal`.
 const SIGNALS: [Signal; 5] =
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
 
-/// Whether each of them was ignored when this program was started.
+/// Whether each of the signals was ignored when this program was started.
 static IGNORED: [AtomicBool; SIGNALS.len()] = [const { AtomicBool::new(false) }; SIGNALS.len()];
 
-/// Notes ignored signals before libraries are set up: a library of MPICH's takes SIGHUP for debugging, ignored or not (UCX).
+/// Notes ignored signals before libraries are initialised. UCX, a library of MPICH, sets a handler for SIGHUP even if it was
+/// ignored.
 #[used]
 #[unsafe(link_section = ".preinit_array")]
 static BEFORE_LIBRARIES: extern "C" fn() = {
     extern "C" fn note_ignored() {
         for (signal, ignored) in SIGNALS.iter().zip(&IGNORED) {
             let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-            // SAFETY: the kernel is asked for the signal's action, which needs nothing of the program.
+            // SAFETY: the call only reads the signal's action from the kernel, which needs no initialised library.
             let handler = unsafe {
                 libc::sigaction(*signal as i32, std::ptr::null(), action.as_mut_ptr());
                 action.assume_init().sa_sigaction
@@ -80,14 +80,14 @@ static BEFORE_LIBRARIES: extern "C" fn() = {
     note_ignored
 };
 
-/// Begins to listen. A signal that was ignored at the start stays ignored. Under `nohup` a terminal may close, and Ctrl-C is not
-/// meant for a script's background processes.
+/// Begins to listen to signals. A signal that was ignored at the start stays ignored: SIGHUP under `nohup`, or SIGINT in
+/// background processes of a script.
 pub fn listen_to_signals() -> nix::Result<()> {
     on_signals(SigHandler::Handler(note_signal))
 }
 
-/// Ends listening, for programs that have nothing left to end: from here on signals end the program by themselves. Earlier
-/// requests to stop remain.
+/// Restores the default actions, for programs that have no process left to end: signals end the program again. Earlier requests
+/// to stop remain.
 pub fn listen_no_more() -> nix::Result<()> {
     on_signals(SigHandler::SigDfl)
 }
@@ -99,15 +99,15 @@ fn on_signals(handler: SigHandler) -> nix::Result<()> {
     for (signal, ignored) in SIGNALS.into_iter().zip(&IGNORED) {
         let handler = if ignored.load(Ordering::Relaxed) { SigHandler::SigIgn } else { handler };
         let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
-        // SAFETY: `note_signal` only reads a clock and changes atomics, which a handler may do; the default action has no
+        // SAFETY: `note_signal` only reads a clock and changes atomics, which a handler may do. The default action has no
         // handler.
         unsafe { sigaction(signal, &action)? };
     }
     Ok(())
 }
 
-/// Makes agents ignore a batch system's warnings, which may reach them, too: the supervisor acts on these. Programs that an agent
-/// starts have the default action again.
+/// Makes an agent ignore the warnings of a batch system. The warnings may reach agents, too, but only the supervisor acts on
+/// them. Programs that an agent starts have the default actions again.
 pub fn pass_over_warnings() -> nix::Result<()> {
     extern "C" fn pass_over(_: i32) {}
     for signal in [Signal::SIGUSR1, Signal::SIGUSR2] {

@@ -96,7 +96,7 @@ fn a_hung_rank_is_ended_and_replaced_inside_the_job() {
     let lost = serde_json::json!([{ "rank": 2, "node": "n3", "position": 2 }]);
     assert_eq!(gone_on["lost"], lost, "{}", end.told());
     assert!(
-        end.errors.contains("its process is ended, so that the others continue"),
+        end.errors.contains("its process is ended, so that the other ranks continue"),
         "{}",
         end.told()
     );

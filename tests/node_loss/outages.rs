@@ -237,7 +237,7 @@ fn a_disk_that_hangs_holds_up_only_the_next_step() {
     stall.await_access();
     lab.vcluster(&["cut-off", "n2"]);
     // The reaction to it is a step, which waits; the fault itself is known.
-    run.wait_for_words("the disk takes long");
+    run.wait_for_words("the disk is slow");
     stall.ends();
     let journal = run.file("events.jsonl");
     let end = run.end();

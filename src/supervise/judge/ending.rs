@@ -15,8 +15,8 @@ pub const STATUS_RESUMABLE: u8 = 75;
 /// Whether an exit status of the program ends the run for good. The benchmark confirms it on standard error ([`Facts::refused`]):
 /// Hydra ends with the number of the signal if all ranks have died of one, and SIGQUIT is 3, SIGILL 4, SIGTRAP 5.
 ///
-/// Status 5, no room for memory, is an end only in the first attempt. Later it is a fault among others: killed processes may
-/// still be freeing memory, and a node whose memory others have filled fails its next test.
+/// Status 5, no room for memory, ends the run only in the first attempt. In later attempts it is a fault like any other: killed
+/// processes may still be freeing memory. A node whose memory other programs have filled fails its next test.
 fn is_final(code: i32, attempt: u32) -> bool {
     match code {
         3 | 4 => true,
@@ -28,7 +28,7 @@ fn is_final(code: i32, attempt: u32) -> bool {
 /// End of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
-    /// The launcher ended. `fault`: the fault if this end was not expected, with the first rank that was seen to die.
+    /// The launcher ended. `fault` is the fault if this end was not expected. It names the first rank that was seen to die.
     Exit {
         code: Option<i32>,
         fault: Breakage,
@@ -38,14 +38,14 @@ pub enum End {
     Halted {
         why: String,
     },
-    /// All is done and reported, or the benchmark has halted, but the processes have not ended.
+    /// The benchmark has reported all results, or its halt, but its processes have not ended.
     Lingering,
 }
 
-/// Consequence of the end.
+/// Consequence of the end of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// The run is over. `all_done`: all its tests are, so its files and memory are no longer needed.
+    /// The run is over. `all_done`: all tests are done, so the run's files and memory are no longer needed.
     Over { code: u8, why: String, all_done: bool },
     /// The run can resume; its memory is kept.
     Resumable { why: String },
@@ -57,15 +57,15 @@ pub enum Next {
 #[derive(Clone, Debug)]
 pub struct Facts {
     pub announced: Announced,
-    /// The benchmark announces its end; another program may not.
+    /// Whether the program announces its end. The benchmark does; another program may not.
     pub announces: bool,
-    /// Status with which the benchmark has announced that a restart would not help, if it has.
+    /// Status with which the benchmark has announced that it refuses the run, if it has.
     pub refused: Option<u8>,
-    /// Whether a launcher's status 0 means success. That of Open MPI 5 does not: it hides lost nodes.
+    /// Whether status 0 of the launcher means success. Open MPI 5 also returns 0 when a node is lost.
     pub zero_counts: bool,
     /// Reason why the run was asked to stop, if it was.
     pub halt: Option<String>,
-    /// Path of the output.
+    /// Path of the file with the benchmark's output.
     pub output: String,
     /// Number of the attempt, from 1.
     pub attempt: u32,
@@ -85,7 +85,7 @@ pub fn finished_words(code: u8) -> &'static str {
     }
 }
 
-/// Returns the reason why the end is not the one that the benchmark had announced, with that status.
+/// Returns the reason why `end` is not the end with the status `announced`. Returns `None` if it is.
 fn interrupted(end: &End, announced: u8) -> Option<String> {
     match end {
         End::Exit { code: Some(code), .. } if *code == i32::from(announced) => None,
@@ -117,7 +117,7 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
         End::Exit { code: Some(75), .. } => Next::Resumable { why: stopped.to_string() },
         End::Halted { why } => Next::Resumable { why },
         End::Exit { code, fault } => Next::Fault { fault, code },
-        // If the benchmark has announced its end, a rank that was seen to end before the launcher is no other fault.
+        // If the benchmark has announced its end, a rank that was seen to end before the launcher is no fault of its own.
         End::Broken(fault) => {
             match facts.refused.filter(|_| fault.kind.is_of_a_rank()).map(i32::from) {
                 Some(code) if is_final(code, facts.attempt) => over(code as u8),
@@ -127,10 +127,10 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
     }
 }
 
-/// Returns the decision after a run whose results have been reported, or cut off by a full disk.
+/// Returns the decision if the results have been reported, or if a full disk has cut them off. Returns `None` otherwise.
 fn judge_results(end: &End, facts: &Facts) -> Option<Next> {
     let (status, what) = match (facts.announced, end) {
-        // The run is reported already: later failures do not matter.
+        // All results are reported already, so later failures do not matter.
         (Announced::All { status }, end) => {
             let why = finished_words(status);
             let why = match interrupted(end, status) {
@@ -145,10 +145,10 @@ fn judge_results(end: &End, facts: &Facts) -> Option<Next> {
         {
             (status, format!("only {here} of {printed} bytes are"))
         }
-        // The end is announced in the last line of the errors, which a full disk cuts off too.
+        // The end is announced in the last line of standard error, which a full disk cuts off too.
         (Announced::Nothing, End::Exit { code: Some(code @ (0 | 3)), fault })
             if facts.announces
-                // Ranks that have come to their end are not seen to die.
+                // A rank that has finished its work is not seen to die.
                 && if *code == 0 { facts.zero_counts } else { fault.node.is_none() } =>
         {
             (*code as u8, "the last lines are not".to_string())
@@ -205,7 +205,8 @@ mod tests {
         }
     }
 
-    /// Documented statuses: 5 is no room; 6, once all is done, is a skipped test or results that could not be written.
+    /// The documented statuses: 5 means no room for memory. After all tests, 6 means a skipped test or results that could not be
+    /// written.
     #[test]
     fn a_status_is_told_as_what_it_means() {
         let said = |status: u8| match verdict(
@@ -224,7 +225,7 @@ mod tests {
         }
     }
 
-    /// A full disk takes the results, and the announcement of the end with them.
+    /// On a full disk the results and the announcement of the end are both lost.
     #[test]
     fn results_that_are_not_there_are_never_called_passed() {
         let part = Announced::Part { status: 0, here: 10, printed: 90 };
@@ -248,7 +249,7 @@ mod tests {
             let said = Facts { refused: Some(code as u8), ..facts(told) };
             let next = verdict(exit(Some(code)), &said);
             assert!(matches!(next, Next::Over { code: c, .. } if i32::from(c) == code));
-            // Another program cannot announce it.
+            // Another program cannot announce its status, so the status alone counts.
             let other = Facts { announces: false, ..facts(Announced::Nothing) };
             let next = verdict(exit(Some(code)), &other);
             assert!(matches!(next, Next::Over { code: c, .. } if i32::from(c) == code));
@@ -269,7 +270,7 @@ mod tests {
         assert!(matches!(verdict(exit(Some(0)), &hides), Next::Fault { code: Some(0), .. }));
     }
 
-    /// Regression: all ranks have died of SIGQUIT, SIGILL or SIGTRAP, and Hydra ends with the signal's number.
+    /// Regression: all ranks have died of SIGQUIT, SIGILL or SIGTRAP, and Hydra's exit status is the number of the signal.
     #[test]
     fn the_number_of_a_signal_is_no_word_of_the_benchmarks() {
         for code in [3, 4, 5] {
@@ -283,7 +284,7 @@ mod tests {
                 }
             }
         }
-        // A full disk takes the announcement of a residual that failed, but then no rank was seen to die.
+        // On a full disk the announcement of a failed residual check is lost, too. But then no rank was seen to die.
         let fault = fault(FaultKind::LauncherGone, None, None);
         let alive = End::Exit { code: Some(3), fault };
         let next = verdict(alive, &facts(Announced::Nothing));
@@ -299,7 +300,7 @@ mod tests {
         }
     }
 
-    /// A node whose memory is still being freed, or was filled by others, is tried again, or another node is.
+    /// The next attempt uses the same node, whose memory may be free by then, or another node.
     #[test]
     fn no_room_in_a_recovery_is_a_fault() {
         let later = Facts { attempt: 2, refused: Some(5), ..facts(Announced::Nothing) };
@@ -331,7 +332,7 @@ mod tests {
             let next = verdict(of(kind), &facts(Announced::Nothing));
             assert!(matches!(next, Next::Fault { code: None, .. }), "{next:?}");
         }
-        // A node lost in the meantime is a fault of its own.
+        // A lost node is a fault of its own, even after a refusal.
         let said = Facts { refused: Some(4), ..facts(Announced::Nothing) };
         assert!(matches!(verdict(broken(), &said), Next::Fault { code: None, .. }));
     }

@@ -1,13 +1,14 @@
-//! Nodes that have not answered their first call: which to call again after a failed call, and which to give up. Pure.
+//! Nodes that have not answered their first call. Decides which nodes to call again after a failed call, and which to give up.
+//! Pure.
 //!
-//! One login of thousands fails now and then although the node is well, so a failed call is repeated while there is time. The
-//! time of a node depends on its importance for the run; the supervisor knows that and passes it.
+//! Of thousands of logins one may fail although the node is well, so a failed call is repeated until the node's time is over. The
+//! time depends on the importance of the node for the run, so the supervisor passes it.
 //!
 //! Times are milliseconds of any clock that only goes forward.
 
 use std::collections::BTreeMap;
 
-/// Pause before a failed call is repeated: the first time, the second time, and at most.
+/// Pauses before a failed call is repeated: the first, the second, which doubles with each further failure, and the longest.
 const AGAIN_FIRST_MS: u64 = 100;
 const AGAIN_SECOND_MS: u64 = 1_000;
 const AGAIN_MAX_MS: u64 = 10_000;
@@ -15,26 +16,26 @@ const AGAIN_MAX_MS: u64 = 10_000;
 /// A node that has not answered yet.
 #[derive(Clone, Debug)]
 struct Open {
-    /// Moment from which its time counts.
+    /// Moment from which the node's time counts.
     since_ms: u64,
     /// Number of calls that have failed.
     failed: u32,
-    /// Moment of the next call; None during a call.
+    /// Moment of the next call, or `None` during a call.
     again_ms: Option<u64>,
-    /// Reason of the last failure.
+    /// Reason of the last failed call.
     why: String,
 }
 
-/// Nodes of a first call that have not answered and are not given up.
+/// Nodes that have not answered their first call and are not given up.
 #[derive(Clone, Debug)]
 pub struct FirstCalls {
     open: BTreeMap<usize, Open>,
-    /// Whether no node answered when it was time to give one up, and none has been seen to answer since.
+    /// Whether no node had answered when a node was due to be given up, and no node has answered since.
     alone: bool,
 }
 
 impl FirstCalls {
-    /// First calls of nodes that have been called just now.
+    /// Returns the first calls of `nodes`, which are called at `now_ms`.
     pub fn new(now_ms: u64, nodes: &[usize]) -> Self {
         let fresh = Open { since_ms: now_ms, failed: 0, again_ms: None, why: String::new() };
         Self { open: nodes.iter().map(|node| (*node, fresh.clone())).collect(), alone: false }
@@ -44,17 +45,18 @@ impl FirstCalls {
         self.open.keys().copied()
     }
 
-    /// Whether no call is open. If none answered, [one answers](Self::one_answers) must be asked first: all may answer at once.
+    /// Whether no call is open. After [`Self::none_answers`] the calls are over only once [`Self::one_answers`] was called, even
+    /// if all nodes answer at once.
     pub fn are_over(&self) -> bool {
         self.open.is_empty() && !self.alone
     }
 
-    /// Notes that no node answers although it would be time to give one up. Returns true if that is new.
+    /// Notes that no node answers although a node is due to be given up. Returns true if this is new.
     pub fn none_answers(&mut self) -> bool {
         !std::mem::replace(&mut self.alone, true)
     }
 
-    /// Notes that some node answers. Returns true if that is new after none did: earlier failures then count against no node.
+    /// Notes that a node answers. Returns true if no node answered before: failures up to now then count against no node.
     pub fn one_answers(&mut self, now_ms: u64) -> bool {
         let was_alone = std::mem::take(&mut self.alone);
         for open in self.open.values_mut().filter(|_| was_alone) {
@@ -74,7 +76,7 @@ impl FirstCalls {
         self.open.remove(&node);
     }
 
-    /// Notes that a call has failed, or was broken off as useless.
+    /// Notes that a call has failed, or was broken off because the node did not answer in time.
     pub fn fails(&mut self, now_ms: u64, node: usize, why: String) {
         if let Some(open) = self.open.get_mut(&node) {
             let pause_ms = match open.failed {
@@ -93,8 +95,8 @@ impl FirstCalls {
         self.open.iter_mut().filter_map(|(node, open)| is_due(open).then_some(*node)).collect()
     }
 
-    /// Returns the nodes whose next call would come too late, by the time that each has. A second call is made in any case: a
-    /// failing login may take long.
+    /// Returns the nodes whose next call would come after their time, which is `time_ms` of the node. A second call is made in
+    /// any case, because a failing login may take long.
     pub fn in_vain(&self, time_ms: impl Fn(usize) -> u64) -> Vec<usize> {
         let late = |(node, open): (&usize, &Open)| {
             let at_ms = open.again_ms.filter(|_| open.failed > 1)?;
@@ -113,7 +115,8 @@ impl FirstCalls {
 mod tests {
     use super::*;
 
-    /// Moments of the calls of a node whose calls all fail at once, and the moment at which it is given up, with so much time.
+    /// Returns the moments of the calls of a node whose calls all fail at once, and the moment at which the node is given up. The
+    /// node has `time_ms`.
     fn called_in_vain(time_ms: u64, until_ms: u64) -> (Vec<u64>, Option<u64>) {
         let mut calls = FirstCalls::new(0, &[7]);
         calls.fails(0, 7, "refused".to_owned());

@@ -1,7 +1,7 @@
-//! Conditions that a node must meet before it takes part, judged from its agent's facts. Pure.
+//! Judgement of whether a node can take part in a run, from the facts that its agent reports. Pure.
 //!
-//! `skt-hpl run` checks them before every launch, `skt-hpl doctor` checks nothing else. A finding names the node, the fault and
-//! the remedy. The worst time to learn that a spare has an old binary is at three in the morning, in the middle of a recovery.
+//! `skt-hpl run` judges every node before every launch; `skt-hpl doctor` does so alone. A finding names the fault and the remedy.
+//! A spare with an old binary is thus found before it is needed.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,18 +9,19 @@ use crate::kernels::arithmetic::Rules;
 use crate::shm::Store;
 use crate::supervise::talk::wire::{Facts, WIRE_VERSION};
 
-/// Memory that a node's ranks take: memory that outlives them, in a store, and memory of their own.
+/// Memory that the ranks of a node need: persistent shared memory (`named_bytes`, in `store`) and private memory (`own_bytes`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Need {
     pub store: Store,
     pub named_bytes: u64,
     pub own_bytes: u64,
-    /// Bytes of a checkpoint on the storage that the node sees: its own part, or, if all nodes share one folder, all of it.
+    /// Bytes of a checkpoint on the storage of the node: the node's own part, or the whole checkpoint if all nodes share one
+    /// folder.
     pub stored_bytes: u64,
 }
 
 impl Need {
-    /// The larger of both, part by part: enough for either node.
+    /// Returns the larger value of each field, which suffices for either node.
     pub fn max(self, other: Self) -> Self {
         Self {
             store: self.store,
@@ -36,7 +37,7 @@ impl Need {
 pub struct Expected<'a> {
     /// Digest of the program file.
     pub binary: &'a str,
-    /// Need of the node's ranks, if known.
+    /// Memory that the node's ranks need, if known.
     pub need: Option<Need>,
     /// Arithmetic of the run, if identical bits are promised.
     pub rounding: Option<(Rules, &'a str)>,
@@ -50,15 +51,16 @@ pub enum Finding {
     Warning(String),
 }
 
-/// Largest difference of clocks. A larger one makes logs and `--at` times misleading, and often means that time is not kept at
-/// all.
+/// Largest difference of clocks without a warning. With a larger one logs and `--at` times mislead, and often the node's clock is
+/// not synchronised at all.
 const CLOCK_OFF_MAX_MS: u64 = 10_000;
 /// Default size of /dev/shm in containers.
 const SHM_TINY_BYTES: u64 = 64 << 20;
-/// Users below are system users, whom logind leaves alone.
+/// First user id of ordinary users. logind does not remove shared memory of users with smaller ids.
 const FIRST_PLAIN_UID: u32 = 1000;
 
-/// Judges the facts of a node that came in at `unix_ms` by the clock here, and whose ranks have so many bytes already.
+/// Judges the facts of a node. They arrived at `unix_ms` by the clock of this machine. Ranks of this run already have
+/// `held_bytes` of memory there.
 pub fn judge(facts: &Facts, unix_ms: u64, held_bytes: u64, expected: &Expected) -> Vec<Finding> {
     let version = env!("CARGO_PKG_VERSION");
     let mut found = Vec::new();
@@ -121,16 +123,16 @@ pub fn judge(facts: &Facts, unix_ms: u64, held_bytes: u64, expected: &Expected) 
     found
 }
 
-/// Returns the part of the need for which the node has no room.
+/// Describes the memory that the node lacks, if any.
 fn lacking(facts: &Facts, need: &Need, held_bytes: u64) -> Option<String> {
-    // Memory that this job has already is not taken again.
+    // Memory that this job already has there is used again.
     let left = need.named_bytes.saturating_sub(held_bytes);
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let memory_bytes = match need.store {
         Store::Posix if left > facts.free.shm_bytes => {
             return Some(format!(
-                "/dev/shm has {} MiB free, the ranks there need {} MiB; remove what lies there (skt-hpl status \
-                 lists our own), enlarge it (mount -o remount,size={}m /dev/shm), or lower N",
+                "/dev/shm has {} MiB free, the ranks there need {} MiB; remove files there (skt-hpl status \
+                 lists those of skt-hpl), enlarge it (mount -o remount,size={}m /dev/shm), or lower N",
                 facts.free.shm_bytes >> 20,
                 mib(left),
                 mib(facts.shm.bytes - facts.free.shm_bytes.min(facts.shm.bytes) + left)
@@ -151,14 +153,14 @@ fn lacking(facts: &Facts, need: &Need, held_bytes: u64) -> Option<String> {
                     mib(left)
                 ));
             }
-            // Huge pages are set aside already.
+            // Reserved huge pages are not part of the free memory.
             Some(_) => need.own_bytes,
         },
         Store::SysV => match facts.free.sysv_bytes {
             Some(free) if left > free => {
                 return Some(format!(
                     "the kernel's limit of System V shared memory leaves {} MiB, the ranks there need {} MiB; raise it \
-                     (sysctl kernel.shmall, in pages), remove what lies there (skt-hpl status, ipcs -m), or lower N",
+                     (sysctl kernel.shmall, in pages), remove segments there (skt-hpl status, ipcs -m), or lower N",
                     free >> 20,
                     mib(left)
                 ));
@@ -169,7 +171,7 @@ fn lacking(facts: &Facts, need: &Need, held_bytes: u64) -> Option<String> {
     };
     (memory_bytes > facts.free.memory_bytes).then(|| {
         format!(
-            "{} MiB of memory are free, the ranks there need {} MiB; end what else runs there, take fewer ranks \
+            "{} MiB of memory are free, the ranks there need {} MiB; end other programs there, take fewer ranks \
              a node, or lower N",
             facts.free.memory_bytes >> 20,
             mib(memory_bytes)

@@ -1,9 +1,9 @@
 //! Judgement of a run that may hang, and of the rank that hangs, from missing progress. Pure.
 //!
-//! `watch` asks on every tick. A computing rank waits for ranks that are no further than itself. So as long as one of the
-//! hindmost makes progress, even slowly, nothing hangs; if none does, the usual iteration is the measure. In any other phase a
-//! rank may wait long for a rank with more work: nothing hangs there as long as any rank makes progress. Ranks on nodes that are
-//! unresponsive now are not judged: their progress is unknown.
+//! `watch` asks on every tick. A computing rank waits for ranks that are no further than itself. So as long as one of the ranks
+//! furthest behind makes progress, even slowly, nothing hangs. If none of them does, the limit is a multiple of the usual time of
+//! an iteration. In any other phase a rank may wait long for a rank with more work: nothing hangs there as long as any rank makes
+//! progress. Ranks on nodes that are unresponsive now are not judged, because their progress is unknown.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ use crate::supervise::talk::progress::{Doing, words};
 #[derive(Clone, Debug, Default)]
 pub struct Hang {
     thresholds: Thresholds,
-    /// Nodes on which any process of the run is stopped, and the moment since when.
+    /// Nodes on which a process of the run is stopped, each with the moment from which it was.
     stopped: BTreeMap<usize, u64>,
-    /// Moment since when all ranks compute.
+    /// Moment from which all working ranks have computed.
     in_step_since_ms: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ impl Hang {
         let latest_ms = ranks.latest_ms.unwrap_or(now_ms);
         let limit_ms = match usual_ms {
             Some(usual) if in_step => t.hang_min_ms.max((t.hang_factor * usual as f64) as u64),
-            // The only measure is the longest time that such a phase has taken before.
+            // The limit follows the longest time without progress in such phases before.
             _ => t.progress_timeout_ms.max((t.hang_factor * ranks.longest_other_ms as f64) as u64),
         };
         let other = self
@@ -64,7 +64,7 @@ impl Hang {
         if other.is_some() {
             return other;
         }
-        // Before an iteration's time is known, a rank may wait for a slower one that makes progress.
+        // Before the time of an iteration is known, a rank may wait for a slower rank that makes progress.
         let in_step_since_ms = self.in_step_since_ms.filter(|_| usual_ms.is_some());
         let seen = || ranks.sums().filter(|(node, _)| heard(*node)).map(|(_, sum)| sum);
         let behind = seen().map(|sum| sum.hindmost).fold(None, hindmost);
@@ -78,8 +78,8 @@ impl Hang {
         if !hangs {
             return None;
         }
-        // All wait for a single rank. A stopped process is surely the one; otherwise a rank that does not report waiting, then
-        // the rank furthest behind, and of these the first without progress.
+        // All ranks wait for a single rank. This is a stopped process if there is one, else a rank that does not report waiting.
+        // Among several, it is the rank furthest behind, and of these the one that stopped first.
         let rank = ranks
             .all()
             .filter(|r| r.last.doing != Doing::Done && !(r.excused && r.is_dead()) && heard(r.node))
@@ -92,7 +92,7 @@ impl Hang {
             format!(", where an iteration takes {:.1} s", ms as f64 / 1e3)
         });
         let detail = format!(
-            "position {} on {} ({}, process state {}) has stood still for {still_s:.1} s{usual}",
+            "position {} on {} ({}, process state {}) has made no progress for {still_s:.1} s{usual}",
             rank.last.position,
             names[rank.node],
             words(rank.last.doing),
@@ -103,7 +103,7 @@ impl Hang {
         Some(Breakage { position, ..breakage })
     }
 
-    /// Returns a breakage if all ranks are done, but do not end: they wait for the MPI library or the launcher.
+    /// Returns a breakage if all ranks are done, but their processes do not end: they wait for the MPI library or the launcher.
     fn find_lingering(&self, now_ms: u64, ranks: &Ranks) -> Option<Breakage> {
         if ranks.is_empty() || !ranks.all_through() {
             return None;
@@ -111,12 +111,13 @@ impl Hang {
         let last_ms = ranks.sums().map(|(_, sum)| sum.changed_ms).max()?;
         let waited_ms = now_ms.saturating_sub(last_ms);
         let detail =
-            format!("all ranks are through, but have not ended for {} s", waited_ms / 1000);
+            format!("all ranks are done, but have not ended for {} s", waited_ms / 1000);
         (waited_ms >= self.thresholds.progress_timeout_ms)
             .then(|| ranks.breakage(FaultKind::RankHung, last_ms, None, detail))
     }
 
-    /// Returns a breakage if a process is stopped that may show no progress yet, or never: the launcher's own.
+    /// Returns a breakage if a process is stopped that reports no progress: a rank that has not begun, or a process of the
+    /// launcher.
     fn find_stopped(
         &self,
         now_ms: u64,
@@ -148,8 +149,9 @@ mod tests {
         (0..3).map(|node| format!("n{node}")).collect()
     }
 
-    /// Runs nodes with a rank each up to `end`, every half-second with `(beat, iteration, doing)`, and returns the first breakage
-    /// and its moment. Nodes that are not `heard` send nothing from `still` on, and the judge never hears them.
+    /// Simulates nodes with one rank each up to `end`, and returns the first breakage and its moment. Every half-second `shows`
+    /// gives `(beat, iteration, doing)` of a rank. Nodes that are not `heard` send nothing from `still` on, and the judge takes
+    /// them for unresponsive.
     fn watched<const NODES: usize>(
         end: u64,
         still: u64,
@@ -174,7 +176,7 @@ mod tests {
         })
     }
 
-    /// Two nodes: an iteration a second until `still`, then no heartbeat of node 1.
+    /// Simulates two nodes: an iteration a second until `still`, then no progress. Unless `heard`, node 1 is unresponsive.
     fn found(still: u64, end: u64, doing: Doing, heard: bool) -> Option<(u64, Breakage)> {
         watched::<2>(
             end,
@@ -194,7 +196,7 @@ mod tests {
         assert!((29_000..31_000).contains(&at), "{at}");
     }
 
-    /// A first iteration of minutes: a rank that is through with its part waits for one that computes.
+    /// The first iteration takes minutes: a rank that is done with its part waits for a rank that computes.
     #[test]
     fn nothing_hangs_in_the_first_iterations_as_long_as_somebody_gets_on() {
         let found = |beats_until: u64, end: u64| {
@@ -214,8 +216,8 @@ mod tests {
         assert!((219_000..222_000).contains(&at), "{at}");
     }
 
-    /// Iterations of five seconds, for which node 1 takes ten times as long from a minute on. It is slow, and all others wait for
-    /// it without progress. When it stops making progress, it hangs.
+    /// Iterations take five seconds; after a minute node 1 takes ten times as long. Node 1 is slow, and all other ranks wait for
+    /// it without progress. When node 1 stops making progress, it hangs.
     #[test]
     fn a_slow_rank_for_which_all_wait_is_none_that_hangs() {
         let found = |end: u64, still: u64| {
@@ -224,7 +226,7 @@ mod tests {
                 end,
                 |_| true,
                 |now, node| {
-                    // Work of node 1, in milliseconds of its earlier pace; others are an iteration ahead at most.
+                    // Work of node 1, in milliseconds of its earlier pace. The other ranks are at most two iterations ahead.
                     let did = now.min(60_000) + now.min(still).saturating_sub(60_000) / 10;
                     let done = if node == 1 { did } else { now.min((did / 5000 + 2) * 5000) };
                     (done / 50, done / 5000, Doing::Computing)
@@ -232,7 +234,7 @@ mod tests {
             )
         };
         assert_eq!(found(1_000_000, u64::MAX), None);
-        // Three of the iterations that are usual by then.
+        // The hang is noticed after three of the iterations that are usual by then.
         let (at, hung) = found(1_000_000, 400_000).unwrap();
         assert_eq!((hung.kind, hung.node), (FaultKind::RankHung, Some(1)));
         assert!((400_000..560_000).contains(&at), "{at}");

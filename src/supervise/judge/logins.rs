@@ -1,30 +1,31 @@
 //! Timeout of a login, learned from earlier logins. Pure.
 //!
-//! A connection that ended is made again by a login. Its time depends on the site: a home on a slow file system, a remote shell
-//! that asks a batch system. The supervisor notes each login and asks for the timeout of the next.
+//! A connection that ended is made again by a login. The time of a login depends on the site: a home directory on a slow file
+//! system or a remote shell that asks a batch system takes long. The supervisor notes each login and asks for the timeout of the
+//! next.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Number of logins that are kept.
 const KEPT: usize = 200;
-/// Factor on the usual time that a login may take.
+/// Largest time of a login, as a factor on the usual time.
 const TIMES: f64 = 1.5;
-/// When half of the nodes have answered, the rest have so many times the time of the slowest of these...
+/// When half of the nodes have answered, the other nodes have this factor times the slowest login until then...
 const REST_TIMES: u64 = 10;
-/// ...and at least this.
+/// ...and at least this time.
 const REST_LEAST_MS: u64 = 10_000;
 
 #[derive(Clone, Debug, Default)]
 pub struct Logins {
     /// Times of the last logins, in milliseconds.
     took_ms: VecDeque<u64>,
-    /// Slowest time of the first calls, and the number of nodes called at once.
+    /// Slowest login among those made at once, and the largest number of nodes called at once.
     first: Option<(u64, usize)>,
 }
 
 impl Logins {
-    /// Notes the time of a login, as one of so many at once.
+    /// Notes that a login took `ms` milliseconds, while `at_once` nodes were called at the same time.
     pub fn note(&mut self, ms: u64, at_once: usize) {
         self.took_ms.truncate(KEPT - 1);
         self.took_ms.push_front(ms);
@@ -34,13 +35,13 @@ impl Logins {
         }
     }
 
-    /// Slowest of the last logins.
+    /// Returns the time of the slowest of the last logins.
     pub fn slowest(&self) -> Duration {
         Duration::from_millis(self.took_ms.iter().copied().max().unwrap_or_default())
     }
 
-    /// Time that all `asked` nodes have for their first answer when so many have answered, `most_ms` at most. The answers show
-    /// how long a login takes.
+    /// Returns the time that all `asked` nodes have for their first answer when `answered` nodes have answered, at most
+    /// `most_ms`. The answers show how long a login takes.
     pub fn first_ms(&self, most_ms: u64, answered: usize, asked: usize) -> u64 {
         match self.took_ms.iter().max() {
             Some(slowest_ms) if 2 * answered >= asked => {
@@ -58,7 +59,7 @@ impl Logins {
         let mut sorted = Vec::from(self.took_ms.clone());
         let middle = sorted.len() / 2;
         let usual_ms = *sorted.select_nth_unstable(middle).1;
-        // Many logins at once wait for each other, as when all nodes were called.
+        // Logins made at the same time wait for each other, as the logins of the first call did.
         let queue_ms = match self.first {
             Some((slowest_ms, most)) if at_once > 1 => {
                 slowest_ms as f64 * (at_once as f64 / most as f64).min(1.0)

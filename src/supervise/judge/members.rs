@@ -1,8 +1,8 @@
 //! Positions of each node's ranks, as far as they are known. Pure.
 //!
-//! The nodes' agents report them to the supervisor while ranks run. It asks when a node is lost and a survivor is to take its
-//! ranks: `policy` then keeps members of one group apart. A node may be lost before it has reported. So positions that no other
-//! node has count as its own.
+//! The nodes' agents report the positions to the supervisor while ranks run. The supervisor needs them when a survivor is to take
+//! the ranks of a lost node: `policy` then keeps members of one group apart. A node may be lost before its agent has reported.
+//! Positions that no other node has reported then count as the positions of this node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,32 +14,32 @@ pub struct Members {
 }
 
 impl Members {
-    /// Notes the positions of a node's ranks. An empty set shows nothing, so it is ignored.
+    /// Notes the positions of a node's ranks. An empty set is ignored: it does not show that the node has no ranks.
     pub fn learn(&mut self, node: &str, positions: BTreeSet<u32>) {
         if !positions.is_empty() {
             self.known.insert(node.to_owned(), positions);
         }
     }
 
-    /// Notes that the ranks of one node move to another, which may have some of its own.
+    /// Notes that the ranks of node `from` move to node `to`, which may have ranks already.
     pub fn hand_over(&mut self, from: &str, to: &str) {
         if from == to {
             return;
         }
         match self.known.remove(from) {
             Some(theirs) => self.known.entry(to.to_owned()).or_default().extend(theirs),
-            // Its positions are unknown from now on.
+            // The positions of `from` are unknown, so those of `to` are unknown from now on.
             None => drop(self.known.remove(to)),
         }
     }
 
-    /// Positions that a node has reported, or that have come to it since from one that has.
+    /// Returns the positions that a node has reported, or that have moved to it from a node that has.
     pub fn of(&self, node: &str) -> Option<&BTreeSet<u32>> {
         self.known.get(node)
     }
 
-    /// Positions out of `all` that no node with ranks, `placed`, has reported: each belongs to a node that has reported nothing.
-    /// Empty if no node has reported, as then nothing is known.
+    /// Returns the positions below `all` that no node of `placed`, the nodes with ranks, has reported. Each belongs to a node
+    /// that has reported nothing. The set is empty if no node has reported.
     pub fn unknown(&self, placed: &[Host], all: u32) -> BTreeSet<u32> {
         let known = placed.iter().filter_map(|host| self.of(&host.name));
         let known: BTreeSet<u32> = known.flatten().copied().collect();
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(members.of("n1"), Some(&[0, 1].into()));
         assert_eq!(members.unknown(&hosts, 6), [].into());
         assert_eq!(Members::default().unknown(&hosts, 6), [].into());
-        // A node without ranks has no positions any more.
+        // Node n1, which has no ranks any more, does not count.
         assert_eq!(members.unknown(&placed(&["s1", "n2", "n3"]), 6), [0, 1].into());
     }
 
@@ -93,7 +93,7 @@ mod tests {
         members.hand_over("n3", "s1");
         assert_eq!(members.of("s1"), Some(&[4, 5].into()));
         assert_eq!(members.of("n3"), None);
-        // The positions that came from a node without a report are unknown, so the rest is its own.
+        // The positions of n1 are unknown, so all positions that no other node has reported count as those of n2.
         let mut members = reported(&[("n2", [2, 3]), ("n3", [4, 5])]);
         members.hand_over("n1", "n2");
         assert_eq!(members.of("n2"), None);

@@ -1,6 +1,6 @@
 //! Judgements: pure functions and values whose inputs, times included, are all passed in.
 //!
-//! The supervisor asks them and acts on the answers; so every judgement is a few lines of test.
+//! The supervisor calls these functions and acts on their results, so a test of a judgement takes a few lines.
 
 pub mod ending;
 pub mod first_calls;

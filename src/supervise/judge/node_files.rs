@@ -1,7 +1,7 @@
-//! Nodes with files of the checkpoint that a run would resume from, if each node has storage of its own. Pure.
+//! Nodes with files of the checkpoint from which a run would resume, if each node has its own storage. Pure.
 //!
-//! The supervisor asks before it chooses nodes, with the agents' reports of their folders. `policy` then prefers nodes with
-//! files, for which nothing has to be rebuilt or sent. The ranks themselves check the files.
+//! The supervisor calls [`of_best`] before it chooses nodes. Agents have reported the files in their checkpoint directories.
+//! `policy` then prefers nodes with files, because these files need not be rebuilt or sent. The ranks themselves check the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,15 +10,15 @@ use crate::supervise::talk::wire::Lying;
 /// Facts about a node.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeFiles<'a> {
-    /// Whether it would have ranks as things are: the ranks then find its files in any case.
+    /// Whether the node has ranks in the present placement.
     pub placed: bool,
     pub lying: &'a [Lying],
 }
 
-/// Positions whose file of that checkpoint lies with each node.
+/// Returns, for each node, the positions whose files of the best checkpoint it has.
 ///
-/// The checkpoint is the furthest of those that some node reports as complete everywhere, and of which a node with ranks has
-/// files. Files on other nodes alone do not count: they are left over from a run that is none of these nodes' any more.
+/// The best checkpoint is the furthest that a node reports as complete on all nodes and of which a node with ranks has files. A
+/// checkpoint with files only on nodes without ranks does not count: it is left over from an earlier run.
 pub fn of_best(nodes: &[NodeFiles]) -> Vec<BTreeSet<u32>> {
     let key = |lying: &Lying| (lying.run, lying.test, lying.checkpoint);
     let all = || nodes.iter().flat_map(|node| node.lying.iter().map(move |l| (node.placed, l)));
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn the_checkpoint_that_was_whole_and_has_got_furthest_counts() {
-        // Checkpoint 3 was not complete anywhere yet; of checkpoint 2 only the last node had time to write its manifest.
+        // No node had completed checkpoint 3. Only the last node had time to write the manifest of checkpoint 2.
         let nodes = [
             (true, vec![lying(1, Some(10), &[0]), lying(2, None, &[0]), lying(3, None, &[0])]),
             (true, vec![]),
@@ -66,7 +66,7 @@ mod tests {
             (false, vec![lying(2, Some(20), &[1, 2])]),
         ];
         assert_eq!(found(&nodes), [vec![0], vec![], vec![], vec![1, 2]]);
-        // A later test of a sweep, and a later run that has got less far.
+        // A later test of a sweep counts, not a later run that has got less far.
         let sweep = Lying { test: 1, ..lying(1, Some(1), &[0]) };
         let run = Lying { run: 6, ..lying(1, Some(9), &[0]) };
         let nodes = [(true, vec![lying(2, Some(20), &[3]), run, sweep])];

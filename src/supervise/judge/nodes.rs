@@ -1,15 +1,15 @@
 //! Judgement whether a node is lost, from reports on nodes in trouble and from the time that passes. Pure.
 //!
 //! The supervisor keeps one [`Nodes`] for as long as it lives, so the node timeout counts in every phase of a run: while nodes
-//! are checked, while MPI starts, while ranks are restored. It reports when a node becomes unresponsive or answers again, or when
-//! its connection ends. Healthy nodes cost nothing here, however many there are.
+//! are checked, while MPI starts, while ranks are restored. The supervisor reports to it when a node becomes unresponsive or
+//! answers again, or when its connection ends. Healthy nodes cost no time here, however many there are.
 //!
 //! The time without a heartbeat is the time that is reported, not the time on the clock. Other nodes may relay between the
-//! supervisor and a node, and if they are lost, the state of the node is unknown. So a node is lost only on the report of an
-//! agent that calls it and is heard here. The report must cover a time without an answer as long as the timeout.
+//! supervisor and a node, and if they are lost, the state of the node is unknown. So a node is lost only if the agent that calls
+//! it reports to the supervisor a time without an answer as long as the timeout.
 //!
-//! If all nodes become unresponsive at once, the supervisor itself is cut off: then no node is lost. Some time after the first
-//! node has answered again, nodes that have not are judged as usual from there on.
+//! If all nodes become unresponsive at once, the supervisor itself is cut off, and no node is judged lost. Once a node answers
+//! again, the times of all other nodes start again at zero.
 //!
 //! Times are milliseconds of any clock that only goes forward.
 
@@ -22,17 +22,17 @@ use crate::supervise::remember::events::FaultKind;
 /// Report on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// The agent that calls it has heard nothing of it since then, and hears nothing now; repeated as long as that lasts.
+    /// The agent that calls the node last heard it at `heard_ms`. The report is repeated until the node answers.
     Quiet { heard_ms: u64 },
     /// The node has answered again after it was unresponsive.
     Heard,
-    /// The connection to its agent ended, or could not be made.
+    /// The connection to the node's agent ended, or could not be made.
     Closed,
-    /// Its agent has answered for the first time on this connection.
+    /// The node's agent has answered for the first time on this connection. `boot` is the node's boot identity.
     AgentUp { boot: String },
 }
 
-/// A node is lost.
+/// Loss of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     pub node: usize,
@@ -44,7 +44,7 @@ pub struct Loss {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judged {
-    /// The connection should be made again, at once.
+    /// The connection must be made again at once.
     Redial {
         node: usize,
     },
@@ -53,9 +53,9 @@ pub enum Judged {
         node: usize,
     },
     Lost(Loss),
-    /// No node answers any more: the fault is on this side.
+    /// No node answers any more: the supervisor is cut off.
     Alone,
-    /// Some node answers again, after so long.
+    /// A node answers again, `after_ms` after the last heartbeat of any node.
     Together {
         after_ms: u64,
     },
@@ -63,33 +63,33 @@ pub enum Judged {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Trouble {
-    /// Last heartbeat.
+    /// Moment of the last heartbeat.
     heard_ms: u64,
     closed_ms: Option<u64>,
     /// Moment at which to call again after a failed call.
     again_ms: Option<u64>,
-    /// Time for which it is known to have been unresponsive, or to have been called without an answer.
+    /// Time for which the node is known to have been unresponsive, or to have been called without an answer.
     known_ms: u64,
 }
 
-/// Nodes that have answered once, until they are forgotten; those in trouble apart.
+/// Nodes that have answered once, until they are forgotten. `trouble` lists those that are unresponsive or not connected.
 #[derive(Clone, Debug, Default)]
 pub struct Nodes {
     node_timeout_ms: u64,
     /// Time in which a connection that ended must be made again.
     pub redial_ms: u64,
     names: Vec<String>,
-    /// Nodes whose agents are this machine's own: they show nothing about the network.
+    /// Nodes whose agents run on this machine. Their answers show nothing about the network.
     pub here: BTreeSet<usize>,
-    /// Boot identity of each node; an entry means that it has answered.
+    /// Boot identity of each node that has answered.
     boots: BTreeMap<usize, String>,
-    /// Lost nodes that answer again: the supervisor is not cut off.
+    /// Lost nodes that answer again, which shows that the supervisor is not cut off.
     back: BTreeSet<usize>,
     trouble: BTreeMap<usize, Trouble>,
-    /// Nodes that were judged lost, until the caller has acted on that.
+    /// Nodes that were judged lost, until the caller forgets them or they answer again.
     lost: BTreeSet<usize>,
     ticked_ms: Option<u64>,
-    /// Moment up to which no node could be heard, by the supervisor's own fault.
+    /// Moment up to which no node could be heard because the supervisor was suspended or cut off.
     deaf_until_ms: u64,
     alone_since_ms: Option<u64>,
     /// Moment at which the nodes are called again while none answers, and the pause after that.
@@ -97,15 +97,14 @@ pub struct Nodes {
     back_off_ms: u64,
 }
 
-/// Time between two looks after which the supervisor itself must have been suspended.
+/// Time between two calls after which the supervisor itself must have been suspended.
 const GAP_MS: u64 = 1000;
-/// Interval at which nodes are called while none of them answers.
+/// First and longest pause between calls of all nodes while no node answers.
 const CALL_FIRST_MS: u64 = 2_000;
 const CALL_MAX_MS: u64 = 10_000;
-/// Pause before a failed call is repeated while others answer.
+/// Pause before a failed call is repeated while other nodes answer.
 const CALL_AGAIN_MS: u64 = 100;
-/// Least number of unresponsive nodes for an outage of this side; a single node is no such outage, whatever other nodes there
-/// are.
+/// Least number of unresponsive nodes from which the supervisor can count as cut off.
 const OUTAGE_LEAST: usize = 2;
 
 impl Nodes {
@@ -128,7 +127,7 @@ impl Nodes {
         self.trouble.contains_key(&node)
     }
 
-    /// Whether no node answers: events may then happen unseen.
+    /// Whether no node answers. The supervisor may then miss events.
     pub fn is_alone(&self) -> bool {
         self.alone_since_ms.is_some()
     }
@@ -137,7 +136,7 @@ impl Nodes {
         self.trouble.keys().copied()
     }
 
-    /// Forgets a node that was declared lost, or given back, until it answers again.
+    /// Forgets a node that was declared lost, or that the run no longer uses, until it answers again.
     pub fn forget(&mut self, node: usize) {
         self.boots.remove(&node);
         self.back.remove(&node);
@@ -154,7 +153,7 @@ impl Nodes {
                 let fresh = Trouble { heard_ms, ..Trouble::default() };
                 let trouble = self.trouble.entry(node).or_insert(fresh);
                 let since_ms = match trouble.closed_ms {
-                    // A connection that is being made has a timeout of its own.
+                    // While a connection is being made, the time counts from the call.
                     Some(closed_ms) => heard_ms.max(closed_ms),
                     None => {
                         trouble.heard_ms = heard_ms.max(self.deaf_until_ms).max(trouble.heard_ms);
@@ -164,7 +163,7 @@ impl Nodes {
                 trouble.known_ms = now_ms.saturating_sub(since_ms);
             }
             Report::Heard => {
-                // It was judged lost, and nobody has acted on that yet.
+                // The node may have been judged lost without the caller having acted on it yet.
                 self.lost.remove(&node);
                 if self.trouble.get(&node).is_none_or(|t| t.closed_ms.is_none()) {
                     self.speaks(now_ms, node, &mut judged);
@@ -175,7 +174,7 @@ impl Nodes {
                 let fresh = Trouble { heard_ms: now_ms, ..Trouble::default() };
                 let trouble = self.trouble.entry(node).or_insert(fresh);
                 match trouble.closed_ms {
-                    // A failed call is repeated once more, while there is time.
+                    // A failed call is repeated until the node is judged lost.
                     Some(closed_ms) => {
                         trouble.again_ms = Some(now_ms + CALL_AGAIN_MS);
                         trouble.known_ms = now_ms.saturating_sub(closed_ms);
@@ -225,7 +224,7 @@ impl Nodes {
         }
     }
 
-    /// Notes that some node answers: it is well, and if all were unresponsive, they are to be judged again.
+    /// Notes that this node answers. If no node had answered before, the time of all other nodes starts again.
     fn speaks(&mut self, now_ms: u64, node: usize, judged: &mut Vec<Judged>) {
         self.trouble.remove(&node);
         if self.here.contains(&node) {
@@ -236,15 +235,15 @@ impl Nodes {
             self.excuse(now_ms);
             let closed = self.trouble.iter_mut().filter(|(_, trouble)| trouble.closed_ms.is_some());
             judged.extend(closed.map(|(&node, trouble)| {
-                // This redial is the call that was due after a failed one: a second call would break the connection that it
-                // makes.
+                // This redial replaces the call that was due after a failed call. A second call would end the connection that the
+                // redial makes.
                 trouble.again_ms = None;
                 Judged::Redial { node }
             }));
         }
     }
 
-    /// Clears all time without a heartbeat before this moment.
+    /// Clears every node's time without a heartbeat before `now_ms`.
     fn excuse(&mut self, now_ms: u64) {
         self.deaf_until_ms = now_ms;
         let called_ms = self.called_from_ms(now_ms);
@@ -255,15 +254,15 @@ impl Nodes {
         }
     }
 
-    /// Moment from which the time of a node counts that is called now. If the supervisor could just not hear, all are called at
-    /// once, and may be as late as an unresponsive one.
+    /// Returns the moment from which the time of a node counts that is called now. If no node could be heard a moment ago, all
+    /// nodes are called at once, so each has the node timeout in addition.
     fn called_from_ms(&self, now_ms: u64) -> u64 {
         let deaf = self.deaf_until_ms > 0
             && now_ms.saturating_sub(self.deaf_until_ms) < self.node_timeout_ms;
         if deaf { now_ms + self.node_timeout_ms } else { now_ms }
     }
 
-    /// Notes that time has passed. If the supervisor itself was suspended, no node could be heard meanwhile.
+    /// Notes the time. If the supervisor itself was suspended, no node could be heard in that time.
     fn pass(&mut self, now_ms: u64) {
         let last_ms = self.ticked_ms.unwrap_or(now_ms);
         self.ticked_ms = Some(last_ms.max(now_ms));
@@ -284,14 +283,14 @@ impl Nodes {
         asked >= OUTAGE_LEAST && unresponsive.into_iter().filter(elsewhere).count() == asked
     }
 
-    /// Judges the nodes in trouble. To be called several times a second.
+    /// Judges the nodes in trouble. The supervisor calls it several times a second.
     pub fn tick(&mut self, now_ms: u64) -> Vec<Judged> {
         self.pass(now_ms);
         let mut judged = Vec::new();
         if self.trouble.is_empty() {
             return judged;
         }
-        // In an outage few nodes are well. Otherwise the nodes are not counted.
+        // If enough nodes are well, the supervisor is not cut off, and the nodes need not be counted.
         let few_are_well =
             self.trouble.len() + self.here.len() + self.lost.len() >= self.boots.len();
         let known = self.boots.keys().filter(|node| !self.lost.contains(node));
@@ -330,10 +329,10 @@ impl Nodes {
         judged
     }
 
-    /// Calls all nodes now and then, less and less often, while none answers.
+    /// Calls all nodes again and again while no node answers, with a pause that doubles up to a maximum.
     fn call_all(&mut self, now_ms: u64, judged: &mut Vec<Judged>) {
         if self.alone_since_ms.is_none() {
-            // A moment without heartbeats is no outage yet; nodes due for a judgement are.
+            // The supervisor counts as cut off only once a node would otherwise be judged lost.
             let due = self.trouble.values().any(|t| {
                 now_ms.saturating_sub(t.heard_ms) >= self.node_timeout_ms
                     || t.closed_ms.is_some_and(|c| now_ms.saturating_sub(c) >= self.redial_ms)
@@ -350,7 +349,7 @@ impl Nodes {
         if now_ms < self.call_at_ms {
             return;
         }
-        // A call ends the one before it. That needs the time to give up the caller of a node, and then to log in at the node.
+        // A call ends the call before it. It takes the time to give up the caller of a node, and then to log in at the node.
         self.call_at_ms = now_ms + self.back_off_ms.max(2 * self.redial_ms);
         self.back_off_ms = (2 * self.back_off_ms).min(CALL_MAX_MS);
         for (node, trouble) in &mut self.trouble {
@@ -364,7 +363,7 @@ impl Nodes {
 mod tests {
     use super::*;
 
-    /// Four nodes, with the judgements and their moments. An unresponsive node is reported at every step; a node that is called
+    /// Four nodes, with the judgements and their moments. An unresponsive node is reported at every step. A node that is called
     /// again does not answer.
     struct World {
         nodes: Nodes,
@@ -426,7 +425,8 @@ mod tests {
         }
     }
 
-    /// A node that was judged lost answers before anyone has acted on that: a new boot counts, unless the loss is declared.
+    /// A node that was judged lost answers before the supervisor has acted on the judgement. If the node was rebooted, it is
+    /// lost, unless its loss is already declared.
     #[test]
     fn a_node_that_was_judged_lost_is_judged_by_its_boot() {
         let judged_lost = || {
@@ -487,7 +487,7 @@ mod tests {
             let lost: Vec<usize> = world.lost().iter().map(|(_, node, _)| *node).collect();
             assert_eq!(lost, if answers { vec![0, 1, 2] } else { vec![] });
             assert_eq!(world.nodes.is_alone(), !answers);
-            // It ends an outage, too.
+            // A lost node that answers ends an outage, too.
             let judged = world.nodes.hear_lost(world.now, 3, true);
             assert_eq!(judged.iter().any(|j| matches!(j, Judged::Together { .. })), !answers);
         }
@@ -502,7 +502,7 @@ mod tests {
         assert!(!world.nodes.is_in_trouble(2), "given once");
     }
 
-    /// The agents that called a node are lost, one after the other: each knew for a moment only that it did not answer.
+    /// The agents that called a node are lost one after the other. Each knew only for a moment that the node did not answer.
     #[test]
     fn the_node_timeout_counts_only_while_somebody_can_tell_of_it() {
         for closed in [false, true] {
@@ -592,7 +592,7 @@ mod tests {
         let mut world = World::new();
         world.until(20_000);
         world.now += 60_000;
-        // The cluster reports its view before anything else is judged.
+        // The cluster reports unresponsive nodes before any node is judged.
         for node in 0..4 {
             world.hear(node, Report::Quiet { heard_ms: 19_800 });
         }
@@ -602,8 +602,8 @@ mod tests {
         assert_eq!(world.judged, []);
     }
 
-    /// Agents that heard nothing for long have ended: all are called at once, on a machine that may be as busy as it was when the
-    /// supervisor was suspended.
+    /// Agents that heard nothing for long have ended. All nodes are called at once, from a machine that may still be as busy as
+    /// when the supervisor was suspended.
     #[test]
     fn a_node_called_after_the_supervisor_stood_still_has_time_to_answer() {
         let mut world = World::new();
@@ -649,7 +649,7 @@ mod tests {
         }
     }
 
-    /// Calls had failed while no node could be reached, and were to be repeated.
+    /// Calls failed while no node could be reached, and were due to be repeated.
     #[test]
     fn a_node_called_when_nodes_answer_again_is_called_once() {
         let mut world = World::new();
@@ -664,8 +664,8 @@ mod tests {
         assert_eq!(calls, 1, "{:?}", world.judged);
     }
 
-    /// Each call ends the one before it: if logins take longer than the longest pause between calls, they are waited for, and
-    /// those of dead callers before.
+    /// Each call ends the call before it. If logins take longer than the longest pause between calls, the next call waits for two
+    /// logins.
     #[test]
     fn calls_of_all_leave_a_login_its_time() {
         let mut world = World::new();
@@ -689,7 +689,7 @@ mod tests {
         assert!(world.nodes.is_alone());
     }
 
-    /// A run that is stopped: answers of this machine, or missing ones, show nothing about the others.
+    /// When a run is stopped, it shows nothing about other nodes whether a node on this machine answers.
     #[test]
     fn a_node_on_this_machine_does_not_count() {
         let mut nodes = World::new().nodes;

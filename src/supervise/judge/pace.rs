@@ -2,25 +2,25 @@
 //!
 //! In a factorisation every rank waits for the slowest, so the time of an iteration is the same on all nodes and shows nothing.
 //! But each rank publishes how long it has multiplied, without waiting, and the number of operations in that time. A throttled
-//! processor, or one that another program uses, takes longer for each. [`Pace`] compares every rank's time an operation with the
-//! median of the ranks on other nodes, over stretches of some seconds. A single odd stretch means nothing: machines with more
-//! ranks than cores have many. If a rank is slow by the factor in several stretches running, its node is named, once, and left
-//! alone.
+//! processor, or one that another program uses, takes longer for each operation. [`Pace`] compares every rank's time per
+//! operation with the median of the ranks on other nodes, in periods of some seconds. A single slow period means nothing:
+//! machines with more ranks than cores have many. If a rank is slow in several periods in a row, its node is named, once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::supervise::talk::progress::{Doing, Progress};
 
-/// Number of slow stretches in a row before a node is named.
+/// Number of slow periods in a row before a node is named.
 const STRETCHES: u32 = 3;
-/// Number of stretches without computing after which a rank is no longer compared with.
+/// Number of periods without a heartbeat of a computing rank after which the rank is left out of the comparison.
 const GONE_STRETCHES: u64 = 10;
-/// A rank has to have multiplied for this share of a stretch to count as slow. The others, which wait for it, may have done the
-/// same work in next to no time.
+/// Share of a period for which a rank must have multiplied to count as slow. The other ranks wait for it, and may have done the
+/// same work in far less time.
 const BUSY_SHARE: f64 = 0.05;
-/// Ranks that did less than this part of the largest amount have other work than the rest: the end of a run.
+/// Share of the largest number of operations that every rank must have done. At the end of a run the ranks' work is uneven, and
+/// is not compared.
 const EVEN_SHARE: f64 = 0.3;
-/// Least number of other ranks for a median.
+/// Least number of ranks on other nodes for a median.
 const OTHERS_LEAST: usize = 2;
 
 /// Work that a rank reports, counted from its process's start.
@@ -42,7 +42,7 @@ struct Rank {
 
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
-    /// Factor on the others' time for an operation that is slow, if it lasts for so long.
+    /// A rank is slow if it takes more than `factor` times the median time per operation, for `after_ms`.
     factor: f64,
     after_ms: u64,
     ranks: BTreeMap<u32, Rank>,
@@ -55,10 +55,10 @@ impl Pace {
         Self { factor, after_ms, ..Self::default() }
     }
 
-    /// Takes in a rank of a heartbeat.
+    /// Takes in the progress of a rank from a heartbeat of `node`.
     pub fn see(&mut self, now_ms: u64, node: usize, seen: &Progress) {
         let Progress { position, pid, busy_us, flops, .. } = *seen;
-        // A rank with checksums alone never multiplies; others have not begun.
+        // A rank that has only checksum columns may never multiply. Other ranks have not begun yet.
         if seen.doing != Doing::Computing || !seen.lives() || flops == 0 {
             return;
         }
@@ -77,7 +77,7 @@ impl Pace {
         }
     }
 
-    /// Leaves out a time without computing on any node: the stretch begins again.
+    /// Leaves out a time in which no node computed: the period begins again.
     pub fn pause(&mut self, now_ms: u64) {
         self.ranks.values_mut().for_each(|rank| rank.seen_ms = now_ms);
         self.begin(now_ms);
@@ -90,7 +90,7 @@ impl Pace {
         }
     }
 
-    /// Judges a stretch that has passed; to be called now and then. Returns nodes that are certain to be slow, each with a
+    /// Judges the period, if it has passed. The supervisor calls it regularly. Returns the nodes found slow, each with a
     /// description.
     pub fn tick(&mut self, now_ms: u64) -> Vec<(usize, String)> {
         let since_ms = *self.since_ms.get_or_insert(now_ms);
@@ -100,7 +100,7 @@ impl Pace {
             return Vec::new();
         }
         self.ranks.retain(|_, r| now_ms.saturating_sub(r.seen_ms) < GONE_STRETCHES * stretch_ms);
-        // An iteration may be longer than a stretch: the stretch then lasts until ranks can be compared.
+        // An iteration may be longer than a period. The period then lasts until ranks can be compared.
         let Some(costs) = self.costs(passed_ms) else { return Vec::new() };
         let mut found = Vec::new();
         let sorted = Sorted::new(&costs);
@@ -114,8 +114,8 @@ impl Pace {
             rank.slow = if slow { rank.slow + 1 } else { 0 };
             if rank.slow >= STRETCHES && self.told.insert(rank.node) {
                 let detail = format!(
-                    "position {position} takes {times:.1} times the others' time to compute the same: its processor is \
-                     throttled, or something else runs there"
+                    "position {position} takes {times:.1} times as long for the same work as other nodes: its processor is throttled, \
+                     or another program runs there"
                 );
                 found.push((rank.node, detail));
             }
@@ -124,7 +124,8 @@ impl Pace {
         found
     }
 
-    /// Times for an operation in this stretch, in the ranks' order; None if they cannot be compared.
+    /// Returns the time per operation of each rank in this period, in the order of `ranks`, or `None` if ranks cannot be
+    /// compared.
     fn costs(&self, passed_ms: u64) -> Option<Vec<Cost>> {
         let busy_us = |r: &Rank| r.last.busy_us.saturating_sub(r.base.busy_us);
         let flops = |r: &Rank| r.last.flops.saturating_sub(r.base.flops);
@@ -145,14 +146,14 @@ struct Cost {
     position: u32,
     node: usize,
     each: f64,
-    /// Whether it has multiplied long enough for the time to count against it.
+    /// Whether the rank has multiplied long enough to be judged slow.
     busy: bool,
 }
 
-/// All costs in order, sorted once for all the medians.
+/// All times per operation, sorted once for all medians.
 struct Sorted {
     each: Vec<f64>,
-    /// Places of a node's own costs, in order.
+    /// Indices in `each` of the costs of each node, in ascending order.
     own: BTreeMap<usize, Vec<usize>>,
 }
 
@@ -174,7 +175,7 @@ impl Sorted {
             return None;
         }
         let other = |nth: usize| {
-            // Each of the node's own costs at or before the place moves it on by one.
+            // Each cost of the node itself at or before `place` moves `place` on by one.
             let place = own.iter().fold(nth, |place, own| place + usize::from(*own <= place));
             self.each[place]
         };
@@ -194,7 +195,7 @@ mod tests {
         Progress { position, pid, busy_us, flops, doing, state: 'R', ..Progress::default() }
     }
 
-    /// Ranks in step: all do the same operations, each at a cost of its own that may change.
+    /// Ranks in step: all do the same operations, each at its own cost, which may change.
     struct Run {
         pace: Pace,
         now: u64,
@@ -214,7 +215,7 @@ mod tests {
                 found: vec![],
             }
         }
-        /// Runs half-seconds in which rank r takes `cost(r, time)` times as long for its work.
+        /// Simulates half-seconds until `end`. Rank r takes `cost(r, time)` times as long for its work.
         fn until(&mut self, end: u64, cost: impl Fn(usize, u64) -> f64) -> &mut Self {
             while self.now < end {
                 self.now += 500;
@@ -244,7 +245,7 @@ mod tests {
         assert!((33_000..=42_000).contains(at), "{at}");
     }
 
-    /// The slower the node is, the less time the others spend on their work.
+    /// The slower the node is, the smaller is the share of the time in which the other nodes work.
     #[test]
     fn the_slowest_of_all_is_named_too() {
         for times in [3.0, 10.0, 30.0, 300.0] {
@@ -255,7 +256,7 @@ mod tests {
         }
     }
 
-    /// Ranks report an iteration when it is through, and those of a slow node may take minutes.
+    /// Ranks report an iteration when it is complete. An iteration of a slow node may take minutes.
     #[test]
     fn however_long_an_iteration_takes_it_is_compared() {
         let mut pace = Pace::new(1.5, 15_000);
@@ -273,7 +274,7 @@ mod tests {
         assert_eq!(found.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [2]);
     }
 
-    /// A rank whose place another has taken, or whose node is lost while the run continues without it.
+    /// A rank was replaced by another, or its node is lost and the run continues without it.
     #[test]
     fn a_lost_node_does_not_keep_others_from_being_named() {
         let mut run = Run::new(5, 1);
@@ -332,7 +333,7 @@ mod tests {
         let mut found = Vec::new();
         for half_s in 1..400u64 {
             for r in 0..4u32 {
-                // A rank has a scrap of work left, at ten times the usual cost.
+                // One rank has a hundredth of the others' work left, at ten times the usual cost.
                 let scrap = r == 3;
                 let flops = if scrap { half_s * 10_000_000 } else { half_s * 1_000_000_000 };
                 let work =
@@ -368,7 +369,7 @@ mod tests {
             prop_assert_eq!(Sorted::new(&all).median_of_others(node), expected);
         }
 
-        /// As many ranks as one likes on too few cores: each half-second some run at half or at twice the speed of others, by
+        /// Any number of ranks runs on too few cores. In each half-second some ranks run at half or twice the speed of others, by
         /// chance. No node is named.
         #[test]
         fn noise_names_nobody(
@@ -380,7 +381,7 @@ mod tests {
             prop_assert_eq!(&run.found, &[]);
         }
 
-        /// Under any noise of the others, a node at three times the cost is found.
+        /// A node at three times the cost is found under any noise.
         #[test]
         fn a_very_slow_one_is_found_under_noise(
             ranks in 3usize..12, culprit in 0usize..3,

@@ -1,7 +1,7 @@
 //! Decisions after a fault: the nodes to continue with, and whether to continue at all. Pure functions.
 //!
-//! The restart loop gathers its knowledge of every node and asks [`place`]; it asks [`next_attempt`] with the history of faults.
-//! Neither touches the outside, so every situation can be tried in tests.
+//! The restart loop passes the facts of every node to [`place`], and the history of faults to [`next_attempt`]. Neither function
+//! does I/O, so tests can try every situation.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
@@ -13,12 +13,13 @@ use crate::supervise::start::hosts::Host;
 /// State of a node for the next attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fitness {
-    /// The node passed its test. `free_bytes` of shared memory a new rank could take. `held_bytes` this run's ranks have there
-    /// already; a returning rank takes them up again.
+    /// The node passed its test. New ranks could take `free_bytes` of shared memory. Ranks of this run already have `held_bytes`
+    /// there, which a rank that returns uses again.
     Fit { free_bytes: u64, held_bytes: u64 },
     /// The node failed its test, with the reason.
     Unfit(String),
-    /// The node was declared lost in this run; it stays lost, even if it answers again (`returned`).
+    /// The node was declared lost in this run. It stays lost even if it answers again: `returned` is then its free shared memory
+    /// in bytes.
     Lost { returned: Option<u64> },
 }
 
@@ -30,12 +31,13 @@ pub struct Situation<'a> {
     pub ranks: usize,
     /// Bytes of shared memory that a rank needs, if known.
     pub rank_bytes: Option<u64>,
-    /// Positions whose file of the checkpoint to resume from lies on a node's own storage.
+    /// Returns the positions whose files of the checkpoint to resume from are on the own storage of the node with this name.
     pub files: &'a dyn Fn(&str) -> BTreeSet<u32>,
-    /// Whether nothing has been started yet: a healthy node without data of the run may give its place to one that has files of
-    /// it.
+    /// Whether no attempt has been started yet. A spare with files of the run may then replace a healthy node without data of the
+    /// run.
     pub begins: bool,
-    /// Groups of which a node has, or had, a member; two members of one group on a node are lost together.
+    /// Returns the groups of which the node with this name has, or had, a member. Two members of a group on one node are lost
+    /// together.
     pub groups: &'a dyn Fn(&str) -> BTreeSet<usize>,
     /// Whether survivors may take more ranks than they were given.
     pub may_double: bool,
@@ -50,7 +52,7 @@ pub enum Placement {
         /// Lost node, and the node that takes its ranks.
         replaced: Vec<(String, String)>,
     },
-    /// Wait for repaired nodes, of which so many are missing.
+    /// Wait for repaired nodes. `missing` is the number of nodes still needed.
     Wait {
         missing: usize,
     },
@@ -59,10 +61,10 @@ pub enum Placement {
     },
 }
 
-/// Chooses the nodes of the next attempt. A healthy node keeps its place. A lost one's place is taken, in this order, by a spare,
-/// by a survivor with room for more ranks, by a returned node. Among spares, one with files that no node has yet comes first;
-/// among survivors, one without a member of the same group. If none will do: wait, or give up. Before the first launch such
-/// spares also take the places of nodes without data.
+/// Chooses the nodes of the next attempt. A healthy node keeps its place in the list of hosts. The place of a lost node goes to a
+/// spare, else to a survivor with room for more ranks, else to a lost node that has returned. A spare with files that no chosen
+/// node has is preferred, and a survivor without a member of the same group. If no node fits, the result is to wait or to give
+/// up. Before the first launch, spares with such files also replace nodes without data.
 pub fn place(now: &Situation) -> Placement {
     let mut draft = Draft::new(now);
     draft.fill_with_spares();
@@ -73,27 +75,27 @@ pub fn place(now: &Situation) -> Placement {
     draft.placement()
 }
 
-/// A placement in the making. Nodes are given by their index among those placed before, or among the spares.
+/// A placement in progress. A node is given by its index in [`Situation::placed`] or in [`Situation::spares`].
 struct Draft<'a> {
     now: &'a Situation<'a>,
-    /// Fitness of each node placed before; thousands of nodes are judged once each.
+    /// Fitness of each node of [`Situation::placed`], judged once because there may be thousands.
     of_placed: Vec<Fitness>,
-    /// Spares that may be wanted, their fitness and their files.
+    /// Spares that may be needed. The next two fields are their fitness and their files.
     spares: &'a [Host],
     of_spares: Vec<Fitness>,
     files_of_spares: Vec<BTreeSet<u32>>,
-    /// Names of nodes that are no unused spares.
+    /// Names of nodes that are not available as spares: those placed before, and spares already taken.
     used: HashSet<&'a str>,
-    /// Hosts of the places that are filled.
+    /// Host of each place, if the place is filled.
     hosts: Vec<Option<Host>>,
-    /// Places that are still to be filled.
+    /// Places without a node.
     open: Vec<usize>,
     /// Number of ranks that survivors take in addition to their own.
     extra: Vec<usize>,
-    /// Files on nodes with a place.
+    /// Positions whose files are on nodes with a place.
     files: BTreeSet<u32>,
     replaced: Vec<(String, String)>,
-    /// Reasons why nodes will not do.
+    /// Reasons why nodes cannot be used.
     reasons: BTreeSet<String>,
 }
 
@@ -129,19 +131,19 @@ impl<'a> Draft<'a> {
         draft
     }
 
-    /// Bytes that so many ranks need, if known.
+    /// Returns the bytes that `slots` ranks need, if known.
     fn need(&self, slots: usize) -> Option<u64> {
         self.now.rank_bytes.map(|bytes| bytes.saturating_mul(slots as u64))
     }
 
-    /// Gives a place to a node.
+    /// Gives place `at` to the node `name`.
     fn fill(&mut self, at: usize, name: &str) {
         let place = &self.now.placed[at];
         self.hosts[at] = Some(Host::new(name, place.slots));
         self.replaced.push((place.name.clone(), name.to_owned()));
     }
 
-    /// Whether an unused spare can take so many ranks; notes the reason if not.
+    /// Whether this spare is unused and can take `slots` ranks. If it is unfit or lacks memory, the reason is noted.
     fn will_do(&mut self, spare: usize, slots: usize) -> bool {
         let name = &self.spares[spare].name;
         if self.used.contains(name.as_str()) {
@@ -163,7 +165,8 @@ impl<'a> Draft<'a> {
         false
     }
 
-    /// Takes the spare for so many ranks that has most of the files that no other node has, `least` of them; the first of equals.
+    /// Takes the spare for `slots` ranks that has the most files which no chosen node has, but at least `least`. Of equal spares
+    /// the first is taken.
     fn take_spare(&mut self, slots: usize, least: usize) -> Option<String> {
         let fit: Vec<usize> =
             (0..self.spares.len()).filter(|at| self.will_do(*at, slots)).collect();
@@ -185,7 +188,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Gives places of nodes without data of the run to spares that have files of it.
+    /// Replaces nodes without data of the run by spares that have files of the run.
     fn prefer_spares_with_files(&mut self) {
         for (at, host) in self.now.placed.iter().enumerate() {
             let holds_nothing = matches!(self.of_placed[at], Fitness::Fit { held_bytes: 0, .. })
@@ -196,7 +199,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Gives the ranks of open places to survivors with room for them, else to lost nodes that answer again.
+    /// Gives the ranks of open places to survivors with room for more ranks, else to lost nodes that answer again.
     fn fill_without_spares(&mut self) {
         let open = std::mem::take(&mut self.open);
         if open.is_empty() {
@@ -223,10 +226,10 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Returns a survivor with room for the ranks of an open place, if survivors may take more ranks.
+    /// Returns a survivor with room for the ranks of the open place `at`, if survivors may take more ranks.
     fn survivor_for(&self, at: usize, members: &[BTreeSet<usize>]) -> Option<usize> {
         let placed = self.now.placed;
-        // The memory must be known to suffice: an overfull node would be the next one lost.
+        // The need for memory must be known: a node with too many ranks would be the next one lost.
         let has_room = |s: &usize| {
             let Fitness::Fit { free_bytes, held_bytes } = self.of_placed[*s] else { return false };
             self.need(placed[*s].slots + self.extra[*s] + placed[at].slots)
@@ -239,7 +242,7 @@ impl<'a> Draft<'a> {
         Some(std::iter::once(first).chain(roomy).find(apart).unwrap_or(first))
     }
 
-    /// Returns a lost node that answers again and has room for so many ranks.
+    /// Returns a lost node that answers again and has room for `slots` ranks.
     fn returned_for(&self, slots: usize, taken: &HashSet<String>) -> Option<String> {
         let all = self.now.placed.iter().zip(&self.of_placed);
         let mut all = all.chain(self.spares.iter().zip(&self.of_spares));
@@ -257,7 +260,7 @@ impl<'a> Draft<'a> {
             return Placement::Wait { missing };
         }
         if missing > 0 {
-            let mut why = format!("{missing} node(s) lost and nothing left to replace them");
+            let mut why = format!("{missing} node(s) lost, and no node is left to replace them");
             if !self.reasons.is_empty() {
                 why += &format!(" ({})", Vec::from_iter(self.reasons).join("; "));
             }
@@ -271,10 +274,11 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Largest number of faults in a row without any progress between them, by default.
+/// Default of the largest number of faults in a row without any progress between them.
 pub const MAX_RESTARTS: u32 = 5;
 
-/// Delay of an attempt after the first fault without progress, and at most.
+/// Delay of the attempt after the first fault without progress. Each further such fault doubles the delay, up to the maximum
+/// below.
 const BACK_OFF_FIRST_MS: u64 = 1000;
 const BACK_OFF_MAX_MS: u64 = 30_000;
 
@@ -299,12 +303,12 @@ pub const SAME_FAULT_MAX: usize = 3;
 /// Number of faults in a row of processes on one node from which the node counts as sick.
 const SICK_AFTER: usize = 3;
 
-/// Largest difference of iterations of equal faults: ranks are not quite in step, so neither a rank nor the furthest of them is
-/// always as far when one dies.
+/// Largest difference of the iterations of faults that count as equal. Ranks are not exactly in step, so the same fault may show
+/// slightly different iterations.
 const STEP_MAX: u64 = 2;
 
-/// Whether two faults are likely the same. A rank's end may be reported by its node or by the launcher first. A launcher that
-/// started no rank has failed by itself, however far the ranks before had come.
+/// Whether two faults are likely the same. A rank's end may be reported first by its node or first by the launcher. If a launcher
+/// started no rank (`placed` is false), the launcher itself failed, and the iteration of earlier ranks does not matter.
 fn alike(a: &PastFault, b: &PastFault) -> bool {
     let ended = |f: &PastFault| matches!(f.kind, FaultKind::RankDied | FaultKind::LauncherGone);
     a.placed
@@ -314,16 +318,17 @@ fn alike(a: &PastFault, b: &PastFault) -> bool {
         && same_place(a, b)
 }
 
-/// Whether two faults of a test happened at the same iteration: that of the rank that died, else that of the furthest. Other
-/// ranks may continue for as many iterations as there are process columns until they are ended, so the furthest iteration depends
-/// on chance. But the first rank seen to die may have been ended, too, and then the furthest is the better witness.
+/// Whether two faults of a test happened at the same iteration: either that of the rank that died, or that of the furthest rank.
+/// After a death, other ranks may compute as many further iterations as there are process columns, so the furthest iteration
+/// depends on chance. But the first rank seen to die may have been ended because of another rank. Then the furthest iteration is
+/// the better evidence.
 fn same_place(a: &PastFault, b: &PastFault) -> bool {
     let near = |a: u64, b: u64| a.abs_diff(b) <= STEP_MAX;
     let own = a.rank_iteration.zip(b.rank_iteration).is_some_and(|(a, b)| near(a, b));
     own || near(a.iteration, b.iteration)
 }
 
-/// Node of the last faults, if as many as make a node sick all happened on it.
+/// Returns the node of the last fault, if the last [`SICK_AFTER`] faults or more all happened on that node.
 fn sick(history: &[PastFault]) -> Option<&str> {
     let node = history.last()?.node.as_deref()?;
     let own = |f: &&PastFault| f.placed && f.kind.may_be_a_bug() && f.node.as_deref() == Some(node);
@@ -331,8 +336,8 @@ fn sick(history: &[PastFault]) -> Option<&str> {
     (streak >= SICK_AFTER).then_some(node)
 }
 
-/// Whether to try again after the last of these faults, and after what delay. `replaceable`: whether a spare could take a node's
-/// place. A bug follows the ranks to the spare and then stops the run.
+/// Decides whether to try again after the last fault of `history`, and after what delay. `replaceable` tells whether a spare
+/// could replace a node. A bug of the program happens on the spare again, and then stops the run.
 pub fn next_attempt(
     history: &[PastFault],
     max_restarts: u32,
@@ -357,7 +362,7 @@ pub fn next_attempt(
             ),
         };
     }
-    // The first fault after a gain costs no delay; nor does a lost node, which will not come again.
+    // The first fault after progress costs no delay. Nor does a lost node, which cannot be lost again.
     let barren: Vec<_> = history.iter().rev().take_while(|f| !f.advanced).collect();
     if barren.len() >= max_restarts as usize {
         let why = format!("{} faults in a row without any progress between them", barren.len());
@@ -453,7 +458,7 @@ mod tests {
             ("s2", fit(20, 0)),
         ]);
         assert_eq!(world.place(), go(&[("n1", 2), ("s2", 2), ("n3", 2)], &[("n2", "s2")]));
-        // The first has too little room.
+        // The first spare has too little memory.
         let world = World::new(&[("n2", LOST), ("s1", fit(19, 0)), ("s2", fit(20, 0))]);
         assert_eq!(world.place(), go(&[("n1", 2), ("s2", 2), ("n3", 2)], &[("n2", "s2")]));
     }
@@ -468,7 +473,7 @@ mod tests {
         );
     }
 
-    /// The second spare has the files that would have to be rebuilt on the first.
+    /// The second spare has files that would have to be rebuilt on the first spare.
     #[test]
     fn a_spare_with_files_that_no_node_has_is_preferred() {
         let mut world = World::new(&[
@@ -494,7 +499,7 @@ mod tests {
         world.state.insert("n3", fit(100, 0));
         world.files.insert("n3", [5].into());
         assert_eq!(world.place(), go(&[("n1", 2), ("s2", 2), ("n3", 2)], &first));
-        // Files make no room.
+        // A spare with files but too little memory is not taken.
         world.state.insert("s2", fit(19, 0));
         assert_eq!(world.place(), go(&[("n1", 2), ("s1", 2), ("n3", 2)], &[("n2", "s1")]));
     }
@@ -507,7 +512,7 @@ mod tests {
         assert_eq!(world.place(), go(&[("n1", 2), ("n3", 4)], &[("n2", "n3")]));
         world.may_double = false;
         assert!(matches!(world.place(), Placement::GiveUp { .. }));
-        // The need of a rank is unknown: then no node is filled beyond its own slots.
+        // If the need of a rank is unknown, no node gets more ranks than its own slots.
         world.may_double = true;
         world.rank_bytes = None;
         assert!(matches!(world.place(), Placement::GiveUp { .. }));
@@ -521,7 +526,7 @@ mod tests {
         world.groups =
             BTreeMap::from([("n1", [0, 1].into()), ("n2", [1].into()), ("n3", [2].into())]);
         assert_eq!(world.place(), go(&[("n2", 2), ("n3", 4)], &[("n1", "n3")]));
-        // The other node has no room: a crowded node is better than none.
+        // The other node has no room: then a node with a member of the group is better than none.
         world.state.insert("n3", fit(0, 20));
         assert_eq!(world.place(), go(&[("n2", 4), ("n3", 2)], &[("n1", "n2")]));
         // Ranks that a survivor has just taken count as well.
@@ -565,8 +570,8 @@ mod tests {
     }
 
     proptest! {
-        /// For every situation: only fit nodes are used, none twice, every rank has a place, and no healthy node is moved, except
-        /// one without data before the first launch.
+        /// In every situation only fit or returned nodes are used, no node is used twice, and every rank has a place. No healthy
+        /// node is replaced, except one without data before the first launch.
         #[test]
         fn a_placement_is_sound(
             states in proptest::collection::vec((0u8..4, 0u64..60), 6),
@@ -638,7 +643,7 @@ mod tests {
                 let held = if held.get(at) == Some(&true) { 20 } else { 0 };
                 world.state.insert(name, if well[at] { fit(100, held) } else { LOST });
             }
-            // An eighth place is on no node.
+            // The number 7 stands for no node.
             for (position, at) in lies.iter().enumerate().filter(|(_, at)| **at < 7) {
                 world.files.entry(names[*at]).or_default().insert(position as u32);
             }
@@ -674,7 +679,8 @@ mod tests {
         next_attempt(history, MAX_RESTARTS, &|_| true)
     }
 
-    /// Deaths on one node are that node's fault; on the next node they are the program's.
+    /// Ranks that die on one node are taken for a fault of that node. If they also die on the next node, it is a bug of the
+    /// program.
     #[test]
     fn a_sick_node_is_replaced_before_the_run_is_stopped() {
         let on = |node: &str, iteration| PastFault {
@@ -685,14 +691,14 @@ mod tests {
         assert_eq!(attempt(&history), Attempt::Relaunch { after_ms: 2000 });
         history.push(on("n2", 7));
         assert!(matches!(attempt(&history), Attempt::Without { node, .. } if node == "n2"));
-        // Without a spare for its place the node is judged as usual.
+        // Without a spare the node cannot be replaced, so equal faults count as a bug.
         assert!(matches!(
             next_attempt(&history, MAX_RESTARTS, &|_| false),
             Attempt::Stop { why } if why.contains("bug")
         ));
         history.push(on("n5", 7));
         assert!(matches!(attempt(&history), Attempt::Stop { why } if why.contains("bug")));
-        // At any iteration, and with gains in between.
+        // A node is also sick if its faults are at different iterations, with progress between them.
         let spread = [1, 50, 90].map(|at| PastFault { advanced: true, ..on("n1", at) });
         assert!(matches!(attempt(&spread), Attempt::Without { node, .. } if node == "n1"));
         let here_and_there = [on("n1", 7), on("n2", 7), on("n1", 7)];
@@ -711,7 +717,7 @@ mod tests {
         // Faults of different tests are not the same.
         let of = |test| PastFault { test, ..died(true) };
         assert_eq!(attempt(&[of(0), of(1), of(2)]), Attempt::Relaunch { after_ms: 0 });
-        // Another iteration, or another fault in between, is not the same.
+        // A fault at another iteration is not the same.
         let other = fault(FaultKind::RankDied, 7 + STEP_MAX + 1, true);
         assert_eq!(attempt(&[died(true), died(false), other]), Attempt::Relaunch { after_ms: 0 });
         // The furthest rank's iteration, and the source of the first report of the end, depend on chance.
@@ -725,8 +731,8 @@ mod tests {
         assert_eq!(attempt(&[lost(), lost(), lost()]), Attempt::Relaunch { after_ms: 0 });
     }
 
-    /// With many process columns the others come far beyond the one that dies, and each time a different way: the second time
-    /// further than ever before.
+    /// With many process columns the other ranks come far beyond the rank that dies, each time to another iteration. The second
+    /// time they come further than ever before.
     #[test]
     fn a_rank_that_dies_at_the_same_iteration_is_a_bug_however_far_the_others_come() {
         let died = |own: u64, front, advanced| PastFault {
@@ -744,7 +750,7 @@ mod tests {
             _ => f,
         });
         assert!(matches!(attempt(&told), Attempt::Stop { .. }));
-        // The faults differ if that rank is elsewhere, in another test, or not known every time.
+        // The faults differ if that rank is at another iteration, in another test, or not known every time.
         let other = |change: fn(&mut PastFault)| {
             let mut faults = same.clone();
             change(&mut faults[1]);
@@ -762,7 +768,7 @@ mod tests {
             other(|f| f.rank_iteration = Some(1000 - STEP_MAX)),
             Attempt::Stop { .. }
         ));
-        // Ranks seen to die first may have been ended because of another: then the furthest iteration shows the bug.
+        // The ranks seen to die first may have been ended because of another rank. Then the furthest iteration shows the bug.
         let ended = [died(990, 1003, true), died(1003, 1003, false), died(970, 1002, false)];
         assert!(matches!(attempt(&ended), Attempt::Stop { .. }));
     }
@@ -781,14 +787,14 @@ mod tests {
         assert_eq!(at("1000"), (1041, Some(1000)));
     }
 
-    /// Applies the next event to a run, in the text of a record.
+    /// Applies an event, given as part of a journal record, to the state of a run.
     fn apply(state: &mut RunState, event: &str) {
         let text = format!(r#"{{"seq":0,"at_ms":0,"attempt":1,"test":0,{event}}}"#);
         state.apply(&serde_json::from_str(&text).unwrap());
     }
 
-    /// Names cannot be resolved for a while during a recovery, and the launcher ends at once: the iterations of the ranks before
-    /// show nothing about that.
+    /// Host names cannot be resolved for a while during a recovery, so the launcher ends at once. The iterations of earlier ranks
+    /// do not matter then.
     #[test]
     fn a_launcher_that_starts_nobody_is_no_bug() {
         let told = |computed: bool, seen: bool| {
@@ -808,7 +814,7 @@ mod tests {
             attempt(state.faults_that_count())
         };
         assert_eq!(told(true, false), Attempt::Relaunch { after_ms: 4000 });
-        // If nothing was ever computed, the run soon stops because the launcher cannot be used.
+        // If nothing was ever computed, the launcher cannot be used, and the run stops.
         assert!(matches!(told(false, false), Attempt::Stop { why } if why.contains("same fault")));
         assert!(matches!(told(true, true), Attempt::Stop { why } if why.contains("bug")));
     }
@@ -827,7 +833,7 @@ mod tests {
         assert_eq!(delays, [0, 1000, 2000, 4000, 8000]);
     }
 
-    /// A rack fails node by node, and mpirun gives up before the supervisor knows of a lost node.
+    /// The nodes of a rack fail one after the other, and mpirun gives up before the supervisor knows of a lost node.
     #[test]
     fn lost_nodes_that_the_launcher_tells_of_first_are_no_bug() {
         let told = |kind: &str, node: &str, lost: Option<&str>| {
@@ -855,7 +861,7 @@ mod tests {
         for (kind, node) in [("launcher-gone", "null"), ("rank-died", r#""n1""#)] {
             let lost = told(kind, node, Some("n2"));
             assert_eq!(lost, Attempt::Relaunch { after_ms: 0 }, "{kind}");
-            // The ranks do not depend on a spare.
+            // The loss of a spare does not explain a fault of the ranks.
             for other in [None, Some("s1")] {
                 let stopped = told(kind, node, other);
                 assert!(matches!(stopped, Attempt::Stop { .. }), "{kind} {other:?} {stopped:?}");

@@ -1,7 +1,7 @@
 //! Observed state of an attempt's ranks: progress, saves, deaths. Pure.
 //!
-//! `watch` feeds every heartbeat's ranks into [`Ranks::beat`]; `hang` and the watch ask for the sums. A rank that ends although
-//! the run has not is dead; one that has removed its memory is through.
+//! `watch` passes the ranks of every heartbeat to [`Ranks::beat`]. `hang` and `watch` use the sums over a node's ranks. A rank is
+//! dead if its process ends although the rank has work, and done if it has removed its memory.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,12 +23,12 @@ pub struct Breakage {
     pub detail: String,
 }
 
-/// Event of a heartbeat for the run as a whole.
+/// Event of the run as a whole, shown by a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Ranks compute for the first time in this attempt.
     Computing { test: u32, iteration: u64 },
-    /// A save was seen to end.
+    /// A save has ended.
     Saved { test: u32, iteration: u64 },
 }
 
@@ -38,16 +38,16 @@ pub(super) struct Rank {
     pid: u32,
     pub last: Progress,
     pub changed_ms: u64,
-    /// Moment at which it was last seen to wait for others.
+    /// Moment at which the rank last reported that it waits for other ranks.
     waited_ms: Option<u64>,
     pub stopped_since_ms: Option<u64>,
-    /// Moment at which it was last known to live, and moment at which its end was noticed.
+    /// Moment at which the rank was last known to live, and moment at which its end was noticed.
     died: Option<(u64, u64)>,
     /// Moment at which the earlier process of this position was last known to live.
     before_ms: Option<u64>,
-    /// Whether all continue without it.
+    /// Whether the other ranks continue without this rank.
     pub excused: bool,
-    /// Whether it stood idle when the moment of its last change was noted: see [`Rank::stands_idle`].
+    /// Whether the rank was idle when `changed_ms` was set: see [`Rank::stands_idle`].
     idle: bool,
 }
 
@@ -55,64 +55,66 @@ impl Rank {
     pub fn is_dead(&self) -> bool {
         self.died.is_some()
     }
-    /// Test and iteration at which it was last seen.
+    /// Test and iteration that the rank was last seen to compute.
     pub fn at(&self) -> (u32, u64) {
         (self.last.test, self.last.iteration)
     }
     pub fn is_through(&self) -> bool {
         self.died.is_some() || self.last.doing == Doing::Done
     }
-    /// Whether it has been through for a while, and others made progress in computing since; `computing_ms` is their last such
-    /// moment. An idle rank stays idle until it has work again.
+    /// Whether the rank has been done for a while in which other ranks made progress in computing. `computing_ms` is the moment
+    /// of their last progress. An idle rank stays idle until it has work again.
     fn stands_idle(&self, computing_ms: Option<u64>) -> bool {
         let after_ms = computing_ms.map_or(0, |at| at.saturating_sub(self.changed_ms));
         self.idle || self.last.doing == Doing::Done && after_ms >= IDLE_MS
     }
-    /// Sets the moment of its last change, whatever it does: an idle rank stays idle.
+    /// Sets the moment of the rank's last change. An idle rank stays idle.
     fn changed_at(&mut self, at_ms: u64, computing_ms: Option<u64>) {
         self.idle = self.stands_idle(computing_ms);
         self.changed_ms = at_ms;
     }
-    /// Whether it has lately reported that it waits for others.
+    /// Whether the rank has lately reported that it waits for other ranks.
     pub fn waits(&self, now_ms: u64) -> bool {
         self.waited_ms.is_some_and(|at| now_ms.saturating_sub(at) < WAITS_MS)
     }
 }
 
-/// Time by which heartbeats of two nodes may differ: at the end a rank may be through before others are last seen to compute.
+/// Time by which heartbeats of two nodes may differ. At the end of a run a rank may be done before another is last seen to
+/// compute.
 const IDLE_MS: u64 = 1000;
 
-/// Time for which a report of waiting counts: a waiting rank reports several times between two heartbeats, and these may be late.
+/// Time for which a report of waiting counts. A waiting rank reports several times between two heartbeats, and heartbeats may be
+/// late.
 const WAITS_MS: u64 = 5000;
 
-/// Number of last iterations from which the usual time is taken.
+/// Number of last iterations whose longest time is the usual time.
 const RECENT: usize = 8;
 
 /// Ranks of a node.
 #[derive(Clone, Debug, Default)]
 struct Node {
-    /// Moment of its last heartbeat.
+    /// Moment of the node's last heartbeat.
     heard_ms: u64,
-    /// All positions that it has had.
+    /// All positions whose ranks have been on the node.
     positions: BTreeSet<u32>,
-    /// Ranks in its last heartbeat.
+    /// Ranks in the node's last heartbeat.
     seen: Vec<Progress>,
     sum: Sum,
 }
 
-/// Sums over the ranks of a node, computed when the ranks have changed. Most of them have not between two looks of the watch:
-/// going through hundreds of thousands with every look takes more than a core.
+/// Sums over the ranks of a node, computed only when a rank of the node has changed. With hundreds of thousands of ranks,
+/// computing them at every tick of the watch would take more than one core.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum {
-    /// Whether a rank that works does something else than compute.
+    /// Whether a working rank does something other than compute.
     elsewhere: bool,
     /// Number of ranks in each activity.
     doing: [usize; DOINGS],
-    /// Of those that work: place of the hindmost, and moment of the last progress of one of them.
+    /// Place of the working ranks that are furthest behind, with the moment of the last progress of one of them.
     pub hindmost: Option<Place>,
-    /// Moment of the last progress of any.
+    /// Moment of the last progress of any rank.
     pub changed_ms: u64,
-    /// Moment since when a living rank has been stopped.
+    /// Moment from which a living rank has been stopped.
     pub stopped_since_ms: Option<u64>,
     /// Whether a rank is stopped, or was when it died.
     pub stopped: bool,
@@ -139,7 +141,7 @@ impl Sum {
     }
 }
 
-/// Of two places with the moment of the last progress there: the one further behind; of equal places the later moment.
+/// Returns the place that is further behind. If both are the same place, returns it with the later moment.
 pub(super) fn hindmost(one: Option<Place>, other: Option<Place>) -> Option<Place> {
     one.into_iter().chain(other).reduce(|(at, ms), (other, other_ms)| match at.cmp(&other) {
         Ordering::Less => (at, ms),
@@ -158,20 +160,20 @@ pub struct Ranks {
     computing: bool,
     saved: Option<CheckpointId>,
     test: u32,
-    /// Whether the test was seen to begin, so nothing of it had been saved before.
+    /// Whether the test began while it was observed, so no checkpoint of it existed before.
     whole_test: bool,
-    /// Times between iterations of the foremost rank.
+    /// Times of the last iterations, by the rank that is furthest.
     recent_ms: VecDeque<u64>,
     foremost: u64,
     foremost_ms: Option<u64>,
     /// Longest time without progress outside of iterations.
     pub(super) longest_other_ms: u64,
-    /// Moment of the last progress of any rank: asked with every heartbeat, so it is not searched for among all ranks.
+    /// Moment of the last progress of any rank. Every heartbeat needs it, so it is kept rather than searched for among all ranks.
     pub(super) latest_ms: Option<u64>,
-    /// Events that the heartbeat which is being taken in shows.
+    /// Events shown by the heartbeat that is being taken in.
     steps: Vec<Step>,
-    /// Moment at which a living rank last made progress in computing. Idle ranks follow from it when they are asked for: going
-    /// through all ranks for that with every heartbeat would cost more than a core with thousands of nodes.
+    /// Moment at which a living rank last made progress in computing. Idle ranks are derived from it when they are needed. With
+    /// thousands of nodes, going through all ranks with every heartbeat would take more than one core.
     computing_ms: Option<u64>,
 }
 
@@ -184,7 +186,7 @@ impl Ranks {
         self.ranks.values()
     }
 
-    /// Sums over the ranks of each node.
+    /// Returns the sums over the ranks of each node.
     pub(super) fn sums(&self) -> impl Iterator<Item = (usize, &Sum)> {
         self.on.iter().map(|(node, state)| (*node, &state.sum))
     }
@@ -199,7 +201,7 @@ impl Ranks {
         self.sums().all(|(_, sum)| sum.hindmost.is_none())
     }
 
-    /// Renews the sums of nodes whose ranks have changed.
+    /// Computes the sums of `nodes`, whose ranks have changed.
     fn sum_up(&mut self, nodes: impl IntoIterator<Item = usize>) {
         for node in nodes {
             let Some(state) = self.on.get_mut(&node) else { continue };
@@ -215,17 +217,17 @@ impl Ranks {
         self.sum_up(nodes);
     }
 
-    /// The test, and the furthest iteration any rank has been seen at.
+    /// Returns the test, and the furthest iteration of any rank.
     pub fn front(&self) -> (u32, u64) {
         (self.test, self.foremost)
     }
 
-    /// Returns the test and the iteration in which the rank of a position has been seen.
+    /// Returns the test and the iteration at which the rank of a position was last seen.
     pub fn seen_at(&self, position: u32) -> Option<(u32, u64)> {
         Some(self.ranks.get(&position)?.at())
     }
 
-    /// Activity of most ranks.
+    /// Returns the most frequent activity of the ranks.
     pub fn doing(&self) -> Doing {
         let count =
             |word: &u64| -> usize { self.sums().map(|(_, sum)| sum.doing[*word as usize]).sum() };
@@ -233,31 +235,33 @@ impl Ranks {
         most.and_then(Doing::from_word).unwrap_or(Doing::Starting)
     }
 
-    /// Usual milliseconds an iteration takes, once three have been seen.
+    /// Returns the usual time of an iteration in milliseconds, once the times of three are known.
     pub fn iteration_ms(&self) -> Option<u64> {
         (self.recent_ms.len() >= 3).then(|| self.recent_ms.iter().copied().max().unwrap_or(0))
     }
 
-    /// Deaths that were noticed and not recovered: each rank, and the moments at which it was last known to live and was missed.
+    /// Returns the ranks whose death was noticed and not recovered. Each has the moment at which it was last known to live, and
+    /// the moment at which its death was noticed.
     fn deaths(&self) -> impl Iterator<Item = (&Rank, (u64, u64))> {
         let dead = self.dead.iter().filter_map(|position| self.ranks.get(position));
         dead.filter(|rank| !rank.excused).filter_map(|rank| Some((rank, rank.died?)))
     }
 
-    /// The first death that was noticed and not recovered: its moment, node and position.
+    /// Returns the moment, node and position of the first death that was noticed and not recovered.
     pub fn first_death(&self) -> Option<(u64, usize, u32)> {
         let first = self.deaths().min_by_key(|(_, (_, noticed_ms))| *noticed_ms);
         first.map(|(rank, (failed_ms, _))| (failed_ms, rank.node, rank.last.position))
     }
 
-    /// Moment at which the last ended process of this position was known to live, whether or not another has taken its place.
+    /// Returns the last moment at which the process of this position that ended last was known to live, even if another process
+    /// has replaced it.
     pub fn last_lived_ms(&self, position: u32) -> Option<u64> {
         let rank = self.ranks.get(&position)?;
         rank.died.map(|(lived_ms, _)| lived_ms).or(rank.before_ms)
     }
 
-    /// Positions of each node's ranks and their parts, without those that have died; if positions may stay `vacant`, also without
-    /// idle ones.
+    /// Returns the positions and roles of each node's ranks, without dead ranks. If positions may stay `vacant`, idle ranks are
+    /// left out, too.
     pub fn positions(&self, vacant: bool) -> BTreeMap<usize, Vec<(u32, Role)>> {
         let mut positions: BTreeMap<usize, Vec<(u32, Role)>> = BTreeMap::new();
         let idle = |rank: &Rank| rank.stands_idle(self.computing_ms);
@@ -268,19 +272,20 @@ impl Ranks {
         positions
     }
 
-    /// Notes that all continue without the rank of this position: its death is no fault, seen before or later.
+    /// Notes that the other ranks continue without the rank of this position. Its death is then no fault, whether it is noticed
+    /// before or after.
     pub fn excuse(&mut self, position: u32) {
         if let Some(rank) = self.ranks.get_mut(&position) {
             rank.excused = true;
         }
     }
 
-    /// The process of this position, and its node.
+    /// Returns the node and the process id of the rank of this position.
     pub fn process_of(&self, position: u32) -> Option<(usize, u32)> {
         self.ranks.get(&position).map(|rank| (rank.node, rank.pid))
     }
 
-    /// Counts all remaining ranks as making progress now: their wait for a dead rank does not count against them.
+    /// Counts all remaining ranks as making progress now, because their wait for a dead rank does not count against them.
     pub fn get_on(&mut self, now_ms: u64) {
         self.ranks.values_mut().for_each(|rank| rank.changed_at(now_ms, self.computing_ms));
         self.latest_ms = Some(now_ms);
@@ -293,7 +298,7 @@ impl Ranks {
         self.foremost_ms = Some(now_ms);
     }
 
-    /// Takes in a heartbeat: the state of all ranks on this node.
+    /// Takes in a heartbeat with the state of all ranks on `node`.
     pub fn beat(&mut self, now_ms: u64, node: usize, ranks: &[Progress]) -> Vec<Step> {
         let fresh = || Node { heard_ms: now_ms, ..Node::default() };
         let state = self.on.entry(node).or_insert_with(fresh);
@@ -305,7 +310,7 @@ impl Ranks {
         let mut gets_on = false;
         let mut touched = BTreeSet::from([node]);
         for (at, seen) in ranks.iter().enumerate() {
-            // A rank with an unchanged state has done nothing.
+            // A rank with an unchanged state has made no progress.
             if last.get(at) != Some(seen) {
                 let from = self.ranks.get(&seen.position).map(|rank| rank.node);
                 gets_on |= self.rank(now_ms, before_ms, node, seen);
@@ -324,8 +329,8 @@ impl Ranks {
         std::mem::take(&mut self.steps)
     }
 
-    /// Notes ranks that have disappeared. A rank that has removed its memory is through, although its process may take a moment
-    /// to end.
+    /// Notes the node's ranks that are not in `here`. Such a rank has removed its memory and is done, although its process may
+    /// take a moment to end.
     fn miss(&mut self, now_ms: u64, node: usize, here: &BTreeSet<u32>) {
         let Some(state) = self.on.get(&node) else { return };
         for position in state.positions.difference(here) {
@@ -340,7 +345,7 @@ impl Ranks {
         }
     }
 
-    /// Takes in a rank of a heartbeat; returns whether it lives and makes progress in computing.
+    /// Takes in a rank of a heartbeat. Returns whether the rank lives and makes progress in computing.
     fn rank(&mut self, now_ms: u64, before_ms: u64, node: usize, progress: &Progress) -> bool {
         let gone = !progress.lives();
         let Some(rank) = self.ranks.get_mut(&progress.position) else {
@@ -361,7 +366,7 @@ impl Ranks {
             self.advance(now_ms, progress);
             return progress.doing == Doing::Computing;
         };
-        // Processes of two nodes may have the same number.
+        // Processes of two nodes may have the same process id.
         if (rank.node, rank.pid) != (node, progress.pid) {
             if gone {
                 return false;
@@ -376,11 +381,11 @@ impl Ranks {
         }
         rank.last.state = progress.state;
         if gone {
-            // A rank that had finished may end.
+            // A rank that is done may end.
             if !rank.is_through() && progress.doing != Doing::Done {
                 rank.died = Some((before_ms, now_ms));
                 self.dead.insert(progress.position);
-                // The memory it has left shows how far it had come; the last heartbeat may have been earlier.
+                // The memory that the rank has left shows its last iteration, which may be later than the last heartbeat.
                 (rank.last.test, rank.last.iteration) = (progress.test, progress.iteration);
             }
             return false;
@@ -388,7 +393,7 @@ impl Ranks {
         self.take_sample(now_ms, progress)
     }
 
-    /// Takes in a sample of a known rank that lives; returns whether it makes progress in computing.
+    /// Takes in a sample of a known rank that lives. Returns whether the rank makes progress in computing.
     fn take_sample(&mut self, now_ms: u64, progress: &Progress) -> bool {
         let latest_ms = self.latest_ms.unwrap_or(now_ms);
         let Some(rank) = self.ranks.get_mut(&progress.position) else { return false };
@@ -418,14 +423,14 @@ impl Ranks {
         computes
     }
 
-    /// Derives the events of a new sample for the run as a whole.
+    /// Derives the events of the run as a whole from a new sample.
     fn advance(&mut self, now_ms: u64, progress: &Progress) {
         let works = matches!(
             progress.doing,
             Doing::Computing | Doing::Saving | Doing::Solving | Doing::Verifying | Doing::Done
         );
         if progress.test > self.test {
-            // Iterations count from zero again, and saves from one.
+            // In another test iterations count from zero again, and checkpoints from one.
             self.whole_test = self.computing;
             self.test = progress.test;
             self.saved = None;
@@ -444,7 +449,7 @@ impl Ranks {
             && progress.test == self.test
             && self.saved.is_none_or(|last| last < checkpoint)
         {
-            // A save that existed before the first look is no event.
+            // A checkpoint that existed before the first heartbeat is no event.
             if self.saved.replace(checkpoint).is_some() || checkpoint.number == 1 || self.whole_test
             {
                 self.steps.push(Step::Saved { test: progress.test, iteration: at });
@@ -452,7 +457,7 @@ impl Ranks {
         }
         if self.computing && progress.test == self.test && progress.iteration > self.foremost {
             if let Some(last_ms) = self.foremost_ms {
-                // Several iterations between two samples share the time.
+                // If several iterations passed between two samples, each gets an equal part of the time.
                 let each =
                     now_ms.saturating_sub(last_ms).div_ceil(progress.iteration - self.foremost);
                 if self.recent_ms.len() == RECENT {
@@ -465,14 +470,14 @@ impl Ranks {
         }
     }
 
-    /// The first rank whose end was noticed so long ago, as a breakage.
+    /// Returns a breakage for the first rank whose death was noticed at least `grace_ms` ago.
     pub fn dead(&self, now_ms: u64, grace_ms: u64, names: &[String]) -> Option<Breakage> {
         let long_ago = self.deaths().filter(|(_, (_, at))| now_ms.saturating_sub(*at) >= grace_ms);
         // The others may have been ended for it.
         let (rank, (failed_ms, _)) = long_ago.min_by_key(|(_, (_, noticed_ms))| *noticed_ms)?;
         let position = rank.last.position;
         let detail = format!(
-            "the process of position {position} on {} is gone, while it was {}",
+            "the process of position {position} on {} ended while it was {}",
             names[rank.node],
             words(rank.last.doing)
         );
@@ -481,7 +486,8 @@ impl Ranks {
         Some(Breakage { position: Some(position), test, iteration, ..breakage })
     }
 
-    /// Returns a breakage at the present place of the run, without a position.
+    /// Returns a failure that breaks the run, at the test and the furthest iteration that ranks have reached. It names no grid
+    /// position.
     pub(super) fn breakage(
         &self,
         kind: FaultKind,
@@ -493,7 +499,7 @@ impl Ranks {
         Breakage { kind, failed_ms, node, position: None, test, iteration, detail }
     }
 
-    /// Notes that a node answers again after it was unresponsive: its ranks' progress meanwhile is unknown.
+    /// Notes that a node answers again after it was unresponsive. The progress of its ranks in that time is unknown.
     pub fn heard_again(&mut self, now_ms: u64, node: usize) {
         let state = self.on.entry(node).or_default();
         state.heard_ms = now_ms;
@@ -503,7 +509,7 @@ impl Ranks {
                 self.latest_ms = self.latest_ms.max(Some(now_ms));
             }
         }
-        // A rank that was here may be elsewhere now.
+        // A rank that was on this node may be on another node now.
         self.sum_all_up();
     }
 
@@ -553,7 +559,8 @@ mod tests {
         assert_eq!(ranks.iteration_ms(), Some(1000));
     }
 
-    /// Position 0 is lost, and no rank takes it; 1, of the same process column, has no part any more; 2 continues.
+    /// Position 0 is lost, and no rank takes it. Position 1, of the same process column, has no work any more. Position 2
+    /// continues.
     #[test]
     fn a_rank_replaced_in_place_is_no_fault_and_an_idle_one_has_no_position() {
         for told_first in [true, false] {
@@ -574,7 +581,7 @@ mod tests {
             assert_eq!(ranks.positions(false).len(), 2);
             assert_eq!((ranks.dead(9_000, 300, &names()), ranks.first_death()), (None, None));
             assert_eq!(ranks.positions(true), BTreeMap::from([(2, vec![(2, Role::Own)])]));
-            // In another test another process has its place, and its death counts.
+            // In another test another process takes position 0, and its death counts.
             ranks.beat(2000, 1, &[seen(0, 1, 0, 'R'), seen(1, 9, 6, 'R')]);
             assert_eq!(ranks.positions(true)[&1].len(), 2);
             ranks.beat(2500, 1, &[seen(0, 1, 0, 'X'), seen(1, 9, 6, 'R')]);
@@ -589,7 +596,7 @@ mod tests {
         positions(false).difference(&positions(true)).copied().collect()
     }
 
-    /// Position 1 is through at 1000, and 0 computes.
+    /// Position 1 is done at 1000 ms, and position 0 computes.
     fn one_is_through() -> Ranks {
         let mut ranks = Ranks::default();
         ranks.beat(0, 0, &[seen(0, 1, 5, 'R')]);
@@ -603,7 +610,7 @@ mod tests {
         for (after_ms, stands) in [(IDLE_MS - 1, false), (IDLE_MS, true)] {
             let mut ranks = one_is_through();
             ranks.beat(1000 + after_ms, 0, &[seen(0, 2, 6, 'R')]);
-            // No rank has made progress since, so the idle time is no longer than that.
+            // No rank makes progress after that, so the idle time does not grow.
             ranks.beat(9000, 0, &[seen(0, 2, 6, 'R')]);
             ranks.beat(9000, 1, &[]);
             assert_eq!(idle(&ranks), if stands { vec![1] } else { vec![] }, "{after_ms}");
@@ -617,7 +624,7 @@ mod tests {
             ranks.beat(5000, 0, &[other]);
             assert_eq!(idle(&ranks), [0u32; 0], "{other:?}");
         }
-        // A new rank does.
+        // A new rank makes progress in computing.
         let mut ranks = one_is_through();
         ranks.beat(5000, 2, &[seen(2, 1, 6, 'R')]);
         assert_eq!(idle(&ranks), [1]);
@@ -646,7 +653,7 @@ mod tests {
             ranks.beat(2600, 0, &[seen(0, 3, 7, 'R')]);
             assert_eq!(idle(&ranks), [1], "{at}");
         }
-        // A rank that begins from scratch is not idle, nor is it idle at once when it is through again.
+        // A rank that begins from scratch is not idle. Nor is it idle at once when it is done again.
         let mut ranks = stands();
         ranks.beat(2500, 1, &[seen(1, 2, 0, 'R')]);
         assert_eq!(idle(&ranks), [0u32; 0]);
@@ -657,7 +664,7 @@ mod tests {
         assert_eq!(idle(&ranks), [1]);
     }
 
-    /// Forgiven time, and time without heartbeats, do not make ranks idle.
+    /// Time in which no node could be heard does not make ranks idle.
     #[test]
     fn time_in_which_nobody_could_be_seen_makes_nobody_idle() {
         type Event = fn(&mut Ranks);
@@ -676,7 +683,7 @@ mod tests {
         }
     }
 
-    /// With as many nodes as there may be, every second one's ranks being through: if each heartbeat looked at all ranks, this
+    /// There are 4096 nodes, and the ranks of every second node are done. If each heartbeat went through all ranks, this test
     /// would take most of a minute.
     #[test]
     fn an_idle_rank_among_many_is_known_however_many_beat() {
@@ -692,7 +699,7 @@ mod tests {
             }
         }
         assert_eq!(idle(&ranks), [0u32; 0]);
-        // The first ones were through at 500, the last eight nodes' at 755.
+        // The first ranks were done at 500 ms, those of the last eight nodes at 755 ms.
         let through = |below: u32| -> Vec<u32> {
             (0..below * EACH).filter(|position| position / EACH % 2 == 1).collect()
         };
@@ -715,7 +722,7 @@ mod tests {
         assert!(ranks.all_through());
     }
 
-    /// A rank that is ended after it may have come further, or not as far, and have a lower position.
+    /// Ranks that are ended after the first death may be at a later or earlier iteration, and may have a lower position.
     #[test]
     fn the_first_to_die_is_told_with_how_far_it_had_come_by_what_it_left() {
         let mut ranks = Ranks::default();
@@ -741,7 +748,7 @@ mod tests {
         assert_eq!(ranks.dead(90_000, 0, &names()), None);
     }
 
-    /// The memory of a dead rank stays where it was when another rank, on another node, has taken its place in the job.
+    /// The memory of a dead rank stays on its node although a rank on another node has taken its position.
     #[test]
     fn a_rank_that_replaces_a_dead_one_elsewhere_lives_under_any_pid() {
         for pid in [8, 9] {
@@ -776,7 +783,7 @@ mod tests {
         assert_eq!(ranks.beat(900, 0, &at(4, 16)), []);
     }
 
-    /// In another test of a sweep checkpoints and iterations are counted from the beginning.
+    /// In another test of a sweep the numbers of checkpoints and iterations start again.
     #[test]
     fn each_test_has_its_own_saves() {
         let at = |position, test, number, iteration| {
@@ -804,10 +811,10 @@ mod tests {
         assert_eq!(saves(ranks.beat(3000, 1, &at(1, 0, 5, 41))), NONE, "it is behind");
         assert_eq!(saves(ranks.beat(3500, 0, &at(0, 1, 1, 8))), [8]);
         assert_eq!(saves(ranks.beat(4000, 1, &at(1, 1, 1, 8))), NONE);
-        // The first save of a test may end unseen.
+        // The first save of a test may end between two heartbeats.
         assert_eq!(saves(ranks.beat(4500, 0, &at(0, 2, 0, 0))), NONE);
         assert_eq!(saves(ranks.beat(5000, 0, &at(0, 2, 2, 16))), [16]);
-        // If an attempt begins with such a test, an existing save is no event.
+        // If an attempt begins with a checkpoint of the test, that checkpoint is no event.
         let mut again = Ranks::default();
         assert_eq!(saves(again.beat(0, 0, &at(0, 2, 2, 16))), NONE);
         assert_eq!(saves(again.beat(500, 0, &at(0, 2, 3, 24))), [24]);

@@ -1,6 +1,6 @@
 //! Limits that the judges apply.
 //!
-//! `skt-hpl run` fills them in from its flags. They are values, not rules: each judge documents its use of them.
+//! `skt-hpl run` sets the limits from its flags. Each judge documents its use of them.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,21 +8,22 @@ use serde::{Deserialize, Serialize};
 pub struct Thresholds {
     /// Time without a heartbeat after which a node is lost.
     pub node_timeout_ms: u64,
-    /// Least time in which a connection that ended must be made again.
+    /// Lower bound of the timeout for making a connection again after it ended. The timeout itself is learned from earlier
+    /// logins.
     pub redial_ms: u64,
-    /// Time that a dead rank waits for the launcher's exit status, which is more precise.
+    /// Time for which the supervisor waits for the launcher's exit status after a rank has died. The status is more precise.
     pub exit_grace_ms: u64,
-    /// Factor on its usual iteration after which a rank hangs...
+    /// A rank hangs if it makes no progress for this factor times the usual time of an iteration...
     pub hang_factor: f64,
-    /// ...but never before this.
+    /// ...and for at least this time.
     pub hang_min_ms: u64,
-    /// Time after which a rank hangs in phases without a measure: starting, generating, saving, restoring, solving.
+    /// Time without progress after which a rank hangs outside of iterations: starting, generating, saving, restoring, solving.
     pub progress_timeout_ms: u64,
-    /// Time after which a stopped process hangs.
+    /// Time after which a stopped process (state T) counts as hanging.
     pub stopped_ms: u64,
     /// Time after the launch in which the first rank must appear.
     pub startup_timeout_ms: u64,
-    /// Factor by which a node's ranks compute slower than the others', for so long, after which it is slow.
+    /// A node is slow if its ranks take this factor times as long as ranks on other nodes for the same work, for `pace_ms`.
     pub pace_factor: f64,
     pub pace_ms: u64,
 }

@@ -1,7 +1,6 @@
-//! Judgement of nodes whose replies take much longer than the others'. Pure.
+//! Judgement of nodes whose replies take much longer than those of other nodes. Pure.
 //!
-//! `watch` feeds every heartbeat's round trip in. The usual time is the median of all nodes, worked out once in a while and not
-//! with every reply.
+//! `watch` passes the round trip of every heartbeat. The usual time is the median of all nodes, computed once a second.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +20,7 @@ pub struct Trips {
     told: BTreeSet<usize>,
 }
 
-/// Factor on the other nodes' time after which a reply is slow, and its least time.
+/// A reply is slow if it takes longer than this factor times the median, and longer than the time below.
 const SLOW_FACTOR: f64 = 8.0;
 const SLOW_LEAST_MS: f64 = 20.0;
 /// Least number of nodes for a median.
@@ -31,7 +30,7 @@ const SLOW_REPLIES: u32 = 5;
 const EVERY_MS: u64 = 1000;
 
 impl Trips {
-    /// Takes in the time of a reply. Returns a description, once a node, if it is slow.
+    /// Takes in the time of a reply. Returns a description if the node is slow, once for each node.
     pub fn see(&mut self, now_ms: u64, node: usize, trip_ms: f64) -> Option<String> {
         if self.worked_out_ms.is_none_or(|at| now_ms.saturating_sub(at) >= EVERY_MS) {
             self.worked_out_ms = Some(now_ms);
@@ -40,7 +39,7 @@ impl Trips {
         let state = self.nodes.entry(node).or_insert(Node { trip_ms, slow: 0 });
         state.trip_ms = 0.7 * state.trip_ms + 0.3 * trip_ms;
         let usual_ms = self.usual_ms?;
-        // Both times must be slow: one stall alone would stay in the smoothed time for many quick replies.
+        // Both times must be slow: a single stall keeps the smoothed time high for many quick replies.
         let is_slow = |ms: f64| ms > SLOW_LEAST_MS && ms > SLOW_FACTOR * usual_ms;
         let slow = is_slow(trip_ms) && is_slow(state.trip_ms);
         state.slow = if slow { state.slow + 1 } else { 0 };
@@ -48,7 +47,7 @@ impl Trips {
             return None;
         }
         let own_ms = state.trip_ms;
-        Some(format!("replies take {own_ms:.0} ms, the other nodes' {usual_ms:.1} ms"))
+        Some(format!("replies take {own_ms:.0} ms; those of the other nodes take {usual_ms:.1} ms"))
     }
 
     fn median(&self) -> Option<f64> {
@@ -65,7 +64,7 @@ impl Trips {
 mod tests {
     use super::*;
 
-    /// Runs `nodes` nodes, of which the first one's replies take so long from 20 s on, and returns the slow nodes.
+    /// Simulates `nodes` nodes. Replies of the first node take `slow_ms` from 20 s on. Returns the nodes found slow.
     fn said(nodes: usize, slow_ms: f64) -> Vec<(u64, usize)> {
         let mut trips = Trips::default();
         let mut said = Vec::new();

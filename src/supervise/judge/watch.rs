@@ -1,8 +1,8 @@
-//! Watchdog of an attempt: distinguishes a healthy run from a broken one, by the events it is given and their times. Pure.
+//! Watchdog of an attempt. Distinguishes a healthy run from a broken run by the events that are passed in and their times. Pure.
 //!
-//! The supervisor feeds every heartbeat, the launcher's end and each lost node in, and the clock into [`Watch::tick`]; out come
-//! verdicts. The judges themselves are in other files (`ranks`, `hang`, `pace`, `trips`); here they are put together. `nodes`,
-//! which outlives attempts, judges whether a node is lost.
+//! The supervisor passes every heartbeat, the launcher's end and each lost node to [`Watch`], and the time to [`Watch::tick`].
+//! Each call returns verdicts. [`Watch`] combines the judges of other files: `ranks`, `hang`, `pace` and `trips`. `nodes`, which
+//! outlives attempts, judges whether a node is lost.
 //!
 //! Times are milliseconds of any clock that only goes forward.
 
@@ -18,17 +18,17 @@ use crate::supervise::talk::wire::Beat;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// The attempt has come to its end. Given once; nothing more follows.
+    /// The attempt has ended. This is the last verdict.
     Over(End),
-    /// A rank hangs, and the others can continue without it once this process of it is ended.
+    /// A rank hangs, and the other ranks can continue without it once its process `pid` is ended.
     Hung { node: usize, pid: u32, detail: String },
-    /// A node has become much slower than the others; given once a node and reason.
+    /// A node has become much slower than the other nodes. Given once for each node and kind of slowness.
     Slow { node: usize, detail: String },
-    /// An event of the ranks as a whole.
+    /// An event of the run as a whole.
     Step(Step),
 }
 
-/// An attempt under watch.
+/// State of an attempt that is watched.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     thresholds: Thresholds,
@@ -40,13 +40,13 @@ pub struct Watch {
     started_ms: u64,
     ticked_ms: u64,
     over: bool,
-    /// The ranks have been asked to stop, so that their end is no fault.
+    /// Whether the ranks have been asked to stop, so that their end is no fault.
     pub end_expected: bool,
-    /// Every rank shows progress once MPI has started; for another program that is unknown.
+    /// Whether every rank reports progress once MPI has started. The benchmark's ranks do; those of another program may not.
     pub progress_shows: bool,
-    /// The ranks continue without one that dies.
+    /// Whether the ranks continue without a rank that dies.
     pub goes_on: bool,
-    /// Moment since when a hanging rank is being ended, and the breakage if that fails.
+    /// Moment at which the supervisor began to end a hanging rank, and the breakage if the other ranks then do not continue.
     ending: Option<(u64, Breakage)>,
     seen_processes: bool,
 }
@@ -54,14 +54,14 @@ pub struct Watch {
 /// Time to wait for the exit status if all ranks have ended.
 const END_GRACE_MS: u64 = 5000;
 
-/// Number of iterations that others may take to report that they continue without a rank.
+/// Number of iterations that the other ranks may take to report that they continue without a rank.
 const ITERATIONS_TO_GO_ON: u64 = 3;
 
-/// Time between two looks after which the watch itself must have been suspended, or starved.
+/// Time between two ticks after which the supervisor itself must have been suspended, or had no processor time.
 const GAP_MS: u64 = 1000;
 
 impl Watch {
-    /// Begins to watch a job just launched; `names` are those of all nodes, its own or not.
+    /// Begins to watch a job that was just launched. `names` are the names of all nodes, with ranks of the job or without.
     pub fn new(thresholds: Thresholds, names: &[String], now_ms: u64) -> Self {
         Self {
             thresholds,
@@ -74,15 +74,15 @@ impl Watch {
         }
     }
 
-    /// Notes that the ranks have lost some of their number and continue. Returns the moment since when a rank that had to be
-    /// ended for it hung.
+    /// Notes that the ranks continue without a lost rank. If this was a hanging rank that was ended, returns the moment from
+    /// which it hung.
     pub fn gone_on(&mut self, now_ms: u64) -> Option<u64> {
         let (_, breakage) = self.ending.take()?;
         self.ranks.get_on(now_ms);
         Some(breakage.failed_ms)
     }
 
-    /// Whether the launcher has got as far as starting ranks; for a program whose ranks do not show, any process.
+    /// Whether the launcher has started ranks, or any process if ranks do not report progress.
     pub fn has_seen_ranks(&self) -> bool {
         if self.progress_shows { !self.ranks.is_empty() } else { self.seen_processes }
     }
@@ -102,7 +102,7 @@ impl Watch {
         steps.into_iter().map(Verdict::Step).chain(slow).collect()
     }
 
-    /// Notes that the launcher ended with this status; None if it vanished without one.
+    /// Notes that the launcher ended with status `code`, or vanished without a status (`None`).
     pub fn launcher_ends(&mut self, now_ms: u64, code: Option<i32>) -> Vec<Verdict> {
         if std::mem::replace(&mut self.over, true) {
             return Vec::new();
@@ -110,14 +110,14 @@ impl Watch {
         vec![Verdict::Over(self.exit(now_ms, code))]
     }
 
-    /// Returns the end of an attempt whose launcher ended with this status.
+    /// Returns the end of an attempt whose launcher ended with status `code`.
     pub fn exit(&self, now_ms: u64, code: Option<i32>) -> End {
         let first = self.ranks.first_death();
         let failed_ms = first.map_or(self.ticked_ms.min(now_ms), |(at, _, _)| at);
         let (node, position) = first.map(|(_, node, position)| (node, position)).unzip();
         let detail = match code {
             Some(code) => format!("the launcher ended with status {code}"),
-            None => "the launcher is gone without a trace".to_string(),
+            None => "the launcher vanished without an exit status".to_string(),
         };
         let fault = self.ranks.breakage(FaultKind::LauncherGone, failed_ms, node, detail);
         End::Exit { code, fault: Breakage { position, ..fault } }
@@ -137,8 +137,8 @@ impl Watch {
         vec![Verdict::Over(End::Broken(breakage))]
     }
 
-    /// Judges missing progress, on the nodes that can be `heard` now. To be called several times a second, except while no node
-    /// can be heard.
+    /// Judges missing progress on the nodes for which `heard` returns true: those that answer now. The supervisor calls it
+    /// several times a second, except while no node answers.
     pub fn tick(&mut self, now_ms: u64, heard: impl Fn(usize) -> bool) -> Vec<Verdict> {
         if self.over {
             return Vec::new();
@@ -153,7 +153,7 @@ impl Watch {
             self.pace.pause(now_ms);
             return Vec::new();
         }
-        // If all have ended at once, the benchmark has most likely ended by itself, and its exit status is on its way.
+        // If all ranks have ended at once, the benchmark has most likely ended by itself, and its exit status will follow.
         let all_gone = self.end_expected || self.ranks.all_through();
         let grace_ms = if all_gone { END_GRACE_MS } else { self.grace_ms() };
         if let Some(breakage) = self.ranks.dead(now_ms, grace_ms, &self.names) {
@@ -173,10 +173,10 @@ impl Watch {
         slow.map(|(node, detail)| Verdict::Slow { node, detail }).collect()
     }
 
-    /// Time for which a rank may be missing before that is a fault. If the others continue without it, they notice its loss at
-    /// the end of an iteration at the latest. They may have to do an iteration once more before they report.
+    /// Returns the time for which a rank may be dead before its death is a fault. If the other ranks can continue without it,
+    /// they notice its loss at the latest at the end of an iteration. They may have to repeat an iteration before they report.
     fn grace_ms(&self) -> u64 {
-        // The time of an iteration is unknown during the first ones.
+        // The time of an iteration is unknown during the first iterations.
         let usual_ms = self.ranks.iteration_ms();
         let iterations_ms = if self.goes_on {
             usual_ms.map_or(self.thresholds.progress_timeout_ms, |ms| ITERATIONS_TO_GO_ON * ms)
@@ -186,7 +186,7 @@ impl Watch {
         self.thresholds.exit_grace_ms.max(iterations_ms)
     }
 
-    /// Judges a hanging rank: if the others can continue without it, only its process has to end.
+    /// Judges a hanging rank. If the other ranks can continue without it, only its process has to end.
     fn hung(&mut self, now_ms: u64, breakage: Breakage) -> Vec<Verdict> {
         let process = breakage.position.and_then(|position| self.ranks.process_of(position));
         match process.filter(|_| self.goes_on && !self.end_expected) {
@@ -206,7 +206,7 @@ impl Watch {
             return None;
         }
         let detail = if self.seen_processes {
-            "its processes are there, but no rank has begun to work: MPI does not start"
+            "processes of the run exist, but no rank has begun to work: MPI does not start"
         } else {
             "no process of the run has appeared on any node"
         };
@@ -222,8 +222,7 @@ mod tests {
     use crate::supervise::talk::progress::{Doing, Progress};
     use proptest::prelude::*;
 
-    /// Four nodes with a rank each, an iteration a second, heartbeats twice a second. Events are applied as the clock passes
-    /// them.
+    /// Four nodes with one rank each. Ranks take a second for an iteration, and nodes send a heartbeat every half-second.
     struct Run {
         watch: Watch,
         now: u64,
@@ -231,7 +230,7 @@ mod tests {
         beating: [bool; 4],
         moving: bool,
         doing: Doing,
-        /// Activity of a node in which it differs from the others.
+        /// Activity of each node, if it differs from that of the other nodes.
         own: [Option<Doing>; 4],
         states: [char; 4],
         stuck: [Option<u64>; 4],
@@ -360,7 +359,7 @@ mod tests {
         assert_eq!(broken.iteration, 24, "others had continued meanwhile");
     }
 
-    /// The progress of its ranks while it was unresponsive is unknown; their lack of progress before that is forgotten.
+    /// The progress of a node's ranks while it was unresponsive is unknown. Their lack of progress before that is forgotten.
     #[test]
     fn a_node_that_speaks_again_is_judged_from_then_on() {
         let mut run = Run::new();
@@ -381,7 +380,7 @@ mod tests {
         assert_eq!(run.breakage().1.position, Some(1));
     }
 
-    /// Nodes 1 to 3 wait for node 0, which was the last to come as far.
+    /// Nodes 1 to 3 wait for node 0, which was the last to reach this iteration.
     #[test]
     fn a_rank_that_hangs_is_ended_if_the_others_can_continue() {
         for goes_on in [false, true] {
@@ -398,7 +397,7 @@ mod tests {
             let Some((at, Verdict::Hung { node: 0, pid: 100, .. })) = run.verdicts.last() else {
                 panic!("{:?}", run.verdicts)
             };
-            // A rank that does not die, or without which the others do not continue, breaks the run after a while.
+            // A hanging rank that does not die, or without which the other ranks do not continue, breaks the run after a while.
             let at = *at;
             let mut vain = Run { watch: run.watch.clone(), verdicts: Vec::new(), ..run };
             vain.until(at + 20_000);
@@ -429,7 +428,7 @@ mod tests {
         assert_eq!(hung(&run), 2, "{:?}", run.verdicts);
     }
 
-    /// Before an iteration's time is known it may be minutes, and then others notice a loss as late.
+    /// Before the time of an iteration is known, an iteration may take minutes, and other ranks may notice a loss only then.
     #[test]
     fn ranks_that_continue_have_more_time_in_the_first_iterations() {
         for goes_on in [true, false] {
@@ -447,7 +446,7 @@ mod tests {
         }
     }
 
-    /// An iteration takes a second. So if the grace is milliseconds, as here, others notice a loss after some of these.
+    /// An iteration takes a second and `exit_grace_ms` is 300 ms, so other ranks need more than that to notice a loss.
     #[test]
     fn ranks_that_continue_have_time_for_long_iterations() {
         for (goes_on, broken_after_ms) in [(true, 3_000), (false, 300)] {
@@ -499,7 +498,7 @@ mod tests {
         let mut run = Run::new();
         run.until(20_000).doing = Doing::Solving;
         run.until(21_000);
-        // Their memory is removed, the processes are still there.
+        // The memory of the ranks is removed, but their processes still exist.
         let progress_timeout_ms = Thresholds::default().progress_timeout_ms;
         for now in (21_500..23_000 + progress_timeout_ms).step_by(500) {
             run.now = now;
@@ -548,7 +547,7 @@ mod tests {
         assert_eq!(run.breakage().1.position, Some(1));
     }
 
-    /// A rank copies, generates or digests for minutes; the others wait for it.
+    /// One rank works for minutes in the same phase; the others wait for it.
     #[test]
     fn nothing_hangs_while_somebody_gets_on() {
         for doing in [Doing::Starting, Doing::Generating, Doing::Saving, Doing::Recovering] {
@@ -563,7 +562,7 @@ mod tests {
         }
     }
 
-    /// A long wait for one rank is no reason to wait as long for all.
+    /// After a long wait for one rank that made progress, a hang of all ranks is noticed after the usual time.
     #[test]
     fn a_hang_after_a_long_wait_is_noticed_as_soon_as_any() {
         let mut run = Run::new();
@@ -579,7 +578,7 @@ mod tests {
         );
     }
 
-    /// The first rank through with a save has waited for the last one, which is no hang of its own.
+    /// The first rank that completed a save has waited for the last one. It does not hang.
     #[test]
     fn nobody_hangs_when_the_last_one_is_through_with_a_save() {
         let mut run = Run::new();
@@ -651,7 +650,7 @@ mod tests {
         }
     }
 
-    /// The stopped process is there before MPI has started, or is the launcher's own.
+    /// The stopped process is a rank before MPI has started, or a process of the launcher.
     #[test]
     fn a_stopped_process_is_noticed_although_it_shows_no_progress() {
         let mut run = Run::new();
@@ -671,8 +670,7 @@ mod tests {
     }
 
     proptest! {
-        /// Jitter of heartbeats below the node timeout never breaks a run, and a run is broken at most once however much goes
-        /// wrong.
+        /// Jitter of heartbeats below the node timeout never breaks a run. A run is broken at most once, however much goes wrong.
         #[test]
         fn no_false_alarm_and_no_second_one(
             delays in proptest::collection::vec(100u64..3500, 50),

@@ -1,8 +1,8 @@
-//! Events of a supervised run, as records: journal and event log in one.
+//! Events of a supervised run, as records of the journal, which is also the event log.
 //!
-//! The restart loop writes a [`Record`] for every step that must not be forgotten. The same file serves the supervisor that takes
-//! over after a crash (`journal`), the report of each fault's cost (`timeline`), and the user's own tools.
-//! docs/dev/supervision.md documents the schema, and a field named there keeps its name and meaning.
+//! The restart loop writes a [`Record`] for every step that must survive the supervisor. Three readers use the file: the
+//! supervisor that takes over after a crash (`journal`), the report of each fault's cost (`timeline`), and the user's own tools.
+//! docs/dev/supervision.md documents the schema. A field named there keeps its name and meaning.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,10 +15,10 @@ use crate::supervise::talk::progress::words;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
-    /// A rank's process ended although the run had not.
+    /// A rank's process ended before the run did.
     #[default]
     RankDied,
-    /// A rank made no progress for a multiple of the expected time.
+    /// A rank made no progress for a multiple of the usual time.
     RankHung,
     /// No heartbeat: the node was powered off suddenly, or cut off.
     NodeUnresponsive,
@@ -26,15 +26,15 @@ pub enum FaultKind {
     NodeGone,
     /// The node answers, but was rebooted: its memory is empty.
     NodeRebooted,
-    /// The launcher ended, or vanished, without the run being finished.
+    /// The launcher ended or vanished before the run was finished.
     LauncherGone,
     /// The launcher runs but no rank appeared.
     LaunchFailed,
 }
 
 impl FaultKind {
-    /// Returns the kind of the fault if a node with ranks turns out to be lost while the attempt is stopped. A lost node takes
-    /// ranks and launcher with it, and their end may be noticed first.
+    /// Returns the kind of the fault if a node with ranks is found lost while the attempt is stopped. The loss of a node also
+    /// ends ranks and the launcher, and their end may be noticed first.
     pub fn with_a_lost_node(self) -> Self {
         match self {
             FaultKind::RankDied | FaultKind::LauncherGone => FaultKind::NodeGone,
@@ -42,7 +42,7 @@ impl FaultKind {
         }
     }
 
-    /// Returns whether the program may be at fault, so that the run stops if the fault comes again and again.
+    /// Returns whether the program may have caused the fault. If such a fault repeats, the run stops.
     pub fn may_be_a_bug(self) -> bool {
         !matches!(self, FaultKind::NodeUnresponsive | FaultKind::NodeGone | FaultKind::NodeRebooted)
     }
@@ -57,7 +57,7 @@ impl FaultKind {
     }
 }
 
-/// A process; its start time keeps a reused pid from being mistaken for it.
+/// Identity of a process. The start time distinguishes it from a later process with the same pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
     pub pid: u32,
@@ -68,7 +68,7 @@ pub struct ProcessId {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case", rename_all_fields = "snake_case")]
 pub enum Event {
-    /// Always the first record.
+    /// The run has started. This is always the first record.
     RunStarted {
         run_id: String,
         version: String,
@@ -78,23 +78,23 @@ pub enum Event {
         ranks: usize,
         hosts: Vec<Host>,
         spares: Vec<Host>,
-        /// Name of the ranks' memory, if they have any.
+        /// Name of the ranks' persistent shared memory, if they have any.
         job: Option<String>,
-        /// An earlier run was given up for this run, which does not use that run's checkpoints.
+        /// Whether an earlier run was given up for this run. This run does not use the checkpoints of the earlier run.
         from_scratch: bool,
         supervisor_host: String,
         supervisor_pid: u32,
     },
     /// Another supervisor continues the run. `adopted`: the job was still running and is left running.
     TookOver { supervisor_host: String, supervisor_pid: u32, adopted: bool },
-    /// Arithmetic of the first attempt's ranks; nodes that would round in another way are not used.
+    /// Arithmetic of the first attempt's ranks. Nodes that would round differently are not used.
     Rounding { with: String },
     /// The launcher was started.
     Launched { attempt: u32, launcher: ProcessId, hosts: Vec<Host> },
     /// The first rank of this attempt was seen computing: the matrix is generated, or restored.
     Computing {
         attempt: u32,
-        /// Number of the test in the input file, from zero: in each test iterations begin at 0 again.
+        /// Number of the test in the input file, from zero. In each test iterations begin at 0 again.
         test: u32,
         iteration: u64,
     },
@@ -102,7 +102,7 @@ pub enum Event {
     CaughtUp { attempt: u32, test: u32, iteration: u64 },
     /// A save was completed.
     Saved { attempt: u32, test: u32, iteration: u64 },
-    /// The run is broken; `at_ms` of the record is the time at which that was noticed.
+    /// The run is broken. `at_ms` of the record is the time at which the fault was noticed.
     Fault {
         fault: u32,
         attempt: u32,
@@ -116,14 +116,14 @@ pub enum Event {
         iteration: u64,
         /// Iteration of the rank that died, if that is known and the rank was in the same test.
         rank_iteration: Option<u64>,
-        /// Ranks of this attempt were seen. If not, `iteration` is that of the ranks before them.
+        /// Whether ranks of this attempt were seen. If not, `iteration` is that of an earlier attempt.
         ranks_seen: bool,
         detail: String,
     },
     /// Ranks were lost, and the other ranks continued in place. The times are those of the ranks, as far as their clocks agree
     /// with the supervisor's.
     GoneOn {
-        /// Counted with the faults that broke the run.
+        /// Number of the fault, counted together with the faults that broke the run.
         fault: u32,
         attempt: u32,
         failed_ms: u64,
@@ -132,47 +132,48 @@ pub enum Event {
         going_on_ms: u64,
         lost: Vec<Gone>,
         test: u32,
-        /// Furthest iteration that heartbeats had shown, or the boundary.
+        /// Furthest iteration that heartbeats had shown, or `boundary` if that is larger.
         iteration: u64,
-        /// Boundary at which the ranks resume; None if all tests were done.
+        /// Boundary at which the ranks resume, or `None` if all tests were done.
         boundary: Option<u64>,
         detail: String,
     },
-    /// A node was found unusable; the run does not use it any more.
+    /// A node cannot be used, so the run does not use it any more.
     NodeLost { node: String, why: String },
     /// A lost node answers again. This node is used only if no other node is left.
     NodeReturned {
         node: String,
         same_boot: bool,
-        /// Number of processes of older attempts that were ended there.
+        /// Number of processes of earlier attempts that were ended on the node.
         ended: usize,
     },
-    /// A lost node that is back has removed its memory of this run, which is not needed any more.
+    /// A lost node answers again, and its memory of this run, which is not needed any more, was removed.
     MemoryRemoved { node: String, bytes: u64 },
-    /// The job has no running process any more on any node that answers.
+    /// No node that answers has a running process of the attempt any more. `ended` is the number of processes that were ended.
     Stopped { attempt: u32, ended: usize, unreachable: Vec<String> },
-    /// Node `by` takes the ranks of `node`. `by` may be a node that is left and takes more ranks.
+    /// Node `by` takes the ranks of `node`. `by` may be a node that already has ranks.
     Replaced { node: String, by: String },
-    /// A node is much slower than the others. The node is named, not removed.
+    /// A node is much slower than the other nodes. It is named, and stays in use.
     SlowNode { node: String, detail: String },
-    /// A node's agent was started again; its ranks are well.
+    /// A node's agent was started again. The ranks of the node were not affected.
     AgentRestarted { node: String },
-    /// No node answers any more: the supervisor itself is cut off, and declares none lost.
+    /// No node answers any more: the supervisor itself is cut off, and declares no node lost.
     Alone,
-    /// Nodes answer again, after so long.
+    /// Nodes answer again, after `after_ms`.
     Together { after_ms: u64 },
-    /// No usable node is left for some ranks; the run waits for one.
+    /// `missing` nodes are needed, and no usable node is left. The run waits for repaired nodes.
     Waiting { missing: usize },
     /// A launch is delayed.
     BackOff { delay_ms: u64 },
     /// The user asked the run to stop.
     HaltRequested { after_checkpoint: bool, why: String },
-    /// The end: exit status and reason. After 75, and after 4 if there are checkpoints, the same command continues the run.
+    /// The run has ended with exit status `code`. After 75, and after 4 if there are checkpoints, the same command continues the
+    /// run.
     Finished { code: u8, why: String },
 }
 
 impl Event {
-    /// Returns whether a supervisor that takes over must know of the event: then the next step waits until the record is on disk.
+    /// Returns whether a supervisor that takes over must know of the event. The next step then waits until the record is on disk.
     pub fn is_step(&self) -> bool {
         match self {
             Event::RunStarted { .. }
@@ -201,7 +202,7 @@ impl Event {
     }
 }
 
-/// An event, with its number in the order and its time.
+/// An event with its sequence number and its time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     pub seq: u64,
@@ -264,7 +265,7 @@ mod tests {
         ]
     }
 
-    /// The names in the log are an interface.
+    /// The names of the log's fields are an interface.
     #[test]
     fn records_are_flat_and_named_as_documented() {
         let record = Record { seq: 7, at_ms: 5500, event: samples()[4].clone() };

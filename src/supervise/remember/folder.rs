@@ -1,7 +1,7 @@
 //! The run's folder, and its files.
 //!
-//! All files of a supervised run lie in one folder (`--state`), on a file system that the supervisor's successor can see, too.
-//! `run`, `halt` and `status` find each other through the folder.
+//! All files of a supervised run are in one folder (`--state`). Its file system must also be accessible to a supervisor that
+//! takes over. `run`, `halt` and `status` exchange data through the folder.
 
 use std::fs;
 use std::io;
@@ -16,10 +16,10 @@ pub const DEFAULT: &str = "skt-hpl.run";
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);
 
-/// The request that `skt-hpl halt` leaves for the supervisor.
+/// Request that `skt-hpl halt` writes for the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HaltRequest {
-    /// Let the next regular save come instead of saving at once.
+    /// Whether to wait for the next regular save instead of saving at once.
     pub after_checkpoint: bool,
     /// Earliest time of the halt (Unix milliseconds).
     pub at_ms: Option<u64>,
@@ -42,11 +42,12 @@ impl Folder {
     pub fn halt(&self) -> PathBuf {
         self.0.join("halt.json")
     }
-    /// Returns the path of the mark of a run that is given up. The mark exists until the journal of the next run has the fact.
+    /// Returns the path of the file that marks a run as given up. The file exists until the journal of the next run records this.
     pub fn given_up(&self) -> PathBuf {
         self.0.join("given-up")
     }
-    /// Returns the path of the launcher's standard output in an attempt; error and exit status follow below.
+    /// Returns the path of the launcher's standard output in an attempt. The next two functions return those of its standard
+    /// error and its exit status.
     pub fn output(&self, attempt: u32) -> PathBuf {
         self.0.join(format!("out.{attempt}"))
     }
@@ -57,8 +58,8 @@ impl Folder {
         self.0.join(format!("exit.{attempt}"))
     }
 
-    /// Makes the folder, for its owner only. An existing folder must be ours, and only we may write there, because scripts in it
-    /// are executed.
+    /// Makes the folder, accessible only to its owner. An existing folder must belong to this user, and no other user may write
+    /// there, because scripts in the folder are executed.
     pub fn prepare(&self) -> Result<(), String> {
         let path = self.0.display();
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0);
@@ -69,7 +70,7 @@ impl Folder {
         })
     }
 
-    /// Moves a finished run's files into a folder named by its run id. A request to halt stays, because it is newer.
+    /// Moves a finished run's files into a folder named after `run_id`. A halt request stays, because it is newer.
     pub fn set_aside(&self, run_id: &str) -> io::Result<()> {
         let aside = self.0.join(format!("finished-{run_id}"));
         fs::create_dir_all(&aside)?;
@@ -82,13 +83,13 @@ impl Folder {
                 fs::rename(entry.path(), aside.join(name))?;
             }
         }
-        // The journal stays in its place, locked and soon empty: a new file would have a new lock.
+        // The journal is copied, not moved, because it stays locked and is emptied later. A new file would have a new lock.
         fs::copy(self.journal(), aside.join("events.jsonl"))?;
         Ok(())
     }
 }
 
-/// Returns an error if another user than `user` can write in a folder.
+/// Returns an error if a user other than `user` owns the folder or can write there.
 fn trusted(meta: &fs::Metadata, user: u32) -> Result<(), String> {
     if meta.uid() != user {
         return Err(format!("the folder belongs to another user (uid {})", meta.uid()));
@@ -100,7 +101,7 @@ fn trusted(meta: &fs::Metadata, user: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes a file so that a reader sees the old content or the new, never half of it.
+/// Writes a file so that a reader finds either the old or the new content, never a part.
 pub fn write_whole<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     write_bytes(path, &serde_json::to_vec_pretty(value)?)
 }

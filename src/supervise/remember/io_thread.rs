@@ -1,9 +1,9 @@
-//! An I/O thread: for work that may have to wait for a disk.
+//! Threads for work that may have to wait for a disk.
 //!
-//! A file system that hangs (a server that is away) blocks each process that touches it, for minutes. The supervisor's main
-//! thread receives heartbeats, so it touches no file of the run's folder. The main thread hands the work to the [`IoThread`],
-//! continues to receive, and takes the [`Answer`] later. An I/O thread does its work one by one, in order. The journal and the
-//! status have a thread of their own, in `journal_writer`.
+//! A file system that hangs, for example because its server is down, blocks each process that uses it for minutes. The
+//! supervisor's main thread receives heartbeats, so it uses no file of the run's folder. The main thread hands the work to an
+//! [`IoThread`], continues to receive, and takes the [`Answer`] later. An I/O thread does its work one by one, in order. The
+//! journal and the status have their own thread, in `journal_writer`.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::base::clock::{self, Instant};
 use crate::base::new_thread::{self, NoThread};
 use crate::supervise::machine::{Work, simulated};
 
-/// A handle of an I/O thread; clones are handles of the same thread.
+/// A handle of an I/O thread. Clones are handles of the same thread.
 #[derive(Clone, Debug)]
 pub enum IoThread {
     Thread(Sender<Work>),
@@ -20,21 +20,21 @@ pub enum IoThread {
     Simulated(u32),
 }
 
-/// The result of some work, once that is done.
+/// The result of work, available once the work is done.
 #[derive(Debug)]
 pub struct Answer<T>(Receiver<T>);
 
-/// Interval at which a simulated answer is looked for.
+/// Interval at which the simulation checks whether an answer has come.
 const LOOK: Duration = Duration::from_millis(5);
 
 impl IoThread {
-    /// Starts a thread of this name.
+    /// Starts a thread with the name `name`.
     pub fn new(name: &str) -> Result<Self, NoThread> {
         if let Some(machine) = simulated() {
             return Ok(Self::Simulated(machine.io_thread()));
         }
         let (orders, works) = channel::<Work>();
-        // The thread ends with the process: a wait for a disk that hangs would hang the process.
+        // The thread is not joined: if the disk hangs, the end of the process would hang, too.
         new_thread::start(name, move || works.into_iter().for_each(|work| work()))?;
         Ok(Self::Thread(orders))
     }
@@ -55,7 +55,7 @@ impl<T: Send + 'static> Answer<T> {
     fn of(work: impl FnOnce() -> T + Send + 'static) -> (Work, Self) {
         let (tell, answer) = channel();
         let work = Box::new(move || {
-            // The answer may not be wanted any more.
+            // The receiver of the answer may be gone.
             let _ = tell.send(work());
         });
         (work, Self(answer))
@@ -71,7 +71,7 @@ impl<T: Send + 'static> Answer<T> {
         answer
     }
 
-    /// Waits for the answer; None if there will never be one.
+    /// Waits for the answer. Returns `None` if there will never be one.
     pub fn wait(self) -> Option<T> {
         self.wait_for(Duration::MAX)
     }
@@ -93,13 +93,14 @@ impl<T: Send + 'static> Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// Returns the answer, once there is one. Panics if there will never be one: an end from which the run can resume is better
-    /// than an endless wait.
+    /// Returns the answer, or `None` as long as the work is not done. Panics if there will never be an answer: the run can resume
+    /// after a panic, but not during an endless wait.
     pub fn here(&self) -> Option<T> {
-        self.here_or(|| panic!("a thread has ended in the middle of its work"))
+        self.here_or(|| panic!("an I/O thread ended before its work was done"))
     }
 
-    /// Returns the answer, once there is one, or `otherwise` if there will never be one.
+    /// Returns the answer, or `None` as long as the work is not done, or the result of `otherwise` if there will never be an
+    /// answer.
     pub fn here_or(&self, otherwise: impl FnOnce() -> T) -> Option<T> {
         match self.0.try_recv() {
             Ok(answer) => Some(answer),

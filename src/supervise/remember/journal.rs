@@ -1,9 +1,9 @@
-//! The journal: records on disk that survive the supervisor, and the state of the run that they give.
+//! The journal: records on disk that survive the supervisor, and the state of the run that follows from the records.
 //!
-//! Each line is a JSON record with a checksum, and is brought to disk before the supervisor acts on the record. A supervisor
-//! killed in the middle of a line leaves a torn tail, which the next supervisor cuts off. Damage anywhere else is an error,
-//! because wrong records could give two jobs the same memory. The file is locked while a supervisor lives, so there is never more
-//! than one.
+//! Each line is a JSON record with a checksum. A record that a successor must know is on disk before the supervisor acts on it. A
+//! supervisor killed while it writes leaves a torn tail, which the next supervisor cuts off. Damage anywhere else is an error,
+//! because wrong records could give two jobs the same memory. The file is locked while a supervisor lives, so a run never has
+//! more than one.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -32,21 +32,21 @@ pub fn to_line(record: &Record) -> String {
     format!("{text}{SEAL}{sum:016x}\"}}")
 }
 
-/// Returns a line as a record. Error: the damage to the line.
+/// Parses a line as a record. The error describes the damage to the line.
 pub fn from_line(line: &str) -> Result<Record, String> {
     let (body, seal) = line.rsplit_once(SEAL).ok_or_else(|| "it has no checksum".to_string())?;
     let sum = seal
         .strip_suffix("\"}")
         .and_then(|hex| u64::from_str_radix(hex, 16).ok())
-        .ok_or_else(|| "its checksum is not one".to_string())?;
+        .ok_or_else(|| "its checksum cannot be read".to_string())?;
     if xxh3_64(body.as_bytes()) != sum {
         return Err("its checksum does not match".to_string());
     }
     serde_json::from_str(&format!("{body}}}")).map_err(|e| e.to_string())
 }
 
-/// Returns all whole records of a journal's text, and the number of bytes they take. An unreadable last line, and text after the
-/// last complete line, are a torn tail. Error: the damage elsewhere.
+/// Returns all complete records of a journal's text, and the number of bytes they take. An unreadable last line, and text after
+/// the last complete line, are a torn tail. Other damage is an error.
 pub fn parse(bytes: &[u8], path: &Path) -> Result<(Vec<Record>, usize), String> {
     let mut records: Vec<Record> = Vec::new();
     let mut good = 0;
@@ -57,15 +57,15 @@ pub fn parse(bytes: &[u8], path: &Path) -> Result<(Vec<Record>, usize), String> 
             .and_then(from_line)
             .and_then(|record| match record.seq {
                 seq if seq == records.len() as u64 => Ok(record),
-                seq => Err(format!("it is number {seq}, {} was due", records.len())),
+                seq => Err(format!("it has number {seq}, expected {}", records.len())),
             });
         match read {
             Ok(record) => records.push(record),
             Err(_) if good + piece.len() == bytes.len() => break,
             Err(what) => {
                 return Err(format!(
-                    "{}, line {}: the record is damaged ({what}); move the folder away to start a new run, its \
-                     memory stays on the nodes until cleaned",
+                    "{}, line {}: the record is damaged ({what}); to start a new run, move the folder away; the old \
+                     run's memory stays on the nodes until it is cleaned",
                     path.display(),
                     at + 1
                 ));
@@ -76,7 +76,7 @@ pub fn parse(bytes: &[u8], path: &Path) -> Result<(Vec<Record>, usize), String> 
     Ok((records, good))
 }
 
-/// Whether a supervisor is at work on a run.
+/// Whether a live supervisor supervises a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Held {
     Yes,
@@ -85,12 +85,13 @@ pub enum Held {
     Unknown(String),
 }
 
-/// Returns the meaning of an attempt at a lock. File systems without locks do not show whether another process has it.
+/// Returns what an attempt to lock the journal shows. On a file system without locks it does not show whether another process has
+/// the lock.
 fn held_by(locked: Result<(), Errno>) -> Held {
     match locked {
         Ok(()) => Held::No,
         Err(Errno::EWOULDBLOCK) => Held::Yes,
-        Err(other) => Held::Unknown(format!("no locks on this file system: {}", other.desc())),
+        Err(other) => Held::Unknown(format!("this file system has no locks: {}", other.desc())),
     }
 }
 
@@ -116,14 +117,14 @@ pub struct Journal {
     path: PathBuf,
     /// Number of the next record.
     pub(super) next: u64,
-    /// Bytes of whole records.
+    /// Number of bytes of complete records.
     good: u64,
     #[cfg(test)]
     disk: tests::Disk,
 }
 
 impl Journal {
-    /// Opens or makes the journal, locks it, cuts a torn tail off and returns its records.
+    /// Opens or creates the journal, locks it and cuts off a torn tail. Also returns the records.
     pub fn open(path: &Path) -> anyhow::Result<(Self, Vec<Record>)> {
         let name = path.display();
         let of_path = || name.to_string();
@@ -132,12 +133,12 @@ impl Journal {
         let mut file = match lock(options.open(path).with_context(of_path)?) {
             Ok(locked) => locked,
             Err(Errno::EWOULDBLOCK) => bail!(
-                "{name}: another supervisor is at work on this run; end it with `skt-hpl halt` (--state if it is not the \
-                 default), see `skt-hpl status`, or choose another --state folder"
+                "{name}: another supervisor is at work on this run; see `skt-hpl status`, end the run with `skt-hpl halt` \
+                 (with --state if the folder is not the default), or choose another --state folder"
             ),
             Err(other) => bail!(
-                "{name}: this file system has no locks ({}), so nothing would keep two supervisors apart; choose a \
-                 --state folder on another one",
+                "{name}: this file system has no locks ({}), so two supervisors could run at once; choose a \
+                 --state folder on another file system",
                 std::io::Error::from(other)
             ),
         };
@@ -148,7 +149,7 @@ impl Journal {
             file.set_len(good as u64).with_context(of_path)?;
         }
         file.seek(SeekFrom::Start(good as u64)).with_context(of_path)?;
-        // The file's name must be on disk, too.
+        // The directory entry of the file must be on disk, too.
         if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
             sync_names(folder).with_context(of_path)?;
         }
@@ -163,7 +164,7 @@ impl Journal {
         Ok((journal, records))
     }
 
-    /// Removes all records, and keeps the lock: of two supervisors that start at once, only one works.
+    /// Removes all records and keeps the lock, so that of two supervisors that start at once only one continues.
     pub fn clear(&mut self) -> anyhow::Result<()> {
         let emptied = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
         let emptied = emptied.and_then(|_| self.file.sync_all());
@@ -179,13 +180,13 @@ impl Journal {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Held::No,
             Err(error) => return Held::Unknown(error.to_string()),
         };
-        // The lock is a shared one: NFS refuses an exclusive one for a file that is open for reading only.
+        // The lock is shared: NFS refuses an exclusive lock on a file that is open for reading only.
         let locked = Flock::lock(file, FlockArg::LockSharedNonblock);
         held_by(locked.map(drop).map_err(|(_, errno)| errno))
     }
 
-    /// Writes the next records and waits until all of them are on disk. Error: none of them is left in the file, and the caller
-    /// can try again.
+    /// Writes the next records and waits until all of them are on disk. After an error the file contains none of them, and the
+    /// caller can try again.
     pub fn write<'a>(
         &mut self,
         records: impl IntoIterator<Item = &'a Record>,
@@ -199,7 +200,7 @@ impl Journal {
         }
         let written = self.write_lines(lines.as_bytes());
         if written.is_err() {
-            // Half a line in the middle would be damage.
+            // Part of a line would be damage once other lines follow.
             let _ = self.file.set_len(self.good);
             let _ = self.file.seek(SeekFrom::Start(self.good));
         }
@@ -217,54 +218,53 @@ impl Journal {
     }
 }
 
-/// A fault and the run's progress then, for judging whether the run makes progress.
+/// A past fault, and the run's progress at that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastFault {
     pub kind: FaultKind,
     /// Node with the fault, if the fault was of a process or a node.
     pub node: Option<String>,
-    /// Test of the iteration: in each test iterations begin at 0 again.
+    /// Test in the input file. In each test iterations begin at 0 again.
     pub test: u32,
     /// Furthest iteration that any rank had reached.
     pub iteration: u64,
     /// Iteration of the rank that died, if known.
     pub rank_iteration: Option<u64>,
-    /// Whether test and iteration are those of the fault: ranks of its attempt were seen, or no rank of the run has ever
-    /// computed. A launcher that starts no rank leaves the progress of earlier ranks behind.
+    /// Whether `test` and `iteration` are those of the fault. They are if ranks of its attempt were seen, or if no rank of the
+    /// run has ever computed. If the launcher started no rank, they are those of an earlier attempt.
     pub placed: bool,
-    /// Whether anything was gained since the fault before: a test or an iteration never reached, or a save.
+    /// Whether the run made progress since the previous fault: it reached a new test or iteration, or completed a save.
     pub advanced: bool,
 }
 
-/// The state of the run, by its records.
+/// The state of the run, as its records give it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunState {
     pub run_id: String,
     pub command: Vec<String>,
     pub ranks: usize,
-    /// Nodes as first given.
+    /// Nodes as given at the start of the run.
     pub hosts: Vec<Host>,
     pub spares: Vec<Host>,
-    /// Name of the ranks' memory.
+    /// Name of the ranks' persistent shared memory.
     pub job: Option<String>,
-    /// An earlier run was given up for this one.
+    /// Whether an earlier run was given up for this run.
     pub from_scratch: bool,
     /// Nodes on which the last attempt runs, or ran.
     pub placed: Vec<Host>,
-    /// Nodes of the last attempt that computed: they have the memory from which the run resumes. As first given, if none has
-    /// computed.
+    /// Nodes of the last attempt that computed. These have the memory from which the run resumes. If no attempt has computed, the
+    /// nodes given at the start.
     computed_on: Vec<Host>,
-    /// Every node that any attempt was launched on.
+    /// All nodes on which any attempt was launched.
     pub ran_on: BTreeSet<String>,
     /// Number of attempts so far, and the number of the last one.
     pub attempts: u32,
-    /// Arithmetic of the run, if its bits are promised.
+    /// Arithmetic of the run, if identical bits are promised.
     pub rounding: Option<String>,
     /// Launcher of an attempt that is not recorded as stopped.
     pub running: Option<ProcessId>,
     pub lost: BTreeSet<String>,
-    /// Nodes whose memory of this run is of no use: an attempt has computed without them, and no later restart trusts that
-    /// memory.
+    /// Nodes whose memory of this run is useless: an attempt has computed without them, so no later restart uses this memory.
     pub stale: BTreeSet<String>,
     pub progress: Progress,
     pub history: History,
@@ -272,16 +272,16 @@ pub struct RunState {
     pub finished: Option<u8>,
 }
 
-/// The run's way through its tests, each a test and an iteration.
+/// The run's progress. Each point is a test and an iteration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Ranks of the run have been seen computing.
+    /// Whether ranks of the run have computed.
     pub computed: bool,
     pub furthest: (u32, u64),
     pub last_saved: Option<(u32, u64)>,
-    /// Furthest point of a fault, or of a loss recovered in place: anything before may be computed again. None before the first.
+    /// Furthest point at which a fault or a loss recovered in place happened. Iterations before this point may be computed again.
     pub aim: Option<(u32, u64)>,
-    /// Something was gained since the last fault.
+    /// Whether the run has made progress since the last fault.
     advanced: bool,
 }
 
@@ -291,10 +291,10 @@ pub struct History {
     pub faults: Vec<PastFault>,
     /// Number of faults before the run was last given up.
     given_up_after: usize,
-    /// Losses that were recovered in place: in all, and in the last attempt.
+    /// Number of losses that were recovered in place: in the run, and in the last attempt.
     pub gone_on: u32,
     pub gone_on_last: usize,
-    /// A fault has ended the attempt, which has not been stopped yet.
+    /// Whether a fault has broken the attempt, and the attempt has not been stopped yet.
     pub stopping: bool,
 }
 
@@ -338,7 +338,7 @@ impl RunState {
             }
             Event::Computing { test, iteration, .. } => {
                 self.progress.computed = true;
-                // All positions have joined this attempt, and each of them is on a node that is not lost.
+                // All grid positions compute in this attempt, and each is on a node that is not lost.
                 self.stale.extend(self.lost.iter().cloned());
                 self.computed_on = self.placed.clone();
                 self.reach(*test, *iteration)
@@ -387,7 +387,7 @@ impl RunState {
             }
             Event::Stopped { .. } => (self.running, self.history.stopping) = (None, false),
             Event::Replaced { by, .. } => {
-                // A returned node that was taken after all is no longer lost.
+                // A lost node that has returned and is used again is no longer lost.
                 self.lost.remove(by);
             }
             Event::Finished { code, .. } => {
@@ -405,8 +405,8 @@ impl RunState {
         }
     }
 
-    /// Returns whether the same command continues the run: the run has not ended, or its memory is kept. Of an unprotected run
-    /// that was given up, no memory is left.
+    /// Returns whether the same command continues the run: the run has not ended, or its memory is kept. A run without protection
+    /// that was given up leaves no memory.
     pub fn can_go_on(&self) -> bool {
         match self.finished {
             None | Some(STATUS_RESUMABLE) => true,
@@ -415,8 +415,9 @@ impl RunState {
         }
     }
 
-    /// Prepares the state for continuing a run. A run that was given up returns to the nodes whose memory counts, also to lost
-    /// ones. With the nodes that replaced them, too many members were missing. Nodes that do not answer are lost again.
+    /// Prepares the state for continuing a run. If the run was given up, it returns to the nodes that have computed last, even if
+    /// they are lost: with the nodes that replaced them too many members were missing. Nodes that still do not answer are
+    /// declared lost again.
     pub fn go_on(&mut self) {
         if self.finished == Some(STATUS_LOSS) {
             self.history.given_up_after = self.history.faults.len();
@@ -427,17 +428,18 @@ impl RunState {
         }
     }
 
-    /// Returns the nodes that ranks of the run were on, from any list: they may have a running job, or memory that counts.
+    /// Returns all nodes that have ever had ranks of the run. They may still have a running job, or memory from which the run can
+    /// resume.
     pub fn had_ranks(&self) -> Vec<Host> {
         let mut known: Vec<Host> = self.placed.iter().chain(&self.computed_on).cloned().collect();
-        // The number of ranks at that time does not limit how many ranks the nodes can take.
+        // The number of ranks in earlier attempts is not recorded; one slot stands for it.
         known.extend(self.ran_on.iter().map(|name| Host::new(name, 1)));
         let mut names = BTreeSet::new();
         known.retain(|host| names.insert(host.name.clone()));
         known
     }
 
-    /// Returns the faults since the user last gave the command for a run that had been given up, because the cause may have been
+    /// Returns the faults since the user last continued a run that had been given up. The causes of earlier faults may have been
     /// repaired.
     pub fn faults_that_count(&self) -> &[PastFault] {
         &self.history.faults[self.history.given_up_after..]
@@ -465,7 +467,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     impl Journal {
-        /// Writes an event and waits until it is on disk.
+        /// Writes an event and waits until the record is on disk.
         pub fn append(&mut self, event: Event) -> anyhow::Result<Record> {
             let record = Record { seq: self.next, at_ms: steady_ms(), event };
             self.write([&record])?;
@@ -477,11 +479,11 @@ mod tests {
         }
     }
 
-    /// The disk of a test. While it is full, half of a text is written.
+    /// The disk of a test. While it is full, half of the bytes are written.
     #[derive(Clone, Debug, Default)]
     pub(in crate::supervise::remember) struct Disk {
         pub full: Arc<AtomicBool>,
-        /// Number of waits for the disk.
+        /// Number of synchronisations of the disk.
         pub syncs: Arc<AtomicUsize>,
     }
 
@@ -517,7 +519,7 @@ mod tests {
         assert_eq!(Journal::open(&path).unwrap().1, [first]);
     }
 
-    /// Of n1 to n4, n2 was replaced by s1. Then n1 and s1 were cut off, s2 and s3 replaced them, and no rank has computed since.
+    /// Node n2 was replaced by s1. Then n1 and s1 were cut off, s2 and s3 replaced them, and no rank has computed since.
     #[test]
     fn a_run_that_was_given_up_goes_back_to_the_memory_that_counts() {
         let hosts = |names: [&str; 4]| names.map(|name| Host::new(name, 1)).to_vec();
@@ -592,7 +594,7 @@ mod tests {
         assert_eq!(state, stopped);
     }
 
-    /// A supervisor that takes a job over during repeated iterations learns from the record that they are repeated.
+    /// A supervisor that takes a job over while it repeats iterations learns from the record that they are repeated.
     #[test]
     fn a_loss_made_good_in_place_says_what_is_done_again() {
         let mut state = RunState::default();
@@ -674,7 +676,7 @@ mod tests {
             std::fs::write(&path, &bytes).unwrap();
             assert!(refusal(&path).contains("line 2: the record is damaged"), "byte {at} changed");
         }
-        // A line that is missing as a whole shows in the numbering.
+        // A complete line that is missing is noticed by the sequence numbers.
         let third = second + whole[second..].iter().position(|&b| b == b'\n').unwrap() + 1;
         let without = [&whole[..second], &whole[third..]].concat();
         std::fs::write(&path, without).unwrap();
@@ -690,7 +692,7 @@ mod tests {
         assert_eq!(Journal::held(&path), Held::Yes);
         assert!(refusal(&path).contains("another supervisor is at work"));
         drop(journal);
-        // A process that a parallel test starts has the file open, too, until it becomes another program.
+        // A process that a parallel test starts inherits the open file until it executes another program.
         let since = Instant::now();
         while Journal::held(&path) != Held::No {
             assert!(since.elapsed() < Duration::from_secs(30), "nobody lets go of it");
@@ -699,7 +701,7 @@ mod tests {
         Journal::open(&path).unwrap();
     }
 
-    /// The errors of NFSv4 and Lustre without `flock`: a refused lock does not mean that another process has it.
+    /// NFSv4 and Lustre without `flock` return these errors. They do not mean that another process has the lock.
     #[test]
     fn a_lock_that_cannot_be_asked_for_is_not_held() {
         assert_eq!(held_by(Ok(())), Held::No);
@@ -742,7 +744,7 @@ mod tests {
         assert_eq!(state_after(12).finished, Some(0));
     }
 
-    /// As long as no rank has computed since, a lost node's memory may be the last of its kind.
+    /// As long as no rank has computed since the loss, the memory of the lost node may still be needed.
     #[test]
     fn memory_is_stale_only_once_others_have_computed_without_it() {
         let mut state = RunState::default();
@@ -758,13 +760,13 @@ mod tests {
         assert_eq!(tell(Event::Computing { attempt: 2, test: 0, iteration: 8 }), "n1");
         assert_eq!(tell(lost("n2")), "n1");
         assert_eq!(tell(Event::MemoryRemoved { node: "n1".into(), bytes: 7 }), "");
-        // The node was taken, and is lost again before anything was computed on it.
+        // The node was used again, and is lost before a rank has computed on it.
         assert_eq!(tell(Event::Replaced { node: "n2".into(), by: "n1".into() }), "");
         assert_eq!(tell(lost("n1")), "");
         assert_eq!(tell(Event::Computing { attempt: 4, test: 0, iteration: 8 }), "n1 n2");
     }
 
-    /// A node is lost in each of five tests of a sweep, none of which comes further than the first.
+    /// A node is lost in each of five tests of a sweep. No test comes further than the first.
     #[test]
     fn another_test_is_a_gain() {
         let mut state = RunState::default();
@@ -785,12 +787,12 @@ mod tests {
             tell(test, r#""event":"saved","iteration":8"#);
             assert!(tell(test, &fault(40 - u64::from(test))).into_iter().all(|advanced| advanced));
         }
-        // A resumed test is a gain once an iteration or a save is new.
+        // A resumed test makes progress once an iteration or a save is new.
         tell(4, r#""event":"computing","iteration":8"#);
         assert_eq!(tell(4, &fault(36)).last(), Some(&false));
         tell(4, r#""event":"saved","iteration":16"#);
         assert_eq!(tell(4, &fault(36)).last(), Some(&true));
-        // A finished test is a gain, even if the next makes no progress.
+        // A finished test is progress, even if the next test makes none.
         assert_eq!(tell(5, &fault(0)).last(), Some(&true));
         assert_eq!(tell(5, &fault(0)).last(), Some(&false));
         assert_eq!(tell(0, &fault(40)).last(), Some(&false));

@@ -1,8 +1,8 @@
-//! The journal writer: brings records and the status to disk on a thread of its own.
+//! Writer of records and status to disk, on its own thread.
 //!
-//! The supervisor receives heartbeats on a thread that must not wait for a slow disk. This thread hands records and files to a
-//! [`JournalWriter`]. Before a step that must not be forgotten, it asks whether they are on disk. Records that cannot be written
-//! (disk full, quota) are kept in memory and tried again, while the run continues.
+//! The supervisor receives heartbeats on a thread that must not wait for a slow disk. That thread hands records and files to a
+//! [`JournalWriter`]. Before it acts on a record that a successor must know, it checks that the record is on disk. Records that
+//! cannot be written (disk full, quota) are kept in memory and tried again while the run continues.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,9 +20,9 @@ use crate::base::new_thread::NoThread;
 struct Desk {
     /// Records that are not on disk.
     records: Vec<Record>,
-    /// Reason why they could not be written.
+    /// Reason why the records could not be written.
     trouble: Option<String>,
-    /// Whole content of a file, which replaces the old; of several that wait, only the last counts.
+    /// Path and new content of a file. A later content replaces one that still waits.
     file: Option<(PathBuf, Vec<u8>)>,
 }
 
@@ -49,7 +49,7 @@ impl JournalWriter {
         })
     }
 
-    /// Makes an event the next record, and starts to write it.
+    /// Makes the event the next record, and starts to write the record.
     pub fn append(&mut self, event: Event) -> Record {
         let record = Record { seq: self.next, at_ms: steady_ms(), event };
         self.next += 1;
@@ -58,8 +58,8 @@ impl JournalWriter {
         record
     }
 
-    /// Writes a whole file when there is time, and with it the records that could not be written before, because the status comes
-    /// every second. For the same reason a failure is not reported.
+    /// Writes a file in the background. A failure is not reported: the file is the status, which is written again every second.
+    /// Records that could not be written before are tried again at the same time.
     pub fn file(&self, path: PathBuf, bytes: Vec<u8>) {
         if open(&self.desk).file.replace((path, bytes)).is_none() {
             drop(self.write());
@@ -68,7 +68,7 @@ impl JournalWriter {
 
     /// Removes all records, also those that wait for the disk.
     pub fn clear(&mut self) -> anyhow::Result<()> {
-        // A write that still runs has the journal.
+        // The journal stays locked until a write that still runs has ended.
         let mut journal = open(&self.journal);
         open(&self.desk).records.clear();
         self.next = 0;
@@ -96,7 +96,7 @@ impl JournalWriter {
     }
 }
 
-/// Writes everything on the desk. All records that wait there are written at once: a disk takes as long for one as for hundreds.
+/// Writes all records and files that wait. All records are written at once: a disk takes as long for one as for hundreds.
 fn write_all(journal: &mut Journal, desk: &Mutex<Desk>) {
     let (records, file) = {
         let mut desk = open(desk);
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(found, told);
     }
 
-    /// The records are handed over while the disk is full, and so wait together.
+    /// The records are handed over while the disk is full, so they wait together.
     #[test]
     fn records_that_wait_together_wait_for_the_disk_once() {
         let dir = tempfile::tempdir().unwrap();
@@ -165,14 +165,14 @@ mod tests {
         disk.full.store(false, Ordering::Relaxed);
         journal_writer.settle(TIMEOUT);
         assert!(journal_writer.is_dry());
-        // Some records may still have been on their way when the first were tried.
+        // Some records may have been handed over after the writer had taken the first.
         assert!(disk.syncs.load(Ordering::Relaxed) <= 3, "{disk:?}");
         drop(journal_writer);
         wait("the journal is closed", || Journal::open(&path).is_ok());
         assert_eq!(Journal::open(&path).unwrap().1, told);
     }
 
-    /// A full disk: records that could not be written are reported, kept, and written when there is room again.
+    /// Records that could not be written to a full disk are reported, kept, and written when there is room again.
     #[test]
     fn unwritten_records_are_kept() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The journal of events and its folder, by which a new supervisor continues after the death of another.
+//! The journal of events and its folder, from which a new supervisor continues after the end of another.
 
 pub mod events;
 pub mod folder;

@@ -1,8 +1,7 @@
 //! Lists of nodes: from host files and from the environment of batch systems.
 //!
-//! `skt-hpl run` and `skt-hpl doctor` call [`read_host_file`] or [`from_allocation`]; everything past this file knows nodes only
-//! as [`Host`]s. The order of a list is kept in any form: it is the order in which launchers lay out ranks, and the last nodes of
-//! an allocation become the spares.
+//! `skt-hpl run` and `skt-hpl doctor` call [`read_host_file`] or [`from_allocation`]. All other code uses nodes as [`Host`]s. The
+//! order of a list is kept: launchers place ranks in this order, and the last nodes of an allocation become the spares.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,17 +21,17 @@ impl Host {
     }
 }
 
-/// Iterates over the host of each slot, by its place in the list: ranks fill them in this order.
+/// Returns the index of the host of each slot. Ranks fill the slots in this order.
 pub fn slots(hosts: &[Host]) -> impl Iterator<Item = usize> {
     hosts.iter().enumerate().flat_map(|(at, host)| std::iter::repeat_n(at, host.slots))
 }
 
-/// Number of these hosts that have ranks.
+/// Returns the number of hosts that have ranks.
 pub fn filled(hosts: &[Host], ranks: usize) -> usize {
     slots(hosts).take(ranks).last().map_or(0, |last| last + 1)
 }
 
-/// Batch system an allocation came from.
+/// Batch system that gave an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BatchSystem {
@@ -51,7 +50,7 @@ impl fmt::Display for BatchSystem {
     }
 }
 
-/// Nodes that a batch system gave us, in its order.
+/// Nodes that a batch system has given to this job, in its order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
     pub system: BatchSystem,
@@ -59,8 +58,8 @@ pub struct Allocation {
     pub hosts: Vec<Host>,
 }
 
-/// Reads a host file in any of the common forms, one node a line, `#` comments allowed:
-/// `n1`, `n1 slots=4 max_slots=4` (Open MPI), `n1:4` (Hydra); a node on several lines adds up (PBS).
+/// Reads a host file in any of the common forms, one node a line, `#` comments allowed: `n1`, `n1 slots=4 max_slots=4` (Open
+/// MPI), `n1:4` (Hydra). The slots of a node on several lines are added up (PBS).
 pub fn read_host_file(text: &str, origin: &str) -> Result<Vec<Host>, String> {
     let mut list = Merged::default();
     for (at, raw) in text.lines().enumerate() {
@@ -87,12 +86,12 @@ pub fn read_host_file(text: &str, origin: &str) -> Result<Vec<Host>, String> {
                     }
                     slots = Some(number(value).map_err(&fail)?);
                 }
-                // Upper bounds for oversubscription, and cores that ranks are bound to, do not matter here.
+                // Limits of oversubscription, network interfaces and core bindings do not matter here.
                 Some(("max_slots" | "max-slots" | "ifname" | "binding", _)) => {}
                 Some(("username", user)) => {
                     return Err(fail(format!(
-                        "'{word}' says as whom to log in, which is for the remote shell to know: leave it out and give --rsh \
-                         'ssh -l {user}', or say it in ssh's own configuration"
+                        "'{word}' names the user to log in as, which the remote shell decides: remove it and give --rsh \
+                         'ssh -l {user}', or set the user in ssh's own configuration"
                     )));
                 }
                 _ => {
@@ -107,9 +106,9 @@ pub fn read_host_file(text: &str, origin: &str) -> Result<Vec<Host>, String> {
     list.finish(origin)
 }
 
-/// Reads the batch system's environment; None outside of any allocation.
+/// Reads the nodes from the batch system's environment. Returns `None` outside of an allocation.
 ///
-/// `var` looks up an environment variable, `read` a file: `PBS_NODEFILE` names one.
+/// `var` reads an environment variable. `read` reads a file, such as the one that `PBS_NODEFILE` names.
 pub fn from_allocation(
     var: impl Fn(&str) -> Option<String>,
     read: impl Fn(&str) -> std::io::Result<String>,
@@ -125,7 +124,7 @@ pub fn from_allocation(
                     expand_counts(&text).map_err(|what| format!("SLURM_TASKS_PER_NODE: {what}"))?;
                 if tasks.len() != names.len() {
                     return Err(format!(
-                        "SLURM_TASKS_PER_NODE: '{text}' speaks of {} nodes, SLURM_JOB_NODELIST of {}",
+                        "SLURM_TASKS_PER_NODE: '{text}' is for {} nodes, but SLURM_JOB_NODELIST names {}",
                         tasks.len(),
                         names.len()
                     ));
@@ -191,7 +190,7 @@ pub fn expand_counts(text: &str) -> Result<Vec<usize>, String> {
     Ok(counts)
 }
 
-/// Largest number of nodes, more than any machine has: it keeps a typing error from filling the memory.
+/// Largest number of nodes, more than any machine has. Without this limit a typing error could fill the memory.
 const NODES_MAX: usize = 1_000_000;
 
 fn split_outside_brackets(list: &str) -> impl Iterator<Item = &str> {
@@ -215,7 +214,7 @@ fn expand_item(item: &str, names: &mut Vec<String>) -> Result<(), String> {
         let (low, high) = range.split_once('-').unwrap_or((range, range));
         let (first, last) = (number_or_zero(low)?, number_or_zero(high)?);
         if last < first {
-            return Err(format!("'{range}' runs backwards"));
+            return Err(format!("'{range}' ends below its start"));
         }
         if last - first >= NODES_MAX || names.len() >= NODES_MAX {
             return Err(format!("'{item}' names too many nodes"));
@@ -241,8 +240,8 @@ fn number_or_zero(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("'{text}' is not a node number"))
 }
 
-/// Checks a name, which goes into command lines of remote shells: characters with a meaning there are refused, and a leading dash
-/// would be taken for an option.
+/// Checks a host name, which is used in command lines of remote shells. Characters with a meaning for shells are refused, and so
+/// is a leading dash, which would be taken for an option.
 fn check_name(name: &str) -> Result<(), String> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
     if name.is_empty() || name.starts_with('-') || !name.chars().all(fine) {
@@ -251,7 +250,7 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds up the slots of a node named more than once, at the place where it was first named.
+/// A list of hosts in which each node is at the place where it was first named, with the sum of its slots.
 #[derive(Default)]
 struct Merged {
     hosts: Vec<Host>,
@@ -271,7 +270,7 @@ impl Merged {
 
     fn finish(self, origin: &str) -> Result<Vec<Host>, String> {
         if self.hosts.is_empty() {
-            return Err(format!("{origin}: it names no node"));
+            return Err(format!("{origin} names no node"));
         }
         Ok(self.hosts)
     }

@@ -1,7 +1,7 @@
-//! A loss that the ranks have recovered in place, in the words of the benchmark, and read out of them again.
+//! Message of the benchmark about a loss that the ranks have recovered in place: its writer and its reader.
 //!
-//! The benchmark prints it on its standard error, for people; under `skt-hpl run` the supervisor reads the moments for its
-//! journal from there. So the writer and the reader of the sentence stand side by side.
+//! The benchmark prints the message on standard error, for people. Under `skt-hpl run` the supervisor reads the moments for its
+//! journal from the same message.
 
 use std::fmt::{Display, Formatter, Result as Written};
 
@@ -14,10 +14,10 @@ const DAY_MS: i64 = 86_400_000;
 /// A lost rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gone {
-    /// Number that the launcher gave it.
+    /// Number that the launcher gave the rank.
     pub rank: usize,
     pub node: String,
-    /// None if it stood by.
+    /// Grid position of the rank, or `None` if it stood by.
     pub position: Option<usize>,
 }
 
@@ -50,7 +50,7 @@ pub struct Notice {
     /// Moment of the notice, by the clock of the rank that noticed first.
     pub noticed_unix_s: f64,
     pub agreed_s: f64,
-    /// Ranks that take positions, in words.
+    /// Text on the ranks that take the lost positions.
     pub takers: String,
 }
 
@@ -61,14 +61,14 @@ const LATER: &str = " s later";
 const AFTER: &str = " s after the notice";
 const BOUNDARY: &str = "resumes at boundary ";
 
-/// Words of a test that begins from scratch.
+/// Text for a test that begins from scratch.
 pub const FROM_SCRATCH: &str = "begins from scratch";
 
 impl Display for Notice {
     fn fmt(&self, f: &mut Formatter) -> Written {
         let who: Vec<String> = self.lost.iter().map(Gone::to_string).collect();
         let are = if who.len() == 1 { "is" } else { "are" };
-        // The time is rounded once, so that seconds never come to sixty.
+        // The time is rounded to milliseconds first, so that the seconds are never 60.
         let ms = (self.noticed_unix_s * 1e3).round() as i64 % DAY_MS;
         write!(
             f,
@@ -85,35 +85,35 @@ impl Display for Notice {
 }
 
 impl Notice {
-    /// Returns the sentence that reports it, now that the run continues, and `how`.
+    /// Returns the message about the loss, now that the run continues. `how` describes how it continues.
     pub fn told(&self, how: &str) -> String {
         let since = (unix_ms() as f64 / 1e3 - self.noticed_unix_s).max(0.0);
         format!("{self}; {how}; {since:.3}{AFTER}")
     }
 }
 
-/// Describes the place where a test resumes.
+/// Describes the boundary at which a test resumes.
 pub fn from_boundary(test: usize, boundary: usize, blocks: usize) -> String {
     format!("test {test} {BOUNDARY}{boundary} of {blocks}")
 }
 
-/// Content of such a sentence.
+/// Content of a message about a loss recovered in place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoneOn {
     pub lost: Vec<Gone>,
-    /// Milliseconds since midnight, UTC.
+    /// Moment of the notice, in milliseconds since midnight UTC.
     pub noticed_day_ms: i64,
     pub agreed_ms: u64,
     /// Milliseconds from the notice until the run continued.
     pub since_ms: u64,
-    /// Boundary at which the test resumes; None if all tests were done.
+    /// Boundary at which the test resumes, or `None` if all tests were done.
     pub boundary: Option<u64>,
-    /// The sentence itself.
+    /// The message itself.
     pub words: String,
 }
 
 impl GoneOn {
-    /// Reads a whole line; None if it reports no such loss.
+    /// Parses a complete line. Returns `None` if it is no message about a recovered loss.
     pub fn find(line: &str) -> Option<Self> {
         let seconds = |text: &str| text.parse().ok().filter(|s: &f64| s.is_finite() && *s >= 0.0);
         let milliseconds = |text: &str| Some((seconds(text)? * 1e3).round() as u64);
@@ -142,8 +142,9 @@ impl GoneOn {
         })
     }
 
-    /// Moment of the notice, by the clock of the reader. The reader reads it at `read_ms` and knows that all was well at
-    /// `well_ms`. The result is the reported moment, as far as two clocks that differ a little allow it.
+    /// Returns the moment of the notice by the clock of the supervisor, which read the message at `read_ms`. The rank was known
+    /// to be well at `well_ms`. The result is the reported moment, but corrected if it is not between `well_ms` and `read_ms`
+    /// less [`since_ms`](Self::since_ms), because clocks differ.
     pub fn noticed_ms(&self, well_ms: Option<u64>, read_ms: u64) -> u64 {
         let latest_ms = read_ms.saturating_sub(self.since_ms);
         let before_ms = (latest_ms as i64 - self.noticed_day_ms).rem_euclid(DAY_MS);

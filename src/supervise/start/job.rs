@@ -1,8 +1,8 @@
-//! The launcher's process: started so that it outlives its supervisor, watched, and taken over by the next.
+//! The launcher's process. It outlives its supervisor, and the next supervisor can take it over.
 //!
-//! It writes to files, not to pipes that would break with the supervisor, and a line of shell around it leaves its exit status in
-//! a file. So its parent and a supervisor started an hour later see the same. The I/O thread looks at the files; this module has
-//! the results.
+//! The launcher writes to files, because pipes would break at the end of the supervisor. A line of shell around it writes its
+//! exit status to a file. So the supervisor that started it and one started an hour later read the same. The I/O thread reads the
+//! files; this module keeps the results.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -27,19 +27,19 @@ use crate::supervise::talk::processes;
 use crate::supervise::tell::echo::Echo;
 use crate::supervise::tell::voice::say;
 
-/// Writes the exit status when the launcher has ended; `$1` is the file. A batch system's warning before a job's end may reach
-/// every process: this one must not die of it, and the launcher must receive it unchanged.
+/// Shell script that runs the launcher and then writes its exit status to the file `$1`. A batch system may send its warning
+/// before a job's end to every process. This shell must not die of the signal, and the launcher must receive it unchanged.
 const WRAPPER: &str = r#"trap '' HUP INT; trap : USR1 USR2; f=$1; shift; "$@"; c=$?; echo $c >"$f.new" && mv "$f.new" "$f""#;
 
 /// Time to wait for the exit status: on a network file system it may appear a moment after its writer has ended.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// A file that another process writes, copied on as it grows.
+/// A file that another process writes and that is read as it grows.
 #[derive(Clone)]
 struct Tail {
     path: PathBuf,
     at: u64,
-    /// Bytes that were written between the last two looks.
+    /// Bytes that the last [`look`](Self::look) has read.
     fresh: Vec<u8>,
 }
 
@@ -52,7 +52,7 @@ impl Tail {
             file.read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        // Bytes that cannot be read now can be later.
+        // If the file cannot be read now, a later call reads the bytes.
         self.fresh = fresh().unwrap_or_default();
         self.at += self.fresh.len() as u64;
     }
@@ -61,13 +61,14 @@ impl Tail {
 /// Announcement of the benchmark on its standard error, for the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announcement {
-    /// All tests are over and reported, with so many bytes on standard output. Then the benchmark tidies up and MPI ends: if it
-    /// is killed there, or hangs, its work is not lost.
+    /// All tests are done and reported, with `printed` bytes on standard output. After that the benchmark only removes its memory
+    /// and ends MPI. If it is killed or hangs then, no result is lost.
     Done { status: u8, printed: u64 },
-    /// It ends because a restart would not help: its input is bad, it lacks something, or too much is lost. A launcher that fails
-    /// by itself, or reports a signal, may end with the same status.
+    /// The benchmark ends with this status because its input is wrong, a requirement is not met, or too much is lost. The
+    /// launcher's status alone does not show this: a launcher that fails by itself, or reports a signal, may end with the same
+    /// status.
     Refused { status: u8 },
-    /// It stops as it was asked to. No rank has any work in progress on storage any more: only MPI's end is left.
+    /// The benchmark stops on request. No rank has work on storage in progress any more, and only the end of MPI is left.
     Halted,
 }
 
@@ -88,7 +89,7 @@ impl std::fmt::Display for Announcement {
 }
 
 impl Announcement {
-    /// Reads a whole line, which may have a launcher's prefix.
+    /// Parses a complete line, which may have a launcher's prefix.
     fn find(line: &str) -> Option<Self> {
         if let Some((_, rest)) = line.rsplit_once(DONE) {
             let (status, rest) = rest.split_once(", ")?;
@@ -106,26 +107,26 @@ impl Announcement {
     }
 }
 
-/// Part of the announced output that is here.
+/// The benchmark's announcement, and the part of its output that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announced {
     /// The benchmark has not announced its end.
     Nothing,
     /// The benchmark has stopped, and the run can resume.
     Halted,
-    /// The benchmark will end with this status, and all its output is here: from then on nothing that happens to it matters.
+    /// The benchmark will end with this status, and all its output can be read. Later failures do not matter.
     All { status: u8 },
-    /// The benchmark is done, but only so many bytes of its output are here.
+    /// The benchmark has printed `printed` bytes, but only `here` bytes can be read.
     Part { status: u8, here: u64, printed: u64 },
 }
 
-/// Whether a status means that all tests are over, with success or with a failed residual.
+/// Whether a status means that all tests are done, with success or with a failed residual.
 pub fn is_over(status: i32) -> bool {
     matches!(status, 0 | 3)
 }
 
-/// Status with which an attempt has come to its end, or announced it, if it has. The caller must know whether a launcher's 0
-/// means that.
+/// Returns the status with which an attempt has completed all tests, if it has ended with it or announced it. `zero_counts` tells
+/// whether status 0 of the launcher means success.
 pub fn end_of(folder: &Folder, attempt: u32, zero_counts: bool) -> Option<u8> {
     let mut files = Files::of(folder, attempt);
     files.look();
@@ -136,13 +137,13 @@ pub fn end_of(folder: &Folder, attempt: u32, zero_counts: bool) -> Option<u8> {
     }
 }
 
-/// Files of a launch, and their content at the last look. Only the I/O thread looks.
+/// Files of a launch, and their content when they were last read. Only the I/O thread reads them.
 #[derive(Clone)]
 pub struct Files {
     exit: PathBuf,
     output: Tail,
     errors: Tail,
-    /// Beginning of the last look.
+    /// Moment at which the last [`look`](Self::look) began.
     looked: Option<Instant>,
     /// Exit status of the launcher.
     status: Option<i32>,
@@ -151,9 +152,9 @@ pub struct Files {
     halted: bool,
     /// Status with which the benchmark has refused to run, if it has.
     pub refused: Option<u8>,
-    /// Losses that it has recovered in place, and the moment when each was read.
+    /// Losses that the benchmark has recovered in place, each with the moment at which its message was read.
     pub gone_on: Vec<(GoneOn, u64)>,
-    /// A last line of the errors that is not complete yet.
+    /// The last line of standard error, as long as it is not complete.
     line: Vec<u8>,
 }
 
@@ -176,7 +177,7 @@ impl Files {
 
     fn look(&mut self) {
         self.looked = Some(Instant::now());
-        // The status is written last: once it is there, all other output is.
+        // The status is written last. Once it can be read, all other output is complete.
         let exit = fs::read_to_string(&self.exit).ok().and_then(|text| text.trim().parse().ok());
         self.status = self.status.or(exit);
         self.errors.look();
@@ -184,7 +185,8 @@ impl Files {
         self.read_lines();
     }
 
-    /// Notes announcements and losses in lines of the errors that are complete now. A recovered loss makes a refusal void.
+    /// Notes announcements and recovered losses from the lines of standard error that are complete now. A recovered loss cancels
+    /// an earlier refusal.
     fn read_lines(&mut self) {
         self.line.extend_from_slice(&self.errors.fresh);
         let Some(end) = self.line.iter().rposition(|&b| b == b'\n') else { return };
@@ -204,7 +206,7 @@ impl Files {
         }
     }
 
-    /// Returns the part of the announced output that is here.
+    /// Returns the announcement, and the part of the announced output that can be read.
     pub fn announced(&self) -> Announced {
         let here = self.output.at;
         match self.done {
@@ -216,14 +218,14 @@ impl Files {
     }
 }
 
-/// Words of a launcher that has ended.
+/// Output of a launcher that has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LastWords {
-    /// All of its output.
+    /// The complete standard output.
     pub output: String,
     /// Node on which a process ended first.
     pub first_to_end: Option<String>,
-    /// Last lines of the errors.
+    /// The last lines of standard error.
     pub complaint: String,
 }
 
@@ -232,17 +234,17 @@ impl LastWords {
         let read = |path| fs::read(path).unwrap_or_default();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (output, errors) = (text(&read(output)), read(errors));
-        // Hydra writes it to its standard output.
+        // Hydra names the node on its standard output.
         let first_to_end = witness::first_to_end(&text(&errors));
         let first_to_end = first_to_end.or_else(|| witness::first_to_end(&output));
         Self { output, first_to_end, complaint: last_lines(&errors) }
     }
 }
 
-/// Returns the last lines of the launcher's errors.
+/// Returns the last lines of the launcher's standard error.
 fn last_lines(errors: &[u8]) -> String {
     let text = String::from_utf8_lossy(&errors[errors.len().saturating_sub(2000)..]).into_owned();
-    // Open MPI frames its messages, and adds a hint at further ones.
+    // Open MPI puts lines of dashes around its messages, and adds hints on further messages.
     let tells = |line: &&str| {
         !line.trim_matches('-').is_empty()
             && !line.contains("help message")
@@ -254,19 +256,19 @@ fn last_lines(errors: &[u8]) -> String {
 
 pub struct Job {
     pub id: ProcessId,
-    /// Child to reap; None if an earlier supervisor started it.
+    /// Child process to reap, or `None` if an earlier supervisor started the job.
     child: Option<Child>,
     io_thread: IoThread,
-    /// Files of the launch, as the last look has seen them.
+    /// Files of the launch, as last read.
     pub files: Files,
     looking: Option<Answer<Files>>,
-    /// Output and errors that were seen but not passed on yet.
+    /// Standard output and standard error that were read but not passed on yet.
     unsaid: (Vec<u8>, Vec<u8>),
     vanished: Option<Instant>,
 }
 
 impl Job {
-    /// Writes the launch's files and starts it. All of that may wait for a disk.
+    /// Writes the files of the launch and starts the launcher. Both may have to wait for a disk.
     pub fn start(
         launch: &Launch,
         folder: &Folder,
@@ -306,7 +308,7 @@ impl Job {
         Ok(Self { child: Some(child), ..job(ProcessId { pid, started }) })
     }
 
-    /// A job that an earlier supervisor started.
+    /// Returns a job that an earlier supervisor started.
     pub fn adopt(id: ProcessId, folder: &Folder, attempt: u32, io_thread: &IoThread) -> Self {
         Self {
             id,
@@ -319,7 +321,7 @@ impl Job {
         }
     }
 
-    /// Asks the I/O thread to look at the files, unless a look is still in progress.
+    /// Asks the I/O thread to read the files, unless it is still reading them.
     pub fn look(&mut self) {
         if self.looking.is_none() {
             let mut files = self.files.clone();
@@ -331,7 +333,7 @@ impl Job {
         }
     }
 
-    /// Takes in the result of the look. Returns false while the look is in progress.
+    /// Takes in the result of [`Self::look`]. Returns false while the I/O thread is still reading.
     pub fn has_looked(&mut self) -> bool {
         let Some(looking) = &self.looking else { return true };
         let Some(files) = looking.here() else { return false };
@@ -341,10 +343,11 @@ impl Job {
         true
     }
 
-    /// None while it runs; then its exit status, or None again if it vanished without one. According to the last look.
+    /// Returns `None` while the launcher runs. Returns `Some` with its exit status once it has ended, or `Some(None)` if it
+    /// vanished without a status. The result follows from the files as last read.
     pub fn poll(&mut self) -> Option<Option<i32>> {
         if let Some(child) = &mut self.child {
-            // The child is reaped; its status comes from the file, as for an adopted job.
+            // The child is only reaped here. Its status comes from the file, as for an adopted job.
             let _ = child.try_wait();
         }
         if self.files.status.is_some() {
@@ -357,7 +360,7 @@ impl Job {
         self.files.looked.is_some_and(|at| at > since + STATUS_TIMEOUT).then_some(None)
     }
 
-    /// Ends the launcher and its processes on this machine; returns the number of those.
+    /// Ends the launcher and the processes of the run on this machine. Returns the number of these processes.
     pub fn end(&mut self, run_id: &str) -> Answer<usize> {
         let (id, child, run_id) = (self.id, self.child.take(), run_id.to_owned());
         Answer::in_background(move || {
@@ -368,7 +371,7 @@ impl Job {
                     Some(machine) => machine.kill(id),
                 }
             }
-            // A process that a disk holds up ends when the disk lets it: only this thread waits for that.
+            // A process that waits for a hanging disk ends only when the disk answers. Only this thread waits for that.
             if let Some(mut child) = child {
                 let _ = new_thread::start("wait", move || child.wait());
             }
@@ -378,8 +381,8 @@ impl Job {
         })
     }
 
-    /// Passes on the output of the job, as far as it has been seen, unless an earlier attempt has printed the same. Returns true
-    /// if there was any.
+    /// Passes on the output of the job that has been read, without lines that an earlier attempt has printed. Returns true if
+    /// there was any output.
     pub fn forward(&mut self, echo: &mut Echo) -> bool {
         let (output, errors) = std::mem::take(&mut self.unsaid);
         let words = [(Stream::Output, echo.fresh(&output)), (Stream::Errors, errors)];
@@ -387,18 +390,18 @@ impl Job {
         words.map(|(stream, bytes)| say(stream, bytes)).count() > 0
     }
 
-    /// Returns the output since the last call, as far as it has been seen, for a caller that passes on nothing of it.
+    /// Returns the output that has been read since the last call, for a caller that does not pass it on.
     pub fn printed(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.unsaid.0)
     }
 
-    /// Passes on a last line that has no end.
+    /// Passes on the remaining output, with a last line that has no end.
     pub fn forward_rest(&mut self, echo: &mut Echo) {
         self.forward(echo);
         say(Stream::Output, echo.rest());
     }
 
-    /// Reads the words of the launcher, which has ended.
+    /// Reads the output of the launcher, which has ended.
     pub fn last_words(&self) -> Answer<LastWords> {
         let (output, errors) = (self.files.output.path.clone(), self.files.errors.path.clone());
         self.io_thread.ask(move || LastWords::read(&output, &errors))
@@ -447,7 +450,7 @@ mod tests {
         assert!(fs::read_to_string(folder.output(1)).unwrap().contains("out"));
     }
 
-    /// LSF warns all processes of a job: the process that waits for the launcher must not die of it.
+    /// LSF sends its warning to all processes of a job. The shell that waits for the launcher must not die of it.
     #[test]
     fn a_batch_systems_warning_costs_no_exit_status() {
         let (_dir, _folder, mut job, _) = started("sleep 1; exit 42");
@@ -477,7 +480,7 @@ mod tests {
         }
     }
 
-    /// A launcher's own status means nothing for the benchmark's input.
+    /// A launcher's own status does not count as a refusal of the benchmark.
     #[test]
     fn only_the_benchmark_refuses() {
         let refused = Announcement::Refused { status: 1 };
@@ -500,7 +503,7 @@ mod tests {
         }
     }
 
-    /// Open MPI 5 ends with 0 when a node is lost: only the benchmark's announcement counts then.
+    /// Open MPI 5 ends with 0 when a node is lost, so only the benchmark's announcement counts.
     #[test]
     fn a_launchers_zero_is_no_word_of_the_benchmarks() {
         let done = Announcement::Done { status: 0, printed: 0 };
@@ -530,7 +533,7 @@ mod tests {
         assert!(processes::of_run(&run_id).is_empty());
     }
 
-    /// A disk that hangs is no launcher that vanished: only a look that began after its end shows that it left nothing.
+    /// If the disk hangs, the launcher has not vanished. Only files read after its end show that it left no status.
     #[test]
     fn a_launcher_that_cannot_be_looked_at_has_not_vanished() {
         let (_dir, folder, mut job, _) = started("exit 7");
@@ -569,7 +572,7 @@ mod tests {
         assert_eq!(heard, [(words.to_owned(), text.len())]);
     }
 
-    /// The announcement may come to disk in pieces.
+    /// The announcement may be written in pieces.
     #[test]
     fn an_end_that_is_told_in_parts_is_heard() {
         let dir = tempfile::tempdir().unwrap();

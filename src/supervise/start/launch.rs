@@ -1,8 +1,8 @@
 //! Command lines that start a job with an MPI launcher.
 //!
-//! A pure function from programs and hosts to files, arguments and environment. The restart loop writes the files and starts the
-//! command; a relaunch on other nodes is the same function with another list. So ranks are bound to cores as the launcher alone
-//! would bind them, unless [`Room`] shows that this cannot be.
+//! [`launch`] is a pure function from programs and hosts to files, arguments and environment. The restart loop writes the files
+//! and starts the command. A relaunch on other nodes calls the same function with another list. Ranks are bound to cores as the
+//! launcher alone would bind them, unless [`Room`] shows that binding would fail.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use super::launcher::{ATTEMPT_VAR, Launcher, PMIX_FENCE_VAR, RUN_ID_VAR, Tool};
 use super::room::{Room, has_option, without_placement};
 use crate::supervise::talk::shell::{LIBRARY_PATH, RemoteShell, leads_to_slurm};
 
-/// Programs to run, and their hosts.
+/// Launcher, command and hosts of an attempt.
 #[derive(Clone, Debug)]
 pub struct LaunchPlan<'a> {
     pub tool: &'a Tool,
@@ -27,10 +27,10 @@ pub struct LaunchPlan<'a> {
     pub command: &'a [String],
     /// Variables for every rank, in addition to run id and attempt.
     pub env: &'a [(String, String)],
-    /// Arguments of the user's for the launcher.
+    /// The user's arguments for the launcher.
     pub extra: &'a [String],
     pub shell: &'a RemoteShell,
-    /// Folder for the files.
+    /// Folder in which the files are written.
     pub dir: &'a Path,
     pub as_root: bool,
 }
@@ -40,20 +40,22 @@ pub struct LaunchPlan<'a> {
 pub struct Launch {
     pub argv: Vec<String>,
     pub set: Vec<(String, String)>,
-    /// Prefixes of variables that are removed: a batch system's variables on nodes are out of date once a node has died.
+    /// Prefixes of environment variables that are removed. A batch system's variables on nodes are out of date once a node has
+    /// died.
     pub remove_prefixes: Vec<&'static str>,
     /// Path, content, executable.
     pub files: Vec<(PathBuf, String, bool)>,
 }
 
 impl Launch {
-    /// Whether a variable is kept from the launcher. The place of Slurm's configuration does not depend on nodes.
+    /// Whether a variable is removed from the launcher's environment. Variables that give the path of Slurm's configuration are
+    /// kept.
     pub fn removes(&self, name: &str) -> bool {
         !leads_to_slurm(name) && self.remove_prefixes.iter().any(|p| name.starts_with(p))
     }
 }
 
-/// Command that starts `plan`.
+/// Returns the command that starts `plan`.
 pub fn launch(plan: &LaunchPlan) -> Launch {
     let mut launch = Launch {
         argv: vec![text(&plan.tool.program)],
@@ -65,13 +67,13 @@ pub fn launch(plan: &LaunchPlan) -> Launch {
         files: Vec::new(),
     };
     let found_by = plan.env.iter().filter(|(name, _)| name == LIBRARY_PATH);
-    // Variables of a launcher's daemon, which its ranks have after it.
+    // Variables that the launcher's daemons need, too. Their ranks inherit them.
     let marks: Vec<(String, String)> = launch.set.iter().chain(found_by).cloned().collect();
     launch.set.extend(plan.env.iter().cloned());
     let hosts = plan.dir.join(format!("hosts.{}", plan.attempt));
     let script = plan.dir.join(format!("rsh.{}", plan.attempt));
     let extra = match plan.room {
-        // The user's placement was meant for another number of ranks a node.
+        // The user's placement options were meant for fewer ranks per node.
         Room::Doubled => without_placement(plan.tool.kind, plan.extra),
         Room::Enough | Room::Short => plan.extra.to_vec(),
     };
@@ -86,7 +88,7 @@ pub fn launch(plan: &LaunchPlan) -> Launch {
             host_file(plan.hosts, ":")
         }
         Launcher::Srun => {
-            // srun sorts the node list; only a line a rank keeps the order.
+            // srun sorts a list of nodes. A file with one line for each rank keeps the order.
             let places = slots(plan.hosts).take(plan.ranks);
             let lines: Vec<&str> = places.map(|at| plan.hosts[at].name.as_str()).collect();
             launch.set.push(("SLURM_HOSTFILE".to_string(), text(&hosts)));
@@ -109,7 +111,7 @@ impl Launch {
         self.argv.extend(words.iter().map(|w| w.to_string()));
     }
 
-    /// Adds the arguments of Open MPI's mpirun, of which version 5 has another runtime.
+    /// Adds the arguments of Open MPI's mpirun. Version 5 has another runtime (PRRTE) with other options.
     fn add_open_mpi(&mut self, plan: &LaunchPlan, hosts: &str, script: &str) {
         if plan.as_root {
             self.push(&["--allow-run-as-root"]);
@@ -121,10 +123,10 @@ impl Launch {
         let prrte = plan.tool.is_prrte();
         let (mca, plm) = if prrte { ("--prtemca", "ssh") } else { ("-mca", "rsh") };
         self.push(&[mca, "plm", plm, mca, &format!("plm_{plm}_agent"), script]);
-        // mpirun dials every node itself: a tree would hang a branch on a node that dies meanwhile.
+        // mpirun connects to every node itself. In a tree, the loss of a node would also cut off the nodes behind it.
         self.push(&[mca, &format!("plm_{plm}_no_tree_spawn"), "1"]);
-        // Otherwise version 4 uses the shortened names of nodes: ssh may know only the whole ones, and two may have equal short
-        // names.
+        // Without this option version 4 shortens the names of nodes. But ssh may know only the full names, and two nodes may have
+        // the same short name.
         let is_whole =
             |host: &Host| host.name.contains('.') && host.name.parse::<IpAddr>().is_err();
         if !prrte && plan.hosts.iter().any(is_whole) {
@@ -137,7 +139,8 @@ impl Launch {
             } else {
                 self.push(&[mca, "orte_leave_session_attached", "1"]);
             }
-            // While they stay, it starts no more of them at a time (128 by default), and refuses more nodes.
+            // Daemons in the foreground count against the limit of concurrent starts (128 by default), beyond which mpirun
+            // refuses nodes.
             let most = plan.hosts.len().max(128).to_string();
             self.push(&[mca, &format!("plm_{plm}_num_concurrent"), &most]);
         }
@@ -152,8 +155,8 @@ impl Launch {
 
     /// Adds the arguments of srun, and the variables that it reads.
     fn add_srun(&mut self, plan: &LaunchPlan, extra: &[String], nodes: usize) {
-        // Its tree mistakes nodes for one another when they are not in Slurm's order, as after a replacement. In 22.05 one start
-        // in ten hung, or crashed in MPI_Init, on 4 nodes; none of 250 with the ring.
+        // The tree of the PMIx plugin confuses nodes that are not in Slurm's order, as after a replacement. With Slurm 22.05 on 4
+        // nodes, one start in ten hung or crashed in MPI_Init with the tree, and none of 250 with the ring.
         if !plan.tool.fence_is_chosen {
             self.set.push((PMIX_FENCE_VAR.to_string(), "ring".to_string()));
         }
@@ -165,11 +168,11 @@ impl Launch {
         if !has_option(extra, "mpi") {
             self.push(&[&format!("--mpi={}", plan.tool.pmi)]);
         }
-        // A job that was submitted with `--export=NONE` would pass nothing on to its steps either.
+        // A job submitted with `--export=NONE` would otherwise not pass its environment to its steps.
         if !has_option(extra, "export") {
             self.push(&["--export=ALL"]);
         }
-        // The job's `--cpus-per-task` is no default for its steps: a rank would get a single core.
+        // The job's `--cpus-per-task` does not apply to its steps: without this option a rank would get a single core.
         let said = ["c", "cpus-per-task", "cpu-bind", "exact"];
         match (plan.room, plan.tool.cpus_per_rank) {
             (Room::Doubled, _) => self.push(&["--overcommit", "--cpu-bind=none"]),
@@ -212,7 +215,7 @@ mod tests {
         }
     }
 
-    /// Whether these words stand in this order, one after the other.
+    /// Whether `argv` contains these words in this order, without others between them.
     fn says(argv: &[String], words: &str) -> bool {
         let words: Vec<&str> = words.split(' ').collect();
         argv.windows(words.len()).any(|window| window == words)
@@ -281,7 +284,7 @@ mod tests {
         assert!(made.files[0].1.contains("n9:2\n"));
     }
 
-    /// A daemon in a site's own folder does not start without these libraries.
+    /// A launcher's daemon installed in a site's own folder does not start without these libraries.
     #[test]
     fn a_launchers_daemon_finds_its_libraries_where_the_launcher_does() {
         let mut parts = parts();
@@ -321,7 +324,7 @@ mod tests {
         assert!(says(&made.argv, "--prtemca plm_ssh_no_tree_spawn 1"));
         assert!(says(&made.argv, "--prefix /opt/ompi"));
         assert!(!made.argv.contains(&"-mca".to_string()), "{made:?}");
-        // A launcher without a version counts as the older one.
+        // A launcher whose version is unknown counts as the older one.
         four.major = None;
         let made = launch(&plan_with(&four, &shell, &parts));
         assert!(says(&made.argv, "-mca plm rsh"));
@@ -332,14 +335,14 @@ mod tests {
         assert!(says(&made.argv, "--prtemca plm_ssh_num_concurrent 128"));
         let made = launch(&plan_with(&four, &step, &parts));
         assert!(says(&made.argv, "-mca orte_leave_session_attached 1"));
-        // The launcher must start all of them at once: it waits for none to end before it starts the next.
+        // mpirun must start all daemons at once, because in the foreground none ends before the next is started.
         let mut many = parts;
         many.hosts = (0..300).map(|node| Host::new(format!("n{node}"), 1)).collect();
         let made = launch(&plan_with(&four, &step, &many));
         assert!(says(&made.argv, "-mca plm_rsh_num_concurrent 300"));
     }
 
-    /// `--oversubscribe` would turn binding off in version 5; slots always suffice, so none needs it.
+    /// In version 5 `--oversubscribe` would turn binding off. It is not needed, because the slots always suffice.
     #[test]
     fn ranks_are_bound_as_the_launcher_alone_would_bind_them() {
         let (mut parts, shell) = (parts(), ssh());
@@ -362,7 +365,7 @@ mod tests {
         let [four, five, hydra, srun] = tools();
         assert!(!says(&with(&four, Room::Short, &parts), "--bind-to none"), "it does by itself");
         assert!(says(&with(&five, Room::Short, &parts), "--bind-to none"));
-        // An option given twice would be an error of version 5; the user's option counts.
+        // Version 5 refuses an option that is given twice, so only the user's option is passed.
         parts.extra = ["--bind-to", "core:overload-allowed"].map(String::from).to_vec();
         assert!(!says(&with(&five, Room::Short, &parts), "--bind-to none"));
         // On a doubled node the user's option cannot be kept.

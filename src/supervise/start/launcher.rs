@@ -1,5 +1,5 @@
-//! MPI launchers: Open MPI's mpirun (4 and 5), MPICH's mpiexec (Hydra), Slurm's srun. Their programs and versions, and the
-//! variables that they give to a process.
+//! MPI launchers: Open MPI's mpirun (4 and 5), MPICH's mpiexec (Hydra), Slurm's srun. Describes their programs and versions, and
+//! the environment variables that they set for a process.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Name of the environment variable by which every process of a run is recognised.
 pub const RUN_ID_VAR: &str = "SKT_RUN_ID";
-/// The supervised run that this process is a part of, if any.
+/// Returns the id of the supervised run that this process belongs to, if any.
 pub fn own_run_id() -> Option<String> {
     std::env::var(RUN_ID_VAR).ok()
 }
@@ -15,7 +15,7 @@ pub fn own_run_id() -> Option<String> {
 /// Name of the environment variable that counts the launches of a run, from 1.
 pub const ATTEMPT_VAR: &str = "SKT_ATTEMPT";
 
-/// Number of the attempt that this process belongs to; 1 without a supervisor.
+/// Returns the number of the attempt that this process belongs to, or 1 without a supervisor.
 pub fn own_attempt() -> u32 {
     std::env::var(ATTEMPT_VAR).ok().and_then(|number| number.parse().ok()).unwrap_or(1)
 }
@@ -32,7 +32,7 @@ pub enum Launcher {
 }
 
 impl Launcher {
-    /// Programs to look for in PATH, the most specific name first.
+    /// Returns the programs to look for in PATH, the most specific name first.
     pub fn programs(self) -> &'static [&'static str] {
         match self {
             Launcher::Openmpi => &["mpirun.openmpi", "orterun", "mpirun"],
@@ -41,7 +41,7 @@ impl Launcher {
         }
     }
 
-    /// Launcher that belongs to an MPI library, by the library's version text.
+    /// Returns the launcher that belongs to an MPI library, by the library's version text.
     pub fn of_library(version: &str) -> Option<Self> {
         let version = version.to_ascii_lowercase();
         if version.contains("open mpi") {
@@ -54,17 +54,17 @@ impl Launcher {
     }
 }
 
-/// Variable by which Open MPI's launcher gives a process its rank; its own processes do not have it.
+/// Variable by which Open MPI's launcher gives a process its rank. The launcher's own processes do not have it.
 pub const OPEN_MPI_RANK_VAR: &str = "OMPI_COMM_WORLD_RANK";
 
-/// Variables by which launchers give a process its rank: Open MPI's, those of Hydra and PMI-2, those of PMIx, and Slurm's.
+/// Variables by which launchers give a process its rank: those of Open MPI, of Hydra and PMI-2, of PMIx, and of Slurm.
 pub const RANK_VARS: [&str; 4] = [OPEN_MPI_RANK_VAR, "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"];
 
-/// Variable for the way Slurm's PMIx plugin collects: over a tree, or around a ring.
+/// Variable that selects how Slurm's PMIx plugin collects the data of all nodes: over a tree, or around a ring.
 pub const PMIX_FENCE_VAR: &str = "SLURM_PMIX_FENCE";
 
-/// Options by which Open MPI 5's launcher lets a job continue without a rank. The ranks settle themselves how they watch each
-/// other.
+/// Options by which the launcher of Open MPI 5 lets a job continue without a rank. The ranks themselves configure how they detect
+/// lost ranks.
 pub const WITH_ULFM: &[&str] = &["--with-ft", "ulfm"];
 
 /// A launcher as it was found on this machine.
@@ -72,43 +72,43 @@ pub const WITH_ULFM: &[&str] = &["--with-ft", "ulfm"];
 pub struct Tool {
     pub kind: Launcher,
     pub program: PathBuf,
-    /// First number of its version, if known.
+    /// Major version, if known.
     pub major: Option<u32>,
-    /// Folder it is installed in, if that is its own: its daemons are started from there on every node.
+    /// Installation folder of the launcher, if it has its own. Its daemons are started from there on every node.
     pub prefix: Option<PathBuf>,
     /// Value of srun's `--mpi`, if the user gave none.
     pub pmi: &'static str,
     /// Whether the user's environment sets how Slurm's PMIx plugin collects the data of all nodes.
     pub fence_is_chosen: bool,
-    /// Cores a rank, as the Slurm job was asked for: srun itself does not look.
+    /// Number of cores for a rank that the Slurm job requested. srun does not apply it by itself.
     pub cpus_per_rank: Option<usize>,
 }
 
 impl Tool {
-    /// Whether it is Open MPI 5, whose runtime is PRRTE, with options of its own.
+    /// Whether the launcher is that of Open MPI 5, whose runtime PRRTE has its own options.
     pub(super) fn is_prrte(&self) -> bool {
         self.kind == Launcher::Openmpi && self.major.is_some_and(|major| major >= 5)
     }
 
-    /// Whether it can start the remote shell's script from this folder. Open MPI splits its path at spaces and, since it may be a
-    /// list of paths, at colons.
+    /// Whether the launcher can start the remote shell's script from this folder. Open MPI splits the path of the script at
+    /// spaces and, because it may be a list of paths, at colons.
     pub fn can_use(&self, folder: &Path) -> bool {
         let parts = |c: char| c.is_whitespace() || c == ':';
         self.kind != Launcher::Openmpi || !folder.to_string_lossy().contains(parts)
     }
 
-    /// Options by which a job continues without a lost rank. None if it cannot.
+    /// Returns the options by which a job continues without a lost rank, or `None` if it cannot.
     pub fn goes_on(&self) -> Option<&'static [&'static str]> {
         self.is_prrte().then_some(WITH_ULFM)
     }
 
-    /// Whether its status is 0 although a node was lost: PRRTE's is, after "will terminate the job".
+    /// Whether the launcher's status may be 0 although a node was lost. This happens with PRRTE, after "will terminate the job".
     pub fn hides_losses(&self) -> bool {
         self.is_prrte()
     }
 }
 
-/// First number of a launcher's output for `--version`: `mpirun (Open MPI) 5.0.11` is 5.
+/// Returns the major version from a launcher's output for `--version`: 5 for `mpirun (Open MPI) 5.0.11`.
 pub fn major_version(text: &str) -> Option<u32> {
     let number = |word: &str| {
         let word = word.strip_prefix('v').unwrap_or(word);
@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// Lists every launcher, and the versions that differ.
+    /// Returns every launcher, and each version of it that behaves differently.
     pub(in crate::supervise::start) fn tools() -> [Tool; 4] {
         [
             tool(Launcher::Openmpi, 4),

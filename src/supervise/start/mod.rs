@@ -1,4 +1,4 @@
-//! Starts of a job: hosts and launchers as text and argument lists, trial starts of MPI, the launcher's process.
+//! Start of a job: lists of hosts, arguments of launchers, trial starts of MPI, and the launcher's process.
 
 pub mod hosts;
 pub mod in_place;

@@ -1,8 +1,8 @@
-//! Judgement whether ranks have cores of their own, and the part of the user's placement options that can be kept.
+//! Judgement whether each rank can have its own core, and the user's launcher options that can be kept.
 //!
-//! `supervisor` and `skt-hpl doctor` ask [`room`] before they make a launch plan; `launch` acts on the answer. A supervised run
-//! binds ranks as the launcher alone would. Binding is turned off only if it must fail: a survivor carries the ranks of a lost
-//! node, or a launcher refuses more ranks than cores.
+//! `supervisor` and `skt-hpl doctor` call [`room`] before they make a launch plan, and `launch` acts on the result. A supervised
+//! run binds ranks as the launcher alone would. Binding is turned off only if it would fail: when a survivor has the ranks of a
+//! lost node, or when a launcher refuses more ranks than cores.
 
 use super::hosts::Host;
 use super::launcher::Launcher;
@@ -10,16 +10,16 @@ use super::launcher::Launcher;
 /// Comparison of the ranks of the fullest node with its cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// Every rank can have a core of its own, or the number of cores is unknown.
+    /// Every rank can have its own core, or the number of cores is unknown.
     Enough,
     /// A node has more ranks than cores, because the user wants it so.
     Short,
-    /// A node carries more ranks than the user gave it: those of a lost node.
+    /// A node has more ranks than the user gave it, because it has the ranks of a lost node.
     Doubled,
 }
 
-/// Compares ranks and cores. `listed` are the nodes the user gave to work on, `cores` are the cores of a node. A spare takes over
-/// as many ranks as any of those had.
+/// Compares ranks and cores. `listed` are the nodes that the user gave, without spares. `cores` returns the number of cores of a
+/// node. A spare may have as many ranks as the largest listed node.
 pub fn room(hosts: &[Host], listed: &[Host], cores: impl Fn(&str) -> Option<usize>) -> Room {
     let most = listed.iter().map(|l| l.slots).max();
     let doubled = |host: &Host| {
@@ -35,23 +35,23 @@ pub fn room(hosts: &[Host], listed: &[Host], cores: impl Fn(&str) -> Option<usiz
     }
 }
 
-/// Whether a launcher's option is among words: `--name X`, `-name X` or `--name=X`; a letter as `-c4` too.
+/// Whether an option of a launcher is among `words`, as `--name X`, `-name X` or `--name=X`, or as `-c4` for a letter.
 pub fn has_option(words: &[String], name: &str) -> bool {
     words.iter().any(|word| is_option(word, name).is_some())
 }
 
-/// Options of any launcher that may put ranks elsewhere than in the order of the hosts.
+/// Options of all launchers that may place ranks in another order than that of the hosts.
 const MAPPING: &str = "map-by rank-by npernode npersocket pernode bynode N ppn rr rf rankfile hostfile machinefile f host \
                        hosts H distribution m ntasks-per-node nodes nodelist w relative r";
 
-/// Whether the user's words for a launcher may put ranks elsewhere than in the order of the hosts.
+/// Whether the user's arguments for a launcher may place ranks in another order than that of the hosts.
 pub fn maps(words: &[String]) -> bool {
-    // Such as `--mca rmaps_base_mapping_policy node`.
+    // An example is `--mca rmaps_base_mapping_policy node`.
     let by_parameter = |word: &String| word.starts_with("rmaps");
     words.iter().any(by_parameter) || MAPPING.split(' ').any(|name| has_option(words, name))
 }
 
-/// Whether this word is the option, and if so, whether it carries its value.
+/// Returns whether `word` contains the value of the option, or `None` if it is not the option.
 fn is_option(word: &str, name: &str) -> Option<bool> {
     let bare = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
     let rest = bare.strip_prefix(name)?;
@@ -63,7 +63,7 @@ fn is_option(word: &str, name: &str) -> Option<bool> {
     }
 }
 
-/// Options of a launcher that decide the cores of a rank: those that are followed by a value, and those that are not.
+/// Returns the options of a launcher that decide the cores of a rank: first those with a value, then those without.
 fn placing(launcher: Launcher) -> [&'static str; 2] {
     match launcher {
         Launcher::Openmpi => [
@@ -75,7 +75,7 @@ fn placing(launcher: Launcher) -> [&'static str; 2] {
     }
 }
 
-/// The user's arguments without those options.
+/// Returns the user's arguments without the options that decide the cores of a rank.
 pub fn without_placement(launcher: Launcher, words: &[String]) -> Vec<String> {
     let [valued, bare] =
         placing(launcher).map(|names| names.split_whitespace().collect::<Vec<_>>());
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(room(&listed, &listed, one), Room::Short);
         let left = [Host::new("n1", 4), Host::new("n2", 2)];
         assert_eq!(room(&left, &listed, four), Room::Doubled);
-        // A spare has as many ranks as the node whose place it takes.
+        // A spare has as many ranks as the node that it replaces.
         let replaced = [Host::new("n1", 2), Host::new("n9", 2)];
         assert_eq!(room(&replaced, &listed, four), Room::Enough);
         let crowded = [Host::new("n1", 2), Host::new("n9", 4)];

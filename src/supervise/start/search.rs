@@ -1,13 +1,13 @@
-//! Search for the nodes that spoil a trial without naming any, with the fewest further trials. Pure.
+//! Search for the nodes that make a trial fail whose error names no node, with few further trials. Pure.
 //!
-//! A set of nodes that fails is halved. A culprit among ten thousand takes some fourteen trials, each further one as many again
-//! at most, and each trial that fails may take minutes. Every set runs together with a node that is known to be well, if there
-//! is one. So a node which starts MPI by itself and cannot be reached by others is found as well.
+//! A set of nodes that fails is halved. To find one culprit among ten thousand nodes takes up to 29 trials, and each trial that
+//! fails may take minutes. Every set runs together with a node that is known to be well, if there is one. So a node that can
+//! start MPI alone, but cannot be reached by others, is found as well.
 
-/// Number of culprits, while nothing has worked at all, from which the cause is not the nodes.
+/// Number of culprits from which the nodes are not the cause, if no trial has succeeded yet.
 const HOPELESS: usize = 3;
 
-/// A search, with its trial of a set of nodes: whether it went well. An error ends the search.
+/// A search. `trial` tries a set of nodes and returns whether it succeeded; an error ends the search.
 pub struct Search<F> {
     trial: F,
     /// A node that has taken part in a successful trial.
@@ -16,8 +16,8 @@ pub struct Search<F> {
 }
 
 impl<E, F: FnMut(&[usize]) -> Result<bool, E>> Search<F> {
-    /// Returns the nodes among `suspects`, which failed together, that fail by themselves, or together with a node that is well.
-    /// `good` is such a node, if one is known. None if nothing works at all, or if it takes more than one node to fail.
+    /// Returns the nodes among `suspects`, which failed together, that fail alone or together with a node that is well. `good` is
+    /// a node that is well, if one is known. The result is empty if no trial succeeds, or if only several nodes together fail.
     pub fn culprits(suspects: &[usize], good: Option<usize>, trial: F) -> Result<Vec<usize>, E> {
         let mut search = Self { trial, good, culprits: Vec::new() };
         search.halve(suspects, true)?;
@@ -38,7 +38,8 @@ impl<E, F: FnMut(&[usize]) -> Result<bool, E>> Search<F> {
         Ok(works)
     }
 
-    /// Searches nodes that failed together; if they were not `tried` themselves, they must have made a larger set fail.
+    /// Searches a set of nodes that failed. If the set was not `tried` itself, it was half of a set that failed while the other
+    /// half succeeded.
     fn halve(&mut self, nodes: &[usize], tried: bool) -> Result<(), E> {
         if nodes.len() <= 1 {
             if tried || !self.works(nodes)? {
@@ -66,7 +67,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::convert::Infallible;
 
-    /// Searches `count` nodes with a trial that `fails`; returns the culprits and the number of trials.
+    /// Searches `count` nodes, where a trial of a set fails if `fails`. Returns the culprits and the number of trials.
     fn search(count: usize, fails: impl Fn(&[usize]) -> bool) -> (Vec<usize>, usize) {
         let mut trials = 0;
         let suspects: Vec<usize> = (0..count).collect();
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn two_nodes_that_cannot_meet_are_not_both_to_blame() {
-        // Each is well with others; together they fail.
+        // Each of the two nodes works with other nodes, but they fail together.
         let (found, _) = search(16, |set| set.contains(&2) && set.contains(&13));
         assert!(found.len() <= 1, "{found:?}");
     }

@@ -1,9 +1,9 @@
-//! A trial start of MPI: the launcher, on the very nodes, with the very arguments, but a tiny program.
+//! A trial start of MPI: the same launcher, nodes and arguments as for the run, but a tiny program.
 //!
-//! `skt-hpl run` makes one before its first launch, `skt-hpl doctor` at any time. Each process reports its place before MPI
-//! starts, and again after a sum over all ranks, so that a failure has a place. A node that the launcher cannot reach has not
-//! reported at all; ranks that cannot reach each other have reported once. Jobs of a node may see another /dev/shm than its agent
-//! (a private one, as batch systems can make). Such a node would lose its checkpoints with every job step; that shows here too.
+//! `skt-hpl run` makes a trial before its first launch, `skt-hpl doctor` at any time. Each process reports its node before MPI
+//! starts, and again after a sum over all ranks, so that a failure can be located. A node that the launcher cannot reach does not
+//! report at all. Ranks that cannot reach each other report once. A batch system can give a job a private /dev/shm, other than
+//! that of the agent. Checkpoints there would be lost with every job step, so the trial checks this, too.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::launch::{Launch, LaunchPlan, launch};
 use crate::base::clock::Instant;
 use crate::supervise::talk::wire::Facts;
 
-/// Place of a process of the trial.
+/// Node of a process of the trial, and the device of its /dev/shm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub host: String,
@@ -37,13 +37,13 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Said {
-    /// The launcher has started it; MPI is about to be.
+    /// The launcher has started the process; MPI has not started yet.
     Started(Place),
-    /// The rank has added ones up over all ranks.
+    /// The rank has completed a sum over all ranks. `size` is the number of ranks in MPI_COMM_WORLD.
     Joined { size: usize, place: Place },
 }
 
-/// Mark of our own lines: launchers may add words of their own to the output.
+/// Prefix of a report. Launchers may add other text to the output.
 const MARK: &str = "skt-hpl-trial ";
 
 pub fn line(said: &Said) -> String {
@@ -59,7 +59,7 @@ fn read(output: &str) -> Vec<Said> {
     output.lines().filter_map(of_line).collect()
 }
 
-/// Failure of a trial, and the nodes that cause it; none if unknown.
+/// Failure of a trial, and the nodes that caused it. `nodes` is empty if they are unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
     pub nodes: Vec<usize>,
@@ -70,7 +70,7 @@ pub struct Trouble {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Exit(Option<i32>),
-    /// The launcher had to be ended after so long.
+    /// The launcher was ended because it still ran after this time.
     Late(Duration),
 }
 
@@ -80,20 +80,20 @@ impl End {
         let how = match self {
             End::Exit(Some(code)) => format!("the launcher ended with status {code}"),
             End::Exit(None) => "the launcher vanished".to_owned(),
-            End::Late(timeout) => format!("it was not through after {} s", timeout.as_secs()),
+            End::Late(timeout) => format!("it had not ended after {} s", timeout.as_secs()),
         };
         if complaint.is_empty() { how } else { format!("{how} ({complaint})") }
     }
 }
 
-/// Judges a trial by its words. `nodes` are its hosts, each with its agent's report. Pure.
+/// Judges a trial by the output of its launcher. `nodes` are the hosts of the trial, each as its agent reports it. Pure.
 pub fn judge(
     words: &LastWords,
     end: &End,
     nodes: &[(String, Place)],
     ranks: usize,
 ) -> Result<(), Trouble> {
-    // Each of many thousand ranks reports, so its node is not searched for among all. The first of equal nodes counts.
+    // Many thousand ranks may report, so nodes are looked up in a map. The first of several equal nodes counts.
     let known: HashMap<(&str, &str), usize> =
         nodes.iter().enumerate().rev().map(|(n, (_, place))| (place.key(), n)).collect();
     let at = |place: &Place| known.get(&place.key()).copied();
@@ -104,21 +104,21 @@ pub fn judge(
             Said::Joined { size, place } => joined.push((at(&place), size)),
         }
     }
-    // A fault that no MPI can correct comes first.
+    // A private /dev/shm is reported first, because it does not depend on MPI.
     let private = started.iter().filter(|(n, device)| nodes[*n].1.shm_device != *device);
     let private: Vec<usize> = private.map(|(n, _)| *n).collect();
     if let Some((first, _)) = private.first().map(|n| &nodes[*n]) {
         let what = format!(
             "a job's processes on {first} see another /dev/shm than the agent there: a private one, as \
-             Slurm's job_container/tmpfs makes. Checkpoints would vanish with the job step; have /dev/shm \
-             taken out of Dirs= in job_container.conf"
+             Slurm's job_container/tmpfs makes. Checkpoints would vanish with the job step; remove /dev/shm \
+             from Dirs= in job_container.conf"
         );
         return Err(Trouble { nodes: private, what });
     }
     if let Some((_, size)) = joined.iter().find(|(_, size)| *size != ranks) {
         let what = format!(
-            "of {ranks} ranks that were started each found itself among {size}: the launcher is not the one \
-             of the MPI library this program is linked to; choose the other (--launcher, --launcher-program)"
+            "{ranks} ranks were started, but MPI counts {size}: the launcher is not the one \
+             of the MPI library that this program is linked to; choose another (--launcher, --launcher-program)"
         );
         return Err(Trouble { nodes: Vec::new(), what });
     }
@@ -136,10 +136,10 @@ pub fn judge(
     }
     let alone = find_lacking(nodes, joined.iter().filter_map(|(n, _)| *n));
     if alone.is_empty() {
-        return Err(Trouble { nodes: Vec::new(), what: format!("MPI carried a sum, but {how}") });
+        return Err(Trouble { nodes: Vec::new(), what: format!("MPI works on all nodes, but {how}") });
     }
     let what = format!(
-        "processes start everywhere, but the ranks on {} do not come together: {how}. Name the network \
+        "processes start on all nodes, but MPI connects no ranks on {}: {how}. Name the network \
          that all nodes share to MPI (Open MPI: --launcher-args '-mca btl_tcp_if_include NET -mca \
          oob_tcp_if_include NET'), and look for firewalls between them",
         join_names(nodes, &alone)
@@ -147,7 +147,7 @@ pub fn judge(
     Err(Trouble { nodes: Vec::new(), what })
 }
 
-/// Returns the nodes that are not among those heard.
+/// Returns the nodes that are not among `heard`, the nodes of the reports.
 fn find_lacking(nodes: &[(String, Place)], heard: impl Iterator<Item = usize>) -> Vec<usize> {
     let heard: BTreeSet<usize> = heard.collect();
     (0..nodes.len()).filter(|n| !heard.contains(n)).collect()
@@ -158,14 +158,14 @@ fn join_names(nodes: &[(String, Place)], which: &[usize]) -> String {
     names.join(" ")
 }
 
-/// Time below which a failed trial is repeated before a node is blamed: MPI fails to start now and then by accident, because of a
-/// daemon that is not ready or a port that is taken.
+/// Largest duration of a failed trial that is repeated before a node is blamed. MPI may fail to start by accident, because a
+/// daemon is not ready or a port is in use.
 pub const WORTH_ANOTHER: Duration = Duration::from_secs(30);
 
-/// Number of a trial's files; attempts count from 1.
+/// Number in the names of a trial's files. Attempts count from 1.
 pub const NUMBER: u32 = 0;
 
-/// Launch of the trial that `plan` describes, but for its command.
+/// Returns the launch of a trial. `plan` gives everything except the command, which is that of the program `own`.
 pub fn launch_of(plan: &LaunchPlan, own: &str) -> Launch {
     let command = [own, "agent", "--trial"].map(String::from);
     launch(&LaunchPlan { attempt: NUMBER, command: &command, ..plan.clone() })
@@ -231,7 +231,7 @@ mod tests {
         let found = trouble(&output, &End::Exit(Some(213)));
         assert_eq!(found.nodes, [1]);
         assert!(found.what.contains("nothing on n2") && found.what.contains("213"), "{found:?}");
-        // No node reports at all: the launcher itself may be at fault.
+        // If no node reports, the launcher itself may be at fault.
         let found = trouble("", &End::Exit(Some(1)));
         assert!(found.nodes.is_empty());
         assert!(found.what.contains("any node"), "{found:?}");
@@ -242,7 +242,7 @@ mod tests {
         let output = started("n1") + &started("n2") + &started("n3") + &joined("n1", 3);
         let found = trouble(&output, &End::Late(Duration::from_secs(60)));
         assert!(found.nodes.is_empty());
-        assert!(found.what.contains("n2 n3 do not come together"), "{found:?}");
+        assert!(found.what.contains("MPI connects no ranks on n2 n3"), "{found:?}");
         assert!(found.what.contains("after 60 s"), "{found:?}");
     }
 
@@ -264,8 +264,8 @@ mod tests {
         assert!(found.what.contains("private"), "{found:?}");
     }
 
-    /// A machine with two names counts as the first. A process on none of the nodes, or on a node as it was before a restart,
-    /// counts for no node.
+    /// A machine with two names counts under the first. A process on another machine, or on a node before its reboot, counts for
+    /// no node.
     #[test]
     fn of_nodes_that_are_alike_the_first_is_heard_and_strangers_speak_for_nobody() {
         let alike = ["n1", "n2", "n1"].map(|n| (format!("name of {n}"), place(n)));
@@ -277,7 +277,7 @@ mod tests {
         before.boot = "boot before".into();
         let said = started("n1") + &started("stranger") + &line(&Said::Started(before));
         assert_eq!(judge(&said).nodes, [1, 2]);
-        // Their shared memory is not an agent's either.
+        // Their shared memory is not compared with that of an agent.
         let mut stranger = place("stranger");
         stranger.shm_device = 8;
         assert_eq!(judge(&(said + &line(&Said::Started(stranger)))).nodes, [1, 2]);

@@ -1,9 +1,9 @@
-//! Process that ended first, according to a launcher's complaints. Pure.
+//! Process that ended first, according to a launcher's error messages. Pure.
 //!
-//! A launcher ends all ranks at the first death, some of them (Hydra) within milliseconds, so that heartbeats see all of them end
-//! at once. The launcher knows which one it was, and prints it. The supervisor trusts it more than heartbeats.
+//! A launcher ends all ranks at the first death. Hydra does so within milliseconds, so heartbeats show all ranks ending at once.
+//! But the launcher prints which rank ended first, and the supervisor trusts this more than heartbeats.
 
-/// Node on which a process ended first, by the launcher's name for it.
+/// Returns the node on which a process ended first, by the launcher's name for the node.
 pub fn first_to_end(complaints: &str) -> Option<String> {
     // Open MPI wraps its lines at any word.
     let words: Vec<&str> = complaints.split_whitespace().collect();
@@ -12,12 +12,13 @@ pub fn first_to_end(complaints: &str) -> Option<String> {
     found.map(String::from)
 }
 
-/// Reads the words of Open MPI's mpirun, or of Hydra, from their beginning.
+/// Reads a message of Open MPI's mpirun, or of Hydra, that begins with the first of `words`.
 fn mpirun<'t>(words: &[&'t str]) -> Option<&'t str> {
     match words {
         // `mpirun noticed that process rank 2 with PID 0 on node n3 exited on signal 9 (Killed).`
         ["process", "rank", _, "with", "PID", _, "on", "node", node, "exited", ..] => Some(node),
-        // `[n4:02051] Local abort before MPI_INIT completed ...`: for a rank that could not begin, others name only the number.
+        // `[n4:02051] Local abort before MPI_INIT completed ...`: other messages about a rank that could not begin name only its
+        // number.
         [who, "Local", "abort", "before", "MPI_INIT", ..] => {
             let (node, pid) = who.strip_prefix('[')?.strip_suffix(']')?.rsplit_once(':')?;
             pid.parse::<u32>().is_ok().then_some(node)
@@ -28,7 +29,7 @@ fn mpirun<'t>(words: &[&'t str]) -> Option<&'t str> {
     }
 }
 
-/// `srun: error: n3: task 2: Killed`. Tasks of several nodes in one line (`n[2-3]: tasks 2-5`) name no single node.
+/// `srun: error: n3: task 2: Killed`. A line on tasks of several nodes (`n[2-3]: tasks 2-5`) names no single node.
 fn srun(line: &str) -> Option<&str> {
     let (node, what) = line.trim().strip_prefix("srun: error: ")?.split_once(": ")?;
     (what.starts_with("task") && !node.contains(['[', ',', ' '])).then_some(node)

@@ -23,17 +23,17 @@ use crate::supervise::start::launch::{Launch, LaunchPlan, launch};
 use crate::supervise::start::room::room;
 use crate::supervise::tell::status::Activity;
 
-/// Exit statuses of the benchmark for unusable input or environment that a failing launcher gives too.
+/// Exit statuses of the benchmark for unusable input or environment. A launcher that fails has the same statuses.
 const DOUBTFUL: [i32; 3] = [1, 2, 6];
 
-/// Exit statuses of a benchmark that finds no room for its memory.
+/// Exit statuses of the benchmark if there is no room for its memory.
 const ROOM_REFUSED: [i32; 2] = [1, 5];
 
-/// Number of such refusals in a row after which nodes are asked for room. After the first, killed processes may still have been
-/// freeing their memory.
+/// Number of such refusals in a row after which nodes must show that they have room. At the first refusal killed processes may
+/// still have been freeing memory.
 const REFUSALS_THAT_ASK: u32 = 2;
 
-/// Pause before another try at a launch for which a disk had no room, or that this machine refused.
+/// Pause before a launch is tried again that failed because the disk was full, or for another reason on this machine.
 const START_PAUSE: Duration = Duration::from_secs(1);
 
 impl Supervisor<'_> {
@@ -65,9 +65,9 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Starts the next attempt. The memory of an earlier attempt's ranks is worth a wait. For room on the disk the wait has no
-    /// limit; for anything else that this machine refuses, the limit is the start timeout. None: a request to stop
-    /// came meanwhile, or one of the nodes was lost.
+    /// Starts the next attempt. If the launcher cannot be started, the start is repeated, because the memory of earlier ranks
+    /// would be lost otherwise. The wait for room on the disk has no limit; for any other failure the limit is the startup
+    /// timeout. Returns `None` after a request to stop, or after the loss of one of the nodes.
     pub(super) fn launch(&mut self, hosts: &[Host]) -> anyhow::Result<Option<Job>> {
         let settings = self.settings;
         let attempt = self.state.attempts + 1;
@@ -91,7 +91,7 @@ impl Supervisor<'_> {
             let full = matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
             if !std::mem::replace(&mut warned, true) {
                 let what = if full {
-                    "waiting for room to start the next attempt"
+                    "waiting for room on the disk to start the next attempt"
                 } else {
                     "the next attempt cannot be started; it is tried again"
                 };
@@ -118,7 +118,7 @@ impl Supervisor<'_> {
         Ok(Some(job))
     }
 
-    /// Starts a launcher; its files and its start may have to wait for the folder's disk.
+    /// Starts a launcher. Writing its files, and its start, may have to wait for the folder's disk.
     pub(super) fn start_job(
         &mut self,
         launch: &Launch,
@@ -129,7 +129,7 @@ impl Supervisor<'_> {
         self.in_folder(move || Job::start(&launch, &folder, attempt, &io_thread))
     }
 
-    /// Returns the facts by which an attempt's end is judged.
+    /// Returns the facts from which an attempt's end is judged.
     pub(super) fn facts(&self, job: &Job, zero_counts: bool) -> Facts {
         Facts {
             announced: job.files.announced(),
@@ -142,7 +142,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Watches one attempt to its end and cleans up after it.
+    /// Watches an attempt to its end and acts on the end.
     pub(super) fn see_through(&mut self, mut job: Job) -> anyhow::Result<()> {
         self.status.attempt = self.state.attempts;
         self.display.echo.again();
@@ -168,15 +168,16 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Completes a fault with the ranks' last progress and the node that the launcher names. Returns the iteration that the rank
-    /// that died had reached, if the fault has a position and the rank was in the same test.
+    /// Completes a fault with the ranks' last progress and the node that the launcher names. Returns the iteration that the dead
+    /// rank had reached, if the fault has a position and the rank was in the same test.
     fn complete(&mut self, fault: &mut Breakage, job: &Job) -> anyhow::Result<Option<u64>> {
         if !matches!(fault.kind, FaultKind::RankDied | FaultKind::LauncherGone) {
             return Ok(None);
         }
         (fault.test, fault.iteration) = self.last_look((fault.test, fault.iteration))?;
         let LastWords { first_to_end, complaint, .. } = self.meanwhile(job.last_words())?;
-        // The first rank to end has ended the others, and may have done so before its first heartbeat.
+        // The rank that ended first may have ended before its first heartbeat, so the launcher's message also shows that ranks
+        // were started.
         self.attempt.ranks_seen |= first_to_end.is_some();
         let first = first_to_end.and_then(|name| self.cluster.find_by_own_name(&name));
         if first.is_some() && first != fault.node {
@@ -228,7 +229,7 @@ impl Supervisor<'_> {
         }
         let lost_before = self.state.lost.len();
         self.stop(Some(job), false)?;
-        // The benchmark may have finished before its ranks were ended.
+        // The benchmark may have completed all tests before its ranks were ended.
         self.look_once_more(job)?;
         if let Announced::All { status } = job.files.announced() {
             self.finish(job, status, true)?;
@@ -238,7 +239,7 @@ impl Supervisor<'_> {
             return over(STATUS_RESUMABLE, format!("halted, after a fault ({detail})"));
         }
         // If the benchmark refuses before anything was computed, and every node is well, it would refuse again. Another program
-        // cannot report a refusal: its status is believed.
+        // cannot report a refusal, so its status counts.
         let doubtful = code.filter(|code| DOUBTFUL.contains(code) && !computed);
         if let Some(code) = doubtful
             && (refused.is_some() || !self.settings.benchmark.progress_shows)
@@ -246,14 +247,14 @@ impl Supervisor<'_> {
         {
             return over(code as u8, detail);
         }
-        // If nothing was computed, the end of the run loses nothing. A doubtful status, or no rank seen, means that the launcher
-        // cannot be used. Ranks that began to work and died are not the launcher's fault.
+        // If nothing was computed, nothing is lost by ending the run. If the status is doubtful, or if no rank was seen, the
+        // launcher cannot be used. If ranks began to work and died, the launcher is not the cause.
         let hopeless = doubtful.is_some() || !computed && !self.ranks.seen;
         self.prepare_next(refused, hopeless.then_some(detail))
     }
 
-    /// Prepares the next attempt, or ends the run if faults come again and again. `refused` is the status with which the
-    /// benchmark refused to continue. `hopeless` is the last fault if no attempt has computed anything.
+    /// Prepares the next attempt, or ends the run if faults repeat. `refused` is the status with which the benchmark refused to
+    /// continue. `hopeless` is the last fault if no attempt has computed anything.
     fn prepare_next(
         &mut self,
         refused: Option<i32>,
@@ -264,7 +265,7 @@ impl Supervisor<'_> {
         let replaceable = |node: &str| self.has_spare_for(node);
         let history = self.state.faults_that_count();
         let attempt = match next_attempt(history, self.settings.max_restarts, &replaceable) {
-            // The history looks like a single fault that comes again, but no node has been asked for room yet.
+            // The history looks like the same fault several times, but the nodes have not been checked for room yet.
             Attempt::Stop { .. } if (1..=REFUSALS_THAT_ASK).contains(&self.room.refusals) => {
                 Attempt::Relaunch { after_ms: 0 }
             }
@@ -274,13 +275,13 @@ impl Supervisor<'_> {
             Attempt::Stop { why } => match (hopeless, refused) {
                 (Some(detail), _) => over(
                     STATUS_ENVIRONMENT,
-                    format!("nothing was computed, again and again; the last time {detail}"),
+                    format!("several attempts failed before anything was computed; the last one: {detail}"),
                 ),
                 (None, Some(code)) => over(
                     STATUS_LOSS,
                     format!(
-                        "the benchmark refuses to resume (status {code}): what it says above tells why, and once that is put right \
-                         the same command continues"
+                        "the benchmark refuses to resume (status {code}): its message above gives the reason; once the cause is \
+                         removed, the same command continues"
                     ),
                 ),
                 (None, None) => over(STATUS_LOSS, why),
@@ -301,7 +302,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Returns the nodes whose memory of this run is of no use once its processes have ended. If the run is `over`, or if that
+    /// Returns the nodes whose memory of this run is useless once the run's processes have ended. If the run is `over`, or if the
     /// memory only shows progress, these are all nodes that the run was on.
     pub(super) fn to_clean(&self, over: bool) -> BTreeSet<String> {
         if over || self.settings.shows_only_progress() || sabotaged(Sabotage::CleansEarly) {
@@ -311,12 +312,13 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Ends a run whose end is known. If the run is `over`, or `code` says so, none of its memory is needed any more.
+    /// Ends a run whose status is `code`. If the run is `over`, or if `code` means that all tests are done, none of its memory is
+    /// needed any more.
     pub(super) fn finish(&mut self, job: &mut Job, code: u8, over: bool) -> anyhow::Result<()> {
         self.look_once_more(job)?;
         job.forward_rest(&mut self.display.echo);
         let over = over || is_over(i32::from(code));
-        // Ranks remove the memory of a run that is over, except that of ranks whose places other ranks took within the job.
+        // Ranks remove their memory at the end of a run, except the memory of ranks that were replaced in place.
         let unreachable = self.stop(Some(job), over)?;
         let cleared = if over { self.clear_returned()? } else { BTreeSet::new() };
         let unseen = self.state.ran_on.intersection(&unreachable);
@@ -330,7 +332,7 @@ impl Supervisor<'_> {
                     self.cluster.find(node).and_then(|at| self.cluster.nodes[at].facts.as_ref());
                 self.settings.clean_command(name, facts.map(|(facts, _)| facts.host.as_str()))
             };
-            // If each node has storage of its own, each node needs its own command.
+            // If each node has its own storage, each node needs its own command.
             let mut commands: BTreeMap<String, Vec<&str>> = BTreeMap::new();
             for node in &unseen {
                 commands.entry(command(node)).or_default().push(node);

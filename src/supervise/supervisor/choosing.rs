@@ -1,6 +1,6 @@
-//! Choice of the nodes for the next attempt: asks `judge::policy`, waits for repaired nodes, and reports which are missing.
+//! Choice of the nodes for the next attempt: asks `judge::policy`, waits for repaired nodes, and reports missing nodes.
 //!
-//! The restart loop asks before every launch. A newly chosen node is watched from then on.
+//! The restart loop calls [`Supervisor::choose_nodes`] before every launch. A newly chosen node is watched from then on.
 
 use std::cell::LazyCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -19,7 +19,7 @@ use crate::supervise::talk::progress::Progress;
 use crate::supervise::talk::wire::Storage;
 use crate::supervise::tell::status::Activity;
 
-/// Time for lost nodes to answer before a run is given up for lack of nodes; longer if logins take long.
+/// Least time for lost nodes to answer a last call before a run is given up because nodes are missing.
 const LAST_CALL: Duration = Duration::from_secs(6);
 
 impl Supervisor<'_> {
@@ -33,8 +33,8 @@ impl Supervisor<'_> {
         matches!(self.cluster.fitness(name, &expected), Fitness::Fit { .. })
     }
 
-    /// Returns the requirements that a node has to meet. A node that is `placed` and has its memory already is not asked for room
-    /// again. The exception is a doubt whether there is room for the rest of its memory.
+    /// Returns the requirements for a node. A node that is `placed` already has its memory, so room for it is required only
+    /// before the first launch, or if it is doubted that the node has room for the rest.
     pub(super) fn expected(&self, name: &str, placed: bool) -> Expected<'_> {
         let needs = &self.settings.benchmark.needs;
         let most = self.room.most;
@@ -45,7 +45,7 @@ impl Supervisor<'_> {
             _ if placed => most.map(|need| Need { named_bytes: 0, own_bytes: 0, ..need }),
             _ => most,
         };
-        // After the first attempt the ranks handle storage themselves: they continue in memory without it.
+        // After the first attempt the ranks themselves handle missing storage: they continue in memory.
         let need = need.map(|need| match self.state.attempts {
             0 => need,
             _ => Need { stored_bytes: 0, ..need },
@@ -57,7 +57,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Learns the run's arithmetic: as noted when the run began, or before that, the arithmetic that the run's first nodes share.
+    /// Sets the run's arithmetic: as noted in the journal, or, before the first launch, the arithmetic that the run's nodes
+    /// share.
     pub(super) fn learn_rounding(&mut self) {
         let Some(rules) = self.settings.benchmark.rounding else { return };
         self.ranks.rounding = self.state.rounding.clone().or_else(|| {
@@ -69,8 +70,8 @@ impl Supervisor<'_> {
         });
     }
 
-    /// If the run can resume from shared storage, declares the nodes lost that this command does not name. Nodes of an earlier
-    /// job may belong to other users by now. A run that has only memory needs these nodes.
+    /// Declares the nodes lost that this command does not name, if the run can resume from shared storage. Nodes of an earlier
+    /// job may belong to other users by now. A run without shared storage needs these nodes.
     pub(super) fn leave_unnamed(&mut self) -> anyhow::Result<()> {
         if self.settings.benchmark.level2.is_none() {
             return Ok(());
@@ -80,7 +81,7 @@ impl Supervisor<'_> {
         let unnamed = self
             .cluster
             .those(|node| node.lost.is_none() && !named.contains(node.host.name.as_str()));
-        let why = "it is not among the nodes that are named now";
+        let why = "this command does not name the node";
         self.lose_all(unnamed.into_iter().map(|at| (at, why.to_owned())))
     }
 
@@ -110,7 +111,7 @@ impl Supervisor<'_> {
                     self.replace(replaced)?;
                     return Ok(hosts);
                 }
-                // A launch that may find room is better than none.
+                // A launch on nodes that may have no room is better than none.
                 Placement::GiveUp { .. } | Placement::Wait { .. } if self.room.is_doubted => {
                     self.room.is_doubted = false;
                 }
@@ -143,7 +144,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Waits until lost nodes have answered a last call, or a while has passed.
+    /// Waits until lost nodes have answered a last call, or until its time is over.
     fn await_lost(&mut self) -> anyhow::Result<()> {
         let time = LAST_CALL.max(self.cluster.lost_timeout().unwrap_or_default());
         self.idle_unless(time, |this| {
@@ -151,7 +152,8 @@ impl Supervisor<'_> {
         })
     }
 
-    /// Returns whether an unresponsive node that the placement leaves out or lacks is not judged yet: it may be about to answer.
+    /// Returns whether the placement should wait for an unresponsive node that is not judged lost yet and may still answer. This
+    /// is a node with ranks, or any node if too few nodes are left.
     fn is_too_soon(&self, placement: &Placement) -> bool {
         let is_placed = |at: usize| self.is_placed(&self.cluster.nodes[at].host.name);
         let is_enough = matches!(placement, Placement::Go { .. });
@@ -184,13 +186,13 @@ impl Supervisor<'_> {
                 Some(positions) => self.groups_of(positions),
                 None => LazyCell::force(&unknown).clone(),
             },
-            // Before the first launch no node is lost: the placement uses the nodes asked for, or a spare.
+            // Before the first launch the placement uses only the given nodes and spares, with the given numbers of ranks.
             may_double: self.settings.may_double && !begins,
             may_wait: self.settings.wait.is_some(),
         })
     }
 
-    /// Hands the ranks of nodes over to other nodes, and notes each replacement unless it is noted already.
+    /// Hands the ranks of nodes over to other nodes. Notes each replacement, unless it is already noted.
     fn replace(&mut self, replaced: Vec<(String, String)>) -> anyhow::Result<()> {
         let mut events = Vec::new();
         for (node, by) in replaced {
@@ -209,7 +211,7 @@ impl Supervisor<'_> {
                 Some(problems) if problems.is_empty() => {
                     self.print(&format!("{by} has files of the checkpoint that this run resumes from, and {node} has none"));
                 }
-                // Problems of the first launch's nodes are reported already.
+                // Problems of nodes were reported before the first launch.
                 Some(problems) if self.room.is_doubted => {
                     let why = problems.join("; ");
                     self.print(&format!("{node} cannot be used: {why}"));
@@ -222,9 +224,9 @@ impl Supervisor<'_> {
         self.note_all(events)
     }
 
-    /// Returns, for each node, the positions whose file of the checkpoint to resume from lies on that node's own storage. Returns
-    /// nothing after a launch, because files have come and gone since the agents looked. A run that discards checkpoints has none
-    /// before its first launch.
+    /// Returns, for each node, the positions whose files of the checkpoint to resume from are on that node's own storage. Returns
+    /// an empty map after a launch, because the files have changed since the agents read their lists. Before the first launch of
+    /// a run that discards checkpoints the map is empty, too.
     fn files_at_hand(&self) -> HashMap<String, BTreeSet<u32>> {
         let begun = self.state.attempts != self.began_after;
         let discards = self.state.from_scratch || self.settings.benchmark.restarts_never;
@@ -253,22 +255,22 @@ impl Supervisor<'_> {
         positions.iter().filter_map(group).collect()
     }
 
-    /// Remembers which positions a node's ranks have, in case the node is lost.
+    /// Notes the positions of a node's ranks, in case the node is lost.
     pub(super) fn see_members(&mut self, node: usize, ranks: &[Progress]) {
         let all = self.settings.benchmark.groups.len();
         let positions = ranks.iter().map(|rank| rank.position);
         let positions = positions.filter(|position| (*position as usize) < all);
         let node = &self.cluster.nodes[node].host.name;
-        // Nearly every heartbeat repeats the known positions.
+        // Nearly every heartbeat repeats the known positions, so these are compared first.
         let told = self.ranks.members.of(node).map(|told| told.iter().copied());
         if !told.is_some_and(|told| told.eq(positions.clone())) {
             self.ranks.members.learn(node, positions.collect());
         }
     }
 
-    /// Returns why the run cannot begin: the unfit nodes, and a remedy.
+    /// Describes why the run cannot begin: the nodes that cannot be used, and a remedy.
     pub(super) fn unfit_words(&self) -> String {
-        // Each reason, with the nodes that have it: a full folder that all share is one reason for all of them.
+        // Each reason with its nodes. A full folder that all nodes share, for example, is one reason for all nodes.
         let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
         for node in &self.cluster.nodes {
             let name = &node.host.name;
@@ -287,12 +289,12 @@ impl Supervisor<'_> {
         let words: Vec<String> =
             reasons.iter().map(|(why, names)| format!("{}: {why}", names.join(", "))).collect();
         format!(
-            "not started, for lack of fit nodes (repair them, take them off the list, or give spares): {}",
+            "not started, because nodes cannot be used (repair them, remove them from the list, or give spares): {}",
             words.join("; ")
         )
     }
 
-    /// Returns whether a node runs ranks now that a spare could take.
+    /// Returns whether a node is fit and has ranks, and a fit spare could take its ranks.
     pub(super) fn has_spare_for(&self, node: &str) -> bool {
         let mut names = self.cluster.nodes.iter().map(|n| n.host.name.as_str());
         self.is_placed(node)

@@ -1,6 +1,6 @@
-//! Contact with the nodes: the first calls, heartbeats, and the reaction to news from nodes that run no ranks now.
+//! Contact with the nodes: the first calls, heartbeats, and the handling of news from nodes without ranks.
 //!
-//! Every step of the supervisor that waits does so in here. So nodes are judged during every step of the run.
+//! Every step of the supervisor that waits calls these functions, so nodes are judged during every step of the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,18 +22,19 @@ const FIRST_LOOK: Duration = Duration::from_millis(50);
 /// Interval at which the time for heartbeats is checked.
 const BEAT_LOOK: Duration = Duration::from_millis(20);
 
-/// Interval at which the reason to end a wait early is looked for.
+/// Interval at which a wait checks whether to end early.
 const ENOUGH_LOOK: Duration = Duration::from_millis(100);
 
-/// Time for which a failed call is repeated if no job would be ended for the node: a wrong name stays wrong.
+/// Time for which a failed call is repeated to a node without ranks of a running job. If the name is wrong, further calls fail as
+/// well.
 const REPEAT_FIRST: Duration = Duration::from_secs(3);
 
-/// State of the calls to nodes, and news of nodes that the supervisor has yet to act on.
+/// State of the calls to nodes, and news of nodes that the supervisor has not acted on yet.
 #[derive(Default)]
 pub(super) struct Contact {
     /// Set once all nodes have been called.
     pub(super) all_called: bool,
-    /// Nodes that are not called again for now, and why.
+    /// Nodes that are no longer called during the first calls, each with the reason.
     pub(super) given_up: BTreeMap<usize, String>,
     /// Time at which nodes were last judged.
     weighed: Option<Instant>,
@@ -46,12 +47,12 @@ pub(super) struct Contact {
 }
 
 impl Supervisor<'_> {
-    /// Calls all nodes and waits until each has answered or failed. Returns the nodes that failed, and why. None: the user asked
-    /// to stop. A node that has answered is watched from then on.
+    /// Calls all nodes and waits until each has answered or failed. Returns the nodes that failed, each with the reason, or
+    /// `None` after a request to stop. A node that has answered is watched from then on.
     ///
-    /// If a job may be running (`runs`), its nodes get more time. The job is stopped by way of its nodes. So even after a request
-    /// to stop, the wait goes up to the time that a halt may take. The job would be ended for lack of a single node, so each has
-    /// the longest time. If none of them answers, this machine is cut off.
+    /// If a job may be running (`runs`), each of its nodes has the longest time, because the job would be ended if a single node
+    /// failed. The job is stopped through its nodes. So after a request to stop, the wait continues up to the time of a halt. If
+    /// no node answers, this machine is cut off.
     pub(super) fn first_contact(
         &mut self,
         runs: bool,
@@ -63,9 +64,9 @@ impl Supervisor<'_> {
         let placed = self.state.placed.iter().filter(|_| runs);
         let needed: BTreeSet<usize> = placed.filter_map(|h| self.cluster.find(&h.name)).collect();
         let mut looked = Instant::now();
-        // Whether this step has reported that no node answers: for nodes that had answered, the judge of heartbeats reports it.
+        // Whether this step has reported that no node answers. If nodes had answered before, `judge::nodes` reports it.
         let mut told = false;
-        // Time at which some node answered again after none did: a node's time counts from then.
+        // Time at which a node answered again after no node had. The times of all nodes count from then.
         let mut heard: Option<Instant> = None;
         while !calls.are_over() {
             match self.hear(FIRST_LOOK)? {
@@ -76,7 +77,7 @@ impl Supervisor<'_> {
                 _ => {}
             }
             for loss in std::mem::take(&mut self.contact.losses) {
-                // The judge sees no outage if only one node had answered.
+                // If only one node had answered, its loss is no outage for `judge::nodes`.
                 let rebooted = loss.kind == FaultKind::NodeRebooted;
                 if !rebooted && runs && self.nobody_answers(&asked, &calls, Some(loss.node)) {
                     calls.loses_heartbeat(steady_ms(), loss.node, loss.detail);
@@ -109,7 +110,7 @@ impl Supervisor<'_> {
             let answered =
                 asked.len().saturating_sub(calls.open().count() + self.contact.given_up.len());
             let usual_ms = self.cluster.logins.first_ms(most_ms, answered, asked.len());
-            // The time counts from the call to the node itself: the nodes that were to call it may have been lost first.
+            // The time counts from the call to the node itself, because the nodes that were to call it may have been lost first.
             let in_vain = |node| {
                 let ms = if needed.contains(&node) { most_ms } else { usual_ms };
                 let timeout = Duration::from_millis(ms);
@@ -147,7 +148,8 @@ impl Supervisor<'_> {
         Ok(Some(std::mem::take(&mut self.contact.given_up)))
     }
 
-    /// Returns whether no node of `asked` is heard, nor `lost`: nodes that had answered may have stopped since.
+    /// Returns whether no node of `asked` answers now. `lost` is a node that has just been judged lost. Nodes that have answered
+    /// may have become unresponsive since.
     fn nobody_answers(&self, asked: &[usize], calls: &FirstCalls, lost: Option<usize>) -> bool {
         let unresponsive = calls.open().chain(self.contact.given_up.keys().copied()).chain(lost);
         let unresponsive: BTreeSet<usize> = unresponsive.chain(self.nodes.in_trouble()).collect();
@@ -176,7 +178,7 @@ impl Supervisor<'_> {
 
     /// Judges nodes if there are new reports or enough time has passed.
     pub(super) fn weigh_if_due(&mut self) -> anyhow::Result<()> {
-        // News come by the thousand; time passes in tens of milliseconds.
+        // There may be thousands of news in the time between two judgements.
         if !self.cluster.reports.is_empty()
             || self.contact.weighed.is_none_or(|at| at.elapsed() >= WEIGH_EVERY)
         {
@@ -213,7 +215,7 @@ impl Supervisor<'_> {
         self.heed(judged)
     }
 
-    /// Acts on the judgements of nodes.
+    /// Acts on judgements of nodes.
     fn heed(&mut self, judged: Vec<Judged>) -> anyhow::Result<()> {
         let mut redialled = BTreeSet::new();
         for judged in judged {
@@ -224,7 +226,7 @@ impl Supervisor<'_> {
                     self.note(Event::AgentRestarted { node })?;
                 }
                 Judged::Lost(loss) => {
-                    // A node judged unresponsive may have been rebooted, and then the reboot counts.
+                    // A later loss replaces an earlier one: a node judged unresponsive may turn out to have been rebooted.
                     self.contact.losses.retain(|before| before.node != loss.node);
                     self.contact.losses.push(loss);
                 }
@@ -232,16 +234,16 @@ impl Supervisor<'_> {
                 Judged::Together { after_ms } => self.note(Event::Together { after_ms })?,
             }
         }
-        // A node that answers again before anyone has acted on its loss is not lost, unless its memory is empty.
+        // A node that answers again before it is declared lost is not lost, unless its memory is empty.
         let Self { nodes, contact, .. } = self;
         contact
             .losses
             .retain(|loss| loss.kind == FaultKind::NodeRebooted || !nodes.knows(loss.node));
-        // Each node is called once, unless it has come back by another way within the same batch: a call ends the connection
-        // before it.
+        // Each node is called once, unless it answers again within the same batch. A call would end a connection that works
+        // again.
         redialled.retain(|node| self.nodes.is_in_trouble(*node));
         if !redialled.is_empty() {
-            // All nodes are called in a single step, so that the calls are shared out evenly.
+            // All nodes are called in a single step, so that the calls are spread evenly over the agents.
             self.cluster.call(&Vec::from_iter(redialled));
         }
         Ok(())
@@ -266,16 +268,16 @@ impl Supervisor<'_> {
         self.note_all(events)
     }
 
-    /// Declares the nodes lost that were judged so.
+    /// Declares the nodes lost that were judged lost.
     pub(super) fn settle_losses(&mut self) -> anyhow::Result<()> {
-        // A node that was off may have answered again while the run was being stopped: its memory is empty.
+        // A rebooted node may have answered again while the run was being stopped. Its memory is empty.
         self.weigh_reports()?;
         let mut losses = std::mem::take(&mut self.contact.losses);
         losses.retain(|loss| self.cluster.nodes[loss.node].lost.is_none());
         self.lose_all(losses.into_iter().map(|loss| (loss.node, loss.detail)))
     }
 
-    /// Passes time between attempts, with heartbeats, lost nodes and the progress line attended to.
+    /// Waits for `time` between attempts. Heartbeats, lost nodes and the progress line are handled meanwhile.
     pub(super) fn idle(&mut self, time: Duration) -> anyhow::Result<()> {
         let until = Instant::now() + time;
         while Instant::now() < until {
@@ -286,7 +288,8 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Passes time as [`idle`](Self::idle) does, until `enough`, which is asked now and then and not with every message, ends it.
+    /// Waits as [`idle`](Self::idle) does, but only until `enough` returns true. `enough` is called at intervals, not with every
+    /// message.
     pub(super) fn idle_unless(
         &mut self,
         time: Duration,
@@ -299,7 +302,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Shows progress and trouble with the journal, once a second.
+    /// Prints the progress line and reports problems with the journal, once a second.
     pub(super) fn show_progress(&mut self) {
         if self.display.shown.is_none_or(|t| t.elapsed() >= Duration::from_secs(1)) {
             self.display.shown = Some(Instant::now());
@@ -308,7 +311,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Handles news from lost nodes: a node that is back ends its processes of this run, and then counts as back.
+    /// Handles news from lost nodes. A node that answers again first ends its processes of this run. Then it counts as returned.
     fn mind_lost(&mut self, node: usize, news: &News) -> anyhow::Result<()> {
         let state = &mut self.cluster.nodes[node];
         if state.lost.is_none() {
@@ -319,7 +322,7 @@ impl Supervisor<'_> {
                 let (id, clean) = (self.cluster.next_end(), self.to_clean(false));
                 self.cluster.ask_end(&[node], id, &clean);
             }
-            // News that was laid aside may be from before the loss.
+            // News in the backlog may be from before the loss.
             News::Ended { ended, .. } if state.up && !state.returned => {
                 state.returned = true;
                 let event = Event::NodeReturned {
@@ -335,7 +338,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Takes in a spare, or a lost node that is back, to run ranks: from now on the node is watched.
+    /// Takes in a spare, or a lost node that answers again, to run ranks. From now on the node is watched.
     pub(super) fn take_in(&mut self, node: usize) -> anyhow::Result<()> {
         let state = &mut self.cluster.nodes[node];
         (state.lost, state.spare) = (None, false);
@@ -346,15 +349,15 @@ impl Supervisor<'_> {
         self.weigh_reports()
     }
 
-    /// Returns whether a launcher's status 0 means success. If it does not, the benchmark's own report of its end decides, which
-    /// is looked for first. For any other program, only answers of all its nodes do.
+    /// Returns whether status 0 of the launcher means success. With a launcher that hides losses, the benchmark's announcement
+    /// decides instead. For another program, status 0 means success if all its nodes answer.
     pub(super) fn believes_zero(&mut self) -> anyhow::Result<bool> {
         Ok(!self.settings.tool.hides_losses()
             || !self.settings.benchmark.progress_shows && self.all_nodes_answer()?)
     }
 
     fn all_nodes_answer(&mut self) -> anyhow::Result<bool> {
-        // News from before the request is no answer.
+        // Older news is not an answer to this request.
         while self.hear(Duration::ZERO)?.is_some() {}
         let placed = self.state.placed.iter().map(|host| self.cluster.find(&host.name));
         let Some(placed) = placed.collect::<Option<BTreeSet<usize>>>() else {
@@ -364,7 +367,8 @@ impl Supervisor<'_> {
         self.await_beats(placed, node_timeout, |_, _| ())
     }
 
-    /// Asks all nodes for a heartbeat and waits for those of the `missing` nodes. Returns whether all have come in `time`.
+    /// Asks all nodes for a heartbeat and waits for those of the `missing` nodes. Passes each heartbeat to `seen`. Returns
+    /// whether all have come within `time`.
     pub(super) fn await_beats(
         &mut self,
         mut missing: BTreeSet<usize>,

@@ -1,6 +1,6 @@
-//! Stopping on request: signals, `skt-hpl halt`, the time limit; and the time that the ranks have for it.
+//! Stopping on request, by a signal, by `skt-hpl halt` or at the time limit, and the time that the ranks have to stop.
 //!
-//! Long steps ask here whether to continue.
+//! Long steps of the supervisor call these functions to learn whether to continue.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::supervise::remember::io_thread::{Answer, IoThread};
 use crate::supervise::signals::{asked_again, asked_by_signal};
 use crate::supervise::tell::status::Activity;
 
-/// The request that lies in a run's folder before a supervisor works on the run: it was meant for an earlier supervisor.
+/// Request that is in a run's folder before this supervisor works on the run. It was meant for an earlier supervisor.
 pub(super) struct OldRequest(Option<(u64, i64, i64)>);
 
 impl OldRequest {
     pub(super) fn of(folder: &Folder) -> Self {
-        // Each request is a file of its own.
+        // Each request is a new file, so inode and time tell whether it is the same.
         let meta = std::fs::metadata(folder.halt()).ok();
         Self(meta.map(|meta| (meta.ino(), meta.mtime(), meta.mtime_nsec())))
     }
@@ -39,11 +39,11 @@ pub(super) struct Halt {
     told: Option<Instant>,
 }
 
-/// Interval at which the supervisor looks for a request.
+/// Interval at which the supervisor checks for a request.
 const LOOK_EVERY: Duration = Duration::from_millis(80);
 
-/// Takes the request that `skt-hpl halt` has left, if it is due. Another process made the request, so its time is by the wall
-/// clock.
+/// Takes the request that `skt-hpl halt` has written, if it is due. Its time is by the wall clock, because another process wrote
+/// it.
 fn take_request(folder: &Folder) -> Option<HaltRequest> {
     let request = read_whole::<HaltRequest>(&folder.halt())?;
     if request.at_ms.is_some_and(|at| unix_ms() < at) {
@@ -53,16 +53,16 @@ fn take_request(folder: &Folder) -> Option<HaltRequest> {
     Some(request)
 }
 
-/// Looks for requests.
+/// Regular check for requests in the run's folder.
 #[derive(Default)]
 pub(super) struct Requests {
     looked: Option<Instant>,
-    /// The look that the I/O thread has not finished yet.
+    /// A check that the I/O thread has not finished yet.
     look: Option<Answer<Option<HaltRequest>>>,
 }
 
 impl Requests {
-    /// Returns the request of `skt-hpl halt`, as far as the I/O thread has seen.
+    /// Returns the request of `skt-hpl halt`, if the I/O thread has found one.
     fn next(&mut self, folder: &Folder, io_thread: &IoThread) -> Option<HaltRequest> {
         if let Some(look) = &self.look {
             let found = look.here()?;
@@ -78,7 +78,7 @@ impl Requests {
     }
 }
 
-/// Interval at which the request is sent again to nodes: ranks that were still starting could not receive it.
+/// Interval at which the request is sent to nodes again, because ranks that were still starting could not receive it.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 
 impl Supervisor<'_> {
@@ -108,8 +108,8 @@ impl Supervisor<'_> {
         Ok(Some(why))
     }
 
-    /// Returns the reason if the run is to stop, for a new or an earlier request. For steps between attempts, which have nothing
-    /// to save.
+    /// Returns the reason of a new or an earlier request to stop, if there is one. Steps between attempts call this; they have
+    /// nothing to save.
     pub(super) fn is_to_halt(&mut self) -> anyhow::Result<Option<String>> {
         match &self.halt {
             Some(halt) => Ok(Some(halt.why.clone())),
@@ -117,7 +117,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Carries out a request to stop. Some: the time for it is over.
+    /// Sends a request to stop to the ranks. Returns a reason if the ranks' time to stop is over, or if a second signal asks to
+    /// stop at once.
     pub(super) fn halting(&mut self) -> anyhow::Result<Option<String>> {
         if self.asked_to_halt()?.is_some() {
             self.status.activity = Activity::Halting;
@@ -128,9 +129,9 @@ impl Supervisor<'_> {
             self.cluster.halt_all(!halt.after_checkpoint);
         }
         if asked_again() {
-            return Ok(Some("stopped at once on request; the last save counts".to_string()));
+            return Ok(Some("stopped at once on request, without a new save".to_string()));
         }
-        // The time until the next regular save is up to the ranks.
+        // A wait for the next regular save has no time limit.
         let late = !halt.after_checkpoint && halt.since.elapsed() > self.settings.stop_timeout;
         Ok(late.then(|| format!("{}, without a new save: the ranks did not react", halt.why)))
     }

@@ -1,9 +1,9 @@
-//! Ends the processes and removes the memory that a run has left on nodes that it no longer uses. If the run is given up, this is
-//! done on all nodes.
+//! Ends the processes, and removes the memory, that a run has left on nodes that it no longer uses, or on all nodes if the run is
+//! given up.
 //!
-//! This happens when a lost node that is back is to take ranks, at a run's end, and for `--new`. Memory that could still be
-//! needed stays. From a lost node, only memory is removed without which a later attempt has computed (`RunState::stale`): no
-//! restart trusts that memory any more.
+//! This happens when a lost node that answers again is to take ranks, at a run's end, and for `--new`. Memory that could still be
+//! needed stays. The memory of a lost node is removed only if a later attempt has computed without it (`RunState::stale`),
+//! because no restart uses such memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,18 +18,18 @@ use crate::supervise::tell::say;
 /// Time limit for the nodes' first heartbeat, which reports the memory that they have.
 const BEAT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Result of removing from a node the processes and memory of a run.
+/// Result of removing the processes and memory of a run from a node.
 #[derive(Clone, Copy)]
 struct Cleared {
     ended: usize,
     freed_bytes: u64,
-    /// Memory that another process uses.
+    /// Bytes that remain because another process uses them.
     left_bytes: u64,
 }
 
 impl Supervisor<'_> {
-    /// Makes room on lost nodes that are back and are to take ranks. False: one of them could not, and is not available after
-    /// all.
+    /// Removes useless memory of the run from lost nodes that answer again and are to take ranks. Returns false if a node did not
+    /// do so and is lost again.
     pub(super) fn make_room(&mut self, replaced: &[(String, String)]) -> anyhow::Result<bool> {
         let chosen: BTreeSet<&String> = replaced.iter().map(|(_, by)| by).collect();
         let stale = |name: &String| chosen.contains(name) && self.state.stale.contains(name);
@@ -38,7 +38,7 @@ impl Supervisor<'_> {
         Ok(done.len() == stale.len())
     }
 
-    /// Removes the run's memory at its end, also from lost nodes that are back. Returns the nodes that have removed it.
+    /// Removes the run's memory at its end from lost nodes that answer again. Returns the nodes that have removed it.
     pub(super) fn clear_returned(&mut self) -> anyhow::Result<BTreeSet<String>> {
         if self.settings.job.is_none() {
             return Ok(BTreeSet::new());
@@ -47,11 +47,11 @@ impl Supervisor<'_> {
             let back = node.lost.is_some() && node.returned && node.up;
             back && self.state.ran_on.contains(&node.host.name)
         });
-        // An earlier request to stop is passed over, because the run came to its end all the same.
+        // An earlier request to stop is ignored, because the run has ended by itself.
         self.remove_from(&returned, |this| this.nodes.is_alone())
     }
 
-    /// Has nodes remove the run's memory, until `enough` says to stop. Returns the nodes that have done it.
+    /// Has nodes remove the run's memory, until `enough` returns true. Returns the nodes that have removed it.
     fn remove_from(
         &mut self,
         nodes: &[usize],
@@ -72,8 +72,8 @@ impl Supervisor<'_> {
         Ok(done)
     }
 
-    /// Has nodes, also lost ones that are back, end the run's processes and remove its memory. None for nodes that have not done
-    /// it.
+    /// Has nodes end the run's processes and remove its memory. They may be lost nodes that answer again. The result of a node is
+    /// `None` if it did not answer.
     fn clear(
         &mut self,
         nodes: &[usize],
@@ -94,8 +94,8 @@ impl Supervisor<'_> {
         Ok(cleared.collect())
     }
 
-    /// Ends a run that is given up for a new one, and removes its memory, on all its nodes that can be reached. The other nodes
-    /// are named in a message. Error: the reason why the run is not given up on all its nodes.
+    /// Ends a run that is given up for a new run, and removes its memory, on all its nodes that can be reached. A message names
+    /// the other nodes. A request to stop meanwhile is an error.
     pub(super) fn give_up(mut self, job: &str) -> anyhow::Result<Run> {
         self.status.doing = "giving up the old run".to_owned();
         self.write_status();
@@ -122,7 +122,7 @@ impl Supervisor<'_> {
         }
         if self.halt.is_some() {
             bail!(
-                "--new: stopped on request before the old run (job {job}) was given up on all its nodes; the same command continues that"
+                "--new: stopped on request before the old run (job {job}) was given up on all its nodes; give the same command again"
             );
         }
         for (node, line) in lines {
@@ -134,14 +134,14 @@ impl Supervisor<'_> {
     }
 }
 
-/// Returns a text about a node's clean-up.
+/// Describes the result of a node's clean-up.
 fn words(cleared: Cleared) -> String {
     let Cleared { ended, freed_bytes, left_bytes } = cleared;
     let mut words = format!(
         "{ended} process(es) of the old run ended, {freed_bytes} bytes of its memory removed"
     );
     if left_bytes > 0 {
-        words += &format!("; {left_bytes} bytes under its name are in use by somebody else");
+        words += &format!("; {left_bytes} bytes under its name are in use by another process");
     }
     words
 }
@@ -158,6 +158,6 @@ mod tests {
             "3 process(es) of the old run ended, 4096 bytes of its memory removed"
         );
         let text = words(Cleared { left_bytes: 7, ..done });
-        assert!(text.ends_with("; 7 bytes under its name are in use by somebody else"), "{text}");
+        assert!(text.ends_with("; 7 bytes under its name are in use by another process"), "{text}");
     }
 }

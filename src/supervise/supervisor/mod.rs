@@ -1,8 +1,8 @@
-//! The restart loop: keeps a run alive from its start to its result, whichever node fails, at any time.
+//! The restart loop: keeps a run alive from its start to its result, whichever node fails and whenever it fails.
 //!
 //! `skt-hpl run` calls [`supervise`]. Every step is written to the journal before it is taken. So this process, too, may die at
-//! any time: the same command takes the running job over, or recovers the run. All judgement is pure and lies in `judge`. This
-//! file has the steps, and the other files of this folder have their parts.
+//! any time: the same command takes the running job over, or recovers the run. All judgements are pure functions in `judge`. This
+//! file has the sequence of the steps; the other files of this folder carry them out.
 
 mod attempt;
 mod choosing;
@@ -48,7 +48,7 @@ use crate::supervise::tell::{say, say_on, timeline, voice};
 /// Time limit for writing the last records and the last status.
 const LAST_WRITES: Duration = Duration::from_secs(10);
 
-/// Time limit for a heartbeat of every node after the first calls.
+/// Time limit for the first heartbeat of every node after the first calls.
 const FIRST_BEATS: Duration = Duration::from_millis(500);
 
 /// Time limit for the rest of a broken job to end, if the run is stopped before it has begun.
@@ -56,12 +56,12 @@ const LEFT_TIMEOUT: Duration = Duration::from_secs(4);
 
 struct Supervisor<'a> {
     settings: &'a Settings,
-    /// Variables that every rank sees.
+    /// Environment variables of every rank.
     env: Vec<(String, String)>,
     journal_writer: JournalWriter,
-    /// Touches the other files of the run's folder.
+    /// Thread that reads and writes the other files of the run's folder.
     io_thread: IoThread,
-    /// News that came while a record was on its way to disk, without heartbeats.
+    /// News that came while the supervisor waited for the disk, except heartbeats.
     backlog: VecDeque<(usize, News)>,
     records: Vec<Record>,
     state: RunState,
@@ -74,7 +74,7 @@ struct Supervisor<'a> {
     halt: Option<Halt>,
     requests: Requests,
     ranks: RanksKnown,
-    /// Number of the last attempt before this supervisor began.
+    /// Number of the last attempt of an earlier supervisor.
     began_after: u32,
     attempt: AttemptState,
     watch: Watch,
@@ -85,27 +85,27 @@ struct Supervisor<'a> {
 struct ThisProcess {
     /// Digest of the program.
     binary: String,
-    /// Id of the machine's boot.
+    /// Boot identity of the machine.
     boot: String,
 }
 
-/// Facts about the ranks that outlast an attempt.
+/// Facts about the ranks that stay valid after an attempt.
 #[derive(Default)]
 struct RanksKnown {
-    /// Bytes of a rank: learned from the first attempt unless given.
+    /// Bytes of shared memory of a rank, given or measured in an attempt.
     bytes: Option<u64>,
-    /// Set once a launcher of this run has got as far as starting ranks.
+    /// Whether a launcher of this run has started ranks.
     seen: bool,
     /// Positions of each node's ranks.
     members: Members,
-    /// Arithmetic that they compute with, as far as nodes have reported theirs.
+    /// Arithmetic of the run, once nodes have reported theirs.
     rounding: Option<String>,
 }
 
 /// State that is reset at each launch.
 #[derive(Default)]
 struct AttemptState {
-    /// Set once the launcher has got as far as starting ranks.
+    /// Whether the launcher has started ranks.
     ranks_seen: bool,
     computing_since: Option<(Instant, u64)>,
     /// Replacements reported since the launch.
@@ -114,18 +114,18 @@ struct AttemptState {
     slow: BTreeMap<String, String>,
 }
 
-/// Doubts whether the nodes have room for the run's memory.
+/// State of the check whether the nodes have room for the run's memory.
 #[derive(Default)]
 struct RoomDoubts {
     /// Largest need of any working node.
     most: Option<Need>,
-    /// Number of attempts in a row in which the benchmark refused to continue, possibly for lack of room.
+    /// Number of attempts in a row in which the benchmark refused to continue, possibly because memory was short.
     refusals: u32,
-    /// Set after two such refusals in a row: working nodes are asked for room before the next launch.
+    /// Set after two such refusals in a row. Before the next launch working nodes must then show that they have room.
     is_doubted: bool,
 }
 
-/// The end of the run. Any step returns it as its error, which ends all steps that have called it.
+/// The end of the run. Any step can return it as an error, which ends all calling steps.
 #[derive(Debug, Error)]
 #[error("status {code}: {why}")]
 struct Over {
@@ -133,12 +133,12 @@ struct Over {
     why: String,
 }
 
-/// Ends the run with this status, for this reason.
+/// Ends the run with status `code`, for the reason `why`.
 fn over<T>(code: u8, why: impl Into<String>) -> anyhow::Result<T> {
     Err(Over { code, why: why.into() }.into())
 }
 
-/// Runs to the end and returns the exit status.
+/// Supervises a run to its end and returns the exit status.
 pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
     let result = supervise_to_the_end(settings);
     voice::all_said();
@@ -146,11 +146,11 @@ pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
     // A lost output does not change the end of a run that has failed for another reason.
     let ended_well = matches!(result, Ok(0));
     say!(
-        "skt-hpl run: not all that the benchmark has printed could be written to standard output: {why}; files out.* in {} \
-         have it{}",
+        "skt-hpl run: part of the benchmark's output could not be written to standard output: {why}; the files out.* in {} \
+         contain all of it{}",
         settings.folder.path().display(),
         if ended_well {
-            format!("; that ends with status {STATUS_ENVIRONMENT}")
+            format!("; the exit status is {STATUS_ENVIRONMENT}")
         } else {
             String::new()
         }
@@ -168,18 +168,18 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         this.note_start()?;
     }
     if this.state.from_scratch {
-        // The journal has the fact from here on.
+        // From here on the journal records that the old run was given up.
         let _ = std::fs::remove_file(settings.folder.given_up());
     }
-    // From here on the status is kept up to date: other hosts, which cannot see the journal's lock, learn from it that a
-    // supervisor works.
+    // From here on the status is written regularly. It shows a supervisor to other hosts, on which the journal's lock may not be
+    // visible.
     this.write_status();
     let Err(ended) = this.run(resumed);
     this.finish_line();
     match ended.downcast::<Over>() {
         Ok(Over { code, why }) => this.report_end(code, &why),
         Err(error) => {
-            // A running job is left as it is: the same command takes it over.
+            // A running job is not ended: the same command takes it over.
             say!("skt-hpl run: {error:#}");
             this.journal_writer.settle(LAST_WRITES);
             Ok(STATUS_ENVIRONMENT)
@@ -188,9 +188,9 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
 }
 
 impl Supervisor<'_> {
-    /// Runs from first contact to the end of the run.
+    /// Supervises the run from the first calls to its end.
     fn run(&mut self, resumed: bool) -> anyhow::Result<Infallible> {
-        // A job that has come to its end needs no node any more.
+        // A job that has ended needs no node any more.
         let runs =
             self.knows_job()? && self.recorded_end(!self.settings.tool.hides_losses())?.is_none();
         let failed = self.first_contact(runs)?;
@@ -200,7 +200,7 @@ impl Supervisor<'_> {
         let (mut left, mut adopted) = (None, false);
         if resumed {
             let known = self.knows_job()?;
-            // A node that is being called again after its connection ended is as good as any other.
+            // A node that is being called again after its connection ended counts as well.
             let is_well = |at: usize| self.nodes.knows(at) && !failed.contains_key(&at);
             let mut placed = self.state.placed.iter().map(|host| self.cluster.find(&host.name));
             let all_well =
@@ -211,7 +211,7 @@ impl Supervisor<'_> {
             self.note_takeover(adopted)?;
         }
         self.lose_all(failed)?;
-        // Memory is known before nodes are chosen.
+        // A heartbeat reports the memory on a node, which the choice of nodes needs.
         self.await_beats(self.cluster.up(), FIRST_BEATS, |_, _| ())?;
         self.learn_rounding();
         self.print_findings();
@@ -237,7 +237,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Returns whether the last attempt's launcher runs, or has left its status.
+    /// Returns whether the last attempt's launcher runs, or has written its status.
     fn knows_job(&mut self) -> anyhow::Result<bool> {
         let exit = self.settings.folder.exit(self.state.attempts);
         match self.state.running {
@@ -246,8 +246,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Returns the last attempt's job, if there has been one, with its launcher if that is to be watched further. For any other
-    /// job, losses that no supervisor saw are noted here, because they happened before the takeover.
+    /// Returns the last attempt's job, if there has been an attempt. `launcher` is given if the job is to be watched further.
+    /// Otherwise losses that no supervisor has noted are noted here, because they happened before the takeover.
     fn left_job(&mut self, launcher: Option<ProcessId>) -> anyhow::Result<Option<Job>> {
         if self.state.attempts == 0 {
             return Ok(None);
@@ -255,19 +255,19 @@ impl Supervisor<'_> {
         let nobody = ProcessId { pid: 0, started: 0 };
         let (folder, attempt) = (&self.settings.folder, self.state.attempts);
         let mut job = Job::adopt(launcher.unwrap_or(nobody), folder, attempt, &self.io_thread);
-        // A supervisor that has noted a fault, or has stopped the job, has looked before.
+        // A supervisor that noted a fault, or stopped the job, noted the losses before that.
         if launcher.is_none() && !self.state.history.stopping && self.state.running.is_some() {
             self.hear_out(&mut job)?;
         }
         Ok(Some(job))
     }
 
-    /// Ends the rest of a job that is not watched further, or the run if the job had come to its end.
+    /// Ends the rest of a job that is not watched further. Ends the run if the job had completed all tests.
     fn end_left_job(&mut self, left: Option<Job>) -> anyhow::Result<()> {
         if let Some(mut job) = left {
             let zero_counts = self.believes_zero()?;
             if let Some(code) = self.recorded_end(zero_counts)? {
-                // The job had come to its end unseen, maybe after the last look at it.
+                // The job ended while no supervisor ran, maybe after its files were last read.
                 self.look_once_more(&mut job)?;
                 let end = self.watch.exit(steady_ms(), Some(code.into()));
                 if let Next::Over { code, why, all_done } = verdict(end, &self.facts(&job, true)) {
@@ -276,7 +276,7 @@ impl Supervisor<'_> {
                 }
             }
         }
-        // Processes of the old job must not meet those of the new job.
+        // No process of the old job may run when the new job starts.
         self.stop(None, false)?;
         self.leave_unnamed()
     }
@@ -289,9 +289,9 @@ impl Supervisor<'_> {
         })
     }
 
-    /// Ends a run that was stopped on request during the first calls. No job that could save is known, or the job could not be
-    /// reached for as long as a halt may take. No node is declared lost for not having answered yet. On nodes that have answered,
-    /// the rest of a job is ended.
+    /// Ends a run that was stopped on request during the first calls. Either no job that could save is known, or the job could
+    /// not be reached within the time of a halt. Nodes that have not answered yet are not declared lost. On nodes that have
+    /// answered, the rest of a job is ended.
     fn halted_at_first(&mut self, resumed: bool) -> anyhow::Result<Infallible> {
         if resumed {
             self.left_job(None)?;
@@ -303,7 +303,8 @@ impl Supervisor<'_> {
         over(STATUS_RESUMABLE, halt.why.as_str())
     }
 
-    /// Returns the status that the folder shows; `zero_counts` says whether a launcher's status 0 can be believed.
+    /// Returns the status with which the last attempt has completed all tests, according to its files. `zero_counts` tells
+    /// whether status 0 of the launcher means success.
     fn recorded_end(&mut self, zero_counts: bool) -> anyhow::Result<Option<u8>> {
         let (folder, attempt) = (self.settings.folder.clone(), self.state.attempts);
         self.in_folder(move || end_of(&folder, attempt, zero_counts))
@@ -324,7 +325,7 @@ impl Supervisor<'_> {
         }
         let settings = self.settings;
         let printed = settings.folder.output(self.state.attempts);
-        // A stopped job has printed no result.
+        // A run that was stopped has no results to report.
         let results = if code == STATUS_RESUMABLE {
             Vec::new()
         } else {
@@ -338,7 +339,7 @@ impl Supervisor<'_> {
         if code == STATUS_RESUMABLE {
             say!("skt-hpl run: memory is kept on the nodes; {again} continues the run");
             if let Some(dir) = &settings.benchmark.level2 {
-                say!("skt-hpl run: on other nodes it resumes from {}", dir.display());
+                say!("skt-hpl run: on other nodes the run resumes from {}", dir.display());
             }
         } else if self.state.can_go_on() {
             say!(

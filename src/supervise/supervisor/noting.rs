@@ -1,8 +1,8 @@
-//! Noting events, and other work that may have to wait for a disk. Every step is written down before it is taken, and only that
-//! step waits for the disk. During the wait, heartbeats are received and nodes judged.
+//! Noting of events, and other work that may have to wait for a disk. Every step is written to the journal before it is taken,
+//! and only that step waits for the disk. During the wait, heartbeats are received and nodes are judged.
 //!
-//! All steps of the supervisor come through here. `remember::journal_writer` writes the journal, and `remember::io_thread` does
-//! all other work in the run's folder.
+//! All steps of the supervisor are noted here. `remember::journal_writer` writes the journal, and `remember::io_thread` does all
+//! other work in the run's folder.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::supervise::talk::cluster::News;
 /// Time after which a slow disk is reported.
 const DISK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Interval at which an awaited result is looked for.
+/// Interval at which a wait checks for its result.
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Supervisor<'_> {
@@ -54,7 +54,7 @@ impl Supervisor<'_> {
         self.hear_until(|_| answer.here())
     }
 
-    /// Does some work in the run's folder, which may have to wait for its disk.
+    /// Does `work` in the run's folder on the I/O thread, because it may have to wait for the disk.
     pub(super) fn in_folder<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -65,14 +65,14 @@ impl Supervisor<'_> {
 
     /// Takes in everything that a job has written to its files up to this moment.
     pub(super) fn look_once_more(&mut self, job: &mut Job) -> anyhow::Result<()> {
-        // A look that already runs may have begun too early.
+        // If the I/O thread is already reading, it may have begun too early.
         self.hear_until(|_| job.has_looked().then_some(()))?;
         job.look();
         self.hear_until(|_| job.has_looked().then_some(()))
     }
 
-    /// Waits for a result, while heartbeats are asked for and nodes judged. Other news are laid aside. Heartbeats are dropped:
-    /// the next ones are due soon, and later these would show ranks that have been ended.
+    /// Waits until `come` returns a result. Nodes are judged meanwhile. Heartbeats are dropped, because the next are due soon,
+    /// and later the old ones would show ranks that have been ended. Other news goes to the backlog.
     fn hear_until<T>(&mut self, mut come: impl FnMut(&mut Self) -> Option<T>) -> anyhow::Result<T> {
         let since = Instant::now();
         let mut told = false;
@@ -87,14 +87,14 @@ impl Supervisor<'_> {
             if !told && since.elapsed() > DISK_TIMEOUT {
                 told = true;
                 self.print(&format!(
-                    "{}: the disk takes long; the next step waits for it, the ranks do not",
+                    "{}: the disk is slow; the supervisor's next step waits for it, the ranks do not",
                     self.settings.folder.path().display()
                 ));
             }
         }
     }
 
-    /// Reports when records cannot be written, and when they can be written again.
+    /// Reports once that records cannot be written, and once that they can be written again.
     pub(super) fn print_journal_trouble(&mut self) {
         match (self.journal_writer.trouble(), self.display.unwritten) {
             (Some(why), false) => {

@@ -1,6 +1,6 @@
-//! From a run's folder to its supervisor: an unfinished run is resumed, any other is set aside for a new run.
+//! Opening of a run's folder: an unfinished run is resumed, and a finished run is set aside for a new run.
 //!
-//! `supervise` calls this once. From then on the journal is locked, so that no second supervisor works on the run.
+//! `supervise` calls [`Run::open`] once. From then on the journal is locked, so that no second supervisor works on the run.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -27,32 +27,32 @@ use crate::supervise::talk::agent::{binary_digest, boot};
 use crate::supervise::talk::cluster::Cluster;
 use crate::supervise::tell::status::{self, Lines, Status};
 
-/// The run in a folder, as read from its journal.
+/// The run of a folder, as read from its journal.
 pub(super) struct Run {
     pub(super) journal_writer: JournalWriter,
     pub(super) records: Vec<Record>,
     pub(super) state: RunState,
     pub(super) io_thread: IoThread,
-    /// Whether the folder has a run that is not finished.
+    /// Whether the folder has an unfinished run, which is resumed.
     pub(super) resumed: bool,
 }
 
 impl Run {
-    /// Opens the run that the settings name: the unfinished run in their folder, or a new run.
+    /// Opens the unfinished run in the folder of `settings`, or a new run.
     pub(super) fn open(settings: &Settings) -> anyhow::Result<Self> {
         let folder = &settings.folder;
         folder.prepare().map_err(|why| anyhow!(why))?;
-        // Opening the journal cuts off a record that another host is just writing, because that host's lock may not be visible
-        // here.
+        // Opening the journal would cut off a record that a supervisor on another host is writing, if that host's lock is not
+        // visible here.
         if let Some(host) = status::written_elsewhere(folder) {
             bail!(
-                "{}: another supervisor is at work on this run, on {host}: it writes {} just now. End it with `skt-hpl halt` (--state \
-                 if it is not the default), see `skt-hpl status`, or choose another --state folder",
+                "{}: another supervisor is at work on this run, on {host}: it is writing {}. See `skt-hpl status`, end the run with \
+                 `skt-hpl halt` (with --state if the folder is not the default), or choose another --state folder",
                 folder.path().display(),
                 folder.status().display()
             );
         }
-        // Once the journal is locked, `skt-hpl halt` means this supervisor.
+        // Once the journal is locked, a request of `skt-hpl halt` is for this supervisor.
         let before = OldRequest::of(folder);
         let (journal, records) = Journal::open(&folder.journal())?;
         before.remove(folder);
@@ -83,21 +83,21 @@ impl Run {
         }
         if !*resumed {
             state.run_id = fresh_run_id();
-            // The old run was given up by this command, or by an earlier one that was interrupted. Memory under other names is
-            // not given up.
+            // The old run was given up by this command, or by an earlier command that was interrupted. The file names the job
+            // whose memory was given up, which must be the job of this command.
             state.from_scratch = std::fs::read_to_string(folder.given_up())
                 .is_ok_and(|job| settings.job.as_ref() == Some(&job));
         }
         Ok(run)
     }
 
-    /// Sets the files of the folder's run aside. A run that `--new` gives up is ended on its nodes first.
+    /// Sets aside the files of the folder's run. A run that `--new` gives up is first ended on its nodes.
     fn set_aside(mut self, settings: &Settings) -> anyhow::Result<Self> {
-        // The run is given up before its files are moved: after an interruption the same command finds them again.
+        // The run is given up before its files are moved. After an interruption the same command thus finds the files again.
         if settings.discard && !self.state.finished.is_some_and(|code| is_over(code.into())) {
             let ran_on = self.state.ran_on.iter().map(|name| Host::new(name, 1));
             let nodes: Vec<Host> = ran_on.collect();
-            // If nothing was saved, ranks have shown their progress under the run's own name.
+            // If the run has no job name, its ranks have memory under the run's id, only to show their progress.
             let job = self.state.job.clone().unwrap_or_else(|| self.state.run_id.clone());
             let attend = settings.attend(&self.state.run_id, Some(job.clone()));
             let cluster = Cluster::new(attend, &nodes, &[]).map_err(anyhow::Error::msg)?;
@@ -111,10 +111,10 @@ impl Run {
         Ok(self)
     }
 
-    /// Returns the nodes of the run, none of them called yet.
+    /// Returns the nodes of the run. No node is called yet.
     pub(super) fn cluster(&self, settings: &Settings) -> anyhow::Result<Cluster> {
-        // A resumed run continues on its own nodes. Newly named nodes become further spares. So do nodes that an earlier command
-        // added and that this command need not name.
+        // A resumed run continues on its own nodes. Further nodes that this command names become spares. So do nodes of earlier
+        // attempts that this command does not name.
         let hosts = if self.resumed { &self.state.hosts } else { &settings.hosts };
         let mut spares = self.state.spares.clone();
         let names = hosts.iter().chain(&spares).map(|host| host.name.clone());
@@ -122,7 +122,7 @@ impl Run {
         let named = settings.hosts.iter().chain(&settings.spares).cloned();
         let further = named.chain(self.state.had_ranks());
         spares.extend(further.filter(|host| known.insert(host.name.clone())));
-        // If nothing is protected, the benchmark's ranks show their progress under the run's own name.
+        // If the run has no job name, its ranks have memory under the run's id, only to show their progress.
         let own = settings.shows_only_progress().then(|| self.state.run_id.clone());
         let job = own.or_else(|| settings.job.clone());
         let attend = settings.attend(&self.state.run_id, job);
@@ -182,7 +182,7 @@ impl<'a> Supervisor<'a> {
         })
     }
 
-    /// Notes the start of a new run. Error: the note cannot be written, so nothing is started.
+    /// Notes the start of a new run. If the record cannot be written, returns an error, and nothing is started.
     pub(super) fn note_start(&mut self) -> anyhow::Result<()> {
         let settings = self.settings;
         self.note(Event::RunStarted {
@@ -199,7 +199,7 @@ impl<'a> Supervisor<'a> {
             supervisor_pid: std::process::id(),
         })?;
         if let Some(why) = self.journal_writer.trouble() {
-            bail!("{why}: the run is not started, since nothing of it could be remembered");
+            bail!("{why}: the run is not started, because its journal cannot be written");
         }
         self.status.started_ms = self.state.started_ms;
         Ok(())

@@ -1,6 +1,6 @@
 //! Settings of `skt-hpl run`: nodes, launcher, benchmark and timeouts.
 //!
-//! The command line fills them in; the supervisor never changes them.
+//! The command line sets them, and the supervisor never changes them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -36,20 +36,20 @@ pub struct Settings {
     /// Command that starts an agent on a node.
     pub agent: Vec<String>,
     pub folder: Folder,
-    /// Job whose memory is looked at. If None: the memory under the run's own name if the ranks show their progress, else all
-    /// memory of this user.
+    /// Job whose memory agents report. If `None`, they report the memory under the run's id if ranks show their progress, else
+    /// all memory of this user.
     pub job: Option<String>,
     pub benchmark: Benchmark,
     pub thresholds: Thresholds,
     pub beat_ms: u64,
-    /// Time without a message from above after which an agent ends ranks that stand still.
+    /// Time without a message from the supervisor after which an agent ends ranks that make no progress.
     pub orphan_timeout_ms: u64,
-    /// Largest number of connections that the supervisor, or an agent, has to nodes.
+    /// Largest number of nodes to which the supervisor, or an agent, is connected.
     pub fanout: usize,
     /// Largest number of faults in a row without any progress between them.
     pub max_restarts: u32,
     pub may_double: bool,
-    /// Time to wait for a repaired node; None: no wait.
+    /// Time to wait for a repaired node. With `None` there is no wait.
     pub wait: Option<Duration>,
     /// Time at which to save and stop, by [`steady_ms`](crate::base::clock::steady_ms).
     pub stop_at_ms: Option<u64>,
@@ -57,48 +57,48 @@ pub struct Settings {
     pub stop_timeout: Duration,
     /// Bytes of shared memory of a rank, if known.
     pub rank_bytes: Option<u64>,
-    /// Start MPI on trial before the first launch.
+    /// Whether to start MPI on trial before the first launch.
     pub trial: bool,
-    /// Interval of progress lines if no terminal shows the progress; zero: never.
+    /// Interval of progress lines if standard error is no terminal. With zero there are no lines.
     pub progress_every: Duration,
-    /// Begin a new run even if the folder has an unfinished run.
+    /// Whether to begin a new run even if the folder has an unfinished run.
     pub discard: bool,
 }
 
-/// Facts about the run that only skt-hpl's own benchmark provides; of another program nothing is known.
+/// Facts about the run that are known only for skt-hpl's own benchmark, not for another program.
 #[derive(Clone, Debug, Default)]
 pub struct Benchmark {
-    /// Whether every rank shows its progress, as those of skt-hpl's benchmark do.
+    /// Whether every rank reports its progress, as ranks of skt-hpl's benchmark do.
     pub progress_shows: bool,
-    /// Whether the job continues in its processes when it loses one.
+    /// Whether the other ranks continue in place when a rank is lost.
     pub in_place: bool,
-    /// Whether the position of a lost rank then stays vacant: checksums do its work, and the rest of its process column stands
-    /// idle. Otherwise ranks stand by to take the places of lost ranks.
+    /// Whether the position of a lost rank then stays vacant. Checksum columns replace its process column, whose other ranks are
+    /// idle. Otherwise ranks stand by to replace lost ranks.
     pub stays_vacant: bool,
-    /// Need of the ranks on each working node, by the node's name.
+    /// Memory that the ranks of each working node need, by the node's name.
     pub needs: BTreeMap<String, Need>,
     /// Group of each position, if the run is protected.
     pub groups: Vec<usize>,
-    /// Rules that decide whether a node computes the same bits as the others; None if equal bits are not promised.
+    /// Rules that decide whether a node computes the same bits as the other nodes. `None` if identical bits are not promised.
     pub rounding: Option<Rules>,
     pub problem: Option<Problem>,
     /// Whether the ranks save checkpoints from which a run can resume.
     pub saves: bool,
-    /// Checkpoint directory that all nodes share: from there the run resumes on any nodes.
+    /// Checkpoint directory that all nodes share. From it the run can resume on any nodes.
     pub level2: Option<PathBuf>,
-    /// Checkpoint directory of which each node has its own.
+    /// Checkpoint directory, if each node has its own.
     pub own_level2: Option<PathBuf>,
     /// Whether the benchmark begins from scratch even if nodes have checkpoints.
     pub restarts_never: bool,
 }
 
 impl Settings {
-    /// Returns whether nothing is saved: ranks then use persistent shared memory only to show their progress.
+    /// Returns whether ranks use persistent shared memory only to report their progress, and save nothing there.
     pub(super) fn shows_only_progress(&self) -> bool {
         self.job.is_none() && self.benchmark.progress_shows
     }
 
-    /// Returns the settings that agents get of a run whose memory is that of `job`.
+    /// Returns the settings that are sent to agents. The run's memory is that of `job`.
     pub(super) fn attend(&self, run_id: &str, job: Option<String>) -> Attend {
         Attend {
             fanout: self.fanout,
@@ -119,8 +119,8 @@ impl Settings {
         quote_all(&words)
     }
 
-    /// Returns the variables for the ranks. If the run begins from scratch (`from_scratch`) and ranks save, they say so, unless
-    /// the user set the variable.
+    /// Returns the environment variables for the ranks. If the run begins `from_scratch` and ranks save, a variable tells the
+    /// ranks so, unless the user has set it.
     pub(super) fn variables(&self, from_scratch: bool) -> Vec<(String, String)> {
         let mut all = self.env.clone();
         if from_scratch && self.benchmark.saves && !all.iter().any(|(name, _)| name == RESTART_VAR)

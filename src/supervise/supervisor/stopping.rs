@@ -1,7 +1,7 @@
-//! Ends the rest of a job on all nodes, and finds out which nodes are lost by then.
+//! Ends the processes of a job on all nodes, and finds out which nodes are lost.
 //!
-//! The restart loop calls this after every attempt, and after a trial of MPI that failed. Losses are judged as always
-//! (`judge::nodes`), so a node to which a connection is being made again has its full time in here, too.
+//! The restart loop calls this after every attempt, and after a failed trial of MPI. Losses are judged by `judge::nodes` as in
+//! every other step, so a node whose connection is being made again has its full time here, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,18 +29,18 @@ const TIDY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time that ending processes may take an agent, without the time that processes have to release memory that is to be removed.
 const END_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Nodes that are lost, though not yet declared so, and why.
+/// Nodes that are lost but not declared lost yet, each with the reason.
 type Failed = Vec<(usize, String)>;
 
 impl Supervisor<'_> {
-    /// Ends the rest of the job on all nodes, and finds out which nodes do not answer. If the run is `over`, its nodes remove the
-    /// memory that the run has left. Returns the nodes that cannot be reached.
+    /// Ends the processes of the job on all nodes, and finds out which nodes do not answer. If the run is `over`, its nodes
+    /// remove the memory that the run has left. Returns the nodes that cannot be reached.
     pub(super) fn stop(
         &mut self,
         job: Option<&mut Job>,
         over: bool,
     ) -> anyhow::Result<BTreeSet<String>> {
-        // Memory that only shows progress does not show how much memory a rank takes.
+        // The size of memory that only shows progress is not what a rank needs.
         if !self.settings.shows_only_progress()
             && let Some(bytes) = self.cluster.rank_bytes()
         {
@@ -85,9 +85,9 @@ impl Supervisor<'_> {
         self.meanwhile(Answer::in_background(move || end_run(&run_id)))
     }
 
-    /// Ends the run's processes on these nodes. Returns how many were ended on each, and the nodes that do not answer. Nodes
-    /// named in `clean` also remove the memory that the run has left. If no node can be reached, waits until a node can. `enough`
-    /// ends the wait.
+    /// Ends the run's processes on these nodes. Returns the number of processes ended on each node, and the nodes that do not
+    /// answer. Nodes named in `clean` also remove the memory that the run has left. If no node can be reached, waits until a node
+    /// can be, or until `enough` returns true.
     pub(super) fn end_on(
         &mut self,
         nodes: &[usize],
@@ -100,13 +100,13 @@ impl Supervisor<'_> {
         let begun = Instant::now();
         let (up, down): (Vec<usize>, Vec<usize>) =
             nodes.iter().partition(|node| self.cluster.nodes[**node].up);
-        // For each node: when it was asked, or, if it could not be asked yet, since when that is tried.
+        // For each node, the moment at which it was asked, or, if it is not connected, at which the attempts to ask it began.
         let mut waiting: BTreeMap<usize, Instant> =
             nodes.iter().map(|node| (*node, begun)).collect();
-        // Ended connections that were laid aside are known: `down` has their nodes.
+        // News of ended connections in the backlog is dropped, because `down` already has these nodes.
         self.backlog
             .retain(|(node, news)| !waiting.contains_key(node) || !matches!(news, News::Closed(_)));
-        // Bytes of memory that each node was last seen to have.
+        // Bytes of memory that each node has last reported.
         let mut held: BTreeMap<usize, u64> = BTreeMap::new();
         let mut called: BTreeSet<usize> = down.into_iter().collect();
         self.cluster.ask_end(&up, id, clean);
@@ -121,16 +121,16 @@ impl Supervisor<'_> {
                 {
                     counts.insert(node, ended);
                 }
-                // An earlier request may have been lost on the way.
+                // An earlier request may have been lost with the connection.
                 Some((node, News::Up)) if waiting.contains_key(&node) => {
                     self.cluster.ask_end(&[node], id, clean);
                     waiting.insert(node, Instant::now());
                 }
-                // The judge has nodes that it knows called again.
+                // For a node that `nodes` knows, the judge itself has it called again.
                 Some((node, News::Closed(why)))
                     if !self.nodes.knows(node) && waiting.contains_key(&node) =>
                 {
-                    // A second call, in case only the connection was at fault.
+                    // The node is called a second time, in case only the connection failed.
                     if called.insert(node) {
                         self.cluster.call(&[node]);
                     } else {
@@ -154,7 +154,7 @@ impl Supervisor<'_> {
             }
             looked = Instant::now();
             waiting.retain(|node, asked| {
-                // While the node's memory changes in size, the node is at work.
+                // While the size of a node's memory changes, the node is still working on the request.
                 let bytes = self.cluster.nodes[*node].beat.held_bytes;
                 if held.insert(*node, bytes).is_some_and(|before| before != bytes) {
                     *asked = looked;
@@ -171,8 +171,8 @@ impl Supervisor<'_> {
         Ok((counts, failed))
     }
 
-    /// Returns whether a node that was asked at that time to end its processes is late. The time begins again while no node can
-    /// be reached, and while the judge waits for the node.
+    /// Returns whether a node that was `asked` at this moment to end its processes is late. The time begins again while no node
+    /// can be reached, and while the judge waits for the node.
     fn is_late(
         &self,
         node: usize,
@@ -181,12 +181,12 @@ impl Supervisor<'_> {
         clean: &BTreeSet<String>,
     ) -> bool {
         let called_for = self.cluster.called_for(node);
-        // A node that the judge knows is judged there while it is called or unresponsive.
+        // If the judge knows a node, the judge decides as long as the node is being called or unresponsive.
         let waits = match called_for {
             Some(_) => self.nodes.knows(node),
             None => self.nodes.is_in_trouble(node),
         };
-        // If no node can be reached, none is blamed for it.
+        // If no node can be reached, no node is late.
         if self.nodes.is_alone() || waits {
             *asked = Instant::now();
             return false;
@@ -194,10 +194,10 @@ impl Supervisor<'_> {
         if let Some(so_long) = called_for {
             return so_long.min(asked.elapsed()) >= redial;
         }
-        // The node lives, but does not end its processes.
+        // The node answers, but has not ended its processes.
         let node_timeout = Duration::from_millis(self.settings.thresholds.node_timeout_ms);
         let state = &self.cluster.nodes[node];
-        // A node that was unresponsive when the run ended is not judged any more.
+        // A node that was unresponsive when the run ended has no additional time for removing memory.
         let removes = clean.contains(&state.host.name)
             && state.unresponsive.is_none_or(|so_long| so_long < node_timeout);
         let most = if removes { LET_GO_TIMEOUT } else { Duration::ZERO };

@@ -1,6 +1,6 @@
 //! Reports to people during a run: lines on standard error, and the status file.
 //!
-//! Nothing here may end a run: a closed terminal or a full disk is passed over.
+//! A closed terminal or a full disk does not end a run.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::supervise::tell::echo::Echo;
 use crate::supervise::tell::status::{self, Lines, NodeRole, NodeStatus};
 use crate::supervise::tell::{say, say_on, timeline};
 
-/// Interval at which the status is written, during every step of the run: other hosts learn from it that a supervisor works.
+/// Interval at which the status is written during every step of the run. It shows other hosts that a supervisor works.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 
-/// Everything that people see of the run.
+/// State of the run's output for people.
 #[derive(Default)]
 pub(super) struct Display {
     /// Time at which the status was last written to the run's folder, if it was.
@@ -27,14 +27,14 @@ pub(super) struct Display {
     pub(super) shown: Option<Instant>,
     pub(super) line_shown: bool,
     pub(super) lines: Lines,
-    /// Output of the benchmark, of all attempts.
+    /// Output of the benchmark in all attempts.
     pub(super) echo: Echo,
-    /// Set once it is reported that records cannot be written.
+    /// Whether the supervisor has reported that records cannot be written.
     pub(super) unwritten: bool,
 }
 
 impl Supervisor<'_> {
-    /// Prints the events that people want to see at once.
+    /// Prints an event, if it is one that people should see at once.
     pub(super) fn say(&mut self, event: &Event) {
         let text = match event {
             Event::Launched { attempt, hosts, .. } => {
@@ -62,16 +62,16 @@ impl Supervisor<'_> {
                 if *same_boot { "cut off" } else { "restarted" }
             ),
             Event::MemoryRemoved { node, bytes } => {
-                format!("node {node}: {bytes} bytes of memory from before it was lost are removed")
+                format!("node {node}: removed {bytes} bytes of memory from before the node was lost")
             }
             Event::Stopped { ended, .. } => format!("stopped, {ended} process(es) ended"),
             Event::Replaced { node, by } => format!("{by} takes the ranks of {node}"),
             Event::SlowNode { node, detail } => format!("node {node} is slow: {detail}"),
             Event::AgentRestarted { node } => {
-                format!("agent on {node} restarted; its ranks are well")
+                format!("agent on {node} restarted; the ranks there are not affected")
             }
             Event::Alone => {
-                "no node answers: this machine is cut off, it seems. Nobody is given up; they are called again"
+                "no node answers: this machine seems to be cut off. No node is given up; all nodes are called again"
                     .to_string()
             }
             Event::Together { after_ms } => {
@@ -91,8 +91,8 @@ impl Supervisor<'_> {
         self.print(&text);
     }
 
-    /// Returns the note on a node that is not lost and is being called: for how long. During the first calls, a node's last call
-    /// may have failed and the next may not be due yet.
+    /// Returns a note if a node is not lost and is being called: for how long its agent has not answered. During the first calls,
+    /// the last call may have failed while the next is not due yet.
     fn called(&self, at: usize) -> Option<String> {
         let is_down = self.cluster.nodes[at].lost.is_none() && !self.cluster.nodes[at].up;
         match self.cluster.called_for(at).filter(|_| is_down) {
@@ -104,7 +104,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Returns the role of a node that is not being called, and a note on it.
+    /// Returns the role of a node that is not being called, and a note on the node.
     fn role_of(&self, node: &Node, placed: bool) -> (NodeRole, String) {
         let name = &node.host.name;
         match self.cluster.fitness(name, &self.expected(name, placed)) {
@@ -169,7 +169,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Writes the status if that is due. Before the journal has the run, nothing is written.
+    /// Writes the status if it is due. Before the journal has a record of the run, no status is written.
     pub(super) fn keep_status(&mut self) {
         if self.display.status_written.is_some_and(|at| at.elapsed() >= STATUS_EVERY) {
             self.write_status();
@@ -187,7 +187,7 @@ impl Supervisor<'_> {
         self.display.line_shown = true;
     }
 
-    /// Clears the progress line, so that a whole line can be printed.
+    /// Clears the progress line, so that another line can be printed.
     pub(super) fn finish_line(&mut self) {
         if std::mem::take(&mut self.display.line_shown) {
             say_on!("\r\x1b[K");
@@ -217,9 +217,8 @@ impl Supervisor<'_> {
     }
 }
 
-/// Returns the number of ranks of an attempt that each node has lost and without which the others have continued. The search for
-/// a node by its own name may look at all nodes. So each lost rank's node is looked for once, independent of the number of nodes.
-/// Pure.
+/// Returns, for each node, the number of its ranks that were lost in attempt `now` and without which the other ranks have
+/// continued. `find` may look at all nodes, so it is called once for each lost rank. Pure.
 fn gone_from(
     records: &[Record],
     now: u32,

@@ -1,6 +1,7 @@
-//! Trial starts of MPI before the first launch, and the search for the nodes at fault if a trial fails.
+//! Trial starts of MPI before the first launch, and the search for the nodes that make a trial fail.
 //!
-//! The restart loop asks once the nodes are chosen. The loss of a node ends a trial, because MPI would wait for that node.
+//! The restart loop calls [`Supervisor::try_mpi`] once the nodes are chosen. The loss of a node ends a trial, because MPI would
+//! wait for that node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -20,10 +21,10 @@ use crate::supervise::start::trial::{
 use crate::supervise::tell::say;
 
 impl Supervisor<'_> {
-    /// Starts MPI on trial over the chosen nodes and the spares. If MPI does not start, finds the nodes at fault. False:
-    /// a node was found unfit or was lost, and nodes have to be chosen again.
+    /// Starts MPI on trial on the chosen nodes and the spares. If MPI does not start, finds the nodes at fault. Returns false if
+    /// a chosen node was found unfit or was lost, so that nodes must be chosen again.
     ///
-    /// A node that is blamed for an accident would be missing for the whole run, so there is a second chance first.
+    /// A trial that fails early is repeated once. Otherwise a node blamed for an accident would be missing for the whole run.
     pub(super) fn try_mpi(&mut self, hosts: &[Host]) -> anyhow::Result<bool> {
         let mut left = self.settings.ranks;
         let mut working: Vec<Host> = hosts.to_vec();
@@ -49,15 +50,15 @@ impl Supervisor<'_> {
             if second_chance && since.elapsed() < WORTH_ANOTHER {
                 second_chance = false;
                 let what = trouble.what;
-                say!("skt-hpl run: MPI did not start on trial, it is tried again: {what}");
+                say!("skt-hpl run: MPI did not start in a trial, and it is tried again: {what}");
                 continue;
             }
             let culprits = self.whose_fault(&working, &spares, &trouble)?;
-            // Without a node that all parts have in common, no trial went well.
+            // If a node was lost during the search, its result is not used.
             if self.any_lost(&all) {
                 continue;
             }
-            // If no node starts MPI, the nodes are not at fault. Spares were tried, too, if the trouble names its nodes.
+            // If MPI starts on no node, the nodes are not at fault. If the trouble names its nodes, they may include spares.
             let tried = if trouble.nodes.is_empty() { working.len() } else { all.len() };
             if culprits.is_empty() || culprits.len() >= tried.max(2) {
                 let why = format!(
@@ -80,7 +81,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Returns the fit nodes that are not among `hosts`, each with that many slots.
+    /// Returns the fit nodes that are not among `hosts`, each with `slots` slots.
     fn find_spares(&self, hosts: &[Host], slots: usize) -> Vec<Host> {
         let names = self.cluster.nodes.iter().map(|n| &n.host.name);
         let others = names.filter(|name| !hosts.iter().any(|h| h.name == **name));
@@ -91,7 +92,7 @@ impl Supervisor<'_> {
         hosts.iter().any(|host| self.state.lost.contains(&host.name))
     }
 
-    /// Returns the nodes at fault for the `trouble` of a trial on all these nodes, each with its failure.
+    /// Returns the nodes at fault for the `trouble` of a trial on all nodes of `working` and `spares`, each with its failure.
     fn whose_fault(
         &mut self,
         working: &[Host],
@@ -103,7 +104,7 @@ impl Supervisor<'_> {
             let named = trouble.nodes.iter().map(|n| (all[*n].name.clone(), trouble.what.clone()));
             return Ok(named.collect());
         }
-        // If the trouble names no node, parts of the nodes are tried, each half the size of the last.
+        // If the trouble names no node, smaller and smaller sets of the nodes are tried.
         if !spares.is_empty() {
             let without_spares = self.trial(working)?;
             if self.any_lost(working) {
@@ -112,7 +113,7 @@ impl Supervisor<'_> {
             if without_spares.is_ok() {
                 let suspects = working.len()..all.len();
                 let found = self.find_culprits(&all, suspects, Some(0), trouble)?;
-                // No spare fails alone, so all spares are at fault.
+                // If no spare is found to fail alone, all spares are blamed.
                 let each =
                     || spares.iter().map(|s| (s.name.clone(), trouble.what.clone())).collect();
                 return Ok(if found.is_empty() { each() } else { found });
@@ -132,13 +133,13 @@ impl Supervisor<'_> {
         good: Option<usize>,
         trouble: &Trouble,
     ) -> anyhow::Result<Vec<(String, String)>> {
-        // Of several failed trials with a node, the smallest says most about the node.
+        // Of several failed trials with a node, the error of the one with the fewest nodes is kept.
         let mut said: BTreeMap<usize, (usize, String)> = BTreeMap::new();
         let suspects: Vec<usize> = suspects.collect();
         let found = Search::culprits(&suspects, good, |set| {
             let part: Vec<Host> = set.iter().map(|n| hosts[*n].clone()).collect();
             let result = self.trial(&part).map_err(Some)?;
-            // The loss of a node ends the trials, and says nothing about the nodes that were tried with it.
+            // The loss of a node ends the search, because the trial shows nothing about the other nodes.
             if self.any_lost(&part) {
                 return Err(None);
             }
@@ -156,12 +157,12 @@ impl Supervisor<'_> {
             Err(None) => Vec::new(),
             Err(Some(error)) => return Err(error),
         };
-        // The last suspect is found by elimination, so it may not have been tried by itself.
+        // A culprit found by elimination may not have been in a failed trial of its own.
         let words = |n: usize| said.get(&n).map_or(&trouble.what, |(_, what)| what).clone();
         Ok(culprits.into_iter().map(|n| (hosts[n].name.clone(), words(n))).collect())
     }
 
-    /// Starts one trial that takes every slot of the hosts.
+    /// Makes one trial with a rank on every slot of the hosts.
     fn trial(&mut self, hosts: &[Host]) -> anyhow::Result<Result<(), Trouble>> {
         let settings = self.settings;
         let mut nodes = Vec::new();
@@ -195,7 +196,7 @@ impl Supervisor<'_> {
                 break Err(Trouble { nodes: Vec::from_iter(lost), what });
             }
         };
-        // Nothing else of the run may be started on this machine before the rest of the trial has ended.
+        // The trial's processes on this machine must end before anything else of the run is started.
         self.meanwhile(job.end(&self.state.run_id))?;
         let result = match end {
             Ok(end) => {
@@ -209,7 +210,7 @@ impl Supervisor<'_> {
             let asked = self.cluster.those(|node| node.lost.is_none());
             let halted = |this: &Self| this.nodes.is_alone() && this.halt.is_some();
             let failed = self.end_on(&asked, &BTreeSet::new(), halted)?.1;
-            // If no node can be reached, this machine is cut off, and none of them is declared lost.
+            // If no node can be reached, this machine is cut off, and no node is declared lost.
             if !self.nodes.is_alone() {
                 self.lose_all(failed)?;
             }

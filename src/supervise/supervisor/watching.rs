@@ -1,6 +1,6 @@
-//! Watching one attempt: shows the judges the news and the launcher's end, and acts on their verdicts.
+//! Watching of one attempt: passes news and the launcher's end to the judges, and acts on their verdicts.
 //!
-//! The restart loop calls [`Supervisor::watch`] once a launch; `judge::ending` gets the end that it returns.
+//! The restart loop calls [`Supervisor::watch`] once for each launch, and passes the end that it returns to `judge::ending`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,35 +19,36 @@ use crate::supervise::talk::progress::{Progress, words};
 use crate::supervise::talk::wire::Which;
 use crate::supervise::tell::status::{Activity, LastSave, Problem};
 
-/// Interval at which the launcher's end and output are looked for.
+/// Interval at which the launcher's files are read, for its end and its output.
 const LOOK_EVERY: Duration = Duration::from_millis(80);
 
-/// Interval at which the result of a look at the files is asked for.
+/// Interval at which the supervisor checks whether the I/O thread has read the files.
 const LOOK_SOON: Duration = Duration::from_millis(5);
 
-/// Interval at which the passage of time is judged.
+/// Interval at which missing progress is judged.
 const TICK_EVERY: Duration = Duration::from_millis(40);
 
-/// Time in which a run that has reported all its results, or that it has halted, may end its processes. MPI libraries have been
-/// seen to hang there for ever.
+/// Time in which the processes must end after the benchmark has reported all results, or its halt. MPI libraries have hung for
+/// ever at that point.
 const LINGER: Duration = Duration::from_secs(20);
 
-/// Time limit for the nodes' last report of the ranks' progress.
+/// Time limit for the nodes' last report of the ranks' progress after a fault.
 const LAST_LOOK: Duration = Duration::from_millis(250);
 
-/// Test and iteration that a rank has been seen to reach.
+/// Test and iteration that a rank has reached.
 type Front = (u32, u64);
 
 /// Timing and aim of one attempt's watch.
 struct Timing {
     /// Nodes with ranks.
     placed: BTreeSet<usize>,
-    /// Furthest point that the run has reached, until it is reached again: beyond it nothing is computed twice.
+    /// Furthest point that an earlier attempt has reached, until this attempt reaches it. Up to this point iterations are
+    /// computed again.
     aim: Option<Front>,
-    /// Time of the last look at the launcher's files, and since when an unfinished look runs.
+    /// Time at which the launcher's files were last read, and time at which the I/O thread began, if it is still reading.
     looked: Instant,
     looking: Option<Instant>,
-    /// Time since when the benchmark has nothing left to do.
+    /// Time from which the benchmark has had nothing left to do.
     done_since: Option<Instant>,
     ticked: Instant,
 }
@@ -61,7 +62,7 @@ impl Timing {
     }
 }
 
-/// Returns a watch that has seen nothing yet.
+/// Returns a watch for a new attempt.
 pub(super) fn new_watch(settings: &Settings, cluster: &Cluster) -> Watch {
     let mut watch = Watch::new(settings.thresholds, &cluster.names(), steady_ms());
     watch.progress_shows = settings.benchmark.progress_shows;
@@ -156,7 +157,7 @@ impl Supervisor<'_> {
         self.note(Event::CaughtUp { attempt, test, iteration })
     }
 
-    /// Shows the watch which nodes are heard again and which are lost.
+    /// Tells the watch which nodes answer again and which are lost.
     fn see_nodes(&mut self, placed: &BTreeSet<usize>) -> anyhow::Result<Vec<Verdict>> {
         let now = steady_ms();
         let mut verdicts = Vec::new();
@@ -171,8 +172,8 @@ impl Supervisor<'_> {
                 broken = true;
                 verdicts.extend(self.watch.loses(loss));
             } else if loss.kind != FaultKind::NodeGone {
-                // A single loss ends the attempt; the other nodes are declared lost when the attempt is stopped. Nodes whose
-                // connection ended have a second chance then.
+                // A single loss ends the attempt. The other nodes are declared lost when the attempt is stopped. Nodes whose
+                // connection ended are called once more then.
                 self.contact.losses.push(loss);
             }
         }
@@ -188,8 +189,8 @@ impl Supervisor<'_> {
         if let Some(reached) = self.note_recovered(job)? {
             timing.aim = timing.aim.max(Some(reached));
         }
-        // The way of another program to its end is unknown. If no node can be reached, none can report that its ranks are done,
-        // and the launcher would wait with them.
+        // For another program it is unknown when its ranks are done. If no node can be reached, no node can report that its ranks
+        // are done, so the time to end begins at once.
         let done = match job.files.announced() {
             Announced::All { .. } => {
                 self.settings.benchmark.progress_shows
@@ -206,7 +207,7 @@ impl Supervisor<'_> {
         timing.ticked = Instant::now();
         let Self { watch, nodes, .. } = self;
         self.status.doing = words(watch.ranks.doing());
-        // While no node can be heard, no node is blamed for missing news.
+        // While no node answers, no node is blamed for missing progress.
         if nodes.is_alone() {
             return Vec::new();
         }
@@ -219,7 +220,7 @@ impl Supervisor<'_> {
         match verdict {
             Verdict::Over(end) => return Ok(Some(end)),
             Verdict::Hung { node, pid, detail } => {
-                self.print(&format!("{detail}; its process is ended, so that the others continue"));
+                self.print(&format!("{detail}; its process is ended, so that the other ranks continue"));
                 self.cluster.ask_end_rank(node, Which::Process(pid), attempt + 1);
             }
             Verdict::Slow { node, detail } => {
@@ -244,18 +245,19 @@ impl Supervisor<'_> {
         Ok(None)
     }
 
-    /// Takes in all that a job has reported by now, with losses that it recovered in place while no supervisor watched.
+    /// Takes in everything that a job has reported by now, including losses that it recovered in place while no supervisor
+    /// watched.
     pub(super) fn hear_out(&mut self, job: &mut Job) -> anyhow::Result<()> {
         self.look_once_more(job)?;
         self.note_recovered(job)?;
         Ok(())
     }
 
-    /// Notes the losses that the ranks have recovered in place since the last call, as the launcher's files report. Returns how
-    /// far the ranks had come, if they were set back.
+    /// Notes the losses that the ranks have recovered in place since the last call, as the launcher's files report. If ranks
+    /// resume at an earlier iteration, returns the furthest point before the loss.
     fn note_recovered(&mut self, job: &Job) -> anyhow::Result<Option<Front>> {
         let mut reached = None;
-        // A supervisor that takes a run over reads all from the beginning.
+        // A supervisor that takes a run over reads all losses of the attempt, and skips those that are already noted.
         while let Some((it, read_ms)) =
             job.files.gone_on.get(self.state.history.gone_on_last).cloned()
         {
@@ -264,7 +266,7 @@ impl Supervisor<'_> {
             let positions = it.lost.iter().filter_map(|gone| gone.position);
             let lived = positions.filter_map(|p| self.watch.ranks.last_lived_ms(p as u32));
             let well_ms = lived.chain(hung_ms).min();
-            // A process that was only stopped would stay, and the launcher would wait for it for ever.
+            // A lost rank whose process was only stopped would never end, and the launcher would wait for it for ever.
             for gone in &it.lost {
                 if let Some(node) = self.cluster.find_by_own_name(&gone.node) {
                     let below = self.state.attempts + 1;
@@ -276,7 +278,7 @@ impl Supervisor<'_> {
                 lost.for_each(|position| self.watch.ranks.excuse(position as u32));
             }
             let noticed_ms = it.noticed_ms(well_ms, read_ms);
-            // The ranks may have come further since the last heartbeat.
+            // The ranks may have reached a later boundary than the last heartbeat shows.
             let (test, iteration) = if self.watch.ranks.is_empty() {
                 self.state.progress.furthest
             } else {
@@ -308,7 +310,7 @@ impl Supervisor<'_> {
         Ok(reached)
     }
 
-    /// Begins to measure again at the start of a test: its iterations begin at 0, and nothing of it is saved yet.
+    /// Begins to measure again at the start of a test, because its iterations begin at 0 and no checkpoint of it exists yet.
     fn begin_test(&mut self) {
         let (test, iteration) = self.watch.ranks.front();
         if std::mem::replace(&mut self.status.test, test) < test {
@@ -326,7 +328,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Returns how far the ranks had come when a rank ended, by the memory that it left: the last heartbeat may have seen less.
+    /// Returns the furthest point of the ranks after a rank has ended, by the memory that ranks have left. It may be further than
+    /// the last heartbeat shows.
     pub(super) fn last_look(&mut self, known: Front) -> anyhow::Result<Front> {
         let mut latest = known;
         self.await_beats(self.cluster.up(), LAST_LOOK, |this, beat| {

@@ -1,31 +1,31 @@
-//! Output of several attempts, passed on as if it were of a single one.
+//! Output of several attempts, passed on as if it came from a single attempt.
 //!
-//! An attempt that resumes from memory begins its output as the one before it did: the same banner, the same results of tests
-//! that were finished. A reader of the supervisor's output, a person or a harness that looks for results, must see each line
-//! once. So a line that was passed on already is not passed on again, as long as all lines before it were equal too. Pure.
+//! An attempt that resumes from memory begins its output with the same lines as the attempt before it: the same banner, the same
+//! results of finished tests. A reader of the supervisor's output, a person or a script that looks for results, must get each
+//! line once. So a line that was passed on already is not passed on again, as long as all lines before it were equal, too. Pure.
 
-/// Beginning of a line of progress: such lines differ from one attempt to the next, and do not count for the lines that follow.
+/// Beginning of a progress line. Such lines differ from one attempt to the next, and are left out of the comparison.
 const PROGRESS: &[u8] = b"Column=";
 
-/// A stream of text that begins again now and then.
+/// A stream of text that begins again with each attempt.
 #[derive(Debug, Default)]
 pub struct Echo {
-    /// Lines that have been passed on, as the last attempt has them. Progress apart.
+    /// Lines that have been passed on, without progress lines.
     said: Vec<Vec<u8>>,
     /// Number of these lines that this attempt has repeated.
     repeated: usize,
-    /// The beginning of a line.
+    /// The beginning of a line whose end has not come yet.
     pending: Vec<u8>,
 }
 
 impl Echo {
-    /// Begins another attempt. A line that the last one broke off was never passed on.
+    /// Begins another attempt. An incomplete last line of the earlier attempt is dropped.
     pub fn again(&mut self) {
         self.repeated = 0;
         self.pending.clear();
     }
 
-    /// Returns the part to pass on of these bytes, the next that this attempt has printed.
+    /// Takes in the next bytes that this attempt has printed. Returns the part of the output to pass on.
     pub fn fresh(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         for piece in bytes.split_inclusive(|&b| b == b'\n') {
@@ -38,7 +38,7 @@ impl Echo {
         out
     }
 
-    /// Returns the rest when nothing more comes: a last line without its end.
+    /// Returns a last line without its end, to be passed on when no more output comes.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         let line = std::mem::take(&mut self.pending);
@@ -54,7 +54,7 @@ impl Echo {
         } else if self.said.get(self.repeated) == Some(&line) {
             self.repeated += 1;
         } else {
-            // The lines of an earlier attempt from here on do not count any more.
+            // From here on this attempt's lines replace those of the earlier attempt.
             out.extend_from_slice(&line);
             self.said.truncate(self.repeated);
             self.said.push(line);
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns all that reaches the reader when these attempts print, each in pieces of that many bytes.
+    /// Returns the output that is passed on when `attempts` print their texts in pieces of `piece` bytes.
     fn heard(attempts: &[&str], piece: usize) -> String {
         let mut echo = Echo::default();
         let mut out = Vec::new();
@@ -86,7 +86,7 @@ mod tests {
     fn the_same_beginning_is_told_once() {
         for piece in [1, 3, 100] {
             assert_eq!(heard(&["head\none\n", "head\none\ntwo\n"], piece), "head\none\ntwo\n");
-            // Killed in the middle of a line, and before it had got as far again.
+            // The first attempt is killed in the middle of a line, and the second before it has printed as much.
             assert_eq!(heard(&["head\non", "hea", "head\none\n"], piece), "head\none\n");
             assert_eq!(heard(&["a", "a"], piece), "a", "the last line may have no end");
         }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever an output is cut short and begun again, the whole comes out once.
+        /// Wherever an output is cut short and begun again, the whole text is passed on once.
         #[test]
         fn cut_short_anywhere(
             text in "[a-c\n]{0,60}",

@@ -1,18 +1,18 @@
-//! Reports of the supervisor: the status for other programs, the report at the end, and the job's output, once.
+//! Reports of the supervisor: the status for other programs, the report at the end, and the job's output, each line once.
 
 pub mod echo;
 pub mod status;
 pub mod timeline;
 pub mod voice;
 
-/// Prints a line on standard error, when there is time to write it: a terminal that is held up delays no caller.
+/// Prints a line on standard error, on another thread: a terminal that blocks does not delay the caller.
 macro_rules! say {
     ($($words:tt)*) => {
         $crate::supervise::tell::say_on!("{}\n", format_args!($($words)*))
     };
 }
 
-/// Prints text without the end of the line, otherwise like `say!`.
+/// Prints text without a newline, otherwise like `say!`.
 macro_rules! say_on {
     ($($words:tt)*) => {{
         use $crate::supervise::tell::voice;

@@ -1,4 +1,4 @@
-//! State of the run: the file `skt-hpl status` reads, and the lines people see.
+//! State of the run: the file that `skt-hpl status` reads, and the lines printed for people.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub enum NodeRole {
     Spare,
     Lost,
     Unfit,
-    /// It is being called, or has answered and waits for others that are.
+    /// The node is being called, or has answered and waits for other nodes that are being called.
     Called,
 }
 
@@ -41,13 +41,13 @@ pub struct NodeStatus {
     pub name: String,
     pub role: NodeRole,
     pub ranks: usize,
-    /// Part of its ranks, if some of them stand by; empty otherwise.
+    /// Positions and roles of the node's ranks, if some ranks stand by. Empty otherwise.
     pub part: String,
-    /// Reason why it is not in its proper state; empty otherwise.
+    /// Reason for an abnormal state of the node. Empty if there is none.
     pub note: String,
 }
 
-/// Size of the problem, from which the share done and the rate follow.
+/// Size of the problem, from which the share of the work and the rate are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     pub n: u64,
@@ -55,7 +55,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Floating-point operations of the factorisation up to an iteration.
+    /// Returns the floating-point operations of the factorisation up to an iteration.
     pub fn flops_until(&self, iteration: u64) -> f64 {
         let n = self.n as f64;
         let left = (n - iteration as f64 * self.nb as f64).max(0.0);
@@ -67,8 +67,8 @@ impl Problem {
     }
 }
 
-/// Describes the part of a node's ranks: positions of some, each with its role; so many others are `lost`, and the rest stands
-/// by. If lost positions stay `vacant`, the rest is idle.
+/// Describes the `ranks` ranks of a node. Those of `positions` work, each in its role; `lost` ranks are lost. The other ranks
+/// stand by, or are idle if lost positions stay `vacant`.
 pub fn part(ranks: usize, positions: &[(u32, Role)], lost: usize, vacant: bool) -> String {
     let mut parts: Vec<(Role, Vec<String>)> = Vec::new();
     for (position, part) in positions {
@@ -99,7 +99,7 @@ pub fn part(ranks: usize, positions: &[(u32, Role)], lost: usize, vacant: bool) 
     words.join(", ")
 }
 
-/// The last save of the test, if it has one.
+/// Iteration and moment of the last save of the test, if there is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LastSave {
     #[serde(rename = "last_save_iteration")]
@@ -126,7 +126,8 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
     pub faults: Vec<FaultTimes>,
     pub started_ms: u64,
-    /// Time of writing, by the clock on the wall and by the supervisor's own, which is used for all other moments here.
+    /// Time of writing, by the wall clock and by the supervisor's own clock. All other moments here are by the supervisor's
+    /// clock.
     pub updated_ms: u64,
     pub own_ms: u64,
     pub supervisor_host: String,
@@ -137,11 +138,11 @@ pub struct Status {
     pub wall: Option<WallTime>,
 }
 
-/// Time after which a status written by another node is seen; a supervisor writes one every second.
+/// Time within which a status written on another node must change. A supervisor writes one every second.
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
-/// Whether a supervisor is at work on the run of a folder: by the lock of its journal, and by its status, if that is another
-/// host's.
+/// Returns whether a supervisor is at work on the run of a folder. The lock of the journal shows this. A supervisor on another
+/// host is also found by the status that it writes.
 pub fn supervised(folder: &Folder) -> Held {
     match Journal::held(&folder.journal()) {
         Held::No if written_elsewhere(folder).is_some() => Held::Yes,
@@ -149,8 +150,8 @@ pub fn supervised(folder: &Folder) -> Held {
     }
 }
 
-/// Returns the other host on which a supervisor writes this folder's status just now. On some file systems a lock works on one
-/// node alone, and the others do not see it: Lustre with `localflock`, NFS with `nolock`, BeeGFS by default.
+/// Returns the name of another host on which a supervisor writes this folder's status at present. On some file systems a lock is
+/// not visible on other nodes: Lustre with `localflock`, NFS with `nolock`, BeeGFS by default.
 pub fn written_elsewhere(folder: &Folder) -> Option<String> {
     let read = || read_whole::<Status>(&folder.status());
     let here = host_name();
@@ -167,24 +168,24 @@ pub fn written_elsewhere(folder: &Folder) -> Option<String> {
     None
 }
 
-/// Largest share of the work between two lines of progress.
+/// Largest share of the work between two progress lines.
 const STEP: f64 = 0.05;
-/// Shortest time between two lines, for short runs.
+/// Shortest time between two progress lines, for short runs.
 const GAP_MS: u64 = 5_000;
 
-/// Moments of lines of progress if no terminal shows one. Pure.
+/// Moments at which progress lines are printed if standard error is no terminal. Pure.
 #[derive(Clone, Debug, Default)]
 pub struct Lines {
-    /// Longest time without a line; zero for no lines at all.
+    /// Longest time without a line. With zero, no lines are printed.
     pub every_ms: u64,
-    /// Moment of the last line, at first that of the beginning.
+    /// Moment of the last line, or of the beginning if there is none.
     pub said_ms: u64,
-    /// Number of steps of the work that were done by then.
+    /// Number of steps of the work that were done at the last line.
     pub said_step: u64,
 }
 
 impl Lines {
-    /// Whether to print a line now; `share` of the work is done, if known.
+    /// Returns whether to print a line now. `share` is the share of the work that is done, if known.
     pub fn due(&mut self, now_ms: u64, share: Option<f64>) -> bool {
         if self.every_ms == 0 {
             return false;
@@ -196,7 +197,7 @@ impl Lines {
         if due {
             self.said_ms = now_ms;
         }
-        // A restart sets the work back; its steps count again.
+        // After a restart the share of the work is smaller, and its steps count again.
         if due || step < self.said_step {
             self.said_step = step;
         }
@@ -204,7 +205,7 @@ impl Lines {
     }
 }
 
-/// Formats a time as people read it.
+/// Formats a time in seconds, minutes or hours.
 pub fn duration(seconds: f64) -> String {
     let s = seconds.max(0.0).round() as u64;
     match s {
@@ -215,7 +216,7 @@ pub fn duration(seconds: f64) -> String {
 }
 
 impl Status {
-    /// The share of the work that is done, while ranks compute.
+    /// Returns the share of the work that is done, while ranks compute.
     pub fn share(&self) -> Option<f64> {
         match self.activity {
             Activity::Running | Activity::Halting => Some(self.problem?.share(self.iteration)),
@@ -227,7 +228,7 @@ impl Status {
         self.nodes.iter().filter(|n| n.role == role).count()
     }
 
-    /// Computes rate and time left, from the iteration at which the attempt began to compute and the seconds since then.
+    /// Computes the rate and the time left. The attempt began to compute at iteration `from`, `seconds` ago.
     pub fn measure(&mut self, from: u64, seconds: f64) {
         (self.gflops, self.left_s) = (0.0, None);
         let Some(problem) = self.problem else { return };
@@ -243,7 +244,7 @@ impl Status {
         }
     }
 
-    /// Formats the progress line: percent, rate, time left, last save, nodes.
+    /// Formats the progress line: percentage, rate, time left, last save, nodes.
     pub fn line(&self, now_ms: u64) -> String {
         let mut text = match (self.activity, self.problem) {
             (Activity::Running | Activity::Halting, Some(problem)) => {
@@ -298,7 +299,7 @@ impl Status {
         text
     }
 
-    /// Formats the whole state, for `skt-hpl status`, at this moment by the clock on the wall.
+    /// Formats the whole state for `skt-hpl status`. `now_ms` is the time by the wall clock.
     pub fn page(&self, now_ms: u64, held: &Held) -> String {
         let age_ms = now_ms.saturating_sub(self.updated_ms);
         let now_ms = self.own_ms + age_ms;
@@ -382,19 +383,19 @@ mod tests {
             let mut lines = Lines { every_ms, ..Lines::default() };
             (1..=seconds).filter(|s| lines.due(s * 1000, share(*s))).collect()
         };
-        // An hour's run: every minute, and at its steps of three minutes where those fall between.
+        // A run of an hour: a line every minute, and one at each step of three minutes.
         let hour = said(60_000, 3600, &|s| Some(s as f64 / 3600.0));
         assert!((60..=80).contains(&hour.len()), "{hour:?}");
-        // Ten minutes: a step takes half a minute.
+        // A run of ten minutes: a step takes half a minute.
         let ten = said(60_000, 600, &|s| Some(s as f64 / 600.0));
         assert_eq!(ten.len(), 20);
-        // Half a minute: no more often than every five seconds.
+        // A run of half a minute: no more than one line every five seconds.
         let short = said(60_000, 30, &|s| Some(s as f64 / 30.0));
         assert!(short.windows(2).all(|w| w[1] - w[0] >= 5) && short.len() >= 5, "{short:?}");
-        // Share unknown: by time alone. And none if none is wanted.
+        // If the share is unknown, lines follow the time alone. With zero there are no lines.
         assert_eq!(said(60_000, 180, &|_| None), [60, 120, 180]);
         assert_eq!(said(0, 600, &|s| Some(s as f64 / 600.0)), [0u64; 0]);
-        // A restart sets the share back; repeated steps are printed again.
+        // A restart reduces the share, and repeated steps are printed again.
         let back = said(600_000, 200, &|s| {
             Some(if s < 100 { 0.9 } else { 0.3 + (s - 100) as f64 / 200.0 })
         });
@@ -415,7 +416,7 @@ mod tests {
         );
     }
 
-    /// The lock of a journal that no other node sees.
+    /// The lock of the journal is not visible on other nodes.
     #[test]
     fn a_supervisor_on_another_host_is_known_by_what_it_writes() {
         let dir = tempfile::tempdir().unwrap();
@@ -447,7 +448,7 @@ mod tests {
             })
         };
         assert_eq!(while_written("far", None), (Held::Yes, Some("far".to_owned())));
-        // A supervisor that has ended, and a status that is no longer written.
+        // A supervisor that has ended does not count, nor a status that is no longer written.
         assert_eq!(while_written("far", Some(0)), (Held::No, None));
         write("far", 7, None);
         assert_eq!(supervised(&folder), Held::No);
@@ -494,7 +495,7 @@ mod tests {
         assert_eq!(early.line(4000), line);
         assert!(status.page(4000, &Held::No).contains("NOT supervised"));
         let unknown = status.page(4000, &Held::Unknown("no locks".to_string()));
-        assert!(unknown.contains("cannot be told (no locks); last sign 4 s ago"), "{unknown}");
+        assert!(unknown.contains("supervises the run (no locks); last sign 4 s ago"), "{unknown}");
         assert!(!unknown.contains("NOT supervised"), "{unknown}");
     }
 }

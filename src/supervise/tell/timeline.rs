@@ -12,7 +12,7 @@ use crate::supervise::remember::events::{Event, FaultKind, Record};
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::is_over;
 
-/// A fault and its moments, in Unix milliseconds; None for those that have not come (yet).
+/// A fault and its moments, in Unix milliseconds. A moment that has not come is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FaultTimes {
     pub fault: u32,
@@ -30,30 +30,30 @@ pub struct FaultTimes {
     /// Iteration at which the run resumed.
     pub restored_at: Option<u64>,
     pub caught_up_ms: Option<u64>,
-    /// Moment at which all remaining ranks had agreed on it, if they continued without a restart.
+    /// Moment at which all remaining ranks had agreed on the loss, if they continued without a restart.
     pub agreed_ms: Option<u64>,
 }
 
-/// Seconds of wall time by their use; they add up to `total_s`.
+/// Seconds of wall time by use. They add up to `total_s`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WallTime {
     /// From the start until the ranks computed for the first time.
     pub start_s: f64,
     pub compute_s: f64,
-    /// Time between a fault and its notice.
+    /// From a fault until it was noticed.
     pub detect_s: f64,
     pub stop_s: f64,
-    /// Testing and choosing nodes, waiting for one, delays between attempts.
+    /// Time for testing and choosing nodes, waiting for nodes, and delays between attempts.
     pub replace_s: f64,
     /// From the launch until the ranks compute again: start of MPI, restoring.
     pub restore_s: f64,
-    /// Time of work that is done again.
+    /// Time for iterations that are computed again.
     pub repeat_s: f64,
     pub total_s: f64,
 }
 
 impl FaultTimes {
-    /// Returns the fault that a record notes, if it notes one.
+    /// Returns the fault, if the record is one of a fault.
     fn begun(record: &Record) -> Option<Self> {
         match &record.event {
             Event::Fault { fault, kind, node, position, test, iteration, failed_ms, .. } => {
@@ -81,7 +81,7 @@ impl FaultTimes {
                 boundary,
                 ..
             } => {
-                // All losses share a line: that of the first with a position, if any has one.
+                // All losses of the record form one fault, which names the first loss with a position, else the first loss.
                 let first = lost.iter().find(|gone| gone.position.is_some()).or(lost.first());
                 let back = boundary.is_some_and(|boundary| boundary < *iteration);
                 Some(Self {
@@ -107,10 +107,10 @@ impl FaultTimes {
     /// Takes in a later record about the last fault. `placed` are the nodes with ranks.
     fn follow(&mut self, record: &Record, placed: &[Host]) {
         let at = record.at_ms;
-        // The job continues in its processes after a loss that is recovered in place.
+        // After a loss that is recovered in place, the attempt is not stopped.
         let ended = !self.in_place();
         match &record.event {
-            // The launcher's end is often the first sign of a node's; its cause turns up afterwards.
+            // The end of the launcher is often noticed before the loss of the node that caused it.
             Event::NodeLost { node, .. }
                 if ended
                     && self.stopped_ms.is_none()
@@ -129,12 +129,13 @@ impl FaultTimes {
                     self.restored_ms = Some(at);
                     self.restored_at = Some(*iteration);
                 }
-                // A supervisor that takes the job over notes once more that it computes, and nothing else if it is far enough.
+                // A supervisor that takes the job over records `Computing` again. It records no `CaughtUp` if the job has caught
+                // up by then.
                 if (*test, *iteration) >= (self.test, self.iteration) {
                     self.caught_up_ms.get_or_insert(at);
                 }
             }
-            // The ranks may have got that far, and to the end, between two heartbeats.
+            // The ranks may have caught up and finished between two heartbeats.
             Event::Finished { code, .. }
                 if is_over((*code).into()) && self.restored_ms.is_some() =>
             {
@@ -146,7 +147,7 @@ impl FaultTimes {
     }
 }
 
-/// All faults in order.
+/// Returns all faults in order.
 pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
     let mut all: Vec<FaultTimes> = Vec::new();
     let mut placed: &[Host] = &[];
@@ -163,7 +164,7 @@ pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
     all
 }
 
-/// End of the run, if it has ended: a run that another supervisor has taken on since continues, or did.
+/// Returns the status and reason of the run's end, if it has ended and no supervisor has continued it since.
 pub fn end(records: &[Record]) -> Option<(u8, &str)> {
     let last = records.iter().rev().find_map(|record| match &record.event {
         Event::Finished { code, why } => Some(Some((*code, why.as_str()))),
@@ -183,7 +184,7 @@ pub enum Part {
     Replace,
     Restore,
     Repeat,
-    /// Time between a halt and the next start: no supervisor ran, and the time is not counted.
+    /// Time between a halt and the next start. No supervisor ran, so the time is not counted.
     Pause,
 }
 
@@ -198,7 +199,7 @@ impl Part {
         Part::Repeat,
     ];
 
-    /// A letter for the bar, and a word.
+    /// Returns a letter for the bar, and a word.
     pub fn words(self) -> (char, &'static str) {
         match self {
             Part::Start => ('s', "starting"),
@@ -213,7 +214,7 @@ impl Part {
     }
 }
 
-/// A stretch of wall time of one part.
+/// A period of wall time that belongs to one part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
     pub part: Part,
@@ -221,10 +222,11 @@ pub struct Stretch {
     pub to_ms: u64,
 }
 
-/// Stretches of the run in time order, up to `now_ms` or its end.
+/// Returns the periods of the run in time order, up to its end or to `now_ms`.
 pub fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
     let mut changes = find_changes(records);
-    // A fault happens before it is noticed. Records in between (an iteration of the others, say) belong to a run already broken.
+    // A fault happens before it is noticed. Records between the two moments, such as an iteration of other ranks, belong to a run
+    // that is already broken.
     for at in (1..changes.len()).rev() {
         changes[at - 1].0 = changes[at - 1].0.min(changes[at].0);
     }
@@ -235,7 +237,7 @@ pub fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
     changes.windows(2).map(stretch).collect()
 }
 
-/// Changes of state in the records' order: from this moment on, time goes into that part.
+/// Returns the moments at which another part begins, in the records' order.
 fn find_changes(records: &[Record]) -> Vec<(u64, Part)> {
     let mut changes: Vec<(u64, Part)> = Vec::new();
     let mut first_computing = true;
@@ -251,7 +253,7 @@ fn find_changes(records: &[Record]) -> Vec<(u64, Part)> {
                 changes.push(((*failed_ms).min(at), Part::Detect));
                 changes.push((at, Part::Stop));
             }
-            // Recorded later, by a supervisor that resumes a run which has ended: it happened before that end.
+            // A supervisor that resumes an ended run may record a loss that happened before that end.
             Event::GoneOn { .. } if matches!(changes.last(), Some((_, Part::Pause))) => {}
             Event::GoneOn {
                 failed_ms, noticed_ms, going_on_ms, test, iteration, boundary, ..
@@ -288,14 +290,14 @@ fn find_changes(records: &[Record]) -> Vec<(u64, Part)> {
     changes
 }
 
-/// Seconds of the stretches of some parts.
+/// Returns the total seconds of the periods whose part `counts`.
 pub fn seconds(stretches: &[Stretch], counts: impl Fn(Part) -> bool) -> f64 {
     let counted = stretches.iter().filter(|stretch| counts(stretch.part));
     let all_ms: u64 = counted.map(|stretch| stretch.to_ms - stretch.from_ms).sum();
     all_ms as f64 / 1e3
 }
 
-/// Parts of the wall time, up to `now_ms` or the end of the run.
+/// Returns the parts of the wall time, up to the end of the run or to `now_ms`.
 pub fn wall_time(records: &[Record], now_ms: u64) -> WallTime {
     let stretches = stretches(records, now_ms);
     let of = |part| seconds(&stretches, |other| other == part);
@@ -321,12 +323,12 @@ impl FaultTimes {
         self.agreed_ms.is_some()
     }
 
-    /// Seconds from the fault to one of its moments, if that has come.
+    /// Returns the seconds from the fault to the moment `at_ms`, if that has come.
     fn after(&self, at_ms: Option<u64>) -> Option<f64> {
         at_ms.map(|at| at.saturating_sub(self.failed_ms) as f64 / 1e3)
     }
 
-    /// Row of the report's table; `started_ms` is the start of the run.
+    /// Formats a row of the report's table. `started_ms` is the start of the run.
     fn format_row(&self, started_ms: u64) -> String {
         let place = match (&self.node, self.position) {
             (Some(node), Some(position)) => format!("{node} p{position}"),
@@ -351,8 +353,8 @@ impl FaultTimes {
         )
     }
 
-    /// Cost of the fault, part by part, until the run was where it had been; of the run's `all` stretches those without a
-    /// supervisor are left out.
+    /// Returns the cost of the fault for each part, until the run had caught up. `all` are the periods of the run; those without
+    /// a supervisor are left out.
     pub fn cost(&self, all: &[Stretch]) -> Vec<(Part, f64)> {
         let moments = [
             (Part::Detect, Some(self.noticed_ms)),
@@ -382,11 +384,11 @@ impl FaultTimes {
     }
 }
 
-/// Columns of a bar.
+/// Number of columns of the bar.
 const BAR: usize = 72;
 
-/// Draws the wall time as a bar, in time order: each column shows the part with most of its time. A part that took any time has a
-/// column, as far as there are enough.
+/// Draws the wall time as a bar in time order. Each period takes columns in proportion to its time, but at least one, as far as
+/// there are enough columns.
 fn bar(stretches: &[Stretch]) -> String {
     let counted: Vec<(char, u64)> = stretches
         .iter()
@@ -401,7 +403,7 @@ fn bar(stretches: &[Stretch]) -> String {
     let (mut passed, mut columns) = (0u64, 0usize);
     for (at, (letter, ms)) in counted.iter().enumerate() {
         passed += ms;
-        // Every later stretch keeps a column of its own.
+        // Each later period keeps at least one column.
         let later = counted.len() - at - 1;
         let end = (passed as f64 / total as f64 * BAR as f64).round() as usize;
         let end = end.min(BAR.saturating_sub(later)).max(columns + 1).min(BAR);
@@ -411,7 +413,7 @@ fn bar(stretches: &[Stretch]) -> String {
     text
 }
 
-/// Extracts the results from HPL's output: a W line each, and the verdict of its check.
+/// Extracts the results from HPL's output: each line that begins with W, and the verdict of its check.
 pub fn results(output: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for line in output.lines() {
@@ -467,7 +469,7 @@ pub fn report(records: &[Record], results: &[String], now_ms: u64) -> String {
                     f.after(Some(at)).unwrap_or_default()
                 )),
                 parts.join(" + "),
-                if f.caught_up_ms.is_some() { "" } else { ", and was not made up for" }
+                if f.caught_up_ms.is_some() { "" } else { "; the run has not caught up" }
             );
         }
     }
@@ -495,7 +497,7 @@ mod tests {
     use crate::supervise::start::in_place::Gone;
     use proptest::prelude::*;
 
-    /// The sample run at a record a second; its fault happened half-way between the second and third.
+    /// Returns the records of the sample run, one a second. Its fault happened at 3.5 s.
     fn records() -> Vec<Record> {
         samples()
             .into_iter()
@@ -547,7 +549,7 @@ mod tests {
         assert_eq!(f.caught_up_ms, Some(10_000));
     }
 
-    /// The launcher's end was noticed first; then a spare and a node that ranks ran on did not answer.
+    /// The launcher's end was noticed first. Then a spare and a node with ranks did not answer.
     #[test]
     fn a_node_that_is_lost_while_the_run_is_stopped_was_the_cause() {
         for (first, told) in [
@@ -566,7 +568,7 @@ mod tests {
         }
     }
 
-    /// The run had come to iteration 10 of a test; the restart begins the next one.
+    /// The run had reached iteration 10 of a test. The restart begins the next test.
     #[test]
     fn a_run_that_computes_in_the_next_test_has_caught_up() {
         let mut records = records();
@@ -577,8 +579,8 @@ mod tests {
         assert_eq!(wall_time(&records, 20_000).repeat_s, 0.0);
     }
 
-    /// If the job is further than it had been, a supervisor that takes it over records only that it computes. The ranks may have
-    /// come to their end between two heartbeats.
+    /// If the job has caught up, a supervisor that takes it over records only that it computes. The ranks may have finished
+    /// between two heartbeats.
     #[test]
     fn a_run_that_is_seen_further_or_at_the_end_has_caught_up() {
         let mut records = records();
@@ -596,7 +598,7 @@ mod tests {
             let [f] = &faults(&told)[..] else { panic!("one fault") };
             assert_eq!((f.restored_ms, f.caught_up_ms), (Some(9000), has.then_some(11_000)));
         }
-        // Nothing was restored by its end.
+        // A run that ended before the ranks computed again has not caught up.
         let finished = Event::Finished { code: 0, why: why() };
         records[9].event = finished;
         assert_eq!(faults(&records)[0].caught_up_ms, None);
@@ -633,7 +635,7 @@ mod tests {
         }
     }
 
-    /// Given up for want of nodes at 6.5 s, and started once more at 106.5 s.
+    /// The run is given up at 6.5 s because no node is left, and started again at 106.5 s.
     #[test]
     fn the_time_in_which_nobody_was_there_is_no_fault_s_and_an_end_that_was_none_is_not_told() {
         let before = records();
@@ -657,7 +659,8 @@ mod tests {
         assert_eq!(end(&records[..at + 3]), None);
     }
 
-    /// Computing from 2 s on; failed at 3.5 s, noticed at 4 s, continuing at 5 s, where it had been at 6 s.
+    /// The ranks compute from 2 s on. One fails at 3.5 s, which is noticed at 4 s. The others continue at 5 s and have caught up
+    /// at 6 s.
     #[test]
     fn a_loss_made_good_in_place_is_a_fault_without_a_restart() {
         let samples = samples();
@@ -707,7 +710,7 @@ mod tests {
         let text = report(&records, &[], 99_000);
         let words = "fault 1 cost 2.5 s and was recovered in place (agreed +0.6 s): detecting 0.5 + restoring 1.0";
         assert!(text.contains(words), "{text}");
-        // Recorded by a supervisor that resumes the run long after it was stopped: the time between does not count.
+        // A supervisor that resumes the run long after it was stopped records the loss. The time between does not count.
         let mut late = records;
         let gone_on = late.remove(3);
         late.truncate(3);
@@ -759,7 +762,7 @@ WC00L2L2        1000    64     1     1               0.04             4.3597e+00
     }
 
     proptest! {
-        /// For any sequence of records at any times, no part is negative and the parts add up to the whole.
+        /// For any sequence of records at any times, no part is negative, and the parts add up to the total.
         #[test]
         fn parts_never_go_wrong(picks in proptest::collection::vec((0usize..12, 0u64..5000, 0u64..9000), 0..40)) {
             let mut at_ms = 0;

@@ -1,8 +1,8 @@
-//! Output for people, on a thread of its own: standard output and standard error may be held up.
+//! Output for people, on its own thread, because standard output and standard error may block.
 //!
-//! A terminal that is stopped, a pipe that is not read, a file on a file system that hangs: each makes its writer wait. The
-//! supervisor must not wait, since it receives heartbeats meanwhile. `say!` and the job's output come through here, in order.
-//! [`all_said`] waits for the rest at the end.
+//! A stopped terminal, a pipe that is not read, or a file on a file system that hangs makes its writer wait. The supervisor must
+//! not wait, because it receives heartbeats meanwhile. `say!` and the job's output are written here, in order. [`all_said`] waits
+//! for the remaining output at the end.
 
 use std::io::{Write, stderr, stdout};
 use std::sync::OnceLock;
@@ -12,22 +12,22 @@ pub use crate::supervise::machine::Stream;
 use crate::supervise::machine::simulated;
 use crate::supervise::remember::io_thread::IoThread;
 
-/// Returns the thread that writes; None if the system gives none.
+/// Returns the thread that writes, or `None` if it cannot be started.
 fn writer() -> Option<&'static IoThread> {
     static WRITER: OnceLock<Option<IoThread>> = OnceLock::new();
     WRITER.get_or_init(|| IoThread::new("voice").ok()).as_ref()
 }
 
-/// Reason why output did not get to standard output, the first time.
+/// Reason of the first failed write to standard output.
 static LOST: OnceLock<String> = OnceLock::new();
 
-/// Returns that reason, once [`all_said`] has returned.
+/// Returns the reason of the first failed write to standard output. Complete once [`all_said`] has returned.
 pub fn lost() -> Option<&'static str> {
     LOST.get().map(String::as_str)
 }
 
 fn say_now(stream: Stream, bytes: &[u8]) {
-    // A closed or full stream is no reason to end.
+    // A closed or full stream does not end the program.
     match stream {
         Stream::Output => {
             if let Err(error) = write(&mut stdout().lock(), bytes) {
@@ -53,7 +53,7 @@ pub fn say(stream: Stream, bytes: Vec<u8>) {
     }
 }
 
-/// Waits until all output has been written, or could not be.
+/// Waits until all output has been written, or has failed to be written.
 pub fn all_said() {
     if simulated().is_none()
         && let Some(writer) = writer()

@@ -110,8 +110,7 @@ impl Hang {
         }
         let last_ms = ranks.sums().map(|(_, sum)| sum.changed_ms).max()?;
         let waited_ms = now_ms.saturating_sub(last_ms);
-        let detail =
-            format!("all ranks are done, but have not ended for {} s", waited_ms / 1000);
+        let detail = format!("all ranks are done, but have not ended for {} s", waited_ms / 1000);
         (waited_ms >= self.thresholds.progress_timeout_ms)
             .then(|| ranks.breakage(FaultKind::RankHung, last_ms, None, detail))
     }

@@ -136,7 +136,10 @@ pub fn judge(
     }
     let alone = find_lacking(nodes, joined.iter().filter_map(|(n, _)| *n));
     if alone.is_empty() {
-        return Err(Trouble { nodes: Vec::new(), what: format!("MPI works on all nodes, but {how}") });
+        return Err(Trouble {
+            nodes: Vec::new(),
+            what: format!("MPI works on all nodes, but {how}"),
+        });
     }
     let what = format!(
         "processes start on all nodes, but MPI connects no ranks on {}: {how}. Name the network \

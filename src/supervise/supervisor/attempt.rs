@@ -275,7 +275,9 @@ impl Supervisor<'_> {
             Attempt::Stop { why } => match (hopeless, refused) {
                 (Some(detail), _) => over(
                     STATUS_ENVIRONMENT,
-                    format!("several attempts failed before anything was computed; the last one: {detail}"),
+                    format!(
+                        "several attempts failed before anything was computed; the last one: {detail}"
+                    ),
                 ),
                 (None, Some(code)) => over(
                     STATUS_LOSS,

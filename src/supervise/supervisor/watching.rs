@@ -220,7 +220,9 @@ impl Supervisor<'_> {
         match verdict {
             Verdict::Over(end) => return Ok(Some(end)),
             Verdict::Hung { node, pid, detail } => {
-                self.print(&format!("{detail}; its process is ended, so that the other ranks continue"));
+                self.print(&format!(
+                    "{detail}; its process is ended, so that the other ranks continue"
+                ));
                 self.cluster.ask_end_rank(node, Which::Process(pid), attempt + 1);
             }
             Verdict::Slow { node, detail } => {

@@ -122,7 +122,8 @@ impl Supervisor<'_> {
         }
         if self.halt.is_some() {
             bail!(
-                "--new: stopped on request before the old run (job {job}) was given up on all its nodes; give the same command again"
+                "--new: stopped on request before the old run (job {job}) was given up on all its nodes; give the same \
+                 command again"
             );
         }
         for (node, line) in lines {

@@ -46,8 +46,8 @@ impl Run {
         // visible here.
         if let Some(host) = status::written_elsewhere(folder) {
             bail!(
-                "{}: another supervisor is at work on this run, on {host}: it is writing {}. See `skt-hpl status`, end the run with \
-                 `skt-hpl halt` (with --state if the folder is not the default), or choose another --state folder",
+                "{}: another supervisor is at work on this run, on {host}: it is writing {}. See `skt-hpl status`, end the run \
+                 with `skt-hpl halt` (with --state if the folder is not the default), or choose another --state folder",
                 folder.path().display(),
                 folder.status().display()
             );

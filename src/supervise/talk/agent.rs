@@ -1,13 +1,13 @@
 //! The agent: the process that acts for the supervisor on each node.
 //!
 //! `skt-hpl agent` is started over the remote shell and exchanges the messages of `wire` on its standard streams. `relay` decides
-//! what to do about each message, and this file acts on the node.
+//! how to handle each message, and this file acts on the node.
 //!
-//! If the parent sends nothing any more, the node may have been cut off, and the run continues elsewhere. Then the agent ends the
-//! run's processes here, too, unless `orphaned` sees them make progress. When its input closes, the agent ends. But while the run
-//! has processes here, the agent stays and watches them alone. The reason is that the system of a node that is cut off may close
-//! the line (sshd's ClientAliveInterval). An agent that was started later for the same run and node replaces it, so that an
-//! unheard old agent cannot end a healthy run.
+//! If the parent sends nothing any more, the node may have been cut off, and the run continues on other nodes. Then the agent
+//! ends the run's processes on its node, unless the ranks make progress (`orphaned`). When its input closes, the agent ends. But
+//! while the run has processes on the node, it stays and watches them: on a node that is cut off, sshd may close the connection
+//! (ClientAliveInterval). An agent that is started later for the same run and node replaces the agent, so that an old agent
+//! without a parent cannot end a healthy run.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
@@ -48,40 +48,40 @@ pub const HALT_NOW: Signal = Signal::SIGUSR1;
 /// Asks a rank to stop after its next regular save.
 pub const HALT_AFTER_SAVE: Signal = Signal::SIGUSR2;
 
-/// Interval of looks through all processes of the node, which are costly, once the ranks are known.
+/// Interval of searches through all processes of the node, which are costly, once the ranks are known.
 const CENSUS_EVERY: Duration = Duration::from_secs(10);
-/// Interval while no rank has shown its progress, as in all of a run that shows none; and while there are no processes.
+/// Interval while no rank has reported progress, as always in a run that reports none. The next constant is the interval while
+/// there are no processes.
 const CENSUS_EVERY_AT_START: Duration = Duration::from_secs(1);
 const CENSUS_EVERY_AT_FIRST: Duration = Duration::from_millis(500);
-/// Time limit for loading a BLAS or looking at storage: longer attempts will not succeed. The caller of this agent waits longer
-/// for its first message.
+/// Time limit for loading a BLAS or reading a checkpoint directory. The caller of this agent waits longer for its first message.
 const LOOK_MOST: Duration = Duration::from_secs(5);
-/// Interval at which the result of ending processes is looked for.
+/// Interval at which the agent checks whether processes have been ended.
 const END_LOOK: Duration = Duration::from_millis(10);
-/// Time that killed processes may take to release memory that is to be removed: processes with hundreds of gigabytes of their own
-/// release these first.
+/// Time that killed processes may take to release memory that is to be removed. Processes with hundreds of gigabytes of private
+/// memory release this first.
 pub const LET_GO_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time for which a process that does not handle the request to stop is spared, after the request and after it was first seen. A
-/// rank that still starts would die of the signal that it is about to handle.
+/// Time for which a process without a handler for the stop signal gets no signal, after the request and after the process was
+/// first seen. A rank that is still starting would die of the signal.
 const DEAF_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The line upward; those to children count from 1.
+/// Number of the connection to the parent. Connections to children count from 1.
 const UP: u64 = 0;
 
 #[derive(Default)]
 struct Agent {
     source: Heads,
     run_id: String,
-    /// Name of the run's memory, if it has a name of its own.
+    /// Name of the run's persistent shared memory, if given.
     job: Option<String>,
     /// Processes of the run by pid.
     known: BTreeMap<u32, Watched>,
-    /// Paths that they leave in /tmp and /dev/shm if they are killed.
+    /// Paths that the known processes leave in /tmp and /dev/shm if they are killed.
     leaves: BTreeSet<PathBuf>,
-    /// Number of these processes that are stopped.
+    /// Number of known processes that are stopped.
     stopped: usize,
     census_at: Option<Instant>,
-    /// Progress of the ranks at the last look.
+    /// Progress of the ranks at the last check.
     before: Vec<Progress>,
     /// Time at which the run was first asked to stop.
     halted: Option<Instant>,
@@ -89,21 +89,22 @@ struct Agent {
     orphaned: Orphaned,
 }
 
-/// A request to end processes, which another thread carries out, so that nodes below do not become unresponsive.
+/// A request to end processes. Another thread carries it out. Otherwise the agent would not serve the nodes that it calls, and
+/// they would become unresponsive.
 struct Ending {
     id: u64,
     /// Number of processes that were ended.
     count: Answer<usize>,
 }
 
-/// Facts that an agent is to find out about its node.
+/// Facts about its node that an agent is asked to find out.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
-    /// BLAS that the ranks will load.
+    /// Name of the BLAS that the ranks will load.
     pub blas: Option<String>,
     /// Checkpoint directory, if there is one.
     pub storage: Option<Dir>,
-    /// Processors that helpers are to have for themselves, as a list.
+    /// List of the processors that are reserved for helpers.
     pub helper_cores: Option<String>,
 }
 
@@ -111,14 +112,14 @@ pub struct Asked {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dir {
     pub path: PathBuf,
-    /// Job whose checkpoints lie there.
+    /// Job whose checkpoints are in the directory.
     pub job: String,
-    /// Whether each node has a directory of its own.
+    /// Whether each node has its own directory.
     pub own: bool,
 }
 
 impl Dir {
-    /// Returns the arguments for these fields, which follow the argument with the directory.
+    /// Returns the agent's arguments for these fields, which follow the argument with the path.
     fn words(&self) -> Vec<String> {
         let own = self.own.then(|| "--own".to_owned());
         ["--job".to_owned(), self.job.clone()].into_iter().chain(own).collect()
@@ -139,7 +140,7 @@ impl Asked {
     }
 }
 
-/// Runs until the input closes and no process is left to watch. The exit status goes to the remote shell and means nothing.
+/// Runs the agent until its input closes and the run has no process on the node. No program uses the exit status.
 pub fn run(asked: &Asked) -> io::Result<()> {
     let mut agent = Agent::default();
     pass_over_warnings()?;
@@ -149,7 +150,7 @@ pub fn run(asked: &Asked) -> io::Result<()> {
     let mut links = Links::default();
     let own = |stream: BorrowedFd| stream.try_clone_to_owned();
     links.adopt(UP, own(io::stdin().as_fd())?, own(io::stdout().as_fd())?);
-    // A login script may have printed something without an end of line: a terminal's title.
+    // A login script may have printed text without a newline, such as a terminal's title.
     relay.up.push(format!("\n{}", to_line(&FromAgent::Hello(Box::new(facts(asked))))));
     loop {
         for text in relay.up.drain(..) {
@@ -159,10 +160,10 @@ pub fn run(asked: &Asked) -> io::Result<()> {
         let ended = agent.poll(&mut links, timeout)?;
         if !ended.is_empty() {
             for pid in &ended {
-                // Its rank's earlier progress no longer shows that it runs.
+                // The earlier progress of the rank no longer shows that the process runs.
                 agent.known.entry(*pid).and_modify(|process| process.end = None);
             }
-            // A rank's end is reported at once, without a request.
+            // The end of a process is reported at once, without a request.
             relay.beats(agent.beat(None));
             for pid in ended {
                 agent.known.remove(&pid);
@@ -175,7 +176,7 @@ pub fn run(asked: &Asked) -> io::Result<()> {
             agent.known.clear();
             relay.ended(id, ended, &mut agent);
         }
-        // Messages from the parent come first, so that nodes it has taken away are not called again.
+        // Messages from the parent are handled first, so that nodes that the parent has taken away are not called again.
         let mut below = Vec::new();
         while let Some((line, heard)) = links.heard() {
             match (line, heard) {
@@ -183,7 +184,7 @@ pub fn run(asked: &Asked) -> io::Result<()> {
                     relay.from_above(&text, now_ms(), &mut agent, &mut links);
                 }
                 (UP, Heard::Closed(_)) => {
-                    // The agents below find themselves alone as well.
+                    // This ends the connections to the agents below, which then also have no parent.
                     drop(links);
                     let (unheard, limit) = relay.unheard(now_ms());
                     agent.goes_on_alone(unheard, limit);
@@ -206,7 +207,7 @@ impl Hands for Agent {
         self.run_id = attend.run_id.clone();
         self.source = Heads::new(attend.job.clone());
         self.job = attend.job.clone();
-        // A lack of descriptors shows when a connection cannot be made, with its own message.
+        // If there are too few file descriptors, the connections that cannot be made report it.
         let _ = room_for(MOST_TIMES * attend.fanout);
         processes::end_predecessors(&attend.run_id, &attend.node);
     }
@@ -218,7 +219,7 @@ impl Hands for Agent {
         let (held_bytes, held_positions) = self.source.held();
         ranks.retain(|rank| rank.pid != 0);
         for rank in &mut ranks {
-            // If the pid is not one of this run, it was reused, or the memory belongs to another run.
+            // If the pid belongs to no process of this run, the pid was reused, or the memory belongs to another run.
             rank.state = self.known.get(&rank.pid).map_or('X', |process| process.state);
         }
         Beat {
@@ -234,7 +235,7 @@ impl Hands for Agent {
     }
 
     fn end(&mut self, id: u64, clean: bool) {
-        // Work that still runs does the same, so only the last request is answered.
+        // An earlier request that is still being carried out ends the same processes, so only the last request is answered.
         if let Some(ending) = &mut self.ending {
             ending.id = id;
             if !clean {
@@ -247,13 +248,13 @@ impl Hands for Agent {
         let count = Answer::in_background(move || {
             let before = before.and_then(|before| before.count.wait()).unwrap_or_default();
             let ended = processes::end_run(&run_id);
-            // Processes that could not be ended would still use some of these files.
+            // Processes that could not be ended may still use some of these files.
             if processes::of_run(&run_id).is_empty() {
                 processes::remove_left(leaves);
             }
             if clean && let Some(job) = &job {
-                // This removes memory of any kind of store; memory in use stays. The processes that were ended may still be
-                // releasing their own memory.
+                // This removes memory in all kinds of stores. Memory in use stays. The processes that were ended may still be
+                // releasing their private memory.
                 let _ = MemoryStore::new(Store::Posix, job)
                     .and_then(|memory_store| memory_store.clean_within(LET_GO_TIMEOUT));
             }
@@ -284,7 +285,7 @@ impl Hands for Agent {
         }
     }
 
-    /// Signals the ranks: found by their memory, or, if none has memory, by the launcher's variables.
+    /// Signals the ranks. They are found by their shared memory or, if no rank has any, by the launcher's variables.
     fn halt(&mut self, now: bool) {
         let signal = if now { HALT_NOW } else { HALT_AFTER_SAVE };
         self.census_at = None;
@@ -319,9 +320,9 @@ impl Hands for Agent {
 }
 
 impl Agent {
-    /// Waits until a line has news or a process of the run has ended. Returns the processes that have ended.
+    /// Waits until a connection has news or a process of the run has ended. Returns the processes that have ended.
     fn poll(&self, links: &mut Links, timeout: Duration) -> io::Result<Vec<u32>> {
-        // The thread that ends processes wakes nobody when it is done.
+        // The thread that ends processes does not wake this wait when it is done.
         let timeout = if self.ending.is_some() { timeout.min(END_LOOK) } else { timeout };
         let ends = self.known.iter().filter_map(|(pid, known)| Some((*pid, known.end.as_ref()?)));
         let (pids, fds): (Vec<u32>, Vec<BorrowedFd>) =
@@ -330,11 +331,11 @@ impl Agent {
         Ok(pids.into_iter().zip(ready).filter_map(|(pid, ready)| ready.then_some(pid)).collect())
     }
 
-    /// Watches the run's processes after the line upward has closed. Ends them once they have stood still for too long. Until
-    /// then a successor may come, which ends this agent.
+    /// Watches the run's processes after the connection to the parent has closed. Ends them if they make no progress for too
+    /// long. An agent that is started later for the same run and node ends this agent.
     fn goes_on_alone(&mut self, unheard: Duration, limit: Duration) {
         let closed = Instant::now();
-        // Work that was interrupted by the end of the line is finished first.
+        // A request that is still being carried out is finished first.
         if let Some(ending) = self.ending.take() {
             ending.count.wait();
         }
@@ -342,8 +343,8 @@ impl Agent {
             let ranks = self.source.sample();
             let now = Instant::now();
             self.orphaned.sees(now, &ranks);
-            // If a program shows no progress, its standstill cannot be seen. A closed line may only mean that the supervisor has
-            // died: the next supervisor takes the job over.
+            // If a program reports no progress, it is unknown whether its ranks are stuck, so they are not ended. The connection
+            // may have closed because the supervisor died, and the next supervisor takes the job over.
             if !ranks.is_empty() && self.orphaned.is_over(now, unheard + closed.elapsed(), limit) {
                 processes::end_run(&self.run_id);
                 return;
@@ -352,13 +353,14 @@ impl Agent {
         }
     }
 
-    /// Updates the list of the run's processes: ranks that show in memory at once, others at the next look through all processes.
+    /// Updates the list of the run's processes. Ranks in `sample`, which have shared memory, are added at once, other processes
+    /// at the next search through all processes.
     fn census(&mut self, sample: &[Progress]) {
         if self.run_id.is_empty() {
             return;
         }
         self.stopped = 0;
-        // Processes with progress are not looked at: with hundreds of ranks that would take longer than all else.
+        // The state of processes whose ranks make progress is not read. With hundreds of ranks this would take most of the time.
         let before = std::mem::replace(&mut self.before, sample.to_vec());
         let gets_on = |(now, before): &(&Progress, &Progress)| now.has_got_on_since(before);
         let pairs = sample.iter().zip(&before).filter(gets_on);
@@ -431,7 +433,7 @@ fn memory_bytes() -> u64 {
     total.map_or(u64::MAX, |kib| kib * 1024)
 }
 
-/// Returns the room that is free here. For memory, a control group's limit counts as well.
+/// Returns the free memory of this node. The limit of a control group counts as well.
 fn free() -> Free {
     Free {
         shm_bytes: statfs("/dev/shm").map_or(0, |fs| room_of(&fs).1),
@@ -441,27 +443,28 @@ fn free() -> Free {
     }
 }
 
-/// Returns whether logind removes shared memory of users who have logged out; None if there is no logind.
+/// Returns whether logind removes shared memory of users who have logged out, or `None` if there is no logind.
 fn remove_ipc() -> Option<bool> {
     if !Path::new("/run/systemd/system").exists() {
         return None;
     }
-    // A user who lingers never logs out. The environment gives the user's name, because a directory of users may hang.
+    // A user with lingering enabled never counts as logged out. The environment gives the user's name, because a directory
+    // service may hang.
     let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
     let user = user.filter(|user| !user.is_empty() && !user.contains('/'));
     let lingers = user.is_some_and(|user| Path::new(LINGER).join(user).exists());
     Some(!lingers && removes_ipc(Path::new("/")))
 }
 
-/// Folder in which logind notes the users who linger.
+/// Folder in which logind notes the users with lingering enabled.
 const LINGER: &str = "/var/lib/systemd/linger";
 
-/// Folders of logind's settings. A file in a later folder replaces one of the same name in an earlier folder.
+/// Folders of logind's settings. A file in a later folder replaces a file of the same name in an earlier folder.
 const LOGIND: [&str; 4] =
     ["usr/lib/systemd", "usr/local/lib/systemd", "run/systemd", "etc/systemd"];
 
-/// Returns the RemoveIPC setting of logind below `root`. The last line counts. Drop-ins, in the order of their names, come after
-/// the main file. systemd's own default is yes.
+/// Returns logind's setting RemoveIPC below `root`. The last line counts. Drop-in files, in the order of their names, come after
+/// the main file. systemd's default is yes.
 fn removes_ipc(root: &Path) -> bool {
     let main = LOGIND.iter().rev().map(|folder| root.join(folder).join("logind.conf"));
     let mut dropped = BTreeMap::new();
@@ -481,7 +484,7 @@ fn removes_ipc(root: &Path) -> bool {
     last.unwrap_or(true)
 }
 
-/// Returns the value as systemd reads it; None for values that systemd ignores.
+/// Returns the value as systemd reads it, or `None` for values that systemd ignores.
 fn yes_or_no(value: &str) -> Option<bool> {
     match value.to_ascii_lowercase().as_str() {
         "1" | "yes" | "y" | "true" | "t" | "on" => Some(true),
@@ -490,20 +493,20 @@ fn yes_or_no(value: &str) -> Option<bool> {
     }
 }
 
-/// Bytes in an ELF file before the twenty bytes of the build id, a digest of all that the linker combined.
+/// Bytes before the twenty bytes of the build id in an ELF file. The build id is the linker's digest of the program.
 const BUILD_ID: [u8; 16] = [4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0, b'G', b'N', b'U', 0];
 
-/// Bytes of each end of a program file that are read if the file has a build id.
+/// Number of bytes at each end of a program file that are read if the file has a build id.
 const ENDS: u64 = 1 << 16;
 
-/// Returns a digest of this program's file: two nodes with different digests would not compute the same.
+/// Returns a digest of this program's file. Nodes with different digests run different builds.
 pub fn binary_digest() -> String {
     fs::File::open("/proc/self/exe").and_then(|file| digest_of(&file)).unwrap_or_default()
 }
 
-/// Returns a digest of a program file. Thousands of nodes may read the same file of one server at once. So only the parts are
-/// read by which builds differ: both ends, with the build id in the first, and the length. A file without a build id is read in
-/// full.
+/// Returns a digest of a program file. Thousands of nodes may read the same file from one server at once, so only the parts are
+/// read by which builds differ: the length and both ends, the first of which has the build id. A file without a build id is read
+/// in full.
 pub fn digest_of(file: &fs::File) -> io::Result<String> {
     let length = file.metadata()?.len();
     let mut hasher = xxhash_rust::xxh3::Xxh3::new();
@@ -527,17 +530,17 @@ pub fn digest_of(file: &fs::File) -> io::Result<String> {
 
 /// Returns an id that changes with every boot of this node.
 pub fn boot() -> String {
-    // In a container the id of the kernel's boot is not enough; there, a restart shows in the start of the first process.
+    // The kernel's boot id is not enough in a container, whose restart only changes the start time of its first process.
     let first = processes::look(1).map_or(0, |(_, started)| started);
     format!("{}-{first}", processes::kernel())
 }
 
-/// Returns the findings of another process of this program about `what`, because loading or reading that may hang or crash.
+/// Has another process of this program examine `what`, and returns its result. Loading or reading it may hang or crash.
 fn look<T: DeserializeOwned>(what: &str, words: &[&str]) -> Result<T, String> {
     let own = std::env::current_exe();
     let told = own.and_then(|own| ask(Command::new(own).arg("agent").args(words), LOOK_MOST));
     let why = match told {
-        // Libraries that the process has loaded may print lines of their own, before the finding or at their end.
+        // Libraries that the process has loaded may print other lines before or after the result.
         Ok((status, text)) => match text.lines().find_map(|line| serde_json::from_str(line).ok()) {
             Some(found) => return found,
             None => format!("the check ended with {status}"),
@@ -547,17 +550,17 @@ fn look<T: DeserializeOwned>(what: &str, words: &[&str]) -> Result<T, String> {
         }
         Err(error) => error.to_string(),
     };
-    Err(format!("{what} cannot be looked at: {why}"))
+    Err(format!("{what} cannot be examined: {why}"))
 }
 
-/// Returns this node's content of a checkpoint directory. Another process looks, because it may hang there.
+/// Returns the state of a checkpoint directory on this node. Another process reads it, because the file system may hang.
 pub fn storage(dir: &Dir) -> Result<Storage, String> {
     let (path, more) = (dir.path.to_string_lossy(), dir.words());
     let words = ["--look-at-level2", &path].into_iter().chain(more.iter().map(String::as_str));
     look(&format!("--level2 {path}"), &words.collect::<Vec<&str>>())
 }
 
-/// Returns the facts about this node, and the findings that were asked for.
+/// Returns the facts about this node, with those that were asked for.
 pub fn facts(asked: &Asked) -> Facts {
     let named = asked.blas.as_ref();
     let named = named.map(|name| look(&format!("--blas {name}"), &["--look-at-blas", name]));
@@ -585,7 +588,8 @@ pub fn facts(asked: &Asked) -> Facts {
     }
 }
 
-/// Returns why helpers cannot have these processors of a node for themselves. Ranks may run on the processors `all`.
+/// Describes why the processors `named` of this node cannot be reserved for helpers. Returns `None` if they can. Ranks may run on
+/// the processors `all`.
 fn cannot_have(
     list: &str,
     named: &BTreeSet<usize>,
@@ -599,7 +603,7 @@ fn cannot_have(
             "--helper-cores {list}: there is no processor {lacking}; name others"
         ));
     }
-    // A core with one of these processors is lost to the ranks entirely.
+    // Ranks cannot use any processor of a core of which a helper has one.
     let left = all - &topology.of_their_cores(named);
     (!all.is_empty() && left.is_empty()).then(|| {
         format!("--helper-cores {list}: nothing would be left to compute with; name fewer")
@@ -623,11 +627,11 @@ mod tests {
         assert_eq!(why(&[3], &all), None);
         assert!(why(&[3, 4, 7], &all).unwrap().contains("no processor 4, 7"));
         assert!(why(&[0, 1, 2, 3], &all).unwrap().contains("nothing would be left"));
-        // If the system does not report where ranks may run, the ranks find out.
+        // If it is unknown where ranks may run, the ranks check this themselves.
         assert_eq!(why(&[0, 1, 2, 3], &BTreeSet::new()), None);
     }
 
-    /// Launchers of many ranks may start some long after the request.
+    /// A launcher may start some of many ranks long after the request.
     #[test]
     fn a_rank_started_after_a_request_is_spared_until_it_listens() {
         let run_id = format!("starts-{}", std::process::id());
@@ -657,7 +661,7 @@ mod tests {
         assert_eq!(ended, [false, false]);
     }
 
-    /// A process started in the meantime, like a remote shell, may run for hours: it must not delay the report.
+    /// A process started in the meantime, such as a remote shell, may run for hours. It must not delay the report.
     #[test]
     fn the_end_of_all_is_reported_although_others_start_meanwhile() {
         let run_id = format!("ends-{}", std::process::id());
@@ -714,7 +718,7 @@ mod tests {
         let mut named = plain.clone();
         named[500..516].copy_from_slice(&BUILD_ID);
         assert_eq!(digest(&plain), digest(&plain));
-        // Length, end and build id: each changes the digest.
+        // A change of the length, the end or the build id changes the digest.
         let mut longer = named.clone();
         longer.push(0);
         let mut other_end = named.clone();
@@ -727,7 +731,7 @@ mod tests {
         let before = digest(&plain);
         plain[150_000] = 8;
         assert_ne!(digest(&plain), before);
-        // This program must have a build id, or every node would read all of it.
+        // This program must have a build id, or every node would read the whole file.
         let head = fs::read("/proc/self/exe").unwrap();
         let head = &head[..ENDS as usize];
         assert!(head.windows(BUILD_ID.len()).any(|window| window == BUILD_ID));

@@ -1,29 +1,29 @@
-//! The part of the tree below the supervisor or an agent: the child that leads to each node, and nodes that are quiet or
-//! bypassed. Pure.
+//! The part of the tree below the supervisor or an agent: the child through which each node is reached, and children that are
+//! quiet or bypassed. Pure.
 //!
-//! The supervisor's `cluster` has one, and so has every agent that was put in charge of nodes: the same code at every level. A
-//! [`Branch`] asks its children for a heartbeat every period. A branch passes messages on to the child that leads to their node,
-//! and turns messages of children into news of nodes. A branch owns no connection and no clock: lines are opened, written and
-//! closed through [`Lines`], and every call brings the time. So a tree of a thousand nodes that loses half of them is a test
-//! without a process.
+//! The supervisor's `cluster` has a [`Branch`], and so has every agent that is in charge of nodes. A branch asks its children for
+//! a heartbeat every period. It passes messages on to the child through which their node is reached, and turns messages of
+//! children into news of nodes. A branch owns no connection and no clock: it opens, writes and closes lines (connections) through
+//! [`Lines`], and every call passes the time. So a test of a thousand nodes that loses half of them needs no process.
 //!
-//! A child that is quiet for half the time after which its node counts as lost is bypassed: the nodes below it are placed again.
-//! An agent that has not heard its own parent for almost as long calls no node, so that two agents never compete for a node.
+//! A child is quiet if it has sent no message for two periods. A child that is quiet for half the node timeout is bypassed: the
+//! nodes below it are placed again. An agent that has had no message from its own parent for almost as long calls no node, so
+//! that two agents never call the same node.
 //!
-//! The caller of a quiet node reports again and again how long the node has been quiet there, and only these reports count above.
-//! Callers of a node may be lost, one after the other. Then the node's quiet time ends with each of them and begins again with
-//! the next. A node that has just lost its caller is reported at once, even before another has room to call it. Otherwise the
-//! count of nodes that can be heard would include it.
+//! The caller of a quiet node reports regularly how long the node has been quiet, and only these reports count for the
+//! supervisor. Callers of a node may be lost one after the other. The node's quiet time then begins again with each new caller. A
+//! node that has just lost its caller is reported at once, even before another agent calls it. Otherwise it would count as a node
+//! that answers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::tree::{Step, place};
 use super::wire::{Attend, Charge, FromAgent, ToAgent, from_line, to_line};
 
-/// Connections to children, by a number that the branch gives them.
+/// Connections to children. The branch gives each a number.
 pub trait Lines {
     fn open(&mut self, line: u64, node: &str, words: &[String], attend: &Attend);
-    /// Sends a text. A failure to write shows later, by the line's end.
+    /// Sends a text. A failure to write is reported later, as the end of the line.
     fn send(&mut self, line: u64, text: &str);
     fn close(&mut self, line: u64);
     /// Returns the other end's error messages.
@@ -34,7 +34,7 @@ pub trait Lines {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard {
     Text(String),
-    /// The line ended, with the last lines on its error stream.
+    /// The line ended. The text is the end of its standard error.
     Closed(String),
 }
 
@@ -44,12 +44,12 @@ struct Link {
     opened_ms: u64,
     greeted_ms: Option<u64>,
     heard_ms: u64,
-    /// Whether the agent there was well before this line was opened: then its quiet time counts from the opening.
+    /// Whether the node's agent had answered before this line was opened. Its quiet time then counts from the opening.
     again: bool,
     /// Time of the last report that the child is quiet, if it is.
     quiet_ms: Option<u64>,
     bypassed: bool,
-    /// Nodes that the child is in charge of, at any depth.
+    /// All nodes that the child is in charge of, directly or through other agents.
     below: BTreeSet<u32>,
     asked: VecDeque<(u64, u64)>,
 }
@@ -59,7 +59,7 @@ impl Link {
         self.greeted_ms.is_some() && self.quiet_ms.is_none() && !self.bypassed
     }
 
-    /// Notes the answer to a request, and returns the time it took.
+    /// Notes the answer to the request `seq`, and returns the time since the request.
     fn answers(&mut self, seq: Option<u64>, now_ms: u64) -> Option<u32> {
         let mut round_trip_ms = None;
         while let Some((asked, at_ms)) = self.asked.front().copied() {
@@ -74,8 +74,8 @@ impl Link {
         round_trip_ms
     }
 
-    /// Returns how long the child has been quiet. A child that has answered all requests is not quiet, even if they are rare:
-    /// this process may be late.
+    /// Returns the time for which the child has sent no message. If the child has answered all requests, the time without a
+    /// request does not count, because this process may be late to send one.
     fn unheard_ms(&self, now_ms: u64, beat_ms: u64) -> u64 {
         let asked_ms = match (self.greeted_ms, self.asked.front()) {
             (Some(_), oldest) => oldest.map_or(now_ms, |(_, at_ms)| *at_ms).saturating_sub(beat_ms),
@@ -85,13 +85,13 @@ impl Link {
     }
 }
 
-/// Number of heartbeat periods without a message after which a child counts as quiet.
+/// Number of heartbeat periods without a message after which a child is quiet.
 const MISSED: u64 = 2;
 
-/// Largest number of open lines, with those that are bypassed, in times of the fan-out.
+/// Largest number of open lines, including bypassed ones, as a multiple of the fan-out.
 pub const MOST_TIMES: usize = 3;
 
-/// Number of unanswered requests that are remembered of each child.
+/// Largest number of unanswered requests that are kept for each child.
 const MOST_ASKED: usize = 100;
 
 #[derive(Default)]
@@ -101,34 +101,34 @@ pub struct Branch {
     charges: BTreeMap<u32, Charge>,
     links: BTreeMap<u32, Link>,
     lines: BTreeMap<u64, u32>,
-    /// Child that leads to each node below a child.
+    /// Child through which each node below a child is reached.
     route: BTreeMap<u32, u32>,
-    /// Nodes for which there is no room yet.
+    /// Nodes that no agent calls yet, because there is no room.
     unplaced: BTreeSet<u32>,
-    /// Time of the last call from here to each node that has not answered since.
+    /// Time of the last call of this process to each node that has not answered since.
     tried: BTreeMap<u32, u64>,
     next_line: u64,
     seq: u64,
-    /// Time of the last requests; None makes the next `ask` send them, even soon after the last.
+    /// Time of the last requests for heartbeats. `None` makes the next `ask` send requests at once.
     pub asked_ms: Option<u64>,
     ticked_ms: Option<u64>,
-    /// Quickest first answer of a child, which measures a login here.
+    /// Shortest time between a call and the child's first answer, a measure of a login's time.
     quickest_ms: Option<u64>,
-    /// Set while no node is called, and none given to children: the parent may already have given them to others.
+    /// Set while no node is called and none is given to children, because the parent may already have given the nodes to other
+    /// agents.
     pub paused: bool,
 }
 
-/// A node, and news of it.
+/// A node, and news of this node.
 pub type Told = (u32, FromAgent);
 
-/// Reports a node that nobody hears from now on, until its agent greets its next caller. Nothing is known of its state, so its
-/// quiet time begins here.
+/// Returns the report on a node that no agent calls from now on. Its state is unknown, so its quiet time begins again at zero.
 fn unheard(node: u32) -> Told {
     (node, FromAgent::Quiet { age_ms: 0 })
 }
 
 impl Branch {
-    /// Makes a branch; `first_line` is the number of its first line.
+    /// Makes a branch. `first_line` is the number of its first line.
     pub fn new(attend: Attend, first_line: u64) -> Self {
         let quickest_ms = attend.login_ms;
         Self { attend, next_line: first_line, quickest_ms, ..Self::default() }
@@ -143,7 +143,7 @@ impl Branch {
         self.links.len()
     }
 
-    /// Takes charge of nodes and calls them; existing connections to them are made again.
+    /// Takes charge of nodes and calls them. Existing connections to these nodes are made again.
     pub fn call(&mut self, nodes: &[Charge], now_ms: u64, lines: &mut dyn Lines) {
         let wanted: Vec<u32> = nodes.iter().map(|c| c.node).collect();
         let mut orphans = self.forget(&wanted, lines);
@@ -153,7 +153,7 @@ impl Branch {
         self.reach(&orphans, now_ms, lines);
     }
 
-    /// Gives up charge of nodes; the nodes below them are reached another way.
+    /// Gives up charge of nodes. Other nodes below them are placed again.
     pub fn leave(&mut self, nodes: &[u32], now_ms: u64, lines: &mut dyn Lines) {
         let mut orphans = self.forget(nodes, lines);
         for node in nodes {
@@ -164,7 +164,7 @@ impl Branch {
         self.reach(&orphans, now_ms, lines);
     }
 
-    /// Ends the ways to nodes; returns the nodes below them.
+    /// Ends the connections to nodes. Returns the nodes below them.
     fn forget(&mut self, nodes: &[u32], lines: &mut dyn Lines) -> Vec<u32> {
         let mut orphans = Vec::new();
         let mut leaving: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
@@ -196,12 +196,12 @@ impl Branch {
             self.unplaced.extend(nodes);
             return;
         }
-        // Bypassed lines stay open until their nodes are lost, or heard again.
+        // Bypassed lines stay open until their nodes are lost or answer again.
         let busy = self.links.values().filter(|l| !l.bypassed).count();
         let fanout = self.attend.fanout;
         let room = (MOST_TIMES * fanout).saturating_sub(self.links.len());
         let free = fanout.saturating_sub(busy).min(room);
-        // Children with the fewest nodes come first: nodes often come one by one.
+        // Children with the fewest nodes come first, because nodes are often placed one by one.
         let well = self.links.iter().filter(|(_, link)| link.is_well());
         let mut children: Vec<u32> = well.map(|(node, _)| *node).collect();
         children.sort_by_key(|child| self.links[child].below.len());
@@ -232,7 +232,7 @@ impl Branch {
         self.next_line += 1;
         let (node, login_ms) = (name.clone(), self.quickest_ms);
         let attend = Attend { node, login_ms, ..self.attend.clone() };
-        // The agent's command line names run and node, so that a successor knows its predecessor.
+        // The agent's command line names run and node, so that a later agent finds an earlier one.
         let mut words = self.attend.agent.clone();
         words.extend(["--run", &attend.run_id, "--node", &name].map(String::from));
         lines.open(line, &name, &words, &attend);
@@ -246,7 +246,7 @@ impl Branch {
         }
     }
 
-    /// Sends a message to nodes, directly or through the child that leads there.
+    /// Sends a message to nodes, directly or through the child by which they are reached.
     pub fn tell(&mut self, to: &[u32], message: &ToAgent, lines: &mut dyn Lines) {
         let mut passed: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for node in to {
@@ -264,7 +264,7 @@ impl Branch {
         }
     }
 
-    /// Handles a message on a line; returns the news in it.
+    /// Handles a message on a line. Returns its news.
     pub fn hear(
         &mut self,
         line: u64,
@@ -275,7 +275,7 @@ impl Branch {
         let Some(&child) = self.lines.get(&line) else { return Vec::new() };
         match heard {
             Heard::Closed(why) => {
-                // After the end of a line, the nodes below are reached another way.
+                // After the end of a line, the nodes below the child are placed again.
                 let orphans = self.forget(&[child], lines);
                 self.charges.remove(&child);
                 self.reach(&orphans, now_ms, lines);
@@ -322,7 +322,7 @@ impl Branch {
                 told.push((child, FromAgent::Moved(moved)));
             }
             FromAgent::Below { told: news } => told.extend(self.hear_below(child, news, lines)),
-            // No agent reports these about itself.
+            // No agent sends these messages about itself.
             FromAgent::Closed { .. } | FromAgent::Quiet { .. } | FromAgent::Heard => {}
             own @ FromAgent::Ended { .. } => told.push((child, own)),
         }
@@ -335,10 +335,10 @@ impl Branch {
         self.tried.remove(&node);
     }
 
-    /// Handles news of nodes below a child; returns the news that count.
+    /// Handles news of nodes below a child. Returns the news that is valid.
     fn hear_below(&mut self, child: u32, mut news: Vec<Told>, lines: &mut dyn Lines) -> Vec<Told> {
         news.retain(|(node, word)| {
-            // News of a node that another child has now come from that child.
+            // News of a node is valid only from the child through which the node is reached now.
             let counts = self.route.get(node) == Some(&child);
             match word {
                 FromAgent::Hello(_) if counts => {
@@ -355,7 +355,7 @@ impl Branch {
         news
     }
 
-    /// Asks for heartbeats if that is due; to be called several times a second.
+    /// Asks the children for heartbeats, if this is due. Called several times a second.
     pub fn ask(&mut self, now_ms: u64, lines: &mut dyn Lines) {
         if self.asked_ms.is_some_and(|at| now_ms.saturating_sub(at) < self.attend.beat_ms) {
             return;
@@ -366,18 +366,18 @@ impl Branch {
         for link in self.links.values_mut().filter(|l| l.greeted_ms.is_some()) {
             link.asked.push_back((self.seq, now_ms));
             if link.asked.len() > MOST_ASKED {
-                // The oldest request stays: the child has been quiet since then.
+                // The oldest request is kept, because the child has been quiet since then.
                 link.asked.remove(1);
             }
             lines.send(link.line, &line_text);
         }
     }
 
-    /// Looks for quiet children, several times a second. All messages up to this moment must have been handled.
+    /// Reports and bypasses quiet children. Called several times a second, once all messages up to `now_ms` have been handled.
     pub fn tick(&mut self, now_ms: u64, lines: &mut dyn Lines) -> Vec<Told> {
         let gap_ms = now_ms.saturating_sub(self.ticked_ms.replace(now_ms).unwrap_or(now_ms));
         if gap_ms > 1000 {
-            // This process itself was suspended: messages of children from that time are still to be read.
+            // This process itself was suspended, and messages of children from that time are not read yet.
             for link in self.links.values_mut() {
                 link.heard_ms += gap_ms;
                 link.opened_ms += gap_ms;
@@ -390,7 +390,7 @@ impl Branch {
         for (node, link) in &mut self.links {
             let unheard_ms = link.unheard_ms(now_ms, beat_ms);
             let greeted = link.greeted_ms.is_some();
-            // A call that is made again is reported at once, because a node whose connection ended has little time.
+            // A repeated call is reported at once as quiet, because a node whose connection ended has little time to answer.
             let hurried = !greeted && link.again;
             let is_quiet = hurried || unheard_ms >= MISSED * beat_ms;
             let again = link.quiet_ms.is_none_or(|at_ms| {
@@ -416,7 +416,7 @@ impl Branch {
                 }
                 orphans.extend(below);
             }
-            // A child that is heard again may take nodes once more.
+            // A child that answers again may take nodes again.
             link.bypassed &= bypass;
         }
         told.extend(orphans.iter().copied().map(unheard));
@@ -425,7 +425,8 @@ impl Branch {
         told
     }
 
-    /// Returns the error messages on a node's line, if the node is a child.
+    /// Returns the error messages of the connection to a node. Returns an empty text if this process does not call the node
+    /// itself.
     pub fn complaint(&self, node: u32, lines: &dyn Lines) -> String {
         self.links.get(&node).map_or(String::new(), |link| lines.complaint(link.line))
     }

@@ -1,7 +1,7 @@
-//! The nodes of a run, each with its connection, facts, heartbeat and loss.
+//! The nodes of a run. Each has a connection, facts, a heartbeat, and the reason of its loss if it is lost.
 //!
-//! The restart loop uses this file's [`Cluster`] to reach nodes, to end the run on them, and to judge their fitness. All messages
-//! of nodes pass through [`Cluster::hear`], so this is the only place that keeps them.
+//! The restart loop uses the [`Cluster`] to reach nodes, to end the run on them, and to judge their fitness. All messages of
+//! nodes pass through [`Cluster::hear`], which updates the nodes' states.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
@@ -23,29 +23,29 @@ use crate::supervise::start::hosts::Host;
 #[derive(Default)]
 pub struct Node {
     pub host: Host,
-    /// Only ever a spare so far: the loss of this node does not break the run.
+    /// Whether the node has only been a spare so far. Its loss does not break the run.
     pub spare: bool,
     pub facts: Option<(Facts, u64)>,
     pub beat: Beat,
     pub lost: Option<String>,
-    /// A lost node that answers again.
+    /// Whether the node is lost, but answers again.
     pub returned: bool,
-    /// Fault of the node that a trial start of MPI found.
+    /// Fault of the node that a trial start of MPI has found.
     pub unfit: Option<String>,
-    /// Time of the loss, and of the next call to a lost node.
+    /// Time of the loss. The next field is the time of the next call to the lost node.
     lost_at: Option<Instant>,
     call_at: Option<Instant>,
-    /// Time of the last call, if that connection has not ended.
+    /// Time of the last call, if its connection has not ended.
     called: Option<Instant>,
-    /// The agent has answered on this connection.
+    /// Whether the agent has answered on this connection.
     pub up: bool,
-    /// Time without an answer, as last reported, if that is too long.
+    /// Time without an answer, as last reported, while the node is unresponsive.
     pub unresponsive: Option<Duration>,
 }
 
 impl Node {
-    /// Returns the node's free room. Room changes, unlike the other facts, so the last heartbeat counts. Before the first
-    /// heartbeat, which takes longer the more nodes there are, the facts at the call count.
+    /// Returns the node's free memory. It changes, unlike the other facts, so the last heartbeat counts. Before the first
+    /// heartbeat, the facts that the agent first reported count.
     fn free(&self) -> Free {
         match &self.facts {
             Some((facts, _)) if self.beat.free.memory_bytes == 0 => facts.free,
@@ -63,11 +63,11 @@ pub enum News {
     Closed(String),
 }
 
-/// Time for the first call to a node. A login with all its start-up files may take long; if a node does not exist, the remote
-/// shell reports that much sooner.
+/// Time limit for the first call to a node. A login with all its start-up files may take long. If a node does not exist, the
+/// remote shell reports this much sooner.
 pub const FIRST_CALL: Duration = Duration::from_secs(30);
 
-/// Interval at which missing messages are looked for: this adds to the time after which a loss is noticed.
+/// Interval at which missing messages are noticed. This adds to the time until a loss is noticed.
 const TICK: Duration = Duration::from_millis(50);
 
 pub struct Cluster {
@@ -76,37 +76,38 @@ pub struct Cluster {
     branch: Branch,
     links: Box<dyn Connections>,
     ticked: Option<Instant>,
-    /// Time of the last look for messages.
+    /// Time at which messages were last received.
     looked_ms: u64,
     news: VecDeque<(usize, News)>,
-    /// Reports that the judge of nodes has yet to weigh, each with its time and its node.
+    /// Reports that `judge::nodes` has not judged yet, each with its time and its node.
     pub reports: VecDeque<(u64, usize, Report)>,
     next_end: u64,
-    /// Times that nodes took to answer a call, and the number of nodes that are called at once.
+    /// Times that nodes took to answer a call. The next field is the number of nodes that are called at once.
     pub logins: Logins,
     pub called_at_once: usize,
 }
 
-/// Interval at which a wait for nodes' first answers can be ended.
+/// Interval at which a wait for nodes' first answers checks whether to end.
 const CALL_LOOK: Duration = Duration::from_millis(100);
 
-/// Intervals at which a lost node is called, to see whether it is back: at first and at last.
+/// Shortest and longest interval at which a lost node is called, to find out whether it answers again.
 const CALL_AGAIN: Duration = Duration::from_secs(5);
 const CALL_SELDOM: Duration = Duration::from_secs(60);
 
-/// Time limit for a lost node's login, in times of the slowest login.
+/// Time limit for a lost node's login, as a factor on the slowest login.
 const LOGIN_TIMES: u32 = 2;
 
-/// Returns the time until the next call to a node that has been lost for so long: a tenth of that, within limits. Otherwise a
-/// node that is up but cannot be used would have thousands of logins in its logs. Some sites bar users that log in so often.
+/// Returns the time until the next call to a node that has been `lost` for this time: a tenth of the time, within limits. With a
+/// fixed interval, a node that runs but cannot be used would have thousands of logins in its logs. Some sites lock out users that
+/// log in so often.
 fn call_again_in(lost: Duration) -> Duration {
     (lost / 10).clamp(CALL_AGAIN, CALL_SELDOM)
 }
 
 impl Cluster {
-    /// Returns the nodes of a run, none of them called yet. Error: there are too few file descriptors for the connections.
+    /// Returns the nodes of a run, before any call. Returns an error if there are too few file descriptors for the connections.
     pub fn new(attend: Attend, hosts: &[Host], spares: &[Host]) -> Result<Self, String> {
-        // Bypassed connections stay open for a while, in addition to those made in their place.
+        // Bypassed connections stay open for a while, in addition to the connections that replace them.
         room_for(MOST_TIMES * attend.fanout.min(hosts.len() + spares.len()))?;
         let node = |spare| move |host: &Host| Node { host: host.clone(), spare, ..Node::default() };
         let nodes = hosts.iter().map(node(false)).chain(spares.iter().map(node(true)));
@@ -132,14 +133,14 @@ impl Cluster {
         self.by_name.get(name).copied()
     }
 
-    /// Returns the node with this own name, as ranks and launchers report it. The list may have an address, an alias or a longer
-    /// name in its place. The list's name is tried first, then the agent's own name, then either without its domain. None if
-    /// several nodes match.
+    /// Returns the node with the host name `name`, as ranks and launchers report it. The list of nodes may have an address, an
+    /// alias or a longer name instead. The names in the list are tried first, then the host names that agents report, then both
+    /// without their domain. Returns `None` if several nodes match.
     pub fn find_by_own_name(&self, name: &str) -> Option<usize> {
         let own = |node: &Node| Some(node.facts.as_ref()?.0.host.clone());
         let named = |node: &Node| own(node).as_deref() == Some(name);
         let alike = |node: &Node| {
-            // The first part of an address is a number with which other addresses begin, too.
+            // An address is not compared by its first part, with which other addresses begin, too.
             let listed = Some(node.host.name.clone()).filter(|n| n.parse::<IpAddr>().is_err());
             [own(node), listed].iter().flatten().any(|other| short(other) == short(name))
         };
@@ -168,19 +169,19 @@ impl Cluster {
         self.nodes.iter().map(|node| node.host.name.clone()).collect()
     }
 
-    /// Returns how long ago a node was called that has not answered yet.
+    /// Returns the time since a node was called, if it has not answered yet.
     pub fn called_for(&self, node: usize) -> Option<Duration> {
         let node = &self.nodes[node];
         node.called.filter(|_| !node.up).map(|at| at.elapsed())
     }
 
-    /// Opens connections to nodes: directly, or by way of other nodes if they are many.
+    /// Opens connections to nodes, directly or, if there are many, through other nodes.
     pub fn call(&mut self, nodes: &[usize]) {
         let now = Instant::now();
         let charge = |node: &usize| Charge {
             node: *node as u32,
             name: self.nodes[*node].host.name.clone(),
-            // No caller waits for news of a lost node.
+            // No step waits for news of a lost node.
             again: self.nodes[*node].facts.is_some() && self.nodes[*node].lost.is_none(),
         };
         let charges: Vec<Charge> = nodes.iter().map(charge).collect();
@@ -197,13 +198,13 @@ impl Cluster {
         self.branch.leave(&[node as u32], steady_ms(), &mut *self.links);
     }
 
-    /// Calls all nodes that are not lost and have not been called; returns all that are not lost.
+    /// Calls all nodes that are not lost and have not been called. Returns all nodes that are not lost.
     pub fn call_new(&mut self) -> Vec<usize> {
         self.call(&self.those(|node| node.lost.is_none() && node.called.is_none()));
         self.those(|node| node.lost.is_none())
     }
 
-    /// Gives up waiting for an answer. Returns the reason as text.
+    /// Gives up waiting for an answer of a node. Returns the reason as text.
     pub fn give_up(&mut self, node: usize, timeout: Duration) -> String {
         let said = self.branch.complaint(node as u32, &*self.links);
         self.leave(node);
@@ -245,7 +246,7 @@ impl Cluster {
         failed.into_iter().collect()
     }
 
-    /// Asks for a heartbeat at once; otherwise heartbeats are asked for at their interval, within [`hear`](Self::hear).
+    /// Makes the next [`hear`](Self::hear) ask for heartbeats at once, not only at their interval.
     pub fn beat_all(&mut self) {
         self.branch.asked_ms = None;
         self.ticked = None;
@@ -272,8 +273,8 @@ impl Cluster {
             if self.ticked.is_none_or(|at| at.elapsed() >= TICK) {
                 self.ticked = Some(Instant::now());
                 self.branch.ask(steady_ms(), &mut *self.links);
-                // Messages up to the last look have been received by now, later ones have not. So a slow look makes no node seem
-                // unresponsive.
+                // All messages that came up to `looked_ms` have been handled. Later messages may still be unread, so the time now
+                // would make nodes seem unresponsive.
                 let told = self.branch.tick(self.looked_ms, &mut *self.links);
                 self.take_in(told);
                 continue;
@@ -296,14 +297,14 @@ impl Cluster {
             if node.called.is_none() {
                 continue;
             }
-            // Any message of the node's own is a heartbeat.
+            // Any message that the node itself sends is a heartbeat.
             let of_others = matches!(word, FromAgent::Quiet { .. } | FromAgent::Closed { .. });
             if !of_others && node.unresponsive.take().is_some() {
                 self.reports.push_back((now_ms, at, Report::Heard));
             }
             let news = match word {
                 FromAgent::Hello(facts) => {
-                    // A node that was called again by another way has no time of its own.
+                    // A node that was called again on another path does not count as a login.
                     if let Some(called) = node.called.filter(|_| !node.up) {
                         let took_ms = called.elapsed().as_millis() as u64;
                         self.logins.note(took_ms, self.called_at_once);
@@ -343,7 +344,7 @@ impl Cluster {
         }
     }
 
-    /// Declares a node lost: it stays lost until it takes ranks again.
+    /// Declares a node lost. It stays lost until it takes ranks again.
     pub fn lose(&mut self, node: usize, why: &str) {
         self.leave(node);
         let state = &mut self.nodes[node];
@@ -376,7 +377,7 @@ impl Cluster {
         self.next_end
     }
 
-    /// Returns the time that a lost node may take to answer a call: the time of a login there, as far as that is known.
+    /// Returns the time that a lost node may take to answer a call, from the time of logins if it is known.
     fn login_timeout(&self, node: &Node) -> Duration {
         match node.facts {
             // The node has not answered this supervisor yet.
@@ -385,32 +386,32 @@ impl Cluster {
         }
     }
 
-    /// Returns whether a node that was called may still answer: another call would end that very login.
+    /// Returns whether a node that was called may still answer. Another call would end its login.
     fn may_answer(&self, node: &Node) -> bool {
         node.called.is_some_and(|at| !node.up && at.elapsed() <= self.login_timeout(node))
     }
 
-    /// Returns the time that lost nodes may take that were called, if a call has neither succeeded nor failed.
+    /// Returns the longest time that a called lost node may take to answer, or `None` if no lost node is being called.
     pub fn lost_timeout(&self) -> Option<Duration> {
         let awaited = |node: &&Node| node.lost.is_some() && !node.returned && node.called.is_some();
         let awaited = self.nodes.iter().filter(awaited);
         awaited.map(|node| self.login_timeout(node)).max()
     }
 
-    /// Calls lost nodes from time to time, to see whether they are back.
+    /// Calls lost nodes from time to time, to find out whether they answer again.
     pub fn call_lost(&mut self) {
         let now = Instant::now();
         self.call_away(|node| !node.up && node.call_at.is_none_or(|at| now >= at));
     }
 
-    /// Calls all lost nodes that are neither back nor being called, however recent their last call. False if no lost node is
-    /// away.
+    /// Calls all lost nodes that neither answer again nor are being called, however recent their last call. Returns false if all
+    /// lost nodes answer again.
     pub fn call_lost_now(&mut self) -> bool {
         self.call_away(|_| true);
         self.nodes.iter().any(|node| node.lost.is_some() && !node.returned)
     }
 
-    /// Calls the lost nodes that are away and are `due`.
+    /// Calls the lost nodes that do not answer yet and are `due`.
     fn call_away(&mut self, due: impl Fn(&Node) -> bool) {
         let away = |node: &Node| node.lost.is_some() && !node.returned;
         let nodes = self.those(|node| away(node) && due(node) && !self.may_answer(node));
@@ -424,7 +425,7 @@ impl Cluster {
         }
     }
 
-    /// Asks nodes to end the run's processes; those named in `clean` also remove the memory that the run has left.
+    /// Asks nodes to end the run's processes. Nodes named in `clean` also remove the memory that the run has left.
     pub fn ask_end(&mut self, nodes: &[usize], id: u64, clean: &BTreeSet<String>) {
         let (cleaned, kept): (Vec<u32>, Vec<u32>) = nodes
             .iter()
@@ -445,11 +446,11 @@ impl Cluster {
     /// Returns the node's fitness, by its facts and last heartbeat.
     pub fn fitness(&self, name: &str, expected: &Expected) -> Fitness {
         let Some(at) = self.find(name) else {
-            return Fitness::Unfit("it is not on any list".to_string());
+            return Fitness::Unfit("it is in no list of nodes".to_string());
         };
         let node = &self.nodes[at];
         if node.lost.is_some() {
-            // The node's memory of this run is removed before its ranks start, or used again.
+            // The memory of this run on the node counts as free: it is removed before ranks start there, or used again.
             let well = node.returned && node.up && self.problems(at, expected).is_empty();
             let returned = well.then(|| self.free_bytes(at, expected) + node.beat.held_bytes);
             return Fitness::Lost { returned };
@@ -486,7 +487,7 @@ impl Cluster {
         found
     }
 
-    /// Returns how much new persistent shared memory of the wanted kind a node has room for.
+    /// Returns the bytes of new persistent shared memory of the needed kind for which a node has room.
     fn free_bytes(&self, at: usize, expected: &Expected) -> u64 {
         let free = self.nodes[at].free();
         match expected.need.map_or(Store::Posix, |need| need.store) {
@@ -496,7 +497,7 @@ impl Cluster {
         }
     }
 
-    /// Returns the size of a rank's memory, as far as the nodes show now.
+    /// Returns the largest size of a rank's memory that the nodes report now.
     pub fn rank_bytes(&self) -> Option<u64> {
         self.nodes
             .iter()
@@ -514,26 +515,27 @@ fn short(name: &str) -> &str {
 /// Message of ssh if the file that was given with -F does not exist.
 const NO_SSH_CONFIG: &str = "Can't open user config";
 
-/// Returns whether a line of a remote shell reports that a program is missing. A missing key is only a warning of ssh.
+/// Returns whether a line of a remote shell reports a missing program. A missing key is only a warning of ssh.
 fn is_missing(line: &str) -> bool {
     !line.starts_with("Warning: Identity file")
         && (line.contains("not found") || line.contains("No such file"))
 }
 
-/// Returns the meaning of a remote shell's last lines, for people.
+/// Describes, for people, why a node cannot be reached, from the last lines of the remote shell.
 pub fn unreachable_words(said: &str) -> String {
     match said {
-        "" => "the connection ended without a word".to_string(),
+        "" => "the connection ended without an error message".to_string(),
         text if text.starts_with("cannot start ") => format!("{text}; is --rsh right?"),
         text if text.contains("shared librar") => {
             format!(
-                "a library that skt-hpl needs is missing there ({text}); install what a build needs there as well, or name \
-                 the folder that has it in LD_LIBRARY_PATH here, which is handed on"
+                "a library that skt-hpl needs is missing there ({text}); install the library there, or name its folder in \
+                 LD_LIBRARY_PATH on this machine, which is passed on to the node"
             )
         }
         text if text.contains(NO_SSH_CONFIG) => {
             format!(
-                "ssh finds no file of its own ({text}); give --rsh its whole path, on every node that calls others"
+                "ssh does not find its configuration file ({text}); give its full path in --rsh; every node \
+                 that calls others needs it"
             )
         }
         text if text.split("; ").any(is_missing) => {
@@ -554,7 +556,7 @@ mod tests {
         Attend::new(shell, vec!["agent".to_owned()], "r", None)
     }
 
-    /// Returns a cluster of nodes with these names on the list and these own names.
+    /// Returns a cluster of nodes, each with a name in the list and a host name that its agent reports.
     fn cluster(nodes: &[(&str, &str)]) -> Cluster {
         let hosts: Vec<Host> = nodes.iter().map(|(name, _)| Host::new(*name, 1)).collect();
         let shell = RemoteShell::parse(None).unwrap();
@@ -609,7 +611,7 @@ mod tests {
             assert_eq!(said(text), "skt-hpl is not there, or not executable", "{text}");
         }
         let config = "Can't open user config file ssh.conf: No such file or directory";
-        assert_eq!(said(config), "ssh finds no file of its own");
+        assert_eq!(said(config), "ssh does not find its configuration file");
         let key = "Warning: Identity file k not accessible: No such file or directory.; n1: Permission denied";
         assert_eq!(said(key), "cannot be reached");
     }
@@ -627,7 +629,7 @@ mod tests {
         );
     }
 
-    /// Below other nodes, a first heartbeat may take longer than any wait for it.
+    /// The first heartbeat of a node that is called through other nodes may come later than any time limit.
     #[test]
     fn free_memory_of_a_node_is_known_before_its_first_heartbeat() {
         const GIB: u64 = 1 << 30;
@@ -655,7 +657,7 @@ mod tests {
         };
         assert_eq!(cluster.fitness("n1", &expected), fit(70 * GIB, GIB));
 
-        // The pool of huge pages was full, and by now the ranks have it.
+        // The ranks use most of the pool of huge pages.
         let of = |store| {
             let need = Need { store, named_bytes: 100 * GIB, own_bytes: 0, stored_bytes: 0 };
             Expected { need: Some(need), ..expected.clone() }
@@ -666,7 +668,7 @@ mod tests {
         (beat.free.huge_bytes, beat.free.sysv_bytes) = (Some(10 * GIB), Some(20 * GIB));
         assert_eq!(cluster.fitness("n1", &huge), fit(10 * GIB, 90 * GIB));
         assert_eq!(cluster.fitness("n1", &sysv), fit(20 * GIB, 90 * GIB));
-        // Other processes took a part of the pool.
+        // Other processes use a part of the pool.
         cluster.nodes[0].beat.free.huge_bytes = Some(9 * GIB);
         assert!(
             matches!(cluster.fitness("n1", &huge), Fitness::Unfit(why) if why.contains("pool"))
@@ -675,7 +677,7 @@ mod tests {
 
     #[test]
     fn nodes_that_never_answer_are_given_up() {
-        // The shell waits for an input that never comes, as at a login that hangs.
+        // The shell gives no answer, like a login that hangs.
         let shell = RemoteShell::Ssh(["sh", "-c", "sleep 60"].map(str::to_owned).to_vec());
         let hosts = [Host::new("n1", 1), Host::new("n2", 1)];
         let mut cluster = Cluster::new(attend(shell), &hosts, &[]).unwrap();
@@ -688,7 +690,7 @@ mod tests {
             "{failed:?}"
         );
         assert!((2.0..20.0).contains(&waited.as_secs_f64()), "{waited:?}");
-        // A cluster of many nodes, most of which have not been called yet, is given up as well.
+        // In a cluster of many nodes most nodes are not called yet. They are given up as well.
         let shell = RemoteShell::Ssh(["sh", "-c", "sleep 60"].map(str::to_owned).to_vec());
         let hosts: Vec<Host> = (0..12).map(|node| Host::new(format!("n{node}"), 1)).collect();
         let attend = Attend { fanout: 2, ..attend(shell) };

@@ -1,8 +1,8 @@
-//! Connections to agents: one remote shell each, all of them watched by one poll.
+//! Connections to agents. Each is a remote shell, and one poll watches all.
 //!
-//! The supervisor and the agents own a [`Links`] each; `branch` decides which lines to open and what to write. Only
+//! The supervisor and every agent have a [`Links`]. `branch` decides which lines (connections) to open, and what to write. Only
 //! [`Links::poll`] waits. Text that a line cannot take at once is kept, so that a node that has stopped reading delays no other.
-//! An agent's own line upward is one of them, too.
+//! The connection of an agent to its parent is one of the lines, too.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,14 +23,14 @@ use super::wire::Attend;
 use crate::supervise::machine::Connections;
 use crate::supervise::remember::io_thread::Answer;
 
-/// Time that a remote shell has to end by itself after its input is closed; a shell that has lost its node does not.
+/// Time that a remote shell has to end by itself after its input is closed. A shell whose node is lost does not end by itself.
 const GOING: Duration = Duration::from_millis(300);
-/// Time for the last text of the error stream after the end of the output.
+/// Time to wait for the last text on standard error after the end of standard output.
 const LAST_WORDS: Duration = Duration::from_millis(20);
-/// Bytes of an error stream's end that are kept: a site's banner comes before the error.
+/// Number of bytes at the end of standard error that are kept. A site's banner comes before the error.
 const COMPLAINT: usize = 2000;
 
-/// A remote shell. A thread of its own starts the shell: finding the program may take as long as a file system hangs.
+/// A remote shell. Another thread starts the shell, because a file system that hangs may delay the start.
 enum Shell {
     Starting(Answer<Option<Child>>),
     Running(Child),
@@ -39,8 +39,8 @@ enum Shell {
 }
 
 impl Shell {
-    /// Starts the shell, which owns these ends of its streams. A failure to start is written to the last of them, like the
-    /// shell's own errors. Paths in the words begin in `dir`, if there is such a folder here.
+    /// Starts the shell with these ends of its standard streams. A failure to start is written to the error stream, like the
+    /// shell's own errors. Relative paths in `words` begin in `dir`, if this machine has the folder.
     fn start(
         words: Vec<String>,
         dir: Option<String>,
@@ -60,7 +60,8 @@ impl Shell {
                 .stdin(Stdio::from(input))
                 .stdout(Stdio::from(output))
                 .stderr(Stdio::from(errors))
-                // A Ctrl-C at the terminal, or its end, is for the supervisor to handle, which needs its connections for that.
+                // Ctrl-C at the terminal, or the terminal's end, must not end the connections: the supervisor needs them to stop
+                // the run.
                 .process_group(0)
                 .spawn();
             if let (Err(error), Ok(told)) = (&spawned, told) {
@@ -105,7 +106,7 @@ struct Open {
     unsent: VecDeque<u8>,
     partial: Vec<u8>,
     said: Vec<u8>,
-    /// Time at which its output ended.
+    /// Time at which the shell's standard output ended.
     ended: Option<Instant>,
 }
 
@@ -116,14 +117,14 @@ impl Open {
         lines.join("; ")
     }
 
-    /// Writes as much as the other end takes without waiting.
+    /// Writes as much text as the other end takes without waiting.
     fn write(&mut self) {
         while let (Some(input), false) = (&self.input, self.unsent.is_empty()) {
             match nix::unistd::write(input, self.unsent.as_slices().0) {
                 Ok(count) => drop(self.unsent.drain(..count)),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return,
-                // The end of the line shows by its output.
+                // The end of standard output will report the end of the line.
                 Err(_) => {
                     self.input = None;
                     self.unsent.clear();
@@ -137,13 +138,13 @@ impl Open {
 #[derive(Default)]
 pub struct Links {
     open: BTreeMap<u64, Open>,
-    /// Shells whose lines are closed, and the time up to which they may end by themselves.
+    /// Shells whose lines are closed, each with the time up to which it may end by itself.
     going: Vec<(Shell, Instant)>,
     news: VecDeque<(u64, Heard)>,
 }
 
 fn do_not_wait(fd: &OwnedFd) {
-    // A pipe that blocks still works, only worse.
+    // If this fails, the pipe still works, but may block.
     if let Ok(flags) = fcntl(fd, FcntlArg::F_GETFL) {
         let flags = OFlag::from_bits_truncate(flags) | OFlag::O_NONBLOCK;
         let _ = fcntl(fd, FcntlArg::F_SETFL(flags));
@@ -151,14 +152,14 @@ fn do_not_wait(fd: &OwnedFd) {
 }
 
 impl Links {
-    /// Adds a line that exists already: an agent's own, upward.
+    /// Adds an existing line: the connection of an agent to its parent.
     pub fn adopt(&mut self, line: u64, output: OwnedFd, input: OwnedFd) {
         do_not_wait(&input);
         let open = Open { output: Some(output), input: Some(input), ..Open::default() };
         self.open.insert(line, open);
     }
 
-    /// Waits until a line has news, or one of `others` is readable; returns which of `others` are.
+    /// Waits until a line has news, or one of `others` is readable. Returns, for each of `others`, whether it is readable.
     pub fn poll(&mut self, others: &[BorrowedFd], timeout: Duration) -> std::io::Result<Vec<bool>> {
         self.reap();
         let mut timeout = if self.news.is_empty() { timeout } else { Duration::ZERO };
@@ -187,7 +188,7 @@ impl Links {
                 }
             }
         }
-        // Rounded up: a wait of less than a millisecond must not become no wait at all.
+        // The wait is rounded up, because a wait of less than a millisecond must not become zero.
         let millis = timeout.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
         let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
         match poll(&mut fds, timeout) {
@@ -248,7 +249,7 @@ impl Links {
         }
     }
 
-    /// Closes lines whose output has ended and whose last errors have come.
+    /// Closes lines whose standard output has ended and whose last error messages have come.
     fn end_lines(&mut self) {
         let over = |open: &Open| {
             open.ended.is_some_and(|at| open.errors.is_none() || at.elapsed() >= LAST_WORDS)
@@ -263,7 +264,7 @@ impl Links {
     }
 
     fn reap(&mut self) {
-        // A shell that waits for a disk may take long to end, although it was killed.
+        // A shell that waits for a disk may take long to end, even after it was killed.
         self.going.retain_mut(|(shell, until)| !shell.is_over(Instant::now() >= *until));
     }
 }
@@ -296,8 +297,8 @@ impl Lines for Links {
         }
     }
 
-    /// Closes a line. The agent ends by itself when its input closes; the shell is ours to end. A shell that cannot reach its
-    /// node any more would stay for minutes.
+    /// Closes a line. The agent ends by itself when its input closes, but the remote shell must be ended here: a shell that
+    /// cannot reach its node any more would stay for minutes.
     fn close(&mut self, line: u64) {
         if let Some(open) = self.open.remove(&line)
             && let Some(shell) = open.shell
@@ -317,7 +318,7 @@ impl Connections for Links {
     }
 
     fn wait(&mut self, timeout: Duration) {
-        // If polling fails, no wait is possible on this machine; the missing messages of agents will show it.
+        // If polling fails, this machine cannot wait, and the agents' messages will be missing.
         let _ = self.poll(&[], timeout);
     }
 }
@@ -334,8 +335,8 @@ impl Drop for Links {
     }
 }
 
-/// Raises the limit of open files for so many lines at once. No higher than that: some launchers close every descriptor that they
-/// could have before they start anything.
+/// Raises the limit of open files so that `lines` connections fit. The limit is raised no further, because some launchers first
+/// close every descriptor up to the limit.
 pub fn room_for(lines: usize) -> Result<(), String> {
     let wanted = lines as u64 * 3 + 128;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|e| e.to_string())?;
@@ -373,7 +374,7 @@ mod tests {
         }
     }
 
-    /// Opens a line with `sh -c` in the place of ssh, and a shell script in the place of an agent.
+    /// Opens a line with `sh -c` instead of ssh, and a shell script instead of an agent.
     fn open(links: &mut Links, line: u64, script: &str) {
         let argv = ["sh", "-c", script].map(String::from);
         let shell = attend(&["sh", "-c", "shift; exec sh -c \"$1\"", "x"]);
@@ -391,7 +392,7 @@ mod tests {
         None
     }
 
-    /// An agent that calls others was started in its user's home folder.
+    /// An agent that calls other nodes was started in its user's home folder.
     #[test]
     fn paths_of_a_shell_begin_in_the_supervisors_folder() {
         let dir = tempfile::tempdir().unwrap();
@@ -403,7 +404,7 @@ mod tests {
         links.open(1, "n1", &[], &Attend { dir: there, ..attend(&["./wrap"]) });
         assert_eq!(next(&mut links), Some((1, Heard::Text("here".into()))));
         assert_eq!(next(&mut links), Some((1, Heard::Closed(String::new()))));
-        // On a node without such a folder, words with whole paths still work.
+        // On a node without such a folder, full paths still work.
         let gone = Some("/no/such/folder".to_owned());
         links.open(2, "n1", &[], &Attend { dir: gone, ..attend(&[wrap.to_str().unwrap()]) });
         let told = next(&mut links);
@@ -433,7 +434,7 @@ mod tests {
         assert_eq!(next(&mut links), Some((2, Heard::Closed(String::new()))));
     }
 
-    /// Text that a pipe cannot take is kept until it is read, and nobody waits for that.
+    /// Text that a pipe cannot take is kept until the pipe is read, and no call waits for that.
     #[test]
     fn a_reader_that_is_slow_holds_nobody_up() {
         let mut links = Links::default();
@@ -446,7 +447,7 @@ mod tests {
         assert_eq!(next(&mut links), Some((1, Heard::Text("3000000".into()))));
     }
 
-    /// If the machine allows fewer connections, a message before the first call gives the remedy.
+    /// If the machine allows fewer connections, an error before the first call names the remedy.
     #[test]
     fn more_connections_than_files_are_refused() {
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();

@@ -1,4 +1,4 @@
-//! The agents, the supervisor's connections to them, and the agents' views of their nodes.
+//! The agents, the supervisor's connections to the agents, and the state of a node that its agent reports.
 
 pub mod agent;
 pub mod branch;

@@ -1,31 +1,32 @@
-//! Decides whether an agent that hears nothing any more is cut off, or only the supervisor cannot be heard. Pure.
+//! Decides whether an agent that gets no messages any more is cut off, or whether only the supervisor does not send any. Pure.
 //!
-//! A node that is cut off must end its ranks: the run continues elsewhere, and its old ranks would use cores unwatched. But ranks
-//! cannot make progress without all the others. As long as they do, the job is complete, and only the supervisor is not heard. So
-//! the agent ends the ranks if it has heard nothing for long and they have stood still for as long. They must also have stood
-//! still for longer than in earlier pauses that ended, because a slow node makes all others wait in every iteration.
+//! A node that is cut off must end its ranks, because the run continues on other nodes and the old ranks would only use cores.
+//! But ranks can make progress only together with all other ranks. As long as they make progress, the job is complete, and only
+//! the supervisor's messages are missing. So the agent ends the ranks if it has got no message for long, and if the ranks have
+//! made no progress for as long. The time without progress must also be longer than earlier pauses that ended, because a slow
+//! node makes all other ranks wait in every iteration.
 
 use std::time::{Duration, Instant};
 
 use super::progress::Progress;
 
-/// Position, process, heartbeat and iteration.
+/// Position, process id, heartbeat count and iteration of a rank.
 type Step = (u32, u32, u64, u64);
 
-/// Factor on the longest earlier pause: ranks that have stood still for longer are stuck.
+/// Factor on the longest earlier pause. Ranks without progress for longer than that count as stuck.
 const LONGER_THAN_BEFORE: u32 = 3;
 
 #[derive(Debug, Default)]
 pub struct Orphaned {
-    /// Time at which ranks were last seen to make progress.
+    /// Time at which ranks last made progress.
     moved: Option<Instant>,
     seen: Vec<Step>,
-    /// Longest pause of the present ranks that ended.
+    /// Longest time without progress of the present ranks that has ended.
     longest: Duration,
 }
 
 impl Orphaned {
-    /// Notes the ranks' progress. To be called regularly, so that their pauses are known.
+    /// Notes the ranks' progress. The agent calls this regularly, so that the pauses are known.
     pub fn sees(&mut self, now: Instant, ranks: &[Progress]) {
         let step = |p: &Progress| (p.position, p.pid, p.beat, p.iteration);
         let steps: Vec<Step> = ranks.iter().map(step).collect();
@@ -61,8 +62,8 @@ mod tests {
         [Progress { pid, iteration, ..Progress::default() }]
     }
 
-    /// Returns the seconds without a message after which the ranks are ended. `at` gives their process and iteration in each
-    /// second; messages come until second 0.
+    /// Returns the number of seconds without a message after which the ranks are ended. `at` gives their process and iteration in
+    /// each second. The ranks run for `began` seconds before the last message, which comes in second 0.
     fn ended_after(began: u64, at: impl Fn(i64) -> (u32, u64)) -> Option<u64> {
         let start = Instant::now();
         let last = start + Duration::from_secs(began);
@@ -88,21 +89,21 @@ mod tests {
     #[test]
     fn ranks_that_stand_still_are_ended_after_as_long() {
         assert_eq!(ended_after(0, |_| (5, 0)), Some(63), "they are first seen after three seconds");
-        // The ranks stood still before the last message, and the time counts from that message.
+        // The ranks stopped making progress before the last message, and the time counts from that message.
         assert_eq!(ended_after(300, |second| (5, (second.min(-30) + 300) as u64)), Some(60));
         let later = ended_after(0, |second| (5, second.min(200) as u64)).unwrap();
         assert!((260..=264).contains(&later), "{later}");
     }
 
-    /// A slow node somewhere: nine seconds of work, and then all wait for that node.
+    /// The run has a slow node: in each iteration all other ranks wait for that node.
     #[test]
     fn ranks_that_wait_long_in_every_iteration_are_left_alone() {
         let slow = |second: i64| (second + 3000) as u64 / 99;
         assert_eq!(ended_after(3000, |second| (5, slow(second))), None);
-        // If the ranks then stop, three times the longest pause is enough.
+        // If the ranks then stop, they are ended after three times the longest pause.
         let ended = ended_after(3000, |second| (5, slow(second.min(0)))).unwrap();
         assert!((200..=300).contains(&ended), "{ended}");
-        // Pauses of earlier processes do not count: these ranks are new.
+        // Pauses of earlier processes do not count for new ranks.
         let restarted = |second: i64| if second < -10 { (5, slow(second)) } else { (6, 0) };
         assert!((60..=66).contains(&ended_after(3000, restarted).unwrap()));
     }

@@ -1,8 +1,8 @@
-//! Processes of a run on this node: found by run id, never by name.
+//! Processes of a run on this node. They are found by run id, never by name.
 //!
 //! The launcher gives the variable `SKT_RUN_ID` to every process that it starts. Every process with this variable belongs to the
-//! run: ranks, the user's wrapper scripts, the launcher's own daemon. Another user's job of the same program on the same node is
-//! never touched.
+//! run: ranks, the user's wrapper scripts, the launcher's own daemon. Another job of the same program on the same node is never
+//! affected.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -23,14 +23,14 @@ use crate::supervise::machine::simulated;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::launcher::{ATTEMPT_VAR, RUN_ID_VAR};
 
-/// Returns state letter and start time of a process, or None if there is none.
+/// Returns the state letter and start time of a process, or `None` if the process does not exist.
 pub fn look(pid: u32) -> Option<(char, u64)> {
     let stat = Stat::of(pid)?;
     Some((stat.state()?, stat.started()?))
 }
 
-/// Returns an id of the running kernel since its start. Several apparent nodes may share a kernel, in containers and in tests. If
-/// the kernel gives no id, the host's name is returned.
+/// Returns the boot id of the running kernel, or the host's name if the kernel has no id. In containers and tests several nodes
+/// may share a kernel.
 pub fn kernel() -> String {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     match text.trim() {
@@ -39,7 +39,7 @@ pub fn kernel() -> String {
     }
 }
 
-/// Returns whether this very process still runs.
+/// Returns whether this process still runs. Another process with the same pid does not count.
 pub fn is_alive(id: ProcessId) -> bool {
     if let Some(machine) = simulated() {
         return machine.is_alive(id);
@@ -47,7 +47,7 @@ pub fn is_alive(id: ProcessId) -> bool {
     look(id.pid).is_some_and(|(state, started)| started == id.started && state != 'Z')
 }
 
-/// Returns whether a process handles a signal; a process that does not dies of it.
+/// Returns whether a process handles a signal. A process without a handler would die of the signal.
 pub fn catches(pid: u32, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -56,7 +56,7 @@ pub fn catches(pid: u32, signal: Signal) -> bool {
         .is_some_and(|mask| mask >> (signal as i32 - 1) & 1 == 1)
 }
 
-/// Returns the value of a variable in the environment with which a process was started.
+/// Returns the value of the variable `name` in the environment of a process.
 pub fn variable<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
     environ
         .split(|b| *b == 0)
@@ -68,31 +68,31 @@ pub fn belongs(pid: u32, run_id: &str) -> bool {
     environ(pid).is_some_and(|environ| is_of(&environ, run_id))
 }
 
-/// Returns the result of [`belongs`], or None if that is not known yet. A process that becomes another program just now has no
-/// variables before the end of that.
+/// Returns the result of [`belongs`], or `None` if it is not known yet. While a process executes another program, its environment
+/// cannot be read.
 fn is_known_to_belong(pid: u32, run_id: &str) -> Option<bool> {
     let variables = environ(pid).unwrap_or_default();
     if !variables.is_empty() {
         return Some(is_of(&variables, run_id));
     }
     let Some(stat) = Stat::of(pid) else { return Some(false) };
-    // A process that has ended has no program, and neither has a thread of the kernel.
+    // A process that has ended has no program file, nor has a thread of the kernel.
     let becomes = !stat.has_variables() && fs::read_link(format!("/proc/{pid}/exe")).is_ok();
-    // The process may have become the program between the two looks.
+    // The process may have executed the program between the two checks.
     (!becomes).then(|| belongs(pid, run_id))
 }
 
-/// Returns the variables with which a process was started.
+/// Returns the environment with which a process was started.
 pub fn environ(pid: u32) -> Option<Vec<u8>> {
     fs::read(format!("/proc/{pid}/environ")).ok()
 }
 
-/// Returns whether a process with these variables belongs to the run.
+/// Returns whether a process with this environment belongs to the run.
 pub fn is_of(environ: &[u8], run_id: &str) -> bool {
     variable(environ, RUN_ID_VAR) == Some(run_id.as_bytes())
 }
 
-/// Returns the attempt that a process with these variables belongs to.
+/// Returns the number of the attempt to which a process with this environment belongs.
 pub fn attempt_of(environ: &[u8]) -> Option<u32> {
     std::str::from_utf8(variable(environ, ATTEMPT_VAR)?).ok()?.parse().ok()
 }
@@ -102,8 +102,8 @@ pub fn of_run(run_id: &str) -> BTreeSet<u32> {
     seek(run_id, |_| false).0
 }
 
-/// Returns the run's processes that are not `known`, and whether these are all: a process that becomes another program just now
-/// is undecided. A process never changes to another run.
+/// Returns the run's processes that are not `known`. The second value is false if there may be more, because a process is just
+/// executing another program. A process never changes to another run.
 pub fn seek(run_id: &str, known: impl Fn(u32) -> bool) -> (BTreeSet<u32>, bool) {
     let me = std::process::id();
     let uid = nix::unistd::getuid().as_raw();
@@ -130,8 +130,8 @@ pub fn seek(run_id: &str, known: impl Fn(u32) -> bool) -> (BTreeSet<u32>, bool) 
     (found, all)
 }
 
-/// Returns a descriptor of the process, which becomes readable when the process ends. The descriptor keeps to that process, even
-/// if another process gets its number. Error: kernels before 5.3 have no such descriptors.
+/// Returns a descriptor of the process, which becomes readable when the process ends. The descriptor stays with that process,
+/// even if another process gets the same pid. Kernels before 5.3 return an error.
 pub fn descriptor(pid: u32) -> Result<OwnedFd, Errno> {
     // SAFETY: a plain system call, which returns a new descriptor without another owner, or an error.
     unsafe {
@@ -140,27 +140,27 @@ pub fn descriptor(pid: u32) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Returns whether a state's letter means that a signal, or a debugger, has stopped the process.
+/// Returns whether a state letter means that a signal or a debugger has stopped the process.
 fn is_halt(state: char) -> bool {
     matches!(state, 'T' | 't')
 }
 
-/// A process of the run, looked at again and again.
+/// A process of the run whose state is checked regularly.
 pub struct Watched {
     pid: u32,
-    /// Becomes readable when the process ends, if the kernel has such descriptors.
+    /// Descriptor that becomes readable when the process ends, if the kernel has such descriptors.
     pub end: Option<OwnedFd>,
     pub known_since: Instant,
-    /// State letter and run time at the last look.
+    /// State letter at the last check. The next field is the run time at that check.
     pub state: char,
     ran: Option<u64>,
-    /// Age at which the process is next searched for shared files; None once some were found.
+    /// Age at which the process is next searched for shared files, or `None` once files were found.
     shares_at: Option<Duration>,
 }
 
-/// Least age at which a process that shares nothing yet is searched again; later, each search waits until the age has doubled.
-/// The process may still be starting MPI, or never share anything. For a search the kernel lists all mappings of the process,
-/// which are hundreds.
+/// Least age at which a process without shared files is searched again. After each search the next waits until the age has
+/// doubled. The process may still be starting MPI, or never share a file. A search is costly, because the kernel lists hundreds
+/// of mappings of the process.
 const ASKED_AGAIN: Duration = Duration::from_millis(500);
 
 impl Watched {
@@ -172,9 +172,9 @@ impl Watched {
         watched
     }
 
-    /// Returns whether the process exists. A process that is stopped now, but has run since the last look, counts as running.
-    /// Tools that limit a process's share of its processor may do so with signals (`cpulimit`), and then the process is slow and
-    /// does not hang.
+    /// Checks the state of the process, and returns whether the process exists. A process that is stopped now, but has run since
+    /// the last check, counts as running. Tools such as `cpulimit` slow a process down by stopping it again and again; such a
+    /// process does not hang.
     pub fn look(&mut self) -> bool {
         let found = Stat::of(self.pid);
         let found = found.and_then(|stat| Some((stat.state()?, stat.ran()?)));
@@ -188,8 +188,8 @@ impl Watched {
         true
     }
 
-    /// Notes that the rank has made progress since the last look, so the process runs; its run time is not read. False: the
-    /// kernel has no descriptor that shows its end, so the caller has to look.
+    /// Notes that the rank has made progress since the last check, so the process runs. Its run time is not read. Returns false
+    /// if the kernel has no descriptor that shows the process's end, so that the caller must call [`Self::look`].
     pub fn gets_on(&mut self) -> bool {
         if self.end.is_some() {
             (self.state, self.ran) = ('R', None);
@@ -197,8 +197,9 @@ impl Watched {
         self.end.is_some()
     }
 
-    /// Returns the files that the process shares on this node, if they are not known and a search is due at this age. MPI makes
-    /// a process's own files before it looks for those of others. So a process with any files has its own.
+    /// Returns the files that the process shares on this node, if they are not known and a search is due at this `age`. MPI
+    /// creates a process's own files before it opens those of other processes. So if any files are found, the process's own are
+    /// among them.
     pub fn shares(&mut self, age: Duration) -> Vec<PathBuf> {
         if self.shares_at.is_none_or(|at| age < at) {
             return Vec::new();
@@ -213,11 +214,11 @@ impl Watched {
     }
 }
 
-/// Signals a process if it `still` is the intended one. `still` is asked once the process can no longer be mistaken for another
-/// that gets the same number.
+/// Signals the process `pid` if `still` returns true: it is still the intended process. `still` is called after the descriptor is
+/// opened, so the pid cannot pass to another process in between.
 pub fn send(pid: u32, signal: Signal, still: impl Fn(u32) -> bool) -> bool {
-    // Kernels before 5.3 have no descriptors of processes, filters of containers may refuse them with any error, and there may be
-    // no descriptor left.
+    // Without a descriptor the pid is used: kernels before 5.3 have no such descriptors, a container's filter may refuse them
+    // with any error, and the limit of open files may be reached.
     let by_number = || kill(Pid::from_raw(pid as i32), signal).is_ok();
     match descriptor(pid) {
         Ok(process) => {
@@ -232,7 +233,7 @@ pub fn send(pid: u32, signal: Signal, still: impl Fn(u32) -> bool) -> bool {
             still(pid)
                 && match send() {
                     Ok(_) => true,
-                    // The process has ended, and its number may belong to another.
+                    // The process has ended, and its pid may belong to another process.
                     Err(Errno::ESRCH) => false,
                     Err(_) => by_number(),
                 }
@@ -243,7 +244,7 @@ pub fn send(pid: u32, signal: Signal, still: impl Fn(u32) -> bool) -> bool {
     }
 }
 
-/// Returns the folder in /tmp that Open MPI's processes of a job share on this node, of some megabytes. Folders that belong to
+/// Returns the folder in /tmp, of some megabytes, that Open MPI's processes of a job share on this node. Folders that belong to
 /// Slurm are left out.
 pub fn session_of(pid: u32) -> Option<PathBuf> {
     let environ = environ(pid)?;
@@ -254,10 +255,10 @@ pub fn session_of(pid: u32) -> Option<PathBuf> {
     (plain && path.components().any(of_open_mpi)).then(|| path.to_owned())
 }
 
-/// Beginnings of the names of Open MPI's shared files on a node, in versions 4 and 5.
+/// Prefixes of the names of Open MPI's shared files on a node, in versions 4 and 5.
 const SEGMENTS: [&str; 2] = ["/dev/shm/vader_segment.", "/dev/shm/sm_segment."];
 
-/// Returns Open MPI's files in /dev/shm for a process: some megabytes that nobody removes if the process is killed.
+/// Returns Open MPI's files in /dev/shm for a process. These are some megabytes, which stay if the process is killed.
 pub fn segments_of(pid: u32) -> Vec<PathBuf> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let path = |line: &str| line.split_ascii_whitespace().nth(5).map(str::to_owned);
@@ -270,9 +271,9 @@ pub fn segments_of(pid: u32) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the paths that a process leaves in /tmp and in /dev/shm if it is killed now. Open MPI 5's mpirun gets no variable with
-/// its folder, and names it after its process number. A later mpirun with that number could not start while the folder exists,
-/// and otherwise has a folder of that name of its own. So this is only for processes that still exist.
+/// Returns the paths that a process leaves in /tmp and /dev/shm if it is killed now. mpirun of Open MPI 5 has no variable with
+/// its folder, but names the folder after its pid. A later mpirun with the same pid has a folder of the same name, so `pid` must
+/// still exist.
 fn left_by(pid: u32) -> Vec<PathBuf> {
     let folder = session_of(pid).or_else(|| {
         let environ = environ(pid)?;
@@ -291,12 +292,13 @@ pub fn left_by_run(run_id: &str) -> BTreeSet<PathBuf> {
     of_run(run_id).into_iter().flat_map(left_by).collect()
 }
 
-/// Removes the files that a killed launcher and its processes could not remove. No caller waits for that, because /tmp may hang.
+/// Removes the files that a killed launcher and its processes could not remove. This runs on another thread, because /tmp may
+/// hang.
 pub fn remove_left(left: BTreeSet<PathBuf>) {
     if left.is_empty() {
         return;
     }
-    // If the system gives no thread, the files stay.
+    // If no thread can be started, the files stay.
     let _ = new_thread::start("removes", move || {
         let uid = nix::unistd::geteuid().as_raw();
         for path in left {
@@ -314,10 +316,10 @@ pub fn remove_left(left: BTreeSet<PathBuf>) {
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Ends all processes of a run on this node, and returns their number. Their files in /tmp and /dev/shm, which would otherwise
-/// pile up with every attempt, are removed a moment later.
+/// accumulate with every attempt, are removed a moment later.
 ///
-/// The signal is SIGKILL, not SIGTERM. A rank's memory is consistent at every moment by design. A handler that waits for a dead
-/// peer would cost the seconds that a restart should save.
+/// The signal is SIGKILL, not SIGTERM. A rank's persistent shared memory is consistent at every moment by design. A handler could
+/// wait for a dead rank and delay the restart.
 pub fn end_run(run_id: &str) -> usize {
     if let Some(machine) = simulated() {
         return machine.end_run(run_id);
@@ -343,7 +345,7 @@ pub fn end_run(run_id: &str) -> usize {
     }
 }
 
-/// Ends agents that were started before this one for the same run and node: nobody listens to them any more.
+/// Ends agents that were started before this one for the same run and node. No parent is connected to them any more.
 pub fn end_predecessors(run_id: &str, node: &str) {
     let me = std::process::id();
     let born = |pid: u32| look(pid).map_or(u64::MAX, |(_, started)| started);
@@ -354,8 +356,8 @@ pub fn end_predecessors(run_id: &str, node: &str) {
         let Some(pid) = pid.filter(|pid| *pid != me) else { continue };
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let words: Vec<&[u8]> = line.split(|b| *b == 0).filter(|w| !w.is_empty()).collect();
-        // The last words of the command line and the program's own: a remote shell on its way elsewhere has them in a single
-        // word.
+        // The marks must be separate last words of the command line. A remote shell that starts an agent on another node has them
+        // in a single word.
         let is_agent = words.len() >= marks.len() + 2
             && words[1] == b"agent"
             && words[words.len() - marks.len()..]
@@ -379,7 +381,7 @@ mod tests {
     use std::os::fd::AsRawFd;
     use std::process::{Child, Command};
 
-    /// Memory that ranks share is as good as lost to a node once all of them are killed.
+    /// Files that ranks share stay in memory if all ranks are killed and the files are not removed.
     #[test]
     fn shared_files_of_open_mpi_are_found_and_removed() {
         let path = PathBuf::from(format!("{}test.{}", SEGMENTS[0], std::process::id()));
@@ -393,7 +395,7 @@ mod tests {
         let mapped = unsafe { libc::mmap(any, 4096, libc::PROT_READ, libc::MAP_SHARED, of, 0) };
         assert_ne!(mapped, libc::MAP_FAILED);
         assert_eq!(segments_of(std::process::id()), std::slice::from_ref(&path));
-        // The process is searched again at twice the age, and not any more once files were found.
+        // The process is searched again at twice the age, and no more once files were found.
         let told = [799, 800, 900, 100_000].map(|ms| shares(ms).len());
         assert_eq!(told, [0, 1, 0, 0]);
         // SAFETY: the address and length of the mapping above.
@@ -407,7 +409,7 @@ mod tests {
         }
     }
 
-    /// A process that is stopped most of the time, as by `cpulimit`, does not stand still.
+    /// A process that is stopped most of the time, for example by `cpulimit`, does not count as stopped.
     #[test]
     fn a_process_that_ran_between_two_looks_is_not_halted() {
         let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
@@ -445,7 +447,7 @@ mod tests {
         assert_eq!(watched.state, 'X');
     }
 
-    /// A process that was seen to make progress runs. Once it has ended, its earlier progress does not count.
+    /// A process that has made progress runs. Once it has ended, its earlier progress does not count.
     #[test]
     fn a_rank_with_progress_need_not_be_looked_at_until_it_ends() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
@@ -498,7 +500,8 @@ mod tests {
         }
     }
 
-    /// A process that has just been started has no variables for a moment, and must not be taken for another user's.
+    /// The environment of a process that has just been started cannot be read for a moment. The process must not be taken for one
+    /// of another run.
     #[test]
     fn whose_a_process_is_that_becomes_a_program_is_not_known_yet() {
         let run = format!("becomes-{}", std::process::id());
@@ -552,8 +555,8 @@ mod tests {
         }
     }
 
-    /// Makes a program from shell text. Another process writes the file. A process that a parallel test starts has for a moment
-    /// all open files of this process. A file open for writing cannot be started.
+    /// Makes a program from shell text. Another process writes the file, because a file open for writing cannot be executed, and
+    /// a process that a parallel test starts inherits the open files of this process for a moment.
     pub(crate) fn script(path: &Path, words: &str) {
         let write = "printf '#!/bin/sh\n%s\n' \"$1\" >\"$0\" && chmod 755 \"$0\"";
         let status = Command::new("sh").arg("-c").arg(write).arg(path).arg(words).status();
@@ -566,7 +569,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let run = format!("named-{}", std::process::id());
         let program = dir.path().join("fourteen-bytes\u{e9}");
-        // A link, not a copy: a file open for writing cannot be started, even if another test's process has it open.
+        // The program is a link, not a copy: a file cannot be executed while a process, even one of another test, has it open for
+        // writing.
         std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
         let mut child = Command::new(&program).arg("60").env(RUN_ID_VAR, &run).spawn().unwrap();
         let until = Instant::now() + Duration::from_secs(5);
@@ -594,7 +598,7 @@ mod tests {
         assert_eq!(found, [true, false]);
     }
 
-    /// The conditions of a container whose filter is older than these calls.
+    /// The filter of a container may be older than these system calls, and refuse them.
     #[test]
     fn without_a_descriptor_a_process_is_signalled_by_its_number() {
         let calls = [libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal];

@@ -1,7 +1,7 @@
-//! Progress of a run's ranks, as an agent sees it on its node.
+//! Progress of a run's ranks, as an agent reads it on its node.
 //!
-//! Each grid position publishes progress words in the `head` part of its persistent shared memory. The agent reads them without
-//! any lock. So a rank that hangs deep in MPI is seen to hang, and a rank that was killed leaves its progress behind.
+//! The rank of each grid position publishes its progress in the header of its persistent shared memory. The agent reads it
+//! without a lock. So the agent notices a rank that hangs deep in MPI, and can read the last progress of a rank that was killed.
 
 use std::collections::HashMap;
 
@@ -12,27 +12,27 @@ use crate::shm::header::{CheckpointId, Head, Identity, SUMS, WITHOUT_SUMS};
 use crate::shm::memory_store::Listed;
 use crate::shm::{Held, MemoryStore, Part, Store};
 
-/// Returns the name of a variant without fields in words for people.
+/// Returns the name of a variant without fields as words, for people.
 pub fn words(variant: impl Serialize) -> String {
     let name = serde_json::to_string(&variant).expect("a name has a JSON form");
     name.trim_matches('"').replace('-', " ")
 }
 
-/// Role of a position's rank in a test that checksums protect.
+/// Role of a position's rank in a test that checksum columns protect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Computes its own share of the matrix.
+    /// The rank computes its own share of the matrix.
     #[default]
     Own,
-    /// Has checksum columns.
+    /// The rank has checksum columns.
     Sums,
-    /// Its checksums have taken the place of this process column.
+    /// The rank's checksum column replaces this lost process column.
     InPlaceOf(u32),
 }
 
 impl Role {
-    /// Returns None if no checksums protect the test.
+    /// Returns the role, or `None` if no checksum columns protect the test.
     pub fn of(id: &Identity) -> Option<Self> {
         match (id.code, id.group) {
             (SUMS, column) if column < id.q => Some(Role::InPlaceOf(column)),
@@ -43,29 +43,29 @@ impl Role {
     }
 }
 
-/// Progress of a rank, as its node's agent sees it.
+/// Progress of a rank, as its node's agent reads it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     pub position: u32,
     pub pid: u32,
-    /// Counts up at everything that the rank does.
+    /// Counter that the rank increases with each piece of work.
     pub beat: u64,
     pub iteration: u64,
     pub doing: Doing,
-    /// Last safe checkpoint, and the iteration at which it was taken.
+    /// Last complete checkpoint, and the boundary at which it was taken.
     pub saved: Option<(CheckpointId, u64)>,
-    /// Size of the problem and of a block; zero if the header does not have them.
+    /// Size of the problem and of a block, or zero if the header does not have them.
     pub n: u64,
     pub nb: u64,
     /// Number of the test in the input file.
     pub test: u32,
-    /// Time the process has computed by itself, and the operations done in it.
+    /// Time in which the process has computed without waiting, and number of operations in that time.
     pub busy_us: u64,
     pub flops: u64,
-    /// Changes while the rank waits for others, if it can show that.
+    /// Counter that changes while the rank waits for other ranks, if the rank reports waiting.
     pub waits: u16,
     pub role: Role,
-    /// State letter of the process as in /proc/PID/stat; 'X' if the process has ended.
+    /// State letter of the process as in /proc/PID/stat, or 'X' if the process has ended.
     pub state: char,
 }
 
@@ -74,20 +74,21 @@ impl Progress {
         !matches!(self.state, 'X' | 'Z')
     }
 
-    /// Returns whether the same process has made progress since `before`; reported waiting counts, too.
+    /// Returns whether the same process has made progress since `before`. Reported waiting counts as progress.
     pub fn has_got_on_since(&self, before: &Self) -> bool {
         let counts = |p: &Self| (p.beat, p.iteration, p.busy_us, p.waits);
         (self.position, self.pid) == (before.position, before.pid) && counts(self) != counts(before)
     }
 }
 
-/// The heads of persistent shared memory on this node, of one job or of all this user's jobs.
+/// Headers in persistent shared memory on this node, of one job or of all jobs of this user.
 #[derive(Debug, Default)]
 pub struct Heads {
     job: Option<String>,
-    /// Result of the last sample, kept because looking through all memory of the node is most of an agent's cost.
+    /// List of the node's persistent shared memory at the last sample. It is kept because making the list takes most of an
+    /// agent's time.
     listed: Listed,
-    /// Heads that can be read, with their positions.
+    /// Headers that can be read, each with its position.
     open: Vec<(u32, Head)>,
 }
 
@@ -101,9 +102,9 @@ impl Heads {
         self.listed.held().iter().filter(ours)
     }
 
-    /// Opens the heads that can be read.
+    /// Maps the headers in shared memory that can be read, each with its position.
     fn open(&self) -> Vec<(u32, Head)> {
-        // Making a store reads the list of all mounts, so this is done once, not for each position.
+        // Making a store reads the list of all mounts, so a store is made once for each job, not for each position.
         let mut depots: HashMap<(Store, &str), Option<MemoryStore>> = HashMap::new();
         let heads = self.found().filter(|held| held.part == Part::Head);
         let open = heads.filter_map(|held| {
@@ -115,7 +116,7 @@ impl Heads {
         open.collect()
     }
 
-    /// Returns every position found on this node, also those whose process has died.
+    /// Returns the progress of every position found on this node, also of positions whose process has died.
     pub fn sample(&mut self) -> Vec<Progress> {
         if self.listed.look() {
             self.open = self.open();
@@ -132,7 +133,7 @@ impl Heads {
     }
 }
 
-/// Returns the progress that a head shows.
+/// Returns the progress that a header shows.
 fn shown(position: u32, head: &Head) -> Option<Progress> {
     let words = head.progress();
     let mut progress = Progress {

@@ -1,8 +1,8 @@
-//! An agent between its parent and its children: its reaction to every message. Pure except for its hands.
+//! Message handling of an agent between its parent and its children. Pure except for its [`Hands`].
 //!
-//! `agent` runs one on a real node; the benchmark of many nodes runs thousands in a single process. Work on its node goes through
-//! [`Hands`]. News from below travel upward in a single message. Heartbeats, and reports that a node is still quiet, go with the
-//! next answer to the parent; all other news go at once. Without children this is a plain agent.
+//! `agent` runs a [`Relay`] on a real node; the benchmark of many nodes runs thousands in one process. The relay acts on its node
+//! through [`Hands`]. News from nodes below is combined into one message to the parent. Heartbeats, and repeated reports that a
+//! node is quiet, are sent with the next answer to the parent. All other news is sent at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use std::time::Duration;
 use super::branch::{Branch, Heard, Lines, Told};
 use super::wire::{Attend, Beat, FromAgent, ORPHAN_TIMEOUT_MS, ToAgent, Which, from_line, to_line};
 
-/// Actions of an agent on its own node.
+/// Actions on the agent's own node.
 pub trait Hands {
     fn attend(&mut self, attend: &Attend);
     fn beat(&mut self, seq: Option<u64>) -> Beat;
-    /// Begins to end the run's processes; [`Relay::ended`] is called when that is done.
+    /// Begins to end the run's processes. [`Relay::ended`] is called when they have ended.
     fn end(&mut self, id: u64, clean: bool);
     /// Ends a rank of attempts below `below`.
     fn end_rank(&mut self, which: Which, below: u32);
@@ -30,26 +30,26 @@ pub struct Relay {
     orphan_timeout_ms: u64,
     /// Time of the parent's last message.
     heard_ms: u64,
-    /// News from below that have not been sent yet.
+    /// News from nodes below that has not been sent yet.
     pending: Vec<Told>,
     /// Index of each node's last message in `pending`.
     last: BTreeMap<u32, usize>,
     urgent: bool,
-    /// Time of the last message with news from below.
+    /// Time of the last message with news from nodes below.
     flushed_ms: u64,
-    /// Last report on this node to the parent, if that was a heartbeat.
+    /// Last report on this node to the parent, if it was a heartbeat.
     said: Option<Beat>,
-    /// Messages to the parent that the caller is to send.
+    /// Messages to the parent, which the caller sends.
     pub up: Vec<String>,
 }
 
-/// Number of the first line to a child; the agent's own line has number 0.
+/// Number of the first connection to a child. The connection to the parent has number 0.
 const FIRST_LINE: u64 = 1;
 
-/// Least time between messages with news from below in which only the progress of ranks has changed.
+/// Least time between messages with news from nodes below that only report progress of ranks.
 const SLIGHT_MS: u64 = 1000;
 
-/// Number of looks at the ranks within the time after which an agent is orphaned.
+/// Number of times that an agent checks the ranks within the orphan timeout.
 pub const LOOKS: u32 = 20;
 
 impl Relay {
@@ -67,7 +67,7 @@ impl Relay {
         self.branch.as_ref().map_or(0, Branch::load)
     }
 
-    /// Returns the time since the parent's last message, and the limit of that time.
+    /// Returns the time since the parent's last message, and the orphan timeout.
     pub fn unheard(&self, now_ms: u64) -> (Duration, Duration) {
         let unheard_ms = now_ms.saturating_sub(self.heard_ms);
         (Duration::from_millis(unheard_ms), Duration::from_millis(self.orphan_timeout_ms))
@@ -121,7 +121,7 @@ impl Relay {
                 if let Some(branch) = &mut self.branch {
                     branch.leave(&nodes, now_ms, lines);
                 }
-                // Earlier news of these nodes no longer matter.
+                // Earlier news of these nodes no longer matters.
                 self.pending.retain(|(node, _)| !nodes.contains(node));
                 self.last.clear();
             }
@@ -133,13 +133,13 @@ impl Relay {
         }
     }
 
-    /// Sends a heartbeat in full, also if nobody has asked for it.
+    /// Sends a full heartbeat, with or without a request.
     pub fn beats(&mut self, beat: Beat) {
         self.said = Some(beat.clone());
         self.up.push(to_line(&FromAgent::Beat(beat)));
     }
 
-    /// Handles a message on a child's line.
+    /// Handles a message from a child, on the connection `line`.
     pub fn from_below(&mut self, line: u64, heard: Heard, now_ms: u64, lines: &mut dyn Lines) {
         if let Some(branch) = &mut self.branch {
             let told = branch.hear(line, heard, now_ms, lines);
@@ -152,13 +152,13 @@ impl Relay {
             self.branch.as_ref().map_or(0, |branch| branch.attend.node_timeout_ms);
         for (node, word) in told {
             self.urgent |= match &word {
-                // The end of a rank is reported by a heartbeat that nobody has asked for.
+                // A heartbeat without a request reports the end of a rank.
                 FromAgent::Beat(beat) => beat.seq.is_none(),
                 FromAgent::Moved(_) => false,
                 FromAgent::Quiet { age_ms } => *age_ms >= node_timeout_ms,
                 _ => true,
             };
-            // News of the same kind replace earlier news of the node.
+            // News of the same kind replaces earlier news of the node.
             let before = self.last.get(&node).and_then(|at| self.pending.get_mut(*at));
             match (before, &word) {
                 (Some((_, FromAgent::Beat(beat))), FromAgent::Moved(moved)) => beat.moves(moved),
@@ -177,13 +177,13 @@ impl Relay {
         }
     }
 
-    /// Reports the processes that the hands have ended.
+    /// Reports to the parent that [`Hands::end`] has ended `ended` processes.
     pub fn ended(&mut self, id: u64, ended: usize, hands: &mut impl Hands) {
         self.said = None;
         self.up.push(to_line(&FromAgent::Ended { id, ended, beat: hands.beat(None) }));
     }
 
-    /// Does the work that is due by the clock; false if this agent has to end.
+    /// Does the work that is due at this time. Returns false if this agent must end.
     pub fn tick(&mut self, now_ms: u64, hands: &mut impl Hands, lines: &mut dyn Lines) -> bool {
         let (unheard, limit) = self.unheard(now_ms);
         let unheard_ms = unheard.as_millis() as u64;
@@ -191,7 +191,8 @@ impl Relay {
             return false;
         }
         if let Some(branch) = self.branch.as_mut().filter(|branch| !branch.is_empty()) {
-            // After half of this time without a message the parent gives these nodes to another child.
+            // After half the node timeout without a message, the parent gives these nodes to another child. So this agent stops
+            // calling nodes a little earlier.
             branch.paused = unheard_ms >= branch.attend.node_timeout_ms * 3 / 8;
             branch.ask(now_ms, lines);
             let told = branch.tick(now_ms, lines);
@@ -233,7 +234,7 @@ mod tests {
     use super::*;
     use crate::supervise::talk::progress::{Doing, Progress};
 
-    /// Lines to children: the number of the last one opened, and the texts written.
+    /// Connections to children: the number of the last one opened, and the texts sent.
     #[derive(Default)]
     struct Ways(u64, Vec<String>);
 
@@ -281,8 +282,8 @@ mod tests {
         })
     }
 
-    /// The parent knows the ranks' progress once they have rested for a while, although hardly a message is sent in full. This
-    /// holds for all behaviour of the ranks, and for any interval of its requests.
+    /// The parent knows the ranks' progress once the ranks have paused for a while, although most heartbeats are sent in short
+    /// form. This holds for any behaviour of the ranks, and for any interval of requests.
     #[test]
     fn ranks_that_move_are_known_above_although_the_rest_is_not_sent_again() {
         let (mut leaf, mut middle) = (Relay::new(0), Relay::new(0));
@@ -315,7 +316,7 @@ mod tests {
                     rank.state = if random(5) == 0 { 'S' } else { rank.state };
                 }
             }
-            // Now and then something else changes: a rank stops, another process takes its place, a rank disappears.
+            // Sometimes another value changes: a rank stops, another process replaces it, or a rank disappears.
             if !rests && random(300) == 0 {
                 let at = random(node.0.len() as u64) as usize;
                 match random(4) {
@@ -325,7 +326,7 @@ mod tests {
                     _ => node.0[at].doing = Doing::Saving,
                 }
             }
-            // Now and then the agent is asked to halt, or has ended processes.
+            // Sometimes the agent is asked to halt, or has ended processes.
             if random(30) == 0 {
                 let halt = to_line(&ToAgent::Halt { now: false });
                 leaf.from_above(&halt, now_ms, &mut node, &mut nobody);

@@ -1,7 +1,7 @@
-//! The remote shell: commands for a node, as plain argument lists.
+//! The remote shell, which runs commands on a node. Commands are argument lists.
 //!
-//! Agents, probes and the launchers' own daemons are started by it. The login shell on the other node reads the text of a command
-//! once more, so every word is quoted. A job directory with a blank in its name must not become two words on 500 nodes.
+//! Agents, probes and the launchers' own daemons are started through the remote shell. The login shell on the other node parses
+//! the text of a command again, so every word is quoted. A job directory with a blank in its name thus stays one word.
 
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
@@ -12,10 +12,10 @@ use std::time::Duration;
 pub enum RemoteShell {
     /// `ssh`, or a program with the same arguments: options, host, command text.
     Ssh(Vec<String>),
-    /// A step of its own inside a Slurm allocation.
+    /// A job step inside a Slurm allocation.
     Srun { job: String },
-    /// LSF's `blaunch`, which takes ssh's arguments except for its options. `blaunch` only works with the variables that LSF has
-    /// set for the job. Launchers do not get these variables, so they are set again for `blaunch` alone.
+    /// LSF's `blaunch`, which takes the arguments of ssh, but not its options. `blaunch` only works with the variables that LSF
+    /// has set for the job. These variables are removed from launchers, so they are set again for `blaunch` alone.
     Blaunch { shell: Vec<String>, env: Vec<(String, String)> },
 }
 
@@ -25,7 +25,7 @@ impl Default for RemoteShell {
     }
 }
 
-/// Interval at which ssh checks that the other side is still there.
+/// Interval at which ssh checks that the other side still answers.
 const QUESTION_EVERY: Duration = Duration::from_secs(30);
 
 /// Returns the last part of a path.
@@ -33,19 +33,19 @@ fn base_name(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
-/// Returns options in the form that ssh takes.
+/// Returns ssh's arguments for these options.
 fn options(settings: &[&str]) -> Vec<String> {
     settings.iter().flat_map(|s| ["-o".to_string(), s.to_string()]).collect()
 }
 
-/// Returns the environment's variables that are text. Others mean nothing to this program, and must not end it.
+/// Returns the environment variables that are text. Other variables are ignored, because they would make this program fail.
 pub fn variables() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
-/// Variable with the folders in which programs look for their libraries. On every node, programs find a site's own MPI or BLAS by
-/// it, and a remote shell does not pass variables on.
+/// Variable with the folders in which programs look for their libraries, such as a site's own MPI or BLAS. It is set on every
+/// node, because a remote shell does not pass variables on.
 pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
 /// Returns the variable with this program's library folders, for other nodes, if it is set.
@@ -55,12 +55,12 @@ pub fn library_path() -> Option<(String, String)> {
 
 impl RemoteShell {
     /// Returns the shell that the text of `--rsh` names, or plain ssh. If the program is ssh, options are added that keep ssh
-    /// from asking questions, which nobody would answer.
+    /// from asking for input.
     pub fn parse(text: Option<&str>) -> Result<Self, String> {
         Self::parse_in(text, variables())
     }
 
-    /// Parses like [`parse`](Self::parse), in this environment.
+    /// Parses like [`parse`](Self::parse), with `env` as the environment.
     fn parse_in(
         text: Option<&str>,
         env: impl Iterator<Item = (String, String)>,
@@ -81,19 +81,19 @@ impl RemoteShell {
                 env.sort();
                 Ok(Self::Blaunch { shell: words, env })
             }
-            // PBS's task manager starts a process without an input.
+            // PBS's task manager starts a process without standard input.
             "pbs_tmrsh" | "pbsdsh" => Err(format!(
-                "{program} carries no input to the command it starts, and agents are asked questions that way; \
-                 use ssh, which PBS sites let a job's owner use between the job's nodes"
+                "{program} passes no input to the command that it starts, but agents read their requests there; \
+                 use ssh, which PBS sites allow between the nodes of a job"
             )),
             _ => Ok(Self::Ssh(words)),
         }
     }
 
-    /// Returns this shell with options that end a connection that has long been dead. The supervisor notices an unresponsive node
-    /// much sooner. But if the supervisor is killed, nobody ends its ssh to a node that is cut off. That ssh would wait a quarter
-    /// of an hour or longer for TCP to give up. A node that is only slow keeps its connection, however long a time `node_timeout`
-    /// allows.
+    /// Returns this shell with options that end a connection without answers after a long time. The supervisor notices an
+    /// unresponsive node much sooner. But if the supervisor is killed, its ssh to a node that is cut off would wait a quarter of
+    /// an hour or longer for TCP to give up. The time is at least four times `node_timeout`, so a node that is only slow keeps
+    /// its connection.
     pub fn noticing_death(self, node_timeout: Duration) -> Self {
         match self {
             Self::Ssh(mut words) if words.first().is_some_and(|w| base_name(w) == "ssh") => {
@@ -112,8 +112,8 @@ impl RemoteShell {
         }
     }
 
-    /// Returns the local command that runs `argv` on `host`. `found_by` is the variable with the library folders, set if the
-    /// shell would not pass it on.
+    /// Returns the local command that runs `argv` on `host`. `found_by` is the variable with the library folders. It is set in
+    /// the command if the shell does not pass variables on.
     pub fn command(
         &self,
         host: &str,
@@ -147,7 +147,7 @@ impl RemoteShell {
                 "--mpi=none",
                 // Neither an agent nor the daemon that starts ranks may be bound to a single core.
                 "--cpu-bind=none",
-                // A job that was submitted with `--export=NONE` would pass nothing on to its steps either.
+                // A job submitted with `--export=NONE` would otherwise not pass its environment to its steps.
                 "--export=ALL",
                 "--quiet",
                 &format!("--nodelist={host}"),
@@ -158,7 +158,7 @@ impl RemoteShell {
     }
 
     /// Returns a shell script that launchers call as `SCRIPT [-x] HOST COMMAND...` to start their daemon on a node. The script
-    /// puts `env` into the daemon's environment, so that the daemon, too, is found by run id.
+    /// puts `env`, with the run id, into the daemon's environment, so that the daemon counts as a process of the run.
     pub fn launcher_script(&self, env: &[(String, String)]) -> String {
         let set = |env: &[(String, String)]| {
             let words: Vec<String> =
@@ -195,13 +195,13 @@ impl RemoteShell {
     }
 }
 
-/// Returns whether a variable only says how Slurm is reached, and nothing about a job or a step.
+/// Returns whether a variable only tells how to reach Slurm, and nothing about a job or a step.
 pub fn leads_to_slurm(name: &str) -> bool {
     ["SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"].contains(&name)
 }
 
-/// Returns whether a variable would make `program` start an agent in less than the node's part of the job. srun takes the job's
-/// requests for each task as requests for every step.
+/// Returns whether a variable would make `program` start an agent with fewer resources than the job has on the node. srun applies
+/// the job's requests for each task to every step.
 pub fn misleads(program: &str, name: &OsStr) -> bool {
     let of_a_job = |name: &str| name.starts_with("SLURM_") && !leads_to_slurm(name);
     program == "srun" && name.to_str().is_some_and(of_a_job)
@@ -222,7 +222,7 @@ pub fn quote_all<S: AsRef<str>>(words: &[S]) -> String {
     quoted.join(" ")
 }
 
-/// Splits a command text at blanks; quotes and backslashes have their meaning in a shell.
+/// Splits a command text at blanks. Quotes and backslashes have the same meaning as in a shell.
 pub fn split_words(text: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -270,7 +270,7 @@ mod tests {
         words.iter().map(|w| w.to_string()).collect()
     }
 
-    /// A step of Slurm's would have as many cores and as much memory as the job has asked for per task.
+    /// A step of Slurm would have only the cores and the memory that the job has requested for each task.
     #[test]
     fn an_agent_is_no_task_of_the_job() {
         let misled = |program, name: &str| misleads(program, name.as_ref());
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(command.last().unwrap(), "a b");
     }
 
-    /// Runs the launcher's script with `sh -c` in the place of ssh: the daemon must see the settings, and the launcher's words
+    /// Runs the launcher's script with `sh -c` instead of ssh. The daemon must get the settings, and the launcher's arguments
     /// unchanged, with quotes.
     #[test]
     fn the_launchers_script_brings_command_and_settings_over() {
@@ -357,8 +357,8 @@ mod tests {
         );
     }
 
-    /// The script behaves as `blaunch` does: it needs LSF's variables, ignores unknown options, passes its input on, and has a
-    /// shell read the command.
+    /// The script behaves like `blaunch`: it needs LSF's variables, ignores unknown options, passes its input on, and has a shell
+    /// parse the command.
     #[test]
     fn blaunch_is_given_the_variables_that_launchers_do_not_see() {
         let dir = tempfile::tempdir().unwrap();
@@ -380,14 +380,14 @@ mod tests {
         let said =
             run(Command::new("sh").arg(&script).args(["-x", "n3", "printf", "'<%s>'", "\"$A\""]));
         assert_eq!(said.0, "host n3, job 8 8\n<it's>", "{}", said.1);
-        // An agent's own connection comes from a process that has the variables.
+        // The connection to an agent is started by a process that has LSF's variables.
         let words = shell.command("n3", &strings(&["printf", "<%s>", "a b"]), None);
         let mut agent = Command::new(&words[0]);
         let out = agent.args(&words[1..]).env("LSB_JOBID", "9").output().unwrap();
         assert_eq!(String::from_utf8_lossy(&out.stdout), "host n3, job 9\n<a b>");
     }
 
-    /// A remote shell starts programs with the variables of a login, in which a site's own MPI is not found.
+    /// A remote shell starts programs with the environment of a login, which may lack the folder of a site's own MPI.
     #[test]
     fn a_program_finds_its_libraries_on_a_node_as_it_does_here() {
         let dir = tempfile::tempdir().unwrap();

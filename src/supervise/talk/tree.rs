@@ -1,26 +1,27 @@
-//! The tree of calls over the remote shell, in which no process has more than some tens of connections. Pure.
+//! The tree of connections over the remote shell, in which no process has more than some tens of connections. Pure.
 //!
-//! The supervisor and every agent are in charge of a list of nodes, and ask [`place`] what to do with it; `branch` does so. While
-//! there is room, nodes are called directly. If there are more nodes, each called child gets an even share of them, and does the
-//! same with its share. So ten thousand nodes are three levels of 32, and up to the fan-out, nodes are called without a tree.
+//! The supervisor and every agent are in charge of a list of nodes. For it `branch` calls [`place`], which returns the next
+//! steps. Up to the fan-out, nodes are called directly. If there are more nodes, each called child gets an even share of them,
+//! and does the same with its share. So ten thousand nodes need three levels with a fan-out of 32.
 //!
-//! If the caller of nodes is lost, the next agent above places them again, in the same way. If that agent has no room left, the
-//! nodes go to its live children, and all are called at once, not one after the other.
+//! If the caller of nodes is lost, the next agent above places these nodes again in the same way. If that agent has no free
+//! connections, its children that answer take the nodes, and all are called at once, not one after the other.
 
 use std::collections::BTreeMap;
 
-/// A step to reach some nodes.
+/// A step to reach nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Call a node, and put it in charge of others.
+    /// Call the node `head`, and put it in charge of the nodes `below`.
     Call { head: u32, below: Vec<u32> },
-    /// Put a child that answers in charge of these, too.
+    /// Put a child that answers in charge of further nodes.
     Give { child: u32, nodes: Vec<u32> },
 }
 
-/// Shares nodes out. `free` is how many more may be called directly, and `children` are those that answer. `tried` has the nodes
-/// that were called before and have not answered since, with the time. In charge of a share is a node that was not tried, or else
-/// the one whose call is longest ago. Returns no step if there is neither room nor a child: then the nodes wait.
+/// Distributes nodes. `free` is the number of nodes that may still be called directly, and `children` are the children that
+/// answer. `tried` has the nodes that were called and have not answered since, each with the time of the call. The head of a
+/// share is a node that was not tried, else the node whose call was the earliest. Returns no step if there is neither a free
+/// connection nor a child; the nodes then wait.
 pub fn place(
     nodes: &[u32],
     free: usize,
@@ -37,7 +38,7 @@ pub fn place(
             .map(|(share, child)| Step::Give { child: *child, nodes: share.to_vec() })
             .collect();
     }
-    // Neighbours stay together: a lost rack then is few branches, not a part of each.
+    // Neighbours in the list stay together. A lost rack then affects few shares, not all.
     let call = |share: &[u32]| {
         let at = (0..share.len()).min_by_key(|at| tried.get(&share[*at])).unwrap_or_default();
         Step::Call { head: share[at], below: [&share[..at], &share[at + 1..]].concat() }
@@ -45,7 +46,8 @@ pub fn place(
     shares(nodes, free).map(call).collect()
 }
 
-/// Returns neighbours in at most `count` shares, whose sizes differ by one at most; no share is empty.
+/// Splits the nodes into at most `count` shares of neighbours. The sizes of the shares differ by one at most, and no share is
+/// empty.
 fn shares(nodes: &[u32], count: usize) -> impl Iterator<Item = &[u32]> {
     let count = count.min(nodes.len());
     (0..count).map(move |at| &nodes[at * nodes.len() / count..(at + 1) * nodes.len() / count])
@@ -57,7 +59,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// Builds the tree below a process in charge of `nodes`; counts calls by node and returns the depth.
+    /// Builds the tree below a process in charge of `nodes`. Appends each call to `called`, and returns the depth.
     fn grow(nodes: &[u32], fanout: usize, called: &mut Vec<u32>, most: &mut usize) -> usize {
         let steps = place(nodes, fanout, &[], &BTreeMap::new());
         *most = (*most).max(steps.len());

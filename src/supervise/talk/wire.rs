@@ -1,7 +1,7 @@
-//! Messages between supervisor and agents: one JSON object a line, both ways.
+//! Messages between supervisor and agents, in both directions: one JSON object per line.
 //!
-//! The lines travel over the remote shell's standard streams. Other lines there, as from a login script, are ignored: only lines
-//! that are messages count.
+//! The lines are sent over the remote shell's standard streams. Lines that are no messages, for example those of a login script,
+//! are ignored.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,10 +10,10 @@ use super::shell::RemoteShell;
 use crate::kernels::arithmetic::Arithmetic;
 use crate::supervise::judge::thresholds::Thresholds;
 
-/// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
+/// Version of the messages, raised with every change. Agent and supervisor should be the same binary in any case.
 pub const WIRE_VERSION: u32 = 17;
 
-/// Number of connections that the supervisor or an agent has; more nodes make a tree.
+/// Default of the largest number of connections of the supervisor or an agent. More nodes are reached through a tree.
 pub const FANOUT: usize = 32;
 
 /// Default time between two heartbeats.
@@ -22,32 +22,34 @@ pub const HEARTBEAT_MS: u64 = 500;
 /// Default time without a message after which an agent is orphaned.
 pub const ORPHAN_TIMEOUT_MS: u64 = 60_000;
 
-/// The run to watch, and the settings for reaching the nodes below.
+/// The run to watch, and the settings for connections to the nodes below.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Attend {
     pub run_id: String,
-    /// Job whose memory is looked at; None: all memory of this user.
+    /// Job whose memory the agent reports. If `None`, the agent reports all memory of this user.
     pub job: Option<String>,
     /// Name under which this node is known.
     pub node: String,
-    /// Time without any message after which the agent ends itself and the run's processes on its node, once these stand still.
+    /// Time without any message after which the agent ends the run's processes on its node and itself, if the ranks make no
+    /// progress.
     pub orphan_timeout_ms: u64,
-    /// Interval of heartbeats of children, and time without a message after which a node counts as lost.
+    /// Interval of the children's heartbeats. The next field is the time without a message after which a node counts as lost.
     pub beat_ms: u64,
     pub node_timeout_ms: u64,
     /// Largest number of children of the supervisor or an agent.
     pub fanout: usize,
-    /// Time of a login, as far as the parent knows: nodes that take much longer are bypassed.
+    /// Time of a login, if the parent knows it. Nodes that take much longer are bypassed.
     pub login_ms: Option<u64>,
     pub shell: RemoteShell,
-    /// The supervisor's folder: paths in the shell's words may begin there, on every node that has the folder.
+    /// Working directory of the supervisor. Relative paths in the remote shell's command begin there, on every node that has the
+    /// folder.
     pub dir: Option<String>,
     /// Command that starts an agent.
     pub agent: Vec<String>,
 }
 
 impl Attend {
-    /// Attends to a run with the default timings.
+    /// Returns settings for a run with the default timings.
     pub fn new(shell: RemoteShell, agent: Vec<String>, run_id: &str, job: Option<String>) -> Self {
         Self {
             run_id: run_id.to_string(),
@@ -64,72 +66,72 @@ impl Attend {
     }
 }
 
-/// A node to be in charge of.
+/// A node that an agent is to call, directly or through other agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Charge {
     pub node: u32,
     pub name: String,
-    /// The agent has answered some caller before: if it does not answer now, that is news.
+    /// Whether the node's agent has answered an earlier caller. If it does not answer now, that is reported.
     pub again: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToAgent {
-    /// First line. Without this line the agent only reports facts about the node.
+    /// The first message. Without it the agent only reports facts about the node.
     Attend(Attend),
     /// Answer with a heartbeat of the same number.
     Beat { seq: u64 },
-    /// End the run's processes; with `clean`, remove its memory too.
+    /// End the run's processes. With `clean`, also remove the run's memory.
     End { id: u64, clean: bool },
-    /// End a rank of an attempt below `below`. Either the other ranks have lost it, though its process may only be stopped, or
+    /// End a rank of an attempt below `below`. Either the other ranks have lost this rank, whose process may only be stopped, or
     /// they are to continue without it.
     EndRank { which: Which, below: u32 },
     /// Ask the ranks to save and stop (`now`), or to stop after their next save.
     Halt { now: bool },
-    /// Take charge of these nodes, too.
+    /// Take charge of these nodes, too: call them, and report about them.
     Call { nodes: Vec<Charge> },
     /// Give up charge of these nodes.
     Leave { nodes: Vec<u32> },
-    /// Pass a message on to these nodes below.
+    /// Pass a message on to these nodes below the agent.
     Pass { to: Vec<u32>, message: Box<ToAgent> },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FromAgent {
-    /// First line.
+    /// The first message of an agent.
     Hello(Box<Facts>),
     Beat(Beat),
-    /// Replaces a heartbeat, also for a node below: only the values have changed that change all the time.
+    /// Short form of a heartbeat, if only values have changed that change all the time. Also used for nodes below.
     Moved(Moved),
     Ended {
         id: u64,
         ended: usize,
         beat: Beat,
     },
-    /// Messages of nodes below, and about them.
+    /// Messages of nodes below the agent, and about these nodes.
     Below {
         told: Vec<(u32, FromAgent)>,
     },
-    /// About a node below: the connection to it ended.
+    /// About a node below: the connection to the node ended.
     Closed {
         why: String,
     },
-    /// About a node below: its caller has not heard it for so long. Repeated as long as that lasts; 0 if no agent calls the node
-    /// at the moment.
+    /// About a node below: its caller has had no message from it for `age_ms`. Repeated until the node answers. The value is 0 if
+    /// no agent calls the node at the moment.
     Quiet {
         age_ms: u64,
     },
-    /// About a node below: its caller hears it again.
+    /// About a node below: the node answers its caller again.
     Heard,
 }
 
-/// A rank among the processes of a run on its node.
+/// Identification of a rank among the processes of a run on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Which {
-    /// By the number that the launcher gave it.
+    /// The rank with this number from the launcher.
     Launched(usize),
     Process(u32),
 }
@@ -137,29 +139,29 @@ pub enum Which {
 /// A heartbeat, with the state of the run on the node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Beat {
-    /// Number of the request; None if the agent sends the heartbeat by itself.
+    /// Number of the request, or `None` if the agent sends the heartbeat without a request.
     pub seq: Option<u64>,
-    /// Time until the answer, as the requester has measured it.
+    /// Time between request and heartbeat, as measured by the parent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round_trip_ms: Option<u32>,
-    /// Processes of the run on this node.
+    /// Number of processes of the run on this node.
     pub processes: usize,
     /// Number of these processes that are stopped (state T), ranks or not.
     pub stopped: usize,
     pub ranks: Vec<Progress>,
     pub free: Free,
-    /// Bytes and number of positions of this job's memory here.
+    /// Bytes of this job's memory on the node. The next field is the number of its positions.
     pub held_bytes: u64,
     pub held_positions: usize,
 }
 
-/// The values of a heartbeat that change all the time, in few bytes. These are the request's number and the time until the
-/// answer, as in [`Beat`], and the ranks that have moved since the last message.
+/// The values of a heartbeat that change all the time, in few bytes: the request's number and the time until the answer, as in
+/// [`Beat`], and the counters of the ranks that have changed since the last message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved(pub Option<u64>, pub Option<u32>, Vec<Counters>);
 
-/// A rank's index in the list, heartbeat, iteration, own time and operations, count of waits, and the letter of its process's
-/// state. The index, since a list may have a position twice: of this job and of another that has kept its memory.
+/// A rank's index in the list, heartbeat count, iteration, computing time, operations, count of waits, and state letter. The
+/// index is used because a list may have a position twice: of this job and of another job that has kept its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Counters(usize, u64, u64, u64, u64, u16, char);
 
@@ -170,7 +172,7 @@ impl Counters {
 }
 
 impl Moved {
-    /// Appends a later message: the result has the effect of both. Indices in both are in order.
+    /// Adds a later message, so that the result has the effect of both. The indices of both are in ascending order.
     pub fn and_then(&mut self, later: Moved) {
         let Moved(seq, round_trip_ms, ranks) = self;
         (*seq, *round_trip_ms) = (later.0, later.1);
@@ -183,7 +185,7 @@ impl Moved {
     }
 }
 
-/// Process states that are reported at once if they change; the others count as equal.
+/// Maps a process state to one of three classes. Only a change of the class is reported at once.
 fn told_at_once(state: char) -> char {
     match state {
         'T' | 't' => 'T',
@@ -192,11 +194,11 @@ fn told_at_once(state: char) -> char {
     }
 }
 
-/// Divisor of free memory: a difference of at most that part counts as no change.
+/// Divisor of free memory. A difference of at most this part counts as no change.
 const FREE_PART: u64 = 64;
 
 impl Beat {
-    /// Returns whether only those values have changed since `last` that change all the time.
+    /// Returns whether only values have changed since `last` that change all the time.
     fn is_like(&self, last: &Self) -> bool {
         let like = |free: u64, before: u64| free.abs_diff(before) <= before / FREE_PART;
         let like_some = |free: Option<u64>, before: Option<u64>| {
@@ -220,7 +222,7 @@ impl Beat {
             && like_some(self.free.sysv_bytes, last.free.sysv_bytes)
     }
 
-    /// Returns the ranks that have moved since `last`, if nothing else has changed.
+    /// Returns the short form of this heartbeat, if only values have changed since `last` that change all the time.
     pub fn moved_since(&self, last: &Self) -> Option<Moved> {
         let both = self.ranks.iter().zip(&last.ranks).enumerate();
         let moved = both.filter_map(|(at, (now, before))| {
@@ -230,7 +232,7 @@ impl Beat {
         self.is_like(last).then(|| Moved(self.seq, self.round_trip_ms, moved.collect()))
     }
 
-    /// Updates a heartbeat.
+    /// Updates this heartbeat with a short form.
     pub fn moves(&mut self, moved: &Moved) {
         (self.seq, self.round_trip_ms) = (moved.0, moved.1);
         for &Counters(at, beat, iteration, busy_us, flops, waits, state) in &moved.2 {
@@ -241,15 +243,14 @@ impl Beat {
     }
 }
 
-/// Free room of a node.
+/// Free memory of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Free {
     pub shm_bytes: u64,
     pub memory_bytes: u64,
-    /// Pool of huge pages; None if no hugetlbfs is mounted.
+    /// Free bytes in the pool of huge pages, or `None` if no hugetlbfs is mounted.
     pub huge_bytes: Option<u64>,
-    /// Bytes that the kernel's limits leave for System V shared memory, for all segments together; None if the kernel does not
-    /// report it.
+    /// Bytes that the kernel's limits leave for all System V segments together, or `None` if the kernel does not report this.
     pub sysv_bytes: Option<u64>,
 }
 
@@ -270,33 +271,34 @@ pub struct Facts {
     pub version: String,
     /// Digest of the program file.
     pub binary: String,
-    /// Arithmetic that the node would compute with.
+    /// Arithmetic with which the node would compute.
     pub arithmetic: Arithmetic,
     pub host: String,
-    /// Changes with every boot.
+    /// Boot identity, which changes with every boot.
     pub boot: String,
     pub unix_ms: u64,
     pub cores: usize,
     pub memory_bytes: u64,
     pub free: Free,
     pub shm: Shm,
-    /// Whether systemd-logind removes a user's shared memory at the last logout: this matters for users other than system users.
+    /// Whether systemd-logind removes a user's shared memory at the last logout. It spares system users. `None` if there is no
+    /// logind.
     pub remove_ipc: Option<bool>,
     pub uid: u32,
     /// State of the checkpoint directory, if there is one, or the reason why it cannot be used.
     pub storage: Option<Result<Storage, String>>,
-    /// Reason why helpers cannot have the processors here that they are to have for themselves.
+    /// Reason why helpers cannot have the processors of `--helper-cores` on this node, if there is one.
     pub helper_cores: Option<String>,
 }
 
-/// A checkpoint directory, as a node sees it.
+/// State of a checkpoint directory on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Storage {
     pub dir: String,
     pub free_bytes: u64,
-    /// Bytes of this job's files there: they are removed as newer checkpoints come.
+    /// Bytes of this job's files in the directory. They are removed once newer checkpoints are complete.
     pub held_bytes: u64,
-    /// Checkpoints to which these files belong, if the directory is the node's own.
+    /// Checkpoints to which these files belong, if each node has its own directory.
     pub lying: Vec<Lying>,
 }
 
@@ -306,14 +308,15 @@ pub struct Lying {
     pub run: u128,
     pub test: u32,
     pub checkpoint: u64,
-    /// Boundary of the checkpoint, if the node has its manifest, which proves that it was complete everywhere.
+    /// Boundary of the checkpoint, if the node has its manifest. The manifest proves that the checkpoint was complete on all
+    /// nodes.
     pub whole_at: Option<u64>,
-    /// Positions whose files lie there.
+    /// Positions whose files of the checkpoint are in the directory.
     pub positions: Vec<u32>,
 }
 
 impl Storage {
-    /// Returns why the directory has no room for checkpoints of so many bytes.
+    /// Describes why the directory has no room for checkpoints of `checkpoint_bytes`. Returns `None` if it has room.
     pub fn lacking(&self, checkpoint_bytes: u64) -> Option<String> {
         let room = u128::from(self.free_bytes) + u128::from(self.held_bytes);
         let needed = 2 * u128::from(checkpoint_bytes);
@@ -321,8 +324,8 @@ impl Storage {
         let dir = &self.dir;
         (room < needed).then(|| {
             format!(
-                "--level2 {dir}: a checkpoint there takes {} MiB, and the one before it stays until it is whole: {} MiB \
-                 are needed, {} MiB are free; remove what lies there (skt-hpl status --level2 {dir} lists our own), or \
+                "--level2 {dir}: a checkpoint there takes {} MiB, and the previous one stays until it is complete: {} MiB \
+                 are needed, {} MiB are free; remove files there (skt-hpl status --level2 {dir} lists those of skt-hpl), or \
                  name another folder",
                 mib(checkpoint_bytes.into()),
                 mib(needed),
@@ -333,7 +336,7 @@ impl Storage {
 }
 
 impl Facts {
-    /// Returns a line about the node, for people.
+    /// Describes the node in one line, for people.
     pub fn line(&self) -> String {
         let mib = |bytes: u64| bytes >> 20;
         format!(
@@ -396,7 +399,7 @@ mod tests {
         let mut known = first.clone();
         known.moves(&moved);
         assert_eq!(known, Beat { free: first.free, ..later.clone() });
-        // Ranks that have not moved are left out, and two messages in turn have the effect of both.
+        // Ranks without a change are left out, and two messages combined have the effect of both.
         let last =
             Beat { ranks: vec![later.ranks[0], rank(5, 14, Doing::Computing)], ..later.clone() };
         let once_more = last.moved_since(&later).unwrap();
@@ -407,7 +410,7 @@ mod tests {
         both.moves(&moved);
         assert_eq!([&both.ranks, &known.ranks], [&last.ranks; 2]);
         assert_eq!(later.moved_since(&later).unwrap().2, []);
-        // A position is there twice, and the second has moved.
+        // The list has a position twice, and the second entry has changed.
         let mut twice = later.clone();
         twice.ranks[0] = Progress { state: 'X', ..rank(5, 3, Doing::Computing) };
         let mut moves_on = twice.clone();
@@ -415,7 +418,7 @@ mod tests {
         let moved = moves_on.moved_since(&twice).unwrap();
         twice.moves(&moved);
         assert_eq!(twice, moves_on);
-        // A change to sleep does not need a full heartbeat; a stop or an end does.
+        // A process that begins to sleep does not need a full heartbeat. One that is stopped or has ended does.
         for (state, moves) in [('S', true), ('D', true), ('T', false), ('X', false)] {
             let mut beat = later.clone();
             beat.ranks[1].state = state;
@@ -425,7 +428,7 @@ mod tests {
             moved.iter().for_each(|moved| known.moves(moved));
             assert_eq!(known.ranks[1].state, if moves { state } else { 'R' });
         }
-        // All other changes are reported in full.
+        // All other changes need a full heartbeat.
         assert_eq!(beat(12, Doing::Saving, 1 << 36).moved_since(&first), None);
         assert_eq!(beat(12, Doing::Computing, 1 << 35).moved_since(&first), None);
         let pool = |huge| {

@@ -66,7 +66,7 @@ impl FirstCalls {
         was_alone
     }
 
-    /// Notes that a node which had answered, and every other, has no heartbeat any more: it has all its time again.
+    /// Notes that a node which had answered has no heartbeat any more. It is called again at once and has its full time.
     pub fn loses_heartbeat(&mut self, now_ms: u64, node: usize, why: String) {
         let again = Open { since_ms: now_ms, failed: 0, again_ms: Some(now_ms), why };
         self.open.insert(node, again);

@@ -51,7 +51,7 @@ impl Logins {
         }
     }
 
-    /// Timeout for the answers of nodes of which so many are called at once; not less than `least_ms`.
+    /// Returns the timeout for the answers of `at_once` nodes that are called at the same time, at least `least_ms`.
     pub fn timeout_ms(&self, least_ms: u64, at_once: usize) -> u64 {
         if self.took_ms.is_empty() {
             return least_ms;

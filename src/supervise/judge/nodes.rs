@@ -37,7 +37,7 @@ pub enum Report {
 pub struct Loss {
     pub node: usize,
     pub kind: FaultKind,
-    /// Last moment at which it was known to be well.
+    /// Last moment at which the node was known to be well.
     pub failed_ms: u64,
     pub detail: String,
 }
@@ -453,7 +453,8 @@ mod tests {
         assert_eq!(world.judged, []);
     }
 
-    /// A node is judged lost and answers again before anyone has acted on that. Then the other three become unresponsive.
+    /// A node is judged lost and answers again before the supervisor has acted on the judgement. Then the other three become
+    /// unresponsive.
     #[test]
     fn a_node_that_was_judged_lost_and_answers_shows_that_the_supervisor_is_not_cut_off() {
         let mut world = World::new();
@@ -640,7 +641,7 @@ mod tests {
             calls.retain(|at| *at > 20_000);
             assert!(calls.len() >= 8, "called again: {calls:?}");
             assert!(calls.windows(2).all(|w| w[1] - w[0] <= CALL_MAX_MS), "{calls:?}");
-            // All but one are back.
+            // All nodes but one answer again.
             (0..3).for_each(|node| world.up(node));
             assert!(world.judged.iter().any(|(_, j)| matches!(j, Judged::Together { .. })));
             assert!(!world.nodes.is_alone());

@@ -473,7 +473,7 @@ impl Ranks {
     /// Returns a breakage for the first rank whose death was noticed at least `grace_ms` ago.
     pub fn dead(&self, now_ms: u64, grace_ms: u64, names: &[String]) -> Option<Breakage> {
         let long_ago = self.deaths().filter(|(_, (_, at))| now_ms.saturating_sub(*at) >= grace_ms);
-        // The others may have been ended for it.
+        // Ranks that died later may have been ended because of the first one.
         let (rank, (failed_ms, _)) = long_ago.min_by_key(|(_, (_, noticed_ms))| *noticed_ms)?;
         let position = rank.last.position;
         let detail = format!(

@@ -95,7 +95,7 @@ fn held_by(locked: Result<(), Errno>) -> Held {
     }
 }
 
-/// Time for which a starting supervisor tries to lock: a process that checks the lock has it for a moment.
+/// Time for which a starting supervisor tries to lock the journal. A process that checks the lock has it for a moment.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(300);
 
 fn lock(mut file: File) -> Result<Flock<File>, Errno> {

@@ -80,7 +80,7 @@ impl JournalWriter {
         self.io_thread.ask(move || write_all(&mut open(&journal), &desk))
     }
 
-    /// Waits until all records and files have been tried, but at most for `timeout`.
+    /// Waits until the writer has tried to write all records and files, but at most for `timeout`.
     pub fn settle(&self, timeout: Duration) {
         self.write().wait_for(timeout);
     }

@@ -31,7 +31,7 @@ use crate::supervise::tell::voice::say;
 /// before a job's end to every process. This shell must not die of the signal, and the launcher must receive it unchanged.
 const WRAPPER: &str = r#"trap '' HUP INT; trap : USR1 USR2; f=$1; shift; "$@"; c=$?; echo $c >"$f.new" && mv "$f.new" "$f""#;
 
-/// Time to wait for the exit status: on a network file system it may appear a moment after its writer has ended.
+/// Time to wait for the exit status. On a network file system it may appear a moment after its writer has ended.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A file that another process writes and that is read as it grows.

@@ -174,7 +174,7 @@ pub fn launch_of(plan: &LaunchPlan, own: &str) -> Launch {
     launch(&LaunchPlan { attempt: NUMBER, command: &command, ..plan.clone() })
 }
 
-/// Returns the end of the trial that runs as `job` since that moment, once it has ended or is late.
+/// Returns the end of the trial that runs as `job` since `since`, once it has ended or is late.
 pub fn end_of(job: &mut Job, since: Instant, timeout: Duration) -> Option<End> {
     job.look();
     let late = since.elapsed() >= timeout;

@@ -200,7 +200,7 @@ impl Supervisor<'_> {
         code: Option<i32>,
     ) -> anyhow::Result<()> {
         let Breakage { kind, failed_ms, mut node, mut position, test, iteration, detail } = fault;
-        // A refusal of the benchmark is not the fault of a node, even if the launcher names one.
+        // A refusal of the benchmark is no fault of a node, even if the launcher names a node.
         let refused = job.files.refused.map(i32::from).filter(|refused| code == Some(*refused));
         if refused.is_some() {
             (node, position) = (None, None);
@@ -221,7 +221,7 @@ impl Supervisor<'_> {
             ranks_seen: self.attempt.ranks_seen,
             detail: detail.clone(),
         })?;
-        // A node whose connection ended gets a second chance while the run is being stopped.
+        // A node whose connection ended is called once more while the run is being stopped.
         if matches!(kind, FaultKind::NodeUnresponsive | FaultKind::NodeRebooted)
             && let Some(at) = node
         {

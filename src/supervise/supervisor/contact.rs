@@ -156,8 +156,8 @@ impl Supervisor<'_> {
         self.nodes.none_answers(asked, unresponsive)
     }
 
-    /// Returns the next news within `timeout`. Nodes are judged here, and lost nodes are called and attended to, during every
-    /// step of the run.
+    /// Returns the next news within `timeout`. Nodes are judged here, and lost nodes are called and their news handled, during
+    /// every step of the run.
     pub(super) fn hear(&mut self, timeout: Duration) -> anyhow::Result<Option<(usize, News)>> {
         self.keep_status();
         let beat = Duration::from_millis(self.settings.beat_ms);

@@ -16,17 +16,17 @@ use crate::supervise::talk::agent::LET_GO_TIMEOUT;
 use crate::supervise::talk::cluster::{News, unreachable_words};
 use crate::supervise::talk::processes::end_run;
 
-/// Second chance for a node whose connection ended during the run. An agent, or a connection, may fail although the node is well,
-/// and the node's memory is worth the wait.
+/// Time for a second call to a node whose connection ended during the run. An agent or a connection may fail although the node is
+/// well, and the node's memory would be lost with it.
 const REDIAL_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// Interval at which nodes that have not answered a request to end the run are checked.
 const END_LOOK: Duration = Duration::from_millis(50);
 
-/// Time for which nodes of a run that is over are asked again to remove its memory, if none of them answers.
+/// Time for which the nodes of a finished run are asked again to remove its memory, if no node answers.
 const TIDY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time that ending processes may take an agent, without the time that processes have to release memory that is to be removed.
+/// Time that an agent may take to end processes. The time for processes to release memory that is to be removed is added.
 const END_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Nodes that are lost but not declared lost yet, each with the reason.
@@ -52,7 +52,7 @@ impl Supervisor<'_> {
         };
         let clean = self.to_clean(over);
         let asked = self.cluster.those(|node| node.lost.is_none());
-        // For tidying up alone, the wait has a limit.
+        // If only memory is to be removed, the wait has a limit.
         let until = Instant::now() + TIDY_TIMEOUT;
         let late = |this: &Self| this.halt.is_some() || over && Instant::now() >= until;
         let (ended, failed) =

@@ -54,7 +54,7 @@ struct Timing {
 }
 
 impl Timing {
-    /// Returns how long news may be waited for.
+    /// Returns the longest time to wait for news.
     fn timeout(&self) -> Duration {
         let left = LOOK_EVERY.saturating_sub(self.looked.elapsed());
         let soon = self.looking.is_some_and(|since| since.elapsed() < LOOK_EVERY);
@@ -85,7 +85,7 @@ impl Supervisor<'_> {
                 self.learn_problem(&beat.ranks);
                 verdicts.extend(self.watch.beat(steady_ms(), node, &beat));
             }
-            // Every message of an agent wakes this loop; files need not be looked at as often.
+            // Every message of an agent wakes this loop. Files need not be read as often.
             let looks = timing.looked.elapsed() >= LOOK_EVERY;
             if looks {
                 timing.looked = Instant::now();
@@ -103,7 +103,7 @@ impl Supervisor<'_> {
             }
             self.begin_test();
             self.status.iteration = self.watch.ranks.front().1;
-            // News come by the thousand; time passes in tens of milliseconds.
+            // There may be thousands of news between two ticks.
             if timing.ticked.elapsed() >= TICK_EVERY {
                 verdicts.extend(self.tick(&mut timing));
             }
@@ -146,7 +146,7 @@ impl Supervisor<'_> {
         })
     }
 
-    /// Notes once that the run is where it had been before.
+    /// Notes once that the run has reached its earlier furthest point again.
     fn note_caught_up(&mut self, timing: &mut Timing) -> anyhow::Result<()> {
         let (test, iteration) = self.watch.ranks.front();
         let computes = self.attempt.computing_since.is_some();
@@ -180,7 +180,7 @@ impl Supervisor<'_> {
         Ok(verdicts)
     }
 
-    /// Takes in the launcher's files after a look at them.
+    /// Takes in the launcher's files after the I/O thread has read them.
     fn read_files(&mut self, job: &mut Job, timing: &mut Timing) -> anyhow::Result<()> {
         timing.looking = None;
         if job.forward(&mut self.display.echo) {
@@ -202,7 +202,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Judges the passage of time.
+    /// Judges missing progress.
     fn tick(&mut self, timing: &mut Timing) -> Vec<Verdict> {
         timing.ticked = Instant::now();
         let Self { watch, nodes, .. } = self;
@@ -214,7 +214,7 @@ impl Supervisor<'_> {
         watch.tick(steady_ms(), |node| !nodes.is_in_trouble(node))
     }
 
-    /// Acts on a verdict. Some: the attempt has ended.
+    /// Acts on a verdict. Returns the end if the attempt has ended.
     fn act_on(&mut self, verdict: Verdict, timing: &mut Timing) -> anyhow::Result<Option<End>> {
         let attempt = self.state.attempts;
         match verdict {

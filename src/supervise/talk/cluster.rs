@@ -216,8 +216,8 @@ impl Cluster {
     }
 
     /// Calls all nodes that are not lost and waits until each has answered or failed, or a signal asks to stop. Returns the nodes
-    /// that failed, and why. `timeout` with a node counts from the call to the node itself, because the nodes that call it may
-    /// have used theirs up. If none at all answers in that time, no node is left that could call others, and all have failed.
+    /// that failed, each with the reason. The `timeout` of a node counts from the call to the node itself, because the nodes that
+    /// were to call it may have failed first. If no node answers within `timeout`, no node could call others, so all have failed.
     pub fn call_all(&mut self, timeout: Duration) -> Vec<(usize, String)> {
         let began = Instant::now();
         let mut missing: BTreeSet<usize> = self.call_new().into_iter().collect();
@@ -257,7 +257,8 @@ impl Cluster {
         self.branch.tell(&all, &ToAgent::Halt { now }, &mut *self.links);
     }
 
-    /// Returns the next news that comes within `timeout`, and updates the nodes' states by it. Heartbeats are asked for in here.
+    /// Returns the next news that comes within `timeout`, and updates the nodes' states by it. This function also asks for
+    /// heartbeats.
     pub fn hear(&mut self, timeout: Duration) -> Option<(usize, News)> {
         let deadline = Instant::now() + timeout;
         let mut is_late = false;

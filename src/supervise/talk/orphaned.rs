@@ -43,8 +43,8 @@ impl Orphaned {
         self.seen = steps;
     }
 
-    /// Returns whether the ranks are to be ended, if no message has come for `unheard`; `limit` is the time for which they may
-    /// stand still unheard.
+    /// Returns whether the ranks are to be ended, if no message has come for `unheard`. `limit` is the least time without a
+    /// message, and without progress of the ranks, after which they are.
     pub fn is_over(&self, now: Instant, unheard: Duration, limit: Duration) -> bool {
         let longest = limit.max(LONGER_THAN_BEFORE * self.longest);
         unheard >= limit && self.moved.is_none_or(|at| now.duration_since(at) >= longest)

@@ -391,7 +391,7 @@ mod tests {
         let mut watched = Watched::new(std::process::id());
         let mut shares = |ms| watched.shares(Duration::from_millis(ms));
         assert!(shares(400).is_empty());
-        // SAFETY: a new mapping, which nobody reads.
+        // SAFETY: a new mapping, which this test does not read.
         let mapped = unsafe { libc::mmap(any, 4096, libc::PROT_READ, libc::MAP_SHARED, of, 0) };
         assert_ne!(mapped, libc::MAP_FAILED);
         assert_eq!(segments_of(std::process::id()), std::slice::from_ref(&path));

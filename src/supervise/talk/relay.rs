@@ -19,8 +19,8 @@ pub trait Hands {
     /// Ends a rank of attempts below `below`.
     fn end_rank(&mut self, which: Which, below: u32);
     fn halt(&mut self, now: bool);
-    /// Called if no message has come for `unheard`, which is at least half of `limit`. True: the node is cut off, and the run's
-    /// processes here have been ended.
+    /// Called if no message has come for `unheard`, which is at least half of `limit`. Returns true if the agent must end,
+    /// because the node is cut off and the run's processes on it have been ended.
     fn orphaned(&mut self, unheard: Duration, limit: Duration) -> bool;
 }
 

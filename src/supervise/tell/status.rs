@@ -348,7 +348,7 @@ impl Status {
         match held {
             Held::Yes => format!("supervised by {process}"),
             Held::Unknown(why) => format!(
-                "whether {process} still supervises it cannot be told ({why}); last sign {} ago",
+                "it is not known whether {process} still supervises the run ({why}); last sign {} ago",
                 duration(age_ms as f64 / 1e3)
             ),
             Held::No => format!(

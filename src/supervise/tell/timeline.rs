@@ -1,8 +1,8 @@
 //! Cost of each fault, from the records of a run. Pure.
 //!
 //! Every fault has six moments: failed, noticed, stopped, relaunched, restored, caught up. The wall time between them is the cost
-//! of the fault, and the rest of the wall time is the run's own; the supervisor prints both at the end, and `skt-hpl status`
-//! meanwhile.
+//! of the fault. The rest of the wall time is the run's own. The supervisor prints both at the end; `skt-hpl status` shows the
+//! faults meanwhile.
 
 use std::fmt::Write as _;
 
@@ -313,7 +313,7 @@ pub fn wall_time(records: &[Record], now_ms: u64) -> WallTime {
     }
 }
 
-/// Header of the table whose rows [`FaultTimes::format_row`] makes.
+/// Header of the table. [`FaultTimes::format_row`] formats its rows.
 const FAULT_HEADER: &str = "fault  what              where        iteration  failed at   \
                             noticed  stopped relaunched restored caught up\n";
 

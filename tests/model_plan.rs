@@ -310,7 +310,7 @@ fn memory_is_counted_as_the_solver_counts() {
 fn one_node_is_not_protected_and_says_so() {
     let advice = plan(&quick(1, 2, 24.0 * GIB)).unwrap();
     assert_eq!(advice.plan.protection.method, Method::None);
-    assert!(advice.warnings.iter().any(|w| w.contains("one node")));
+    assert!(advice.warnings.iter().any(|w| w.contains("a single node")));
     // 24 GiB less 5 %: about 22.8 GiB of matrix.
     assert!((50_000..56_000).contains(&advice.plan.shape.n), "{}", advice.plan.shape.n);
     assert!(advice.warnings.iter().any(|w| w.contains("guess")), "guesses are told");

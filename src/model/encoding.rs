@@ -220,8 +220,8 @@ pub fn dedicated_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Resu
 /// Bytes of each message that the solver sends for dedicated checksums.
 const DEDICATED_SEGMENT: f64 = 262_144.0;
 
-/// Time to encode localised checksums as our solver does: each of the k checksums in pieces around a ring of `group` ranks, in G
-/// - 1 steps, with all links in use. Each rank then has one of the G pieces of each checksum, and sends every other member the
+/// Time to encode localised checksums as our solver does: each of the k checksums in pieces around a ring of `group` ranks, in
+/// (G-1) steps, with all links in use. Each rank then has one of the G pieces of each checksum, and sends every other member the
 /// piece that this member keeps: (G-1) (k (alpha + (beta + gamma) bytes/G) + alpha + beta bytes/G).
 pub fn localised_ring(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
     let (g, k, sum, passing) = localised_group(group, losses, bytes, link)?;

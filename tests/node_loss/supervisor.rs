@@ -167,7 +167,7 @@ fn a_run_that_is_given_up_leaves_nothing_behind() {
         assert!(bytes > 10 << 20, "{text}");
     }
     let gone = line("n4");
-    assert!(gone.contains("stays: skt-hpl clean --job"), "{gone}");
+    assert!(gone.contains("stay there: skt-hpl clean --job"), "{gone}");
     lab.vcluster(&["resume", "n2", "skt-hpl"]);
     let end = run.end();
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n5"]);

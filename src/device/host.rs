@@ -13,6 +13,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard};
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
 use super::{Device, Event, RowCopy, STREAMS, Stream};
 use crate::base::threads::Shareable;
 use crate::kernels::{LowerBlock, Matrix, TriangleBlock, UpperBlock};
@@ -92,23 +95,14 @@ unsafe fn unmap(at: NonNull<f64>, bytes: usize) {
 /// Bytes that a mapping has in addition to its memory.
 const PAGE: usize = 4096;
 
-/// Random numbers, for the order of operations.
-struct Chance(u64);
-
-impl Chance {
-    /// Returns a number below `end` (splitmix64).
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) % end as u64) as usize
-    }
+/// Returns a random number below `end`.
+fn below(random: &mut SplitMix64, end: usize) -> usize {
+    (random.next_u64() % end as u64) as usize
 }
 
 /// Entry of a stream's queue.
 enum Queued {
-    Work(Box<dyn FnOnce(&mut Chance) + Send>),
+    Work(Box<dyn FnOnce(&mut SplitMix64) + Send>),
     Record(Event),
     Wait(Event),
 }
@@ -119,7 +113,8 @@ struct State {
     /// Number of events so far, and those that have not passed.
     events: u64,
     ahead: HashSet<Event>,
-    chance: Chance,
+    /// Random numbers, for the order of operations.
+    random: SplitMix64,
 }
 
 impl State {
@@ -132,10 +127,10 @@ impl State {
     /// Queues an operation. Runs some queued operations, perhaps this one.
     fn queue(&mut self, stream: Stream, queued: Queued) {
         self.queues[stream as usize].push_back(queued);
-        while self.chance.below(4) == 0 && self.step() {}
+        while below(&mut self.random, 4) == 0 && self.step() {}
     }
 
-    fn queue_work(&mut self, stream: Stream, work: impl FnOnce(&mut Chance) + Send + 'static) {
+    fn queue_work(&mut self, stream: Stream, work: impl FnOnce(&mut SplitMix64) + Send + 'static) {
         self.queue(stream, Queued::Work(Box::new(work)));
     }
 
@@ -150,9 +145,9 @@ impl State {
         if ready.is_empty() {
             return false;
         }
-        let stream = ready[self.chance.below(ready.len())];
+        let stream = ready[below(&mut self.random, ready.len())];
         match self.queues[stream].pop_front() {
-            Some(Queued::Work(work)) => work(&mut self.chance),
+            Some(Queued::Work(work)) => work(&mut self.random),
             Some(Queued::Record(event)) => {
                 self.ahead.remove(&event);
             }
@@ -173,7 +168,7 @@ impl Host {
             queues: Default::default(),
             events: 0,
             ahead: HashSet::new(),
-            chance: Chance(seed),
+            random: SplitMix64::seed_from_u64(seed),
         }))
     }
 
@@ -237,9 +232,9 @@ impl Device for Host {
         let mut state = self.state();
         let from = Matrix::new(state.translate(from.at.cast_mut()), from.ld);
         let to = Matrix::new(state.translate(to.at), to.ld);
-        state.queue_work(stream, move |chance| {
+        state.queue_work(stream, move |random| {
             while !rows.is_empty() {
-                let row = rows.swap_remove(chance.below(rows.len()));
+                let row = rows.swap_remove(below(random, rows.len()));
                 // SAFETY: ensured by the caller.
                 unsafe { copy_row(from, to, row, cols) }
             }

@@ -190,20 +190,14 @@ mod tests {
         let mut here: [Vec<f64>; 5] = std::array::from_fn(number);
         let there = device.map(|device| [0, 1].map(|_| Buffer::new(device, LEN).unwrap()));
         let mut at = here.each_mut().map(|array| Shareable::new(array.as_mut_ptr()));
-        let flat = |address: *mut f64| Matrix::new(address, LEN);
-        let constant = |address: *mut f64| Matrix::new(address.cast_const(), LEN);
+        let move_all = |device: &dyn Device, from: *mut f64, to: *mut f64| {
+            let (from, to) = (Matrix::new(from.cast_const(), LEN), Matrix::new(to, LEN));
+            // SAFETY: both have the length, and the copy has ended when they are used.
+            unsafe { device.copy_2d(Stream::Rows, from, to, 1, LEN) }
+        };
         if let Some((device, there)) = device.zip(there.as_ref()) {
             for (own, buffer) in at.iter_mut().zip(there) {
-                // SAFETY: both have the length, and the copy has ended when they are used.
-                unsafe {
-                    device.copy_2d(
-                        Stream::Rows,
-                        constant(own.get()),
-                        flat(buffer.address()),
-                        1,
-                        LEN,
-                    );
-                }
+                move_all(device.as_ref(), own.get(), buffer.address());
                 *own = Shareable::new(buffer.address());
             }
         }
@@ -216,16 +210,7 @@ mod tests {
         unsafe { rows.copy(Some(&mut Pool::new(2)), copies.len(), |j| copies[j]) };
         if let Some((device, there)) = device.zip(there.as_ref()) {
             for (own, buffer) in here.iter_mut().zip(there) {
-                // SAFETY: as above.
-                unsafe {
-                    device.copy_2d(
-                        Stream::Rows,
-                        constant(buffer.address()),
-                        flat(own.as_mut_ptr()),
-                        1,
-                        LEN,
-                    );
-                }
+                move_all(device, buffer.address(), own.as_mut_ptr());
             }
             device.finish(Stream::Rows);
         }

@@ -94,13 +94,15 @@ pub unsafe fn solve(
     if !cols.is_empty() && (owner || !solved) {
         let before = clock.enter(Part::Triangle);
         // SAFETY: ensured by the caller.
-        let swapping = unsafe {
+        unsafe {
             match context.device.as_deref() {
                 Some(device) => launch_upper(device, context, panel, section, owner),
-                None => solve_upper(context, panel, section, owner, solved, pool),
+                None => {
+                    let swapping = solve_upper(context, panel, section, owner, solved, pool);
+                    clock.give(Part::Swap, swapping);
+                }
             }
-        };
-        clock.give(Part::Swap, swapping);
+        }
         clock.enter(before);
     }
     // If no row is left below, the pointer is past the end and is not dereferenced.
@@ -169,8 +171,7 @@ unsafe fn solve_upper(
     swapping.into_inner() as f64 / all.into_inner().max(1) as f64
 }
 
-/// Queues on `device` what [`solve_upper`] does, behind the row exchanges begun and the upload of the panel. Returns 0: the
-/// exchange within a single process row takes no time of this thread.
+/// Queues on `device` what [`solve_upper`] does, behind the row exchanges begun and the upload of the panel.
 ///
 /// # Safety
 /// As for [`solve`].
@@ -180,7 +181,7 @@ unsafe fn launch_upper(
     panel: &Panel,
     section: &Section,
     owner: bool,
-) -> f64 {
+) {
     let shape = &context.shape;
     let Section { a, cols, upper, .. } = section;
     let a = Matrix::new(a.get().wrapping_add(cols.start), shape.ld);
@@ -209,7 +210,6 @@ unsafe fn launch_upper(
             device.copy_2d(Stream::Update, constant(u), rows, panel.width, cols.len());
         }
     }
-    0.0
 }
 
 /// Adds the nanoseconds since `start`.

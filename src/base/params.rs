@@ -38,6 +38,9 @@ pub enum Fact {
 }
 
 /// Algorithm that broadcasts a factored panel along its process row (HPL.dat line 23).
+///
+/// The compiler does not name these places that list all of them: `tune/space.rs`, `testkit/simulation/ranks/scenario.rs`,
+/// `tests/mpi/options.rs`, `tests/mpi/oracle.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bcast {

@@ -136,8 +136,8 @@ fn own_time() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
 }
 
-/// Part of the highest rate from which on rates count as equal: a contest of [`TIME`] tells no more on a machine with other load.
-/// Without it, such a contest took the tile 12x4 on Zen 4 now and then, with which whole runs are 2 % slower.
+/// Part of the highest rate. Rates from there on count as equal, because a contest that lasts [`TIME`] is no more exact on a
+/// machine with other load. On Zen 4 such contests took the tile 12x4, with which whole runs are 2 to 3 % slower.
 const EQUAL: f64 = 0.98;
 
 /// Returns the index of the engine to use. `ranks` has each rank's rates by engine, zero for an engine that the rank cannot run.

@@ -145,9 +145,9 @@ pub struct Replacement {
     pub renewing: Renewing,
 }
 
-/// One number for each possible count of losses in a try.
+/// Numbers by the count of losses in a try.
 type Row = Vec<f64>;
-/// One number for each pair of counts of losses; zero below the diagonal, since the count only increases.
+/// Numbers by two counts of losses, an earlier and a later one; zero below the diagonal, since the count only increases.
 type Square = Vec<Row>;
 
 fn square(size: usize) -> Square {

@@ -547,7 +547,7 @@ mod tests {
         assert_eq!(run.breakage().1.position, Some(1));
     }
 
-    /// One rank works for minutes in the same phase; the others wait for it.
+    /// A rank works for minutes in the same phase, and the others wait for it.
     #[test]
     fn nothing_hangs_while_somebody_gets_on() {
         for doing in [Doing::Starting, Doing::Generating, Doing::Saving, Doing::Recovering] {

@@ -31,8 +31,8 @@ pub(super) const MOST_MS: u64 = 3_600_000;
 /// Time at which the user stops the run if all nodes are off for good.
 const LIMIT_MS: u64 = 600_000;
 
-/// Limit for setting the wall clock back.
-const HOUR_MS: u64 = 3_600_000;
+/// Time by the wall clock at which a run starts: more than all faults of a seed together set the clock back.
+const START_MS: u64 = 86_400_000;
 
 /// Number of waits without progress of time that counts as a loop.
 const MOST_IDLE: u32 = 100_000;
@@ -382,7 +382,7 @@ impl World {
     /// Returns the log of all real events, records and messages.
     pub fn log(&self, records: &[Record]) -> String {
         let recorded = |record: &Record| {
-            let begins_ms = 1_800_000_000_000 + HOUR_MS;
+            let begins_ms = 1_800_000_000_000 + START_MS;
             let at_s = (record.at_ms as f64 - begins_ms as f64) / 1e3;
             let text = match &record.event {
                 // The number and the process of a run differ each time, so they are left out.
@@ -514,12 +514,11 @@ impl Simulator for Simulated {
     }
 
     fn steady(&self) -> Duration {
-        Duration::from_millis((HOUR_MS + now_ms()).saturating_add_signed(STEADY_MS.get()))
+        Duration::from_millis((START_MS + now_ms()).saturating_add_signed(STEADY_MS.get()))
     }
 
     fn wall(&self) -> Duration {
-        // The offset of an hour keeps the time above zero when the clock is set back.
-        Duration::from_millis((HOUR_MS + now_ms()).saturating_add_signed(WALL_MS.get()))
+        Duration::from_millis((START_MS + now_ms()).saturating_add_signed(WALL_MS.get()))
     }
 
     fn sleep(&self, how_long: Duration) {

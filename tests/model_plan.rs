@@ -2,7 +2,7 @@
 //! when a machine grows.
 
 use proptest::prelude::*;
-use skt_hpl::base::params::{Engine, Mapping, Rng, TestParams};
+use skt_hpl::base::params::{Device, Engine, Mapping, Rng, TestParams};
 use skt_hpl::base::units::{GIB, HOUR_S, YEAR_S};
 use skt_hpl::checkpoint::layout::ParityLayout;
 use skt_hpl::checkpoint::plan::{Buffers, Layout, Scheme};
@@ -48,7 +48,7 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
     // The solver's own count of the matrix, plus protection, stays within the budget.
     let plan = &advice.plan;
     let threads = plan.threads_per_rank as usize;
-    let means = Means { engine: Engine::Auto, threads, device: false };
+    let means = Means { engine: Engine::Auto, threads, device: Device::None };
     let bare = memory_need::rank_bytes(&test, means) as f64 - memory_need::PROCESS_BYTES as f64;
     if checksums {
         // A rank has matrix or checksums, Q parts to one; a column of b may be next to the checksums.
@@ -295,7 +295,7 @@ fn memory_is_counted_as_the_solver_counts() {
         q: test.q as u64,
         depth: test.depth as u64,
     };
-    let means = Means { engine: Engine::Auto, threads: 8, device: false };
+    let means = Means { engine: Engine::Auto, threads: 8, device: Device::None };
     let bare = rank_memory(shape, 8, Method::None, Spread::Rotated, 1, 1).unwrap();
     let solver = memory_need::rank_bytes(&test, means) - memory_need::PROCESS_BYTES;
     assert_eq!((bare.matrix + bare.work) as u128, solver);

@@ -187,6 +187,8 @@ pub enum Device {
     /// No accelerator
     #[default]
     None,
+    /// A GPU of NVIDIA
+    Cuda,
     /// The processor in the part of a device, for tests of the program
     Host,
 }

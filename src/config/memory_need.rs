@@ -294,7 +294,7 @@ pub fn human(bytes: u128) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::params::{Engine, Rng};
+    use crate::base::params::{Device, Engine, Rng};
     use crate::config::hpl_dat::HplDat;
     use proptest::prelude::*;
 
@@ -311,7 +311,7 @@ mod tests {
         dat.tests(Rng::Hpl, 100).next().unwrap()
     }
 
-    const MEANS: Means = Means { engine: Engine::Auto, threads: 2, device: false };
+    const MEANS: Means = Means { engine: Engine::Auto, threads: 2, device: Device::None };
     const PLAIN: OnNode = OnNode { ranks: 1, keepers: 0, named: None, checksums: 0, means: MEANS };
 
     /// Bytes of the matrix on all ranks.

@@ -622,7 +622,7 @@ impl Settings {
 
     /// Returns the settings that determine the memory need of ranks with so many threads.
     pub fn means(&self, threads: usize) -> Means {
-        Means { engine: self.engine, threads, device: self.device != Device::None }
+        Means { engine: self.engine, threads, device: self.device }
     }
 
     /// Number of ranks that stand by, if the job continues in its processes when a process is lost.

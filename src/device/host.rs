@@ -6,7 +6,7 @@
 //! Queued operations run in the calling thread, while it queues more of them or waits. A seed picks the stream whose next
 //! operation runs, and how early. So all legal orders occur, and an operation that waits for too few others shows in the results.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -109,6 +109,8 @@ enum Queued {
 
 struct State {
     memories: Vec<Memory>,
+    /// Pinned memory of the processor: its beginnings, and the bytes behind.
+    pinned: HashMap<usize, usize>,
     queues: [VecDeque<Queued>; STREAMS],
     /// Number of events so far, and those that have not passed.
     events: u64,
@@ -121,7 +123,12 @@ impl State {
     /// Translates an address to one that an operation may use.
     fn translate(&self, address: *mut f64) -> Shareable<f64> {
         let own = self.memories.iter().find_map(|memory| memory.translate(address));
-        Shareable::new(own.unwrap_or(address))
+        Shareable::new(own.unwrap_or_else(|| {
+            let within =
+                |(&at, &bytes): (&usize, &usize)| (at..=at + bytes).contains(&address.addr());
+            assert!(self.pinned.iter().any(within), "neither memory of the device nor pinned");
+            address
+        }))
     }
 
     /// Queues an operation. Runs some queued operations, perhaps this one.
@@ -165,6 +172,7 @@ impl Host {
     pub fn new(seed: u64) -> Self {
         Self(Mutex::new(State {
             memories: Vec::new(),
+            pinned: HashMap::new(),
             queues: Default::default(),
             events: 0,
             ahead: HashSet::new(),
@@ -195,6 +203,10 @@ unsafe fn copy_row(
 }
 
 impl Device for Host {
+    fn name(&self) -> &str {
+        "the processor in the part of a device, for tests; its rate means nothing"
+    }
+
     fn allocate(&self, len: usize) -> io::Result<NonNull<f64>> {
         let memory = Memory::new(len)?;
         let address = memory.closed;
@@ -206,6 +218,15 @@ impl Device for Host {
         let mut state = self.state();
         while state.step() {}
         state.memories.retain(|own| own.closed != memory);
+    }
+
+    fn pin(&self, memory: NonNull<f64>, len: usize) -> io::Result<()> {
+        self.state().pinned.insert(memory.addr().get(), len * 8);
+        Ok(())
+    }
+
+    unsafe fn unpin(&self, memory: NonNull<f64>) {
+        self.state().pinned.remove(&memory.addr().get());
     }
 
     unsafe fn copy_2d(
@@ -229,6 +250,9 @@ impl Device for Host {
         mut rows: Vec<RowCopy>,
         cols: usize,
     ) {
+        if rows.is_empty() || cols == 0 {
+            return;
+        }
         let mut state = self.state();
         let from = Matrix::new(state.translate(from.at.cast_mut()), from.ld);
         let to = Matrix::new(state.translate(to.at), to.ld);
@@ -242,6 +266,9 @@ impl Device for Host {
     }
 
     unsafe fn solve(&self, stream: Stream, l1: TriangleBlock, u: UpperBlock, cols: Range<usize>) {
+        if cols.is_empty() {
+            return;
+        }
         let mut state = self.state();
         let l1 = TriangleBlock { raw: state.translate(l1.raw.cast_mut()).get(), ..l1 };
         let u = UpperBlock { data: state.translate(u.data).get(), ..u };
@@ -257,6 +284,9 @@ impl Device for Host {
         cols: Range<usize>,
         c: Matrix<*mut f64>,
     ) {
+        if l.rows == 0 || cols.is_empty() {
+            return;
+        }
         let mut state = self.state();
         let l = LowerBlock { data: state.translate(l.data.cast_mut()).get(), ..l };
         let u = UpperBlock { data: state.translate(u.data).get(), ..u };
@@ -365,6 +395,9 @@ mod tests {
             let from_there = Matrix::new(memory.as_ptr().cast_const(), ld);
             let here: Vec<f64> = (0..len).map(|at| at as f64).collect();
             let (mut all, mut turned) = (vec![-1.0; len], vec![-1.0; len]);
+            for array in [here.as_ptr(), all.as_ptr(), turned.as_ptr()] {
+                host.pin(NonNull::new(array.cast_mut()).unwrap(), len).unwrap();
+            }
             let turn = (0..rows).map(|row| RowCopy { from: row, to: rows - 1 - row }).collect();
             let sent = Matrix::new(here.as_ptr(), cols);
             // SAFETY: the arrays live until both streams are finished.
@@ -406,6 +439,9 @@ mod tests {
             let memory = host.allocate(3).unwrap();
             let there = Matrix::new(memory.as_ptr(), 3);
             let sent = [1.0, 2.0, 3.0];
+            for array in [sent.as_ptr(), got.as_ptr()] {
+                host.pin(NonNull::new(array.cast_mut()).unwrap(), 3).unwrap();
+            }
             // SAFETY: the arrays live until the memory is freed.
             unsafe {
                 host.copy_2d(Stream::Panel, Matrix::new(sent.as_ptr(), 3), there, 1, 3);

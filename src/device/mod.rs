@@ -4,16 +4,18 @@
 //! never dereferences them. Operations are queued in streams. A stream runs its operations in order. Streams run at the same
 //! time, in any order that events permit.
 //!
-//! The one back end so far is `host`: for tests, without an accelerator.
+//! Back ends: `cuda`, and `host` for tests without an accelerator.
 
+mod cuda;
 mod host;
 
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::base::params;
+use crate::base::threads::Pool;
 use crate::kernels::{LowerBlock, Matrix, TriangleBlock, UpperBlock};
 use crate::matrix::{HugeBuffer, Storage};
 
@@ -44,13 +46,16 @@ pub struct RowCopy {
 
 /// Memory and operations of a device.
 ///
-/// Matrices are stored by rows. An address may be one of device memory or one of the processor's memory. An operation without
-/// rows or columns may have any address.
+/// Matrices are stored by rows. An address may be one of device memory or one of pinned memory of the processor. An operation
+/// without rows or columns may have any address.
 ///
 /// Operations run after the call. So the memory of an operation must stay valid until an event behind it has passed. Until then,
 /// no thread, and no operation that may run at the same time, uses memory that the operation writes, or writes memory that it
 /// uses.
 pub trait Device: Send + Sync {
+    /// Describes the device and the libraries that act on it, for a reader.
+    fn name(&self) -> &str;
+
     /// Allocates `len` doubles of device memory.
     ///
     /// # Errors
@@ -62,6 +67,18 @@ pub trait Device: Send + Sync {
     /// # Safety
     /// No later operation uses the memory.
     unsafe fn free(&self, memory: NonNull<f64>);
+
+    /// Lets operations use `len` doubles of the processor's memory, which then stay in place.
+    ///
+    /// # Errors
+    /// If the system does not permit that.
+    fn pin(&self, memory: NonNull<f64>, len: usize) -> io::Result<()>;
+
+    /// Ends [`Device::pin`].
+    ///
+    /// # Safety
+    /// No operation uses the memory any more.
+    unsafe fn unpin(&self, memory: NonNull<f64>);
 
     /// Copies a matrix of `rows` x `cols`.
     ///
@@ -126,13 +143,20 @@ pub trait Device: Send + Sync {
     }
 }
 
-/// Opens the device of this rank, if the setting asks for one. `seed` picks the order in which the back end `host` runs its
-/// streams.
-pub fn open(choice: params::Device, seed: u64) -> Option<Arc<dyn Device>> {
-    match choice {
+/// Opens the device of the rank that is number `rank_on_node` of its node, if the setting asks for one. `seed` picks the order in
+/// which the back end `host` runs its streams. An error is one sentence.
+pub fn open(
+    choice: params::Device,
+    rank_on_node: usize,
+    seed: u64,
+) -> Result<Option<Arc<dyn Device>>, String> {
+    Ok(match choice {
         params::Device::None => None,
         params::Device::Host => Some(Arc::new(host::Host::new(seed))),
-    }
+        params::Device::Cuda => Some(Arc::new(
+            cuda::Cuda::open(rank_on_node).map_err(|why| format!("--device cuda: {why}"))?,
+        )),
+    })
 }
 
 /// Device memory for doubles, freed on drop. Its content is undefined until it is written.
@@ -172,6 +196,57 @@ impl Storage for Buffer {
 
     fn len(&self) -> usize {
         self.len
+    }
+}
+
+/// Memory of the processor that operations of a device may use, if there is a device.
+pub struct Pinned {
+    buffer: HugeBuffer,
+    device: Option<Arc<dyn Device>>,
+}
+
+impl Pinned {
+    /// Allocates `len` doubles, as [`HugeBuffer::touched`] does.
+    ///
+    /// # Errors
+    /// If the system has no such memory left, or does not pin it.
+    pub fn touched(
+        device: Option<&Arc<dyn Device>>,
+        len: usize,
+        pool: &mut Pool,
+    ) -> io::Result<Self> {
+        let mut buffer = HugeBuffer::touched(len, pool)?;
+        // Nothing can be done with memory without bytes.
+        let device = device.filter(|_| len > 0).cloned();
+        if let Some((device, memory)) = device.as_ref().zip(NonNull::new(buffer.as_mut_ptr())) {
+            device.pin(memory, len)?;
+        }
+        Ok(Self { buffer, device })
+    }
+}
+
+impl Deref for Pinned {
+    type Target = HugeBuffer;
+
+    fn deref(&self) -> &HugeBuffer {
+        &self.buffer
+    }
+}
+
+impl DerefMut for Pinned {
+    fn deref_mut(&mut self) -> &mut HugeBuffer {
+        &mut self.buffer
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if let Some((device, memory)) =
+            self.device.as_ref().zip(NonNull::new(self.buffer.as_mut_ptr()))
+        {
+            // SAFETY: the owner of the memory queues no operation on it any more, and has waited for those before.
+            unsafe { device.unpin(memory) }
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::agreement::{self, Agreed, Common, Proposal, gathered, reduced, shared_by, stand_by};
@@ -27,7 +28,7 @@ use crate::base::exit::{Exit, Refusal};
 use crate::base::faults::{self, Point, hit};
 use crate::base::host_name;
 use crate::base::outcome::{Outcome, Power};
-use crate::base::params::{Device, MemoryCheck, TestParams};
+use crate::base::params::{MemoryCheck, TestParams};
 use crate::base::terminal::say;
 use crate::base::threads::Pool;
 use crate::base::timeline::Recorder;
@@ -39,7 +40,7 @@ use crate::config::Loaded;
 use crate::config::flags::BenchFlags;
 use crate::config::memory_need::{OnNode, Room, TooLarge, enough_ranks, fits};
 use crate::config::settings;
-use crate::device;
+use crate::device::{self, Device};
 use crate::kernels::{self, Library, preflight, set_library_threads};
 use crate::lu::{Context, Event, Milestone, Observer, Start, own_part, part_on, solve_test};
 use crate::report::machine::Machine;
@@ -174,11 +175,20 @@ fn run_or_refuse(flags: &BenchFlags) -> Result<Exit, Exit> {
     let pool = proposal.needs(pins::pool(threads.count, &threads.pins));
     // One thread is enough if nothing will be computed.
     let mut pool = pool.unwrap_or_else(|| Pool::new(1));
+    let device = device::open(settings.device, node.rank(), settings.seed ^ comm.rank() as u64);
+    let device = proposal.needs(device.map_err(Refusal::environment)).flatten();
     let agreed = agreement::agree(comm, proposal, settings.engine, protection.is_some());
     let chosen = agreed.and_then(|agreed| choose_engines(comm, &node, agreed, &loaded, &mut pool));
     let (common, lines) = chosen.map_err(|refusal| refuse(&launched.world, refusal, true))?;
     if comm.rank() == 0 {
-        print_set_up(&loaded, &common, &lines, &threads, &launched.thread_variables);
+        print_set_up(
+            &loaded,
+            &common,
+            &lines,
+            &threads,
+            &launched.thread_variables,
+            device.as_deref(),
+        );
     }
     let hosts = reduced(comm, u64::from(node.rank() == 0), Reduce::Sum) as usize;
     let tests: Vec<u64> =
@@ -190,7 +200,7 @@ fn run_or_refuse(flags: &BenchFlags) -> Result<Exit, Exit> {
         RecoveryHistory::default()
     };
     let run = Run { loaded, common, hosts, tests, unfit, prerequisites };
-    let mut kept = Kept::new(pool, history);
+    let mut kept = Kept::new(pool, device, history);
     Ok(attempts(&mut launched.world, &run, &mut kept))
 }
 
@@ -248,6 +258,7 @@ fn print_set_up(
     engines: &[String],
     threads: &Threads,
     thread_variables: &[(&str, String)],
+    device: Option<&dyn Device>,
 ) {
     if launcher_rank::speaks_for_all() {
         engines.iter().for_each(say);
@@ -262,10 +273,8 @@ fn print_set_up(
         if let Some(line) = loaded.settings.saves().and_then(pins::helpers_told) {
             say(line);
         }
-        if loaded.settings.device == Device::Host {
-            say(
-                "device host: the processor in the part of a device, for tests; its rate means nothing",
-            );
+        if let Some(device) = device {
+            say(format_args!("device of rank 0: {}", device.name()));
         }
     }
     if let Some(differs) = &common.differs {
@@ -559,6 +568,7 @@ struct Run {
 /// State of this rank that outlives an in-place attempt.
 struct Kept {
     pool: Pool,
+    device: Option<Arc<dyn Device>>,
     /// Set once this rank has begun to report.
     reports: Option<Reports>,
     /// Exit status of the run, once reported.
@@ -573,9 +583,10 @@ struct Kept {
 }
 
 impl Kept {
-    fn new(pool: Pool, history: RecoveryHistory) -> Self {
+    fn new(pool: Pool, device: Option<Arc<dyn Device>>, history: RecoveryHistory) -> Self {
         Self {
             pool,
+            device,
             reports: None,
             ended: None,
             history,
@@ -832,7 +843,7 @@ impl Job<'_> {
         let order = self.run.common.order(settings.split_update);
         let mut context = Context::placed(comm, params, engine, order, position, roles.sums);
         if let Some(context) = &mut context {
-            context.device = device::open(settings.device, params.seed ^ context.place as u64);
+            context.device = self.kept.device.clone();
         }
         // State of the previous test could still be needed by a rank that did not know its result. By now all ranks know it.
         self.kept.held.take_if(|_| idle);

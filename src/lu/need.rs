@@ -12,7 +12,7 @@ use super::factor::{candidate_len, found_len};
 pub use super::lengths::Lengths;
 use super::panel::Layout;
 use super::{halves, residual, solve};
-use crate::base::params::{Engine as EngineChoice, Mapping, SIZE_MOST, TestParams};
+use crate::base::params::{Device, Engine as EngineChoice, Mapping, SIZE_MOST, TestParams};
 use crate::grid::ProcessGrid;
 use crate::kernels::{Engine, leading_dimension};
 use crate::matrix::{HugeBuffer, Shape};
@@ -58,6 +58,11 @@ impl Lengths {
         Self { copy: if device { self.message } else { 0 }, ..self }
     }
 
+    /// Leaves out the arrays in device memory.
+    fn in_memory_of_the_node(self) -> Self {
+        Self { copy: 0, ahead: 0, rest: 0, ..self }
+    }
+
     /// Returns the bytes of the arrays that exist during the factorisation, those in device memory included.
     pub fn work_bytes(&self) -> u128 {
         let slot = [self.message, self.triangle, self.copy].map(buffer_bytes).iter().sum::<u128>();
@@ -101,8 +106,8 @@ pub struct Means {
     pub engine: EngineChoice,
     /// Threads of each rank.
     pub threads: usize,
-    /// Whether the matrix is in device memory. The device `host` takes that from the memory of the node.
-    pub device: bool,
+    /// Device whose memory has the matrix. The device `host` takes its memory from that of the node.
+    pub device: Device,
 }
 
 /// Bytes of one rank, or of several ranks together.
@@ -145,9 +150,14 @@ impl Problem {
         let beside = Engine::made(engine)
             .into_iter()
             .map(|engine| Lengths::new(&shape, self.depth, align, threads, engine))
-            .map(|lengths| lengths.with_device(device).most_bytes())
+            .map(|lengths| match device {
+                Device::None => lengths.most_bytes(),
+                Device::Host => lengths.with_device(true).most_bytes(),
+                Device::Cuda => lengths.in_memory_of_the_node().most_bytes(),
+            })
             .max();
-        Bytes { matrix: buffer_bytes(shape.len()), beside: beside.unwrap_or(0) }
+        let matrix = if device == Device::Cuda { 0 } else { buffer_bytes(shape.len()) };
+        Bytes { matrix, beside: beside.unwrap_or(0) }
     }
 
     /// Returns the need of the rank with the largest need: the first, which has the most rows and columns.
@@ -185,7 +195,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const MEANS: Means = Means { engine: EngineChoice::Auto, threads: 2, device: false };
+    const MEANS: Means = Means { engine: EngineChoice::Auto, threads: 2, device: Device::None };
 
     fn problem(n: usize, nb: usize, p: usize, q: usize, depth: usize) -> Problem {
         Problem { n, nb, p, q, depth, align: 8, means: MEANS }

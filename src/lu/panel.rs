@@ -12,7 +12,7 @@ use super::lengths::Lengths;
 use super::pivots::RowMoves;
 use crate::base::threads::Pool;
 use crate::comm::Broadcast;
-use crate::device::{Buffer, Device, Event, Stream};
+use crate::device::{Buffer, Device, Event, Pinned, Stream};
 use crate::kernels::{Engine, LowerBlock, Matrix, TriangleBlock};
 use crate::matrix::HugeBuffer;
 
@@ -48,7 +48,7 @@ pub struct Panel {
     /// The message in device memory, and the end of its upload from the message below. Declared before that for the same reason.
     copy: Option<Buffer>,
     upload: Option<Event>,
-    message: HugeBuffer,
+    message: Pinned,
     triangle: HugeBuffer,
     /// Row moves of the panel's pivots; present once the message has arrived.
     pub moves: Option<Arc<RowMoves>>,
@@ -67,7 +67,7 @@ impl Panel {
             below: 0,
             first_below: 0,
             layout: Layout { triangle: 0, lower: 0, len: 0 },
-            message: HugeBuffer::touched(lengths.message, pool)?,
+            message: Pinned::touched(device, lengths.message, pool)?,
             triangle: HugeBuffer::touched(lengths.triangle, pool)?,
             broadcast: None,
             copy: device.map(|device| Buffer::new(device, lengths.message)).transpose()?,

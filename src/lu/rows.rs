@@ -167,6 +167,7 @@ pub fn by_all(pool: Option<&mut Pool>, rows: usize, cols: usize, copy: impl Fn(u
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::ptr::NonNull;
     use std::sync::Arc;
 
     use proptest::prelude::*;
@@ -189,6 +190,11 @@ mod tests {
         let number = |array: usize| (0..LEN).map(|at| (array * LEN + at) as f64).collect();
         let mut here: [Vec<f64>; 5] = std::array::from_fn(number);
         let there = device.map(|device| [0, 1].map(|_| Buffer::new(device, LEN).unwrap()));
+        if let Some(device) = device {
+            for array in &mut here {
+                device.pin(NonNull::new(array.as_mut_ptr()).unwrap(), LEN).unwrap();
+            }
+        }
         let mut at = here.each_mut().map(|array| Shareable::new(array.as_mut_ptr()));
         let move_all = |device: &dyn Device, from: *mut f64, to: *mut f64| {
             let (from, to) = (Matrix::new(from.cast_const(), LEN), Matrix::new(to, LEN));
@@ -231,7 +237,7 @@ mod tests {
                 .filter(|&(from, _, to, row)| (from, to) != (1, 1) && taken.insert((to, row)))
                 .map(|(from, i, to, j)| (ALL[from].row(2 * i), ALL[to].row(2 * j + 1)))
                 .collect();
-            let device = device::open(params::Device::Host, seed);
+            let device = device::open(params::Device::Host, 0, seed).unwrap();
             prop_assert_eq!(copied(&copies, device.as_ref()), copied(&copies, None));
         }
     }

@@ -83,7 +83,8 @@ pub fn time_panel(mut context: Context, tries: usize, pool: &mut Pool) -> io::Re
     context.shape = context.shape.first_columns(context.width(0));
     let lengths = context.lengths(pool.threads());
     let mut local = own_part(&context)?;
-    let (mut panel, mut factor) = (Panel::new(&lengths, None, pool)?, Factor::new(&lengths, pool)?);
+    let (mut panel, mut factor) =
+        (Panel::new(&lengths, None, pool)?, Factor::new(&lengths, None, pool)?);
     let generator = Generator::new(params.rng, params.seed, params.n);
     let mut shortest = f64::INFINITY;
     for _ in 0..tries {

@@ -19,8 +19,9 @@ use crate::base::faults::{Point, hit};
 use crate::base::params::Swap;
 use crate::base::threads::{Pool, Shareable};
 use crate::comm::Pending;
+use crate::device::{Device, Pinned};
 use crate::kernels::{Matrix, TriangleBlock, UpperBlock, ask_for};
-use crate::matrix::{HugeBuffer, Shape, Storage};
+use crate::matrix::{Shape, Storage};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,9 +34,9 @@ pub struct Swapper {
     way: Option<Way>,
     tag: i32,
     /// Displaced rows that this process row only forwards.
-    transit: HugeBuffer,
-    out: HugeBuffer,
-    into: HugeBuffer,
+    transit: Pinned,
+    out: Pinned,
+    into: Pinned,
     /// Time spent on solving since it was last charged to the clock.
     solving: Duration,
 }
@@ -72,9 +73,9 @@ pub enum Advance {
 
 impl Swapper {
     /// Allocates arrays of `len` doubles. Messages carry `tag`.
-    pub fn new(len: usize, tag: i32) -> io::Result<Self> {
+    pub fn new(device: Option<&Arc<dyn Device>>, len: usize, tag: i32) -> io::Result<Self> {
         // Touched by this thread, which hands the arrays to MPI, so that they lie in its memory.
-        let array = || HugeBuffer::touched(len, &mut Pool::new(1));
+        let array = || Pinned::touched(device, len, &mut Pool::new(1));
         let (transit, out, into) = (array()?, array()?, array()?);
         Ok(Self { way: None, tag, transit, out, into, solving: Duration::ZERO })
     }
@@ -538,7 +539,7 @@ impl Way {
 }
 
 /// Returns the start of an array that must hold `len` doubles.
-fn room_for(array: &mut HugeBuffer, len: usize) -> *mut f64 {
+fn room_for(array: &mut Pinned, len: usize) -> *mut f64 {
     assert!(len <= array.len(), "{len} doubles of rows in an array of {}", array.len());
     array.as_mut_ptr()
 }

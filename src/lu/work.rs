@@ -38,9 +38,9 @@ impl Work {
         let panels = (0..lengths.slots).map(|_| Panel::new(&lengths, device, pool));
         Ok(Self {
             panels: panels.collect::<io::Result<_>>()?,
-            factor: Factor::new(&lengths, pool)?,
-            near: Swapper::new(lengths.swap_ahead, NEAR_TAG)?,
-            far: Swapper::new(lengths.swap_rest, FAR_TAG)?,
+            factor: Factor::new(&lengths, device, pool)?,
+            near: Swapper::new(device, lengths.swap_ahead, NEAR_TAG)?,
+            far: Swapper::new(device, lengths.swap_rest, FAR_TAG)?,
             ahead: upper(context, lengths.ahead, pool)?,
             rest: upper(context, lengths.rest, pool)?,
             split_update: SplitUpdates::default(),

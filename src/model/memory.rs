@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{Result, at_least, at_most, finite, positive, refused};
 use super::nonstop::Columns;
-use crate::base::params::Engine;
+use crate::base::params::{Device, Engine};
 pub use crate::checkpoint::plan::Scope;
 use crate::lu::need::{Means, Problem};
 use crate::parity::Spread;
@@ -223,7 +223,7 @@ pub fn rank_memory(
         q: size(q),
         depth: size(depth),
         align: ALIGN,
-        means: Means { engine: Engine::Auto, threads: size(threads), device: false },
+        means: Means { engine: Engine::Auto, threads: size(threads), device: Device::None },
     };
     let mut bytes = problem.largest_rank();
     if method == Method::Abft {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use skt_hpl::base::outcome::{Outcome, Times, combined};
-use skt_hpl::base::params::Engine;
+use skt_hpl::base::params::{Device, Engine};
 use skt_hpl::config::memory_need::{Means, PROCESS_BYTES as PROCESS_MOST, rank_bytes};
 use skt_hpl::report::json::Run;
 
@@ -134,7 +134,7 @@ fn memory_is_what_is_told() {
         println!("N={n} NB={nb} {grid:?}: {matrix} + {work} + {beyond} bytes");
         assert!(beyond < PROCESS_BYTES, "{beyond} bytes beyond {matrix} + {work}");
         let (test, threads) = (&run.tests[0].params, outcome.threads);
-        let means = Means { engine: Engine::Auto, threads, device: false };
+        let means = Means { engine: Engine::Auto, threads, device: Device::None };
         let checked = rank_bytes(test, means);
         assert!(u128::from(resident) <= checked, "{resident} of {checked} checked");
         let arrays = (checked - PROCESS_MOST) as f64;

@@ -1,7 +1,7 @@
 //! The matrix in device memory: the bits of a BLAS on the processor, in whatever order the streams run.
 
 use skt_hpl::base::outcome::Verdict;
-use skt_hpl::base::params::{Engine, TestParams};
+use skt_hpl::base::params::{Device, Engine, TestParams};
 use skt_hpl::config::memory_need::{Means, PROCESS_BYTES, rank_bytes};
 use skt_hpl::report::json::Run;
 
@@ -103,7 +103,7 @@ fn memory_of_the_device_is_counted() {
         };
         let run = Job::tests(&dat).args(&["--device", "host"]).run().expect_code(0).json();
         let outcome = run.tests[0].outcome.as_ref().unwrap();
-        let means = Means { engine: Engine::Blas, threads: outcome.threads, device: true };
+        let means = Means { engine: Engine::Blas, threads: outcome.threads, device: Device::Host };
         let checked = rank_bytes(&run.tests[0].params, means);
         let (made, arrays) =
             (outcome.matrix_bytes_max + outcome.work_bytes_max, (checked - PROCESS_BYTES) as f64);

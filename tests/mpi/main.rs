@@ -28,6 +28,7 @@ mod binding;
 mod blas;
 mod contest;
 mod contract;
+mod cuda;
 mod dat;
 mod device;
 #[allow(dead_code)] // shared with the tests that lose nodes

@@ -34,20 +34,21 @@ use super::panel::Panel;
 use crate::base::faults::{Point, hit};
 use crate::base::params::{Fact, Form};
 use crate::base::threads::{PanelThreads, Pool, Shareable};
-use crate::device::{Device, Stream};
+use crate::device::{Device, Pinned, Stream};
 use crate::kernels::{
     Matrix, Size, Strided, Strides, TriangleBlock, copy_by_rows, leading_dimension, vector,
 };
 use crate::matrix::HugeBuffer;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Rows of a part of the base that are updated and searched together: those of a few columns fit in a first-level cache.
 const PIECE: usize = 512;
 
 /// Work array of the factorisation, reused for every panel.
 pub struct Factor {
-    work: HugeBuffer,
+    work: Pinned,
     /// Packing buffers, one per panel thread.
     scratch: Vec<Vec<f64>>,
     candidates: Candidates,
@@ -56,9 +57,13 @@ pub struct Factor {
 }
 
 impl Factor {
-    pub fn new(lengths: &Lengths, pool: &mut Pool) -> io::Result<Self> {
+    pub fn new(
+        lengths: &Lengths,
+        device: Option<&Arc<dyn Device>>,
+        pool: &mut Pool,
+    ) -> io::Result<Self> {
         Ok(Self {
-            work: HugeBuffer::touched(lengths.panel, pool)?,
+            work: Pinned::touched(device, lengths.panel, pool)?,
             scratch: (0..lengths.scratches).map(|_| Vec::with_capacity(lengths.scratch)).collect(),
             candidates: Candidates::new(lengths.candidate),
             found: HugeBuffer::touched(lengths.found, pool)?,

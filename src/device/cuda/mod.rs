@@ -1,0 +1,496 @@
+//! The back end `cuda`: a GPU of NVIDIA.
+//!
+//! The libraries are loaded when the run starts, so the program also runs where there are none. Every call is checked. A call that
+//! fails during a test means that the device is lost: the process ends with a message.
+
+mod compile;
+mod functions;
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::io;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard};
+
+use super::{Device, Event, RowCopy, STREAMS, Stream};
+use crate::base::exit::Exit;
+use crate::base::params::Form;
+use crate::comm::die;
+use crate::kernels::{LowerBlock, Matrix, TriangleBlock, UpperBlock};
+use functions::{Blas, Compiler, Copy2d, Driver, Handle, Side, Status};
+
+/// Variable with which a user makes cuBLAS compute doubles by other arithmetic.
+const EMULATION: &str = "CUBLAS_EMULATE_DOUBLE_PRECISION";
+
+/// Constants of the driver.
+const NOT_READY: Status = 600;
+const OUT_OF_MEMORY: Status = 2;
+const UNIFIED: c_uint = 4;
+const NON_BLOCKING: c_uint = 1;
+const WITHOUT_TIMES: c_uint = 2;
+/// Memory of the processor that kernels may use, in every context.
+const PORTABLE_AND_MAPPED: c_uint = 3;
+const CAPABILITY_MAJOR: c_int = 75;
+const CAPABILITY_MINOR: c_int = 76;
+const USES_HOST_ADDRESSES: c_int = 91;
+
+/// Constants of cuBLAS.
+const NO: c_int = 0;
+const YES: c_int = 1;
+
+/// Number of rows in a launch of `copy_rows`, and number of threads in one of its blocks.
+const ROWS: usize = 480;
+const THREADS: usize = 256;
+
+/// Argument of `copy_rows`.
+#[repr(C)]
+struct Rows {
+    from: [u32; ROWS],
+    to: [u32; ROWS],
+}
+
+/// Events of which the driver has not reported yet that they have passed.
+#[derive(Default)]
+struct Events {
+    count: u64,
+    pending: HashMap<Event, Handle>,
+    free: Vec<Handle>,
+}
+
+/// A device and its streams.
+pub struct Cuda {
+    driver: Driver,
+    blas: Blas,
+    /// Name and versions, for a reader.
+    name: String,
+    context: Handle,
+    streams: [Handle; STREAMS],
+    copy_rows: Handle,
+    /// Handle of cuBLAS, for the stream of updates. One thread at a time may use it.
+    blas_handle: Mutex<Handle>,
+    events: Mutex<Events>,
+}
+
+// SAFETY: threads may share the handles of the driver. The handle of cuBLAS has a lock.
+unsafe impl Send for Cuda {}
+// SAFETY: as above.
+unsafe impl Sync for Cuda {}
+
+impl Cuda {
+    /// Opens the device of the rank that is number `rank_on_node` of its node. An error is a sentence without its end.
+    pub fn open(rank_on_node: usize) -> Result<Self, String> {
+        if std::env::var(EMULATION).is_ok_and(|value| value != "0") {
+            return Err(format!(
+                "{EMULATION} is set, and HPL is computed in native double precision: unset it"
+            ));
+        }
+        let driver =
+            Driver::open().map_err(|why| format!("{why}: is NVIDIA's driver installed?"))?;
+        let (blas, compiler) = (Blas::open()?, Compiler::open()?);
+        let (mut count, mut device, mut version) = (0, 0, 0);
+        // SAFETY: the driver is initialised first, and fills the values.
+        unsafe {
+            try_call(&driver, "cuInit", (driver.init)(0))?;
+            try_call(&driver, "cuDriverGetVersion", (driver.driver_version)(&mut version))?;
+            try_call(&driver, "cuDeviceGetCount", (driver.device_count)(&mut count))?;
+            if count == 0 {
+                return Err("the driver finds no device".into());
+            }
+            let number = (rank_on_node % count as usize) as c_int;
+            try_call(&driver, "cuDeviceGet", (driver.device_get)(&mut device, number))?;
+        }
+        let attribute = |which| {
+            let mut value = 0;
+            // SAFETY: the driver fills the value.
+            let status = unsafe { (driver.device_attribute)(&mut value, which, device) };
+            try_call(&driver, "cuDeviceGetAttribute", status).map(|()| value)
+        };
+        let capability = 10 * attribute(CAPABILITY_MAJOR)? + attribute(CAPABILITY_MINOR)?;
+        if attribute(USES_HOST_ADDRESSES)? == 0 {
+            return Err("the device cannot use addresses of the processor's memory".into());
+        }
+        let code = compile::compile(&compiler, capability)?;
+        let (mut context, mut module, mut copy_rows) = (NULL, NULL, NULL);
+        let (mut streams, mut blas_handle) = ([NULL; STREAMS], NULL);
+        let mut blas_version = 0;
+        // SAFETY: the libraries fill the handles, and read the code and the name of the function.
+        unsafe {
+            let retained = (driver.context_retain)(&mut context, device);
+            try_call(&driver, "cuDevicePrimaryCtxRetain", retained)?;
+            try_call(&driver, "cuCtxSetCurrent", (driver.context_set)(context))?;
+            let loaded = (driver.module_load)(&mut module, code.as_ptr().cast());
+            try_call(&driver, "cuModuleLoadData", loaded)?;
+            let found = (driver.module_function)(&mut copy_rows, module, c"copy_rows".as_ptr());
+            try_call(&driver, "cuModuleGetFunction", found)?;
+            for stream in &mut streams {
+                try_call(&driver, "cuStreamCreate", (driver.stream_create)(stream, NON_BLOCKING))?;
+            }
+            let updates = streams[Stream::Update as usize];
+            for (call, status) in [
+                ("cublasCreate", (blas.create)(&mut blas_handle)),
+                ("cublasSetStream", (blas.set_stream)(blas_handle, updates)),
+                ("cublasGetVersion", (blas.version)(blas_handle, &mut blas_version)),
+            ] {
+                if status != 0 {
+                    return Err(format!("{call} failed with status {status} of cuBLAS"));
+                }
+            }
+        }
+        let model = text(|at, len| unsafe { (driver.device_name)(at, len, device) });
+        let bus = text(|at, len| unsafe { (driver.device_bus_id)(at, len, device) });
+        let name = format!(
+            "{model} at {bus}, compute capability {}.{}, driver for CUDA {}.{}, cuBLAS {}.{}.{}",
+            capability / 10,
+            capability % 10,
+            version / 1000,
+            version % 1000 / 10,
+            blas_version / 10000,
+            blas_version % 10000 / 100,
+            blas_version % 100
+        );
+        let (blas_handle, events) = (Mutex::new(blas_handle), Mutex::default());
+        Ok(Self { driver, blas, name, context, streams, copy_rows, blas_handle, events })
+    }
+
+    /// Returns the driver, which acts on this device for the calling thread from here on.
+    fn driver(&self) -> &Driver {
+        // SAFETY: the context exists as long as the process.
+        self.check("cuCtxSetCurrent", unsafe { (self.driver.context_set)(self.context) });
+        &self.driver
+    }
+
+    /// Ends this process if a call has failed. Calls report errors of earlier operations, too.
+    fn check(&self, call: &str, status: Status) {
+        if let Err(why) = try_call(&self.driver, call, status) {
+            self.is_lost(&why);
+        }
+    }
+
+    fn check_blas(&self, call: &str, status: Status) {
+        if status != 0 {
+            self.is_lost(&format!("{call} failed with status {status} of cuBLAS"));
+        }
+    }
+
+    fn is_lost(&self, why: &str) -> ! {
+        let lost = format!("the device {} is lost: {why}; see the kernel's log for Xid", self.name);
+        die(Exit::Environment.code().into(), &lost)
+    }
+
+    fn stream(&self, stream: Stream) -> Handle {
+        self.streams[stream as usize]
+    }
+
+    fn events(&self) -> MutexGuard<'_, Events> {
+        self.events.lock().expect("no call panicked")
+    }
+
+    /// Returns whether a pending event has passed.
+    fn query(&self, handle: Handle) -> bool {
+        // SAFETY: an event of this device.
+        match unsafe { (self.driver().event_query)(handle) } {
+            NOT_READY => false,
+            status => {
+                self.check("cuEventQuery", status);
+                true
+            }
+        }
+    }
+
+    /// Copies up to [`ROWS`] rows.
+    ///
+    /// # Safety
+    /// As for [`Device::copy_rows`].
+    unsafe fn launch_copies(
+        &self,
+        stream: Stream,
+        from: Matrix<*const f64>,
+        to: Matrix<*mut f64>,
+        rows: &[RowCopy],
+        cols: usize,
+    ) {
+        let mut numbers = Rows { from: [0; ROWS], to: [0; ROWS] };
+        for (i, row) in rows.iter().enumerate() {
+            (numbers.from[i], numbers.to[i]) = (narrow(row.from), narrow(row.to));
+        }
+        let (mut from, mut to, mut cols) = (from, to, cols);
+        let mut arguments: [*mut c_void; 6] = [
+            (&raw mut from.at).cast(),
+            (&raw mut from.ld).cast(),
+            (&raw mut to.at).cast(),
+            (&raw mut to.ld).cast(),
+            (&raw mut cols).cast(),
+            (&raw mut numbers).cast(),
+        ];
+        // A few elements a thread, and no more blocks in a row than keep the memory busy.
+        let across = cols.div_ceil(4 * THREADS).min(64) as c_uint;
+        let (down, threads) = (rows.len() as c_uint, THREADS as c_uint);
+        // SAFETY: ensured by the caller; the driver copies the arguments, which have the kernel's types.
+        let launched = unsafe {
+            (self.driver().launch)(
+                self.copy_rows,
+                across,
+                down,
+                1,
+                threads,
+                1,
+                1,
+                0,
+                self.stream(stream),
+                arguments.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        self.check("cuLaunchKernel", launched);
+    }
+}
+
+const NULL: Handle = std::ptr::null_mut();
+
+/// Converts a number of rows or columns for the libraries.
+fn narrow<N: TryFrom<usize>>(number: usize) -> N {
+    N::try_from(number).ok().expect("a rank's part of the matrix has sides below 2^31")
+}
+
+/// Returns a text that the driver writes.
+fn text(write: impl FnOnce(*mut std::ffi::c_char, c_int) -> Status) -> String {
+    let mut bytes = [0u8; 128];
+    let status = write(bytes.as_mut_ptr().cast(), 127);
+    let text = CStr::from_bytes_until_nul(&bytes).unwrap_or_default().to_string_lossy();
+    if status == 0 { text.trim().to_owned() } else { "?".to_owned() }
+}
+
+/// Returns an error if a call has failed.
+fn try_call(driver: &Driver, call: &str, status: Status) -> Result<(), String> {
+    if status == 0 {
+        return Ok(());
+    }
+    let mut found = [std::ptr::null(); 2];
+    // SAFETY: the driver sets both to constant strings, or leaves them.
+    let [name, meaning] = unsafe {
+        (driver.error_name)(status, &mut found[0]);
+        (driver.error_string)(status, &mut found[1]);
+        found.map(|at| if at.is_null() { "?".into() } else { CStr::from_ptr(at).to_string_lossy() })
+    };
+    Err(format!("{call} failed: {name} ({status}), {meaning}"))
+}
+
+impl Device for Cuda {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn allocate(&self, len: usize) -> io::Result<NonNull<f64>> {
+        let bytes = len.max(1).checked_mul(8).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut memory = NULL;
+        // SAFETY: the driver fills the address.
+        let status = unsafe { (self.driver().memory_allocate)(&mut memory, bytes) };
+        if status == OUT_OF_MEMORY {
+            return Err(io::Error::from(io::ErrorKind::OutOfMemory));
+        }
+        self.check("cuMemAlloc", status);
+        NonNull::new(memory.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    unsafe fn free(&self, memory: NonNull<f64>) {
+        // SAFETY: ensured by the caller. The driver waits for the operations.
+        let status = unsafe { (self.driver().memory_free)(memory.as_ptr().cast()) };
+        self.check("cuMemFree", status);
+    }
+
+    fn pin(&self, memory: NonNull<f64>, len: usize) -> io::Result<()> {
+        let at = memory.as_ptr().cast();
+        // SAFETY: the driver only locks pages and maps them.
+        let status = unsafe { (self.driver().memory_register)(at, len * 8, PORTABLE_AND_MAPPED) };
+        try_call(&self.driver, "cuMemHostRegister", status).map_err(io::Error::other)
+    }
+
+    unsafe fn unpin(&self, memory: NonNull<f64>) {
+        // SAFETY: ensured by the caller.
+        let status = unsafe { (self.driver().memory_unregister)(memory.as_ptr().cast()) };
+        self.check("cuMemHostUnregister", status);
+    }
+
+    unsafe fn copy_2d(
+        &self,
+        stream: Stream,
+        from: Matrix<*const f64>,
+        to: Matrix<*mut f64>,
+        rows: usize,
+        cols: usize,
+    ) {
+        if rows == 0 || cols == 0 {
+            return;
+        }
+        let (source, destination) = (from.at.cast::<c_void>(), to.at.cast::<c_void>());
+        // Distances of rows are limited, lengths are not.
+        if rows == 1 || (from.ld == cols && to.ld == cols) {
+            let (bytes, stream) = (rows * cols * 8, self.stream(stream));
+            // SAFETY: ensured by the caller.
+            let status =
+                unsafe { (self.driver().copy)(destination, source.cast_mut(), bytes, stream) };
+            return self.check("cuMemcpyAsync", status);
+        }
+        let side = |at, ld| Side {
+            x: 0,
+            y: 0,
+            kind: UNIFIED,
+            host: std::ptr::null(),
+            device: at,
+            array: std::ptr::null(),
+            pitch: ld * 8,
+        };
+        let (from, to) = (side(source, from.ld), side(destination, to.ld));
+        let copy = Copy2d { from, to, width: cols * 8, height: rows };
+        // SAFETY: ensured by the caller.
+        let status = unsafe { (self.driver().copy_2d)(&copy, self.stream(stream)) };
+        self.check("cuMemcpy2DAsync", status);
+    }
+
+    unsafe fn copy_rows(
+        &self,
+        stream: Stream,
+        from: Matrix<*const f64>,
+        to: Matrix<*mut f64>,
+        rows: Vec<RowCopy>,
+        cols: usize,
+    ) {
+        if cols > 0 {
+            for some in rows.chunks(ROWS) {
+                // SAFETY: ensured by the caller.
+                unsafe { self.launch_copies(stream, from, to, some, cols) }
+            }
+        }
+    }
+
+    unsafe fn solve(&self, stream: Stream, l1: TriangleBlock, u: UpperBlock, cols: Range<usize>) {
+        assert_eq!(stream, Stream::Update, "cuBLAS has this stream");
+        if cols.is_empty() || u.k == 0 {
+            return;
+        }
+        // Row-major U is U^T to cuBLAS: U^T := U^T L1^-T. A row-major lower triangle is an upper one.
+        let (upper, transposed) = match l1.form {
+            Form::NotTransposed => (YES, NO),
+            Form::Transposed => (NO, YES),
+        };
+        let (right, unit) = (YES, YES);
+        self.driver();
+        let handle = self.blas_handle.lock().expect("no call panicked");
+        // SAFETY: ensured by the caller.
+        let status = unsafe {
+            (self.blas.trsm)(
+                *handle,
+                right,
+                upper,
+                transposed,
+                unit,
+                narrow(cols.len()),
+                narrow(u.k),
+                &1.0,
+                l1.raw,
+                narrow(TriangleBlock::leading_dimension(l1.k)),
+                u.data.wrapping_add(cols.start),
+                narrow(u.cols),
+            )
+        };
+        self.check_blas("cublasDtrsm", status);
+    }
+
+    unsafe fn multiply(
+        &self,
+        stream: Stream,
+        l: LowerBlock,
+        u: UpperBlock,
+        cols: Range<usize>,
+        c: Matrix<*mut f64>,
+    ) {
+        assert_eq!(stream, Stream::Update, "cuBLAS has this stream");
+        if cols.is_empty() || l.rows == 0 || l.k == 0 {
+            return;
+        }
+        self.driver();
+        let handle = self.blas_handle.lock().expect("no call panicked");
+        // SAFETY: ensured by the caller. Row-major C is C^T to cuBLAS: C^T -= U^T L^T.
+        let status = unsafe {
+            (self.blas.gemm)(
+                *handle,
+                NO,
+                NO,
+                narrow(cols.len()),
+                narrow(l.rows),
+                narrow(l.k),
+                &-1.0,
+                u.data.wrapping_add(cols.start),
+                narrow(u.cols),
+                l.data,
+                narrow(l.k),
+                &1.0,
+                c.at.wrapping_add(cols.start),
+                narrow(c.ld),
+            )
+        };
+        self.check_blas("cublasDgemm", status);
+    }
+
+    fn record(&self, stream: Stream) -> Event {
+        let mut events = self.events();
+        /// Number of pending events from which on those that have passed are looked for.
+        const MANY: usize = 64;
+        if events.pending.len() >= MANY {
+            let passed: Vec<Event> = events
+                .pending
+                .iter()
+                .filter(|(_, handle)| self.query(**handle))
+                .map(|(event, _)| *event)
+                .collect();
+            for event in passed {
+                let handle = events.pending.remove(&event);
+                events.free.extend(handle);
+            }
+        }
+        let handle = events.free.pop().unwrap_or_else(|| {
+            let mut handle = NULL;
+            // SAFETY: the driver fills the handle.
+            let status = unsafe { (self.driver().event_create)(&mut handle, WITHOUT_TIMES) };
+            self.check("cuEventCreate", status);
+            handle
+        });
+        // SAFETY: an event and a stream of this device.
+        let status = unsafe { (self.driver().event_record)(handle, self.stream(stream)) };
+        self.check("cuEventRecord", status);
+        let event = Event(events.count);
+        events.count += 1;
+        events.pending.insert(event, handle);
+        event
+    }
+
+    fn wait(&self, stream: Stream, event: Event) {
+        if let Some(handle) = self.events().pending.get(&event) {
+            // SAFETY: as above.
+            let status = unsafe { (self.driver().stream_wait)(self.stream(stream), *handle, 0) };
+            self.check("cuStreamWaitEvent", status);
+        }
+    }
+
+    fn has_passed(&self, event: Event) -> bool {
+        let mut events = self.events();
+        let Some(&handle) = events.pending.get(&event) else { return true };
+        let passed = self.query(handle);
+        if passed {
+            events.pending.remove(&event);
+            events.free.push(handle);
+        }
+        passed
+    }
+
+    fn synchronize(&self, event: Event) {
+        let mut events = self.events();
+        if let Some(handle) = events.pending.remove(&event) {
+            // SAFETY: as above.
+            let status = unsafe { (self.driver().event_synchronize)(handle) };
+            self.check("cuEventSynchronize", status);
+            events.free.push(handle);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The device `cuda`, on libraries that compute on the processor. They show the calls and what becomes of their errors, not that
+//! a GPU computes this.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use skt_hpl::base::outcome::Verdict;
+
+use crate::dat::Dat;
+use crate::job::{Job, Ran};
+use crate::left_out::left_out;
+
+/// Returns a folder with the libraries, which are all the same file.
+fn libraries() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let folder =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cuda-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (source, library) =
+            (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/cuda.c"), folder.join("stand-in.so"));
+        let done = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-o"])
+            .args([library.as_os_str(), source.as_ref()])
+            .status();
+        assert!(done.is_ok_and(|status| status.success()), "cc builds {source}");
+        for name in ["libcuda.so.1", "libcublas.so.13", "libnvrtc.so.13"] {
+            symlink(&library, folder.join(name)).unwrap();
+        }
+        folder
+    })
+}
+
+fn on_cuda(dat: &Dat, args: &[&str]) -> Job {
+    let path = libraries().to_str().unwrap();
+    Job::tests(dat).args(&["--device", "cuda"]).args(args).env("LD_LIBRARY_PATH", path)
+}
+
+/// Runs a small test in which the call `number` of `function` fails.
+fn failing(function: &str, number: u32) -> Ran {
+    let dat = Dat { ns: vec![80], nbs: vec![16], grids: vec![(2, 1)], ..Dat::default() };
+    on_cuda(&dat, &[]).env("CUDA_FAILS", &format!("{function} {number} 214")).run()
+}
+
+#[test]
+fn a_device_of_cuda_solves_all_tests() {
+    let dat = Dat {
+        ns: vec![0, 1, 60, 203],
+        nbs: vec![9, 32],
+        grids: vec![(1, 1), (2, 1), (1, 3), (3, 2)],
+        depths: vec![0, 1],
+        ..Dat::default()
+    };
+    for args in
+        [["--split-update", "always", "--l1", "transposed"], ["--threads", "2", "--swap", "mix"]]
+    {
+        let ran = on_cuda(&dat, &args).run().expect_code(0);
+        let told = ran.told();
+        assert!(
+            told.contains("device of rank 0: Stand-in 0 at 0000:00:00.0, compute capability 9.0"),
+            "{told}"
+        );
+        assert!(told.contains("driver for CUDA 12.8, cuBLAS 12.8.4"), "{told}");
+        let run = ran.json();
+        assert_eq!(run.tests.len(), dat.tests());
+        for test in &run.tests {
+            assert_eq!(
+                test.outcome.as_ref().unwrap().verdict,
+                Verdict::Passed,
+                "{:?}",
+                test.params
+            );
+        }
+    }
+}
+
+/// More rows of one exchange than a launch copies.
+#[test]
+fn rows_are_copied_in_several_launches() {
+    let dat = Dat { ns: vec![1300], nbs: vec![600], grids: vec![(1, 1), (2, 1)], ..Dat::default() };
+    on_cuda(&dat, &[]).run().expect_code(0);
+}
+
+#[test]
+fn a_call_that_fails_at_the_start_refuses_the_run() {
+    for function in [
+        "cuInit",
+        "cuDeviceGetCount",
+        "cuDeviceGet",
+        "cuDeviceGetAttribute",
+        "cuDevicePrimaryCtxRetain",
+        "cuModuleLoadData",
+        "cuModuleGetFunction",
+        "cuStreamCreate",
+        "cublasCreate",
+        "cublasSetStream",
+        "cublasGetVersion",
+        "nvrtcCreateProgram",
+        "nvrtcGetCUBINSize",
+        "nvrtcGetCUBIN",
+    ] {
+        let told = failing(function, 1).expect_code(6).told();
+        assert!(told.contains(&format!("--device cuda: {function} failed")), "{function}: {told}");
+    }
+    let told = failing("nvrtcCompileProgram", 1).expect_code(6).told();
+    assert!(
+        told.contains("cannot compile for compute capability 9.0")
+            && told.contains("a stand-in's log"),
+        "{told}"
+    );
+}
+
+/// A device that fails during a test is named by its rank, with the call and the error.
+#[test]
+fn a_call_that_fails_during_a_test_ends_the_run() {
+    for (function, number) in [
+        ("cuCtxSetCurrent", 40),
+        ("cuMemAlloc", 2),
+        ("cuMemcpyAsync", 3),
+        ("cuMemcpy2DAsync", 3),
+        ("cuLaunchKernel", 2),
+        ("cuEventCreate", 2),
+        ("cuEventRecord", 5),
+        ("cuEventQuery", 4),
+        ("cuEventSynchronize", 2),
+        ("cuStreamWaitEvent", 2),
+        ("cublasDgemm", 2),
+        ("cublasDtrsm", 2),
+        ("cuMemHostUnregister", 2),
+        ("cuMemFree", 2),
+    ] {
+        let ran = failing(function, number);
+        let told = ran.told();
+        assert!(!ran.ended_with(0), "{function}: {told}");
+        for words in ["rank ", "the device Stand-in", " is lost: ", &format!("{function} failed")] {
+            assert!(told.contains(words), "{function}: {told}");
+        }
+        let name = if function.starts_with("cublas") {
+            "status 214 of cuBLAS"
+        } else {
+            "CUDA_ERROR_ECC_UNCORRECTABLE (214)"
+        };
+        assert!(told.contains(name), "{function}: {told}");
+    }
+}
+
+/// Memory that the device, or the system, does not give costs a test and not the run.
+#[test]
+fn a_test_without_memory_is_skipped() {
+    let dat = Dat { ns: vec![80], nbs: vec![16, 20], grids: vec![(1, 1)], ..Dat::default() };
+    for fails in ["cuMemAlloc 1 2", "cuMemHostRegister 1 1"] {
+        let ran = on_cuda(&dat, &[]).env("CUDA_FAILS", fails).run().expect_code(6);
+        let run = ran.json();
+        assert!(run.tests[0].outcome.is_none(), "{}", ran.told());
+        assert_eq!(run.tests[1].outcome.as_ref().unwrap().verdict, Verdict::Passed);
+    }
+}
+
+#[test]
+fn a_run_that_has_no_device_is_refused() {
+    let dat = Dat { ns: vec![20], ..Dat::default() };
+    let told = on_cuda(&dat, &[]).env("CUDA_DEVICES", "0").run().expect_code(6).told();
+    assert!(told.contains("--device cuda: the driver finds no device"), "{told}");
+    let emulated = on_cuda(&dat, &[]).env("CUBLAS_EMULATE_DOUBLE_PRECISION", "1").run();
+    let told = emulated.expect_code(6).told();
+    assert!(told.contains("HPL is computed in native double precision: unset it"), "{told}");
+    let without = Job::tests(&dat).args(&["--device", "cuda"]).run();
+    if without.ended_with(0) {
+        return left_out("this machine has a device");
+    }
+    let told = without.expect_code(6).told();
+    assert!(told.contains("--device cuda: no libcuda.so.1 can be loaded"), "{told}");
+    assert!(told.contains("is NVIDIA's driver installed?"), "{told}");
+}

@@ -70,6 +70,10 @@ build_release() {
 # Prints the folder of Open MPI 5 (scripts/setup.sh --with-openmpi5), which is separate from the system's MPI.
 openmpi5_dir() { echo "${OPENMPI5_DIR:-${XDG_DATA_HOME:-${HOME:-/root}/.local/share}/skt-hpl/openmpi5}"; }
 
+# NVIDIA's compiler for kernels, where scripts/setup.sh --with-nvrtc puts it.
+nvrtc_root() { echo "${NVRTC_DIR:-${HOME:-/root}/.local/share/skt-hpl/nvrtc}"; }
+nvrtc_dir() { echo "$(nvrtc_root)/nvidia/cuda_nvrtc/lib"; }
+
 # Rust's library for 64-bit ARM, with which the NEON kernels are built.
 neon_target=aarch64-unknown-linux-gnu
 neon_library_is_there() { [[ -d $(rustc --print sysroot)/lib/rustlib/$neon_target ]]; }

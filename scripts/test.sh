@@ -176,6 +176,10 @@ if have mold && echo 'int main(void) { return 0; }' | cc -fuse-ld=mold -x c - -o
     export RUSTFLAGS="${RUSTFLAGS:-} -Clink-arg=-fuse-ld=mold"
 fi
 
+# Where a test looks for NVIDIA's compiler for kernels.
+LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$(nvrtc_dir)
+export LD_LIBRARY_PATH
+
 open_mpi=(env "MPICC=$(mpi_tool mpicc openmpi)" "SKT_TEST_MPIRUN=$(mpi_tool mpirun openmpi)")
 # One target folder for each MPI, so that a change of MPICC rebuilds nothing. The other MPI and the other BLAS share one
 # configuration, which saves a build. MPICH's ranks keep their core while they wait, so fewer tests run at once.

@@ -940,7 +940,7 @@ impl Job<'_> {
         let comm = self.world.comm();
         // All ranks have rank 0's settings, so either all or none take part.
         let machine = match self.run.loaded.settings.json {
-            Some(_) => machine::gather(comm, &self.node),
+            Some(_) => machine::gather(comm, &self.node, self.kept.device.as_deref()),
             None => Machine::default(),
         };
         shared_by(comm, 0, || -> Result<(), Refusal> {

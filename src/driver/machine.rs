@@ -5,17 +5,18 @@
 
 use super::node_facts;
 use crate::comm::Comm;
+use crate::device::Device;
 use crate::report::machine::Machine;
 
 const TAG: i32 = 90;
 
 /// Returns the machine on rank 0, and an unfinished description elsewhere. Collective call.
-pub fn gather(comm: &Comm, node: &Comm) -> Machine {
+pub fn gather(comm: &Comm, node: &Comm, device: Option<&dyn Device>) -> Machine {
     let mut machine = Machine::default();
     let colour = (node.rank() == 0).then_some(0);
     // Rank 0 is the first rank of its node and the first of these leaders.
     let Some(leaders) = comm.split(colour, comm.rank()) else { return machine };
-    machine = Machine::node(node_facts::here(node.size()));
+    machine = Machine::node(node_facts::here(node.size(), device));
     let (me, mut step) = (leaders.rank(), 1);
     while step < leaders.size() {
         if me & step != 0 {

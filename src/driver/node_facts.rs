@@ -9,14 +9,16 @@ use std::path::{Path, PathBuf};
 use crate::base::cores::{self, Given};
 use crate::base::host_name;
 use crate::base::topology::Topology;
+use crate::device::Device;
 use crate::kernels::Library;
 use crate::report::machine::{Kind, Make};
 
 /// Describes this node with so many ranks of the job.
-pub fn here(ranks: usize) -> Kind {
+pub fn here(ranks: usize, device: Option<&dyn Device>) -> Kind {
     let library = Library::query();
     let mut kind = under(Path::new("/"), cores::of_node());
     kind.make.blas = format!("{} {}, {} kernels", library.name, library.version, library.kernel);
+    kind.make.device = device.map(|device| device.name().to_owned());
     kind.hosts = vec![host_name()];
     (kind.ranks_min, kind.ranks_max) = (ranks as u64, ranks as u64);
     kind
@@ -50,6 +52,7 @@ fn under(root: &Path, share: Option<Given>) -> Kind {
             system: read("etc/os-release").as_deref().and_then(pretty_name).unwrap_or_default(),
             kernel: word("proc/sys/kernel/osrelease").unwrap_or_default(),
             blas: String::new(),
+            device: None,
         },
         memory_bytes_min: memory,
         memory_bytes_max: memory,

@@ -31,6 +31,9 @@ pub struct Make {
     pub kernel: String,
     /// BLAS library, its version, and the kernel that it chose on this node.
     pub blas: String,
+    /// Device whose memory has the matrix, and the libraries that act on it.
+    #[serde(default)]
+    pub device: Option<String>,
 }
 
 /// Nodes of one kind.
@@ -87,8 +90,12 @@ impl Kind {
         base.or(highest).or(self.clock_seen_mhz_max.map(|clock| (clock, "clock seen")))
     }
 
-    /// Peak of all nodes of this kind in 10^9 operations a second: cores, times operations in a cycle, times clock.
+    /// Peak of all nodes of this kind in 10^9 operations a second: cores, times operations in a cycle, times clock. The peak of
+    /// nodes with devices is not known.
     pub fn peak_gflops(&self) -> Option<f64> {
+        if self.make.device.is_some() {
+            return None;
+        }
         let (clock, _) = self.clock_mhz()?;
         let node = self.make.cores * self.make.flops_per_cycle? * clock;
         Some((node * self.hosts.len() as u64) as f64 / 1e3)

@@ -170,7 +170,11 @@ fn machine(run: &Run) -> Vec<Line> {
             "",
         ),
         line("MPI", Some(mpi.to_owned()).filter(|name| !name.is_empty()), ""),
-        line("Accelerators", Some("none".into()), "this program computes on processors alone"),
+        line(
+            "Accelerators",
+            answer(each(kinds, |k| k.make.device.clone().unwrap_or_else(|| "none".into()))),
+            "",
+        ),
         line("Site, system, manufacturer, year", None, "for you to fill in"),
     ]
 }

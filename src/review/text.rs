@@ -154,7 +154,8 @@ pub fn node(kind: &Kind) -> String {
     if let Some((clock, which)) = kind.clock_mhz() {
         let _ = write!(text, ", {clock} MHz ({which})");
     }
-    for part in [&make.network.join(" + "), &make.system, &make.kernel, &make.blas] {
+    let device = make.device.as_deref().unwrap_or_default();
+    for part in [&make.network.join(" + "), &make.system, &make.kernel, &make.blas, device] {
         if !part.is_empty() {
             let _ = write!(text, ", {part}");
         }

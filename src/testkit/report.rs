@@ -81,6 +81,7 @@ pub fn machine() -> Machine {
                 system: "Debian GNU/Linux 12 (bookworm)".into(),
                 kernel: "6.1.0".into(),
                 blas: "BLIS 0.9.0, skx kernels".into(),
+                device: None,
             },
             memory_bytes_min: 128 << 30,
             memory_bytes_max: 128 << 30,

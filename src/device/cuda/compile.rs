@@ -67,12 +67,13 @@ mod tests {
     use super::*;
     use crate::base::cores::left_out::left_out;
 
-    /// Reports that a library is not installed, and so that the test was not run.
-    fn missing<T>(what: Result<T, String>) -> Option<T> {
-        what.map_err(|why| {
-            left_out(&format!("kernels of CUDA: {why}; scripts/setup.sh --with-nvrtc"))
-        })
-        .ok()
+    /// Returns a library, or reports that it is not installed, and so that the test was not run.
+    fn installed<T>(library: Result<T, String>) -> Option<T> {
+        if let Err(why) = &library {
+            assert!(why.contains("can be loaded"), "{why}");
+            left_out(why);
+        }
+        library.ok()
     }
 
     /// Compute capabilities of V100, A100, H100 and H200, and B200.

@@ -62,8 +62,9 @@ struct Events {
 pub struct Cuda {
     driver: Driver,
     blas: Blas,
-    /// Name and versions, for a reader.
+    /// Name and versions, for a reader, and address on the bus.
     name: String,
+    bus: String,
     context: Handle,
     streams: [Handle; STREAMS],
     copy_rows: Handle,
@@ -140,7 +141,7 @@ impl Cuda {
         let model = text(|at, len| unsafe { (driver.device_name)(at, len, device) });
         let bus = text(|at, len| unsafe { (driver.device_bus_id)(at, len, device) });
         let name = format!(
-            "{model} at {bus}, compute capability {}.{}, driver for CUDA {}.{}, cuBLAS {}.{}.{}",
+            "{model}, compute capability {}.{}, driver for CUDA {}.{}, cuBLAS {}.{}.{}",
             capability / 10,
             capability % 10,
             version / 1000,
@@ -150,7 +151,7 @@ impl Cuda {
             blas_version % 100
         );
         let (blas_handle, events) = (Mutex::new(blas_handle), Mutex::default());
-        Ok(Self { driver, blas, name, context, streams, copy_rows, blas_handle, events })
+        Ok(Self { driver, blas, name, bus, context, streams, copy_rows, blas_handle, events })
     }
 
     /// Returns the driver, which acts on this device for the calling thread from here on.
@@ -174,7 +175,10 @@ impl Cuda {
     }
 
     fn is_lost(&self, why: &str) -> ! {
-        let lost = format!("the device {} is lost: {why}; see the kernel's log for Xid", self.name);
+        let lost = format!(
+            "the device at {} ({}) is lost: {why}; see the kernel's log for Xid",
+            self.bus, self.name
+        );
         die(Exit::Environment.code().into(), &lost)
     }
 

@@ -94,7 +94,6 @@ impl Comm {
 
     /// Makes a communicator of the ranks of `raw` that are `members`, in this order. This rank must be one of the members. Other
     /// ranks of `raw` take no part.
-    /// of `raw` take no part.
     ///
     /// # Safety
     /// As for [`Self::borrowed`].

@@ -44,7 +44,15 @@ pub(super) fn tag(series: u64, tag: i32) -> i32 {
     debug_assert!((0..TAGS).contains(&tag));
     let first = i32::try_from(series).ok().and_then(|series| series.checked_mul(TAGS));
     let tag = first.and_then(|first| first.checked_add(tag));
-    tag.unwrap_or_else(|| die(6, &format!("more than {} sets of ranks are in use at a time, for which MPI's tags do not suffice", i32::MAX / TAGS)))
+    tag.unwrap_or_else(|| {
+        let most = i32::MAX / TAGS;
+        die(
+            6,
+            &format!(
+                "more than {most} sets of ranks are in use, for which MPI's tags do not suffice"
+            ),
+        )
+    })
 }
 
 thread_local! {

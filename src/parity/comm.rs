@@ -1,15 +1,15 @@
 //! Messages between the members of a group, as `exchange` needs them.
 //!
-//! The program uses an implementation over MPI. None of these calls returns an error. If an implementation cannot deliver a
-//! message, it ends the process (MPI_Abort) or unwinds. A rank whose peer has died cannot finish a save. Recovery can use the
-//! memory in the state in which such a rank leaves it.
+//! The program uses an implementation over MPI. None of these calls returns an error. An implementation that cannot deliver a
+//! message ends the process (MPI_Abort) or unwinds. A rank whose peer has died cannot finish a save. Recovery can use the memory
+//! of such a rank in the state that the rank leaves.
 
 /// Messages within one group. Members are numbered as in the group's member list.
 pub trait GroupComm {
     fn rank(&self) -> usize;
     fn size(&self) -> usize;
 
-    /// Sends `send` to one member and receives `recv` from another member at the same time. Each is a buffer and the member, or
+    /// Sends `send` to one member and receives `recv` from another member at the same time. Either is a buffer and a member, or
     /// None.
     fn sendrecv(&self, send: Option<(&[u64], usize)>, recv: Option<(&mut [u64], usize)>) {
         self.sendrecv_while(send, recv, &mut || ());

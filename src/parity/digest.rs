@@ -1,8 +1,8 @@
 //! Digest of a row: one word computed from all words of the row, and stored in the tables of a checkpoint.
 //!
 //! A save digests all data that it encodes, and a restore digests all data before trusting them, so the digest must run at memory
-//! speed. It detects flipped bits, lost and stale data, but not an adversary. One kind of processor may read memory that another
-//! kind has written. So all variants below are the same function, compiled for different vector units.
+//! speed. The digest detects flipped bits, lost data and stale data, but no changes by an adversary. One kind of processor may
+//! read memory that another kind has written. So all variants below are the same function, compiled for different vector units.
 
 /// Number of words in one step: two vectors of the widest kind.
 const LANES: usize = 16;
@@ -153,7 +153,7 @@ mod tests {
     fn pairs_of_flipped_bits_are_noticed() {
         let mut words = noise(40);
         let sound = digest(&words);
-        // The same bit is flipped in two words. If one word grows and the other shrinks, a plain sum does not change.
+        // The same bit is flipped in two words. If one word grows and the other word shrinks, a plain sum does not change.
         for first in 0..words.len() {
             for second in 0..first {
                 for bit in [0, 1, 31, 32, 62, 63] {

@@ -4,7 +4,7 @@
 //! sends segments around the ring of the group. Every member adds its row to a segment before it passes the segment on. The sum
 //! of each stripe ends at one member. So a byte of data is sent once for each parity row, whatever the size of the group.
 //!
-//! If a parity has several holders, each sum is then sent from the member at which it ended to every holder. So each holder
+//! If a parity has several holders, each sum is then sent to every holder, from the member at which the sum ended. So each holder
 //! receives its parity once. Rebuilding sends the same segments along a chain of members that ends at the lost member. Encoding
 //! uses such a chain, too, if the layout keeps parity apart from all data.
 //!
@@ -57,8 +57,8 @@ struct Segment<'a> {
 }
 
 impl Segment<'_> {
-    /// Adds this member's weighted rows to `buffer`, or replaces the contents of `buffer` by them if `replace` is true. Reports
-    /// the data rows if `tells` is true.
+    /// Adds this member's weighted rows to `buffer`. If `replace` is true, these rows replace the contents of `buffer` instead.
+    /// Reports the data rows if `tells` is true.
     fn contribute(
         &self,
         share: &Share,
@@ -158,8 +158,8 @@ impl Chain<'_> {
                     }
                 });
             } else if last {
-                // Delivering or reporting segment i - 1 during the transfer needs `share.parity` if that segment is parity.
-                // Segment i is then not received in place.
+                // If segment i - 1 is parity, this member's work during the transfer needs `share.parity`. Segment i is then not
+                // received in place.
                 let range = now
                     .filter(|_| !before.is_some_and(&gives_parity))
                     .and_then(|s| s.run_of_parity(share));
@@ -207,7 +207,7 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Writes this member's rows of the first segment that it sends to `buffer`.
+    /// Fills `buffer` with this member's rows of the segment that this member sends first.
     fn begin(&self, share: &Share, me: usize, buffer: &mut [u64], hands: &mut Hands) {
         let batch = &self.segments;
         let first = &batch[(me + batch.len() - 1) % batch.len()];
@@ -236,7 +236,7 @@ impl Round<'_> {
             std::mem::swap(&mut scratch.going, &mut scratch.coming);
         }
         // The last message lacks at most this member's own row. If this member has no row in the sum, the message is the whole
-        // sum. It is then received in place if the parity rows are contiguous.
+        // sum. This sum is received in place if the parity rows are contiguous.
         let mine = segment(me);
         let in_place = mine.run_of_parity(share);
         let parity = std::mem::take(&mut share.parity);
@@ -346,7 +346,7 @@ impl Coder {
         };
         let with_data = (0..self.stripes.size).filter(|&member| !self.stripes.holds_parity(member));
         let members = with_data.chain([combine.target]).collect();
-        // Each later parity reads the same data again, so only the first one reports the data rows.
+        // Each later parity reads the same data again, so only the first parity reports the data rows.
         let segment = |lines| Segment { combine, lines, tells: parity == 0 };
         Chain { members, segments: self.batches(window).map(segment).collect() }
     }
@@ -370,7 +370,7 @@ impl Coder {
         Some(Round { parity, segments: plan.iter().map(segment).collect() })
     }
 
-    /// Sends every sum of a batch from the member at which it ended to the holders of that parity.
+    /// Sends every sum of a batch to the holders of its parity, from the member at which the sum ended.
     fn pass_on<G: GroupComm + ?Sized>(
         &self,
         comm: &G,

@@ -11,11 +11,12 @@ use super::share::Share;
 use super::stripes::{Role, Stripes};
 use crate::base::threads::PanelThreads;
 
-/// Number of words that justify a further thread. Adding these words takes some microseconds, and waking the threads about one.
+/// Number of words that justify a further thread. Adding these words takes some microseconds, and waking the threads takes about
+/// one.
 const WORTH: usize = 4 * 1024;
 
-/// Number of words in one message, unless a single line is longer. Two messages fit into a second-level cache, and one is long
-/// enough for full bandwidth.
+/// Number of words in one message, unless a single line is longer. Two messages fit into a second-level cache, and one message is
+/// long enough for full bandwidth.
 pub(super) const SEGMENT_WORDS: usize = 32 * 1024;
 
 /// Maximum number of threads that work on a message. Most messages have fewer parts, and 16 threads together are faster than any
@@ -59,7 +60,8 @@ impl Lines {
 }
 
 impl Hands<'_, '_> {
-    /// Adds the weighted rows of `terms` to the message. If `replace` is true, their sum replaces the contents of the message.
+    /// Adds the weighted rows of `terms` to the message. If `replace` is true, the sum of these rows replaces the contents of the
+    /// message.
     pub(super) fn add(
         &mut self,
         share: &Share,

@@ -1,6 +1,7 @@
 //! Plans of encoding and rebuilding. A plan lists, as plain data, the weighted sum of rows that gives each row.
 //!
-//! Plans of both kinds are lists of [`Combine`], which the same functions execute. A test can check a plan without sending data.
+//! Plans of both kinds are lists of [`Combine`], so the same functions execute both. A test can check a plan without sending
+//! data.
 
 use super::code::{Code, Weight, byte_weight, real_weight};
 use super::field::{Field, invert};
@@ -100,13 +101,13 @@ impl<F: Field + Into<Weight>, W: Fn(usize, usize) -> F> Weights<W> {
         OfStripe { data: (0..self.stripes.size).map(weight).collect(), parity: self.zeros() }
     }
 
-    /// Returns a surviving holder of a parity of a stripe; None if all its holders are lost.
+    /// Returns a surviving holder of a parity of a stripe; None if all holders of this parity are lost.
     fn left(&self, lost: &[usize], slot: usize, parity: usize) -> Option<usize> {
         self.stripes.holders(slot, parity).find(|holder| !lost.contains(holder))
     }
 
-    /// Returns weights that give lost data rows of a stripe from rows of survivors, for each member of `data`. `data` lists the
-    /// lost members that have a data row in the stripe. None if too few parities survive.
+    /// Returns the weights with which rows of survivors add up to a lost data row of the stripe, for each member of `data`.
+    /// `data` lists the lost members that have a data row in the stripe. None if too few parities survive.
     fn of_lost_data(
         &self,
         lost: &[usize],
@@ -144,8 +145,8 @@ impl<F: Field + Into<Weight>, W: Fn(usize, usize) -> F> Weights<W> {
         Some(solve.iter().map(row).collect())
     }
 
-    /// Returns weights that give a lost parity row. If a holder survives, the weights copy its row. Otherwise the parity is
-    /// computed from the data rows. `rows` are the weights for those data rows that are lost, too.
+    /// Returns weights that give a lost parity row. If a holder of this parity survives, the weights copy the row of that holder.
+    /// Otherwise the parity is computed from the data rows. `rows` has the weights of those data rows that are lost.
     fn of_lost_parity<'a>(
         &self,
         lost: &[usize],

@@ -116,7 +116,8 @@ pub(super) fn take(file: &File, name: &str, timeout: Duration) -> Result<(), Mem
 
 const UNSEEN: &str = "a process that cannot be seen from here";
 
-const STUCK: &str = "is stuck in the kernel, perhaps in storage that does not answer: it ends when the storage answers, or with its node";
+const STUCK: &str = "is stuck in the kernel, perhaps in storage that does not answer: the process ends when the storage answers, \
+                     or with its node";
 
 /// Reads the heartbeat counter of the position. None if nothing was ever written there.
 fn beat(file: &File) -> Option<[u8; 8]> {

@@ -57,8 +57,8 @@ impl Watched {
     /// Watches a range. If the table is full, a fault in the range is reported without the part's name, and the digests find the
     /// damage.
     fn add(&mut self, span: Span) {
-        // The span is never freed, because the handler of another thread may still read it. It has some bytes for each part of
-        // each test.
+        // The span is never freed, because the handler of another thread may still read it. The spans of a test take some bytes
+        // for each part.
         let span = Box::into_raw(Box::new(span));
         let free = |place: &AtomicPtr<Span>| {
             place.compare_exchange(null_mut(), span, Ordering::AcqRel, Ordering::Relaxed).is_ok()

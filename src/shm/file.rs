@@ -90,7 +90,7 @@ pub(super) fn reserve(
     for at in (first..end).step_by(heartbeat::BYTES) {
         let bytes = heartbeat::BYTES.min(end - at);
         let mut reserved = posix_fallocate(file, at as libc::off_t, bytes as libc::off_t);
-        // A signal, such as a request to save and stop, interrupts the call.
+        // A signal, such as a request to save and stop, interrupts the call. The call is then repeated.
         while reserved == Err(Errno::EINTR) {
             reserved = posix_fallocate(file, at as libc::off_t, bytes as libc::off_t);
         }

@@ -1,4 +1,4 @@
-//! Header of a position's memory: its run, its position, and the checkpoints it contains.
+//! Header of a position's memory: its run, its position, and the checkpoints in this memory.
 //!
 //! The `head` part begins with a word that publishes one of two slots. A header is written as a whole into the other slot, with a
 //! checksum, and then published by a single release store. So a process killed at any moment leaves either the old header or the
@@ -24,7 +24,7 @@ use crate::base::params::{Mapping, Rng};
 /// Page on which this process's heartbeats are counted now.
 static FOLLOWED: Mutex<Option<LastingPage>> = Mutex::new(None);
 
-/// Version of the layout. Raise it with every change of anything written to persistent shared memory.
+/// Version of the layout. Raise this number with every change of data in persistent shared memory.
 pub const LAYOUT_VERSION: u32 = 7;
 /// Size of the `head` part.
 pub const HEAD_BYTES: usize = 16 * 1024;
@@ -103,8 +103,8 @@ pub struct Claim {
     pub joined: u64,
     pub phase: Phase,
     pub stage: Stage,
-    /// Committed checkpoint. The copy contains the whole checkpoint until a later checkpoint is sealed and the barrier after that
-    /// has passed.
+    /// Committed checkpoint. The copy contains the whole checkpoint until a later checkpoint is sealed and the barrier after the
+    /// sealing has passed.
     pub base: Option<CheckpointId>,
     /// Sealed checkpoint, which is complete in the memory that the next commit takes over (method self: A and D).
     pub seal: Option<CheckpointId>,
@@ -199,8 +199,8 @@ impl Header {
         marks.into_iter().find(|(named, _)| *named == Some(checkpoint)).map(|(_, mark)| mark)
     }
 
-    /// Returns the header as bytes, for a slot and for exchange between ranks. The version is first, so that other versions can
-    /// read it.
+    /// Returns the header as bytes, for a slot and for exchange between ranks. The version is first, so that programs of other
+    /// versions can read the version.
     pub fn to_bytes(&self) -> Vec<u8> {
         let version = LAYOUT_VERSION.to_le_bytes().to_vec();
         postcard::to_extend(self, version).expect("plain values have a binary form")
@@ -215,7 +215,7 @@ impl Header {
     }
 }
 
-/// Progress of a rank. Agents read it without locks.
+/// Progress of a rank. Agents read these values without locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Progress {
     /// Heartbeat counter. If the counter stands still for long, the rank hangs.

@@ -1,4 +1,4 @@
-//! Exclusive lock of this process on a position, from before the position's memory is read until the work with it ends.
+//! Exclusive lock of this process on a position, from before the position's memory is read until the work with this memory ends.
 //!
 //! The header's file is locked before anything is read. The same file stays locked while the memory is opened, created or given
 //! up. Names are removed only under the lock. So two runs that start at the same moment with the same job name cannot remove or
@@ -64,8 +64,8 @@ impl MemoryStore {
 
     /// Removes this job's memory like [`Self::clean`], but waits for at most `timeout` in total.
     pub fn clean_within(&self, timeout: Duration) -> Result<Vec<Held>, MemoryError> {
-        // All positions are locked before anything is removed, so a run that starts now finds all of the memory or none. If a
-        // header cannot be locked for another reason than its use, it belongs to no running process of ours. It is then removed
+        // All positions are locked before anything is removed, so a run that starts now finds all of the memory or none. A header
+        // that cannot be locked for another reason than its use belongs to no running process of ours. Such a header is removed
         // without a lock.
         let mut holds: BTreeMap<u32, Option<Hold>> =
             self.list_all().iter().map(|held| (held.position, None)).collect();
@@ -115,7 +115,7 @@ impl Hold {
     }
 
     /// Replaces the contents by a blank header of `length` bytes. The file stays the same, and so does the lock. If a page of the
-    /// file is unreadable, a new locked file replaces it.
+    /// file is unreadable, a new locked file replaces this file.
     pub fn renew(&mut self, length: usize) -> Result<Region, MemoryError> {
         reserve(&self.file, &self.path, 0, length)?;
         let mut region = match self.map(&self.file, length) {

@@ -1,9 +1,9 @@
 //! Huge pages for large memory: aligned mappings, and huge pages for shared memory.
 //!
 //! The kernel maps a huge page only if address and file offset are equal modulo the size of a huge page. By default the kernel
-//! gives /dev/shm no huge pages. Since Linux 6.1 it collapses small pages into huge ones on request (MADV_COLLAPSE), whatever the
-//! default. Without huge pages, work on a matrix in shared memory is slower by some percent, and a restart pays a page fault for
-//! each 4 KB.
+//! gives /dev/shm no huge pages. Since Linux 6.1 the kernel collapses small pages into huge ones on request (MADV_COLLAPSE),
+//! whatever the default. Without huge pages, work on a matrix in shared memory is slower by some percent. A restart then pays a
+//! page fault for each 4 KB.
 //!
 //! `region`, `memory_store` and `sysv` call this module, and so do the matrix's private buffers. Huge pages are optional: if the
 //! kernel gives none, the memory has small pages.
@@ -150,8 +150,8 @@ fn by_fillers(pages: usize, work: impl Fn(usize, usize) + Sync) {
     });
 }
 
-/// Number of filler threads for `pages` huge pages. All NUMA nodes get the same number of threads, but there are no more threads
-/// than cores. A rank that is bound to one core has one thread.
+/// Number of filler threads for `pages` huge pages. All NUMA nodes get the same number of threads, as far as the cores and the
+/// pages suffice. A rank that is bound to one core has one thread.
 fn fillers(cores: usize, memories: usize, pages: usize) -> usize {
     let wanted = FILLERS.next_multiple_of(memories.max(1));
     wanted.min(cores).min(pages / SHARE).max(1)

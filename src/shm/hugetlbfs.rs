@@ -26,7 +26,7 @@ pub(super) fn free_huge_bytes(page: usize) -> Option<u64> {
     Some(huge_pages(page, "free")?.saturating_sub(promised) * page as u64)
 }
 
-/// Returns the folder and the page size of the mounted hugetlbfs for this user's memory. None if there is none.
+/// Returns the folder and the page size of the mounted hugetlbfs for this user's memory. None if no usable hugetlbfs is mounted.
 pub(super) fn find_hugetlbfs() -> Option<(PathBuf, usize)> {
     let usable = |dir: &Path| {
         let page = nix::sys::statvfs::statvfs(dir).ok()?.block_size() as usize;

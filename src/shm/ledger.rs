@@ -65,7 +65,8 @@ impl Ledger {
         Some((Entry { run, test, bytes: bytes.to_vec() }, next))
     }
 
-    /// Returns the records before the first damaged one, in the order of writing. Each comes with the offset of the next record.
+    /// Returns the records before the first damaged one, in the order of writing. Each record comes with the offset of the next
+    /// one.
     fn records(&self) -> impl Iterator<Item = (Entry, usize)> {
         std::iter::successors(self.record(0), |(_, next)| self.record(*next))
     }

@@ -25,7 +25,7 @@ pub(super) const UNTIL_IT_HAS_ENDED: Duration = Duration::MAX;
 /// Time without any use of the processor after which a process that is ending counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// Time that an invisible process gets to end. If that process is alive, it sends a heartbeat sooner.
+/// Time that an invisible process gets to end. A process that is alive sends a heartbeat sooner.
 const UNSEEN_ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Holder of a lock.
@@ -88,7 +88,7 @@ pub(super) fn take(file: &File, name: &str, timeout: Duration) -> Result<(), Mem
     let mut first_beat = None;
     let who = || match holder(file) {
         Holder::Ending(pid) if still.stands(pid) >= STUCK_AFTER => Holder::Stuck(pid),
-        // Nothing shows whether an invisible process is ending, but one that is ending sends no heartbeat.
+        // Nothing shows whether an invisible process is ending. But a process that is ending sends no heartbeat.
         Holder::Unseen => {
             let beat = beat(file);
             if beat == *first_beat.get_or_insert(beat) {

@@ -1,7 +1,7 @@
 //! Shared-memory store: the persistent shared memory of one job on this node, and its names.
 //!
-//! A name is `skt-hpl.<uid>.<job>.p<position>.<part>`. It shows an administrator who looks into /dev/shm the owner and the
-//! purpose. `checkpoint` creates and opens the memory of a position here. `status` lists all memory of a user, and `clean`
+//! A name is `skt-hpl.<uid>.<job>.p<position>.<part>`. This name shows its owner and purpose to an administrator who looks into
+//! /dev/shm. `checkpoint` creates and opens the memory of a position here. `status` lists all memory of a user, and `clean`
 //! removes the memory of one job.
 
 use std::io;
@@ -234,7 +234,7 @@ impl MemoryStore {
         }
     }
 
-    /// Lists this user's memory of this job on this node, as far as a store of this kind uses it, by position and part.
+    /// Lists this user's memory of this job that a store of this kind uses on this node, by position and part.
     pub fn list(&self) -> Vec<Held> {
         let mut all = self.list_all();
         all.retain(|held| self.keeps(held));
@@ -279,7 +279,7 @@ pub fn list_user() -> Vec<Held> {
     list_user_in(geteuid().as_raw(), Path::new(SHM))
 }
 
-/// Cached list of this user's memory, for callers that need the list often. The names are scanned again only if one may have
+/// Cached list of this user's memory, for callers that need the list often. The names are scanned again only if a name may have
 /// appeared or disappeared, or if the last scan is old. A scan of hundreds of names takes processor time from the ranks of the
 /// node.
 #[derive(Debug)]
@@ -625,8 +625,8 @@ mod tests {
             }
             return;
         }
-        // The test makes a group below its own, which needs version 1. In version 2, a group with processes can have none below
-        // it.
+        // The test makes a group below its own, which needs version 1 of control groups. In version 2, a group with processes can
+        // have no group below it.
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let own = groups.lines().find_map(|l| l.split_once(":memory:").map(|(_, path)| path));
         let Some(own) = own else {

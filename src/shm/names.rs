@@ -1,8 +1,8 @@
 //! Recovery of names of memory in use, after an administrator or a job that tidies /dev/shm has removed these names.
 //!
-//! Memory without a name stays as long as its process. But the next process cannot find it, and an agent takes its rank for
-//! ended. The kernel gives no new name to a file that has lost its last name. So a new file is created under the name, and the
-//! contents are moved to the new file piece by piece. The move needs room for one piece, and all addresses stay the same. A
+//! Memory without a name stays as long as its process. But the next process cannot find this memory, and an agent takes its rank
+//! for ended. The kernel gives no new name to a file that has lost its last name. So a new file is created under the name, and
+//! the contents are moved to the new file piece by piece. The move needs room for one piece, and all addresses stay the same. A
 //! process that has opened the old file reads zeros from then on.
 //!
 //! `checkpoint` checks the names between iterations, for parts that no other thread reads at that moment. The name of a System V

@@ -276,23 +276,23 @@ impl Region {
 
     /// Returns the region as doubles. A remainder of fewer than eight bytes is left out.
     pub fn as_slice_f64(&self) -> &[f64] {
-        // SAFETY: the region is page-aligned, and any bits are a double.
+        // SAFETY: the region begins at a multiple of 4096, and any bits are a double.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
     }
 
     pub fn as_slice_f64_mut(&mut self) -> &mut [f64] {
-        // SAFETY: the region is page-aligned, any bits are a double, and the access is exclusive through &mut self.
+        // SAFETY: the region begins at a multiple of 4096, any bits are a double, and the access is exclusive through &mut self.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().cast(), self.len / 8) }
     }
 
     /// Returns the region as 64-bit words, for codes and copies.
     pub fn words(&self) -> &[u64] {
-        // SAFETY: the region is page-aligned, and any bits are a word.
+        // SAFETY: the region begins at a multiple of 4096, and any bits are a word.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
     }
 
     pub fn words_mut(&mut self) -> &mut [u64] {
-        // SAFETY: the region is page-aligned, any bits are a word, and the access is exclusive through &mut self.
+        // SAFETY: the region begins at a multiple of 4096, any bits are a word, and the access is exclusive through &mut self.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().cast(), self.len / 8) }
     }
 }

@@ -54,8 +54,8 @@ pub fn die(code: i32, why: &str) -> ! {
 }
 
 /// Ends the whole job as [`die`] does, for errors that occur on all ranks at the same moment. Rank 0 calls MPI_Abort at once. The
-/// other ranks call it later, if they have not been ended by then. Open MPI 5's mpirun may hang for minutes if all ranks call
-/// MPI_Abort at once.
+/// other ranks call MPI_Abort later, if they have not been ended by then. Open MPI 5's mpirun may hang for minutes if all ranks
+/// call MPI_Abort at once.
 pub fn die_in_turn(code: i32, why: &str) -> ! {
     let rank = RANK.load(Ordering::Relaxed).clamp(0, 10);
     clock::sleep(rank as u32 * Duration::from_millis(300));

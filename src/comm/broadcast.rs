@@ -8,10 +8,10 @@ use super::schedule::{Step, parts, schedule};
 use crate::base::params::Bcast;
 
 /// A broadcast of a buffer along a communicator. [`Broadcast::poll`] advances the broadcast between pieces of other work, and
-/// [`Broadcast::finish`] completes it.
+/// [`Broadcast::finish`] completes the broadcast.
 ///
-/// A broadcast refers to the buffer by address, because the solver reads the buffer while it is still being forwarded. The
-/// creator must keep the buffer alive and must not write to it before [`Broadcast::complete`].
+/// A broadcast refers to the buffer by address, because the solver reads the buffer while the buffer is still being forwarded.
+/// The creator must keep the buffer alive and must not write to it before [`Broadcast::complete`].
 pub struct Broadcast {
     data: *mut f64,
     len: usize,
@@ -31,7 +31,7 @@ impl Broadcast {
     ///
     /// # Safety
     /// The doubles must stay valid until [`Broadcast::complete`] returns true, and no other code may change them. On ranks other
-    /// than the root, they must not be read until [`Broadcast::arrived`] returns true.
+    /// than the root, the doubles must not be read until [`Broadcast::arrived`] returns true.
     pub unsafe fn start(
         comm: &Comm,
         kind: Bcast,
@@ -91,7 +91,7 @@ impl Broadcast {
                         return;
                     }
                     let range = self.range(&piece);
-                    // SAFETY: the piece is within the buffer, and it has arrived.
+                    // SAFETY: the piece is within the buffer, and has arrived.
                     unsafe {
                         comm.start_send(
                             self.data.add(range.start),

@@ -73,8 +73,8 @@ fn towards<T: Wire>(comm: &Comm, sum: &mut [T], root: usize, op: Reduce) {
     }
 }
 
-/// Gathers the `data` of all ranks in `all`, on all ranks. `place` returns where the data of a rank begin. They end where the
-/// data of the next rank begin.
+/// Gathers the `data` of all ranks in `all`, on all ranks. `place` returns where the data of a rank begin. These data end where
+/// the data of the next rank begin.
 pub(super) fn gather<T: Wire>(
     comm: &Comm,
     data: &[T],

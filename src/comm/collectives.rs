@@ -181,7 +181,7 @@ impl Comm {
         }
         let [counts, places] =
             [counts, &places].map(|all| all.iter().map(|&n| n as i32).collect::<Vec<i32>>());
-        // SAFETY: counts and places are those of `all`, and the count of each rank is the number of elements that it sends.
+        // SAFETY: counts and places are those of `all`, and the count of each rank is the number of elements that the rank sends.
         let rc = turn::with(|| unsafe {
             ffi::MPI_Allgatherv(
                 data.as_ptr().cast(),

@@ -38,7 +38,8 @@ pub struct Elsewhere(Comm);
 // SAFETY: to the library a communicator is a plain value. `Comm::elsewhere` returns one only if any thread may call the library.
 unsafe impl Send for Elsewhere {}
 
-/// Pause between two polls of a thread that waits while another one computes, so that it takes no core from that thread.
+/// Pause between two polls of a thread that waits while another thread computes. So the waiting thread takes no core from the
+/// other.
 const ASIDE: Duration = Duration::from_micros(20);
 
 impl Borrow<Comm> for Elsewhere {
@@ -48,7 +49,7 @@ impl Borrow<Comm> for Elsewhere {
 }
 
 /// Messages in transit. [`Pending::wait`] completes all messages, and [`Pending::test`] returns true when all are complete. If a
-/// lost peer is survived, dropping this value ends messages that are still in transit. So their buffers must be dropped later.
+/// lost peer is survived, dropping this value ends messages that are still in transit. So drop the buffers of the messages later.
 #[derive(Default)]
 #[must_use = "wait for messages in transit, or test them"]
 pub struct Pending {
@@ -254,7 +255,7 @@ impl Comm {
         there
     }
 
-    /// Sends `out` to one rank while receiving `into` from another rank. Each is a buffer and the rank, or `None`.
+    /// Sends `out` to one rank while receiving `into` from another rank. Either is a buffer and a rank, or `None`.
     pub fn exchange<T: Wire>(
         &self,
         out: Option<(&[T], usize)>,

@@ -142,6 +142,8 @@ pub(super) struct Content {
     pub datatype: ffi::MPI_Datatype,
 }
 
+/// Begins to send the elements at `data`, and sets `request`. Returns the return code.
+///
 /// # Safety
 /// As for [`Transport::start_send`].
 pub(super) unsafe fn start_send(
@@ -164,6 +166,8 @@ pub(super) unsafe fn start_send(
     })
 }
 
+/// Begins to receive the elements at `data`, and sets `request`. Returns the return code.
+///
 /// # Safety
 /// As for [`Transport::start_recv`].
 pub(super) unsafe fn start_recv(
@@ -204,7 +208,8 @@ pub(super) fn has_word(from: Address, there: &mut bool) -> c_int {
 
 /// Returns whether a message has ended, successfully or not. Lets MPI make progress.
 ///
-/// MPI_Wait is not used instead: it abandons a message as soon as its communicator is revoked, while the buffer is still in use.
+/// Callers wait for this before they call the library's wait. That call abandons a message as soon as its communicator is
+/// revoked, while the buffer is still in use.
 pub(super) fn is_through(request: ffi::MPI_Request) -> bool {
     if let Some(transport) = simulated() {
         return transport.is_through(number(request));
@@ -218,7 +223,7 @@ pub(super) fn is_through(request: ffi::MPI_Request) -> bool {
 }
 
 /// Waits until all messages have completed, and returns the return code. If `survives` is true and a message failed because of a
-/// loss, this is the code of the loss.
+/// loss, returns the code of the loss.
 pub(super) fn wait_all(requests: &mut [ffi::MPI_Request], survives: bool) -> c_int {
     if let Some(transport) = simulated() {
         let through = |request: &ffi::MPI_Request| transport.is_through(number(*request));

@@ -161,14 +161,14 @@ fn agree_bits(line: &Line, mine: c_int) -> c_int {
     bits >> 1
 }
 
-/// Number of bits of one agreement. An additional bit fits certainly.
+/// Number of bits of one agreement. These bits and the additional bit fit into a C int.
 const BITS: usize = 30;
 
 /// Runs `work` as [`World::attempt`](super::World::attempt) does, with the communicators of `line`.
 pub(super) fn attempt<R>(line: &Line, work: impl FnOnce() -> R) -> Result<R, Lost> {
     NOW.set(Some(line.clone()));
     ATTEMPT.store(true, Ordering::Relaxed);
-    // Values that unwind are dropped. Callers that see `Lost` do not use their other values again.
+    // Unwinding drops the values of `work`. Callers that get `Lost` do not use other values that `work` may have left incomplete.
     let ended = catch_unwind(AssertUnwindSafe(work));
     let ended = match ended {
         Ok(done) if agree(line, true) => Ok(done),

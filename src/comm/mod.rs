@@ -1,6 +1,6 @@
 //! MPI with every return code checked.
 //!
-//! The solver and the checkpoint driver call this module. An MPI call that fails never returns: it ends the whole job with a
+//! The solver and the checkpoint driver call this module. An MPI call that fails never returns, but ends the whole job with a
 //! message that names the rank and its activity. A rank that continued with half a message would compute garbage. A panic of one
 //! rank ends the job, too, because the other ranks would wait forever.
 //!

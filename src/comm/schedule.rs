@@ -1,8 +1,8 @@
 //! Six broadcasts of a panel, as plain lists of messages.
 //!
-//! [`schedule`] is a pure function. It returns for one rank the pieces to receive and to send, in order. A send must wait for
-//! earlier receives of its parts. [`super::Broadcast`] carries the schedule out. The tests below verify all six broadcasts: they
-//! simulate the lists of all ranks together.
+//! [`schedule`] is a pure function, which returns for one rank the pieces to receive and to send, in order. A send must wait for
+//! earlier receives of its parts. [`super::Broadcast`] carries the schedule out. The tests below verify all six broadcasts by a
+//! simulation of the lists of all ranks together.
 //!
 //! Ranks are *virtual* here: 0 is the root, and the other ranks follow around the ring.
 
@@ -71,7 +71,7 @@ fn chain(members: &[usize], me: usize, piece: Range<usize>) -> Vec<Step> {
     steps
 }
 
-/// Returns the steps of rank `me` in two chains. Each chain has half of the members without the root, and the root feeds both.
+/// Returns the steps of rank `me` in two chains. The root feeds both chains, and each chain has half of the other members.
 fn two_chains(members: &[usize], me: usize, piece: Range<usize>) -> Vec<Step> {
     let half = 1 + (members.len() - 1).div_ceil(2);
     let first = &members[..half];

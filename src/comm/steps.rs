@@ -1,7 +1,7 @@
 //! Steps that all ranks of a group complete, or that no rank of the group begins, even if a rank outside is lost meanwhile.
 //!
-//! After a loss, each rank unwinds ([`loss`](super::loss)) from wherever it is. Ranks that change data in place together must not
-//! be interrupted like that, because half of an exchange cannot be continued.
+//! After a loss, each rank unwinds ([`loss`](super::loss)), whatever code the rank runs at that moment. Ranks that change data in
+//! place together must not be interrupted like that, because half of an exchange cannot be continued.
 //!
 //! So the ranks of the group vote before each step. Once all ranks have voted yes, no rank leaves the step because of a lost rank
 //! outside the group. If such a loss makes a call fail, the rank notes the loss and votes no the next time. A rank that learns of

@@ -1,9 +1,9 @@
-//! Communicators of a subset of ranks that are not communicators of the MPI library.
+//! Communicators of subsets of ranks. The MPI library has no communicator of such a subset.
 //!
 //! If the loss of a rank is survived, the library makes no communicators. Open MPI reports a lost process on all communicators of
 //! that process, including one that is being made and is incomplete. During a split, this report crashed every rank that learned
-//! of a loss (5.0.11, `ompi_comm_set_rank_failed` in `ompi_comm_activate`). So the messages of a subset use the communicator of
-//! which it is a part, with tags of their own.
+//! of a loss (5.0.11, `ompi_comm_set_rank_failed` in `ompi_comm_activate`). So the messages of a subset use the communicator from
+//! which the subset is taken, with tags of their own.
 
 use std::cell::RefCell;
 
@@ -72,7 +72,7 @@ pub(super) fn begin(on: On) {
     LIVE.with_borrow_mut(|live| live.push(on));
 }
 
-/// Ends a subset. Its ranks send no further messages in it, so its series may be reused.
+/// Ends a subset. Its ranks send no further messages, so its series may be reused.
 pub(super) fn end(on: On) {
     LIVE.with_borrow_mut(|live| live.retain(|other| *other != on));
 }

@@ -1,10 +1,10 @@
 //! Limits the MPI library to one thread at a time if losses are survived.
 //!
-//! In that case a second thread calls MPI regularly, so that other ranks see the heartbeats of this rank (`keep_alive` in
-//! [`world`](super::world)). Open MPI lets any thread call it, but its agreement does not support this (5.0.11, `era_cb_fn`). If
-//! a message arrives while another thread is in the agreement, the message is stored for later. The address of the stored message
-//! then overwrites its content. So ranks agreed on values that no rank had given, and took each other for lost, in 2 of some
-//! 1,300 losses.
+//! If losses are survived, a second thread calls MPI regularly, so that other ranks see the heartbeats of this rank (`keep_alive`
+//! in [`world`](super::world)). Open MPI lets any thread call it, but its agreement does not support this (5.0.11, `era_cb_fn`).
+//! If a message arrives while another thread is in the agreement, the message is stored for later. The address of the stored
+//! message then overwrites the content of the message. So ranks agreed on values that no rank had given, and took each other for
+//! lost, in 2 of some 1,300 losses.
 //!
 //! Only calls in which messages may make progress take turns. Threads of the library in which messages make progress must stay
 //! off (`btl_tcp_progress_thread`, which is off unless it is set).

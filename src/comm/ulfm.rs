@@ -26,7 +26,7 @@ pub(super) fn library_goes_on() -> bool {
 
 /// Variables that the library reads at its start. The first three make ranks monitor each other with this period and timeout in
 /// seconds. Without the first, a stopped rank is never noticed. The last makes a rank that notices a loss report the loss to all
-/// ranks. Without it, only one rank notices a loss, and the other ranks wait forever (5.0.11).
+/// ranks. Without the last, only one rank notices a loss, and the other ranks wait forever (5.0.11).
 const NOTICE: &[(&str, &str)] = &[
     ("OMPI_MCA_mpi_ft_detector", "true"),
     ("OMPI_MCA_mpi_ft_detector_period", "1"),
@@ -34,7 +34,7 @@ const NOTICE: &[(&str, &str)] = &[
     ("OMPI_MCA_mpi_ft_propagator_with_rbcast", "true"),
 ];
 
-/// Setting of the library's own thread for heartbeats. With this thread, some starts crashed, and no job ended (5.0.11).
+/// Setting of the library's own thread for heartbeats. With this thread, some starts crashed, and jobs did not end (5.0.11).
 const THREAD: &CStr = c"mpi_ft_detector_thread";
 
 /// Disables the library's own thread, whatever a user's or a site's file sets. The variable of this process overrides both files,

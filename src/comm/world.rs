@@ -91,7 +91,7 @@ impl World {
         if provided < one {
             super::die(
                 6,
-                "this MPI library allows no other threads than the one that calls it; use another MPI library",
+                "skt-hpl needs several threads, but this MPI library allows only one; use another MPI library",
             );
         }
         // Each rank only knows its own settings and its own library. All ranks must behave alike, so they agree here.
@@ -212,8 +212,8 @@ impl World {
 /// Starts a thread that keeps this rank's heartbeats going, also during long computations. The library sends and checks
 /// heartbeats only when it is called. Ends the job if the system gives no more threads.
 ///
-/// A thread of the library (`mpi_ft_detector_thread`) can do the same. But with this thread, one start in twenty crashed, and no
-/// job ended (Open MPI 5.0.11).
+/// A thread of the library (`mpi_ft_detector_thread`) can do the same. But with this thread, one start in twenty crashed, and
+/// jobs did not end (Open MPI 5.0.11).
 fn keep_alive() -> Repeated {
     /// Period of the calls, which is short compared with the time between two heartbeats.
     const EVERY: Duration = Duration::from_millis(50);

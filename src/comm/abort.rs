@@ -1,4 +1,4 @@
-//! Premature ends of a rank: each ends the whole job.
+//! Premature end of a rank, which ends the whole job.
 
 use std::ffi::CStr;
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::base::clock;
 
 /// Current activity of this rank in words for a person, read only when an error occurs.
 static PHASE: Mutex<&'static str> = Mutex::new("starting");
-/// True while MPI is initialised, so that an abort may call it.
+/// True while MPI is initialised, so that an abort may call MPI.
 static MPI_UP: AtomicBool = AtomicBool::new(false);
 static RANK: AtomicI32 = AtomicI32::new(-1);
 
@@ -36,17 +36,16 @@ pub fn phase() -> &'static str {
 pub fn die(code: i32, why: &str) -> ! {
     let rank = RANK.load(Ordering::Relaxed);
     let who = if rank >= 0 { format!("rank {rank}, ") } else { String::new() };
-    // Written in one piece, because other ranks may end at the same moment.
+    // The text is written in one piece, because other ranks may end at the same moment.
     let text = format!("skt-hpl: {who}while {}: {why}\n", phase());
     let _ = std::io::stderr().write_all(text.as_bytes());
     if let Some(transport) = library::simulated() {
         transport.abort(code);
     }
     if MPI_UP.load(Ordering::Acquire) {
-        // Launchers drop unread output of an aborted job, so this gives them time to read.
+        // Launchers drop unread output of an aborted job. This pause gives the launcher time to read the text.
         std::thread::sleep(Duration::from_millis(150));
-        // SAFETY: MPI is initialised and not yet finalised; MPI_Abort may be called at any time in between, from whichever thread
-        // arrives here first.
+        // SAFETY: MPI is initialised and not yet finalised. MPI_Abort may be called at any time in between, from any thread.
         unsafe {
             ffi::MPI_Abort(ffi::RSMPI_COMM_WORLD, code);
         }
@@ -54,20 +53,21 @@ pub fn die(code: i32, why: &str) -> ! {
     std::process::exit(code)
 }
 
-/// Ends the whole job as [`die`] does, for errors that all ranks meet at the same moment. One rank calls MPI_Abort; the others
-/// call it later, if they have not been ended by then. Open MPI 5's mpirun may hang for minutes if all ranks call it at once.
+/// Ends the whole job as [`die`] does, for errors that occur on all ranks at the same moment. Rank 0 calls MPI_Abort at once. The
+/// other ranks call MPI_Abort later, if they have not been ended by then. Open MPI 5's mpirun may hang for minutes if all ranks
+/// call MPI_Abort at once.
 pub fn die_in_turn(code: i32, why: &str) -> ! {
     let rank = RANK.load(Ordering::Relaxed).clamp(0, 10);
     clock::sleep(rank as u32 * Duration::from_millis(300));
     die(code, why)
 }
 
-/// Sets the rank's number for messages.
+/// Sets the number of this rank for messages.
 pub(super) fn rank_is(rank: i32) {
     RANK.store(rank, Ordering::Relaxed);
 }
 
-/// Makes a panic or an MPI error end the job as rank `rank` from here on.
+/// Makes a panic or an MPI error end the job from here on, with `rank` in the message.
 pub(super) fn arm(rank: i32) {
     rank_is(rank);
     MPI_UP.store(true, Ordering::Release);
@@ -78,12 +78,12 @@ pub(super) fn arm(rank: i32) {
     }));
 }
 
-/// Records that MPI is about to be finalised: it must not be called any more.
+/// Records that MPI is about to be finalised. From then on no code may call MPI.
 pub(super) fn disarm() {
     MPI_UP.store(false, Ordering::Release);
 }
 
-/// Describes an error of the library.
+/// Returns the text of an error of the library.
 pub(super) fn error_text(rc: i32) -> String {
     if library::simulated().is_some() {
         return format!("simulated error {rc}");

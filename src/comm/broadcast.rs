@@ -1,4 +1,4 @@
-//! A panel's broadcast in progress: carries out a [`schedule`](super::schedule) without blocking.
+//! Broadcast of a panel in progress: carries out a [`schedule`](super::schedule) without blocking.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -7,11 +7,11 @@ use super::communicator::{Comm, Pending};
 use super::schedule::{Step, parts, schedule};
 use crate::base::params::Bcast;
 
-/// A broadcast of a buffer along a communicator, advanced by [`Broadcast::poll`] between pieces of other work and finished by
-/// [`Broadcast::finish`].
+/// A broadcast of a buffer along a communicator. [`Broadcast::poll`] advances the broadcast between pieces of other work, and
+/// [`Broadcast::finish`] completes the broadcast.
 ///
-/// A broadcast refers to the buffer by address, because the solver reads the buffer while it is still being forwarded. The
-/// creator must keep the buffer alive and must not write to it before [`Broadcast::complete`].
+/// A broadcast refers to the buffer by address, because the solver reads the buffer while the buffer is still being forwarded.
+/// The creator must keep the buffer alive and must not write to it before [`Broadcast::complete`].
 pub struct Broadcast {
     data: *mut f64,
     len: usize,
@@ -19,9 +19,9 @@ pub struct Broadcast {
     root: usize,
     tag: i32,
     steps: Vec<Step>,
-    /// First step that is not yet begun.
+    /// Index of the first step that is not yet begun.
     next: usize,
-    /// Receives that are begun and not known to be complete, in their order: index of the step, and its request.
+    /// Receives that are begun and not known to be complete, in their order: the index of each step, and its request.
     receives: VecDeque<(usize, Pending)>,
     sends: Pending,
 }
@@ -31,7 +31,7 @@ impl Broadcast {
     ///
     /// # Safety
     /// The doubles must stay valid until [`Broadcast::complete`] returns true, and no other code may change them. On ranks other
-    /// than the root, they must not be read until [`Broadcast::arrived`] returns true.
+    /// than the root, the doubles must not be read until [`Broadcast::arrived`] returns true.
     pub unsafe fn start(
         comm: &Comm,
         kind: Bcast,
@@ -58,7 +58,7 @@ impl Broadcast {
 
     /// Advances the broadcast as far as possible without waiting.
     pub fn poll(&mut self, comm: &Comm) {
-        // The first is tested alone: with many ranks there may be as many receives, and messages arrive about in order.
+        // Only the first receive is tested. There may be as many receives as ranks, and messages arrive about in order.
         while self.receives.front_mut().is_some_and(|(_, pending)| pending.test()) {
             self.receives.pop_front();
         }
@@ -67,8 +67,8 @@ impl Broadcast {
                 Step::Recv { from, piece } => {
                     let range = self.range(&piece);
                     let mut pending = Pending::default();
-                    // SAFETY: within the buffer that the creator ensures. Pieces of receives in progress never overlap, because a
-                    // schedule receives each piece once, or only after the earlier copy was forwarded.
+                    // SAFETY: the piece is within the buffer that the creator ensures. Pieces of receives in progress never
+                    // overlap, because a schedule receives each piece once, or only after the earlier copy was forwarded.
                     unsafe {
                         comm.start_recv(
                             self.data.add(range.start),
@@ -91,7 +91,7 @@ impl Broadcast {
                         return;
                     }
                     let range = self.range(&piece);
-                    // SAFETY: within the buffer, and the piece to send has arrived.
+                    // SAFETY: the piece is within the buffer, and has arrived.
                     unsafe {
                         comm.start_send(
                             self.data.add(range.start),
@@ -107,13 +107,13 @@ impl Broadcast {
         }
     }
 
-    /// Returns whether the whole buffer has arrived, even if it is not yet forwarded.
+    /// Returns whether the whole buffer has arrived at this rank, even if this rank has not yet forwarded it.
     pub fn arrived(&self) -> bool {
         self.receives.is_empty()
             && !self.steps[self.next..].iter().any(|s| matches!(s, Step::Recv { .. }))
     }
 
-    /// Returns whether the broadcast is complete. The buffer may be reused then.
+    /// Returns whether the broadcast is complete. If so, the buffer may be reused.
     pub fn complete(&mut self, comm: &Comm) -> bool {
         self.poll(comm);
         self.next == self.steps.len() && self.receives.is_empty() && self.sends.test()

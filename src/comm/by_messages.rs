@@ -1,17 +1,17 @@
-//! Collectives made of plain messages, for runs that survive a lost rank.
+//! Collectives made of single messages, for runs that survive a lost rank.
 //!
-//! A library's own collective that fails abandons its messages while their buffers are still in use. A later error then ends the
-//! process (seen with Open MPI 5.0.11). So within an attempt, the library only transmits single messages, and each message is
-//! waited for until it ends in any way. Every collective except gathering takes as many rounds as the number of ranks has binary
-//! digits.
+//! A collective of the library that fails abandons its messages while their buffers are still in use. A later error then ends the
+//! process (seen with Open MPI 5.0.11). So within an attempt, the library only transmits single messages. This program waits for
+//! each message until it ends, successfully or not. Every collective except gathering takes as many rounds as the number of ranks
+//! has binary digits.
 
 use super::communicator::Comm;
 use super::wire::{Reduce, Wire};
 
-/// Tag of these messages alone. Messages of successive collectives cannot overtake each other.
+/// Tag that only these messages have. Messages of successive collectives cannot overtake each other.
 const TAG: i32 = 32_000;
 
-/// Waits until all ranks have come.
+/// Waits until all ranks have called this.
 pub(super) fn barrier(comm: &Comm) {
     let (me, size) = (comm.rank(), comm.size());
     let mut step = 1;
@@ -22,8 +22,7 @@ pub(super) fn barrier(comm: &Comm) {
     }
 }
 
-/// Returns the place of a rank in the tree with root `root`: its parent and its children. The child with the largest subtree is
-/// first.
+/// Returns the parent and the children of rank `me` in a tree with root `root`. The child with the largest subtree is first.
 fn tree(me: usize, size: usize, root: usize) -> (Option<usize>, Vec<usize>) {
     let place = (me + size - root) % size;
     let rank = |place: usize| (place + root) % size;
@@ -54,7 +53,7 @@ pub(super) fn reduce<T: Wire>(comm: &Comm, data: &[T], result: &mut [T], root: u
     }
 }
 
-/// Combines values of all ranks. All ranks get the same bits, because the tree alone determines the order.
+/// Combines values of all ranks. All ranks get the same bits, because the order depends on the tree alone.
 pub(super) fn all_reduce<T: Wire>(comm: &Comm, data: &mut [T], op: Reduce) {
     towards(comm, data, 0, op);
     broadcast(comm, data, 0);
@@ -74,8 +73,8 @@ fn towards<T: Wire>(comm: &Comm, sum: &mut [T], root: usize, op: Reduce) {
     }
 }
 
-/// Gathers the `data` of all ranks in `all`. `place` returns the start of each rank's data, which ends where the next one's
-/// begins.
+/// Gathers the `data` of all ranks in `all`, on all ranks. `place` returns where the data of a rank begin. These data end where
+/// the data of the next rank begin.
 pub(super) fn gather<T: Wire>(
     comm: &Comm,
     data: &[T],

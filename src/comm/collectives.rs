@@ -1,4 +1,4 @@
-//! Collectives of a communicator: by the library's own calls, or by single messages ([`by_messages`]).
+//! Collectives of a communicator, by the library's own calls or by single messages ([`by_messages`]).
 
 use mpi::ffi;
 
@@ -9,13 +9,14 @@ use super::wire::{Reduce, Wire};
 use super::{by_messages, library, loss, subset, turn};
 
 impl Comm {
-    /// Returns whether collectives must use single messages. That is so if the library has no communicator of these ranks, if a
-    /// lost rank is survived, or if there is no library.
+    /// Returns whether collectives must use single messages. They must if the library has no communicator of these ranks, if the
+    /// loss of a rank is survived, or in a simulation.
     fn by_messages(&self) -> bool {
         self.members.is_some() || loss::unwinds() || library::simulated().is_some()
     }
 
-    /// Splits into communicators of equal `colour`, ordered by `key`. A rank without a colour is in none and gets `None`.
+    /// Splits this communicator into one for each `colour`, whose ranks are ordered by `key`. A rank without a colour gets
+    /// `None`.
     pub fn split(&self, colour: Option<usize>, key: usize) -> Option<Comm> {
         if self.by_messages() {
             return self.split_by_messages(colour, key);
@@ -51,7 +52,7 @@ impl Comm {
             let node = loss::own_node();
             return self.split(Some(node), self.rank()).expect("every rank has a node");
         }
-        // SAFETY: as above.
+        // SAFETY: all ranks of the communicator call this together; the result is checked.
         unsafe {
             let mut raw = ffi::RSMPI_COMM_NULL;
             let rc = turn::with(|| {
@@ -70,7 +71,7 @@ impl Comm {
 
     /// Copies `data` of `root` to all ranks.
     pub fn broadcast<T: Wire>(&self, data: &mut [T], root: usize) {
-        // All ranks know the length. Open MPI refuses the address of an empty slice.
+        // All ranks pass the same length, so all of them return here. Open MPI refuses the address of an empty slice.
         if data.is_empty() {
             return;
         }
@@ -92,7 +93,7 @@ impl Comm {
         }
     }
 
-    /// Copies bytes of `root` to all ranks, as [`Comm::broadcast`] does. Only `root` needs to know their number.
+    /// Copies bytes of `root` to all ranks, as [`Comm::broadcast`] does. Only `root` needs to know the number of bytes.
     pub fn broadcast_bytes(&self, data: &mut Vec<u8>, root: usize) {
         let mut len = [data.len() as u64];
         self.broadcast(&mut len, root);
@@ -100,7 +101,7 @@ impl Comm {
         self.broadcast(data, root);
     }
 
-    /// Combines `data` of all ranks element by element; all ranks get the result.
+    /// Combines `data` of all ranks element by element. All ranks get the result.
     pub fn all_reduce<T: Wire>(&self, data: &mut [T], op: Reduce) {
         if self.size() == 1 || data.is_empty() {
             return;
@@ -139,7 +140,7 @@ impl Comm {
             } else {
                 std::ptr::null_mut()
             };
-            // SAFETY: both ranges were just checked; ranks other than the root pass no result.
+            // SAFETY: both ranges were just checked. Ranks other than the root pass no result.
             let rc = turn::with(|| unsafe {
                 ffi::MPI_Reduce(
                     data[done..done + part].as_ptr().cast(),
@@ -151,7 +152,7 @@ impl Comm {
                     self.on.raw,
                 )
             });
-            check(rc, "combining values of all ranks at one");
+            check(rc, "combining values of all ranks at the root");
             done += part;
             if done == data.len() {
                 return;
@@ -159,16 +160,16 @@ impl Comm {
         }
     }
 
-    /// Returns `data` of all ranks, of equal length, one after the other by rank, on all ranks.
+    /// Returns the `data` of all ranks on all ranks, in the order of the ranks. The length of `data` is the same on all ranks.
     pub fn all_gather<T: Wire>(&self, data: &[T]) -> Vec<T> {
         self.all_gather_counts(data, &vec![data.len(); self.size()])
     }
 
-    /// Gathers `counts[rank]` elements of each rank, by rank, on all ranks.
+    /// Returns `counts[rank]` elements of each rank on all ranks, in the order of the ranks.
     fn all_gather_counts<T: Wire>(&self, data: &[T], counts: &[usize]) -> Vec<T> {
         let total: usize = counts.iter().sum();
         if total > i32::MAX as usize {
-            die(6, &format!("all ranks together say {total} values, more than MPI can count"));
+            die(6, &format!("all ranks together gather {total} values, more than MPI can count"));
         }
         let mut all = vec![T::default(); total];
         let places =
@@ -180,7 +181,7 @@ impl Comm {
         }
         let [counts, places] =
             [counts, &places].map(|all| all.iter().map(|&n| n as i32).collect::<Vec<i32>>());
-        // SAFETY: counts and places are those of `all`, and the count of each rank is the number of elements that it sends.
+        // SAFETY: counts and places are those of `all`, and the count of each rank is the number of elements that the rank sends.
         let rc = turn::with(|| unsafe {
             ffi::MPI_Allgatherv(
                 data.as_ptr().cast(),
@@ -197,8 +198,8 @@ impl Comm {
         all
     }
 
-    /// Returns the bytes of all ranks, of any length, by rank, on all ranks. Bytes are only padded to whole words: one rank may
-    /// have much data and the others none.
+    /// Returns the bytes of all ranks on all ranks, in the order of the ranks. The lengths may differ. Bytes are padded to whole
+    /// words only, because one rank may have much data and the other ranks none.
     pub fn all_gather_bytes(&self, mine: &[u8]) -> Vec<Vec<u8>> {
         let words = |bytes: u64| (bytes as usize).div_ceil(WORD);
         let lengths = self.all_gather(&[mine.len() as u64]);
@@ -220,7 +221,7 @@ impl Comm {
         pieces.collect()
     }
 
-    /// Waits until all ranks have come.
+    /// Waits until all ranks have called this.
     pub fn barrier(&self) {
         if self.by_messages() {
             return by_messages::barrier(self);
@@ -230,5 +231,5 @@ impl Comm {
     }
 }
 
-/// Bytes per word; bytes are sent as whole words.
+/// Number of bytes in a word. Bytes are sent as whole words.
 const WORD: usize = 8;

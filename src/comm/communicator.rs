@@ -1,4 +1,4 @@
-//! A communicator and the messages between its ranks.
+//! Communicators, and the messages between the ranks of a communicator.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{loss, subset, turn};
 use crate::base::clock::{self, Instant};
 use crate::base::heartbeat;
 
-/// Maximum number of elements in a message: longer ones are divided, because MPI counts elements with a C int.
+/// Maximum number of elements in a message. Longer messages are divided, because MPI counts elements with a C int.
 pub(super) const CHUNK: usize = 1 << 30;
 
 /// A communicator: an ordered set of ranks that exchange messages.
@@ -23,21 +23,23 @@ pub struct Comm {
     size: usize,
     /// True if the library's communicator is freed with this value.
     owned: bool,
-    /// True if a waiting thread leaves its core to one that computes.
+    /// True if a waiting thread leaves its core to a thread that computes.
     aside: bool,
-    /// Ranks in the library's communicator. Present if the library itself has no communicator of these ranks ([`subset`]).
+    /// Number of each rank in the library's communicator. Present if the library itself has no communicator of these ranks
+    /// ([`subset`]).
     pub(super) members: Option<Arc<[i32]>>,
 }
 
-/// A communicator for a thread other than the one that started MPI. Exists only if the library lets any thread call it.
+/// A communicator for a thread other than the one that started MPI. Exists only if any thread may call the library.
 ///
-/// Only one thread may use it at a time, and it must be kept until its use has ended.
+/// Only one thread may use this communicator at a time. The value must be kept until its use has ended.
 pub struct Elsewhere(Comm);
 
-// SAFETY: to the library a communicator is a plain value, and `Comm::elsewhere` returns one only if any thread may use it.
+// SAFETY: to the library a communicator is a plain value. `Comm::elsewhere` returns one only if any thread may call the library.
 unsafe impl Send for Elsewhere {}
 
-/// Pause between two polls of a thread that waits while another one computes, so that it takes no core from that thread.
+/// Pause between two polls of a thread that waits while another thread computes. So the waiting thread takes no core from the
+/// other.
 const ASIDE: Duration = Duration::from_micros(20);
 
 impl Borrow<Comm> for Elsewhere {
@@ -46,17 +48,17 @@ impl Borrow<Comm> for Elsewhere {
     }
 }
 
-/// Messages in transit, completed by [`Pending::wait`] or by [`Pending::test`] returning true. If a lost peer is survived, they
-/// end at the latest when this is dropped. So their buffers must be dropped later.
+/// Messages in transit. [`Pending::wait`] completes all messages, and [`Pending::test`] returns true when all are complete. If a
+/// lost peer is survived, dropping this value ends messages that are still in transit. So drop the buffers of the messages later.
 #[derive(Default)]
-#[must_use = "a message under way has to be waited for"]
+#[must_use = "wait for messages in transit, or test them"]
 pub struct Pending {
     requests: Vec<ffi::MPI_Request>,
-    /// Rank at the other end of each request, by its number in the library's communicator.
+    /// Rank at the other end of each request, by the rank's number in the library's communicator.
     peers: Vec<i32>,
     /// Communicator of all the messages.
     on: Option<On>,
-    /// True if a message failed within a step that the rank must not leave. The messages then never complete.
+    /// True if a message failed within a step that the rank must not leave. [`Pending::test`] then never returns true.
     failed: bool,
 }
 
@@ -66,9 +68,9 @@ pub(super) fn any_thread_may_call() -> bool {
         return false;
     }
     let mut provided = 0;
-    // SAFETY: MPI is initialised, or there would be no communicator; a constant of the library.
+    // SAFETY: MPI is initialised, because there is a communicator. The level of threads is a constant of the library.
     unsafe {
-        check(ffi::MPI_Query_thread(&mut provided), "asking which threads may call MPI");
+        check(ffi::MPI_Query_thread(&mut provided), "reading which threads may call MPI");
         provided >= ffi::RSMPI_THREAD_MULTIPLE
     }
 }
@@ -91,17 +93,18 @@ impl Comm {
         unsafe { Self::wrap(raw, false) }
     }
 
-    /// Makes a communicator of the ranks of `raw` that are `members`, in that order. This rank must be one of them. Other ranks
-    /// of `raw` take no part.
+    /// Makes a communicator of the ranks of `raw` that are `members`, in this order. This rank must be one of the members. Other
+    /// ranks of `raw` take no part.
     ///
     /// # Safety
     /// As for [`Self::borrowed`].
     pub(super) unsafe fn of_members(raw: ffi::MPI_Comm, members: Arc<[i32]>) -> Self {
         let whole = unsafe { Self::wrap(raw, false) };
-        whole.among(members, 0).expect("asked for by one of them")
+        whole.among(members, 0).expect("this rank is one of the members")
     }
 
-    /// Makes a communicator of these ranks of the library's communicator. Returns `None` if this rank is not one of them.
+    /// Makes a communicator of `members`, by their numbers in the library's communicator. `series` distinguishes its messages
+    /// from those of other sets of ranks. Returns `None` if this rank is not a member.
     pub(super) fn among(&self, members: Arc<[i32]>, series: u64) -> Option<Self> {
         let me = self.peer(self.rank);
         let rank = members.iter().position(|&member| member == me)?;
@@ -110,8 +113,7 @@ impl Comm {
         Some(Self { on, rank, size, owned, aside: false, members: Some(members) })
     }
 
-    /// Returns the same communicator for another thread. `None` if the library was not started for that, or does not let any
-    /// thread call it.
+    /// Returns the same communicator for another thread. `None` if MPI was not started so that any thread may call it.
     pub fn elsewhere(&self) -> Option<Elsewhere> {
         any_thread_may_call().then(|| {
             let mut comm = self.alias();
@@ -120,7 +122,7 @@ impl Comm {
         })
     }
 
-    /// Returns the same communicator without its ownership.
+    /// Returns the same communicator without ownership of the library's communicator.
     pub(super) fn alias(&self) -> Self {
         let members = self.members.clone();
         Self { on: self.on, rank: self.rank, size: self.size, owned: false, aside: false, members }
@@ -131,7 +133,7 @@ impl Comm {
         self.members.as_ref().map_or(rank as i32, |members| members[rank])
     }
 
-    /// Returns the tag that is used in the library's communicator.
+    /// Returns the tag in the library's communicator for `tag` in this communicator.
     fn tag(&self, tag: i32) -> i32 {
         subset::tag(self.on.series, tag)
     }
@@ -141,7 +143,7 @@ impl Comm {
         Address { raw: self.on.raw, peer: self.peer(rank), tag: self.tag(tag) }
     }
 
-    /// Returns whether single messages must be waited for until they end, even if their communicator is revoked.
+    /// Returns whether each message must be waited for until it ends, even if its communicator is revoked.
     fn one_by_one() -> bool {
         loss::unwinds() || library::simulated().is_some()
     }
@@ -151,22 +153,22 @@ impl Comm {
             return Self::simulated(transport, raw);
         }
         let (mut rank, mut size) = (0, 0);
-        // SAFETY: ensured by the caller.
+        // SAFETY: the caller ensures that `raw` is a valid communicator.
         unsafe {
-            check(ffi::MPI_Comm_rank(raw, &mut rank), "asking for the rank");
-            check(ffi::MPI_Comm_size(raw, &mut size), "asking for the number of ranks");
+            check(ffi::MPI_Comm_rank(raw, &mut rank), "reading the number of this rank");
+            check(ffi::MPI_Comm_size(raw, &mut size), "reading the number of ranks");
         }
         let (on, rank, size) = (On { raw, series: 0 }, rank as usize, size as usize);
         Self { on, rank, size, owned, aside: false, members: None }
     }
 
-    /// Returns all ranks of a communicator of the transport, in the order of their original numbers.
+    /// Wraps a communicator of the transport, with all of its ranks in the order of their original numbers.
     fn simulated(transport: &dyn Transport, raw: ffi::MPI_Comm) -> Self {
         let size = transport.size(library::number(raw));
         let launched = transport.places(library::ALL, library::number(raw));
         let me = transport.rank() as i32;
         let rank = launched.iter().position(|&number| number == me);
-        let rank = rank.expect("this rank is one of them");
+        let rank = rank.expect("this rank is in its communicator");
         let on = On { raw, series: 0 };
         Self { on, rank, size, owned: false, aside: false, members: None }
     }
@@ -222,37 +224,38 @@ impl Comm {
         }
     }
 
-    /// Minimum pause between two polls for a message. Also the right `most` if other ranks wait for the receiver afterwards.
+    /// Minimum pause of [`Self::await_word`] between two polls. Also the right value of `most` if other ranks wait for the
+    /// receiver afterwards.
     pub const PAUSE: Duration = Duration::from_millis(2);
 
-    /// Waits until a message from `from` with that tag can be received. Sleeps meanwhile, so that an idle rank leaves the
-    /// processor to others. The longer it has waited, the longer it sleeps, up to `most`.
+    /// Waits until a message from `from` with this tag can be received. Sleeps meanwhile, so that an idle rank leaves the
+    /// processor to other processes. The longer the rank has waited, the longer it sleeps, up to `most`.
     pub fn await_word(&self, from: usize, tag: i32, most: Duration) {
         let began = Instant::now();
         while !self.has_word(from, tag) {
             self.attend();
-            // A heartbeat for the supervisor.
+            // The rank reports to the supervisor that it waits.
             heartbeat::wait();
             clock::sleep((began.elapsed() / 16).clamp(Self::PAUSE, most));
         }
     }
 
-    /// Must be called repeatedly while a rank waits for an event other than a message. If a lost rank is survived, this leaves
-    /// the current work as soon as one is lost.
+    /// Looks for lost ranks. Must be called repeatedly while a rank waits for an event other than a message. If losses are
+    /// survived and a rank is lost, leaves the current work.
     pub fn attend(&self) {
         if loss::unwinds() {
             loss::look(self.on);
         }
     }
 
-    /// Returns whether a message from `from` with that tag can be received.
+    /// Returns whether a message from `from` with this tag can be received.
     pub fn has_word(&self, from: usize, tag: i32) -> bool {
         let mut there = false;
-        check(library::has_word(self.address(from, tag), &mut there), "waiting for a word");
+        check(library::has_word(self.address(from, tag), &mut there), "probing for a message");
         there
     }
 
-    /// Sends to one rank while receiving from another.
+    /// Sends `out` to one rank while receiving `into` from another rank. Either is a buffer and a rank, or `None`.
     pub fn exchange<T: Wire>(
         &self,
         out: Option<(&[T], usize)>,
@@ -262,7 +265,7 @@ impl Comm {
         self.exchange_while(out, into, tag, || ());
     }
 
-    /// Exchanges messages as [`Self::exchange`] does, and runs `work` while they are in transit.
+    /// Exchanges messages as [`Self::exchange`] does, and runs `work` while these are in transit.
     pub fn exchange_while<T: Wire>(
         &self,
         out: Option<(&[T], usize)>,
@@ -276,7 +279,7 @@ impl Comm {
             unsafe { self.start_recv(data.as_mut_ptr(), data.len(), from, tag, &mut pending) };
         }
         if let Some((data, to)) = out {
-            // SAFETY: as above.
+            // SAFETY: `data` stays borrowed by this call until the wait below.
             unsafe { self.start_send(data.as_ptr(), data.len(), to, tag, &mut pending) };
         }
         let landed = Landing;
@@ -306,7 +309,7 @@ impl Comm {
         loop {
             let part = (len - done).min(CHUNK);
             let mut request = library::handle(0);
-            // SAFETY: within the range that the caller ensures.
+            // SAFETY: the part is within the range that the caller ensures.
             let rc = unsafe {
                 library::start_send(
                     data.add(done).cast(),
@@ -340,7 +343,7 @@ impl Comm {
         loop {
             let part = (len - done).min(CHUNK);
             let mut request = library::handle(0);
-            // SAFETY: within the range that the caller ensures.
+            // SAFETY: the part is within the range that the caller ensures.
             let rc = unsafe {
                 library::start_recv(
                     data.add(done).cast(),
@@ -368,7 +371,7 @@ impl Drop for Comm {
             subset::end(self.on);
         } else if !std::thread::panicking() {
             // While a thread unwinds, the communicator is not freed: all of its ranks must free it together.
-            // SAFETY: made by our own split and not used afterwards.
+            // SAFETY: a split of this program made the communicator, which is not used afterwards.
             turn::with(|| unsafe { ffi::MPI_Comm_free(&mut self.on.raw) });
         }
     }
@@ -388,7 +391,7 @@ impl Pending {
         self.on.filter(|_| loss::unwinds())
     }
 
-    /// Adds a message that was begun; `None` if the library has refused it.
+    /// Adds the request of a message. `None` if the library has refused the message.
     fn push(&mut self, request: Option<ffi::MPI_Request>, peer: i32, on: On) {
         debug_assert!(self.requests.is_empty() || self.on == Some(on));
         self.peers.truncate(self.requests.len());
@@ -400,7 +403,7 @@ impl Pending {
         self.on = Some(on);
     }
 
-    /// Waits until all messages have completed. If one has failed, leaves the attempt as soon as no step is in progress.
+    /// Waits until all messages have completed. If a message has failed, leaves the attempt as soon as no step is in progress.
     pub fn wait(&mut self) {
         if let Some(on) = self.survives() {
             loss::wait_through(on, &self.requests);
@@ -416,7 +419,7 @@ impl Pending {
         }
     }
 
-    /// Returns whether all messages have completed and none has failed. Lets MPI make progress.
+    /// Returns whether all messages have completed and no message has failed. Lets MPI make progress.
     pub fn test(&mut self) -> bool {
         if self.requests.is_empty() && !self.failed {
             return true;
@@ -429,7 +432,7 @@ impl Pending {
         }
         let (survives, mut over) = (self.survives().is_some(), false);
         let rc = library::test_all(&mut self.requests, survives, &mut over);
-        self.failed |= !self.check(rc, "looking after messages");
+        self.failed |= !self.check(rc, "testing messages");
         if over {
             self.requests.clear();
         }

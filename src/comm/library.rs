@@ -1,7 +1,7 @@
-//! The calls for messages: those of the MPI library, or of the transport of a simulation.
+//! Calls for messages, by the MPI library or by the transport of a simulation.
 //!
-//! Every rank of a simulated job is a process, too, so a whole process uses one or the other. A handle of the transport is a
-//! number where the library has an address or a number.
+//! A rank of a simulated job is a process of its own, too. So a process uses either the library or the transport. A handle of the
+//! library is an address or a number, and a handle of the transport is a number.
 
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
@@ -11,9 +11,9 @@ use mpi::ffi;
 use super::turn;
 use crate::base::dynamic::Opened;
 
-/// Transport for the messages of a simulated job, with ULFM's calls for lost ranks. Errors are numbers of error classes.
+/// Transport for the messages of a simulated job, with ULFM's calls for lost ranks. An error is the number of an error class.
 pub trait Transport: Sync {
-    /// Returns this rank.
+    /// Returns the number of this rank.
     fn rank(&self) -> usize;
     fn ranks(&self) -> usize;
     fn node(&self) -> usize;
@@ -47,13 +47,13 @@ pub trait Transport: Sync {
     ) -> Result<usize, c_int>;
 
     fn has_word(&self, on: usize, from: c_int, tag: c_int) -> Result<bool, c_int>;
-    /// Returns whether a message has ended, successfully or not. Number 0 is no message, and has ended.
+    /// Returns whether a message has ended, successfully or not. Number 0 stands for no message and counts as ended.
     fn is_through(&self, request: usize) -> bool;
     /// Releases a message that has ended, and returns its result.
     fn end(&self, request: usize) -> c_int;
     fn cancel(&self, request: usize);
 
-    /// Makes a communicator of the same ranks. All of them call this together.
+    /// Makes a communicator of the same ranks, which all call this together.
     fn duplicate(&self, on: usize) -> usize;
     fn revoke(&self, on: usize);
     fn is_revoked(&self, on: usize) -> bool;
@@ -61,10 +61,10 @@ pub trait Transport: Sync {
     fn failed(&self, on: usize) -> Vec<c_int>;
     /// Returns the bits that all living ranks have set, and the return code.
     fn agree(&self, on: usize, bits: c_int) -> (c_int, c_int);
-    /// Makes a communicator of the ranks that are left. All of them call this together.
+    /// Makes a communicator of the ranks that are left, which all call this together.
     fn shrink(&self, on: usize) -> usize;
     fn size(&self, on: usize) -> usize;
-    /// Returns for each rank of `now` its rank in `before`.
+    /// Returns the rank in `before` of each rank of `now`.
     fn places(&self, before: usize, now: usize) -> Vec<c_int>;
 
     /// Sets the activity of this rank from here on.
@@ -88,11 +88,11 @@ pub(super) fn simulated() -> Option<&'static dyn Transport> {
     SIMULATED.get().copied()
 }
 
-/// Returns the number that a handle of the transport stands for.
+/// Returns the number of a handle of the transport.
 pub(super) fn number<H: Copy>(handle: H) -> usize {
     const { assert!(size_of::<H>() <= size_of::<usize>()) };
     let mut number = 0;
-    // SAFETY: as many bytes as a handle has, which is a number or an address.
+    // SAFETY: copies the bytes of a handle to a number, which has at least as many bytes.
     unsafe {
         let from = std::ptr::from_ref(&handle).cast::<u8>();
         from.copy_to_nonoverlapping(std::ptr::from_mut(&mut number).cast(), size_of::<H>());
@@ -100,10 +100,10 @@ pub(super) fn number<H: Copy>(handle: H) -> usize {
     number
 }
 
-/// Returns the handle for a number of the transport.
+/// Returns the handle of the transport with this number.
 pub(super) fn handle<H: Copy>(number: usize) -> H {
     const { assert!(size_of::<H>() <= size_of::<usize>()) };
-    // SAFETY: as above; any bytes are a handle.
+    // SAFETY: a number has at least as many bytes as a handle, and any bytes are a handle.
     unsafe { std::ptr::from_ref(&number).cast::<H>().read_unaligned() }
 }
 
@@ -122,7 +122,7 @@ fn code<T>(result: Result<T, c_int>, into: impl FnOnce(T)) -> c_int {
 pub(super) struct On {
     /// Communicator of the library.
     pub raw: ffi::MPI_Comm,
-    /// Number that distinguishes sets of ranks on the same communicator; 0 for all of its ranks.
+    /// Number that distinguishes sets of ranks on the same communicator; 0 for the set of all its ranks.
     pub series: u64,
 }
 
@@ -134,7 +134,7 @@ pub(super) struct Address {
     pub tag: c_int,
 }
 
-/// Content of a message: elements, and the bytes of each.
+/// Content of a message: number of elements, bytes of an element, and MPI's type of the elements.
 #[derive(Clone, Copy)]
 pub(super) struct Content {
     pub count: usize,
@@ -142,6 +142,8 @@ pub(super) struct Content {
     pub datatype: ffi::MPI_Datatype,
 }
 
+/// Begins to send the elements at `data`, and sets `request`. Returns the return code.
+///
 /// # Safety
 /// As for [`Transport::start_send`].
 pub(super) unsafe fn start_send(
@@ -164,6 +166,8 @@ pub(super) unsafe fn start_send(
     })
 }
 
+/// Begins to receive the elements at `data`, and sets `request`. Returns the return code.
+///
 /// # Safety
 /// As for [`Transport::start_recv`].
 pub(super) unsafe fn start_recv(
@@ -187,14 +191,14 @@ pub(super) unsafe fn start_recv(
     })
 }
 
-/// Tests whether a message from that address can be received.
+/// Tests whether a message from that address can be received, and sets `there`. Returns the return code.
 pub(super) fn has_word(from: Address, there: &mut bool) -> c_int {
     if let Some(transport) = simulated() {
         let found = transport.has_word(number(from.raw), from.peer, from.tag);
         return code(found, |found| *there = found);
     }
     let mut flag = 0;
-    // SAFETY: a valid communicator; the status is not requested.
+    // SAFETY: the communicator is valid, and the status is not requested.
     let rc = turn::with(|| unsafe {
         ffi::MPI_Iprobe(from.peer, from.tag, from.raw, &mut flag, ffi::RSMPI_STATUS_IGNORE)
     });
@@ -204,20 +208,22 @@ pub(super) fn has_word(from: Address, there: &mut bool) -> c_int {
 
 /// Returns whether a message has ended, successfully or not. Lets MPI make progress.
 ///
-/// The library's own wait abandons a message as soon as its communicator is revoked, while its buffer is still in use.
+/// Callers wait for this before they call the library's wait. That call abandons a message as soon as its communicator is
+/// revoked, while the buffer is still in use.
 pub(super) fn is_through(request: ffi::MPI_Request) -> bool {
     if let Some(transport) = simulated() {
         return transport.is_through(number(request));
     }
     let mut flag = 0;
-    // SAFETY: a request of ours.
+    // SAFETY: this process has begun the request.
     turn::with(|| unsafe {
         ffi::MPI_Request_get_status(request, &mut flag, ffi::RSMPI_STATUS_IGNORE)
     });
     flag != 0
 }
 
-/// Waits until all messages have completed. If a lost peer is survived and a message met a loss, the code is that of the loss.
+/// Waits until all messages have completed, and returns the return code. If `survives` is true and a message failed because of a
+/// loss, returns the code of the loss.
 pub(super) fn wait_all(requests: &mut [ffi::MPI_Request], survives: bool) -> c_int {
     if let Some(transport) = simulated() {
         let through = |request: &ffi::MPI_Request| transport.is_through(number(*request));
@@ -225,14 +231,14 @@ pub(super) fn wait_all(requests: &mut [ffi::MPI_Request], survives: bool) -> c_i
         return end_all(transport, requests);
     }
     let mut statuses = Statuses::new(requests, survives);
-    // SAFETY: the requests are the caller's and distinct.
+    // SAFETY: the requests are the caller's, and differ from each other.
     let rc = turn::with(|| unsafe {
         ffi::MPI_Waitall(requests.len() as c_int, requests.as_mut_ptr(), statuses.pointer())
     });
     statuses.code(rc)
 }
 
-/// Tests whether all messages have completed, and sets `over` if so. The code is as for [`wait_all`].
+/// Tests whether all messages have completed, and sets `over`. Returns the same code as [`wait_all`].
 pub(super) fn test_all(
     requests: &mut [ffi::MPI_Request],
     survives: bool,
@@ -245,14 +251,14 @@ pub(super) fn test_all(
     let mut flag = 0;
     let mut statuses = Statuses::new(requests, survives);
     let (count, first) = (requests.len() as c_int, requests.as_mut_ptr());
-    // SAFETY: as above.
+    // SAFETY: as in `wait_all`.
     let rc =
         turn::with(|| unsafe { ffi::MPI_Testall(count, first, &mut flag, statuses.pointer()) });
     *over = flag != 0;
     statuses.code(rc)
 }
 
-/// Releases messages that have ended and clears their requests. Returns the first error among them.
+/// Releases messages that have ended and clears their requests. Returns the first error of a message, or success.
 fn end_all(transport: &dyn Transport, requests: &mut [ffi::MPI_Request]) -> c_int {
     let codes: Vec<c_int> = requests
         .iter_mut()
@@ -261,34 +267,34 @@ fn end_all(transport: &dyn Transport, requests: &mut [ffi::MPI_Request]) -> c_in
     codes.into_iter().find(|&code| code != 0).unwrap_or(ffi::MPI_SUCCESS as c_int)
 }
 
-/// Cancels a receive whose message no rank has begun to send. Sends are not affected.
+/// Cancels a receive whose message no rank has begun to send. A send is not affected.
 pub(super) fn cancel(request: &mut ffi::MPI_Request) {
     match simulated() {
         Some(transport) => transport.cancel(number(*request)),
-        // SAFETY: a request of ours.
+        // SAFETY: this process has begun the request.
         None => turn::with(|| unsafe {
             ffi::MPI_Cancel(request);
         }),
     }
 }
 
-/// Releases a message that has ended, ignoring its result.
+/// Releases a message that has ended, and ignores its result.
 pub(super) fn give_back(mut request: ffi::MPI_Request) {
     match simulated() {
         Some(transport) => drop(transport.end(number(request))),
-        // SAFETY: a request of ours.
+        // SAFETY: this process has begun the request.
         None => turn::with(|| unsafe {
             ffi::MPI_Wait(&mut request, ffi::RSMPI_STATUS_IGNORE);
         }),
     }
 }
 
-/// Statuses of several messages if a lost peer is survived: only its status tells the error of a single message.
+/// Statuses of several messages. Needed if a lost peer is survived, because only its own status shows the error of a message.
 struct Statuses(Vec<ffi::MPI_Status>);
 
 impl Statuses {
     fn new(requests: &[ffi::MPI_Request], survives: bool) -> Self {
-        // SAFETY: plain numbers, which the library fills in.
+        // SAFETY: a status has plain numbers only, which the library fills in.
         let none = || unsafe { std::mem::zeroed::<ffi::MPI_Status>() };
         let wanted = if survives { requests.len() } else { 0 };
         Self((0..wanted).map(|_| none()).collect())
@@ -303,7 +309,8 @@ impl Statuses {
         }
     }
 
-    /// Returns the code of a call on all messages, or that of the loss that one of them met.
+    /// Returns the return code `rc` of a call for all messages. If a message failed because of a loss, returns the code of the
+    /// loss.
     fn code(&self, rc: c_int) -> c_int {
         let failed = rc != ffi::MPI_SUCCESS as c_int;
         let lost = || self.0.iter().map(|status| status.MPI_ERROR).find(|&rc| is_loss(rc));
@@ -322,7 +329,7 @@ pub const REVOKED: c_int = 77;
 pub(super) fn is_loss(rc: c_int) -> bool {
     let mut class = rc;
     if simulated().is_none() {
-        // SAFETY: a return code of the library.
+        // SAFETY: `rc` is a return code of the library.
         unsafe { ffi::MPI_Error_class(rc, &mut class) };
     }
     LOSSES.contains(&class)
@@ -333,7 +340,7 @@ type MakeComm = unsafe extern "C" fn(ffi::MPI_Comm, *mut ffi::MPI_Comm) -> c_int
 type OnFlag = unsafe extern "C" fn(ffi::MPI_Comm, *mut c_int) -> c_int;
 type MakeGroup = unsafe extern "C" fn(ffi::MPI_Comm, *mut ffi::MPI_Group) -> c_int;
 
-/// ULFM's calls, which other libraries lack.
+/// Calls of ULFM, which other libraries do not have.
 #[derive(Clone, Copy)]
 pub(super) struct Ulfm {
     revoke: OnComm,
@@ -351,7 +358,7 @@ pub(super) fn ulfm() -> Option<Ulfm> {
 
 fn find_ulfm() -> Option<Ulfm> {
     let all = Opened::ALL;
-    // SAFETY: ULFM gives the functions of these names these types.
+    // SAFETY: ULFM defines functions of these names with these types.
     unsafe {
         Some(Ulfm {
             revoke: all.function("MPIX_Comm_revoke")?,
@@ -364,13 +371,13 @@ fn find_ulfm() -> Option<Ulfm> {
 }
 
 fn needed() -> Ulfm {
-    ulfm().expect("asked for only where there is no obstacle")
+    ulfm().expect("losses are survived only if the library has ULFM")
 }
 
 pub(super) fn revoke(raw: ffi::MPI_Comm) {
     match simulated() {
         Some(transport) => transport.revoke(number(raw)),
-        // SAFETY: a communicator in use. An earlier revocation by another rank does not matter.
+        // SAFETY: the communicator is in use. An earlier revocation by another rank does not matter.
         None => turn::with(|| unsafe {
             (needed().revoke)(raw);
         }),
@@ -382,29 +389,29 @@ pub(super) fn is_revoked(raw: ffi::MPI_Comm) -> bool {
         return transport.is_revoked(number(raw));
     }
     let mut revoked = 0;
-    // SAFETY: a communicator in use.
+    // SAFETY: the communicator is in use.
     unsafe { (needed().is_revoked)(raw, &mut revoked) };
     revoked != 0
 }
 
-/// Sets `bits` to the bits that all remaining ranks have set. All of them call this together.
+/// Sets `bits` to the bits that all remaining ranks have set. All remaining ranks call this together. Returns the return code.
 pub(super) fn agree(raw: ffi::MPI_Comm, bits: &mut c_int) -> c_int {
     if let Some(transport) = simulated() {
         let (agreed, rc) = transport.agree(number(raw), *bits);
         *bits = agreed;
         return rc;
     }
-    // SAFETY: a communicator in use.
+    // SAFETY: the communicator is in use.
     turn::with(|| unsafe { (needed().agree)(raw, bits) })
 }
 
-/// Makes a communicator of the remaining ranks, and returns it with its size. All of them call this together.
+/// Makes a communicator of the remaining ranks, which all call this together. Returns the communicator and its size.
 pub(super) fn shrink(raw: ffi::MPI_Comm) -> Result<(ffi::MPI_Comm, c_int), c_int> {
     if let Some(transport) = simulated() {
         let made = transport.shrink(number(raw));
         return Ok((handle(made), transport.size(made) as c_int));
     }
-    // SAFETY: a communicator in use, and one that was just made.
+    // SAFETY: one communicator is in use, and the other was just made.
     unsafe {
         let mut made = ffi::RSMPI_COMM_NULL;
         let rc = turn::with(|| (needed().shrink)(raw, &mut made));
@@ -417,13 +424,13 @@ pub(super) fn shrink(raw: ffi::MPI_Comm) -> Result<(ffi::MPI_Comm, c_int), c_int
     }
 }
 
-/// Returns the ranks of `raw` that this one knows to be lost.
+/// Returns the ranks of `raw` that this rank knows to be lost.
 pub(super) fn failed(raw: ffi::MPI_Comm) -> Vec<c_int> {
     if let Some(transport) = simulated() {
         return transport.failed(number(raw));
     }
     let mut size = 0;
-    // SAFETY: a communicator in use, groups that are ours, and arrays of the given length.
+    // SAFETY: the communicator is in use, the groups are ours, and the arrays have the given length.
     unsafe {
         let mut gone = ffi::RSMPI_GROUP_NULL;
         if (needed().failed)(raw, &mut gone) != ffi::MPI_SUCCESS as c_int {

@@ -1,18 +1,18 @@
 //! Handling of a lost peer.
 //!
-//! By default the job ends with a lost process. Some MPI libraries can continue without it (ULFM: Open MPI 5 under `mpirun
-//! --with-ft ulfm`). With these, [`World::attempt`](super::World::attempt) survives the loss. Within an attempt, a call that
-//! fails because of a lost process unwinds. Then the attempt returns [`Lost`] on every remaining rank, whatever each of them was
-//! doing. No other code sees a failed call, so solver and checkpoints need not handle losses.
+//! By default the loss of a process ends the job. Some MPI libraries can continue without the lost process (ULFM: Open MPI 5
+//! under `mpirun --with-ft ulfm`). With such a library, [`World::attempt`](super::World::attempt) survives the loss. Within an
+//! attempt, a call that fails because of a lost process unwinds. Then the attempt returns [`Lost`] on every remaining rank,
+//! whatever each rank was doing. No other code sees a failed call, so solver and checkpoints need not handle losses.
 //!
-//! The order of events makes this safe. All ranks send messages on one communicator and have a second one without messages
-//! ([`Line`]). A rank that notices the loss *revokes* the second one. A rank that waits for a rank which has left sees the
-//! revocation and leaves, too. Then each rank waits until all have left (the agreement), and only then unwinds. So buffers stay
-//! in place as long as any rank may still send to them. Messages in transit are completed when their [`Pending`](super::Pending)
-//! is dropped, which is before the buffer is.
+//! The order of events makes this safe. All ranks send messages on one communicator, and have a second communicator without
+//! messages ([`Line`]). A rank that notices the loss *revokes* the second communicator and leaves its work. A rank that waits for
+//! a rank which has left sees the revocation and leaves, too. Then each rank waits until all ranks have left (the agreement), and
+//! only then unwinds. So a buffer stays in place as long as any rank may still send to it. Messages in transit end when their
+//! [`Pending`](super::Pending) is dropped, which is before their buffer is dropped.
 //!
-//! Open MPI crashes if a process is lost while a communicator is made ([`subset`](super::subset)). So the communicators of
-//! attempts are made before the first attempt, for a number of losses ([`READY`]), and none is made afterwards.
+//! Open MPI crashes if a process is lost while a communicator is made ([`subset`](super::subset)). So the communicators for a
+//! number of losses ([`READY`]) are made before the first attempt. Up to this number of losses, no communicator is made later.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -34,7 +34,7 @@ use crate::base::heartbeat;
 /// Error: a process of the job is lost, and every rank has left its work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lost {
-    /// Time at which this rank noticed, by its clock.
+    /// Time at which this rank noticed the loss, by the clock of its node.
     pub noticed_unix_s: f64,
 }
 
@@ -47,46 +47,46 @@ impl Lost {
 /// Communicators of the ranks of an attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
-    /// Communicator of their messages.
+    /// Communicator of the messages of these ranks.
     pub talk: ffi::MPI_Comm,
-    /// Communicator of the same ranks without messages. Revoking it tells all ranks that one has left.
+    /// Communicator of the same ranks without messages. A rank that leaves revokes this communicator, which all ranks notice.
     pub alarm: ffi::MPI_Comm,
-    /// Remaining ranks of both communicators in ascending order, as all agreed at the start of the attempt.
+    /// Remaining ranks of both communicators in ascending order, as all ranks agreed at the start of the attempt.
     pub members: Arc<[c_int]>,
 }
 
-/// Number of successive losses for which communicators are made at the start. After more losses, they are made from the last
-/// ones, and a loss at that moment may crash the job.
+/// Number of successive losses for which communicators are made at the start. After more losses, new communicators are made from
+/// the last ones. A loss at that moment may crash the job.
 pub(super) const READY: usize = 8;
 
 thread_local! {
     /// Communicators of the current attempt.
     static NOW: RefCell<Option<Line>> = const { RefCell::new(None) };
-    /// Node of this rank: a number that the ranks of one node share. Set before the first attempt.
+    /// Number that all ranks of this rank's node share. Set before the first attempt.
     static NODE: Cell<Option<usize>> = const { Cell::new(None) };
-    /// Time at which this rank first noticed the loss for which it leaves.
+    /// Time at which this rank first noticed the loss because of which it leaves.
     static NOTICED: Cell<Option<Lost>> = const { Cell::new(None) };
 }
 
-/// True during an attempt. Costly checks test this first.
+/// True during an attempt. Costly checks test this variable first.
 static ATTEMPT: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether a lost peer unwinds here instead of ending the job.
+/// Returns whether the loss of a peer unwinds the work of this rank instead of ending the job.
 #[inline]
 pub(super) fn unwinds() -> bool {
     ATTEMPT.load(Ordering::Relaxed)
 }
 
-/// Sets the number that the ranks of this rank's node share.
+/// Sets the number that all ranks of this rank's node share.
 pub(super) fn set_own_node(node: usize) {
     NODE.set(Some(node));
 }
 
 pub(super) fn own_node() -> usize {
-    NODE.get().expect("asked for where losses are survived")
+    NODE.get().expect("set if losses are survived")
 }
 
-/// Leaves the current work during an attempt in which a process is lost. Returns to [`attempt`] when every rank has left.
+/// Leaves the current work during an attempt in which a process is lost. Unwinds to [`attempt`] when every rank has left.
 pub(super) fn leave() -> ! {
     let lost = NOTICED.get().unwrap_or_else(Lost::now);
     NOTICED.set(Some(lost));
@@ -99,7 +99,8 @@ pub(super) fn leave() -> ! {
     resume_unwind(Box::new(lost))
 }
 
-/// Tells the other ranks of the group whose steps are in progress that this rank is about to leave, unless they know already.
+/// Notifies the other ranks of the group whose steps are in progress that this rank leaves. In a vote or a step, the reason is a
+/// lost member or one that has left. The other ranks notice this reason themselves.
 fn tell_group() {
     match stance::place() {
         Some(Where::Entering) => say_left(&stance::members()),
@@ -108,24 +109,24 @@ fn tell_group() {
     }
 }
 
-/// Tag of the message that a rank has left.
+/// Tag of the message by which a rank reports that it has left.
 const LEFT: c_int = 32_001;
 
-/// Tells these ranks that this rank has left. Lost ranks are skipped: to connect to a lost rank for the first time, Open MPI
-/// waits forever.
+/// Reports to these ranks that this rank has left. Lost ranks are skipped, because Open MPI waits forever to connect to a lost
+/// rank for the first time.
 fn say_left(members: &[c_int]) {
     let line = within();
     let gone = library::failed(line.alarm);
     for &member in members.iter().filter(|member| !gone.contains(member)) {
         let to = Address { raw: line.talk, peer: member, tag: LEFT };
         let mut request = library::handle(0);
-        // SAFETY: an empty message, for which the library uses no buffer of ours. The message is neither waited for nor released:
-        // if it cannot reach a lost rank, the error would have no handler and would end this process.
+        // SAFETY: the message is empty, so the library uses no buffer of ours. The message is neither waited for nor released. If
+        // it cannot reach a lost rank, the error would have no handler and would end this process.
         unsafe { library::start_send(std::ptr::null(), content::<u8>(0), to, &mut request) };
     }
 }
 
-/// Returns whether one of these ranks has sent the message that it has left.
+/// Returns whether one of these ranks has reported that it has left.
 fn has_left(line: &Line, members: &[c_int]) -> bool {
     members.iter().any(|&member| {
         let mut there = false;
@@ -135,23 +136,24 @@ fn has_left(line: &Line, members: &[c_int]) -> bool {
 }
 
 fn within() -> Line {
-    NOW.with_borrow(|now| now.clone().expect("asked within an attempt only"))
+    NOW.with_borrow(|now| now.clone().expect("only within an attempt"))
 }
 
-/// Returns whether all remaining ranks agree; the same answer on all, even if one is lost meanwhile.
+/// Returns whether `mine` is true on all remaining ranks. The result is the same on all ranks, even if a rank is lost meanwhile.
 fn agree(line: &Line, mine: bool) -> bool {
     agree_bits(line, c_int::from(mine)) != 0
 }
 
-/// Returns the bits, of [`BITS`] bits, that all remaining ranks have set; the same answer on all.
+/// Returns the bits that all remaining ranks have set in `mine`, which has [`BITS`] bits. The result is the same on all ranks.
 fn agree_bits(line: &Line, mine: c_int) -> c_int {
-    /// Bit that every rank sets in addition. An address that Open MPI puts in place of a rank's bits ([`turn`]) does not have it.
+    /// Bit that every rank sets in addition. If Open MPI puts an address in place of a rank's bits ([`turn`]), this bit is
+    /// missing.
     const SAID: c_int = 1;
     let mut bits = mine << 1 | SAID;
     let rc = library::agree(line.alarm, &mut bits);
-    // An error for a lost rank is expected here, and the answer is valid all the same.
+    // An error because of a lost rank is expected here. The result is valid nevertheless.
     if rc != ffi::MPI_SUCCESS as c_int && !library::is_loss(rc) {
-        die_in_turn(6, "the ranks that are left could not agree after a loss");
+        die_in_turn(6, "the remaining ranks could not agree after a loss");
     }
     if bits & SAID == 0 {
         die_in_turn(6, "the MPI library has garbled what the ranks agreed on");
@@ -159,14 +161,14 @@ fn agree_bits(line: &Line, mine: c_int) -> c_int {
     bits >> 1
 }
 
-/// Number of bits that are agreed on at a time: as many as certainly fit in addition to one more.
+/// Number of bits of one agreement. These bits and the additional bit fit into a C int.
 const BITS: usize = 30;
 
-/// Runs `work` as [`World::attempt`](super::World::attempt) does, with these communicators.
+/// Runs `work` as [`World::attempt`](super::World::attempt) does, with the communicators of `line`.
 pub(super) fn attempt<R>(line: &Line, work: impl FnOnce() -> R) -> Result<R, Lost> {
     NOW.set(Some(line.clone()));
     ATTEMPT.store(true, Ordering::Relaxed);
-    // Values that unwind are dropped, or abandoned for good by callers that see `Lost`.
+    // Unwinding drops the values of `work`. Callers that get `Lost` do not use other values that `work` may have left incomplete.
     let ended = catch_unwind(AssertUnwindSafe(work));
     let ended = match ended {
         Ok(done) if agree(line, true) => Ok(done),
@@ -182,18 +184,19 @@ pub(super) fn attempt<R>(line: &Line, work: impl FnOnce() -> R) -> Result<R, Los
     ended
 }
 
-/// Returns the remaining members after a lost attempt, the same on all remaining ranks. A rank that is lost meanwhile may still
-/// be included; then the next attempt is lost at once.
+/// Returns the remaining members after a lost attempt, the same on all remaining ranks. The result may include a rank that is
+/// lost meanwhile. The next attempt is then lost at once.
 pub(super) fn left(line: &Line) -> Vec<c_int> {
     let gone = library::failed(line.alarm);
     agreed(&line.members, &gone, |mine| agree_bits(line, mine))
 }
 
-/// Returns the members that no rank knows to be lost.
+/// Returns the members that no rank knows to be lost. `gone` are the ranks that this rank knows to be lost.
 ///
-/// All ranks make the same calls of `agree`, whatever each of them knows. They first ask about ranges of members. Then they ask
-/// about parts of those ranges in which some rank misses a member. So the number of calls depends on the losses, and hardly on
-/// the members: one loss takes 4 calls among 100,000.
+/// All ranks make the same calls of `agree`, whatever losses each rank knows. The first calls are about ranges of members: a rank
+/// sets a bit for each range in which it knows no loss. The next calls are about parts of those ranges whose bits some rank has
+/// not set. So the number of calls depends on the losses, and hardly on the number of members. One loss among 100,000 members
+/// takes 4 calls.
 fn agreed(members: &[c_int], gone: &[c_int], mut agree: impl FnMut(c_int) -> c_int) -> Vec<c_int> {
     let mut gone: Vec<usize> = gone.iter().filter_map(|g| members.binary_search(g).ok()).collect();
     gone.sort_unstable();
@@ -221,19 +224,19 @@ fn agreed(members: &[c_int], gone: &[c_int], mut agree: impl FnMut(c_int) -> c_i
     members.iter().zip(left).filter_map(|(&member, left)| left.then_some(member)).collect()
 }
 
-/// Divides a range into `parts` parts, or into single places if it is shorter.
+/// Divides a range into `parts` parts, or into single elements if the range is shorter.
 fn cut(range: Range<usize>, parts: usize) -> impl Iterator<Item = Range<usize>> {
     let parts = parts.min(range.len());
     let at = move |part: usize| range.start + range.len() * part / parts;
     (0..parts).map(move |part| at(part)..at(part + 1))
 }
 
-/// Makes communicators of the remaining processes. All of them call this together.
+/// Makes communicators of the remaining ranks, which all call this together.
 pub(super) fn shrunk(line: &Line) -> Line {
-    let lost = "the ranks that are left could not find together after a loss";
+    let lost = "the remaining ranks could not make a communicator after a loss";
     let shrink = || library::shrink(line.alarm).unwrap_or_else(|_| die_in_turn(6, lost));
-    // Both must have the same ranks, even if one is lost meanwhile. Superfluous communicators are not freed, which is acceptable
-    // because losses are rare.
+    // Both communicators must have the same ranks, even if a rank is lost meanwhile. Superfluous communicators are not freed,
+    // which is acceptable because losses are rare.
     let (mut talk, mut size) = shrink();
     loop {
         let (alarm, again) = shrink();
@@ -244,10 +247,10 @@ pub(super) fn shrunk(line: &Line) -> Line {
     }
 }
 
-/// Checks whether the event that this rank waits for can still happen, and leaves the attempt if not. Must be called repeatedly
-/// while a rank waits.
+/// Checks whether the event for which this rank waits can still happen, and leaves the attempt if it cannot. Must be called
+/// repeatedly while a rank waits.
 pub(super) fn look(on: On) {
-    /// Pause between two queries of the lost ranks, which take longer than the query whether a rank has left.
+    /// Pause between two queries of the lost ranks. Such a query takes longer than the query whether a rank has left.
     const EVERY: Duration = Duration::from_millis(1);
     thread_local! {
         static LAST: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -259,7 +262,7 @@ pub(super) fn look(on: On) {
     }
     let lost = match stance::stance(on) {
         Stance::Shielded => false,
-        // A rank that left these members did so because one of them was lost, which this rank will learn as well.
+        // After the first vote, a member leaves only because a member is lost, which this rank will notice as well.
         Stance::With { members, first } => {
             due && (any_gone(&members) || first && has_left(&within(), &members))
         }
@@ -270,7 +273,7 @@ pub(super) fn look(on: On) {
     }
 }
 
-/// Waits until this rank leaves, after a failure that makes waiting for the message useless.
+/// Waits until this rank leaves, after a failure because of which the message will never come.
 pub(super) fn look_until_left(on: On) -> ! {
     loop {
         look(on);
@@ -279,10 +282,10 @@ pub(super) fn look_until_left(on: On) -> ! {
 
 fn somebody_has_left() -> bool {
     let alarm = NOW.with_borrow(|now| now.as_ref().map(|line| line.alarm));
-    library::is_revoked(alarm.expect("asked within an attempt only"))
+    library::is_revoked(alarm.expect("only within an attempt"))
 }
 
-/// Returns whether any rank of the attempt is known to be lost, or to have left.
+/// Returns whether any rank of the attempt is known to be lost, or has left.
 pub(super) fn somebody_is_gone() -> bool {
     let line = within();
     let of_it = |gone: &c_int| line.members.binary_search(gone).is_ok();
@@ -293,7 +296,7 @@ fn any_gone(members: &[c_int]) -> bool {
     library::failed(within().alarm).iter().any(|gone| members.contains(gone))
 }
 
-/// Handles a call for messages `on` that has met a lost process.
+/// Handles a call for messages of `on` that failed because of a lost process.
 pub(super) fn met(on: On) {
     match stance::stance(on) {
         Stance::Shielded => stance::note(),
@@ -301,7 +304,7 @@ pub(super) fn met(on: On) {
     }
 }
 
-/// Waits until all of these messages have ended.
+/// Waits until all of these messages have ended, or leaves the attempt.
 pub(super) fn wait_through(on: On, requests: &[ffi::MPI_Request]) {
     for &request in requests {
         while !library::is_through(request) {
@@ -310,8 +313,8 @@ pub(super) fn wait_through(on: On, requests: &[ffi::MPI_Request]) {
     }
 }
 
-/// Ends messages in transit on `raw`, which all ranks have left. `peers` are the ranks at their other ends. Returns when their
-/// buffers may be freed or reused.
+/// Ends messages in transit on `raw`, which all ranks have left. `peers` are the ranks at the other ends of the messages. Returns
+/// when the buffers of the messages may be freed or reused.
 pub(super) fn abandon(raw: ffi::MPI_Comm, requests: &mut Vec<ffi::MPI_Request>, peers: &[c_int]) {
     for request in requests.iter_mut() {
         if !library::is_through(*request) {
@@ -326,17 +329,17 @@ pub(super) fn abandon(raw: ffi::MPI_Comm, requests: &mut Vec<ffi::MPI_Request>, 
     }
 }
 
-/// Waits for messages that are no longer needed, however long they take, and returns whether each has ended.
+/// Waits for messages that are no longer needed, however long they take. Returns for each message whether it has ended.
 ///
-/// A message that has begun to arrive writes to its buffer until it has ended. The library ends all messages between living
-/// ranks. A message with a lost rank may stay open forever, but nothing arrives of it after a while.
+/// A message that has begun to arrive writes to its buffer until the message has ended. The library ends all messages between
+/// living ranks. A message to or from a lost rank may stay open forever, but writes nothing after a while.
 fn settle(
     peers: &[c_int],
     through: impl Fn(usize) -> bool,
     gone: impl Fn() -> Vec<c_int>,
     clock: impl Fn() -> Duration,
 ) -> Vec<bool> {
-    /// Timeout from the moment at which this rank knows that the peer is lost.
+    /// Timeout for a message of a lost peer, from the moment at which this rank knows that the peer is lost.
     const TIMEOUT: Duration = Duration::from_secs(2);
     let mut known: Vec<(c_int, Duration)> = Vec::new();
     let mut settle = |message: usize, peer: c_int| {
@@ -364,7 +367,7 @@ fn settle(
 mod tests {
     use super::*;
 
-    /// Buffers of messages between living ranks are kept until these have ended, which may take minutes on a slow network.
+    /// Buffers of messages between living ranks are kept until the messages have ended, which may take minutes on a slow network.
     #[test]
     fn messages_are_given_up_with_lost_ranks_only() {
         let now = Cell::new(Duration::ZERO);
@@ -383,10 +386,10 @@ mod tests {
         assert!((seconds(32)..seconds(33)).contains(&now.get()), "{:?}", now.get());
     }
 
-    /// Returns the agreement of ranks that know different losses, and the number of calls. An answer consists of the bits that
-    /// all ranks set. `known` are the losses known to the ranks that differ.
+    /// Lets ranks that know different losses agree. Returns the ranks that are left, and the number of calls. An answer is the
+    /// bitwise AND of the bits of all ranks. `known` has one list of losses for each different state of knowledge.
     fn agreement(members: &[c_int], known: &[Vec<c_int>]) -> (Vec<c_int>, usize) {
-        // Each rank makes the calls that the answers require; all answers are found by repeating the calls from the start.
+        // Each repetition makes all calls again from the start, and finds the answer of one more call.
         let mut answers: Vec<c_int> = Vec::new();
         loop {
             let mut said = c_int::MAX;
@@ -410,7 +413,10 @@ mod tests {
             }
             let calls = results[0].1;
             if calls == answers.len() {
-                assert!(results.iter().all(|result| *result == results[0]), "all know the same");
+                assert!(
+                    results.iter().all(|result| *result == results[0]),
+                    "all ranks return the same"
+                );
                 return results.swap_remove(0);
             }
             answers.push(said);
@@ -453,7 +459,7 @@ mod tests {
         assert_eq!(calls(100_000, &[]), 1);
         assert_eq!(calls(100_000, &[70_001]), 4);
         assert!(calls(100_000, &[5, 30_000, 55_555, 99_999]) <= 8);
-        // A node of 128 ranks.
+        // All ranks of a node with 128 ranks are lost.
         let node: Vec<c_int> = (64_000..64_128).collect();
         assert!(calls(100_000, &node) <= 20, "{}", calls(100_000, &node));
         assert!(calls(1_000_000, &[70_001]) <= 5);

@@ -1,10 +1,10 @@
 //! MPI with every return code checked.
 //!
-//! The solver and the checkpoint driver call it. A failing MPI call never returns: it ends the whole job with a message that
-//! names rank and phase. A rank that continued with half a message would compute garbage. A panic ends the job, too, because a
-//! panicking rank alone would leave the others waiting forever.
+//! The solver and the checkpoint driver call this module. An MPI call that fails never returns, but ends the whole job with a
+//! message that names the rank and its activity. A rank that continued with half a message would compute garbage. A panic of one
+//! rank ends the job, too, because the other ranks would wait forever.
 //!
-//! Where a lost rank is survived, a call that fails because of the loss only ends the current work of all ranks
+//! If the loss of a rank is survived, a call that fails because of the loss only ends the current work of all ranks
 //! ([`World::attempt`]).
 
 mod abort;

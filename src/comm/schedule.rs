@@ -1,10 +1,10 @@
-//! The six broadcasts of a panel as plain lists of messages.
+//! Six broadcasts of a panel, as plain lists of messages.
 //!
-//! A schedule is pure: [`schedule`] returns for one rank the pieces that it receives and sends, their order, and the receives
-//! that each send must wait for. [`super::Broadcast`] carries it out. All six are verified in the tests below by simulating the
-//! lists of all ranks together.
+//! [`schedule`] is a pure function, which returns for one rank the pieces to receive and to send, in order. A send must wait for
+//! earlier receives of its parts. [`super::Broadcast`] carries the schedule out. The tests below verify all six broadcasts by a
+//! simulation of the lists of all ranks together.
 //!
-//! Ranks are *virtual* here: 0 is the root, the others follow around the ring.
+//! Ranks are *virtual* here: 0 is the root, and the other ranks follow around the ring.
 
 use std::ops::Range;
 
@@ -56,7 +56,7 @@ pub fn schedule(kind: Bcast, size: usize, me: usize) -> Vec<Step> {
     steps
 }
 
-/// Returns the steps of a chain: each member forwards the piece to the next.
+/// Returns the steps of rank `me` in a chain, in which each member forwards the piece to the next member.
 fn chain(members: &[usize], me: usize, piece: Range<usize>) -> Vec<Step> {
     let Some(at) = members.iter().position(|&m| m == me) else {
         return Vec::new();
@@ -71,7 +71,7 @@ fn chain(members: &[usize], me: usize, piece: Range<usize>) -> Vec<Step> {
     steps
 }
 
-/// Returns the steps of two chains, each with half of the other members, both fed by the root.
+/// Returns the steps of rank `me` in two chains. The root feeds both chains, and each chain has half of the other members.
 fn two_chains(members: &[usize], me: usize, piece: Range<usize>) -> Vec<Step> {
     let half = 1 + (members.len() - 1).div_ceil(2);
     let first = &members[..half];
@@ -82,8 +82,8 @@ fn two_chains(members: &[usize], me: usize, piece: Range<usize>) -> Vec<Step> {
     steps
 }
 
-/// Returns the steps of spread and roll: the root halves its parts down a tree until each member has one, then the parts go
-/// round.
+/// Returns the steps of rank `me` in spread and roll. First the parts are halved down a tree, until each member has one part.
+/// Then all parts go around the ring.
 fn spread_and_roll(members: &[usize], me: usize, parts: usize) -> Vec<Step> {
     let n = members.len();
     let Some(at) = members.iter().position(|&m| m == me) else {
@@ -97,7 +97,7 @@ fn spread_and_roll(members: &[usize], me: usize, parts: usize) -> Vec<Step> {
     }
     debug_assert_eq!(parts, n);
     let mut steps = Vec::new();
-    // Spread: member `lo` has the parts lo..hi and sends the upper half to the middle.
+    // Spread: member `lo` has the parts lo..hi, and sends the upper half to member `mid`.
     let (mut lo, mut hi) = (0, n);
     while hi - lo > 1 {
         let mid = lo + (hi - lo).div_ceil(2);
@@ -112,8 +112,8 @@ fn spread_and_roll(members: &[usize], me: usize, parts: usize) -> Vec<Step> {
             lo = mid;
         }
     }
-    // Roll: in step s each member sends part (at - s) and receives part (at - s - 1), except for parts that the receiver has from
-    // the spread. Receiving those again could overwrite data that it is still sending.
+    // Roll: in step s each member sends part (at - s) and receives part (at - s - 1). Parts that the receiver has from the spread
+    // are left out. Receiving such a part again could overwrite data that the receiver is still sending.
     let next = (at + 1) % n;
     for s in 0..n - 1 {
         let out = (at + n - s) % n;
@@ -156,7 +156,7 @@ mod tests {
         Bcast::LongM,
     ];
 
-    /// Simulates all ranks. Sends are carried out in list order once their parts are there.
+    /// Simulates all ranks, each in the order of its list. The parts of a send must have arrived before.
     fn play(kind: Bcast, size: usize) {
         let n = parts(kind, size);
         let lists: Vec<Vec<Step>> = (0..size).map(|me| schedule(kind, size, me)).collect();
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(sends(Bcast::TwoRing, 6, 0), 2);
         assert_eq!(sends(Bcast::TwoRingM, 6, 0), 3);
         assert_eq!(sends(Bcast::TwoRingM, 6, 1), 0);
-        // Long forms: no rank except the root sends much more than one message.
+        // In the long forms, no rank except the root sends much more than one message.
         for me in 1..8 {
             let volume: usize = schedule(Bcast::Long, 8, me)
                 .iter()

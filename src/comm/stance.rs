@@ -1,4 +1,4 @@
-//! Reaction of this rank to a loss, by the steps of its group that are in progress ([`steps`](super::steps)).
+//! Reaction of this rank to a loss, which depends on the steps of its group that are in progress ([`steps`](super::steps)).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::library::On;
 
-/// Place of this rank in the steps of its group.
+/// Progress of this rank in the steps of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Where {
-    /// Not all ranks of the group are known to have entered.
+    /// Not all ranks of the group are known to have begun its steps.
     Entering,
     Between,
     Voting,
@@ -18,11 +18,11 @@ pub(super) enum Where {
 
 /// Group of ranks whose steps are in progress.
 pub(super) struct Group {
-    /// Communicator and series of its messages.
+    /// Communicator and series of the group's messages.
     pub on: On,
-    /// Its ranks by their numbers in the library's communicator.
+    /// Ranks of the group, by their numbers in the library's communicator.
     pub members: Arc<[i32]>,
-    /// Returns whether all ranks of the group vote yes. They call this together.
+    /// Returns whether all ranks of the group vote yes. All of these ranks call this together.
     pub vote: Rc<dyn Fn(bool) -> bool>,
 }
 
@@ -30,32 +30,34 @@ thread_local! {
     /// Group of ranks whose steps are in progress, if any.
     static OF: RefCell<Option<Group>> = const { RefCell::new(None) };
     static WHERE: Cell<Where> = const { Cell::new(Where::Between) };
-    /// True before the first vote.
+    /// True before the first step.
     static FIRST: Cell<bool> = const { Cell::new(false) };
-    /// True if this rank met a loss for which it has not left yet.
+    /// True if this rank has noted a loss for which it has not left yet.
     static NOTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Begins the steps of a group, which this rank is entering.
+/// Begins the steps of a group.
 pub(super) fn enter(group: Group) {
     OF.set(Some(group));
     WHERE.set(Where::Entering);
 }
 
-/// Records that all ranks of the group have entered.
+/// Records that all ranks of the group have begun its steps.
 pub(super) fn entered() {
     WHERE.set(Where::Between);
     FIRST.set(true);
 }
 
-/// Returns whether all ranks of the group vote yes. If the answer is no, all of them leave, and none votes again.
+/// Returns whether all ranks of the group vote yes. If the result is false, all ranks leave, and no rank votes again.
 pub(super) fn vote(yes: bool) -> bool {
     WHERE.set(Where::Voting);
-    let vote = OF.with_borrow(|of| Rc::clone(&of.as_ref().expect("a vote is within steps").vote));
+    let vote = OF.with_borrow(|of| {
+        Rc::clone(&of.as_ref().expect("ranks vote only while steps are in progress").vote)
+    });
     vote(yes)
 }
 
-/// Begins the step for which all have voted.
+/// Begins the step for which all ranks have voted yes.
 pub(super) fn begin_step() {
     FIRST.set(false);
     WHERE.set(Where::Within);
@@ -73,24 +75,24 @@ pub(super) fn over() {
     NOTED.set(false);
 }
 
-/// Returns the place of this rank in the steps of its group; `None` if no steps are in progress.
+/// Returns the progress of this rank in the steps of its group; `None` if no steps are in progress.
 pub(super) fn place() -> Option<Where> {
     OF.with_borrow(|of| of.as_ref().map(|_| WHERE.get()))
 }
 
-/// Returns the ranks of the group by their numbers in the library's communicator.
+/// Returns the ranks of the group, by their numbers in the library's communicator.
 pub(super) fn members() -> Arc<[i32]> {
-    OF.with_borrow(|of| Arc::clone(&of.as_ref().expect("asked within steps").members))
+    OF.with_borrow(|of| Arc::clone(&of.as_ref().expect("only while steps are in progress").members))
 }
 
-/// Reaction of a rank that waits for a message to a loss.
+/// Losses because of which a rank leaves while it waits for a message.
 pub(super) enum Stance {
-    /// Leaves after any loss.
+    /// The rank leaves after any loss.
     Free,
-    /// Leaves if one of these members is lost, by their ranks in the library's communicator. Before their first step, also leaves
-    /// if one of them has left.
+    /// The rank leaves if one of `members` is lost; these are numbers in the library's communicator. If `first` is true, the rank
+    /// also leaves if a member has left.
     With { members: Arc<[i32]>, first: bool },
-    /// Does not leave: the rank is within a step, and the message is not part of it.
+    /// The rank does not leave, because it is within a step, and the message is not part of the step.
     Shielded,
 }
 
@@ -111,7 +113,7 @@ pub(super) fn note() {
     NOTED.set(true);
 }
 
-/// Returns whether this rank met a loss for which it has not left yet.
+/// Returns whether this rank has noted a loss for which it has not left yet.
 pub(super) fn has_noted() -> bool {
     NOTED.get()
 }

@@ -1,19 +1,19 @@
-//! Steps that a group of ranks completes together or does not do at all, whichever rank is lost elsewhere meanwhile.
+//! Steps that all ranks of a group complete, or that no rank of the group begins, even if a rank outside is lost meanwhile.
 //!
-//! A lost rank unwinds ([`loss`](super::loss)) at any place where each rank happens to be. Ranks that change data in place
-//! together must not be interrupted like that, because half of an exchange cannot be continued.
+//! After a loss, each rank unwinds ([`loss`](super::loss)), whatever code the rank runs at that moment. Ranks that change data in
+//! place together must not be interrupted like that, because half of an exchange cannot be continued.
 //!
-//! So the ranks of the group vote before each such step. Once all have voted yes, none of them leaves the step because of a lost
-//! rank outside the group. A rank that meets such a loss notes it and votes no the next time. A rank that learns of a loss
-//! between two steps tells the others by the same vote before it leaves.
+//! So the ranks of the group vote before each step. Once all ranks have voted yes, no rank leaves the step because of a lost rank
+//! outside the group. If such a loss makes a call fail, the rank notes the loss and votes no the next time. A rank that learns of
+//! a loss between two steps votes no before it leaves.
 //!
-//! So all ranks of the group have done the same steps when an attempt is lost, unless one of their own is lost. In that case
-//! their data are void anyway.
+//! So all ranks of the group have done the same steps when an attempt is lost, unless a rank of the group is lost. In that case
+//! the group's data are not used again.
 //!
-//! A vote ends on one rank only when all have reached it, and hence have completed the step before. Some ranks may never reach
-//! the first vote, so the ranks wait for each other before it. No rank passes that barrier as long as one is missing. A rank that
-//! leaves while it waits there sends a message to the others, because they may have passed. They look for that message only in
-//! the first vote. That vote cannot have ended with yes on any rank, because the rank that left takes no part in it.
+//! A vote ends on a rank only when all ranks have reached the vote, and hence have completed the step before. Some ranks may
+//! never reach the first vote, so the ranks wait at a barrier before it. No rank passes the barrier as long as a rank is missing.
+//! A rank that leaves at the barrier sends a message to the other ranks, because these may have passed. Ranks look for this
+//! message only in the first vote. That vote cannot end with yes on any rank, because the rank that has left does not vote.
 
 use std::rc::Rc;
 
@@ -22,19 +22,19 @@ use super::stance::{self, Group};
 use super::wire::Reduce;
 use super::{by_messages, loss};
 
-/// Steps of a group of ranks. From its beginning to its end, the ranks of the group exchange messages only within steps.
+/// Steps of a group of ranks. As long as this value lives, the ranks of the group exchange messages only within steps.
 pub struct Steps {
     counted: bool,
 }
 
-/// A step in progress; it ends when this is dropped.
-#[must_use = "a step lasts as long as this"]
+/// A step in progress, which ends when this value is dropped.
+#[must_use = "a step lasts as long as this value"]
 pub struct Step {
     counted: bool,
 }
 
 impl Steps {
-    /// Begins the steps of the group `of`. All of its ranks call this together. Does nothing if losses are not survived.
+    /// Begins the steps of the group `of`. All ranks of the group call this together. Does nothing if losses are not survived.
     pub fn begin(of: &Comm) -> Self {
         let counted = loss::unwinds();
         if counted {
@@ -50,7 +50,7 @@ impl Steps {
         Self { counted }
     }
 
-    /// Begins a step, or leaves the attempt together with all others of the group.
+    /// Begins a step, or leaves the attempt together with all other ranks of the group.
     pub fn step(&self) -> Step {
         if self.counted {
             let yes = !stance::has_noted() && !loss::somebody_is_gone();

@@ -1,9 +1,9 @@
-//! A subset of a communicator's ranks as a communicator of its own, unknown to the library.
+//! Communicators of subsets of ranks. The MPI library has no communicator of such a subset.
 //!
-//! If a lost rank is survived, the library makes no communicators. Open MPI reports a lost process on all communicators of that
-//! process, including one that is just being made and is incomplete. This report crashed every rank that learned of a loss during
-//! a split (5.0.11, `ompi_comm_set_rank_failed` in `ompi_comm_activate`). So the messages of a subset use the communicator that
-//! it is taken from, with tags of their own.
+//! If the loss of a rank is survived, the library makes no communicators. Open MPI reports a lost process on all communicators of
+//! that process, including one that is being made and is incomplete. During a split, this report crashed every rank that learned
+//! of a loss (5.0.11, `ompi_comm_set_rank_failed` in `ompi_comm_activate`). So the messages of a subset use the communicator from
+//! which the subset is taken, with tags of their own.
 
 use std::cell::RefCell;
 
@@ -12,13 +12,13 @@ use mpi::ffi;
 use super::abort::die;
 use super::library::On;
 
-/// Request of one rank when all ranks of a communicator are split.
+/// Values of one rank when all ranks of a communicator are split.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     /// Colour of the subset; 0 for none.
     pub colour: u64,
     pub key: u64,
-    /// First series such that no subset of this rank has it or a later one.
+    /// Smallest series that is greater than the series of all subsets of this rank.
     pub free: u64,
 }
 
@@ -30,8 +30,8 @@ pub(super) fn members(asked: &[Asked], me: usize) -> Vec<usize> {
     members
 }
 
-/// Returns the series of all subsets made by a split; no rank has another subset with it. Subsets of one split have no rank in
-/// common, so their messages cannot be confused.
+/// Returns the series of all subsets that a split makes. No rank has another subset with this series. The subsets of one split
+/// have no rank in common, so their messages cannot be confused.
 pub(super) fn series(asked: &[Asked]) -> u64 {
     asked.iter().map(|rank| rank.free).max().unwrap_or(1)
 }
@@ -39,12 +39,20 @@ pub(super) fn series(asked: &[Asked]) -> u64 {
 /// Number of tags in a series.
 const TAGS: i32 = 1 << 16;
 
-/// Returns the tag of a message in that series.
+/// Returns the tag, in the library's communicator, of a message with tag `tag` in that series.
 pub(super) fn tag(series: u64, tag: i32) -> i32 {
     debug_assert!((0..TAGS).contains(&tag));
     let first = i32::try_from(series).ok().and_then(|series| series.checked_mul(TAGS));
     let tag = first.and_then(|first| first.checked_add(tag));
-    tag.unwrap_or_else(|| die(6, &format!("more than {} sets of ranks at a time", i32::MAX / TAGS)))
+    tag.unwrap_or_else(|| {
+        let most = i32::MAX / TAGS;
+        die(
+            6,
+            &format!(
+                "more than {most} sets of ranks are in use, for which MPI's tags do not suffice"
+            ),
+        )
+    })
 }
 
 thread_local! {
@@ -52,7 +60,7 @@ thread_local! {
     static LIVE: RefCell<Vec<On>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns the first series on `raw` such that no subset of this rank has it or a later one.
+/// Returns the smallest series that is greater than the series of all subsets of `raw` that this rank is in.
 pub(super) fn free(raw: ffi::MPI_Comm) -> u64 {
     LIVE.with_borrow(|live| {
         let series = live.iter().filter(|on| on.raw == raw).map(|on| on.series);
@@ -64,7 +72,7 @@ pub(super) fn begin(on: On) {
     LIVE.with_borrow_mut(|live| live.push(on));
 }
 
-/// Ends a subset: no rank of it sends further messages, so its series may be reused.
+/// Ends a subset. Its ranks send no further messages, so its series may be reused.
 pub(super) fn end(on: On) {
     LIVE.with_borrow_mut(|live| live.retain(|other| *other != on));
 }
@@ -87,7 +95,7 @@ mod tests {
 
     #[test]
     fn nobody_has_two_sets_of_one_series() {
-        // Any subsets that four ranks make and end, one after the other.
+        // Four ranks make and end random subsets, one after the other.
         let mut random = 7u64;
         let mut below = |n: u64| {
             random ^= random << 13;

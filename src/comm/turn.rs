@@ -1,12 +1,13 @@
-//! Limits the MPI library to one thread at a time, if losses are survived.
+//! Limits the MPI library to one thread at a time if losses are survived.
 //!
-//! In that case a second thread calls MPI regularly, so that other ranks see this one's heartbeats (`keep_alive` in
-//! [`world`](super::world)). Open MPI lets any thread call it, but its agreement does not support that (5.0.11, `era_cb_fn`). A
-//! message that arrives while another thread is in the agreement is put aside. Its content is then overwritten by the address
-//! where it is kept. So ranks agreed on values that no rank had given, and took each other for lost, in 2 of some 1,300 losses.
+//! If losses are survived, a second thread calls MPI regularly, so that other ranks see the heartbeats of this rank (`keep_alive`
+//! in [`world`](super::world)). Open MPI lets any thread call it, but its agreement does not support this (5.0.11, `era_cb_fn`).
+//! If a message arrives while another thread is in the agreement, the message is stored for later. The address of the stored
+//! message then overwrites the content of the message. So ranks agreed on values that no rank had given, and took each other for
+//! lost, in 2 of some 1,300 losses.
 //!
-//! Only calls that may let messages make progress take turns. The library's own threads that do the same must stay off
-//! (`btl_tcp_progress_thread`, which is off unless it is set).
+//! Only calls in which messages may make progress take turns. Threads of the library in which messages make progress must stay
+//! off (`btl_tcp_progress_thread`, which is off unless it is set).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -29,8 +30,8 @@ pub(super) fn with<R>(call: impl FnOnce() -> R) -> R {
     call()
 }
 
-/// Runs a call in a turn of this thread, unless another thread is in the library. In that case the call is not needed: a long
-/// call lets messages make progress itself.
+/// Runs a call in a turn of this thread, unless another thread is in the library. The call is then not needed, because messages
+/// make progress in the other thread's call.
 pub(super) fn if_free(call: impl FnOnce()) {
     match IN_USE.try_lock() {
         Ok(_turn) => call(),

@@ -1,7 +1,7 @@
-//! Ability of the MPI library to continue without a lost process (ULFM: Open MPI 5 under `mpirun --with-ft ulfm`), and its
-//! settings for that.
+//! Ability of the MPI library to continue without a lost process (ULFM: Open MPI 5 under `mpirun --with-ft ulfm`), and the
+//! settings for this.
 //!
-//! The loaded library is identified at run time, so one program serves any library.
+//! The loaded library is identified at run time, so the same program works with any library.
 
 use std::ffi::CStr;
 
@@ -10,10 +10,10 @@ use mpi::ffi;
 use super::check::check;
 use super::library;
 
-/// First major version of Open MPI that supports this.
+/// First major version of Open MPI that can continue without a lost process.
 const LEAST_MAJOR: u32 = 5;
 
-/// Variable by which `mpirun` tells its processes that the job shall continue after a loss.
+/// Variable that `mpirun` sets for its processes if the job is to continue after a loss.
 const ENABLED_VAR: &str = "OMPI_MCA_mpi_ft_enable";
 
 /// Returns whether the loaded MPI library can continue without a lost process. May be called before MPI is started.
@@ -24,9 +24,9 @@ pub(super) fn library_goes_on() -> bool {
     }
 }
 
-/// Variables that the library reads at its start. They make ranks monitor each other with this period and timeout, and make a
-/// rank that notices a loss report it to all. Without the first, a stopped rank is never noticed. Without the last, only one rank
-/// notices a loss, and the others wait forever (5.0.11).
+/// Variables that the library reads at its start. The first three make ranks monitor each other with this period and timeout in
+/// seconds. Without the first, a stopped rank is never noticed. The last makes a rank that notices a loss report the loss to all
+/// ranks. Without the last, only one rank notices a loss, and the other ranks wait forever (5.0.11).
 const NOTICE: &[(&str, &str)] = &[
     ("OMPI_MCA_mpi_ft_detector", "true"),
     ("OMPI_MCA_mpi_ft_detector_period", "1"),
@@ -34,11 +34,11 @@ const NOTICE: &[(&str, &str)] = &[
     ("OMPI_MCA_mpi_ft_propagator_with_rbcast", "true"),
 ];
 
-/// The library's own thread for heartbeats. With it, some starts crashed, and no job ended (5.0.11).
+/// Setting of the library's own thread for heartbeats. With this thread, some starts crashed, and jobs did not end (5.0.11).
 const THREAD: &CStr = c"mpi_ft_detector_thread";
 
-/// Disables the library's own thread, whatever a user's or a site's file sets. This process's variable overrides both, but not
-/// the site's `openmpi-mca-params-override.conf`. Must be called before MPI is started.
+/// Disables the library's own thread, whatever a user's or a site's file sets. The variable of this process overrides both files,
+/// but not the site's `openmpi-mca-params-override.conf`. Must be called before MPI is started.
 pub(super) fn without_the_librarys_thread() {
     // SAFETY: MPI has not been started, and no thread of this program reads variables through the C library.
     unsafe { std::env::set_var(format!("OMPI_MCA_{}", THREAD.to_string_lossy()), "false") };
@@ -55,8 +55,8 @@ pub(super) fn watch_each_other() {
     }
 }
 
-/// Returns the reason that MPI cannot be started here to survive a loss: the library would use its own thread despite this
-/// process's variable. Must be called before MPI is started.
+/// Returns why MPI cannot be started here to survive a loss: the library would use its own thread in spite of this process's
+/// variable. `None` if it would not. Must be called before MPI is started.
 pub(super) fn refusal() -> Option<String> {
     if !is_enabled() {
         return None;
@@ -64,8 +64,8 @@ pub(super) fn refusal() -> Option<String> {
     watch_each_other();
     has_thread().then(|| {
         format!(
-            "the MPI library's file openmpi-mca-params-override.conf sets {}, with which ranks crash while MPI starts: remove it \
-             there, or run without --nonstop and --method abft",
+            "the MPI library's file openmpi-mca-params-override.conf sets {}, which makes ranks crash while MPI starts: remove \
+             this setting from the file, or run without --nonstop and --method abft",
             THREAD.to_string_lossy()
         )
     })
@@ -74,9 +74,9 @@ pub(super) fn refusal() -> Option<String> {
 /// Returns whether the library reports that it will use its own thread.
 fn has_thread() -> bool {
     let (mut provided, mut index, mut count) = (0, 0, 0);
-    // The library writes as many bytes as the variable has.
+    // The library writes as many bytes as the setting has.
     let mut value = [0u8; 64];
-    // SAFETY: the tools interface may be used before MPI is started; the index is that of a variable that is bound to no object.
+    // SAFETY: the tools interface may be used before MPI is started. The index belongs to a variable that is bound to no object.
     unsafe {
         if ffi::MPI_T_init_thread(ffi::RSMPI_THREAD_FUNNELED, &mut provided) != 0 {
             return false;
@@ -94,8 +94,8 @@ fn has_thread() -> bool {
     value.iter().any(|&byte| byte != 0)
 }
 
-/// Returns the reason that this job cannot continue without a lost process; `None` if it can. `threads` says whether the library
-/// lets any thread call it.
+/// Returns why this job cannot continue without a lost process; `None` if it can. `threads` is true if any thread may call the
+/// library.
 pub(super) fn obstacle(threads: bool) -> Option<String> {
     if library::simulated().is_some_and(|transport| transport.survives()) {
         return None;
@@ -109,21 +109,22 @@ pub(super) fn obstacle(threads: bool) -> Option<String> {
     }
     if !threads {
         return Some(format!(
-            "this MPI library does not let several threads call it ({library}), which heartbeats need"
+            "this MPI library ({library}) does not let several threads call it, but heartbeats need this; use another MPI library"
         ));
     }
     (!is_enabled()).then(|| {
-        "mpirun was not told to let the job continue without a lost rank: start it with `mpirun --with-ft ulfm`".to_owned()
+        "mpirun was not started to continue without a lost rank: use `mpirun --with-ft ulfm`"
+            .to_owned()
     })
 }
 
-/// Returns whether the launcher was told to let the job continue without a lost process.
+/// Returns whether the launcher was started so that the job continues without a lost process.
 fn is_enabled() -> bool {
     std::env::var(ENABLED_VAR).is_ok_and(|v| v == "1" || v == "true")
 }
 
 /// Returns whether a library with this description continues without a lost process. MPICH has calls of the same names, but its
-/// launcher ends the job all the same.
+/// launcher ends the job nevertheless.
 fn knows_how(library: &str) -> bool {
     let version = library.split_once("Open MPI v").map(|(_, rest)| rest);
     let major = version.and_then(|v| v.split('.').next()).and_then(|v| v.parse::<u32>().ok());
@@ -139,7 +140,7 @@ pub(super) fn library_version() -> String {
     let mut length = 0;
     // SAFETY: the buffer has the size that MPI prescribes.
     let rc = unsafe { ffi::MPI_Get_library_version(text.as_mut_ptr().cast(), &mut length) };
-    check(rc, "asking for the MPI library's version");
+    check(rc, "reading the MPI library's version");
     text.truncate(length as usize);
     let text = String::from_utf8_lossy(&text);
     text.lines().next().unwrap_or("").trim_end_matches('\0').trim().to_owned()

@@ -1,14 +1,14 @@
-//! Element types of messages, and the operators of a reduction.
+//! Element types of messages, and operators of a reduction.
 
 use mpi::ffi;
 
 use super::library::Content;
 
-/// Element types of messages.
+/// Type of the elements of a message.
 pub trait Wire: Copy + Default + 'static {
     fn datatype() -> ffi::MPI_Datatype;
 
-    /// Combines two elements as a reduction does.
+    /// Combines two elements as a reduction with `op` does.
     fn combined(op: Reduce, one: Self, other: Self) -> Self;
 }
 
@@ -57,7 +57,7 @@ impl Wire for u8 {
 
 /// Operators of a reduction.
 ///
-/// `Max` and `Min` of `u64` are correct only below 2^63: MPICH 4.0 compares them as signed numbers.
+/// `Max` and `Min` of `u64` are correct only below 2^63: MPICH 4.0 compares `u64` values as signed numbers.
 #[derive(Clone, Copy, Debug)]
 pub enum Reduce {
     Sum,

@@ -1,4 +1,4 @@
-//! The start and the end of MPI, and the remaining ranks in between.
+//! Start and end of MPI, and the remaining ranks of the job.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -25,7 +25,7 @@ pub struct World {
     launched: Vec<usize>,
     /// Thread for heartbeats; present if losses may be survived.
     alive: Option<Repeated>,
-    /// Communicators of the next attempt and of later ones, the next of these last; present if losses may be survived.
+    /// Communicators of the next attempt, and those of later attempts, the earliest last. Present if losses may be survived.
     lines: Option<(Line, Vec<Line>)>,
     /// True if some ranks were started to survive losses, and some not.
     unlike: bool,
@@ -34,22 +34,23 @@ pub struct World {
 }
 
 impl World {
-    /// Starts MPI. Only the calling thread may use it afterwards.
+    /// Starts MPI. Only the calling thread may use MPI afterwards.
     ///
-    /// Losses can be survived only if `survives` is set here and the library supports it.
+    /// Losses can be survived only if `survives` is true and the library supports it.
     pub fn init(survives: bool) -> Self {
         Self::start(survives, false)
     }
 
-    /// Starts MPI so that helpers may send messages while the calling thread does ([`Comm::elsewhere`]), if the library permits
-    /// it.
+    /// Starts MPI so that helpers may send messages at the same time as the calling thread ([`Comm::elsewhere`]), if the library
+    /// permits this.
     ///
-    /// Must not be used otherwise: in a library that expects calls from any thread, each call takes longer.
+    /// Use this only if helpers send messages: if any thread may call the library, each call takes longer.
     pub fn with_helpers() -> Self {
         Self::start(false, true)
     }
 
-    /// Returns the reason that a start of MPI which survives losses would crash here. Must be called before that start.
+    /// Returns why MPI would crash here if it were started to survive losses; `None` if it would not. Must be called before that
+    /// start.
     pub fn refusal() -> Option<String> {
         if ulfm::library_goes_on() { ulfm::refusal() } else { None }
     }
@@ -65,7 +66,7 @@ impl World {
         } else if library_goes_on {
             ulfm::without_the_librarys_thread();
         }
-        // SAFETY: constants of the library.
+        // SAFETY: both values are constants of the library.
         let (one, several) = unsafe { (ffi::RSMPI_THREAD_FUNNELED, ffi::RSMPI_THREAD_MULTIPLE) };
         let mut provided = 0;
         // SAFETY: called once per process, before any other MPI call; null argument pointers are allowed since MPI-2.
@@ -88,7 +89,10 @@ impl World {
         };
         arm(comm.rank() as i32);
         if provided < one {
-            super::die(6, "this MPI library allows no threads but the one that calls it");
+            super::die(
+                6,
+                "skt-hpl needs several threads, but this MPI library allows only one; use another MPI library",
+            );
         }
         // Each rank only knows its own settings and its own library. All ranks must behave alike, so they agree here.
         let mut alike = [u64::from(survives && provided >= several); 2];
@@ -111,7 +115,7 @@ impl World {
 
     fn simulated(transport: &dyn Transport, survives: bool) -> Self {
         loss::set_own_node(transport.node());
-        // SAFETY: valid as long as the process lives.
+        // SAFETY: the communicator is valid as long as the process lives.
         let comm = unsafe { Comm::borrowed(library::handle(library::ALL)) };
         rank_is(comm.rank() as i32);
         Self::of(comm, survives && transport.survives())
@@ -121,15 +125,15 @@ impl World {
         &self.comm
     }
 
-    /// Returns whether helpers may send messages while the thread that started MPI does.
+    /// Returns whether helpers may send messages at the same time as the thread that started MPI.
     pub fn lets_helpers_talk(&self) -> bool {
         any_thread_may_call()
     }
 
-    /// Returns the reason that losses cannot be survived, with advice; `None` if they can.
+    /// Returns why losses cannot be survived, with advice; `None` if they can.
     pub fn obstacle(&self) -> Option<String> {
         let unlike = || {
-            "some ranks were not told so when they were started: give --nonstop or --method abft on the command line, or in a \
+            "some ranks were started without this setting: give --nonstop or --method abft on the command line, or in a \
              file that all nodes have, since a launcher does not hand variables to every node"
                 .to_owned()
         };
@@ -141,8 +145,8 @@ impl World {
         &self.launched
     }
 
-    /// Runs `work`, which all ranks do together, and survives a lost rank. After a loss, all ranks abandon their work and all
-    /// remaining ranks get [`Lost`]. So the work is completed on all ranks, or on none.
+    /// Runs `work`, which all ranks do together, and survives the loss of a rank. After a loss, all ranks abandon their work and
+    /// all remaining ranks get [`Lost`]. So the work is completed on all ranks, or on none.
     ///
     /// Must only be called if there is no [obstacle](Self::obstacle).
     pub fn attempt<R>(&self, work: impl FnOnce(&Self) -> R) -> Result<R, Lost> {
@@ -155,7 +159,7 @@ impl World {
     /// ranks.
     pub fn close_ranks(&mut self) -> Vec<usize> {
         let (line, ready) = self.lines.as_mut().expect("an attempt was lost");
-        // Communicators to continue with, and each member's rank in the previous ones.
+        // Communicators to continue with, and each member's rank in the previous communicators.
         let (next, were) = match ready.pop() {
             Some(next) => {
                 let left = loss::left(line);
@@ -168,12 +172,12 @@ impl World {
             }
         };
         let number =
-            |were: &c_int| self.launched[line.members.binary_search(were).expect("nobody joins")];
+            |were: &c_int| self.launched[line.members.binary_search(were).expect("no rank joins")];
         let launched: Vec<usize> = were.iter().map(number).collect();
         let is_gone = |number: &usize| launched.binary_search(number).is_err();
         let gone = self.launched.iter().copied().filter(is_gone).collect();
-        // SAFETY: valid as long as the job lives. The previous communicators are never freed, because lost ranks cannot take part
-        // in that.
+        // SAFETY: the communicator is valid as long as the job lives. The previous communicators are never freed, because this
+        // needs all of their ranks.
         self.comm = unsafe {
             for raw in
                 [next.talk, next.alarm].into_iter().filter(|_| library::simulated().is_none())
@@ -200,18 +204,18 @@ impl World {
         if library::simulated().is_some() {
             return clock::since_1970().as_secs_f64();
         }
-        // SAFETY: no arguments, MPI is initialised.
+        // SAFETY: the call has no arguments, and MPI is initialised.
         unsafe { ffi::RSMPI_Wtime() }
     }
 }
 
-/// Starts a thread that keeps up this rank's heartbeats, also during long computations. The library sends and checks heartbeats
-/// only when it is called. Ends the job if the system gives no more threads.
+/// Starts a thread that keeps this rank's heartbeats going, also during long computations. The library sends and checks
+/// heartbeats only when it is called. Ends the job if the system gives no more threads.
 ///
-/// A thread of the library can do that (`mpi_ft_detector_thread`), but with it one start in twenty crashed, and no job ended
-/// (Open MPI 5.0.11).
+/// A thread of the library (`mpi_ft_detector_thread`) can do the same. But with this thread, one start in twenty crashed, and
+/// jobs did not end (Open MPI 5.0.11).
 fn keep_alive() -> Repeated {
-    /// Period of the calls; short compared with the time between two heartbeats.
+    /// Period of the calls, which is short compared with the time between two heartbeats.
     const EVERY: Duration = Duration::from_millis(50);
     turn::begin();
     let thread = Repeated::start("skt-hpl alive", |_| {
@@ -226,8 +230,8 @@ fn keep_alive() -> Repeated {
     thread.unwrap_or_else(|why| super::die(6, &why.to_string()))
 }
 
-/// Makes the communicators of the first attempt and of later ones, the next of these last. All ranks call this together, before
-/// any attempt.
+/// Makes the communicators of the first attempt, and those of later attempts, the earliest last. All ranks call this together,
+/// before any attempt.
 fn lines(all: &Comm) -> (Line, Vec<Line>) {
     let node = all.split_by_node();
     let mut number = [all.rank() as u64];
@@ -258,11 +262,11 @@ fn places(before: ffi::MPI_Comm, now: &Line) -> Vec<c_int> {
         return transport.places(library::number(before), library::number(now.alarm));
     }
     let mut places = vec![0; now.members.len()];
-    // SAFETY: two valid communicators, and arrays of the given length. No other rank is needed.
+    // SAFETY: both communicators are valid, and the arrays have the given length. No other rank is needed.
     unsafe {
         let (mut old, mut new) = (ffi::RSMPI_GROUP_NULL, ffi::RSMPI_GROUP_NULL);
-        check(ffi::MPI_Comm_group(before, &mut old), "asking for the ranks there were");
-        check(ffi::MPI_Comm_group(now.alarm, &mut new), "asking for the ranks that are left");
+        check(ffi::MPI_Comm_group(before, &mut old), "reading the ranks before the loss");
+        check(ffi::MPI_Comm_group(now.alarm, &mut new), "reading the ranks after the loss");
         let count = places.len() as i32;
         let rc = ffi::MPI_Group_translate_ranks(
             new,
@@ -271,7 +275,7 @@ fn places(before: ffi::MPI_Comm, now: &Line) -> Vec<c_int> {
             old,
             places.as_mut_ptr(),
         );
-        check(rc, "comparing the ranks there were with those that are left");
+        check(rc, "comparing the ranks before and after the loss");
         ffi::MPI_Group_free(&mut old);
         ffi::MPI_Group_free(&mut new);
     }
@@ -287,14 +291,14 @@ impl Drop for World {
         if let Some(alive) = self.alive.take() {
             alive.end();
             if self.attempted.get() {
-                // After a loss, MPI_Finalize was seen to wait forever for the lost rank (Open MPI 5.0.11). The launcher was told
-                // that ranks may end.
+                // After a loss, MPI_Finalize has waited forever for the lost rank (Open MPI 5.0.11). The launcher was started so
+                // that ranks may end without it.
                 return;
             }
-            // Before the first attempt a loss ends the job. Without this call the launcher was seen to wait forever for ranks
-            // that were refused.
+            // Before the first attempt a loss ends the job. Without MPI_Finalize, the launcher has waited forever for ranks that
+            // were refused.
         }
-        // SAFETY: the last MPI call of the process.
+        // SAFETY: this is the last MPI call of the process.
         unsafe {
             ffi::MPI_Finalize();
         }

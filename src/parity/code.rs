@@ -1,7 +1,7 @@
 //! Codes: the weights that make parity rows out of data rows, and the addition of a weighted row.
 //!
-//! XOR and Reed-Solomon rebuild every bit. Sums of real numbers, the other codes of the papers, rebuild a lost row only up to
-//! rounding. They serve for comparison.
+//! XOR and Reed-Solomon rebuild every bit. Sums of real numbers, which the papers also use, rebuild a lost row only up to
+//! rounding. These sums are here for comparison.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub enum Code {
     Weighted = 3,
 }
 
-/// Weight of one row in a combination. A row of weight zero takes no part.
+/// Weight of one row in a combination. A row of weight zero is left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Weight {
     Byte(u8),
@@ -34,7 +34,7 @@ impl Weight {
         matches!(self, Weight::Byte(1)) || self == Weight::Real(1.0)
     }
 
-    /// Adds `weight * src` to `dst` in the weight's arithmetic, on rows of words.
+    /// Adds `self * src` to `dst`. A `Byte` multiplies bytes in GF(256), and a `Real` multiplies doubles.
     pub fn add(self, src: &[u64], dst: &mut [u64]) {
         debug_assert_eq!(src.len(), dst.len());
         match self {
@@ -54,7 +54,7 @@ impl Weight {
         }
     }
 
-    /// Sets `dst` to `weight * src`.
+    /// Sets `dst` to `self * src`.
     pub fn set(self, src: &[u64], dst: &mut [u64]) {
         if self.is_one() {
             dst.copy_from_slice(src);
@@ -80,7 +80,7 @@ impl From<f64> for Weight {
 /// Maximum number of losses that a group can be configured to survive: half of a group of 32.
 pub const LOSSES_MAX: usize = 16;
 
-/// Maximum number of members of a group with Reed-Solomon: the field has no more elements.
+/// Maximum number of members of a group with Reed-Solomon: GF(256) has no more elements.
 pub const MEMBERS_MAX: usize = 256 - LOSSES_MAX;
 const _: () =
     assert!(MEMBERS_MAX >= crate::shm::header::GROUP_MAX, "any group can have Reed-Solomon");
@@ -103,7 +103,7 @@ impl Code {
         match self {
             Code::Xor | Code::Sum => 1,
             Code::ReedSolomon => LOSSES_MAX,
-            // With more rows, some square submatrices are nearly singular.
+            // With more parity rows, some square submatrices of the weights are nearly singular.
             Code::Weighted => 4,
         }
     }
@@ -127,18 +127,18 @@ impl Code {
     }
 }
 
-/// Weight of member `member`'s data in parity row `parity` of Reed-Solomon.
+/// Returns the weight of member `member`'s data in parity row `parity` of Reed-Solomon.
 ///
 /// The weights are a Cauchy matrix, 1 / (x_p + y_i). Every square submatrix of it can be inverted, so any losses can be rebuilt,
-/// whichever members have data in a stripe. Each column is scaled so that the first row is all ones. The scaling keeps this
-/// property and makes the first parity row a plain XOR.
+/// whichever members have data in a stripe. Each column is scaled so that the first row is all ones. Scaled submatrices can still
+/// be inverted, and the first parity row is a plain XOR.
 pub fn byte_weight(parity: usize, member: usize) -> Byte {
     debug_assert!(parity < LOSSES_MAX && member < MEMBERS_MAX);
     let y = (LOSSES_MAX + member) as u8;
     Byte(gf256::mul(y, gf256::inverse(parity as u8 ^ y)))
 }
 
-/// Weight of member `member`'s data in parity row `parity` of the sums of real numbers.
+/// Returns the weight of member `member`'s data in parity row `parity` of the sums of real numbers.
 ///
 /// The first row is all ones, so that it is the plain sum. The other rows are fixed random numbers between -1 and 1. Almost
 /// surely, every square submatrix of a random matrix can be inverted without losing many digits. A Vandermonde or Cauchy matrix
@@ -156,16 +156,17 @@ pub fn real_weight(parity: usize, member: usize) -> f64 {
     (z ^ (z >> 31)) as i64 as f64 / -(i64::MIN as f64)
 }
 
-/// Seed: of the first ten thousand, the one with which a group of 16 loses the fewest digits.
+/// Seed of the weights. Of the first ten thousand seeds, a group of 16 loses the fewest digits with this one.
 const DRAWN_FROM: u64 = 8528 * 4096;
 
 pub(crate) fn bytes(words: &[u64]) -> &[u8] {
-    // SAFETY: the same memory; bytes need no alignment and any bits are a byte.
+    // SAFETY: the bytes are the memory of `words`. A byte needs no alignment, and any bits are a valid byte.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len() * 8) }
 }
 
 pub(crate) fn bytes_mut(words: &mut [u64]) -> &mut [u8] {
-    // SAFETY: the same memory, exclusively borrowed; any bits are a word.
+    // SAFETY: the bytes are the memory of `words`, which is borrowed exclusively. A byte needs no alignment, and any bits are a
+    // valid word.
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len() * 8) }
 }
 

@@ -1,10 +1,10 @@
-//! Digest of a row: one word from many, stored in the tables of a checkpoint.
+//! Digest of a row: one word computed from all words of the row, and stored in the tables of a checkpoint.
 //!
-//! A save digests all data that it encodes, and a restore all data that it is about to trust, so the digest must run at memory
-//! speed. It detects flipped bits, lost and stale data, but not an adversary. Memory written by one kind of processor is read by
-//! another: all variants below are one function, compiled for different vector units.
+//! A save digests all data that it encodes, and a restore digests all data before trusting them, so the digest must run at memory
+//! speed. The digest detects flipped bits, lost data and stale data, but no changes by an adversary. One kind of processor may
+//! read memory that another kind has written. So all variants below are the same function, compiled for different vector units.
 
-/// Words taken at a time: two vectors of the widest kind.
+/// Number of words in one step: two vectors of the widest kind.
 const LANES: usize = 16;
 const CHAINS: usize = 4;
 const LOW: u64 = 0xffff_ffff;
@@ -26,8 +26,8 @@ const KEYS: [u64; LANES] = first_keys();
 
 /// Intermediate state of a digest.
 ///
-/// The plain sums detect with certainty any single changed word. Each product multiplies the halves of a word under a key that
-/// differs for every place. The products detect what sums miss: exchanged words, and changes that cancel out.
+/// The plain sums detect any single changed word with certainty. Each product multiplies the two halves of a word, combined with
+/// a key that differs for every position. The products detect what the sums miss: exchanged words, and changes that cancel out.
 struct State {
     sums: [u64; LANES],
     products: [u64; LANES],
@@ -60,12 +60,12 @@ fn over(words: &[u64]) -> u64 {
         state.take(chunk);
     }
     if !rest.is_empty() {
-        // The length is part of the digest, so real zeros differ from this padding.
+        // The length is part of the digest, so zeros in the data differ from this padding.
         let mut padded = [0; LANES];
         padded[..rest.len()].copy_from_slice(rest);
         state.take(&padded);
     }
-    // Four independent chains: a single one over all lanes would take as long as the words did.
+    // Four independent chains are faster. A single chain over all lanes would take as long as the words of a row.
     let mut chains = [ROOT ^ words.len() as u64; CHAINS];
     for lanes in (0..LANES).step_by(CHAINS) {
         for (chain, lane) in chains.iter_mut().zip(lanes..) {
@@ -92,11 +92,11 @@ pub fn digest(words: &[u64]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") {
-            // SAFETY: the processor was just asked.
+            // SAFETY: the processor has AVX-512F and AVX-512DQ, as was just checked.
             return unsafe { over_avx512(words) };
         }
         if is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor was just asked.
+            // SAFETY: the processor has AVX2, as was just checked.
             return unsafe { over_avx2(words) };
         }
     }
@@ -126,11 +126,11 @@ mod tests {
             assert_eq!(digest(&words), over(&words));
             #[cfg(target_arch = "x86_64")]
             if is_x86_feature_detected!("avx2") {
-                // SAFETY: the processor was just asked.
+                // SAFETY: the processor has AVX2, as was just checked.
                 assert_eq!(unsafe { over_avx2(&words) }, over(&words));
             }
         }
-        // Fixed values: memory written by one build is read by the next.
+        // The values are fixed, because one build reads memory that another build has written.
         assert_eq!(digest(&[]), 3_058_699_895_980_679_880);
         assert_eq!(digest(&noise(1024)), 12_447_402_309_119_017_736);
     }
@@ -153,7 +153,7 @@ mod tests {
     fn pairs_of_flipped_bits_are_noticed() {
         let mut words = noise(40);
         let sound = digest(&words);
-        // The same bit is flipped in two words, up in one and down in the other: a plain sum would miss that.
+        // The same bit is flipped in two words. If one word grows and the other word shrinks, a plain sum does not change.
         for first in 0..words.len() {
             for second in 0..first {
                 for bit in [0, 1, 31, 32, 62, 63] {

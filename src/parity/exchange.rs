@@ -1,12 +1,12 @@
 //! Execution of a plan: rows are gathered from members, weighted, added and delivered.
 //!
-//! There are two ways to encode. `Reduce` is the paper's: one MPI_Reduce for each holder of a stripe's parity. `Pipelined` sends
-//! segments around the ring of the group. Every member adds its row as a segment passes, and the sum of each stripe ends at one
-//! member. So a byte of data is sent once for each parity row, whatever the size of the group.
+//! There are two ways to encode. `Reduce` calls MPI_Reduce once for each parity row of a stripe, as the paper does. `Pipelined`
+//! sends segments around the ring of the group. Every member adds its row to a segment before it passes the segment on. The sum
+//! of each stripe ends at one member. So a byte of data is sent once for each parity row, whatever the size of the group.
 //!
-//! If a parity has several holders, the members at which its sums end pass them on, all to all. So each holder receives its
-//! parity once. Rebuilding is a chain of the same segments that ends at the lost member; so is encoding with a layout that keeps
-//! parity apart from all data.
+//! If a parity has several holders, each sum is then sent to every holder, from the member at which the sum ended. So each holder
+//! receives its parity once. Rebuilding sends the same segments along a chain of members that ends at the lost member. Encoding
+//! uses such a chain, too, if the layout keeps parity apart from all data.
 //!
 //! All members of a group call the same function with the same window.
 
@@ -22,15 +22,16 @@ use super::share::{Share, Window};
 use super::stripes::{Role, Spread, Stripes};
 use crate::shm::{Region, huge};
 
-/// Method of encoding, and the threads that do it.
+/// Method of encoding, and the thread that encodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
-    /// A single MPI_Reduce for each holder of a stripe's parity.
+    /// One MPI_Reduce for each parity row of a stripe.
     Reduce,
-    /// Segments that travel around the group.
+    /// Segments that travel around the ring of the group. Each member adds its rows.
     Pipelined,
-    /// Segments as in [`Self::Pipelined`], sent by a helper of each rank from the copy of the matrix, while the ranks compute.
+    /// Like [`Self::Pipelined`], but a helper of each rank sends the segments from the copy of the matrix, while the ranks
+    /// compute.
     Helper,
 }
 
@@ -47,16 +48,17 @@ pub struct Coder {
     pub stripes: Stripes,
 }
 
-/// Batch of cycles of one combination, restricted to the columns of the window.
+/// Content of one message: a combination in a batch of cycles, restricted to the columns of the window.
 struct Segment<'a> {
     combine: &'a Combine,
     lines: Lines,
-    /// True if members report the data rows that they add to [`Hands::seen`].
+    /// True if each member reports its own data rows to [`Hands::seen`] when it adds them.
     tells: bool,
 }
 
 impl Segment<'_> {
-    /// Writes this member's weighted rows to `buffer`, replacing its contents or adding to them, and reports the data rows.
+    /// Adds this member's weighted rows to `buffer`. If `replace` is true, these rows replace the contents of `buffer` instead.
+    /// Reports the data rows if `tells` is true.
     fn contribute(
         &self,
         share: &Share,
@@ -74,7 +76,8 @@ impl Segment<'_> {
         }
     }
 
-    /// Range of the target's parity rows, if they are contiguous; this member is the target.
+    /// Returns the range of parity words that receive the sum at this member, which must be the target. None if these words are
+    /// not contiguous, or if the sum is not a parity row of this member.
     fn run_of_parity(&self, share: &Share) -> Option<Range<usize>> {
         let Lines { stripes, first, cycles, width } = self.lines;
         let close = cycles == 1 || stripes.parity_rows(1) == 1 && width == share.shape.pitch;
@@ -88,22 +91,22 @@ impl Segment<'_> {
     }
 }
 
-/// Message buffers: the one being sent, the one being received, and the next one to send; plus the sums to be passed on.
+/// Message buffers: `going` is sent, `coming` is received, and `ahead` is prepared for the next round.
 struct Scratch<'a> {
     going: &'a mut [u64],
     coming: &'a mut [u64],
     ahead: &'a mut [u64],
-    /// Sums that ended at this member, one after the other, until all parities of a batch are complete.
+    /// Sums that ended at this member, in the order of the parities, until all parities of a batch are complete.
     ended: &'a mut [u64],
 }
 
 impl<'a> Scratch<'a> {
-    /// Allocates memory for all buffers, in huge pages if possible: a transport that copies between processes looks up every
-    /// page. For little data, clearing a huge page would take longer than these look-ups.
+    /// Allocates memory for all buffers, in huge pages if the buffers are large enough. A transport that copies between processes
+    /// looks up every page. For small buffers, clearing a huge page would take longer than these look-ups.
     fn room(words: usize, ended: usize) -> Region {
         let bytes = (3 + ended) * words * 8;
         let bytes = if bytes < huge::HUGE / 8 { bytes } else { bytes.next_multiple_of(huge::HUGE) };
-        Region::anonymous(bytes).expect("memory for a few messages")
+        Region::anonymous(bytes).expect("cannot allocate memory for a few messages")
     }
 
     fn new(room: &'a mut Region, words: usize) -> Self {
@@ -114,14 +117,15 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// Segments that travel along `members`. Each member adds its rows, and the last one receives the sum.
+/// Segments that travel along `members`. Each member adds its rows, and the last member receives the sum.
 struct Chain<'a> {
     members: Vec<usize>,
     segments: Vec<Segment<'a>>,
 }
 
 impl Chain<'_> {
-    /// Moves segments along a chain of members; the last member receives the sums. Members outside of the chain do nothing.
+    /// Sends the segments along the chain; the last member receives the sums. Calls `between` after each step. At a member
+    /// outside of the chain, returns at once.
     fn along<G: GroupComm + ?Sized>(
         &self,
         comm: &G,
@@ -135,14 +139,14 @@ impl Chain<'_> {
             return;
         };
         let own = |segment: &Segment| {
-            segment.combine.row.expect("a chain ends at the member that takes it")
+            segment.combine.row.expect("the last member of a chain receives the sum")
         };
         let gives_parity = |segment: &Segment| matches!(own(segment), Role::Parity(_));
         let (first, last) = (place == 0, place + 1 == chain.len());
-        // Segment i is received while segment i - 1 is sent on. The first member of the chain receives nothing and the last sends
-        // nothing, so they work on the other segment meanwhile.
+        // A member in the middle receives segment i while it sends segment i - 1. The first member fills segment i while it sends
+        // segment i - 1. The last member delivers segment i - 1 while it receives segment i.
         let (mut ready, mut coming) = (&mut *scratch.going, &mut *scratch.coming);
-        // True if the segment before was received in place.
+        // True if segment i - 1 was received in place, that is, directly in this member's parity rows.
         let mut in_place = false;
         for i in 0..=segments.len() {
             let (before, now) = (i.checked_sub(1).map(|i| &segments[i]), segments.get(i));
@@ -154,7 +158,8 @@ impl Chain<'_> {
                     }
                 });
             } else if last {
-                // While parity is being received in place, this member's own work cannot touch its parity.
+                // If segment i - 1 is parity, this member's work during the transfer needs `share.parity`. Segment i is then not
+                // received in place.
                 let range = now
                     .filter(|_| !before.is_some_and(&gives_parity))
                     .and_then(|s| s.run_of_parity(share));
@@ -194,23 +199,23 @@ impl Chain<'_> {
     }
 }
 
-/// Unit of encoding: a batch of cycles of one parity.
+/// Unit of encoding: one parity in a batch of cycles.
 struct Round<'a> {
     parity: usize,
-    /// Segments, one for each member, at which its sum ends.
+    /// Segments in the order of the targets, the members at which the sums end.
     segments: Vec<Segment<'a>>,
 }
 
 impl Round<'_> {
-    /// Prepares this member's part of the first combination that it sends.
+    /// Fills `buffer` with this member's rows of the segment that this member sends first.
     fn begin(&self, share: &Share, me: usize, buffer: &mut [u64], hands: &mut Hands) {
         let batch = &self.segments;
         let first = &batch[(me + batch.len() - 1) % batch.len()];
         first.contribute(share, me, &mut buffer[..first.lines.words()], true, hands);
     }
 
-    /// Computes all members' combinations at once; each arrives at its own target after G - 1 steps. Starts with the contents of
-    /// `going` from `begin`, and prepares the next round while the last messages travel.
+    /// Computes all segments of the round at the same time. Each sum arrives at its target after G - 1 steps. `begin` has filled
+    /// `going` before the call. While the last messages travel, this member prepares the round `next`.
     fn ring<G: GroupComm + ?Sized>(
         &self,
         comm: &G,
@@ -230,8 +235,8 @@ impl Round<'_> {
             passing.contribute(share, me, coming, false, hands);
             std::mem::swap(&mut scratch.going, &mut scratch.coming);
         }
-        // The last message lacks at most this member's own row. If the member has none, the sum is complete, and contiguous rows
-        // can be received in place.
+        // The last message lacks at most this member's own row. If this member has no row in the sum, the message is the whole
+        // sum. This sum is received in place if the parity rows are contiguous.
         let mine = segment(me);
         let in_place = mine.run_of_parity(share);
         let parity = std::mem::take(&mut share.parity);
@@ -271,7 +276,7 @@ impl Coder {
         self.batches(window).next().map_or(0, |lines| lines.words())
     }
 
-    /// Lines of one message after the other.
+    /// Returns the lines of each message, in order.
     fn batches(&self, window: Window) -> impl Iterator<Item = Lines> + use<> {
         let (stripes, width) = (self.stripes, window.width);
         let all = stripes.cycles(window.rows);
@@ -280,10 +285,10 @@ impl Coder {
         (0..all).step_by(step).map(batch)
     }
 
-    /// Computes every member's parity rows for the window.
+    /// Computes the parity rows of all members for the window.
     ///
-    /// `hands.seen` is called once for each data row that was read and each parity row that was written, in parts, while they are
-    /// in the cache. `between` is called after each batch of rows, for crash points and heartbeats.
+    /// Calls `hands.seen` for each data row that was read and each parity row that was written, while the row is in the cache.
+    /// The calls for a row cover each column once. Calls `between` after each batch of rows, for crash points and heartbeats.
     pub fn encode<G: GroupComm + ?Sized>(
         &self,
         comm: &G,
@@ -299,7 +304,7 @@ impl Coder {
         assert_eq!(comm.size(), self.stripes.size);
         let (me, losses) = (comm.rank(), self.stripes.losses);
         let passes_on = self.stripes.spread == Spread::Copied;
-        // Allocated once: buffers of this size would otherwise be mapped and faulted in for every batch.
+        // The buffers are allocated once. Buffers of this size for every batch would be mapped and faulted in each time.
         let words = self.message_words(window);
         let mut room = Scratch::room(words, if passes_on { losses } else { 0 });
         let mut scratch = Scratch::new(&mut room, words);
@@ -333,24 +338,28 @@ impl Coder {
         }
     }
 
-    /// Returns the chain for a parity that is apart: the members with data, then the holder of the parity, which has none.
+    /// Returns the chain for a parity that is apart from data: the members with data, then the holder of the parity, which has no
+    /// data.
     fn plan_chain<'a>(&self, parity: usize, plan: &'a [Combine], window: Window) -> Chain<'a> {
-        let [combine] = plan else { unreachable!("a parity that is apart has one holder") };
+        let [combine] = plan else {
+            unreachable!("a parity that is apart from data has one holder")
+        };
         let with_data = (0..self.stripes.size).filter(|&member| !self.stripes.holds_parity(member));
         let members = with_data.chain([combine.target]).collect();
-        // Every further parity reads the same data again.
+        // Each later parity reads the same data again, so only the first parity reports the data rows.
         let segment = |lines| Segment { combine, lines, tells: parity == 0 };
         Chain { members, segments: self.batches(window).map(segment).collect() }
     }
 
-    /// Returns a round by its number; None after the last.
+    /// Returns the round with this number; None after the last round.
     fn plan_round<'a>(
         &self,
         number: usize,
         plans: &'a [Vec<Combine>],
         batches: &[Lines],
     ) -> Option<Round<'a>> {
-        // Sums are passed on after the last parity of a batch, so all parities of a batch are computed in a row.
+        // With copies of parity, sums are passed on after the last parity of a batch. So all parities of a batch come before the
+        // next batch.
         let (parity, batch) = if self.stripes.spread == Spread::Copied {
             (number % plans.len(), number / plans.len())
         } else {
@@ -361,7 +370,7 @@ impl Coder {
         Some(Round { parity, segments: plan.iter().map(segment).collect() })
     }
 
-    /// Sends the sums of a batch from the members at which they ended to the holders.
+    /// Sends every sum of a batch to the holders of its parity, from the member at which the sum ended.
     fn pass_on<G: GroupComm + ?Sized>(
         &self,
         comm: &G,
@@ -372,10 +381,10 @@ impl Coder {
     ) {
         let (size, me, lines) = (comm.size(), comm.rank(), mine.lines);
         let words = lines.words();
-        // Segments are in member order, so each sum ended at the member of its number.
+        // In this layout the sum of stripe i ended at member i, so a member's number also names a stripe.
         let held = |member: usize, slot: usize| {
             let held = self.stripes.parity(member, slot);
-            held.expect("where sums are passed on each member holds some of every stripe")
+            held.expect("with copies of parity, each member holds a parity row of every stripe")
         };
         for step in 0..size {
             let (to, from) = ((me + step) % size, (me + size - step) % size);
@@ -393,7 +402,7 @@ impl Coder {
         }
     }
 
-    /// Computes the sums of the ring with one reduction for each member.
+    /// Computes the same sums as [`Round::ring`], with one reduction for each segment.
     fn reduce<G: GroupComm + ?Sized>(
         &self,
         comm: &G,
@@ -409,7 +418,8 @@ impl Coder {
             segment.contribute(share, me, buffer, true, hands);
             let root = segment.combine.target;
             if !self.code.exact() {
-                // SAFETY: doubles and words have one size and alignment, and any bits are a double.
+                // SAFETY: `f64` and `u64` have the same size and alignment, and any bits are a valid `f64`. `buffer` is borrowed
+                // exclusively.
                 let doubles = unsafe {
                     std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast::<f64>(), buffer.len())
                 };
@@ -425,11 +435,11 @@ impl Coder {
         }
     }
 
-    /// Rebuilds all rows of the window at the lost members, data and parity; survivors only read. Returns false, before anything
-    /// is sent, if more members are lost than the group survives.
+    /// Rebuilds all rows of the window at the lost members, data and parity. The survivors only read their rows. If more members
+    /// are lost than the group survives, returns false and sends nothing.
     ///
-    /// `hands.seen` is called once for each row that was written. At a survivor it is called once per lost member for each data
-    /// row that was read. The rows are in the cache then.
+    /// At a lost member, calls `hands.seen` once for each row that was written. At a survivor, calls `hands.seen` once per lost
+    /// member for each data row that was read. The rows are in the cache at these calls.
     pub fn rebuild<G: GroupComm + ?Sized>(
         &self,
         comm: &G,
@@ -513,7 +523,7 @@ mod tests {
                         state ^= state << 13;
                         state ^= state >> 7;
                         state ^= state << 17;
-                        // Bits of an ordinary double for every code: between -0.5 and 0.5.
+                        // Bits of a double between -0.5 and 0.5, an ordinary value for every code.
                         (state as i64 as f64 / 2f64.powi(64)).to_bits()
                     })
                     .collect();
@@ -529,7 +539,7 @@ mod tests {
             .collect()
     }
 
-    /// Runs `act` with one thread per member, and without `seen`.
+    /// Runs `act` for each member in a thread of its own, without `seen`.
     fn together(owns: &mut [Own], act: impl Fn(&Member, &mut Share, Hands) + Sync) {
         in_threads(1, owns, act);
     }
@@ -630,8 +640,7 @@ mod tests {
         }
     }
 
-    /// Groups with a `Copied` layout and a segment of several cycles: all holders of a parity have the same words, and for all
-    /// data.
+    /// With layout `Copied` and several cycles in a segment, all holders of a parity have the same words: the parity of all data.
     #[test]
     fn all_holders_of_a_parity_hold_the_same() {
         for (size, losses) in [(2, 1), (4, 1), (6, 2), (8, 2), (12, 3)] {
@@ -709,7 +718,7 @@ mod tests {
             let mut owns = group(coder, &shapes, seed);
             let window = whole(&owns);
             together(&mut owns, |comm, share, hands| coder.encode(comm, how, share, window, hands, || ()));
-            // Every member's trailing part changes; these parts differ in size like local matrices do.
+            // The trailing part of every member changes. These parts differ in size, as local matrices do.
             let corner = Window { rows: cut_rows.min(window.rows), width: cut_cols.min(window.width) };
             for (i, own) in owns.iter_mut().enumerate() {
                 let r0 = own.rows - corner.rows.saturating_sub(i % 2).min(own.rows);
@@ -727,7 +736,7 @@ mod tests {
         }
     }
 
-    /// Rows of all lengths, in more than one message: the result does not depend on the number of threads.
+    /// The result does not depend on the number of threads. The rows have all lengths, and fill more than one message.
     #[test]
     fn any_number_of_threads_makes_the_same_of_it() {
         let shapes = [(40, 9000), (39, 9000), (40, 8999), (40, 8000)];

@@ -1,6 +1,6 @@
-//! Number fields of the weights: the field of 256 elements, whose sums lose no bit, and the real numbers.
+//! Number fields of the weights: GF(256), whose arithmetic is exact, and the real numbers.
 //!
-//! `plan` solves for lost rows through this trait only, so it is independent of the code's arithmetic.
+//! `plan` solves for lost rows through this trait only, so `plan` is the same for every code.
 
 use super::gf256;
 
@@ -13,11 +13,11 @@ pub trait Field: Copy + PartialEq {
     fn times(self, other: Self) -> Self;
     /// Inverse of a nonzero number.
     fn inverse(self) -> Self;
-    /// Quality as a pivot; zero cannot be one.
+    /// Quality as a pivot: larger is better, and a number of size zero cannot be a pivot.
     fn size(self) -> f64;
 }
 
-/// Element of the field of 256.
+/// Element of GF(256).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Byte(pub u8);
 
@@ -71,7 +71,7 @@ impl Field for f64 {
     }
 }
 
-/// Inverts a small square matrix in place. Returns false if it is singular.
+/// Inverts a small square matrix in place. Returns false if the matrix is singular; its contents are then of no use.
 pub fn invert<F: Field>(matrix: &mut [Vec<F>]) -> bool {
     let n = matrix.len();
     let unit = |i, j| if i == j { F::ONE } else { F::ZERO };
@@ -123,7 +123,7 @@ mod tests {
                 assert_eq!(cell, Byte(u8::from(i == j)));
             }
         }
-        // A zero on the diagonal needs a pivot from below.
+        // A zero on the diagonal needs a pivot from a lower row.
         let reals = [vec![0.0, 2.0, 1.0], vec![4.0, 1.0, 0.5], vec![1.0, 1.0, 3.0]];
         let mut inverse = reals.clone();
         assert!(invert(&mut inverse));

@@ -1,8 +1,8 @@
-//! Arithmetic in the field of 256 elements, and `dst ^= c * src` at memory speed.
+//! Arithmetic in GF(256), and `dst ^= c * src` at memory speed.
 //!
 //! The field is GF(2)[x] / (x^8 + x^4 + x^3 + x^2 + 1), in which x generates every nonzero element. Multiplication by a constant
-//! is linear over bits. So it can be done as an 8x8 bit matrix (GFNI, 64 bytes an instruction) or as two lookups of 16 entries
-//! each (byte shuffles). The engine is chosen once; all give the same bytes.
+//! is linear over bits. So it is an 8x8 bit matrix (GFNI, 64 bytes an instruction) or two lookups of 16 entries each (byte
+//! shuffles). The engine is chosen once. All engines give the same bytes.
 
 use std::sync::OnceLock;
 
@@ -44,7 +44,7 @@ pub fn inverse(a: u8) -> u8 {
     TABLES.exp[255 - TABLES.log[a as usize] as usize]
 }
 
-/// Method to multiply many bytes by one constant.
+/// Method to multiply many bytes by the same constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     Portable,
@@ -80,7 +80,7 @@ pub fn engines() -> Vec<Engine> {
 
 fn fastest() -> Engine {
     static FASTEST: OnceLock<Engine> = OnceLock::new();
-    *FASTEST.get_or_init(|| *engines().last().expect("there is always one"))
+    *FASTEST.get_or_init(|| *engines().last().expect("the portable engine is always listed"))
 }
 
 /// Computes `dst ^= c * src`, byte by byte.
@@ -88,12 +88,12 @@ pub fn mul_add(c: u8, src: &[u8], dst: &mut [u8]) {
     mul_add_with(fastest(), c, src, dst);
 }
 
-/// Computes `dst ^= c * src` with a given engine, which [`engines`] must have listed.
+/// Computes `dst ^= c * src` with a given engine, which must be one of [`engines`].
 pub fn mul_add_with(engine: Engine, c: u8, src: &[u8], dst: &mut [u8]) {
     assert_eq!(src.len(), dst.len());
     match engine {
         Engine::Portable => portable(c, src, dst),
-        // SAFETY: engines() lists these only if the processor has the instructions.
+        // SAFETY: the caller takes the engine from engines(), which lists an engine only if the processor has its instructions.
         #[cfg(target_arch = "x86_64")]
         Engine::Ssse3 => unsafe { x86::ssse3(c, src, dst) },
         #[cfg(target_arch = "x86_64")]
@@ -103,7 +103,7 @@ pub fn mul_add_with(engine: Engine, c: u8, src: &[u8], dst: &mut [u8]) {
     }
 }
 
-/// Products of `c` with all low and all high half-bytes.
+/// Returns the products of `c` with all low half-bytes and with all high half-bytes.
 fn halves(c: u8) -> ([u8; 16], [u8; 16]) {
     let mut low = [0; 16];
     let mut high = [0; 16];
@@ -127,12 +127,12 @@ mod x86 {
     use std::arch::x86_64::*;
 
     /// # Safety
-    /// The processor has SSSE3; both slices have one length.
+    /// The processor has SSSE3, and both slices have the same length.
     #[target_feature(enable = "ssse3")]
     pub unsafe fn ssse3(c: u8, src: &[u8], dst: &mut [u8]) {
         let (low, high) = halves(c);
         let whole = src.len() / 16 * 16;
-        // SAFETY: every access stays below `whole`, which both slices reach.
+        // SAFETY: every access is below `whole`, which is at most the length of both slices.
         unsafe {
             let low = _mm_loadu_si128(low.as_ptr().cast());
             let high = _mm_loadu_si128(high.as_ptr().cast());
@@ -150,12 +150,12 @@ mod x86 {
     }
 
     /// # Safety
-    /// The processor has AVX2; both slices have one length.
+    /// The processor has AVX2, and both slices have the same length.
     #[target_feature(enable = "avx2")]
     pub unsafe fn avx2(c: u8, src: &[u8], dst: &mut [u8]) {
         let (low, high) = halves(c);
         let whole = src.len() / 32 * 32;
-        // SAFETY: every access stays below `whole`, which both slices reach.
+        // SAFETY: every access is below `whole`, which is at most the length of both slices.
         unsafe {
             let low = _mm256_broadcastsi128_si256(_mm_loadu_si128(low.as_ptr().cast()));
             let high = _mm256_broadcastsi128_si256(_mm_loadu_si128(high.as_ptr().cast()));
@@ -173,10 +173,10 @@ mod x86 {
     }
 
     /// # Safety
-    /// The processor has GFNI, AVX-512F and AVX-512BW; both slices have one length.
+    /// The processor has GFNI, AVX-512F and AVX-512BW, and both slices have the same length.
     #[target_feature(enable = "gfni,avx512f,avx512bw")]
     pub unsafe fn gfni(c: u8, src: &[u8], dst: &mut [u8]) {
-        // Bit i of the product is the parity of x with row i; the instruction expects row i in byte 7-i.
+        // Bit i of the product is the parity of x and row i (bitwise AND). The instruction expects row i in byte 7-i.
         let mut rows = [0u8; 8];
         for bit in 0..8 {
             let column = mul(c, 1 << bit);
@@ -186,7 +186,7 @@ mod x86 {
         }
         rows.reverse();
         let whole = src.len() / 64 * 64;
-        // SAFETY: every access stays below `whole`, which both slices reach.
+        // SAFETY: every access is below `whole`, which is at most the length of both slices.
         unsafe {
             let matrix = _mm512_set1_epi64(i64::from_le_bytes(rows));
             for i in (0..whole).step_by(64) {
@@ -204,7 +204,7 @@ mod x86 {
 mod tests {
     use super::*;
 
-    /// Multiplies by definition, bit by bit.
+    /// Multiplies by definition, bit by bit, to check the tables.
     fn slow(a: u8, b: u8) -> u8 {
         let mut product = 0u16;
         for bit in 0..8 {

@@ -1,8 +1,8 @@
-//! Work of a rank's threads on rows: adding them to a message, taking them from one, and reporting them.
+//! Work of a rank's threads on rows: adding rows to a message, storing a message as rows, and reporting rows.
 //!
-//! The lines of a message are cut into equal parts, across lines if there are few. So all threads have equally much to do,
-//! however wide the rows are. The result does not depend on the number of threads, because the additions to each word keep their
-//! order.
+//! The words of a message are cut into equal parts for the threads. A part may end within a line. So all threads have the same
+//! amount of work, however wide the rows are. The result does not depend on the number of threads, because the additions to each
+//! word keep their order.
 
 use std::ops::Range;
 
@@ -11,27 +11,29 @@ use super::share::Share;
 use super::stripes::{Role, Stripes};
 use crate::base::threads::PanelThreads;
 
-/// Words that justify a further thread: adding them takes some microseconds, waking the threads about one.
+/// Number of words that justify a further thread. Adding these words takes some microseconds, and waking the threads takes about
+/// one.
 const WORTH: usize = 4 * 1024;
 
-/// Words in one message: two of them fit a second-level cache, and one is long enough for full bandwidth.
+/// Number of words in one message, unless a single line is longer. Two messages fit into a second-level cache, and one message is
+/// long enough for full bandwidth.
 pub(super) const SEGMENT_WORDS: usize = 32 * 1024;
 
-/// Maximum number of threads that work on a message. Most messages have no more parts, and so many threads together are faster
-/// than any network.
+/// Maximum number of threads that work on a message. Most messages have fewer parts, and 16 threads together are faster than any
+/// network.
 pub const MOST: usize = 2 * SEGMENT_WORDS / WORTH;
 
-/// Function that is called with columns of one of this member's rows, just read or written and still in the caller's cache.
-/// Several threads call it at the same time, with different columns.
+/// Function that receives columns of one of this member's rows. The columns were just read or written and are still in the
+/// caller's cache. Several threads call the function at the same time, with different columns.
 pub type Seen<'a> = dyn Fn(&Share, Role, Range<usize>) + Sync + 'a;
 
-/// Threads that work on rows, and the function to which they report these rows, if any.
+/// Threads that work on rows, and the function, if any, to which the threads report these rows.
 pub struct Hands<'a, 'c> {
     pub panel_threads: &'a mut PanelThreads<'c>,
     pub seen: Option<&'a Seen<'a>>,
 }
 
-/// Lines of a message: one for each of some cycles, with columns counted from the right edge of every member's rows.
+/// Lines of a message: one line for each of `cycles` cycles from `first`. A line has the last `width` columns of a row.
 #[derive(Clone, Copy)]
 pub(super) struct Lines {
     pub stripes: Stripes,
@@ -45,7 +47,7 @@ impl Lines {
         self.cycles * self.width
     }
 
-    /// Cycles whose lines contain some of these words of the message, and the columns of each line.
+    /// Returns the cycle and the columns of each line that contains some of `words`, a range within the message.
     fn of(&self, words: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
         let Lines { first, width, .. } = *self;
         let lines = words.start / width..words.end.div_ceil(width);
@@ -58,7 +60,8 @@ impl Lines {
 }
 
 impl Hands<'_, '_> {
-    /// Writes the weighted rows of `terms` to the message, replacing its contents or adding to them.
+    /// Adds the weighted rows of `terms` to the message. If `replace` is true, the sum of these rows replaces the contents of the
+    /// message.
     pub(super) fn add(
         &mut self,
         share: &Share,
@@ -76,7 +79,7 @@ impl Hands<'_, '_> {
                     let (line, others) = rest.split_at_mut(columns.len());
                     rest = others;
                     let row = share.row(lines.stripes.of_cycle(within, cycle), lines.width);
-                    // Shorter rows are padded at the front.
+                    // A row that is shorter than the line counts as zeros at the front.
                     let padding = lines.width - row.len();
                     let within_row = |column: usize| column.max(padding) - padding;
                     let row = &row[within_row(columns.start)..within_row(columns.end)];
@@ -96,7 +99,7 @@ impl Hands<'_, '_> {
         });
     }
 
-    /// Stores the message as this member's own rows, and reports them.
+    /// Stores the lines of the message as rows of this member, and reports these rows.
     pub(super) fn deliver(
         &mut self,
         share: &mut Share,
@@ -111,14 +114,15 @@ impl Hands<'_, '_> {
         self.panel_threads.parts(message.len(), WORTH, |words| {
             for (cycle, columns) in lines.of(words) {
                 let line = &message[(cycle - lines.first) * width..][..width];
-                // SAFETY: no thread reads the share meanwhile, and each word of a message is in one part.
+                // SAFETY: no thread reads the share during this call. Each word of a message is in one part, so no two threads
+                // write the same word.
                 unsafe { rows.write(lines.stripes.of_cycle(within, cycle), line, columns) }
             }
         });
         self.show(share, lines, within);
     }
 
-    /// Reports these rows of this member, while they are in the cache.
+    /// Reports the rows of this member that belong to `lines`, while these rows are in the cache.
     pub(super) fn show(&mut self, share: &Share, lines: Lines, within: Role) {
         let Some(seen) = self.seen else { return };
         self.panel_threads.parts(lines.words(), WORTH, |words| {
@@ -138,7 +142,7 @@ mod tests {
     use super::super::stripes::Spread;
     use super::*;
 
-    /// The parts of a message cover all of it, line by line, however it is cut.
+    /// However a message is cut in two, both parts together cover each line once.
     #[test]
     fn parts_of_a_message_are_parts_of_its_lines() {
         let stripes = Stripes::new(Spread::Rotated, 3, 1);

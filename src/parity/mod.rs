@@ -1,8 +1,9 @@
 //! Erasure codes: a group rebuilds the data of lost members.
 //!
-//! `code`, `field` and `gf256` are arithmetic. `stripes` assigns data and parity to members. `plan` lists the weighted sums of
-//! rows that give each row. `exchange` moves the rows of each member's `share` through a group, with the threads in `hands`.
-//! `checkpoint` calls this module to encode at each save and to rebuild after a loss. The module knows neither LU nor MPI.
+//! `code`, `field` and `gf256` contain the arithmetic. `stripes` assigns data and parity to members. `plan` lists the weighted
+//! sums of rows that give each row. `exchange` moves the rows of each member's `share` through a group, with the threads in
+//! `hands`. `checkpoint` calls this module to encode at each save and to rebuild after a loss. This module depends on neither LU
+//! nor MPI.
 
 pub mod code;
 pub mod comm;

@@ -1,18 +1,19 @@
-//! Plans of encoding and rebuilding: the weighted sums of rows that give each row, as plain data.
+//! Plans of encoding and rebuilding. A plan lists, as plain data, the weighted sum of rows that gives each row.
 //!
-//! Both are lists of [`Combine`], so one executor serves both, and a test can check a plan without moving a byte.
+//! Plans of both kinds are lists of [`Combine`], so the same functions execute both. A test can check a plan without sending
+//! data.
 
 use super::code::{Code, Weight, byte_weight, real_weight};
 use super::field::{Field, invert};
 use super::stripes::{Role, Stripes};
 
-/// Weighted sum of the members' rows, in every cycle. The sum ends at member `target` and is a row of a stripe.
+/// Weighted sum of members' rows, the same in every cycle. The sum is a row of a stripe and ends at member `target`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Combine {
     pub target: usize,
-    /// Target's row within the cycle that receives the sum; None if other members receive it.
+    /// Row of the target, within the cycle, that receives the sum. None if the sum is then passed on to several holders.
     pub row: Option<Role>,
-    /// Rows of each member in the sum, by their numbers within the cycle, with their weights.
+    /// Rows of each member in the sum, with the weights of these rows. Row numbers count within the cycle.
     pub terms: Vec<Terms>,
 }
 
@@ -20,7 +21,7 @@ pub struct Combine {
 pub type Terms = Vec<(Role, Weight)>;
 
 /// Lists the combinations that make parity `parity` of all stripes, in the order of their targets. Each member is the target of
-/// exactly one. If parity is apart from data, its holder is the only target.
+/// exactly one combination. If parity is apart from data, the holder of `parity` is the only target.
 pub fn encode(code: Code, stripes: Stripes, parity: usize) -> Vec<Combine> {
     match code {
         Code::Xor | Code::ReedSolomon => Weights { stripes, of: byte_weight }.encode(parity),
@@ -37,7 +38,7 @@ pub fn rebuild(code: Code, stripes: Stripes, lost: &[usize]) -> Option<Vec<Combi
     }
 }
 
-/// Code over a group: `of` returns the weight of a member's data in a parity row.
+/// Code in a group: `of(parity, member)` returns the weight of a member's data in a parity row.
 struct Weights<W> {
     stripes: Stripes,
     of: W,
@@ -56,7 +57,7 @@ impl<F: Field + Into<Weight>, W: Fn(usize, usize) -> F> Weights<W> {
         (0..stripes.size)
             .filter_map(|target| {
                 let slot = stripes.slot_ended(target, parity)?;
-                // If a parity has several holders, they receive it later from the member at which the sum ends.
+                // If a parity has several holders, the member at which the sum ends sends the sum to the holders later.
                 let alone = stripes.holders(slot, parity).eq([target]);
                 let row = stripes.parity(target, slot).filter(|_| alone);
                 let row = row.map(|(_, row)| Role::Parity(row));
@@ -100,12 +101,13 @@ impl<F: Field + Into<Weight>, W: Fn(usize, usize) -> F> Weights<W> {
         OfStripe { data: (0..self.stripes.size).map(weight).collect(), parity: self.zeros() }
     }
 
-    /// Finds a surviving holder of a parity of a stripe.
+    /// Returns a surviving holder of a parity of a stripe; None if all holders of this parity are lost.
     fn left(&self, lost: &[usize], slot: usize, parity: usize) -> Option<usize> {
         self.stripes.holders(slot, parity).find(|holder| !lost.contains(holder))
     }
 
-    /// Weights that give the rows of the members in `data`, all lost, in a stripe, from survivors' rows.
+    /// Returns the weights with which rows of survivors add up to a lost data row of the stripe, for each member of `data`.
+    /// `data` lists the lost members that have a data row in the stripe. None if too few parities survive.
     fn of_lost_data(
         &self,
         lost: &[usize],
@@ -113,7 +115,7 @@ impl<F: Field + Into<Weight>, W: Fn(usize, usize) -> F> Weights<W> {
         slot: usize,
     ) -> Option<Vec<OfStripe<F>>> {
         let stripes = self.stripes;
-        // As many equations as unknowns, each from a surviving parity: its number and its holder.
+        // One equation for each unknown, each from a surviving parity: the number of the parity and its holder.
         let equations: Vec<(usize, usize)> = (0..stripes.losses)
             .filter_map(|parity| Some((parity, self.left(lost, slot, parity)?)))
             .take(data.len())
@@ -143,8 +145,8 @@ impl<F: Field + Into<Weight>, W: Fn(usize, usize) -> F> Weights<W> {
         Some(solve.iter().map(row).collect())
     }
 
-    /// Weights that give a lost parity row: a copy at another holder, or else its data rows. `rows` are the weights of those data
-    /// rows that are lost, too.
+    /// Returns weights that give a lost parity row. If a holder of this parity survives, the weights copy the row of that holder.
+    /// Otherwise the parity is computed from the data rows. `rows` has the weights of those data rows that are lost.
     fn of_lost_parity<'a>(
         &self,
         lost: &[usize],
@@ -200,7 +202,7 @@ mod tests {
 
     const LOST_BY_ROUNDING: f64 = 1e-8;
 
-    /// Rows of a member in one cycle, one word each.
+    /// Rows of a member in one cycle, with one word in each row.
     #[derive(Clone, PartialEq, Debug)]
     struct Rows {
         data: Vec<u64>,
@@ -226,7 +228,7 @@ mod tests {
         sum[0]
     }
 
-    /// Encodes one cycle of stripes with one word a row, loses every possible set, rebuilds and compares.
+    /// Encodes one cycle of stripes with one word in each row. Then loses every possible set of members, rebuilds and compares.
     fn survives_every_loss(code: Code, stripes: Stripes) {
         let Stripes { size, losses, .. } = stripes;
         let value = |member: usize, row: usize| -> u64 {
@@ -291,8 +293,8 @@ mod tests {
         assert_eq!(rebuild(code, stripes, &(0..=losses).collect::<Vec<_>>()), None);
     }
 
-    /// Checks the digits in docs/dev/protocol.md: the greatest factor by which rebuilding multiplies an error in the survivors'
-    /// rows.
+    /// Checks the number of lost digits in docs/dev/protocol.md: the greatest factor by which rebuilding multiplies an error in
+    /// the survivors' rows.
     #[test]
     fn weights_lose_four_digits_at_most_in_groups_of_up_to_16() {
         for size in 2..=16 {

@@ -1,7 +1,7 @@
-//! Rows of one member of a group, as the codes see them, and the window of them that is worked on.
+//! Rows of one member of a group, as the codes read and write them, and the window: the part of the rows to encode or rebuild.
 //!
-//! Members differ in shape. Rows and columns are counted from the lower right corner, so that the saved parts of all members
-//! coincide.
+//! Members differ in shape. Rows and columns are counted from the lower right corner of a member's matrix. So the saved parts of
+//! all members have the same row and column numbers.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -17,7 +17,8 @@ pub struct Share<'a> {
     pub shape: Shape,
 }
 
-/// Part of the rows that is worked on: as many rows from the bottom and columns from the right as any member of the group needs.
+/// Part of the rows to encode or rebuild: the last `rows` rows and the last `width` columns. The window is large enough for every
+/// member of the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     pub rows: usize,
@@ -36,8 +37,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Range of the last `width` columns of a row, in the data or in the parity, according to the role. None if this member has
-    /// no such row.
+    /// Returns the range of words of the last `width` columns of a row, in the data or in the parity, according to `role`. None
+    /// if this member has no such row.
     fn of(&self, role: Role, width: usize) -> Option<Range<usize>> {
         match role {
             Role::Data(row) => {
@@ -54,7 +55,8 @@ impl Shape {
 }
 
 impl Share<'_> {
-    /// Window that covers all data, if every member of the group has as much.
+    /// Returns the window of this member's size. The window covers all data of the group if no other member has more rows or
+    /// columns.
     pub fn whole(&self) -> Window {
         Window { rows: self.shape.rows, width: self.shape.cols }
     }
@@ -71,8 +73,8 @@ impl Share<'_> {
         }
     }
 
-    /// Converts columns counted within the last `width` to columns of the row, counted from its first. Columns that the row lacks
-    /// are left out.
+    /// Converts columns counted within the last `width` columns of a row to columns counted from the row's first column. Leaves
+    /// out columns that the row does not have.
     pub(super) fn columns(&self, role: Role, width: usize, columns: Range<usize>) -> Range<usize> {
         if self.shape.of(role, width).is_none() {
             return 0..0;
@@ -85,7 +87,7 @@ impl Share<'_> {
         within(columns.start)..within(columns.end)
     }
 
-    /// Returns a writer for threads that each write different words.
+    /// Returns a writer for several threads, each of which writes different words.
     pub(super) fn writer(&mut self) -> Writer<'_> {
         Writer {
             shape: self.shape,
@@ -96,7 +98,7 @@ impl Share<'_> {
     }
 }
 
-/// Exclusive access to the rows of a share, for several threads.
+/// Write access to the rows of a share, for several threads at the same time. No other code can access the share meanwhile.
 pub(super) struct Writer<'a> {
     shape: Shape,
     data: (Shareable<u64>, usize),
@@ -105,22 +107,24 @@ pub(super) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Writes these columns of `line` to this member's row. `line` is as wide as the window.
+    /// Writes these columns of `line` to the row `role` of this member. Does nothing if this member has no such row. `line` is as
+    /// wide as the window.
     ///
     /// # Safety
-    /// No other thread reads or writes these columns of that row meanwhile.
+    /// No other thread reads or writes these columns of that row during the call.
     pub unsafe fn write(&self, role: Role, line: &[u64], columns: Range<usize>) {
         let Some(range) = self.shape.of(role, line.len()) else { return };
         let (words, len) = match role {
             Role::Data(_) => self.data,
             Role::Parity(_) => self.parity,
         };
-        assert!(range.end <= len, "a row that is none of this member's");
-        // Shorter rows have no place for the first words of the line.
+        assert!(range.end <= len, "this member does not have such a row");
+        // A row that is shorter than the line has no column for the first words of the line.
         let padding = line.len() - range.len();
         let (from, to) = (columns.start.max(padding), columns.end.max(padding));
         let place = range.start + from - padding;
-        // SAFETY: within the rows, as was just checked; and used by this thread only, as the caller promises.
+        // SAFETY: the row is within the slice, as was just checked, and `columns` is within the line, so the words are within the
+        // row. Only this thread uses the words, as the caller promises.
         let words = unsafe { std::slice::from_raw_parts_mut(words.get().add(place), to - from) };
         words.copy_from_slice(&line[from..to]);
     }

@@ -1,18 +1,20 @@
 //! Assignment of data and parity of each stripe to the members of a group, as pure arithmetic.
 //!
-//! A member's data is a stack of rows, counted from the *bottom* of its local matrix: the part that still changes late in a
-//! factorisation lies there, for every member and any size. So members need equal memory and traffic, however far the trailing
-//! submatrix has shrunk.
+//! Data rows are counted from the *bottom* of a member's local matrix. The part that still changes late in a factorisation lies
+//! there, for every member and any size. So members need equal memory and traffic, however far the trailing submatrix has shrunk.
 //!
-//! `Spread::Rotated`: G - m rows of each member make a cycle of G stripes. In stripe t, members t, t+1, .., t+m-1 (mod G) hold
-//! parity, the others one data row each. So each member holds m parity rows for each G - m data rows.
+//! Below, G is the number of members of a group, and m is the number of losses that the group survives.
 //!
-//! `Spread::Copied`: G rows of each member make a cycle of G stripes. In every stripe, each member holds a data row and a row of
-//! one parity, whose number is the member's own modulo m. So each member holds as much parity as data. In a group of m(m+1)
-//! members, each parity has m+1 copies: whichever m members are lost, one copy of each is left.
+//! `Spread::Rotated`: G - m data rows of each member make a cycle of G stripes. In stripe t, members t, t+1, .., t+m-1 (mod G)
+//! hold one parity row each, and the other members one data row each. So each member holds m parity rows for each G - m data
+//! rows.
 //!
-//! `Spread::Apart`: the last m members of a group have no data, and hold one parity each; the others hold none. A cycle is one
-//! stripe, with one row of each member.
+//! `Spread::Copied`: G data rows of each member make a cycle of G stripes. In every stripe, each member holds a data row and a
+//! row of one parity. The number of this parity is the member's number modulo m. So each member holds as much parity as data. In
+//! a group of m(m+1) members, each parity has m+1 copies: whichever m members are lost, one copy of each parity is left.
+//!
+//! `Spread::Apart`: the last m members of a group have no data, and hold one parity each. The other members hold data only. A
+//! cycle is one stripe, with one row of each member.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +22,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spread {
-    /// Each member holds a share of all parities.
+    /// Each member holds a part of every parity.
     Rotated,
     /// Each member holds one parity completely.
     Copied,
@@ -29,7 +31,7 @@ pub enum Spread {
 }
 
 impl Spread {
-    /// Least number of members of a group that survives so many losses.
+    /// Minimum number of members of a group that survives this number of losses.
     pub fn members_least(self, losses: usize) -> usize {
         match self {
             Spread::Rotated | Spread::Apart => losses + 1,
@@ -38,7 +40,7 @@ impl Spread {
     }
 }
 
-/// Stripes of a group of `size` members that survives `losses` lost ones.
+/// Stripes of a group of `size` members that survives the loss of any `losses` members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stripes {
     pub size: usize,
@@ -56,10 +58,10 @@ pub enum Role {
 }
 
 impl Stripes {
-    /// Describes the stripes of a group. Without losses there is no parity.
+    /// Describes the stripes of a group. If `losses` is 0, the group has no parity.
     ///
     /// # Panics
-    /// If the group is too small to survive the losses: settings are checked before a run.
+    /// If the group is too small to survive this number of losses. Settings are checked before a run.
     pub fn new(spread: Spread, size: usize, losses: usize) -> Self {
         assert!(size >= spread.members_least(losses), "{losses} losses in a group of {size}");
         Self { size, losses, spread }
@@ -73,7 +75,7 @@ impl Stripes {
         }
     }
 
-    /// Number of members with data if parity is apart: they come first.
+    /// Number of members with data if parity is apart from data. Members with data come before members with parity.
     fn with_data(&self) -> usize {
         self.size - self.losses
     }
@@ -107,12 +109,12 @@ impl Stripes {
         rows.div_ceil(self.rows_per_cycle())
     }
 
-    /// Number of parity rows of a member with parity; `rows` are the data rows of the tallest member.
+    /// Number of parity rows of a member with parity. `rows` is the largest number of data rows of any member.
     pub fn parity_rows(&self, rows: usize) -> usize {
         self.cycles(rows) * self.parity_per_cycle()
     }
 
-    /// Members that hold parity row `parity` of stripe `slot` of each cycle.
+    /// Lists the members that hold parity row `parity` of stripe `slot` of each cycle.
     pub fn holders(&self, slot: usize, parity: usize) -> impl Iterator<Item = usize> {
         let (first, step) = match self.spread {
             Spread::Rotated => ((slot + parity) % self.size, self.size),
@@ -122,7 +124,8 @@ impl Stripes {
         (first..self.size).step_by(step)
     }
 
-    /// Stripe of parity `parity` whose sum ends at `member`. Each member has one; if parity is apart, only its holder.
+    /// Returns the stripe of parity `parity` whose sum ends at `member`. None if parity is apart from data and `member` does not
+    /// hold this parity.
     pub fn slot_ended(&self, member: usize, parity: usize) -> Option<usize> {
         match self.spread {
             Spread::Rotated => Some((member + self.size - parity) % self.size),
@@ -131,7 +134,7 @@ impl Stripes {
         }
     }
 
-    /// Number within the cycle of a member's data row in a stripe.
+    /// Returns the number, within the cycle, of a member's data row in a stripe. None if the member has no data row there.
     pub fn data(&self, member: usize, slot: usize) -> Option<usize> {
         match self.spread {
             Spread::Rotated => {
@@ -143,7 +146,8 @@ impl Stripes {
         }
     }
 
-    /// Parity row of a member in a stripe: the number of the parity, and the row's number within the cycle.
+    /// Returns the parity row of a member in a stripe: the number of the parity, and the number of the row within the cycle. None
+    /// if the member has no parity row there.
     pub fn parity(&self, member: usize, slot: usize) -> Option<(usize, usize)> {
         match self.spread {
             Spread::Rotated => {
@@ -155,7 +159,7 @@ impl Stripes {
         }
     }
 
-    /// Converts a row number within the cycle to the row number of the member.
+    /// Converts the number of a row within cycle `cycle` to the number of the row at the member.
     pub fn of_cycle(&self, within: Role, cycle: usize) -> Role {
         match within {
             Role::Data(row) => Role::Data(cycle * self.rows_per_cycle() + row),

@@ -1,4 +1,4 @@
-//! Handler for SIGBUS: memory that can no longer be read.
+//! Handler of SIGBUS, the signal for memory that can no longer be read.
 //!
 //! The cause is a page with an uncorrectable error, or a file that another program cut short. The program cannot continue without
 //! that memory, and must not trust it at the next start. So the handler prints the address, marks the position's header as
@@ -30,20 +30,21 @@ struct Span {
     mark: &'static AtomicU64,
 }
 
-/// Table of the watched ranges. A process has one position of some ten parts at a time; tests have several, in threads.
+/// Table of the watched ranges. A process has one position of some ten parts at a time. Tests have several positions, in threads.
 static SPANS: [AtomicPtr<Span>; 128] = [const { AtomicPtr::new(null_mut()) }; 128];
 
 /// Address ranges that are watched until this value is dropped.
 #[derive(Debug, Default)]
 pub struct Watched {
-    /// Places in the table.
+    /// Indices of the ranges in [`SPANS`].
     spans: Vec<usize>,
     /// Page that contains the damage flag; released after the ranges are cleared.
     _page: Option<LastingPage>,
 }
 
 impl Watched {
-    /// Watches these parts: a memory fault in one of them is reported by name and sets the damage flag of `header`.
+    /// Watches these parts. A memory fault in one of these parts is reported with the part's name and sets the damage flag of
+    /// `header`.
     pub fn parts(header: &Head, position: u32, parts: &[Named]) -> Self {
         let Some((page, mark)) = header.damage_flag() else { return Self::default() };
         let mut watched = Self { spans: Vec::new(), _page: Some(page) };
@@ -53,9 +54,11 @@ impl Watched {
         watched
     }
 
-    /// Watches a range. If the table is full, a fault is reported without the part's name, and the digests find the damage.
+    /// Watches a range. If the table is full, a fault in the range is reported without the part's name, and the digests find the
+    /// damage.
     fn add(&mut self, span: Span) {
-        // Never freed, because another thread's handler may still read it: some bytes for each part of each test.
+        // The span is never freed, because the handler of another thread may still read it. The spans of a test take some bytes
+        // for each part.
         let span = Box::into_raw(Box::new(span));
         let free = |place: &AtomicPtr<Span>| {
             place.compare_exchange(null_mut(), span, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -72,7 +75,8 @@ impl Drop for Watched {
     }
 }
 
-/// Finds the position, the part and the byte offset of an address, and sets the damage flag of that position.
+/// Finds the position, the part and the byte offset of an address, and sets the damage flag of that position. None if the address
+/// is in no watched range.
 fn flag_damage(address: usize) -> Option<(u32, Part, usize)> {
     // SAFETY: a range in the table is never freed.
     let mut spans =
@@ -86,10 +90,10 @@ fn flag_damage(address: usize) -> Option<(u32, Part, usize)> {
     Some((span.position, span.part, at))
 }
 
-/// Text of a message in a fixed place: a signal handler may not allocate.
+/// Text of a message in a buffer of fixed size, because a signal handler must not allocate.
 type Line = Cursor<[u8; 320]>;
 
-/// Returns the message about a fault at `address`, as far as there is room.
+/// Returns the message about a fault at `address`, cut off at the end of the buffer. `cut` is true if the file has no page there.
 fn words(address: usize, cut: bool, place: Option<(u32, Part, usize)>) -> Line {
     let mut line = Line::new([0; 320]);
     let named = match place {
@@ -104,7 +108,7 @@ fn words(address: usize, cut: bool, place: Option<(u32, Part, usize)>) -> Line {
         "an uncorrectable memory error"
     };
     let then = match place {
-        Some(_) => "; this node's copy counts as lost and will be rebuilt",
+        Some(_) => "; this position's memory counts as lost and will be rebuilt",
         None => "",
     };
     let _ = named.and_then(|()| {
@@ -114,12 +118,12 @@ fn words(address: usize, cut: bool, place: Option<(u32, Part, usize)>) -> Line {
 }
 
 extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel hands a valid siginfo to a handler installed with SA_SIGINFO; write, sigaction, raise and
-    // _exit may be called in a handler.
+    // SAFETY: the kernel passes a valid siginfo to a handler installed with SA_SIGINFO. A handler may call write, sigaction,
+    // raise and _exit.
     unsafe {
         let code = (*info).si_code;
         if code <= 0 {
-            // A process sent the signal, so it has its default effect.
+            // A process sent the signal, so the signal has its default effect.
             libc::signal(signal, libc::SIG_DFL);
             libc::raise(signal);
             return;
@@ -134,7 +138,7 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut 
 
 /// Installs the handler. Call after MPI has installed its own handlers.
 pub fn install() {
-    // SAFETY: a plain system call; the handler keeps to what a handler may do.
+    // SAFETY: a plain system call. The handler only does what a handler may do.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_fault as *const () as usize;

@@ -1,7 +1,7 @@
 //! Measurement of copy bandwidth with all threads of a pool.
 //!
-//! `plan --calibrate` and the ranks of a burn-in use it. The arrays are spread over all of the machine's memories, like the
-//! matrix and its checkpoints. They take at most a part of the free memory.
+//! `plan --calibrate` and the ranks of a burn-in use this measurement. The arrays are spread over all NUMA nodes, like the matrix
+//! and its checkpoints. Both arrays take at most a quarter of the free memory.
 
 use std::hint::black_box;
 
@@ -12,17 +12,17 @@ use crate::base::threads::Pool;
 pub struct Copying {
     from: Region,
     to: Region,
-    /// Number of doubles that a thread copies at a time.
+    /// Number of doubles that each thread copies.
     each: usize,
 }
 
 impl Copying {
-    /// Allocates both arrays. Each thread copies `each` doubles, which should exceed its share of the caches by far; fewer if
-    /// memory is short.
+    /// Allocates both arrays. Each thread copies `each` doubles, or fewer if free memory is short. `each` should exceed a
+    /// thread's share of the caches by far.
     pub fn new(each: usize, pool: &mut Pool) -> Result<Self, MemoryError> {
         let each = fitting(pool.threads(), each, available_bytes());
         let bytes = pool.threads() * each * 8;
-        // Some processors skip stores of zeros over zeros.
+        // Some processors skip stores of zeros over zeros, so the values are not zero.
         let mut filled = |value: f64| -> Result<Region, MemoryError> {
             let mut region = Region::touched(bytes, pool)?;
             pool.rows(region.as_slice_f64_mut(), each, each, |_, part| part.fill(value));

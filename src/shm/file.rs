@@ -1,4 +1,4 @@
-//! Files of persistent shared memory: created and opened, of the right owner, with all of their blocks allocated.
+//! Files of persistent shared memory: how they are created and opened, who must own them, and how their blocks are allocated.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -23,13 +23,14 @@ pub(super) fn new_file(path: &Path, name: &str) -> Result<File, MemoryError> {
     })
 }
 
-/// Explains why a name exists already. All users may create files in /dev/shm, and `clean` removes no other user's file.
+/// Returns the error for a name that exists already. All users may create files in /dev/shm, and `clean` removes no other user's
+/// file.
 fn in_the_way(path: &Path, name: &str) -> MemoryError {
     match std::fs::symlink_metadata(path) {
         Ok(meta) if meta.uid() != nix::unistd::geteuid().as_raw() => MemoryError::NotOurs {
             name: name.into(),
             why: format!(
-                "user {} has made that name; have it removed, or give this run another --job name",
+                "user {} owns a file of that name; have the file removed, or give this run another --job name",
                 meta.uid()
             ),
         },
@@ -38,7 +39,7 @@ fn in_the_way(path: &Path, name: &str) -> MemoryError {
 }
 
 /// Options with which every file of persistent shared memory is opened: read and write, owner only, closed on exec, no symbolic
-/// links. Opening never blocks, even if another user made a pipe of that name.
+/// links. Opening never blocks, even if another user has made a pipe of that name.
 pub(super) fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     options
@@ -66,13 +67,13 @@ fn no_room(path: &Path, len: usize, available: u64) -> MemoryError {
 
 fn available(file: &File, path: &Path) -> u64 {
     match find_hugetlbfs() {
-        // A hugetlbfs mounted without size= reports no size; its limit is the pool of pages.
+        // A hugetlbfs that was mounted without size= reports no size. Its limit is the number of free huge pages.
         Some((huge, page)) if path.parent() == Some(&huge) => {
             free_huge_bytes(page).unwrap_or(u64::MAX)
         }
         _ => {
             let on_mount = fstatvfs(file).ok().as_ref().map_or(u64::MAX, free_on);
-            // A tmpfs may promise more memory than the node has; the kernel would then kill a process.
+            // A tmpfs may be larger than the free memory of the node. If the memory ran out, the kernel would kill a process.
             on_mount.min(available_bytes().unwrap_or(u64::MAX))
         }
     }
@@ -89,7 +90,7 @@ pub(super) fn reserve(
     for at in (first..end).step_by(heartbeat::BYTES) {
         let bytes = heartbeat::BYTES.min(end - at);
         let mut reserved = posix_fallocate(file, at as libc::off_t, bytes as libc::off_t);
-        // A signal, such as a request to save and stop, interrupts the call.
+        // A signal, such as a request to save and stop, interrupts the call. The call is then repeated.
         while reserved == Err(Errno::EINTR) {
             reserved = posix_fallocate(file, at as libc::off_t, bytes as libc::off_t);
         }
@@ -106,8 +107,8 @@ pub(super) fn reserve(
     Ok(())
 }
 
-/// Explains why a file cannot have `len` bytes. If a user's limit on file size is the cause, the error names it: that limit holds
-/// for files in memory, too.
+/// Returns the error for a file that cannot have `len` bytes. If the user's limit on file size is the cause, the error names this
+/// limit, which holds for files in memory, too.
 pub(super) fn cannot_grow(
     what: &'static str,
     path: &Path,
@@ -125,7 +126,7 @@ pub(super) fn cannot_grow(
     }
 }
 
-/// Returns the metadata of an open file if the file belongs to user `uid` alone.
+/// Returns the metadata of an open file if the file belongs to user `uid` alone; otherwise an error.
 pub(super) fn is_ours(
     file: &File,
     path: &Path,
@@ -136,7 +137,11 @@ pub(super) fn is_ours(
     if meta.uid() != uid || !meta.is_file() || meta.mode() & 0o077 != 0 {
         return Err(MemoryError::NotOurs {
             name: name.into(),
-            why: format!("it is owned by user {} with mode {:o}", meta.uid(), meta.mode() & 0o7777),
+            why: format!(
+                "it belongs to user {} with mode {:o}, but must be private to this user",
+                meta.uid(),
+                meta.mode() & 0o7777
+            ),
         });
     }
     Ok(meta)

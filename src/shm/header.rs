@@ -1,11 +1,11 @@
-//! Header of a position's memory: its run, its position, and the checkpoints it contains.
+//! Header of a position's memory: its run, its position, and the checkpoints in this memory.
 //!
 //! The `head` part begins with a word that publishes one of two slots. A header is written as a whole into the other slot, with a
 //! checksum, and then published by a single release store. So a process killed at any moment leaves either the old header or the
 //! new one.
 //!
-//! If the *published* slot is damaged, a reader must not use the other slot. That one is out of date, and describes memory that
-//! has changed since. Such memory counts as lost.
+//! If the *published* slot is damaged, a reader must not use the other slot. The other slot is out of date, and describes memory
+//! that has changed since. The position then counts as lost.
 //!
 //! Next to the slots are progress words: plain atomics, which an agent reads without a lock.
 
@@ -21,10 +21,10 @@ use crate::base::clock;
 use crate::base::heartbeat;
 use crate::base::params::{Mapping, Rng};
 
-/// Page in which heartbeats are counted now.
+/// Page on which this process's heartbeats are counted now.
 static FOLLOWED: Mutex<Option<LastingPage>> = Mutex::new(None);
 
-/// Version of the layout. Raise it with every change of anything written to persistent shared memory.
+/// Version of the layout. Raise this number with every change of data in persistent shared memory.
 pub const LAYOUT_VERSION: u32 = 7;
 /// Size of the `head` part.
 pub const HEAD_BYTES: usize = 16 * 1024;
@@ -43,8 +43,8 @@ const DAMAGED_AT: usize = 192;
 const SLOT_AT: [usize; 2] = [4096, 8192];
 const SLOT_BYTES: usize = 4096;
 
-/// Number of a checkpoint, and the attempt that made it. Equal ids mean equal content. Within one attempt a number is sealed
-/// once; another attempt may compute other details that the digests cover, such as timers.
+/// Number of a checkpoint, and the attempt that made the checkpoint. Checkpoints with equal ids have equal contents. An attempt
+/// seals each number at most once. Another attempt may compute other values of details that the digests cover, such as timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CheckpointId {
     pub number: u64,
@@ -62,12 +62,13 @@ pub fn attempt_number(count: u64, unix_ms: u64) -> u64 {
     count << MOMENT_BITS | unix_ms & ((1 << MOMENT_BITS) - 1)
 }
 
-/// Returns the number after `last`, the greatest in any header. The result is greater than `last`, whatever the clock shows.
+/// Returns the number of the attempt after `last`, the greatest number in any header. The result is greater than `last`, whatever
+/// the clock shows.
 pub fn next_attempt(last: u64, unix_ms: u64) -> u64 {
     attempt_number(count_of(last) + 1, unix_ms)
 }
 
-/// Returns the count of attempts up to and including the one with this number.
+/// Returns the count of attempts up to and including the attempt with this number.
 pub fn count_of(attempt: u64) -> u64 {
     attempt >> MOMENT_BITS
 }
@@ -80,7 +81,7 @@ pub enum Stage {
     Vacant,
     /// The matrix is being generated, or has not been saved yet.
     Generating,
-    /// Contains the checkpoints that `base` and `seal` name; at least one of them is set.
+    /// The memory contains the checkpoints that `base` and `seal` name; at least one of the two is set.
     Saved,
     /// Method single: the only copy is being overwritten, so the memory contains no checkpoint.
     Overwriting,
@@ -95,16 +96,17 @@ pub enum Phase {
     Recovering(CheckpointId),
 }
 
-/// Fields of a header on which recovery decides.
+/// Fields of a header from which recovery decides what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Claim {
-    /// Number of the last attempt of this position ([`next_attempt`]).
+    /// Number of the last attempt in which this position took part ([`next_attempt`]).
     pub joined: u64,
     pub phase: Phase,
     pub stage: Stage,
-    /// Committed checkpoint, which the copy contains as a whole until a later checkpoint is sealed and its barrier passed.
+    /// Committed checkpoint. The copy contains the whole checkpoint until a later checkpoint is sealed and the barrier after the
+    /// sealing has passed.
     pub base: Option<CheckpointId>,
-    /// Sealed checkpoint: contained as a whole in the memory that the next commit takes over (method self: A and D).
+    /// Sealed checkpoint, which is complete in the memory that the next commit takes over (method self: A and D).
     pub seal: Option<CheckpointId>,
 }
 
@@ -151,14 +153,16 @@ pub struct Identity {
     pub state_bytes: u64,
 }
 
-/// Value of `code` without checkpoints: the header only shows progress.
+/// Value of `code` in a test without checkpoints. The header then only shows progress.
 pub const NO_CODE: u8 = u8::MAX;
 
-/// Value of `code` for a position that belongs to the checksum columns, without checkpoints. `group` is then the process column
-/// whose work the position does. From `q` on that column holds checksums; below `q` the position has taken over that column.
+/// Value of `code` for a position of the checksum columns, in a test without checkpoints. `group` is then the process column
+/// whose work the position does. If `group` is at least `q`, this column contains checksums. Otherwise the position has taken
+/// over a column of the matrix.
 pub const SUMS: u8 = NO_CODE - 1;
 
-/// Value of `code` for a position with a part of the matrix, in a test with checksum columns. `group` is then its process column.
+/// Value of `code` for a position with a part of the matrix, in a test with checksum columns. `group` is then the position's
+/// process column.
 pub const WITHOUT_SUMS: u8 = NO_CODE - 2;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -178,24 +182,25 @@ pub enum HeaderFault {
     Blank,
     #[error("it is {0} bytes long, too short for a header")]
     Short(usize),
-    #[error("it was written by layout version {0}, this program knows {LAYOUT_VERSION}")]
+    #[error("it has layout version {0}, but this program reads version {LAYOUT_VERSION} only")]
     Version(u32),
     #[error("its checksum does not match: it is damaged")]
     Damaged,
     #[error(
-        "memory of its position could not be read any more: an uncorrectable memory error, or a file cut short"
+        "its position's memory became unreadable: by an uncorrectable memory error, or because a file was cut short"
     )]
     Unreadable,
 }
 
 impl Header {
-    /// Boundary and digest of a checkpoint, if this header names it.
+    /// Returns the boundary and the digest of `checkpoint`; None if this header does not name the checkpoint.
     pub fn mark_of(&self, checkpoint: CheckpointId) -> Option<Mark> {
         let marks = [(self.claim.base, self.base), (self.claim.seal, self.seal)];
         marks.into_iter().find(|(named, _)| *named == Some(checkpoint)).map(|(_, mark)| mark)
     }
 
-    /// Returns the header as bytes, for a slot and for exchange between ranks. The version comes first, for other programs.
+    /// Returns the header as bytes, for a slot and for exchange between ranks. The version is first, so that programs of other
+    /// versions can read the version.
     pub fn to_bytes(&self) -> Vec<u8> {
         let version = LAYOUT_VERSION.to_le_bytes().to_vec();
         postcard::to_extend(self, version).expect("plain values have a binary form")
@@ -210,10 +215,10 @@ impl Header {
     }
 }
 
-/// Progress of a rank. Agents read it without locks.
+/// Progress of a rank. Agents read these values without locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Progress {
-    /// Counter of all signs of progress. If it stands still, the rank hangs.
+    /// Heartbeat counter. If the counter stands still for long, the rank hangs.
     pub heartbeat: u64,
     pub iteration: u64,
     /// Activity: one of [`Doing`], as a number.
@@ -222,13 +227,14 @@ pub struct Progress {
     pub pid: u64,
     /// Time of the last report, by the node's clock.
     pub at_unix_ms: u64,
-    /// Last time at which the rank worked on the test itself; zero if it never did. A failed start leaves the value unchanged.
+    /// Last time at which the rank worked on the test itself; zero if the rank never did. A failed start leaves the value
+    /// unchanged.
     pub worked_unix_ms: u64,
-    /// Time that this process has spent multiplying, without waits, and the number of operations done in that time. Both together
-    /// distinguish a slow processor from a rank that waits for one.
+    /// Time in microseconds that this process has multiplied, without waits; `flops` counts the operations in this time. The two
+    /// values distinguish a slow processor from a rank that waits for a slow processor.
     pub busy_us: u64,
     pub flops: u64,
-    /// Counter that rises while the rank waits for other ranks and watches them meanwhile.
+    /// Counter that rises while the rank waits for other ranks and checks meanwhile that none is lost.
     pub waits: u64,
 }
 
@@ -256,7 +262,7 @@ impl Doing {
     }
 }
 
-/// The `head` part of a position, for reading and writing.
+/// `head` part of a position, for reading and writing.
 #[derive(Debug)]
 pub struct Head {
     region: Region,
@@ -279,19 +285,19 @@ impl Head {
         Ok(Self { region })
     }
 
-    /// Returns true if the header can still be read. Touching a file that was cut short would end the process, so callers that
-    /// keep a header open ask first.
+    /// Returns true if the header can still be read. Callers that keep a header open check this first, because touching a file
+    /// that was cut short would end the process.
     pub fn is_readable(&self) -> bool {
         self.region.readable("head").is_ok()
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at.is_multiple_of(8) && at + 8 <= HEAD_BYTES);
-        // SAFETY: aligned, inside the mapping, and only ever accessed as an atomic.
+        // SAFETY: the word is aligned and inside the mapping, and all accesses to it are atomic.
         unsafe { AtomicU64::from_ptr(self.region.as_ptr().add(at).cast()) }
     }
 
-    /// Slot and sequence number that are published now.
+    /// Returns the slot and the sequence number that are published now.
     fn published(&self) -> Result<(usize, u32), HeaderFault> {
         let word = self.word(PUBLISHED_AT).load(Ordering::Acquire);
         if word == 0 {
@@ -309,12 +315,12 @@ impl Head {
         &self.region.bytes()[SLOT_AT[slot]..SLOT_AT[slot] + SLOT_BYTES]
     }
 
-    /// Returns the published header, if it is undamaged.
+    /// Returns the published header, or the reason why it is not trusted.
     pub fn read(&self) -> Result<Header, HeaderFault> {
         if self.word(DAMAGED_AT).load(Ordering::Acquire) != 0 {
             return Err(HeaderFault::Unreadable);
         }
-        // A live writer may publish twice during the copy, so that the copy is torn. Then read again.
+        // If a live writer publishes twice during the copy, the copy is torn. The header is then read again.
         for _ in 0..8 {
             let before = self.published()?;
             let header = self.read_slot(before.0, before.1);
@@ -344,7 +350,7 @@ impl Head {
     /// Writes a header and publishes it.
     ///
     /// # Panics
-    /// If the group is larger than [`GROUP_MAX`]: settings are checked long before.
+    /// If the group is larger than [`GROUP_MAX`]. Settings are checked before a run.
     pub fn write(&mut self, header: &Header) {
         assert!(header.id.members.len() <= GROUP_MAX);
         let (slot, sequence) = match self.published() {
@@ -363,29 +369,28 @@ impl Head {
         self.word(PUBLISHED_AT).store(published_word(slot as u32, sequence), Ordering::Release);
     }
 
-    /// Withdraws the header, before its memory gets another use.
+    /// Withdraws the header before its memory is used otherwise. [`Self::read`] then returns [`HeaderFault::Blank`].
     pub fn blank(&mut self) {
         self.word(PUBLISHED_AT).store(0, Ordering::Release);
     }
 
-    /// Counts this process's heartbeats (`heartbeat`) in this header from now on. The counter has a mapping of its own, a page
-    /// that stays after the region is dropped, until another header takes over.
+    /// Counts this process's heartbeats (`heartbeat`) in this header from now on. The counter is on a page that stays mapped
+    /// after the region is dropped, until another header takes the counting over.
     pub fn take_pulse(&self) {
         let Some(page) = self.region.lasting_page() else { return };
         if let (Some(beats), Some(waits)) = (page.word(PROGRESS_AT), page.word(WAITS_AT)) {
             heartbeat::follow(beats, waits);
-            // The page of the earlier header may get another use. A thread that still counts there does no harm.
+            // The page of the earlier header is now free for another file. A thread that still counts on that page does no harm.
             *FOLLOWED.lock().unwrap_or_else(|broken| broken.into_inner()) = Some(page);
         }
     }
 
-    /// Sets the damage flag, so that the position counts as lost: the effect of the handler of memory faults.
+    /// Sets the damage flag, as the handler of memory faults does (`bus`). The position then counts as lost.
     pub fn flag_damage(&self) {
         self.word(DAMAGED_AT).store(1, Ordering::Release);
     }
 
-    /// Returns the damage flag, and the page that it lies on, which stays after the region is dropped. `None` if the region has
-    /// no such page.
+    /// Returns the damage flag and its page, which stays mapped after the region is dropped. None if the page cannot be mapped.
     pub(super) fn damage_flag(&self) -> Option<(LastingPage, &'static AtomicU64)> {
         let page = self.region.lasting_page()?;
         let flag = page.word(DAMAGED_AT)?;
@@ -444,7 +449,7 @@ mod tests {
     fn no_two_attempts_have_one_number_and_later_ones_are_greater() {
         let first = next_attempt(0, 1_800_000_000_000);
         assert_eq!((count_of(0), count_of(first)), (0, 1));
-        // No trace of the first attempt was seen.
+        // No header of the first attempt was found.
         let again = next_attempt(0, 1_800_000_000_001);
         assert!(again > first && count_of(again) == 1);
         // The clock goes back, or stands still.
@@ -556,6 +561,6 @@ mod tests {
         assert_eq!(progress.pid, std::process::id() as u64);
         head.worked(1500, 3_000_000);
         assert_eq!((head.progress().busy_us, head.progress().flops), (1500, 3_000_000));
-        assert_eq!(head.progress().heartbeat, 2, "no heartbeat, which another thread could give");
+        assert_eq!(head.progress().heartbeat, 2, "`worked` counts no heartbeat");
     }
 }

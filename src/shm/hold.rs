@@ -1,11 +1,11 @@
-//! Lock on a position for this process alone, held from before its memory is examined to the end.
+//! Exclusive lock of this process on a position, from before the position's memory is read until the work with this memory ends.
 //!
-//! The lock is a lock on the header's file. It is taken before anything is read, and stays on one file while the memory is
-//! opened, created or given up. Names are removed only under the lock. So two runs that start at the same moment under one name
-//! cannot remove or replace each other's memory.
+//! The header's file is locked before anything is read. The same file stays locked while the memory is opened, created or given
+//! up. Names are removed only under the lock. So two runs that start at the same moment with the same job name cannot remove or
+//! replace each other's memory.
 //!
-//! `checkpoint` takes it at the start of a test, `driver::signs` for the progress of an unprotected test, and `clean` before
-//! removal.
+//! `checkpoint` takes the lock at the start of a test, `driver::signs` for the progress of an unprotected test, and `clean`
+//! before removal.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,7 +19,8 @@ use super::part::Part;
 use super::region::{MemoryError, Region};
 use crate::base::faults::{Point, hit};
 
-/// Locked position. Dropping it releases the lock; if nothing was ever written, the name is removed, too.
+/// Locked position. Dropping this value releases the lock. If nothing was ever written, or the contents were given up, the name
+/// is removed, too.
 #[derive(Debug)]
 pub struct Hold {
     pub memory_store: MemoryStore,
@@ -27,13 +28,14 @@ pub struct Hold {
     file: File,
     path: PathBuf,
     name: String,
-    /// The file is empty or given up.
+    /// True if the file is empty, or its contents are given up.
     vacant: bool,
 }
 
 impl MemoryStore {
-    /// Locks a position for this process, whether it has memory or not. Waits for a process that is ending, as long as that makes
-    /// progress. A process that lives on or is stuck in the kernel results in an error that names it.
+    /// Locks a position for this process, whether the position has memory or not. If a process that is ending has the lock, waits
+    /// as long as that process makes progress. If a process that is alive or stuck in the kernel has the lock, returns an error
+    /// that names this process.
     pub fn hold(&self, position: u32) -> Result<Hold, MemoryError> {
         self.hold_with(position, UNTIL_IT_HAS_ENDED)
     }
@@ -46,7 +48,7 @@ impl MemoryStore {
             let file = file.map_err(|error| MemoryError::os("cannot open", &path, error))?;
             is_ours(&file, &path, &name, self.uid)?;
             lock::take(&file, &name, timeout)?;
-            // The earlier holder may have removed the name, or a third process may have created a new file under it.
+            // The earlier holder may have removed the name, or a third process may have created a new file under the name.
             if lock::is_named(&file, &path) {
                 let vacant = file.metadata().is_ok_and(|meta| meta.len() == 0);
                 return Ok(Hold { memory_store: self.clone(), position, file, path, name, vacant });
@@ -54,16 +56,17 @@ impl MemoryStore {
         }
     }
 
-    /// Removes this job's memory from this node, in stores of every kind, unless a process works in it. Waits for killed
-    /// processes that are still being torn down.
+    /// Removes this job's memory from this node, in stores of every kind. If a process works in this memory, removes nothing and
+    /// returns an error. Waits for killed processes that are still being torn down.
     pub fn clean(&self) -> Result<Vec<Held>, MemoryError> {
         self.clean_within(UNTIL_IT_HAS_ENDED)
     }
 
     /// Removes this job's memory like [`Self::clean`], but waits for at most `timeout` in total.
     pub fn clean_within(&self, timeout: Duration) -> Result<Vec<Held>, MemoryError> {
-        // All positions are locked before anything is removed, so a run that starts now finds all or nothing. A header that
-        // cannot be locked belongs to no running process of ours, and is only removed.
+        // All positions are locked before anything is removed, so a run that starts now finds all of the memory or none. A header
+        // that cannot be locked for another reason than its use belongs to no running process of ours. Such a header is removed
+        // without a lock.
         let mut holds: BTreeMap<u32, Option<Hold>> =
             self.list_all().iter().map(|held| (held.position, None)).collect();
         let began = Instant::now();
@@ -79,12 +82,12 @@ impl MemoryStore {
         for held in &found {
             hit(Point::GroundHalf, held.position as usize);
             match holds.get_mut(&held.position) {
-                // The header is removed last, with its lock.
+                // The header is removed last, when its lock is released.
                 Some(Some(hold)) if held.part == Part::Head => hold.give_up(),
                 _ => _ = self.of_kind(held.store).unlink(held.position, held.part),
             }
         }
-        // A header of no bytes was made only to be locked, and does not count as found.
+        // An empty header was created only to be locked, and does not count as found.
         found.retain(|held| held.part != Part::Head || held.bytes > 0);
         Ok(found)
     }
@@ -111,7 +114,8 @@ impl Hold {
         Ok(region)
     }
 
-    /// Replaces the contents by an empty header of that length, in the same file: the lock is held throughout.
+    /// Replaces the contents by a blank header of `length` bytes. The file stays the same, and so does the lock. If a page of the
+    /// file is unreadable, a new locked file replaces this file.
     pub fn renew(&mut self, length: usize) -> Result<Region, MemoryError> {
         reserve(&self.file, &self.path, 0, length)?;
         let mut region = match self.map(&self.file, length) {
@@ -128,14 +132,15 @@ impl Hold {
         lock::is_named(&self.file, &self.path)
     }
 
-    /// Copies the header to a new file under its name, after the name was removed or came to mean another file.
+    /// Copies the header to a new file under its name, after the name was removed. If another file has the name, returns an
+    /// error.
     pub fn name_again(&mut self, head: &Region) -> Result<Region, MemoryError> {
         let mut new = self.replace(head.len())?;
         new.bytes_mut().copy_from_slice(head.bytes());
         Ok(new)
     }
 
-    /// Creates a new file under the name, which is free, or names a file with an unreadable page.
+    /// Creates a new locked file under the name. The name must be free, or name this header's file, which is then removed.
     fn replace(&mut self, length: usize) -> Result<Region, MemoryError> {
         self.remove();
         let file = private_file().create_new(true).open(&self.path);
@@ -145,18 +150,18 @@ impl Hold {
             .and_then(|()| self.map(&file, length));
         match ready {
             Ok(_) => self.file = file,
-            // A file left behind would block the next attempt, or pass for the header.
+            // If the new file stayed, the next attempt would fail, or another process would take the file for the header.
             Err(_) => _ = std::fs::remove_file(&self.path),
         }
         ready
     }
 
-    /// Gives the contents up: the name is removed with the lock, unless [`Self::renew`] is called before.
+    /// Gives the contents up: dropping this value removes the name, unless [`Self::renew`] is called before.
     pub fn give_up(&mut self) {
         self.vacant = true;
     }
 
-    /// Removes the name now, under the lock. Returns false if the name means another file by now.
+    /// Removes the name now, under the lock. Returns false if the name is removed already, or names another file.
     pub fn remove(&mut self) -> bool {
         self.vacant = false;
         self.is_named() && std::fs::remove_file(&self.path).is_ok()
@@ -187,15 +192,16 @@ mod tests {
         MemoryStore::new(Store::Posix, &format!("t-hold-{name}-{}", std::process::id())).unwrap()
     }
 
-    /// Returns true if a process has a lock of that kind and does not only wait for it. [`MemoryStore::in_use`] is less exact: a
-    /// process that a concurrent test starts inherits for a moment all files that this process has open.
+    /// Returns true if a process has a lock of that kind; a process that waits for the lock does not count.
+    /// [`MemoryStore::in_use`] is less exact. A process that a concurrent test starts inherits for a moment all files that this
+    /// process has open.
     fn has_lock(kind: &str, process: u32) -> bool {
         let is_its = |lock: &str| lock.contains(kind) && lock.contains(&format!(" {process} "));
         let locks = std::fs::read_to_string("/proc/locks").unwrap();
         locks.lines().any(|lock| is_its(lock) && !lock.contains("->"))
     }
 
-    /// Starts a process that holds the lock on a header.
+    /// Starts a process that has the lock on a header.
     fn holder(memory_store: &MemoryStore) -> Child {
         let path = memory_store.head_path(0);
         let path = path.to_str().unwrap();
@@ -211,8 +217,8 @@ mod tests {
         child
     }
 
-    /// Ends a process, but halts it at the beginning of its exit, like a process that the kernel is tearing down. `let_end`
-    /// releases it. Both must be called by one thread.
+    /// Sends SIGTERM to a process, but stops it at the beginning of its exit, like a process that the kernel is tearing down.
+    /// `let_end` releases the process. Both functions must be called by the same thread.
     fn begin_end(pid: u32) {
         let pid = pid as libc::pid_t;
         let no = std::ptr::null_mut::<libc::c_void>();
@@ -222,7 +228,7 @@ mod tests {
             assert_eq!(libc::ptrace(libc::PTRACE_SEIZE, pid, no, options), 0);
             assert_eq!(libc::kill(pid, libc::SIGTERM), 0);
             let mut status = 0;
-            // First comes the delivery of the signal, which is passed on; then the stop at exit.
+            // First comes the delivery of the signal, which is passed on. Then comes the stop at exit.
             loop {
                 assert_eq!(libc::waitpid(pid, &mut status, libc::__WALL), pid);
                 assert!(libc::WIFSTOPPED(status), "{status:x}");
@@ -237,7 +243,7 @@ mod tests {
 
     fn let_end(pid: u32) {
         let no = std::ptr::null_mut::<libc::c_void>();
-        // SAFETY: `begin_end` has stopped it.
+        // SAFETY: `begin_end` has stopped this process.
         unsafe { libc::ptrace(libc::PTRACE_DETACH, pid as libc::pid_t, no, no) };
     }
 
@@ -252,7 +258,8 @@ mod tests {
         memory_store.clean().unwrap();
     }
 
-    /// As long as the kernel tears a killed process down (here: as long as its tracer holds it), others wait for the lock.
+    /// While the kernel tears a killed process down, other processes wait for its lock. Here a tracer keeps that process from
+    /// ending.
     #[test]
     fn a_holder_that_is_ending_is_waited_for() {
         let memory_store = memory_store("ending");
@@ -272,8 +279,8 @@ mod tests {
         memory_store.clean().unwrap();
     }
 
-    /// A process in another container cannot be seen from a PID namespace of its own. Nothing shows whether it was killed and is
-    /// still freeing its memory.
+    /// A process in a PID namespace of its own cannot see a process outside, such as one in another container. Nothing shows
+    /// whether that process was killed and is still freeing its memory.
     #[test]
     fn a_holder_that_cannot_be_seen_is_waited_for_unless_it_gets_on() {
         let within = || {
@@ -294,7 +301,7 @@ mod tests {
             .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        // Waits until that process has counted a heartbeat in its place, and was refused for that.
+        // Waits until the process in the namespace has counted a heartbeat, and was refused because of that heartbeat.
         let mut beat = [0];
         let until = std::time::Instant::now() + Duration::from_secs(60);
         while beat != [2] && std::time::Instant::now() < until {
@@ -313,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "what the other test runs, in a namespace of processes of its own"]
+    #[ignore = "run by another test, in a PID namespace of its own"]
     fn a_process_looks_for_one_it_cannot_see() {
         let job = std::env::var("T_HOLD_JOB").unwrap();
         let memory_store = MemoryStore::new(Store::Posix, &job).unwrap();
@@ -328,7 +335,7 @@ mod tests {
             assert!(early.is_err(), "not waited for: {early:?}");
             let alive = told.recv().unwrap();
             assert!(matches!(alive, Err(MemoryError::InUse { .. })), "{alive:?}");
-            // The process is killed now.
+            // From here on, the other test kills the process that has the lock.
             file.write_at(&[2], BEAT_AT).unwrap();
         });
         drop(memory_store.hold(0).unwrap());
@@ -355,7 +362,7 @@ mod tests {
         assert!(memory_store.list().is_empty());
     }
 
-    /// A header that cannot be mapped does not count: no blank file stays under the name, and the next attempt succeeds.
+    /// If a header cannot be mapped, no blank file stays under its name, and the next attempt succeeds.
     #[test]
     fn a_head_that_cannot_be_mapped_does_not_take_the_name() {
         let own = std::env::current_exe().unwrap();
@@ -365,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "what the other test runs, under a limit of its process"]
+    #[ignore = "run by another test, in a process with a limited address space"]
     fn a_process_without_room_among_its_addresses() {
         use nix::sys::resource::{Resource::RLIMIT_AS, getrlimit, setrlimit};
         let memory_store = memory_store("unmapped");
@@ -385,7 +392,8 @@ mod tests {
         memory_store.clean().unwrap();
     }
 
-    /// A process that waited for a file which its holder then removed must not take that file for the position.
+    /// A process may wait for the lock on a file that its holder then removes. The process must not take that file for the
+    /// position.
     #[test]
     fn a_removed_head_is_not_the_position() {
         let memory_store = memory_store("removed");

@@ -1,11 +1,12 @@
 //! Huge pages for large memory: aligned mappings, and huge pages for shared memory.
 //!
-//! The kernel maps a huge page as such only if address and file offset agree modulo its size. By default it gives none to
-//! /dev/shm. Since Linux 6.1 it collapses small pages into huge ones on request (MADV_COLLAPSE), whatever the default. Without
-//! huge pages, work on a matrix in shared memory is slower by some percent, and a restart pays a page fault for each 4 KB.
+//! The kernel maps a huge page only if address and file offset are equal modulo the size of a huge page. By default the kernel
+//! gives /dev/shm no huge pages. Since Linux 6.1 the kernel collapses small pages into huge ones on request (MADV_COLLAPSE),
+//! whatever the default. Without huge pages, work on a matrix in shared memory is slower by some percent. A restart then pays a
+//! page fault for each 4 KB.
 //!
 //! `region`, `memory_store` and `sysv` call this module, and so do the matrix's private buffers. Huge pages are optional: if the
-//! kernel gives none, the memory is the same in small pages.
+//! kernel gives none, the memory has small pages.
 
 use std::fs::File;
 use std::ops::Range;
@@ -22,12 +23,12 @@ use crate::base::topology::Topology;
 /// Size of a huge page on x86-64 and most ARM kernels. On other kernels the requests below have no effect.
 pub const HUGE: usize = 2 << 20;
 
-/// Maps `len` bytes of private, zeroed memory at a multiple of `boundary`; from the size of a huge page on, at a multiple of
-/// that, too.
+/// Maps `len` bytes of private, zeroed memory at a multiple of `boundary`. If `len` is at least the size of a huge page, the
+/// address is a multiple of this size, too.
 pub fn map_aligned(len: usize, protection: i32, boundary: usize) -> std::io::Result<NonNull<u8>> {
     let page = page();
     let boundary = boundary.max(if len >= HUGE { HUGE } else { page });
-    // Room for an aligned address within the mapping.
+    // The mapping is longer, so that it contains an aligned address.
     let span = if boundary > page { len + boundary } else { len };
     // SAFETY: a fresh anonymous mapping; the parts cut off are not used again.
     unsafe {
@@ -48,7 +49,7 @@ pub fn map_aligned(len: usize, protection: i32, boundary: usize) -> std::io::Res
             if aligned > start {
                 libc::munmap(base, aligned - start);
             }
-            // The kernel counts in pages, so the kept range ends at a page boundary.
+            // The kernel unmaps whole pages, so the kept range ends at a page boundary.
             let kept = aligned + len.next_multiple_of(page);
             if start + span > kept {
                 libc::munmap(kept as *mut _, start + span - kept);
@@ -59,13 +60,13 @@ pub fn map_aligned(len: usize, protection: i32, boundary: usize) -> std::io::Res
     }
 }
 
-/// Size of a small page: on ARM often more than 4096.
+/// Size of a small page, which on ARM is often more than 4096 bytes.
 pub fn page() -> usize {
-    // SAFETY: asks for a constant of the system.
+    // SAFETY: the call returns a constant of the system.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-/// Page size of a file's memory, to which a mapping of it is aligned: larger in a hugetlbfs than elsewhere.
+/// Page size of a file's memory, to which a mapping of the file is aligned. A hugetlbfs has larger pages than other file systems.
 pub fn page_of(file: &File) -> usize {
     const HUGETLBFS: i64 = 0x9584_58f6;
     let about = nix::sys::statfs::fstatfs(file).ok();
@@ -74,15 +75,16 @@ pub fn page_of(file: &File) -> usize {
     huge.map_or_else(page, |about| about.block_size() as usize)
 }
 
-/// Least number of threads that fill memory together. One thread zeroes some GB a second, and a restart waits for it.
+/// Minimum number of threads that fill memory together, if there are enough cores. One thread zeroes some GB a second, and a
+/// restart waits until the memory is filled.
 const FILLERS: usize = 4;
 /// Number of huge pages below which a further thread is not worth its start.
 const SHARE: usize = 16;
-/// Bytes that a thread fills at a time; threads take such pieces in turn.
+/// Number of bytes in a piece. The threads fill pieces in turn.
 const TURN: usize = SHARE * HUGE;
 
-/// Allocates the whole huge pages of a new shared mapping as huge pages, or as small pages if the kernel makes none. The rest, or
-/// all of it, may stay unallocated.
+/// Allocates those parts of a new shared mapping that are whole huge pages, as small pages if the kernel makes no huge pages. The
+/// rest of the mapping, or all of it, may stay unallocated.
 ///
 /// Each filler thread allocates near its cores, and the fillers are spread over the rank's cores. So the memory is spread over
 /// all NUMA nodes on which the rank computes.
@@ -97,8 +99,9 @@ pub(super) unsafe fn collapse(base: NonNull<u8>, len: usize) {
     });
 }
 
-/// Allocates every page of a mapping by a store; kernels before 5.14 know no other way for memory that is no file. Before every
-/// piece, each filler asks `has_room` for that many bytes. Returns true if all pages were allocated.
+/// Allocates every page of a mapping by a store. Kernels before 5.14 have no other way for memory without a file. Before each
+/// piece, a filler calls `has_room` with the size of the piece. If the result is false, all fillers stop. Returns true if all
+/// pages were allocated.
 ///
 /// # Safety
 /// `base` is a shared, writable mapping of `len` bytes, from the beginning of a page, to which no other thread or process writes.
@@ -117,7 +120,7 @@ pub(super) unsafe fn touch(
             }
             for at in (start..start + bytes).step_by(page()) {
                 let place = std::ptr::with_exposed_provenance_mut::<u8>(base + at);
-                // SAFETY: within the mapping, and of this filler's turn; contents stay as they are.
+                // SAFETY: the byte is within the mapping, and this filler alone touches its piece. The contents stay as they are.
                 unsafe { place.write_volatile(place.read_volatile()) };
             }
             heartbeat::beat();
@@ -147,8 +150,8 @@ fn by_fillers(pages: usize, work: impl Fn(usize, usize) + Sync) {
     });
 }
 
-/// Number of filler threads for so many pages: the same number for each NUMA node, but not more than the cores. A rank that is
-/// bound to one core has one.
+/// Number of filler threads for `pages` huge pages. All NUMA nodes get the same number of threads, as far as the cores and the
+/// pages suffice. A rank that is bound to one core has one thread.
 fn fillers(cores: usize, memories: usize, pages: usize) -> usize {
     let wanted = FILLERS.next_multiple_of(memories.max(1));
     wanted.min(cores).min(pages / SHARE).max(1)
@@ -164,20 +167,20 @@ pub(super) fn in_turn(len: usize, pool: &mut Pool, work: impl Fn(usize, Range<us
         }
     };
     match turns {
-        // Too little to wake the other threads.
+        // One huge page is too little to wake the other threads.
         0 | 1 => of(0),
         _ => pool.on_each(of),
     }
 }
 
-/// Allocates a piece every `step` bytes from `first` to `end`. All bounds are multiples of the huge page size, within a mapping
-/// that `collapse` got.
+/// Allocates a piece every `step` bytes from `first` to `end`, and stops if there is no room. All bounds are multiples of the
+/// huge page size, within the mapping of `collapse`.
 fn collapse_pages(first: usize, end: usize, step: usize) {
     for start in (first..end).step_by(step) {
         let stop = end.min(start + TURN);
         for place in (start..stop).step_by(HUGE) {
             // The kernel does not collapse a range that has no page at all, so each huge page gets one small page first. If there
-            // is no room, this call returns an error; a plain store would be a SIGBUS.
+            // is no room, this call returns an error, whereas a plain store would be a SIGBUS.
             // SAFETY: within the mapping; contents stay as they are.
             if unsafe { libc::madvise(place as *mut _, page(), libc::MADV_POPULATE_WRITE) } != 0 {
                 return;
@@ -194,7 +197,7 @@ fn collapse_pages(first: usize, end: usize, step: usize) {
     }
 }
 
-/// Allocates and maps all pages of a mapping now. Returns an error if a later touch would kill the process, and EINVAL if the
+/// Allocates and maps all pages of a mapping now. Returns an error if a later touch would kill the process, or EINVAL if the
 /// kernel does not know the request.
 ///
 /// # Safety
@@ -220,7 +223,7 @@ pub(super) unsafe fn populate(base: NonNull<u8>, len: usize) -> std::io::Result<
 /// Extends a range to the beginning of its first page.
 pub(super) fn on_a_page(base: NonNull<u8>, len: usize) -> (NonNull<u8>, usize) {
     let before = base.as_ptr().addr() % page();
-    // SAFETY: what is mapped is mapped by whole pages.
+    // SAFETY: only whole pages are mapped, so the first page is mapped from its beginning.
     (unsafe { base.byte_sub(before) }, before + len)
 }
 

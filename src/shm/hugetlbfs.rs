@@ -1,4 +1,4 @@
-//! The mounted hugetlbfs for this user's memory: its folder, the size of its pages, and the free ones.
+//! Mounted hugetlbfs for this user's memory: its folder, its page size, and the number of free pages.
 
 use std::path::{Path, PathBuf};
 
@@ -14,8 +14,8 @@ pub fn huge_page_bytes() -> Option<usize> {
     find_hugetlbfs().map(|(_, page)| page)
 }
 
-/// Number of huge pages of that size of one kind: `nr` for all, `free` for free ones, `resv` for those of the free ones that are
-/// reserved.
+/// Number of huge pages of size `page`. `kind` is `nr` for all pages, `free` for the free pages, and `resv` for free pages that
+/// are reserved.
 fn huge_pages(page: usize, kind: &str) -> Option<u64> {
     let path = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/{kind}_hugepages", page / 1024);
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
@@ -26,7 +26,7 @@ pub(super) fn free_huge_bytes(page: usize) -> Option<u64> {
     Some(huge_pages(page, "free")?.saturating_sub(promised) * page as u64)
 }
 
-/// Finds the mounted hugetlbfs for this user's memory, and its page size.
+/// Returns the folder and the page size of the mounted hugetlbfs for this user's memory. None if no usable hugetlbfs is mounted.
 pub(super) fn find_hugetlbfs() -> Option<(PathBuf, usize)> {
     let usable = |dir: &Path| {
         let page = nix::sys::statvfs::statvfs(dir).ok()?.block_size() as usize;
@@ -37,10 +37,11 @@ pub(super) fn find_hugetlbfs() -> Option<(PathBuf, usize)> {
     pick(&mounts, usable, |page| huge_pages(page, "nr"))
 }
 
-/// Picks the first hugetlbfs whose pool has any pages, in use or not, so that every call picks the same; if no pool has pages,
-/// the first.
+/// Returns the first usable hugetlbfs whose pool has any pages, in use or not, so that every call returns the same. If no pool
+/// has pages, returns the first usable hugetlbfs.
 ///
-/// The system itself mounts one with the usual page size. An administrator who wants another size leaves that one empty.
+/// The system itself mounts a hugetlbfs with the usual page size. An administrator who wants another page size leaves the pool of
+/// that hugetlbfs empty.
 fn pick(
     mounts: &str,
     usable: impl Fn(&Path) -> Option<usize>,
@@ -49,7 +50,7 @@ fn pick(
     let there = mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ');
         let (dir, kind) = (fields.nth(1)?, fields.next()?);
-        // Other kinds of file system are not asked: the call might wait for an unreachable server.
+        // Other kinds of file system are not examined, because the call might wait for an unreachable server.
         let dir = PathBuf::from((kind == "hugetlbfs").then(|| dir.replace("\\040", " "))?);
         let page = usable(&dir)?;
         Some((dir, page))
@@ -72,7 +73,7 @@ mod tests {
         let usable = |dir: &Path| match dir.to_str()? {
             "/dev/hugepages" => Some(HUGE),
             "/mnt/large pages" => Some(GIB),
-            other => panic!("{other} may hang, and is none of them"),
+            other => panic!("{other} is no hugetlbfs, and may hang"),
         };
         let picked = |small: Option<u64>, large: Option<u64>| {
             let found = pick(mounts, usable, |page| if page == GIB { large } else { small });

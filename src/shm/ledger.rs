@@ -1,8 +1,8 @@
 //! Results of finished tests, kept in the `done` part of every position.
 //!
-//! A sweep that is restarted in its third test must not repeat the first two. So every rank appends the results of all finished
-//! tests here, and any one surviving rank is enough. A record consists of a length, a digest and bytes. The first record whose
-//! digest does not match ends the list.
+//! A run that is restarted in its third test must not repeat the first two. So every rank appends the results of all finished
+//! tests here. The results of any one surviving rank suffice. A record consists of a length, a digest and bytes. The first record
+//! whose digest does not match ends the list.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -33,7 +33,7 @@ impl Entry {
         xxh3_64_with_seed(&self.bytes, self.test.into())
     }
 
-    /// Number of bytes of the record.
+    /// Number of bytes of the record, with its head.
     pub fn room(&self) -> usize {
         RECORD_HEAD + self.bytes.len()
     }
@@ -44,7 +44,7 @@ impl Ledger {
         Self { region }
     }
 
-    /// Size of the part in bytes, with its free room.
+    /// Size of the part in bytes, including free room.
     pub fn bytes(&self) -> usize {
         self.region.len()
     }
@@ -65,12 +65,13 @@ impl Ledger {
         Some((Entry { run, test, bytes: bytes.to_vec() }, next))
     }
 
-    /// Undamaged records, in the order of writing, each with the offset behind it.
+    /// Returns the records before the first damaged one, in the order of writing. Each record comes with the offset of the next
+    /// one.
     fn records(&self) -> impl Iterator<Item = (Entry, usize)> {
         std::iter::successors(self.record(0), |(_, next)| self.record(*next))
     }
 
-    /// Returns all undamaged records, in the order of writing.
+    /// Returns the records before the first damaged one, in the order of writing.
     pub fn entries(&self) -> Vec<Entry> {
         self.records().map(|(entry, _)| entry).collect()
     }
@@ -86,7 +87,7 @@ impl Ledger {
         let first = (entry.bytes.len() as u64) << 32 | entry.test as u64;
         head[..8].copy_from_slice(&first.to_le_bytes());
         head[8..24].copy_from_slice(&entry.run.to_le_bytes());
-        // The digest is written last: without it the record does not count.
+        // The digest is written last. Without its digest a record does not count.
         let seal = digest(&head[..24], body);
         head[24..32].copy_from_slice(&seal.to_le_bytes());
         true

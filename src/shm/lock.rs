@@ -1,12 +1,12 @@
-//! Lock on a position's header (`flock`): which process has it, and whether to wait for that process.
+//! Lock on a position's header (`flock`): which process has the lock, and whether to wait for that process.
 //!
 //! A killed rank keeps its lock until the kernel has freed all of its memory, which takes many seconds for hundreds of gigabytes.
-//! The next process waits as long as the kernel makes progress. If the holder lives on, the next process is refused at once, and
-//! the error names the holder. `memory_store` calls this module; pure functions judge the texts from /proc.
+//! The next process waits as long as the kernel makes progress. If the holder is alive, the next process is refused at once, and
+//! the error names the holder. `hold` calls this module. Pure functions parse the texts from /proc.
 //!
-//! A process that was killed within a system call ends only when that call returns. If storage does not answer, that may never
-//! happen. Such a process uses no processor time, by which it is recognised, and the wait ends. It still holds the position, so
-//! the next process is refused.
+//! A process that was killed within a system call ends only when this call returns. If storage does not answer, the call may
+//! never return. Such a process uses no processor time, which shows that it is stuck. The next process then stops waiting and is
+//! refused, because the stuck process still has the lock.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -19,32 +19,32 @@ use super::region::MemoryError;
 use super::stat::Stat;
 use crate::base::clock::{self, Instant};
 
-/// Unlimited time for a process that is ending, as long as it makes progress.
+/// Timeout without end, for a process that is ending and makes progress.
 pub(super) const UNTIL_IT_HAS_ENDED: Duration = Duration::MAX;
 
-/// Time without any processor time after which a process that is ending counts as stuck.
+/// Time without any use of the processor after which a process that is ending counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// Time that an invisible process gets to end. A live process sends a heartbeat sooner.
+/// Time that an invisible process gets to end. A process that is alive sends a heartbeat sooner.
 const UNSEEN_ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Holder {
-    /// No process any more, or one that is not visible from here (another container's).
+    /// No process any more, or a process that is not visible from here, such as one in another container.
     Unseen,
     /// Invisible process that has sent a heartbeat.
     UnseenAlive,
-    /// Process that tests whether another is alive, and holds the lock for a moment.
+    /// Process that tests whether another process has the lock, and has a shared lock for a moment.
     Asker,
     /// Process that was killed or has ended, and is being torn down.
     Ending(u32),
-    /// Killed process that is held up in the kernel.
+    /// Killed process that does not end, because it is stuck in the kernel.
     Stuck(u32),
     Living(u32),
 }
 
-/// Time since which a process that is ending has used no processor time.
+/// Processor time of a process that is ending, and since when this time has not changed.
 struct Still {
     pid: u32,
     ran: Option<u64>,
@@ -52,7 +52,7 @@ struct Still {
 }
 
 impl Still {
-    /// Returns the time that a process has stood still; `ran` is its processor time by the kernel's count.
+    /// Returns how long the processor time of a process has not changed. `ran` is the processor time by the kernel's count.
     fn stands_at(&mut self, pid: u32, ran: Option<u64>, now: Instant) -> Duration {
         if (self.pid, self.ran) != (pid, ran) {
             *self = Still { pid, ran, since: now };
@@ -65,28 +65,30 @@ impl Still {
     }
 }
 
-/// Takes the lock, or returns an error that names its holder. Waits up to `timeout` for a holder that is ending.
+/// Takes the lock, or returns an error that names the lock's holder. Waits up to `timeout` for a holder that is ending.
 pub(super) fn take(file: &File, name: &str, timeout: Duration) -> Result<(), MemoryError> {
     let began = Instant::now();
     let mut still = Still { pid: 0, ran: None, since: began };
     let mut told = false;
     let pause = |holder: &Holder| {
         let whom = match holder {
-            Holder::Ending(pid) => Some(format!("process {pid}, which is ending,")),
-            Holder::Unseen => Some(format!("{UNSEEN}, for a minute,")),
+            Holder::Ending(pid) => {
+                Some(format!("until process {pid}, which is ending, releases the lock"))
+            }
+            Holder::Unseen => Some(format!("up to a minute until {UNSEEN} releases the lock")),
             _ => None,
         };
         if let Some(whom) = whom.filter(|_| !told && began.elapsed() > Duration::from_secs(2)) {
             told = true;
             // Nothing depends on this message being delivered.
-            let _ = writeln!(std::io::stderr(), "skt-hpl: {name}: waiting for {whom} to let go");
+            let _ = writeln!(std::io::stderr(), "skt-hpl: {name}: waiting {whom}");
         }
         clock::sleep(Duration::from_millis(5));
     };
     let mut first_beat = None;
     let who = || match holder(file) {
         Holder::Ending(pid) if still.stands(pid) >= STUCK_AFTER => Holder::Stuck(pid),
-        // Nothing shows whether an invisible process is ending, but one that is ending sends no heartbeat.
+        // Nothing shows whether an invisible process is ending. But a process that is ending sends no heartbeat.
         Holder::Unseen => {
             let beat = beat(file);
             if beat == *first_beat.get_or_insert(beat) {
@@ -114,19 +116,20 @@ pub(super) fn take(file: &File, name: &str, timeout: Duration) -> Result<(), Mem
 
 const UNSEEN: &str = "a process that cannot be seen from here";
 
-const STUCK: &str = "is stuck in the kernel, in storage that does not answer, say: it ends when that does, or with its node";
+const STUCK: &str = "is stuck in the kernel, perhaps in storage that does not answer: the process ends when the storage answers, \
+                     or with its node";
 
-/// Reads the heartbeat counter of the position; None if nothing was ever written there.
+/// Reads the heartbeat counter of the position. None if nothing was ever written there.
 fn beat(file: &File) -> Option<[u8; 8]> {
     let mut word = [0; 8];
     file.read_exact_at(&mut word, header::BEAT_AT).ok().map(|()| word)
 }
 
-/// Budget of attempts. The more certain the refusal, the more an attempt costs.
+/// Budget of attempts. The more certain it is that the holder keeps the lock, the more an attempt costs.
 const ATTEMPTS: u32 = 1000;
 
-/// Repeats `attempt` until it succeeds or the budget is spent; `Err` is the last holder. `waits` returns true for a holder that
-/// is ending, or may be, and is still waited for.
+/// Repeats `attempt` until it succeeds or the budget is spent. Then returns the last holder as an error. Attempts cost nothing as
+/// long as `waits` returns true for the holder: a holder that is or may be ending, before the timeout.
 fn try_until(
     mut attempt: impl FnMut() -> bool,
     mut holder: impl FnMut() -> Holder,
@@ -141,7 +144,7 @@ fn try_until(
         let now = holder();
         let cost = match now {
             _ if waits(&now) => 0,
-            // Confirmed by several looks: the holder may have released the lock, or begun to end, in between.
+            // Four attempts confirm the refusal. The holder may release the lock, or begin to end, in between.
             Holder::Ending(_) | Holder::Stuck(_) | Holder::Living(_) | Holder::UnseenAlive => {
                 ATTEMPTS / 4
             }
@@ -161,13 +164,14 @@ fn try_lock(file: &File) -> bool {
     file.try_lock().is_ok()
 }
 
-/// Returns true if any process has the lock. Takes it for a moment, shared with others that test it.
+/// Returns true if a process has the exclusive lock. Otherwise takes a shared lock for a moment, as other tests of the lock may
+/// do.
 pub(super) fn is_held(file: &File) -> bool {
-    // The lock goes with the file, which the caller closes.
+    // Closing the file, which the caller does, releases the lock.
     file.try_lock_shared().is_err()
 }
 
-/// Returns true if the name still leads to this file; its last holder may have removed it.
+/// Returns true if the name still names this file. The last holder of the lock may have removed the name.
 pub(super) fn is_named(file: &File, path: &Path) -> bool {
     match (file.metadata(), fs::symlink_metadata(path)) {
         (Ok(ours), Ok(named)) => (ours.dev(), ours.ino()) == (named.dev(), named.ino()),
@@ -195,7 +199,7 @@ fn holder(file: &File) -> Holder {
 fn locked_by(locks: &str, device: (u32, u32), inode: u64) -> Option<(u32, bool)> {
     let place = format!("{:02x}:{:02x}:{inode}", device.0, device.1);
     locks.lines().find_map(|line| {
-        // `1: FLOCK  ADVISORY  WRITE 1234 00:1b:9 0 EOF`; a waiting process has `->` after the number.
+        // An example: `1: FLOCK ADVISORY WRITE 1234 00:1b:9 0 EOF`. A waiting process has `->` after the number.
         let mut fields = line.split_whitespace().skip(1);
         if fields.next() != Some("FLOCK") {
             return None;
@@ -294,7 +298,7 @@ mod tests {
         assert_eq!(ends(u32::MAX / 2), None);
     }
 
-    /// A process that is ending uses processor time for its remaining work. One that uses none for long is stuck.
+    /// A process that is ending uses processor time for its remaining work. A process that uses none for long is stuck.
     #[test]
     fn a_process_whose_end_proceeds_is_not_stuck() {
         let began = Instant::now();
@@ -327,7 +331,7 @@ mod tests {
         assert_eq!(run(ending, 100_000, 501), (Err(Holder::Ending(7)), 504));
         let (end, looks) = run(&|_| Holder::Living(7), 100_000, FOR_EVER);
         assert!(end == Err(Holder::Living(7)) && looks < 5);
-        // The holder is killed between two looks.
+        // The holder is killed between two attempts.
         let killed: &dyn Fn(u32) -> Holder =
             &|look| if look < 2 { Holder::Living(7) } else { Holder::Ending(7) };
         assert_eq!(run(killed, 500, FOR_EVER), (Ok(()), 500));

@@ -1,8 +1,8 @@
 //! Shared-memory store: the persistent shared memory of one job on this node, and its names.
 //!
-//! A name is `skt-hpl.<uid>.<job>.p<position>.<part>`, so that an administrator who finds it in /dev/shm can tell its purpose and
-//! owner. `checkpoint` creates and finds a position's memory here; `status` lists it, and `clean` removes the memory of exactly
-//! one job.
+//! A name is `skt-hpl.<uid>.<job>.p<position>.<part>`. This name shows its owner and purpose to an administrator who looks into
+//! /dev/shm. `checkpoint` creates and opens the memory of a position here. `status` lists all memory of a user, and `clean`
+//! removes the memory of one job.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -22,7 +22,7 @@ use super::room::sysv_outlives;
 use super::sysv;
 use crate::base::faults::{Point, hit};
 
-/// Part of a position's memory that was found on this node.
+/// Part of a position's memory, as found on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Held {
     pub job: String,
@@ -47,7 +47,7 @@ impl MemoryStore {
         Self::with_directory(store, job, Path::new(SHM))
     }
 
-    /// Opens a store with the POSIX names in the directory `shm`: tests pass a small tmpfs.
+    /// Opens a store whose POSIX names are in the directory `shm`. Tests pass a small tmpfs.
     pub fn with_directory(store: Store, job: &str, shm: &Path) -> Result<Self, MemoryError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if job.is_empty() || job.len() > 64 || !job.chars().all(plain) {
@@ -85,8 +85,8 @@ impl MemoryStore {
         }
     }
 
-    /// Creates a part of exactly `len` zero bytes, all allocated. A header that is in use is made under the lock on it
-    /// ([`Self::hold`]).
+    /// Creates a part of exactly `len` zero bytes, all allocated. A header that a process works in is created by
+    /// [`Hold::renew`](super::Hold::renew) instead, under its lock.
     pub fn create(&self, position: u32, part: Part, len: usize) -> Result<Region, MemoryError> {
         let name = self.name(position, part);
         let Some((path, page)) = self.file(position, part) else {
@@ -94,16 +94,17 @@ impl MemoryStore {
         };
         let mapped = len.max(1).next_multiple_of(page);
         let file = new_file(&path, &name)?;
-        // A failure from here on must not leave a half-made part behind.
+        // If creating fails from here on, the file is removed, so that no incomplete part stays.
         hit(Point::PartNamed, position as usize);
         let made = (|| {
             room(&file, &path, mapped)?;
-            // The length shows a later opener the requested size; only hugetlbfs rounds it up.
+            // The file's length is the requested size, which a later open returns. In a hugetlbfs, the length is rounded up to
+            // whole pages.
             let length = if page == 4096 { len } else { mapped };
             let large = page == 4096 && len >= HUGE;
             if large {
-                // Only large parts get their length before their pages. A file of full length with holes counts as foreign, and a
-                // process killed here would leave such a header.
+                // Only large parts get their length before their pages. If a process is killed in between, the file has holes and
+                // counts as another program's. A header must never have holes.
                 file.set_len(length as u64)
                     .map_err(|source| cannot_grow("cannot size", &path, length, source))?;
             } else {
@@ -112,7 +113,7 @@ impl MemoryStore {
             let mut region = Region::map_file(file, len, mapped, true, &path)?;
             if large {
                 region.in_huge_pages();
-                // Allocates the pages that are still missing: all, or those that fill no huge page.
+                // Allocates the pages that are still missing: all pages, or those that do not fill a huge page.
                 reserve(region.file().expect("mapped from one"), &path, 0, length)?;
             }
             Ok(region)
@@ -123,12 +124,15 @@ impl MemoryStore {
         made
     }
 
-    /// Extends a part in POSIX memory by allocated zero bytes, and opens it. Its contents stay. Existing mappings keep their
-    /// length.
+    /// Extends a part in POSIX memory to `len` bytes, and opens the part. The new bytes are zero and allocated; the other bytes
+    /// stay. Existing mappings keep their length. A part that is already longer keeps its length.
     pub fn extend(&self, position: u32, part: Part, len: usize) -> Result<Region, MemoryError> {
         let name = self.name(position, part);
         let Some((path, 4096)) = self.file(position, part) else {
-            return Err(MemoryError::NotOurs { name, why: "such memory does not grow".into() });
+            return Err(MemoryError::NotOurs {
+                name,
+                why: "this kind of memory cannot be extended".into(),
+            });
         };
         let file = private_file().open(&path);
         let file = file.map_err(|error| MemoryError::os("cannot open", &path, error))?;
@@ -140,12 +144,13 @@ impl MemoryStore {
         self.open(position, part)
     }
 
-    /// Opens an existing part to work in. Takes no lock: a process that works with a position holds its header by [`Self::hold`].
+    /// Opens an existing part for reading and writing. Takes no lock: a process that works with a position has locked it by
+    /// [`Self::hold`].
     pub fn open(&self, position: u32, part: Part) -> Result<Region, MemoryError> {
         self.open_as(position, part, true)
     }
 
-    /// Opens an existing part read-only, even while a process works in it. Keeps no file open.
+    /// Opens an existing part read-only, even while another process works in it. Keeps no file open.
     pub fn peek(&self, position: u32, part: Part) -> Result<Region, MemoryError> {
         self.open_as(position, part, false)
     }
@@ -161,11 +166,11 @@ impl MemoryStore {
         })?;
         let meta = is_ours(&file, &path, &name, self.uid)?;
         let len = meta.len() as usize;
-        // A file with holes was made or cut short by another program. Touching it on a full node would be a SIGBUS.
+        // Another program has made a file with holes, or has cut it short. On a full node, touching a hole would be a SIGBUS.
         if page == 4096 && meta.blocks() * 512 < meta.len() {
             return Err(MemoryError::NotOurs {
                 name,
-                why: "parts of it were never allocated".into(),
+                why: "it has holes, because parts of it were never allocated".into(),
             });
         }
         let mut region =
@@ -174,7 +179,7 @@ impl MemoryStore {
             region.close_file();
         }
         if matches!(part, Part::Head | Part::Done) {
-            // Other processes read these parts, agents included, and a bad page must not end them.
+            // Other processes, such as agents, read these parts. A bad page must not end such a process.
             region.readable(&name)?;
         }
         Ok(region)
@@ -184,7 +189,7 @@ impl MemoryStore {
         self.shm.join(self.name(position, Part::Head))
     }
 
-    /// Opens a part that must have exactly room for `len` bytes, rounded up to pages in huge pages.
+    /// Opens a part that must be exactly `len` bytes long. In a hugetlbfs, this length is rounded up to whole pages.
     pub fn open_sized(&self, position: u32, part: Part, len: usize) -> Result<Region, MemoryError> {
         let region = self.open(position, part)?;
         let page = self.file(position, part).map_or(4096, |(_, page)| page);
@@ -214,7 +219,7 @@ impl MemoryStore {
         true
     }
 
-    /// Removes the name; the memory is freed when the last process unmaps it. Returns true if the name existed.
+    /// Removes the name of a part. The memory is freed when the last process unmaps it. Returns true if the name existed.
     pub fn unlink(&self, position: u32, part: Part) -> bool {
         match self.file(position, part) {
             None => sysv::unlink(&self.name(position, part)),
@@ -222,14 +227,14 @@ impl MemoryStore {
         }
     }
 
-    /// Removes every part of one position, even if a process works there: the effect of losing its node.
+    /// Removes every part of one position, even if a process works there, as if the node were lost.
     pub fn unlink_position(&self, position: u32) {
         for part in Part::ALL {
             self.unlink(position, part);
         }
     }
 
-    /// Lists this user's memory of this job on this node, by position and part.
+    /// Lists this user's memory of this job that a store of this kind uses on this node, by position and part.
     pub fn list(&self) -> Vec<Held> {
         let mut all = self.list_all();
         all.retain(|held| self.keeps(held));
@@ -248,7 +253,7 @@ impl MemoryStore {
         Self { store, ..self.clone() }
     }
 
-    /// Returns true if this store, with its kind of memory, would look for the part where it was found.
+    /// Returns true if a store of this kind keeps the part in the kind of memory in which the part was found.
     fn keeps(&self, held: &Held) -> bool {
         held.store == held.part.kept_in(self.store)
     }
@@ -274,22 +279,23 @@ pub fn list_user() -> Vec<Held> {
     list_user_in(geteuid().as_raw(), Path::new(SHM))
 }
 
-/// Cached list of this user's memory, for callers that ask often. As long as no name appears or disappears, the list is kept.
-/// Scanning hundreds of names and asking for each length would take processor time from the ranks of the node.
+/// Cached list of this user's memory, for callers that need the list often. The names are scanned again only if a name may have
+/// appeared or disappeared, or if the last scan is old. A scan of hundreds of names takes processor time from the ranks of the
+/// node.
 #[derive(Debug)]
 pub struct Listed {
     shm: PathBuf,
     held: Vec<Held>,
-    /// Time of the last full scan, and the change times of the folders before it.
+    /// Time of the last full scan, and the change times of the folders just before this scan. None if the next call must scan.
     looked: Option<(Instant, Vec<Option<SystemTime>>)>,
     folders: Vec<PathBuf>,
 }
 
-/// Maximum time between full scans. A longer file or a System V segment changes no folder.
+/// Maximum time between full scans. A file that grows and a new System V segment do not change the change time of a folder.
 const LOOK_THROUGH_EVERY: Duration = Duration::from_secs(10);
 
-/// Age from which a folder's change time is trusted. A more recent folder may change again within the same tick of the kernel's
-/// clock, or a new file in it may still get its length.
+/// Age from which a folder's change time is trusted. A folder that has just changed may change again within the same tick of the
+/// kernel's clock. A new file in it may still get its length.
 const SETTLED: Duration = Duration::from_secs(2);
 
 impl Default for Listed {
@@ -299,7 +305,7 @@ impl Default for Listed {
 }
 
 impl Listed {
-    /// Lists with the POSIX names in another folder, as in [`MemoryStore::with_directory`].
+    /// Makes a list whose POSIX names are in the folder `shm`, as in [`MemoryStore::with_directory`].
     fn under(shm: &Path) -> Self {
         Self { shm: shm.into(), held: Vec::new(), looked: None, folders: Vec::new() }
     }
@@ -314,7 +320,7 @@ impl Listed {
         let changed =
             self.folders.iter().map(|folder| folder.metadata().and_then(|m| m.modified()));
         let changed: Vec<Option<SystemTime>> = changed.map(Result::ok).collect();
-        // A change time in the future dates from before the clock was set back.
+        // If a change time is in the future, the clock has been set back since. Such a time is not trusted.
         let is_old = |at: &Option<SystemTime>| {
             at.is_none_or(|at| now.duration_since(at).is_ok_and(|age| age >= SETTLED))
         };
@@ -327,7 +333,7 @@ impl Listed {
         }
         let huge = find_hugetlbfs().map(|(dir, _)| dir);
         let folders: Vec<PathBuf> = [self.shm.clone()].into_iter().chain(huge).collect();
-        // The change times of folders that were unknown before are unknown, too.
+        // `changed` belongs to the folders of the last scan. If the folders are different now, the next call scans again.
         self.looked = (folders == self.folders).then(|| (Instant::now(), changed));
         self.folders = folders;
         self.held = list_user_in(geteuid().as_raw(), &self.shm);
@@ -390,8 +396,7 @@ mod tests {
         format!("t-store-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A repeated listing shows new and removed names at once. It trusts an unchanged folder only after some time without a
-    /// change.
+    /// A repeated listing shows new and removed names at once. A folder counts as unchanged only some time after its last change.
     #[test]
     fn files_that_come_and_go_are_seen_at_once_without_vain_looks() {
         let dir = tempfile::tempdir().unwrap();
@@ -419,7 +424,7 @@ mod tests {
             changed(10);
             assert_eq!(look(), (true, both.clone()));
             assert_eq!(look(), (false, both));
-            // As if the clock had been set back.
+            // The change time is in the future, as if the clock had been set back.
             let later = SystemTime::now() + Duration::from_secs(1000);
             File::open(dir.path()).unwrap().set_modified(later).unwrap();
             assert!((0..2).all(|_| look().0));
@@ -620,8 +625,8 @@ mod tests {
             }
             return;
         }
-        // The test makes a group below its own, which needs version 1. In version 2, a group with processes can have none below
-        // it.
+        // The test makes a group below its own, which needs version 1 of control groups. In version 2, a group with processes can
+        // have no group below it.
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let own = groups.lines().find_map(|l| l.split_once(":memory:").map(|(_, path)| path));
         let Some(own) = own else {

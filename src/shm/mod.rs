@@ -1,7 +1,8 @@
 //! Persistent shared memory, which outlives the process, and the headers that identify it.
 //!
-//! `checkpoint` keeps the matrix and its copies here; `skt-hpl status` and the agents read it from outside. A killed rank leaves
-//! its regions behind. The next process that takes the same grid position finds them by name and resumes from them.
+//! `checkpoint` keeps the matrix and its copies in this memory. `skt-hpl status` and the agents read the headers from other
+//! processes. A killed rank leaves its regions behind. The next process that takes the same grid position finds these regions by
+//! name and resumes from them.
 
 pub mod bus;
 pub mod copying;

@@ -1,12 +1,12 @@
-//! Recovery of names that were removed while their memory is in use, by an administrator or by a job that tidies /dev/shm.
+//! Recovery of names of memory in use, after an administrator or a job that tidies /dev/shm has removed these names.
 //!
-//! The memory lives as long as its process, but the next process could not find it, and an agent takes a rank without a name for
-//! ended. The kernel gives no new name to a file that has lost its last one. So a new file is created under the name, and the
-//! contents move over piece by piece. The move needs room for one piece, and all addresses stay the same. A process that has
-//! opened the old file reads zeros from then on.
+//! Memory without a name stays as long as its process. But the next process cannot find this memory, and an agent takes its rank
+//! for ended. The kernel gives no new name to a file that has lost its last name. So a new file is created under the name, and
+//! the contents are moved to the new file piece by piece. The move needs room for one piece, and all addresses stay the same. A
+//! process that has opened the old file reads zeros from then on.
 //!
-//! `checkpoint` checks the names between iterations, for parts that no other thread reads at that moment. System V segments are
-//! checked only.
+//! `checkpoint` checks the names between iterations, for parts that no other thread reads at that moment. The name of a System V
+//! segment is checked, but cannot be recovered.
 
 use std::fs::File;
 use std::io;
@@ -22,14 +22,14 @@ use super::region::{MemoryError, Region};
 use super::{lock, sysv};
 use crate::base::heartbeat;
 
-/// Bytes moved at a time; whole huge pages.
+/// Number of bytes in a piece, a multiple of the huge page size.
 const PIECE: usize = 64 << 20;
 
 /// Handle to one part in use, independent of its [`Region`].
 #[derive(Debug)]
 pub struct Named {
     pub part: Part,
-    /// Files of the part: the last is the one that the name should lead to, earlier ones hold pieces left behind. Empty for a
+    /// Files of the part. The name should name the last file. Earlier files contain pieces that were not moved. Empty for a
     /// System V segment.
     files: Vec<File>,
     pub(super) base: *mut u8,
@@ -37,15 +37,15 @@ pub struct Named {
     mapped: usize,
 }
 
-// SAFETY: an address that only `name_again` uses, whose caller promises that no other thread uses it meanwhile.
+// SAFETY: only `name_again` uses the address `base`. Its caller promises that no other thread uses the memory there meanwhile.
 unsafe impl Send for Named {}
 
 impl Named {
-    /// Frees the room that a moved piece had, for the next one.
+    /// Frees the room of a moved piece in the old files, for the next piece.
     fn free_piece(&self, at: usize, bytes: usize) {
         let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         for old in &self.files {
-            // If it fails, only room is lost.
+            // If freeing fails, only room is lost.
             let _ = fallocate(old, how, at as libc::off_t, bytes as libc::off_t);
         }
     }
@@ -69,22 +69,22 @@ impl MemoryStore {
         }
     }
 
-    /// Puts the part under its name again.
+    /// Moves the part to a new file under its name. Returns an error for a System V segment, or if another file has the name.
     ///
     /// # Safety
     /// The region from which `named` was made is still mapped, and no thread writes there meanwhile. No process that has opened
-    /// the part by its name still reads there: the old file is emptied.
+    /// the part by its old name still reads the part, because the old file is emptied.
     pub unsafe fn name_again(&self, position: u32, named: &mut Named) -> Result<(), MemoryError> {
         let name = self.name(position, named.part);
         let Some((path, page)) = self.file(position, named.part) else {
-            let why = "a System V segment that was removed cannot be found again".into();
+            let why = "a removed System V segment cannot get its name back".into();
             return Err(MemoryError::NotOurs { name, why });
         };
         let file = new_file(&path, &name)?;
         let mut some = false;
         let moved = (|| {
             let length = if page == 4096 { named.len } else { named.mapped };
-            // The check comes first, because the attempt repeats every second and must not take the last of the memory each time.
+            // Room is checked first. The attempt is repeated every second, and must not use up the last memory each time.
             room(&file, &path, PIECE.max(page).min(named.mapped))?;
             file.set_len(length as u64)
                 .map_err(|source| cannot_grow("cannot size", &path, length, source))?;
@@ -93,8 +93,8 @@ impl MemoryStore {
             let new = Region::map_file(copy, named.len, named.mapped, true, &path)?;
             for at in (0..named.mapped).step_by(PIECE.max(page)) {
                 let bytes = PIECE.max(page).min(named.mapped - at);
-                // SAFETY: both mappings are `mapped` bytes long, and every page of this piece is there before it is
-                // touched; what replaces the old piece holds the same bytes.
+                // SAFETY: both mappings are `mapped` bytes long, and every page of this piece is allocated before it is touched.
+                // The new mapping of a piece contains the same bytes as the old one.
                 unsafe {
                     let (from, to) = (named.base.add(at), new.as_ptr().add(at));
                     if page == 4096 && bytes >= HUGE {
@@ -121,7 +121,7 @@ impl MemoryStore {
             }
             Ok(())
         })();
-        // If only some pieces have moved, the part stays whole at its addresses, but has no name.
+        // If only some pieces were moved, the part stays whole at its addresses, but has no name.
         if moved.is_err() {
             let _ = std::fs::remove_file(&path);
         } else {
@@ -162,7 +162,7 @@ mod tests {
                 assert!(memory_store.has_name(1, &named));
             }
             assert!(region.as_ptr() == at && region.bytes() == before);
-            // Later writes are found by the name.
+            // A later open by the name sees later writes.
             region.bytes_mut()[len - 1] = 252;
             drop(region);
             let again = memory_store.open_sized(1, Part::B, len).unwrap();
@@ -187,7 +187,7 @@ mod tests {
         memory_store.unlink(1, Part::B);
     }
 
-    /// The attempt repeats every second: a failed one must leave nothing behind that would disturb the next.
+    /// The attempt is repeated every second. A failed attempt must leave nothing behind that would disturb the next one.
     #[test]
     fn a_name_that_cannot_be_given_back_costs_nothing() {
         in_a_small_tmpfs(64 << 10, |folder| {
@@ -214,7 +214,7 @@ mod tests {
             assert!(open() < before + 20, "other tests may have some open");
             std::fs::remove_file(&rest).unwrap();
             drop(file);
-            // SAFETY: as above.
+            // SAFETY: the region is mapped, and no thread works in it.
             unsafe { memory_store.name_again(1, &mut named).unwrap() };
             assert!(memory_store.has_name(1, &named));
             drop(hold.name_again(&head).unwrap());

@@ -1,4 +1,4 @@
-//! Parts of a position's memory, and the kinds of memory that they are kept in.
+//! Parts of a position's memory, and the kind of memory in which each part is kept.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "lowercase")]
 pub enum Store {
     Posix,
-    /// System V segments for all parts but header and results, which stay in POSIX memory. A file can carry the lock that shows a
-    /// live process, and an agent can read the file without counting as attached.
+    /// System V segments for all parts except header and results, which stay in POSIX memory. A file can carry the lock that
+    /// shows a live process. An agent can read a file without counting as attached.
     SysV,
     /// Huge pages for the large parts. Small parts stay in POSIX memory, because a huge page has at least 2 MB.
     HugeTlbfs,
@@ -60,7 +60,7 @@ impl Part {
         Part::ALL.into_iter().find(|p| p.name() == text)
     }
 
-    /// Page size of this part in `store`; `huge` is the size of the huge pages.
+    /// Page size of this part in a store of kind `store`; `huge` is the size of the huge pages.
     pub fn page_bytes(self, store: Store, huge: usize) -> usize {
         if self.kept_in(store) == Store::HugeTlbfs { huge } else { 4096 }
     }

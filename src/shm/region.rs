@@ -1,8 +1,8 @@
-//! Range of mapped memory: its start, its length and its removal.
+//! Range of mapped memory, which is unmapped when it is dropped.
 //!
-//! [`super::MemoryStore`] makes regions of persistent shared memory, [`Region::anonymous`] those that end with the process.
-//! Persistent shared memory is allocated when it is created. So a node that is too small reports this at once, in numbers; later
-//! it would be a SIGBUS.
+//! [`super::MemoryStore`] makes regions of persistent shared memory. [`Region::anonymous`] makes regions that end with the
+//! process. Persistent shared memory is allocated when it is created. So a node without room reports an error with numbers at
+//! once. Otherwise a later touch would be a SIGBUS.
 
 use std::fs::File;
 use std::io;
@@ -23,42 +23,42 @@ use crate::base::threads::{Pool, Shareable};
 pub enum MemoryError {
     #[error(
         "{what}: {wanted} bytes are wanted, {available} bytes are free in {place}; \
-         make room there (`skt-hpl status` shows what earlier runs left, `skt-hpl clean --job NAME` removes it; or mount it with \
-         a larger size=), or choose a smaller N"
+         to make room, remove the memory of earlier runs (`skt-hpl status` lists it, `skt-hpl clean --job NAME` removes it), or \
+         mount a tmpfs with a larger size=; or choose a smaller N"
     )]
     NoRoom { what: String, wanted: u64, available: u64, place: String },
     #[error(
-        "{what}: {wanted} bytes are wanted, and a file of this process may have {limit} (`ulimit -f`); raise that limit, or \
-         choose --store sysv or a smaller N"
+        "{what}: {wanted} bytes are wanted, but a file of this process may have at most {limit} bytes (`ulimit -f`); raise this \
+         limit, or choose --store sysv or a smaller N"
     )]
     TooLong { what: String, wanted: u64, limit: u64 },
     #[error(
         "{what}: {wanted} bytes are wanted in one more segment of System V shared memory, which the limits of this node do not \
-         allow ({limits}); raise them (sysctl), remove what lies there (`skt-hpl status`, `ipcs -m`), or choose --store posix or \
-         a smaller N"
+         allow ({limits}); raise the limits (sysctl), remove old segments (`skt-hpl status`, `ipcs -m`), or choose --store posix \
+         or a smaller N"
     )]
     Limits { what: String, wanted: u64, limits: String },
     #[error("{0}: no such memory on this node")]
     Missing(String),
     #[error("{0}: exists already on this node; `skt-hpl clean --job NAME` removes a job's memory")]
     Exists(String),
-    #[error("{name}: is in use by {by}; give this run another --job name or end that one")]
+    #[error("{name}: is in use by {by}; give this run another --job name, or end that process")]
     InUse { name: String, by: String },
     #[error("{name}: cannot be read any more: {why}")]
     Damaged { name: String, why: &'static str },
-    #[error("{name}: {why}; it is left alone and not used")]
+    #[error("{name}: {why}; this memory is left alone and not used")]
     NotOurs { name: String, why: String },
-    #[error("{name}: holds {found} bytes where {wanted} were expected")]
+    #[error("{name}: has {found} bytes, but {wanted} bytes were expected")]
     WrongSize { name: String, found: u64, wanted: u64 },
-    #[error("{0:?} is no name for a job: 1 to 64 letters, digits, '-' or '_'")]
+    #[error("{0:?} is not a valid job name: use 1 to 64 letters, digits, '-' or '_'")]
     BadJob(String),
     #[error(
         "no hugetlbfs is mounted on this node (see /proc/mounts); mount one or choose --store posix"
     )]
     NoHugeTlbfs,
     #[error(
-        "kernel.shm_rmid_forced is set on this node, with which System V shared memory goes with the processes that have it, and \
-         no checkpoint would outlive them; set it to 0 (sysctl), or choose --store posix"
+        "kernel.shm_rmid_forced is set on this node: System V shared memory would be removed when its processes end, and with it \
+         every checkpoint; set kernel.shm_rmid_forced to 0 (sysctl), or choose --store posix"
     )]
     GoesWithProcesses,
     #[error("{what} {path}: {source}")]
@@ -73,14 +73,14 @@ impl MemoryError {
 }
 
 enum Owner {
-    /// The file stays open: it carries the lock that shows a live process.
+    /// Mapping of a file, if any. The open file carries the lock that shows a live process.
     Mapped {
         file: Option<File>,
     },
     SysV,
 }
 
-/// Mapped memory. Dropping it unmaps; persistent shared memory itself stays until it is unlinked.
+/// Mapped memory. Dropping a region unmaps it. Persistent shared memory stays until its name is removed.
 pub struct Region {
     /// First byte of the caller's range.
     base: NonNull<u8>,
@@ -103,7 +103,7 @@ impl Region {
         let base =
             huge::map_aligned(map_len, libc::PROT_READ | libc::PROT_WRITE, 1).map_err(|_| {
                 MemoryError::NoRoom {
-                    what: "memory of one process".into(),
+                    what: "private memory of one process".into(),
                     wanted: len as u64,
                     available: available_bytes().unwrap_or(0),
                     place: "this node's memory".into(),
@@ -117,22 +117,23 @@ impl Region {
     /// Maps memory like [`Region::anonymous`], and touches all pages. Use it for memory whose first use is timed: the first touch
     /// of a page costs more than its use.
     ///
-    /// A page is placed in the NUMA node of the core that touches it first. All threads use all of this memory, so they touch its
-    /// huge pages in turn. The memory is then spread evenly over the rank's NUMA nodes, and none gets all the traffic.
+    /// A page is placed in the NUMA node of the core that touches the page first. All threads use all of this memory, so they
+    /// touch its huge pages in turn. The memory is then spread evenly over the rank's NUMA nodes, and no node gets all the
+    /// traffic.
     pub fn touched(len: usize, pool: &mut Pool) -> Result<Self, MemoryError> {
         let region = Self::anonymous(len)?;
         let start = Shareable::new(region.base.as_ptr());
         huge::in_turn(len, pool, |_, bytes| {
             for at in bytes.step_by(huge::page()) {
-                // SAFETY: within the region, and each page is one thread's; volatile so that writing a zero over a zero is not
-                // optimised away.
+                // SAFETY: the byte is within the region, and only one thread touches each page. The write is volatile, so that
+                // writing a zero over a zero is not optimised away.
                 unsafe { start.get().add(at).write_volatile(0) }
             }
         });
         Ok(region)
     }
 
-    /// Maps the first `map_len` bytes of `file`, of which the caller sees `len`.
+    /// Maps the first `map_len` bytes of `file`. The region shows the first `len` bytes of the mapping.
     pub(super) fn map_file(
         file: File,
         len: usize,
@@ -146,7 +147,7 @@ impl Region {
         // Reserves address space that is aligned for huge pages, then maps the file there.
         let place = huge::map_aligned(map_len, libc::PROT_NONE, huge::page_of(&file))
             .map_err(|error| MemoryError::os("cannot map", path, error))?;
-        // SAFETY: maps a file we hold open, over nothing but the address space just taken.
+        // SAFETY: the file is open, and the mapping replaces only the address space that was just reserved.
         let base = unsafe {
             libc::mmap(
                 place.as_ptr().cast(),
@@ -159,7 +160,7 @@ impl Region {
         };
         if base == libc::MAP_FAILED {
             let error = MemoryError::os("cannot map", path, io::Error::last_os_error());
-            // SAFETY: taken above, not used.
+            // SAFETY: the range was reserved above, and nothing uses it.
             unsafe { libc::munmap(place.as_ptr().cast(), map_len) };
             return Err(error);
         }
@@ -172,22 +173,23 @@ impl Region {
         })
     }
 
-    /// Allocates huge pages, if the kernel gives some, for memory that was just created and is empty.
+    /// Allocates the pages of memory that was just created and is empty, as huge pages if the kernel gives some.
     pub(super) fn in_huge_pages(&mut self) {
-        // SAFETY: our own mapping, whose file was given this length.
+        // SAFETY: the range is this region's mapping, and its file has at least this length.
         unsafe { huge::collapse(self.map_base, self.map_len) };
     }
 
-    /// Maps all pages now; otherwise the first touch of each costs a page fault within the computation's time. If the kernel
-    /// cannot do so, pages are mapped on touch. An unreadable page is an error here; a touch would end the process.
+    /// Maps all pages now. Otherwise the first touch of each page would cost a page fault during the computation. If the kernel
+    /// does not know the request, pages are mapped when they are touched. Returns an error if a page is unreadable, because a
+    /// touch would end the process.
     pub fn populate(&mut self, name: &str) -> Result<(), MemoryError> {
-        // SAFETY: our own mapping, borrowed mutably.
+        // SAFETY: the range is this region's mapping, borrowed mutably.
         damage(unsafe { huge::populate(self.base, self.len) }, name)
     }
 
-    /// Checks that every page can be read: for small parts that other processes read.
+    /// Checks that every page can be read. Used for small parts that other processes read.
     pub(super) fn readable(&self, name: &str) -> Result<(), MemoryError> {
-        // SAFETY: our own mapping.
+        // SAFETY: the range is this region's mapping.
         unsafe { readable(self.base, self.len, name) }
     }
 
@@ -205,9 +207,10 @@ impl Region {
         }
     }
 
-    /// Maps the first page of the region's file for the life of the process. Returns None if the region has no file.
+    /// Maps the first page of the region's file for the life of the process. Returns None if the region has no file, or if
+    /// mapping fails.
     pub(super) fn lasting_page(&self) -> Option<LastingPage> {
-        // Opened a second time, because a mapping keeps its file open, and with it any lock.
+        // The file is opened a second time. A mapping of the first descriptor would keep that file open, and with it the lock.
         let own = format!("/proc/self/fd/{}", self.file()?.as_raw_fd());
         let file = std::fs::OpenOptions::new().read(true).write(true).open(own).ok()?;
         let mut spare = SPARE_PAGES.lock().unwrap_or_else(|broken| broken.into_inner());
@@ -215,8 +218,8 @@ impl Region {
             Some(&base) => (std::ptr::with_exposed_provenance_mut(base), libc::MAP_FIXED),
             None => (std::ptr::null_mut(), 0),
         };
-        // SAFETY: a fresh mapping of a file that holds a page, at a place of the kernel's choice or over a page of ours that is
-        // no longer used; there is a page at that address at every moment from now on.
+        // SAFETY: the file has at least a page. The new mapping is at an address of the kernel's choice, or replaces a page of
+        // ours that is no longer used. From now on, a page is mapped at this address at every moment.
         let base = unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(place, PAGE, access, libc::MAP_SHARED | fixed, file.as_raw_fd(), 0)
@@ -228,13 +231,13 @@ impl Region {
         Some(LastingPage { base: base.expose_provenance() })
     }
 
-    /// Takes over a System V attachment whose first `skip` bytes hold its name.
+    /// Takes over a System V attachment whose first `skip` bytes contain its name.
     ///
     /// # Safety
-    /// `attached` is what shmat returned for a segment of `skip + len` bytes or more, and no other code detaches it.
+    /// `attached` is the result of shmat for a segment of at least `skip + len` bytes, and no other code detaches it.
     pub(super) unsafe fn from_sysv(attached: NonNull<u8>, skip: usize, len: usize) -> Self {
         Self {
-            // SAFETY: within the attachment, as the caller promises.
+            // SAFETY: the result is within the attachment, as the caller promises.
             base: unsafe { attached.add(skip) },
             len,
             map_base: attached,
@@ -247,7 +250,7 @@ impl Region {
         self.len
     }
 
-    /// Bytes of mapped address space from `as_ptr` on.
+    /// Number of mapped bytes from `as_ptr` on.
     pub(super) fn mapped(&self) -> usize {
         self.map_len - (self.base.as_ptr() as usize - self.map_base.as_ptr() as usize)
     }
@@ -267,29 +270,29 @@ impl Region {
     }
 
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and exclusive through &mut self.
+        // SAFETY: as in `bytes`, and exclusive through &mut self.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
     }
 
-    /// The region as doubles, without a remainder that fills none.
+    /// Returns the region as doubles. A remainder of fewer than eight bytes is left out.
     pub fn as_slice_f64(&self) -> &[f64] {
-        // SAFETY: page-aligned, any bits are a double.
+        // SAFETY: the region begins at a multiple of 4096, and any bits are a double.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
     }
 
     pub fn as_slice_f64_mut(&mut self) -> &mut [f64] {
-        // SAFETY: page-aligned, any bits are a double, exclusive through &mut self.
+        // SAFETY: the region begins at a multiple of 4096, any bits are a double, and the access is exclusive through &mut self.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().cast(), self.len / 8) }
     }
 
-    /// The region as 64-bit words, for codes and copies.
+    /// Returns the region as 64-bit words, for codes and copies.
     pub fn words(&self) -> &[u64] {
-        // SAFETY: page-aligned, any bits are a word.
+        // SAFETY: the region begins at a multiple of 4096, and any bits are a word.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
     }
 
     pub fn words_mut(&mut self) -> &mut [u64] {
-        // SAFETY: page-aligned, any bits are a word, exclusive through &mut self.
+        // SAFETY: the region begins at a multiple of 4096, any bits are a word, and the access is exclusive through &mut self.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().cast(), self.len / 8) }
     }
 }
@@ -300,13 +303,13 @@ impl Region {
 /// `at` is within a mapping that extends `len` bytes from there.
 pub(super) unsafe fn readable(at: NonNull<u8>, len: usize, name: &str) -> Result<(), MemoryError> {
     let (at, len) = huge::on_a_page(at, len);
-    // SAFETY: as the caller promises; contents stay as they are.
+    // SAFETY: the caller promises that the range is mapped. The contents stay as they are.
     let code = unsafe { libc::madvise(at.as_ptr().cast(), len, libc::MADV_POPULATE_READ) };
     let asked = if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
     damage(asked, name)
 }
 
-/// Turns the kernel's errors that mean a SIGBUS on touch into [`MemoryError::Damaged`]; ignores all others.
+/// Converts the kernel's errors that mean a SIGBUS on touch to [`MemoryError::Damaged`]. Ignores all other errors.
 fn damage(answer: io::Result<()>, name: &str) -> Result<(), MemoryError> {
     let why = match answer.map_err(|error| error.raw_os_error()) {
         Err(Some(libc::EHWPOISON)) => "a page of it has an uncorrectable memory error",
@@ -318,23 +321,25 @@ fn damage(answer: io::Result<()>, name: &str) -> Result<(), MemoryError> {
 
 const PAGE: usize = 4096;
 
-/// Addresses of lasting pages that are no longer used. New ones reuse them, because a process has a limited number of mappings.
+/// Addresses of lasting pages that are no longer used. New lasting pages get these addresses, because a process has a limited
+/// number of mappings.
 static SPARE_PAGES: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// Page that is never unmapped, so that references to its words stay valid. After a drop it may become the first page of another
-/// file.
+/// Page that is never unmapped, so that references to its words stay valid. After the page is dropped, its address may show the
+/// first page of another file.
 #[derive(Debug)]
 pub(super) struct LastingPage {
     base: usize,
 }
 
 impl LastingPage {
-    /// Returns a word of the page. Do not use it after the page is dropped: it may then belong to another file.
+    /// Returns the word at byte `at` of the page; None if no word begins there. Do not use the word after the page is dropped,
+    /// because it may then belong to another file.
     pub(super) fn word(&self, at: usize) -> Option<&'static AtomicU64> {
         if !at.is_multiple_of(8) || at + 8 > PAGE {
             return None;
         }
-        // SAFETY: within a page that is mapped as long as the process lives; all accesses by this address are atomic.
+        // SAFETY: the word is within a page that is mapped as long as the process lives. All accesses by this address are atomic.
         Some(unsafe {
             AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut::<u64>(self.base + at))
         })
@@ -349,7 +354,7 @@ impl Drop for LastingPage {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: exactly what was mapped or attached, once.
+        // SAFETY: the range is exactly the one that was mapped or attached, and nothing else unmaps or detaches it.
         unsafe {
             match self.owner {
                 Owner::Mapped { .. } => {
@@ -382,7 +387,7 @@ mod tests {
         assert_eq!(region.words()[17], 2.5f64.to_bits());
     }
 
-    /// A write always reaches the file that the page belongs to now, even if the page belonged to another before.
+    /// A write always reaches the file to which the page belongs now, even if the page belonged to another file before.
     #[test]
     fn a_page_that_lasts_is_the_next_files_when_it_is_dropped() {
         let made = || {
@@ -401,7 +406,7 @@ mod tests {
         assert!(page.word(4).is_none() && page.word(4096).is_none() && page.word(4088).is_some());
     }
 
-    /// The kernel gives the same answer for a page that it cannot provide and for a poisoned page.
+    /// A page past the end of its file is an error, as a page with a memory error is.
     #[test]
     fn a_page_that_cannot_be_touched_is_an_error_and_no_signal() {
         let file = tempfile::tempfile().unwrap();

@@ -1,11 +1,12 @@
-//! Free memory on this node, by the machine's figures and by the limits of this process's control groups.
+//! Free memory on this node, limited by the machine and by the control groups of this process.
 //!
-//! A container or a batch job is often limited far below the machine. Beyond that limit the kernel kills a process, so nothing
-//! may be allocated that the smaller figure does not allow. `memory_store`, `sysv`, the agents and the check before a test ask
-//! here.
+//! A container or a batch job often has a limit far below the memory of the machine. Beyond that limit the kernel kills a
+//! process, so an allocation must fit the smaller figure. `file`, `sysv`, the agents and the memory check before a test call this
+//! module.
 //!
 //! Persistent shared memory has further limits: the size of /dev/shm and the kernel's limits of System V shared memory. The
-//! planning of a run asks for these. All judgements are pure functions of the files' texts.
+//! planning of a run uses these limits. Functions that read system files take the root folder as an argument, so tests can
+//! replace the files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,21 +17,21 @@ use nix::sys::statvfs::{Statvfs, statvfs};
 use super::huge;
 use crate::base::topology::read_list;
 
-/// Folder below which the files of this machine lie.
+/// Root folder of this machine's files.
 const ROOT: &str = "/";
 
-/// Reads a file of the machine whose files are below `root`.
+/// Reads a system file below `root`. None if the file cannot be read.
 fn read(root: &Path, path: impl AsRef<Path>) -> Option<String> {
     fs::read_to_string(root.join(path)).ok()
 }
 
-/// Bytes that can still be allocated, or `None` if the system reports no figure.
+/// Number of bytes that can still be allocated, or `None` if the system reports no figure.
 pub fn available_bytes() -> Option<u64> {
     available_under(ROOT.as_ref())
 }
 
-/// Returns total and free bytes of a file system from its counts of blocks. A tmpfs that was mounted without a limit reports no
-/// blocks, and has no limit.
+/// Returns total and free bytes of a file system from its counts of blocks. A tmpfs that was mounted without a limit reports zero
+/// blocks. Both results are then `u64::MAX`.
 pub fn of_mount(blocks: u64, free: u64, block_bytes: u64) -> (u64, u64) {
     match blocks {
         0 => (u64::MAX, u64::MAX),
@@ -43,31 +44,32 @@ pub fn free_on(fs: &Statvfs) -> u64 {
     of_mount(fs.blocks(), fs.blocks_available(), fs.fragment_size()).1
 }
 
-/// Free bytes in /dev/shm by its own size, which may be less or more than the memory; `None` if there is no such file system.
+/// Free bytes in /dev/shm by the size of that file system, which may be smaller or larger than the free memory. `None` if there
+/// is no such file system.
 pub fn shm_bytes() -> Option<u64> {
     statvfs("/dev/shm").ok().as_ref().map(free_on)
 }
 
-/// Bytes of System V shared memory that the kernel's limits leave; `None` if such memory does not outlive its processes.
+/// Bytes of System V shared memory that the kernel's limits leave. `None` if such memory does not outlive its processes.
 ///
-/// The default limits exceed any machine. The limit of one segment counts here for all together. The number of segments is not
-/// known here, and a machine that limits them at all limits them to a few megabytes.
+/// The default limits exceed the memory of any machine. The limit of one segment is used here for all segments together, because
+/// the number of segments is not known. A machine that limits segments at all limits them to a few megabytes.
 pub fn sysv_bytes() -> Option<u64> {
     let left = sysv_left(ROOT.as_ref()).filter(|_| sysv_outlives());
     left.map(|left| left.of_one.min(left.of_all))
 }
 
-/// Bytes that the limits leave for all segments together; `None` if the system reports no figure.
+/// Bytes that the limits leave for all System V segments together. `None` if the system reports no figure.
 pub fn sysv_free_bytes() -> Option<u64> {
     sysv_left(ROOT.as_ref()).map(|left| left.of_all)
 }
 
-/// Returns true if the kernel's limits allow one more segment of so many bytes.
+/// Returns true if the kernel's limits allow one more segment of `bytes` bytes, or if the system reports no limits.
 pub fn sysv_allows(bytes: u64) -> bool {
     sysv_left(ROOT.as_ref()).is_none_or(|left| bytes <= left.of_one.min(left.of_all))
 }
 
-/// Limits of System V shared memory, by the kernel's names.
+/// Describes the limits of System V shared memory, with the kernel's names.
 pub fn sysv_limits() -> String {
     let limit = |(name, what): (&str, &str)| {
         let value = read("/proc/sys/kernel".as_ref(), name).unwrap_or_default();
@@ -94,9 +96,9 @@ struct SysVLeft {
     of_all: u64,
 }
 
-/// Computes the remaining bytes, with the system's files below `root`.
+/// Returns the bytes that are left, from the system's files below `root`.
 fn sysv_left(root: &Path) -> Option<SysVLeft> {
-    // The default number of pages times the page size exceeds 64 bits.
+    // The default number of pages times the page size does not fit into 64 bits.
     let limit = |name: &str| -> Option<u128> {
         read(&root.join("proc/sys/kernel"), name)?.trim().parse().ok()
     };
@@ -111,7 +113,7 @@ fn sysv_left(root: &Path) -> Option<SysVLeft> {
     Some(SysVLeft { of_one: bytes(limit("shmmax")?), of_all: bytes(left) })
 }
 
-/// Free bytes, with the system's files below `root`.
+/// Returns the free bytes, from the system's files below `root`.
 fn available_under(root: &Path) -> Option<u64> {
     let machine = read(root, "proc/meminfo").as_deref().and_then(mem_available);
     let groups = read(root, "proc/self/cgroup").unwrap_or_default();
@@ -120,8 +122,8 @@ fn available_under(root: &Path) -> Option<u64> {
     limited.chain(machine).chain(in_own_memories(root)).min()
 }
 
-/// Free bytes in the NUMA nodes whose memory this process may use; `None` if it may use all. A batch system or a container may
-/// restrict them. File cache that the kernel can drop counts as free.
+/// Free bytes in the NUMA nodes whose memory this process may use. `None` if this process may use all NUMA nodes. A batch system
+/// or a container may restrict the NUMA nodes. File cache that the kernel can drop counts as free.
 fn in_own_memories(root: &Path) -> Option<u64> {
     let status = read(root, "proc/self/status")?;
     let allowed = status.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"))?;
@@ -152,8 +154,8 @@ fn mem_available(meminfo: &str) -> Option<u64> {
 
 /// Lists the folders of the control groups that may limit this process, from its own up to the root.
 ///
-/// Inside a container, the path in /proc/self/cgroup may be the host's and not exist. The walk up ends at the mount, which is
-/// then the container's own group.
+/// Inside a container, the path in /proc/self/cgroup may be a path of the host, and not exist. The list ends with the mount,
+/// which is then the container's own group.
 fn group_folders(groups: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for line in groups.lines() {
@@ -162,7 +164,7 @@ fn group_folders(groups: &str) -> Vec<PathBuf> {
         else {
             continue;
         };
-        // If both versions are mounted, version 2 has a folder of its own.
+        // If both versions of control groups are mounted, version 2 has a folder of its own.
         let mounts: &[&str] = if id == "0" && controllers.is_empty() {
             &["sys/fs/cgroup", "sys/fs/cgroup/unified"]
         } else if controllers.split(',').any(|c| c == "memory") {
@@ -179,8 +181,8 @@ fn group_folders(groups: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// Bytes that a group's limits leave, or `None` without limits. Pages of shared memory count as used, because the group is
-/// charged for them and cannot drop them. File cache that the kernel can drop counts as free.
+/// Number of bytes that a group's limits leave, or `None` without limits. Pages of shared memory count as used, because the group
+/// is charged for these pages and cannot drop them. File cache that the kernel can drop counts as free.
 fn left_in(folder: &Path) -> Option<u64> {
     // "max" means no limit, and does not parse.
     let number = |name: &str| -> Option<u64> { read(folder, name)?.trim().parse().ok() };
@@ -192,7 +194,7 @@ fn left_in(folder: &Path) -> Option<u64> {
             .and_then(|(_, value)| value.trim().parse().ok())
             .unwrap_or(0)
     };
-    // Beyond `high` the kernel kills nothing, but slows every allocation down, too much for a benchmark.
+    // Beyond `memory.high` the kernel kills no process, but slows every allocation down, too much for a benchmark.
     let second = number("memory.max").into_iter().chain(number("memory.high")).min();
     let (limit, used, cache) = match second {
         Some(limit) => (limit, number("memory.current")?, counter("inactive_file")),
@@ -258,7 +260,7 @@ mod tests {
                 .path(),
             )
         };
-        // A NUMA node without memory offers nothing, and hides nothing.
+        // A NUMA node without memory has no effect.
         assert_eq!([with("0"), with("1"), with("1-2")], [Some(GIB), Some(2 * GIB), Some(2 * GIB)]);
         assert_eq!([with("0-1"), with("0-7")], [Some(8 * GIB); 2]);
     }

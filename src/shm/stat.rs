@@ -1,7 +1,7 @@
 //! Parser of `/proc/<pid>/stat`: state, parent, start time and other fields of a process or thread.
 //!
-//! `lock` finds processes that are ending with it, and `supervise` live ones. The second field is a name of the user's choice,
-//! which may contain spaces and brackets. So the other fields are counted from the last bracket on.
+//! `lock` uses this parser to find processes that are ending, and `supervise` to find live processes. The second field is a name
+//! of the user's choice, which may contain spaces and brackets. So the other fields are counted from the last bracket on.
 
 use std::fs;
 use std::path::Path;
@@ -20,20 +20,20 @@ impl Stat {
         Self::within(Path::new(&format!("/proc/{pid}")))
     }
 
-    /// Reads the file from the folder of a process or thread.
+    /// Reads the file from the folder of a process or thread. None if the file cannot be read.
     pub fn within(folder: &Path) -> Option<Self> {
-        // The kernel cuts a long name at a byte, which may be in the middle of a character.
+        // The name is read as bytes. The kernel cuts a long name at a byte, which may be in the middle of a character.
         let line = fs::read(folder.join("stat")).ok()?;
         Some(Self(String::from_utf8_lossy(&line).into_owned()))
     }
 
-    /// Field after the name, by its number in proc(5), which counts from 1.
+    /// Returns a field after the name, by its number in proc(5), which counts from 1. None if there is no such field.
     pub fn field<T: FromStr>(&self, number: usize) -> Option<T> {
         let (_, behind) = self.0.rsplit_once(')')?;
         behind.split_ascii_whitespace().nth(number.checked_sub(STATE)?)?.parse().ok()
     }
 
-    /// State letter: `R`, `S`, `D`, `T` if halted by a signal, `Z` if ended and not yet reaped, and others.
+    /// State letter: `R`, `S`, `D`, `T` if stopped by a signal, `Z` if ended and not yet reaped, and others.
     pub fn state(&self) -> Option<char> {
         self.field(STATE)
     }
@@ -52,7 +52,8 @@ impl Stat {
         Some(self.field::<u64>(14)? + self.field::<u64>(15)?)
     }
 
-    /// Returns true if the address of the environment is known. During exec it is not: the kernel sets it last.
+    /// Returns true if the address of the environment is known. During exec the address is unknown, because the kernel sets it
+    /// last.
     pub fn has_variables(&self) -> bool {
         self.field(51).is_some_and(|end: u64| end > 0)
     }
@@ -67,7 +68,7 @@ impl Stat {
 mod tests {
     use super::*;
 
-    /// Line that Linux 6.1 wrote, with another name.
+    /// Line that Linux 6.1 has written, with the given name.
     fn named(name: &str) -> Stat {
         Stat(format!(
             "4242 ({name}) S 17 4242 17 34816 4300 4194304 120 99 1 2 3 4 5 6 39 19 1 0 987654321 2400256 200 \
@@ -98,7 +99,7 @@ mod tests {
         }
         let short = Stat("12 (a) R 1 x".into());
         assert_eq!((short.state(), short.parent(), short.flags()), (Some('R'), Some(1), None));
-        // Returns no number for a letter, and no field before the name.
+        // A letter gives no number, and there is no field before the name.
         assert_eq!(
             (short.field::<u32>(3), short.field::<u32>(5), short.field::<u32>(1)),
             (None, None, None)

@@ -1,7 +1,8 @@
 //! System V shared memory with names.
 //!
-//! System V knows segments only by a 32-bit key. The key is a hash of the name, and the first page of each segment contains the
-//! name. If two names have one hash, the second takes the next key; opening tries the same keys in the same order.
+//! System V identifies segments only by a 32-bit key. The key is a hash of the name. The first page of each segment, its preface,
+//! contains the name. If two names have the same hash, the second name takes the next key. Opening tries the same keys in the
+//! same order.
 
 use std::io;
 use std::ptr::NonNull;
@@ -19,11 +20,11 @@ const MAGIC: &[u8; 8] = b"SKTSYSV1";
 const NAME_AT: usize = 32;
 /// Kernel's flag of a segment that is removed when the last process detaches.
 const SHM_DEST: u32 = 0o1000;
-/// Number of keys tried for one name. So many names with equal hashes do not occur on one node.
+/// Number of keys tried for one name. More names with equal hashes do not occur on one node.
 const PROBES: u32 = 16;
 
 fn key(name: &str, probe: u32) -> libc::key_t {
-    // Zero is IPC_PRIVATE; negative keys only confuse ipcs.
+    // Zero is IPC_PRIVATE. Negative keys are valid, but confuse ipcs.
     let hash = (xxh3_64(name.as_bytes()) as u32).wrapping_add(probe) & 0x7fff_ffff;
     hash.max(1) as libc::key_t
 }
@@ -31,17 +32,17 @@ fn key(name: &str, probe: u32) -> libc::key_t {
 fn attach(id: i32, read_only: bool) -> io::Result<NonNull<u8>> {
     let flags = if read_only { libc::SHM_RDONLY } else { 0 };
     let len = stat(id)?.shm_segsz;
-    // Address space aligned for huge pages, which the segment then replaces.
+    // Reserves address space that is aligned for huge pages. The segment then replaces it.
     let place = huge::map_aligned(len, libc::PROT_NONE, 1)?;
-    // SAFETY: over nothing but the address space just taken.
+    // SAFETY: the segment replaces only the address space that was just reserved.
     let at = unsafe { libc::shmat(id, place.as_ptr().cast(), flags | libc::SHM_REMAP) };
     if at as isize == -1 {
         let error = io::Error::last_os_error();
-        // SAFETY: taken above, not used.
+        // SAFETY: the range was reserved above, and nothing uses it.
         unsafe { libc::munmap(place.as_ptr().cast(), len) };
         return Err(error);
     }
-    // The segment is where it was asked for.
+    // SHM_REMAP attaches the segment at exactly this address.
     Ok(place)
 }
 
@@ -51,7 +52,7 @@ fn detach(at: NonNull<u8>) {
 }
 
 fn stat(id: i32) -> io::Result<libc::shmid_ds> {
-    // SAFETY: shmid_ds is plain data the kernel fills in.
+    // SAFETY: shmid_ds is plain data, which the kernel fills in.
     unsafe {
         let mut ds: libc::shmid_ds = std::mem::zeroed();
         Errno::result(libc::shmctl(id, libc::IPC_STAT, &mut ds))?;
@@ -59,10 +60,11 @@ fn stat(id: i32) -> io::Result<libc::shmid_ds> {
     }
 }
 
-/// Name and length in a segment's preface, if the segment is this user's and made by this file.
+/// Returns the name and the length in a segment's preface. None if the segment is not this user's, was not made by this file, or
+/// is removed.
 fn claim(id: i32) -> Option<(String, u64)> {
     let ds = stat(id).ok()?;
-    // Already removed; exists only until the last process detaches.
+    // The segment is removed, and exists only until the last process detaches.
     if u32::from(ds.shm_perm.mode) & SHM_DEST != 0 {
         return None;
     }
@@ -88,11 +90,11 @@ fn claim(id: i32) -> Option<(String, u64)> {
     answer
 }
 
-/// Returns the page with a segment's name; None if the page can no longer be read. A bad page must not end a process that lists
+/// Returns the page with a segment's name. None if the page can no longer be read. A bad page must not end a process that lists
 /// all segments, such as an agent.
 ///
 /// # Safety
-/// At least a page is attached there, as long as the answer is used.
+/// At least a page is attached at `at` as long as the result is used.
 unsafe fn preface<'a>(at: NonNull<u8>) -> Option<&'a [u8]> {
     // SAFETY: as the caller promises.
     unsafe {
@@ -115,7 +117,8 @@ fn find(name: &str) -> Option<(i32, u64)> {
     None
 }
 
-/// Creates a segment. Calls `named` when the segment can be found by its name, and only its preface is allocated.
+/// Creates a segment. Calls `named` as soon as the segment can be found by its name. At that moment only the preface is
+/// allocated.
 pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Region, MemoryError> {
     if find(name).is_some() {
         return Err(MemoryError::Exists(name.into()));
@@ -155,13 +158,13 @@ pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Reg
             remove_id(id);
             MemoryError::os("cannot attach SysV segment", name, error)
         })?;
-        // SAFETY: just attached, and no other code knows this segment yet.
+        // SAFETY: the segment was just attached, and no other code uses it yet.
         if !unsafe { fill(at, name, len, named) } {
             detach(at);
             remove_id(id);
             return Err(no_room(available_bytes().unwrap_or(0)));
         }
-        // SAFETY: attached above with preface and len bytes, handed over here.
+        // SAFETY: the segment was attached above with the preface and `len` bytes. Nothing else detaches it.
         return Ok(unsafe { Region::from_sysv(at, PREFACE_BYTES, len) });
     }
     Err(MemoryError::NotOurs {
@@ -170,10 +173,10 @@ pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Reg
     })
 }
 
-/// Writes the preface of a new segment, calls `named` and allocates all pages. Returns false if there is no room for them.
+/// Writes the preface of a new segment, calls `named` and allocates all pages. Returns false if there is no room for all pages.
 ///
 /// # Safety
-/// The preface and `len` bytes are attached there, and nothing else refers to them.
+/// The preface and `len` bytes are attached at `at`, and nothing else refers to these bytes.
 unsafe fn fill(at: NonNull<u8>, name: &str, len: usize, named: impl FnOnce()) -> bool {
     // The name is written first: if the process is killed during allocation, `clean` can find the segment.
     // SAFETY: the first page is attached.
@@ -182,7 +185,7 @@ unsafe fn fill(at: NonNull<u8>, name: &str, len: usize, named: impl FnOnce()) ->
     {
         return false;
     }
-    // SAFETY: as above.
+    // SAFETY: the first page is attached.
     let page = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), PREFACE_BYTES) };
     page[8..16].copy_from_slice(&(len as u64).to_le_bytes());
     page[16..24].copy_from_slice(&(name.len() as u64).to_le_bytes());
@@ -192,7 +195,7 @@ unsafe fn fill(at: NonNull<u8>, name: &str, len: usize, named: impl FnOnce()) ->
     named();
     let whole = len + PREFACE_BYTES;
     // Allocates every page now, or fails.
-    // SAFETY: the attached range.
+    // SAFETY: the whole range is attached.
     unsafe {
         huge::collapse(at, whole);
         match huge::populate(at, whole) {
@@ -210,11 +213,11 @@ pub(super) fn open(name: &str, writable: bool) -> Result<Region, MemoryError> {
     let (id, len) = find(name).ok_or_else(|| MemoryError::Missing(name.into()))?;
     let at = attach(id, !writable)
         .map_err(|error| MemoryError::os("cannot attach SysV segment", name, error))?;
-    // SAFETY: claim() compared len with the size of the segment.
+    // SAFETY: the segment was just attached, and claim() has compared `len` with its size.
     Ok(unsafe { Region::from_sysv(at, PREFACE_BYTES, len as usize) })
 }
 
-/// Returns true if there is a segment of that name.
+/// Returns true if there is a segment of this name.
 pub(super) fn exists(name: &str) -> bool {
     find(name).is_some()
 }
@@ -228,7 +231,7 @@ pub(super) fn unlink(name: &str) -> bool {
     find(name).map(|(id, _)| remove_id(id)).is_some()
 }
 
-/// Names and lengths of all of this user's segments that this file made.
+/// Lists the names and lengths of all segments of this user that this file has made.
 pub(super) fn list() -> Vec<(String, u64)> {
     let Ok(table) = std::fs::read_to_string("/proc/sysvipc/shm") else {
         return Vec::new();
@@ -249,7 +252,7 @@ mod tests {
         format!("t-sysv-{what}-{}", std::process::id())
     }
 
-    /// Agents attach to every segment for a moment; that must not list a removed one again.
+    /// An agent attaches to every segment for a moment. A removed segment must not be listed again because of that.
     #[test]
     fn a_removed_segment_is_not_listed_though_somebody_is_attached() {
         let name = unique("removed");
@@ -261,7 +264,7 @@ mod tests {
         drop(held);
     }
 
-    /// Kernels before 5.14 can allocate pages of a segment only by a touch of each.
+    /// Kernels before 5.14 can allocate pages of a segment only if each page is touched.
     #[test]
     fn all_pages_of_a_segment_are_taken_where_an_older_kernel_has_to_be_touched() {
         let unknown = [libc::MADV_POPULATE_READ, libc::MADV_POPULATE_WRITE, libc::MADV_COLLAPSE];
@@ -297,7 +300,7 @@ mod tests {
                     return;
                 }
                 let path = format!("/proc/sys/kernel/{limit}");
-                // Seen by this thread only: the process keeps its namespace.
+                // Only this thread sees the new limit, because the process keeps its namespace.
                 if std::fs::write(&path, value).is_err() {
                     return;
                 }
@@ -327,7 +330,7 @@ mod tests {
         assert_eq!(seen, 1, "killed there, it would stay for ever");
     }
 
-    /// No page can be cut off a segment. A file that was cut short gives the same answer as a page with a memory error.
+    /// A segment cannot be cut short, so the test cuts a file. The result is the same for a page with a memory error.
     #[test]
     fn a_preface_that_cannot_be_read_names_nothing() {
         let file = tempfile::tempfile().unwrap();
@@ -336,7 +339,7 @@ mod tests {
         let path = std::path::Path::new("t");
         let region = Region::map_file(file, PREFACE_BYTES, PREFACE_BYTES, false, path).unwrap();
         let at = NonNull::new(region.as_ptr()).unwrap();
-        // SAFETY: a page is mapped there until the end.
+        // SAFETY: a page is mapped at `at` until the end of the test.
         let look = || unsafe { preface(at) }.map(|page| page[0]);
         assert_eq!(look(), Some(0));
         cut.set_len(0).unwrap();

@@ -1,7 +1,7 @@
 //! The back end `cuda`: a GPU of NVIDIA.
 //!
-//! The libraries are loaded when the run starts, so the program also runs where there are none. Every call is checked. A call that
-//! fails during a test means that the device is lost: the process ends with a message.
+//! The libraries are loaded when the run starts, so the program also runs where there are none. Every call is checked. If a call
+//! fails during a test, the device is lost: the process ends with a message.
 
 mod compile;
 mod functions;

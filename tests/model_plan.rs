@@ -179,6 +179,7 @@ proptest! {
             code: if losses > 1 { Code::ReedSolomon } else { Code::Xor },
             losses: losses as usize,
             layout: plan.protection.parity_layout,
+            on_device: false,
         };
         let size = Some(plan.protection.group_asked as usize);
         let layout = layout.kept_by(&scheme, size);

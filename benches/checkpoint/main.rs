@@ -80,6 +80,7 @@ const XOR: Scheme = Scheme {
     code: Code::Xor,
     losses: 1,
     layout: ParityLayout::Striped,
+    on_device: false,
 };
 
 /// Medians of what `of` picks from the rounds.

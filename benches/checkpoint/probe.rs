@@ -172,6 +172,7 @@ impl<'a> Probe<'a> {
             domain: format!("node {rank}"),
             node: format!("node {rank}"),
             leader: rank,
+            device: None,
         };
         let test = Test { index: 0, layout: self.layout, rng: Rng::Hpl, seed: 1, params_digest: 0 };
         let everybody = self.comm.split(Some(0), rank).expect("everybody is in the world");

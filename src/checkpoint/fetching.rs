@@ -286,6 +286,9 @@ pub(super) struct Fetched {
     pub starts: u32,
 }
 
+/// Only method double has its matrix in device memory. Storage is read into its second copy, which is unused before the first save.
+const TWO_COPIES: &str = "a matrix in device memory has two copies";
+
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Fills the matrix from storage, and saves it in memory unless the method is disk. An error is the same on all ranks.
     pub(super) fn fetch(
@@ -315,6 +318,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             Method::Disk => self.adopt(about),
             _ => {
                 let boundary = about.boundary as usize;
+                if let Some(matrix) = &self.on_device {
+                    let buffers = self.holding.buffers;
+                    let (_, data) = self.holding.saved().spare(0);
+                    matrix.copy_out(&buffers, data.expect(TWO_COPIES), || {});
+                }
                 self.save(boundary, a.as_slice_f64_mut(), &fetched.state, pool);
             }
         }
@@ -328,14 +336,18 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         (NOTHING - world.least(&[NOTHING - u64::from(mine)])[0]) as u32
     }
 
-    fn read_own(&self, stored: StoredCheckpoint, a: &mut Region) -> Result<Fetched, String> {
+    fn read_own(&mut self, stored: StoredCheckpoint, a: &mut Region) -> Result<Fetched, String> {
         let me = self.position();
         let buffers = self.holding.buffers;
         let mut fetched = Fetched::default();
+        let data = match (&self.on_device, self.holding.saved().spare(0)) {
+            (None, _) => a.bytes_mut(),
+            (Some(_), (_, data)) => bytes_mut(data.expect(TWO_COPIES)),
+        };
         let mut read = || {
             let opened = Opened::new(stored, buffers, me)?;
             fetched.state = state_of(opened.state_words());
-            opened.rows(Some(a.bytes_mut()), || hit(Point::FetchHalf, me))
+            opened.rows(Some(&mut *data), || hit(Point::FetchHalf, me))
         };
         let read = if me < self.layout.working() { read() } else { Ok(()) };
         self.world.troubles(read.err()).map_or(Ok(fetched), Err)
@@ -356,8 +368,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let plan = apart.verdict(stored.about)?;
             let then = self.room_for_parity(plan.group_of(me).0, &mut room)?;
             let words = then.checksum_words();
-            let Self { world, holding, .. } = self;
-            let parity = match (holding.saved().spare(words), &mut room) {
+            let Self { world, holding, on_device, .. } = self;
+            let (spare, second) = holding.saved().spare(words);
+            let data = match on_device {
+                None => a.words_mut(),
+                Some(_) => second.expect(TWO_COPIES),
+            };
+            let parity = match (spare, &mut room) {
                 (Some(spare), _) => spare,
                 (None, Some(room)) => room.words_mut(),
                 (None, None) => unreachable!("room was made"),
@@ -366,7 +383,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let read = exchange_files(world, stored, &plan, |source| {
                 let opened = Opened::of(source, then, true)?;
                 state.copy_from_slice(opened.state_words());
-                opened.rows(Some(a.bytes_mut()), || hit(Point::FetchHalf, me))?;
+                opened.rows(Some(bytes_mut(data)), || hit(Point::FetchHalf, me))?;
                 if plan.needs_parity(me) { opened.parity(Some(bytes_mut(parity))) } else { Ok(()) }
             });
             let damage = read.err().zip(plan.readers[me]);
@@ -376,7 +393,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             }
             let rebuilt = plan.lost();
             if !rebuilt.is_empty() {
-                let data = &mut a.words_mut()[..then.data_words()];
+                let data = &mut data[..then.data_words()];
                 let shares = Shares::new(&then, data, &mut state, parity);
                 rebuild(shares, world, &self.layout, &plan, make_group, pool);
             }
@@ -399,7 +416,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let then = buffers_then(&self.layout, &self.scheme, group, me, ld, state_bytes);
         let then = then.and_then(|buffers| {
             let words = buffers.checksum_words();
-            if self.holding.saved().spare(words).is_none() && room.is_none() {
+            if self.holding.saved().spare(words).0.is_none() && room.is_none() {
                 *room = Some(Region::anonymous(words * 8).map_err(|e| e.to_string())?);
             }
             Ok(buffers)

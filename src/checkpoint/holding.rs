@@ -158,6 +158,7 @@ impl Holding {
                 head,
                 done: Ledger::new(done),
                 saved: Some(Saved {
+                    pins: Vec::new(),
                     b: take(Part::B),
                     c: take(Part::C),
                     s: take(Part::S).expect(always),

@@ -30,6 +30,7 @@ mod lease;
 pub mod level2;
 pub mod mpi;
 pub mod need;
+mod on_device;
 pub mod placement;
 pub mod plan;
 pub mod protocol;

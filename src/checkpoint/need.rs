@@ -61,6 +61,7 @@ mod tests {
         code: Code::Xor,
         losses: 1,
         layout: ParityLayout::Striped,
+        on_device: false,
     };
 
     fn layout(n: usize, p: usize, q: usize) -> Layout {

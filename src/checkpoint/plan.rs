@@ -44,6 +44,9 @@ pub struct Scheme {
     pub losses: usize,
     #[serde(default)]
     pub layout: ParityLayout,
+    /// Whether the matrix is in device memory. The part A is empty then.
+    #[serde(default)]
+    pub on_device: bool,
 }
 
 /// Settings that no code supports.
@@ -122,6 +125,8 @@ pub struct Buffers {
     pub state_rows: usize,
     pub state_parity_rows: usize,
     pub method: Method,
+    /// Whether the matrix is in device memory, and A has none of it.
+    pub on_device: bool,
 }
 
 impl Buffers {
@@ -151,12 +156,18 @@ impl Buffers {
             state_rows,
             state_parity_rows: parity_rows(state_rows),
             method: scheme.method,
+            on_device: scheme.on_device,
         }
     }
 
     /// Words of A and of each full copy. The copy has A's leading dimension, so that rows correspond.
     pub fn data_words(&self) -> usize {
         self.rows * self.ld
+    }
+
+    /// Words of A that have the matrix.
+    pub fn workspace_words(&self) -> usize {
+        if self.on_device { 0 } else { self.data_words() }
     }
 
     /// Range of a row in A and in each full copy.
@@ -234,7 +245,9 @@ impl Buffers {
         // Positions without a part of the matrix have these parts, too, so that all positions are alike.
         let data = self.data_words().max(1) * 8;
         let checksum = self.checksum_words() * 8;
-        let mut parts = vec![(Part::A, data), (Part::S, self.places() * self.slot_words() * 8)];
+        let workspace = self.workspace_words().max(1) * 8;
+        let mut parts =
+            vec![(Part::A, workspace), (Part::S, self.places() * self.slot_words() * 8)];
         if self.method != Method::Disk {
             parts.push((Part::B, data));
         }
@@ -267,7 +280,14 @@ mod tests {
 
     fn scheme(method: Method, losses: usize) -> Scheme {
         let layout = ParityLayout::Striped;
-        Scheme { method, scope: Scope::Corner, code: Code::ReedSolomon, losses, layout }
+        Scheme {
+            method,
+            scope: Scope::Corner,
+            code: Code::ReedSolomon,
+            losses,
+            layout,
+            on_device: false,
+        }
     }
 
     proptest! {

@@ -88,27 +88,32 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.world.barrier();
 
         // From here on memory changes, protected by the pins.
-        let words = self.holding.buffers.data_words();
+        let (buffers, words) = (self.holding.buffers, self.holding.buffers.workspace_words());
         self.settle(recovery, &a.words()[..words], pool);
         self.world.barrier();
 
         // From here on the contents of the workspace are invalid. Rows of the committed copy that the group reads or writes are
         // copied to it while they are in the cache.
-        let taken = Taken::new(&mut a.words_mut()[..words], self.holding.buffers);
+        let workspace = self.on_device.is_none().then(|| &mut a.words_mut()[..words]);
+        let taken = workspace.map(|workspace| Taken::new(workspace, buffers));
         let mut wrong = None;
         let rebuilds = self.members().iter().any(|member| recovery.lost.contains(member));
         if rebuilds {
             hit(Point::RebuildBegin, me);
-            self.rebuild(recovery, &taken, pool);
+            self.rebuild(recovery, taken.as_ref(), pool);
             if recovery.lost.contains(&me) {
                 wrong = self.adopt_rebuilt(target, boundary, known).err();
             }
         }
         self.agree_on_settled(target, wrong)?;
         hit(Point::AgreedAgain, me);
-        let (a, taken) = taken.end();
         let half = || hit(Point::RestoreHalf, me);
-        self.holding.saved().copy_out(target.number, a, &taken, pool, half);
+        let saved = self.holding.saved();
+        if let Some(matrix) = &self.on_device {
+            matrix.copy_out(&buffers, saved.copy(target.number), half);
+        } else if let Some((a, taken)) = taken.map(Taken::end) {
+            saved.copy_out(target.number, a, &taken, pool, half);
+        }
         self.copies = [None; 2];
         // After a rebuild up to rounding, parity that is encoded again has other bits; the next saves encode all of it.
         if !rebuilds || self.scheme.code.exact() {
@@ -151,7 +156,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     }
 
     /// Rebuilds the lost members of this group, with digests if this position is one of them.
-    fn rebuild(&mut self, recovery: &Recovery, taken: &Taken, pool: &mut Pool) {
+    fn rebuild(&mut self, recovery: &Recovery, taken: Option<&Taken>, pool: &mut Pool) {
         let me = self.position();
         let members = self.members();
         let is_lost = |member: &usize| recovery.lost.contains(member);
@@ -166,8 +171,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             if let Some(digests) = &digests {
                 digests.see(share, role, columns.clone());
             }
-            // SAFETY: the code reports each column once at a time.
-            unsafe { taken.see(share, role, columns) }
+            if let Some(taken) = taken {
+                // SAFETY: the code reports each column once at a time.
+                unsafe { taken.see(share, role, columns) }
+            }
         };
         pool.few(hands::MOST, |panel_threads| {
             let hands = Hands { panel_threads, seen: Some(&see) };

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use super::holding::{Holding, Renamed};
 use super::lease::Lease;
 use super::level2::{AT_ONCE, ENCODED, Level2, SAVE, STORE};
+use super::on_device::OnDevice;
 use super::plan::{Corner, Encoding, Layout, Scheme, Scope};
 use super::protocol::Method;
 use super::saved::{Coding, Reach, Since};
@@ -76,6 +77,8 @@ pub struct Checkpointer<W, G> {
     /// Boundary of the checkpoint in each of two places: copies with their parity (method double), parity (method self). Method
     /// disk: the first is the boundary of parity and digests.
     pub(super) copies: [Option<usize>; 2],
+    /// Matrix in device memory, if it is there.
+    pub(super) on_device: Option<OnDevice>,
     pub(super) started: Instant,
     /// Level two, if there is one.
     pub(super) level2: Option<Level2>,
@@ -217,7 +220,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let position = self.position();
         self.tick(Doing::Saving, boundary);
         hit(Point::SaveBegin, position);
-        let a = &mut words(a)[..self.holding.buffers.data_words()];
+        let a = &mut words(a)[..self.holding.buffers.workspace_words()];
         if self.scheme.method == Method::Disk {
             return self.save_on_disk(begin, boundary, a, state, pool);
         }
@@ -310,7 +313,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     fn flush(&mut self, number: u64, a: &[u64], corner: Corner, pool: &mut Pool) {
         let position = self.position();
         let half = || hit(Point::FlushHalf, position);
-        self.holding.saved().copy_in(number, a, corner, pool, half);
+        let (buffers, saved) = (self.holding.buffers, self.holding.saved());
+        match &self.on_device {
+            Some(matrix) => matrix.copy_in(&buffers, corner, saved.copy(number), half),
+            None => saved.copy_in(number, a, corner, pool, half),
+        }
         hit(Point::FlushData, position);
     }
 
@@ -373,12 +380,14 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let position = self.position();
         let encoding = Instant::now();
         let coding = Coding { coder: self.coder, how: self.encode, window, since };
+        let a = self.on_device.is_none().then_some(a);
         let (saved, group) = (self.holding.saved(), &self.group);
         if self.scheme.losses == 0 {
+            let a = a.expect("only method disk has no parity, and it has no device");
             saved.digest_data(number, a, since, pool);
         } else {
             pool.few(hands::MOST, |panel_threads| {
-                saved.encode(group, coding, number, Some(a), panel_threads, || {
+                saved.encode(group, coding, number, a, panel_threads, || {
                     heartbeat::beat();
                     hit(Point::EncodeBatch, position);
                 })

@@ -15,6 +15,7 @@ use super::protocol::Method;
 use crate::base::faults::{Point, Sabotage, hit, sabotaged};
 use crate::base::heartbeat;
 use crate::base::threads::{PanelThreads, Pool};
+use crate::device::Pin;
 use crate::parity::code::{bytes, bytes_mut};
 use crate::parity::digest::digest;
 use crate::parity::exchange::Coder;
@@ -25,6 +26,8 @@ use crate::shm::Region;
 /// Copies, parity and small states.
 #[derive(Debug)]
 pub struct Saved {
+    /// Pins of the copies, if a device copies to them. Declared before these, because fields are dropped in order.
+    pub(super) pins: Vec<Pin>,
     /// Copy; None if memory has none (disk).
     pub(super) b: Option<Region>,
     /// Parity; None if there is none.
@@ -52,7 +55,7 @@ pub struct Coding {
 
 impl Saved {
     /// Copy that contains this checkpoint, or will when it is committed; empty if there is none.
-    fn copy(&mut self, number: u64) -> &mut [u64] {
+    pub(super) fn copy(&mut self, number: u64) -> &mut [u64] {
         let words = self.buffers.data_words();
         match of_checkpoint(number, &mut self.b, &mut self.e) {
             Some(data) => &mut data.words_mut()[..words],
@@ -98,10 +101,12 @@ impl Saved {
         state_of(&self.slot(number)[..room])
     }
 
-    /// Words that are unused before the first save, for temporary data of a start; None if there are too few.
-    pub fn spare(&mut self, words: usize) -> Option<&mut [u64]> {
+    /// Words that are unused before the first save, for temporary data of a start; None if there are too few. Also returns the
+    /// second copy of method double, which is as unused.
+    pub fn spare(&mut self, words: usize) -> (Option<&mut [u64]>, Option<&mut [u64]>) {
         let mut all = [&mut self.b, &mut self.c].into_iter().flatten();
-        all.find_map(|region| region.words_mut().get_mut(..words))
+        let spare = all.find_map(|region| region.words_mut().get_mut(..words));
+        (spare, self.e.as_mut().map(Region::words_mut))
     }
 
     /// Rows of this member's matrix and small state, with their parity. `a` is the workspace when the checkpoint is being sealed,

@@ -3,6 +3,9 @@
 //! Every rank calls [`Checkpointer::start`]. All decisions follow from the same gathered facts, so all ranks get the same result:
 //! all resume, or all get an error, and none is left waiting.
 
+use std::io;
+use std::sync::Arc;
+
 use super::fetching::{Fetched, StoredCheckpoint, Way, look};
 use super::groups;
 use super::holding::{Holding, open_head};
@@ -10,6 +13,7 @@ use super::identity::identity;
 use super::known::{Fact, Known};
 use super::lease::Lease;
 use super::level2::{Level2, dir_ids};
+use super::on_device::OnDevice;
 use super::plan::Scheme;
 use super::protocol::{Decision, Method, Recovery, Setup};
 use super::save::Checkpointer;
@@ -21,6 +25,7 @@ use crate::base::clock::{self, Instant};
 use crate::base::faults::{self, Point, hit};
 use crate::base::threads::Pool;
 use crate::checkpoint::storage::{About, DirScope};
+use crate::device::{Buffer, Device};
 use crate::parity::GroupComm;
 use crate::parity::exchange::Coder;
 use crate::shm::header::{CheckpointId, Claim, Doing, Head, Header, HeaderFault, Mark, Stage};
@@ -348,6 +353,18 @@ impl<'a> Agreement<'a> {
     }
 }
 
+/// Allocates the matrix in device memory, and pins the copies of checkpoints.
+fn pin_and_allocate(
+    device: &Arc<dyn Device>,
+    holding: &mut Holding,
+) -> io::Result<(OnDevice, Buffer)> {
+    let (matrix, buffer) = OnDevice::allocate(device, &holding.buffers)?;
+    let saved = holding.saved();
+    let copies = [&mut saved.b, &mut saved.e].into_iter().flatten();
+    saved.pins = copies.map(|copy| matrix.pin(copy)).collect::<io::Result<_>>()?;
+    Ok((matrix, buffer))
+}
+
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Begins a test: locks this position's memory, agrees with the others on a checkpoint, and restores it or starts fresh.
     /// `world` has one rank for each position, in order of positions. All ranks call `make_group` at the same time, with group
@@ -385,7 +402,18 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let buffers = config.buffers(&test, &members, me);
         let resumes = !matches!(agreement.source, Source::Nothing);
         let kept = agreement.kept(me).is_some();
-        let Taken { holding, mut a, hold } = memory.take(&world, resumes, kept, &buffers)?;
+        let Taken { mut holding, mut a, mut hold } =
+            memory.take(&world, resumes, kept, &buffers)?;
+        let device = config.device.as_ref().map(|device| pin_and_allocate(device, &mut holding));
+        let on_device = device.transpose();
+        let problem = on_device.as_ref().err().map(|why| format!("device memory: {why}"));
+        if let Some(text) = world.troubles(problem) {
+            if !kept {
+                Holding::discard(&mut hold);
+            }
+            return Err(StartError::Memory(text));
+        }
+        let (on_device, buffer) = on_device.expect("no rank has a problem").unzip();
         let mut this = Checkpointer {
             unfinished: None,
             group,
@@ -399,6 +427,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             scheduler: Scheduler::new(config.interval, 0, 0.0),
             lease: Lease::default(),
             copies: [None; 2],
+            on_device,
             started: Instant::now(),
             level2: agreement.level2(me),
             world,
@@ -411,7 +440,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         this.started = Instant::now();
         this.scheduler = Scheduler::new(config.interval, origin.boundary(), 0.0);
         let seconds = begin.elapsed().as_secs_f64();
-        Ok(Started { checkpointer: this, a, origin, crowded, seconds })
+        Ok(Started { checkpointer: this, a, on_device: buffer, origin, crowded, seconds })
     }
 
     /// Restores the matrix from the source of the agreement, if there is one.

@@ -131,7 +131,7 @@ impl<'a> PositionMemory<'a> {
         let number = recovery.target.number;
         let mark = header.mark_of(recovery.target).ok_or("it does not have the checkpoint")?;
         let finish = header.claim.base != Some(recovery.target);
-        let words = holding.buffers.data_words();
+        let words = holding.buffers.workspace_words();
         let workspace =
             (finish && config.scheme.method == Method::SelfCheckpoint).then(|| &a.words()[..words]);
         if holding.saved().verify(number, mark.root, workspace, pool) {
@@ -198,6 +198,7 @@ mod tests {
             state_rows: 1,
             state_parity_rows: 1,
             method: Method::SelfCheckpoint,
+            on_device: false,
         };
         let [early, wanted] = [256, 264].map(buffers);
         let bytes = |buffers: &Buffers| buffers.parts().iter().map(|part| part.1).sum::<usize>();

@@ -2,6 +2,8 @@
 //!
 //! `driver` fills them in; `identity` determines which of them memory must match.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use super::groups::GroupError;
@@ -12,6 +14,7 @@ use super::save::Checkpointer;
 use super::when::Interval;
 use crate::base::clock;
 use crate::base::params::Rng;
+use crate::device::{Buffer, Device};
 use crate::shm::{MemoryStore, Region};
 
 /// Identity of a test: memory of any other test is not used.
@@ -52,6 +55,8 @@ pub struct Config {
     pub leader: usize,
     /// Level two, if there is one.
     pub storage: Option<Storage>,
+    /// Device whose memory has the matrix, if there is one.
+    pub device: Option<Arc<dyn Device>>,
 }
 
 impl Config {
@@ -109,8 +114,9 @@ pub struct Restored {
 /// Protected test, ready to compute.
 pub struct Started<W, G> {
     pub checkpointer: Checkpointer<W, G>,
-    /// Local matrix: zeros if fresh, the saved one if restored.
+    /// Local matrix: zeros if fresh, the saved one if restored. Empty if it is in device memory.
     pub a: Region,
+    pub on_device: Option<Buffer>,
     pub origin: Origin,
     /// Failure domains whose loss would exceed what a group survives, with their number of members of one group. Ranks have
     /// replaced a lost node on a node with other members of their group, in this test or an earlier one.

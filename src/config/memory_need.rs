@@ -6,7 +6,7 @@
 use std::convert::Infallible;
 
 use crate::base::bisection::last_that_holds;
-use crate::base::params::TestParams;
+use crate::base::params::{Device, TestParams};
 pub use crate::lu::need::Means;
 use crate::lu::need::Problem;
 
@@ -26,9 +26,12 @@ pub fn rank_bytes(test: &TestParams, means: Means) -> u128 {
     Problem::of(test, means).largest_rank().total().saturating_add(PROCESS_BYTES)
 }
 
-/// Bytes that the largest rank of a test needs in addition to its part of [A|b].
-pub fn bytes_without_matrix(test: &TestParams, means: Means) -> u128 {
-    Problem::of(test, means).largest_rank().beside.saturating_add(PROCESS_BYTES)
+/// Bytes that the largest rank of a protected test needs in addition to its persistent memory, which has its part of [A|b] unless
+/// a device has it.
+pub fn private_bytes(test: &TestParams, means: Means) -> u128 {
+    let need = Problem::of(test, means).largest_rank();
+    let own = if means.device == Device::Host { need.matrix } else { 0 };
+    need.beside.saturating_add(own).saturating_add(PROCESS_BYTES)
 }
 
 /// Bytes that all ranks of a test need together.
@@ -294,7 +297,7 @@ pub fn human(bytes: u128) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::params::{Device, Engine, Rng};
+    use crate::base::params::{Engine, Rng};
     use crate::config::hpl_dat::HplDat;
     use proptest::prelude::*;
 

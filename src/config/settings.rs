@@ -763,6 +763,7 @@ impl Saves {
                 }),
                 losses,
                 layout: set.parity_layout.unwrap_or_default(),
+                on_device: set.has_device(),
             },
             group,
             encode: set.encode.unwrap_or(Encoding::Pipelined),

@@ -376,9 +376,14 @@ impl Overrides {
             return Ok(());
         }
         refuse_if(
-            self.saves(),
-            "device and checkpoint are set, and a matrix in device memory cannot be saved yet",
-            "leave --checkpoint or --device out",
+            self.saves() && self.method != Some(Guarding::Saves(Method::Double)),
+            "device and checkpoint are set, and a matrix in device memory can be saved by method double alone",
+            "give --method double",
+        )?;
+        refuse_if(
+            self.nonstop == Some(true),
+            "device and nonstop are set, and a device is not passed on in place yet",
+            "leave --nonstop out: a restart resumes from memory",
         )?;
         refuse_if(
             self.is_abft(),
@@ -648,16 +653,25 @@ mod tests {
     }
 
     #[test]
-    fn a_device_goes_without_protection_and_without_kernels_of_the_processor() {
+    fn a_device_goes_with_method_double_alone() {
         let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.to_string());
         let host = Overrides { device: Some(Device::Host), ..Overrides::default() };
         apply(&host).unwrap();
         assert_eq!(Settings::from(&host).engine, Engine::Blas);
         let checkpoint = Some(Saving::Every(Interval::Iterations(1)));
-        let method = Some(Guarding::Checksums);
+        let abft = Some(Guarding::Checksums);
+        let disk = Some(Guarding::Saves(Method::Disk));
+        let double = Some(Guarding::Saves(Method::Double));
+        let level2 = Some("dir".into());
+        let saves = Overrides { checkpoint, method: double, ..host.clone() };
+        apply(&saves).unwrap();
+        let settings = Settings::from(&saves);
+        assert!(settings.saves().is_some_and(|saves| saves.scheme.on_device));
         for (set, word) in [
-            (Overrides { checkpoint, ..host.clone() }, "checkpoint"),
-            (Overrides { method, ..host.clone() }, "abft"),
+            (Overrides { checkpoint, ..host.clone() }, "double"),
+            (Overrides { checkpoint, method: disk, level2, ..host.clone() }, "double"),
+            (Overrides { nonstop: Some(true), ..saves }, "nonstop"),
+            (Overrides { method: abft, ..host.clone() }, "abft"),
             (Overrides { engine: Some(Engine::Packed), ..host.clone() }, "engine"),
         ] {
             let why = apply(&set).unwrap_err();

@@ -9,6 +9,7 @@
 mod cuda;
 mod host;
 
+use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
@@ -199,10 +200,45 @@ impl Storage for Buffer {
     }
 }
 
+impl fmt::Debug for dyn Device {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Keeps memory of the processor pinned until this is dropped.
+#[derive(Debug)]
+pub struct Pin {
+    memory: NonNull<f64>,
+    device: Arc<dyn Device>,
+}
+
+impl Pin {
+    /// Pins `len` doubles.
+    ///
+    /// # Errors
+    /// As for [`Device::pin`].
+    pub fn new(device: &Arc<dyn Device>, memory: NonNull<f64>, len: usize) -> io::Result<Self> {
+        device.pin(memory, len)?;
+        Ok(Self { memory, device: device.clone() })
+    }
+}
+
+// SAFETY: the address is only passed to the device.
+unsafe impl Send for Pin {}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        // SAFETY: the owner of the memory queues no operation on it any more, and has waited for those before.
+        unsafe { self.device.unpin(self.memory) }
+    }
+}
+
 /// Memory of the processor that operations of a device may use, if there is a device.
 pub struct Pinned {
+    /// Declared before the memory, because fields are dropped in order.
+    _pin: Option<Pin>,
     buffer: HugeBuffer,
-    device: Option<Arc<dyn Device>>,
 }
 
 impl Pinned {
@@ -217,11 +253,9 @@ impl Pinned {
     ) -> io::Result<Self> {
         let mut buffer = HugeBuffer::touched(len, pool)?;
         // Nothing can be done with memory without bytes.
-        let device = device.filter(|_| len > 0).cloned();
-        if let Some((device, memory)) = device.as_ref().zip(NonNull::new(buffer.as_mut_ptr())) {
-            device.pin(memory, len)?;
-        }
-        Ok(Self { buffer, device })
+        let (device, memory) = (device.filter(|_| len > 0), NonNull::new(buffer.as_mut_ptr()));
+        let pin = device.zip(memory).map(|(device, memory)| Pin::new(device, memory, len));
+        Ok(Self { _pin: pin.transpose()?, buffer })
     }
 }
 
@@ -236,17 +270,6 @@ impl Deref for Pinned {
 impl DerefMut for Pinned {
     fn deref_mut(&mut self) -> &mut HugeBuffer {
         &mut self.buffer
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        if let Some((device, memory)) =
-            self.device.as_ref().zip(NonNull::new(self.buffer.as_mut_ptr()))
-        {
-            // SAFETY: the owner of the memory queues no operation on it any more, and has waited for those before.
-            unsafe { device.unpin(memory) }
-        }
     }
 }
 

@@ -205,7 +205,7 @@ impl Verdict {
 
 impl Proposal {
     /// Makes this rank's proposal for a run with such an engine. `computes` is true if the rank may compute at some time;
-    /// `run_id` names the supervised run, if any.
+    /// `run_id` names the supervised run, `device` the device that computes, if any.
     pub fn new(
         rank: usize,
         choice: params::Engine,
@@ -213,10 +213,11 @@ impl Proposal {
         threads: usize,
         pinned: bool,
         run_id: Option<&str>,
+        device: Option<&str>,
     ) -> Self {
         let digest_here = |name: &str| {
             let engine = Engine::named(name).filter(|_| !faults::lacks(name));
-            engine.map_or(0, |engine| digest(&engine.identity()))
+            engine.map_or(0, |engine| digest(&arithmetic(engine.identity(), device)))
         };
         let rounding = computes.then(|| {
             let mut rounding = [0; CANDIDATES];
@@ -303,8 +304,14 @@ pub fn agree(
 
 /// Makes `engines`, the same on all ranks and among those agreed on, the engines of the run. Collective call. In a protected run
 /// all tests round alike, because `entrants` admits either the program's own engines or the BLAS.
-pub fn settle(comm: &Comm, agreed: Agreed, engines: Engines, tests: &[TestParams]) -> Common {
-    let identity = engines.told(tests.iter().cloned(), Engine::identity);
+pub fn settle(
+    comm: &Comm,
+    agreed: Agreed,
+    engines: Engines,
+    tests: &[TestParams],
+    device: Option<&str>,
+) -> Common {
+    let identity = arithmetic(engines.told(tests.iter().cloned(), Engine::identity), device);
     let rounding = shared_by(comm, 0, || identity.clone());
     let differs = (!agreed.alike).then(|| {
         let odd = first_unlike_rank_0(comm, agreed.computes.then(|| digest(&identity)));
@@ -312,6 +319,11 @@ pub fn settle(comm: &Comm, agreed: Agreed, engines: Engines, tests: &[TestParams
     });
     let Agreed { threads, pinned, .. } = agreed;
     Common { engines, rounding, differs, threads, pinned }
+}
+
+/// Describes everything on which the last bits of results depend: the engine, and the device that computes, if there is one.
+fn arithmetic(engine: String, device: Option<&str>) -> String {
+    device.map_or(engine.clone(), |device| format!("{engine} and {device}"))
 }
 
 /// Returns success if all ranks succeed, or else the first failure on all ranks. Collective call.
@@ -502,7 +514,7 @@ mod tests {
                 assert_eq!(all(&with), all(&two));
             }
         }
-        let new = |computes| Proposal::new(1, params::Engine::Auto, computes, 1, false, None);
+        let new = |computes| Proposal::new(1, params::Engine::Auto, computes, 1, false, None, None);
         assert!(new(false).rounding.is_none() && new(true).rounding.is_some());
     }
 

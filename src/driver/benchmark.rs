@@ -165,8 +165,11 @@ fn run_or_refuse(flags: &BenchFlags) -> Result<Exit, Exit> {
     let computes = comm.rank() < computing(&loaded);
     let turn = protection.is_some() || settings.goes_on();
     let threads = Threads::choose(comm, &node, &loaded, computes, turn);
-    let mut proposal = propose(&launched, &loaded, &threads, computes || turn);
+    let device = device::open(settings.device, node.rank(), settings.seed ^ comm.rank() as u64);
+    let name = device.as_ref().ok().and_then(Option::as_ref).map(|device| device.name());
+    let mut proposal = propose(&launched, &loaded, &threads, computes || turn, name);
     proposal.needs(aside);
+    let device = proposal.needs(device.map_err(Refusal::environment)).flatten();
     let prerequisites =
         protection.and_then(|p| proposal.needs(Prerequisites::prepare(p, comm.rank())));
     let room = room(comm, &node, &loaded, threads.count, prerequisites.as_ref());
@@ -175,10 +178,10 @@ fn run_or_refuse(flags: &BenchFlags) -> Result<Exit, Exit> {
     let pool = proposal.needs(pins::pool(threads.count, &threads.pins));
     // One thread is enough if nothing will be computed.
     let mut pool = pool.unwrap_or_else(|| Pool::new(1));
-    let device = device::open(settings.device, node.rank(), settings.seed ^ comm.rank() as u64);
-    let device = proposal.needs(device.map_err(Refusal::environment)).flatten();
     let agreed = agreement::agree(comm, proposal, settings.engine, protection.is_some());
-    let chosen = agreed.and_then(|agreed| choose_engines(comm, &node, agreed, &loaded, &mut pool));
+    let chosen = agreed.and_then(|agreed| {
+        choose_engines(comm, &node, agreed, &loaded, device.as_deref(), &mut pool)
+    });
     let (common, lines) = chosen.map_err(|refusal| refuse(&launched.world, refusal, true))?;
     if comm.rank() == 0 {
         print_set_up(
@@ -219,12 +222,18 @@ fn attempts(world: &mut World, run: &Run, kept: &mut Kept) -> Exit {
 }
 
 /// Returns this rank's proposal, with its refusal if MPI or a library does not fit the settings.
-fn propose(launched: &Launched, loaded: &Loaded, threads: &Threads, computes: bool) -> Proposal {
+fn propose(
+    launched: &Launched,
+    loaded: &Loaded,
+    threads: &Threads,
+    computes: bool,
+    device: Option<&str>,
+) -> Proposal {
     let (world, settings, run_id) = (&launched.world, &loaded.settings, own_run_id());
     let (rank, pinned) = (world.comm().rank(), pins::are_kept(&threads.pins));
     let run_id = run_id.as_deref();
     let mut proposal =
-        Proposal::new(rank, settings.engine, computes, threads.count, pinned, run_id);
+        Proposal::new(rank, settings.engine, computes, threads.count, pinned, run_id, device);
     proposal.needs(launched.armed.clone().map_err(Refusal::bad_input));
     proposal.needs(launched.library.clone().map_err(Refusal::environment));
     proposal.needs(same_library(launched.blas.as_deref(), settings.blas.as_deref()));
@@ -239,6 +248,7 @@ fn choose_engines(
     node: &Comm,
     agreed: Agreed,
     loaded: &Loaded,
+    device: Option<&dyn Device>,
     pool: &mut Pool,
 ) -> Result<(Common, Vec<String>), Refusal> {
     let protected = loaded.settings.saves().is_some();
@@ -246,7 +256,7 @@ fn choose_engines(
     let tests: Vec<TestParams> = loaded.tests().collect();
     let asked = contest::Asked { tests: &tests, computes: comm.rank() < computing(loaded), turns };
     let (engines, lines) = contest::decide(comm, node, asked, &agreed.engines, pool);
-    let common = agreement::settle(comm, agreed, engines, &tests);
+    let common = agreement::settle(comm, agreed, engines, &tests, device.map(Device::name));
     suits(&common, protected)?;
     Ok((common, lines))
 }

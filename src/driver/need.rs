@@ -15,7 +15,7 @@ use crate::checkpoint::need::{buffers_of_each, file_bytes, memory_bytes};
 use crate::checkpoint::plan::{Buffers, Layout, Scheme};
 use crate::checkpoint::storage::DirScope;
 use crate::config::Loaded;
-use crate::config::memory_need::{Means, PROCESS_BYTES, bytes_without_matrix, rank_bytes};
+use crate::config::memory_need::{Means, PROCESS_BYTES, private_bytes, rank_bytes};
 use crate::config::settings::{Restart, Saves};
 use crate::grid::ProcessGrid;
 use crate::matrix::Shape;
@@ -137,11 +137,8 @@ impl<'a> Placed<'a> {
         if settings.memory_check != MemoryCheck::On {
             return;
         }
-        let own = if protected {
-            bytes_without_matrix(test, self.means)
-        } else {
-            rank_bytes(test, self.means)
-        };
+        let own =
+            if protected { private_bytes(test, self.means) } else { rank_bytes(test, self.means) };
         let (ranks, dedicated) =
             (settings.ranks(test.p, test.q), settings.dedicated(test.p, test.q));
         for (rank, &host) in self.places.iter().take(ranks).enumerate() {

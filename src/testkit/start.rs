@@ -21,6 +21,7 @@ pub fn asked() -> (Test, Config) {
         code: Code::Xor,
         losses: 1,
         layout: ParityLayout::Striped,
+        on_device: false,
     };
     let config = Config {
         memory_store: MemoryStore::new(Store::Posix, "identity").unwrap(),
@@ -37,6 +38,7 @@ pub fn asked() -> (Test, Config) {
         node: String::new(),
         leader: 0,
         storage: None,
+        device: None,
     };
     (test, config)
 }

@@ -41,6 +41,7 @@ mod apart;
 mod aside;
 mod choices;
 mod damage;
+mod device;
 mod disk;
 mod jobs;
 mod layouts;

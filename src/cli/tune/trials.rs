@@ -88,7 +88,7 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
     // The threads are pinned as in the run whose parts these are.
     let pins = pins::decide(comm, flags.threads, true, Pinning::Auto);
     let mut proposal =
-        Proposal::new(comm.rank(), Engine::Auto, true, flags.threads, pins.is_ok(), None);
+        Proposal::new(comm.rank(), Engine::Auto, true, flags.threads, pins.is_ok(), None, None);
     proposal.needs(chosen.map_err(Refusal::environment));
     let pool = proposal.needs(pins::pool(flags.threads, &pins));
     // If nothing will be computed, a pool of one thread is enough.
@@ -97,7 +97,7 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
     let tests: Vec<TestParams> = trials.iter().map(|trial| trial.test.clone()).collect();
     let asked = contest::Asked { tests: &tests, computes: true, turns: false };
     let (engines, _) = contest::decide(comm, &node, asked, &agreed.engines, &mut pool);
-    let common = agreement::settle(comm, agreed, engines, &tests);
+    let common = agreement::settle(comm, agreed, engines, &tests, None);
     set_phase("timing parts of a factorisation");
     let mut told = None;
     for Trial { test, stretches } in &trials {

@@ -2,6 +2,8 @@
 //!
 //! `take` and the functions for the end of a test serve dedicated checksum ranks, too (`dedicated`).
 
+use std::sync::Arc;
+
 use super::account::{Account, STATE_BYTES};
 use super::checkpoint_observer::{CANNOT, CheckpointObserver, WELL, Whose};
 use super::record::Record;
@@ -17,6 +19,7 @@ use crate::checkpoint::storage::Counting;
 use crate::checkpoint::{Checkpointer, Config, Origin, Started, Test, World};
 use crate::comm::{Reduce, set_phase};
 use crate::config::settings;
+use crate::device::Device;
 use crate::driver::agreement::{reduced, shared_by};
 use crate::driver::level2;
 use crate::driver::nonstop::RecoveryHistory;
@@ -28,7 +31,8 @@ use crate::supervise::start::in_place::{self, FROM_SCRATCH};
 use crate::supervise::start::launcher::own_run_id;
 
 impl ProtectionSession<'_> {
-    /// Takes this position's memory for a test, and restores it if there is a checkpoint. Collective call of the `world`.
+    /// Takes this position's memory for a test, and restores it if there is a checkpoint. The matrix is in the memory of `device`,
+    /// if there is one. Collective call of the `world`.
     pub(super) fn take(
         &self,
         params: &TestParams,
@@ -36,6 +40,7 @@ impl ProtectionSession<'_> {
         world: Positions,
         ld: usize,
         storage: Option<Storage>,
+        device: Option<Arc<dyn Device>>,
         pool: &mut Pool,
     ) -> Result<Started<Positions, Group>, Refusal> {
         let test = Test {
@@ -61,6 +66,7 @@ impl ProtectionSession<'_> {
             node: self.prerequisites.host.clone(),
             leader: self.leader,
             storage,
+            device,
         };
         set_phase("taking the memory of the run");
         Checkpointer::start(config, test, world, pool, |world, number, place, _| {
@@ -91,8 +97,9 @@ impl ProtectionSession<'_> {
         let among = || context.grid.split(Some(0), position).expect("everybody is in the world");
         let others_wait = everybody.is_some();
         let world = everybody.unwrap_or_else(|| Positions::new(among()));
-        let Started { mut checkpointer, a, origin, crowded, .. } =
-            self.take(params, number, world, shape.ld, storage, pool)?;
+        let device = context.device.clone();
+        let Started { mut checkpointer, a, on_device, origin, crowded, .. } =
+            self.take(params, number, world, shape.ld, storage, device, pool)?;
         for (domain, count) in crowded.iter().filter(|_| context.grid.rank() == 0) {
             say(format_args!(
                 "warning: {domain} now holds {count} members of one group, which survives {}: losing it would end the run",
@@ -108,7 +115,7 @@ impl ProtectionSession<'_> {
         let whose = Whose {
             position,
             host: &self.prerequisites.host,
-            len: shape.len(),
+            len: if on_device.is_some() { 0 } else { shape.len() },
             blocks: params.blocks(),
             others_wait,
             has_state: true,
@@ -117,8 +124,23 @@ impl ProtectionSession<'_> {
         };
         let mut checkpoint_observer =
             CheckpointObserver::new(checkpointer, account, watcher, whose);
-        let mut local = Local::new(shape, a);
-        let outcome = solve_test(context, &mut local, start, pool, &mut checkpoint_observer)
+        // A stays mapped as long as its name is checked.
+        let solved = match on_device {
+            None => solve_test(
+                context,
+                &mut Local::new(shape, a),
+                start,
+                pool,
+                &mut checkpoint_observer,
+            ),
+            Some(buffer) => {
+                let mut local = Local::new(shape, buffer);
+                let solved = solve_test(context, &mut local, start, pool, &mut checkpoint_observer);
+                drop(a);
+                solved
+            }
+        };
+        let outcome = solved
             .inspect_err(|_| checkpoint_observer.tell(CANNOT))
             .map_err(Refusal::environment)?;
         if outcome.is_some() {

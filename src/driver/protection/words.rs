@@ -110,6 +110,7 @@ mod tests {
             code: Code::Xor,
             losses: 1,
             layout: ParityLayout::Striped,
+            on_device: false,
         };
         let every = Interval::Iterations(1);
         settings::Saves {

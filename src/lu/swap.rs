@@ -65,16 +65,16 @@ struct Way {
 pub enum Advance {
     /// There is no exchange, or its messages have not arrived yet.
     Nothing,
-    /// The messages of a round have arrived, and the next round is begun.
+    /// The messages of a round have arrived. The next round, if any, is begun.
     Moved,
-    /// Some columns were solved. The next call can continue without messages.
+    /// Some columns were solved. More work may be possible at once.
     Solved,
 }
 
 impl Swapper {
     /// Allocates arrays of `len` doubles. Messages carry `tag`.
     pub fn new(len: usize, tag: i32) -> io::Result<Self> {
-        // This thread passes the arrays to MPI, so it touches them first: they are then in memory near its core.
+        // This thread passes the arrays to MPI. It touches the arrays first, so that they lie in memory near its core.
         let array = || HugeBuffer::touched(len, &mut Pool::new(1));
         let (transit, out, into) = (array()?, array()?, array()?);
         Ok(Self { way: None, tag, transit, out, into, solving: Duration::ZERO })
@@ -96,8 +96,8 @@ impl Swapper {
         self.solving = Duration::ZERO;
     }
 
-    /// Begins an exchange between process rows and sends the first messages. With a single process row, this does nothing:
-    /// [`within`] does the whole exchange instead.
+    /// Begins an exchange between process rows and sends the first messages. With a single process row, no exchange is begun:
+    /// [`within`] does all of it instead.
     ///
     /// `panel` has been opened before. Without a `pool`, this thread copies rows alone.
     ///
@@ -379,7 +379,7 @@ impl Swapper {
     /// Starts to send and to receive rows, with all columns of the chunk.
     unsafe fn send_rows(&mut self, context: &Context, way: &mut Way, pool: Option<&mut Pool>) {
         let (cols, moves) = (way.len, &way.moves);
-        let Round::Rows { send, recv } = &way.rounds[way.round.expect("a round is at hand")] else {
+        let Round::Rows { send, recv } = &way.rounds[way.round.expect("a round is in progress")] else {
             return;
         };
         let map = context.shape.row_map;
@@ -427,7 +427,7 @@ impl Swapper {
                 let others = way.holdings.sources.iter().enumerate().filter(|&(v, _)| v != me);
                 let theirs: Vec<usize> = others.flat_map(|(_, rows)| rows).copied().collect();
                 let rows = self.rows(context, way, own);
-                // SAFETY: each row goes to its own place.
+                // SAFETY: each row is copied to its own place.
                 unsafe {
                     rows.copy(pool, theirs.len(), |j| {
                         (Array::Into.row(j), Array::Upper.row(theirs[j]))
@@ -454,7 +454,7 @@ impl Swapper {
             }
         };
         let rows = self.rows(context, way, 0..cols);
-        // SAFETY: each row goes to its own place.
+        // SAFETY: each row is copied to its own place.
         unsafe { rows.copy(pool, parcel.len(), |j| (Array::Into.row(j), to(j))) }
     }
 
@@ -485,8 +485,8 @@ fn binary(context: &Context, wide: usize) -> bool {
 
 /// Returns whether U is solved during the row exchange, each process row solving its share of the columns.
 ///
-/// False with a single process row. False with binary exchange, which gathers all of U on all process rows. False with a BLAS,
-/// whose results depend on the division of columns.
+/// False with a single process row, and without equilibration. False with binary exchange, which gathers all of U on all process
+/// rows. False with a BLAS, whose results depend on the division of columns.
 pub fn solves(context: &Context, wide: usize) -> bool {
     let params = context.params;
     params.p > 1 && params.equilibrate && context.engine.cuts_freely() && !binary(context, wide)
@@ -516,7 +516,7 @@ unsafe fn solve_strips(
 impl Way {
     /// Returns the current round.
     fn at_hand(&self) -> &Round {
-        &self.rounds[self.round.expect("a round is at hand")]
+        &self.rounds[self.round.expect("a round is in progress")]
     }
 
     /// Returns the columns of the chunk that process row `row` solves: its share.

@@ -114,8 +114,8 @@ impl Owed {
     /// Does the queued work in `rows` of W, which has `width` columns.
     ///
     /// # Safety
-    /// The rows are within the array. No other thread touches the rows while the result is used. The elements to write are not
-    /// changed meanwhile.
+    /// The rows are within the array, and no other thread touches the rows during the call. No thread changes the elements to
+    /// write.
     pub(super) unsafe fn pay(self, columns: Columns, width: usize, rows: &Range<usize>) {
         // SAFETY: ensured by the caller.
         unsafe {

@@ -276,7 +276,7 @@ pub fn blas_strips(
 
 /// Returns the strips for our own kernels. The strips cover the columns from `done` on, rounded down to the column unit of U.
 ///
-/// Strips are wide for speed, but leave at least 12 tasks for each thread. If `often` is true, strips are narrower, and a task
+/// Strips are wide for speed, but narrow enough for several tasks per thread. If `often` is true, strips are narrower, and a task
 /// takes about a millisecond.
 fn wide_strips(
     upper: &UpperBlock,

@@ -24,8 +24,8 @@ use crate::matrix::Shape;
 /// block columns is left at each next time.
 const REFRESH: (usize, usize) = (2, 5);
 
-/// Returns whether the checksums are recomputed at `boundary`: when two fifths of the block columns are left, then two fifths of
-/// two fifths, and so on.
+/// Returns whether the checksums are recomputed at `boundary`. This is so when two fifths of the block columns are left, then
+/// when two fifths of the remaining block columns are left, and so on.
 ///
 /// Checksum columns have other rounding errors than the columns that they sum. So a recomputed U differs slightly from the lost
 /// U, with which L below the diagonal was computed. The solve with L multiplies this difference, which is larger for later

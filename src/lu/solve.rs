@@ -190,8 +190,8 @@ impl Substitution<'_> {
         let owns_next = k > 0 && self.owns(k - 1);
         let (later, soon) = self.rest[..above].split_at_mut(next);
         take(soon, next..above);
-        // The rows of the next block now contain all shares of this process column, so they are sent at once to the rank on the
-        // diagonal. The other process columns send their shares in `collect_shares`.
+        // The rows of the next block now contain all shares of this process column. So these rows are sent at once to the rank
+        // that owns the next diagonal block. The other process columns send their shares in `collect_shares`.
         if k > 0 && !owns_next && shape.row == shape.row_map.owner(first - params.nb) {
             self.context.row.send(soon, shape.col_map.owner(first - params.nb), TAG);
         }

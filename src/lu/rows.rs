@@ -149,8 +149,8 @@ impl Rows<'_> {
     }
 }
 
-/// Copies `rows` rows of `cols` columns. With a `pool`, its threads copy pieces of several rows, if a piece takes longer than to
-/// wake a thread.
+/// Copies `rows` rows of `cols` columns. With a `pool`, its threads copy pieces of several rows. A piece is large enough to pay
+/// for waking a thread.
 pub fn by_all(pool: Option<&mut Pool>, rows: usize, cols: usize, copy: impl Fn(usize) + Sync) {
     /// Number of doubles that a thread copies in some ten microseconds.
     const WORTHWHILE: usize = 8 << 10;

@@ -75,7 +75,7 @@ impl Clock {
         self.start.elapsed().as_secs_f64()
     }
 
-    /// Stops the clock and returns the times of all parts. Together they are `total`.
+    /// Stops the clock and returns the times of all parts, which add up to `total`.
     pub fn stop(mut self) -> Times {
         self.enter(Part::Other);
         let total = (self.since - self.start).as_secs_f64();

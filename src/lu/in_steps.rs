@@ -38,14 +38,17 @@ impl<'a> InSteps<'a> {
     ///
     /// Before the step of iteration k, all ranks of the grid have panel k. So when an attempt fails, each process column has
     /// applied all panels before some k and no part of panel k. These numbers k differ by at most one between process columns. A
-    /// process column that is behind has the panel to catch up with. Ranks whose checksums are not yet rebuilt also wait for the
-    /// panels, but apply no panel.
+    /// process column that is behind has all data that it needs to catch up. Ranks whose checksums are not yet rebuilt also wait
+    /// for the panels, but apply no panel.
     pub(super) fn begin(
         context: &Context,
         progress: &'a mut Progress,
         summing: Option<Summing<'a>>,
     ) -> Self {
-        assert!(context.params.depth <= DEPTH_IN_STEPS, "a larger lookahead is refused before the test");
+        assert!(
+            context.params.depth <= DEPTH_IN_STEPS,
+            "a larger lookahead is refused before the test"
+        );
         Self { steps: Steps::begin(&context.column), progress, summing }
     }
 

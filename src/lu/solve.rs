@@ -57,7 +57,8 @@ impl Factored<'_> {
                 // SAFETY: no operation writes these elements of the matrix any more. The copy ends before `room` is read.
                 unsafe { device.copy_2d(Stream::Panel, from, to, rows, len) };
                 device.finish(Stream::Panel);
-                ArrayView2::from_shape((rows, len), &*room).expect("the slice has `rows` times `len` elements")
+                ArrayView2::from_shape((rows, len), &*room)
+                    .expect("the slice has `rows` times `len` elements")
             }
         }
     }

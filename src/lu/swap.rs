@@ -379,7 +379,8 @@ impl Swapper {
     /// Starts to send and to receive rows, with all columns of the chunk.
     unsafe fn send_rows(&mut self, context: &Context, way: &mut Way, pool: Option<&mut Pool>) {
         let (cols, moves) = (way.len, &way.moves);
-        let Round::Rows { send, recv } = &way.rounds[way.round.expect("a round is in progress")] else {
+        let Round::Rows { send, recv } = &way.rounds[way.round.expect("a round is in progress")]
+        else {
             return;
         };
         let map = context.shape.row_map;

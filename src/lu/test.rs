@@ -101,7 +101,8 @@ fn generate_on(
         let some = first..(first + width).min(cols);
         let len = some.len();
         let part = &mut room[..rows * len];
-        let mut view = ArrayViewMut2::from_shape((rows, len), part).expect("the slice has `rows` times `len` elements");
+        let mut view = ArrayViewMut2::from_shape((rows, len), part)
+            .expect("the slice has `rows` times `len` elements");
         generate_columns(&context.shape, some, generator, view.view_mut(), pool);
         let from = Matrix::new(view.as_ptr(), len);
         let to = Matrix::new(to.at.wrapping_add(first), to.ld);

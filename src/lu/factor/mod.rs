@@ -163,7 +163,10 @@ unsafe fn fetch(
     let Some(device) = device else { return from };
     let (at, width) = (panel.layout.triangle, panel.width);
     let room = &mut panel.message()[at..];
-    assert!(rows * width <= room.len(), "the message has room for L1 and L, and so for the panel's columns");
+    assert!(
+        rows * width <= room.len(),
+        "the message has room for L1 and L, and so for the panel's columns"
+    );
     let to = room.as_mut_ptr();
     // SAFETY: ensured by the caller; the copy has ended on return.
     unsafe { device.copy_2d(Stream::Panel, from, Matrix::new(to, width), rows, width) };

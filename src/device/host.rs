@@ -38,7 +38,7 @@ impl Memory {
         let Some(bytes) = len.max(1).checked_mul(8) else {
             return Err(io::Error::from(io::ErrorKind::OutOfMemory));
         };
-        // SAFETY: the name ends with a zero.
+        // SAFETY: the name is a string that ends with a zero byte.
         let file = unsafe { libc::memfd_create(c"skt-hpl-device".as_ptr(), libc::MFD_CLOEXEC) };
         if file < 0 {
             return Err(io::Error::last_os_error());
@@ -427,7 +427,7 @@ mod tests {
         let memory = host.allocate(1000).unwrap();
         for at in [0, 999] {
             for writes in [false, true] {
-                // SAFETY: the child calls nothing that needs the other threads.
+                // SAFETY: the child calls nothing that depends on other threads.
                 match unsafe { fork() }.unwrap() {
                     ForkResult::Child => {
                         // SAFETY: the address is within the mapping without access rights. The process ends at the access, or

@@ -1,4 +1,4 @@
-//! The data that every step of one test needs: parameters, grid position, communicators, device.
+//! The data that every step of a test needs: parameters, grid position, communicators, and device.
 
 use std::sync::Arc;
 

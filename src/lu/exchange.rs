@@ -1,4 +1,4 @@
-//! Plans the exchange of rows between process rows when pivoting crosses them: pure functions.
+//! Plans the exchange of rows between process rows: pure functions.
 //!
 //! Each process row stores some rows of the new U, its sources, and all process rows need all of U. The *root* is the process row
 //! that owns the diagonal block. It sends displaced rows to the other process rows. All process rows know the pivots, so each
@@ -15,7 +15,7 @@ use std::collections::HashSet;
 /// Rows that each process row has and needs, as indices into the lists of [`RowMoves`](super::pivots::RowMoves).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holdings {
-    /// Process row that owns the block.
+    /// Process row that owns the diagonal block.
     pub root: usize,
     /// For each process row, the rows of U whose sources it stores.
     pub sources: Vec<Vec<usize>>,
@@ -236,7 +236,7 @@ pub fn long(holdings: &Holdings, me: usize, equilibrate: bool) -> Vec<Round> {
         }
     }
 
-    // Roll: in step s each rank passes on the piece that started s ranks to its left.
+    // In step s of the roll, each rank passes on the piece of the rank s places before it.
     let mine = b.virtual_me();
     for s in 0..size - 1 {
         // Only this rank's transfers are built. With many process rows, building all transfers would take longer than sending.
@@ -255,7 +255,7 @@ pub fn shared(holdings: &Holdings, me: usize) -> Vec<Round> {
     let size = b.size();
     b.spread();
     b.rounds.push(Round::Solve);
-    // In step s each process row passes on the share of the process row s ranks before it.
+    // In step s, each process row passes on the share of the process row s places before it.
     let before = |s: usize| (me + size - s) % size;
     for s in 0..size - 1 {
         let (send, recv) = (((me + 1) % size, before(s)), (before(1), before(s + 1)));
@@ -361,7 +361,7 @@ mod tests {
                 if let Some((from, parcel)) = recv {
                     let Some(i) = wire[me].iter().position(|(f, _, _)| f == from) else { continue };
                     let (_, _, got) = wire[me].remove(i);
-                    assert_eq!(&got, parcel, "lengths agree without travelling");
+                    assert_eq!(&got, parcel, "sender and receiver compute the same rows");
                     upper[me].extend(&got.upper);
                     moved[me].extend(&got.displaced);
                 }

@@ -72,7 +72,7 @@ impl<'a> InSteps<'a> {
         let Operations { context, clock, .. } = operations;
         let before = clock.enter(Part::Broadcast);
         if !self.is_quiet() {
-            // A rank that has passed this barrier knows that all ranks have the panel.
+            // After this barrier, all ranks have the panel.
             context.grid.barrier();
         }
         let step = self.step();

@@ -7,7 +7,7 @@
 //! | the operations of an iteration | `operations` | |
 //! | factor one panel | `factor` | pdfact, pdrpan*, pdpan* |
 //! | number of panel threads | `panel_threads` | |
-//! | rows that move, and their destinations | `pivots` | plindx |
+//! | which rows move, and where to | `pivots` | plindx |
 //! | plan of the row exchange | `exchange` | pdlaswp00, pdlaswp01, spread, roll |
 //! | row exchange | `swap`, `rows` | pdlaswp |
 //! | division of an update in halves: one is exchanged while the other is multiplied | `halves`, `section` | |

@@ -86,7 +86,7 @@ impl Panel {
 
     /// Assigns the slot to block column `k`. The previous broadcast of the slot must have ended.
     pub fn begin(&mut self, context: &Context, k: usize) {
-        assert!(self.broadcast.is_none(), "a slot is reused only when its broadcast is over");
+        assert!(self.broadcast.is_none(), "the previous broadcast of the slot has ended");
         if let Some((device, upload)) = context.device.as_ref().zip(self.upload.take()) {
             device.synchronize(upload);
         }
@@ -152,7 +152,7 @@ impl Panel {
 
     /// Makes all later operations of `stream` wait until the panel is in device memory.
     pub fn await_upload(&self, device: &dyn Device, stream: Stream) {
-        device.wait(stream, self.upload.expect("the panel has been opened"));
+        device.wait(stream, self.upload.expect("the panel was opened before"));
     }
 
     /// Returns the address of the message that the multiplication uses: in device memory, if there is a device.

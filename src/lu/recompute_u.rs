@@ -63,7 +63,8 @@ pub fn recompute_u(
             pieces.push(Piece {
                 what: (band, j),
                 doubles: band.rows.len() * lost.len(),
-                // One round through the process row, from the column after the replaced one to the replaced one.
+                // A piece passes once through the process row: from the process column after the replaced one to the replaced
+                // one.
                 from: (shape.col != (col + 1) % q).then_some((shape.col + q - 1) % q),
                 to: (shape.col != col).then_some((shape.col + 1) % q),
             });
@@ -87,7 +88,7 @@ pub fn recompute_u(
         if let Some(lost) = lost.filter(|lost| !lost.is_empty()) {
             for (i, line) in band.rows.clone().zip(found.chunks_exact(lost.len())) {
                 let mut row = a.row_mut(i);
-                let row = row.as_slice_mut().expect("a row lies in one piece");
+                let row = row.as_slice_mut().expect("a row is contiguous in memory");
                 row[lost.clone()].copy_from_slice(line);
             }
             *recomputed = band.rows.end;
@@ -111,7 +112,7 @@ fn bands(shape: &Shape, columns: &[Column], end: usize) -> Vec<Band> {
                 lost.push(0..0);
                 continue;
             }
-            // All columns of this block row from its diagonal on.
+            // All local columns from this block row's diagonal on.
             let first = shape.col_map.count_below(row / nb * nb, column.col);
             lost.push(first..column.end.max(first));
         }
@@ -144,7 +145,7 @@ impl Shares<'_> {
         for (i, line) in band.rows.clone().zip(sums.chunks_exact_mut(cols.len())) {
             let row = shape.row_map.global(i, shape.row);
             let mine = a.row(i);
-            let mine = mine.as_slice().expect("a row lies in one piece");
+            let mine = mine.as_slice().expect("a row is contiguous in memory");
             let mut at = cols.start;
             while at < cols.end {
                 let next = alike_until(shape, row, at).min(cols.end);
@@ -226,7 +227,7 @@ mod tests {
                         let lost = |&l: &usize| lost(l) && counts(&shape, column.col, row, l);
                         let cols: Vec<usize> = (0..shape.cols).filter(lost).collect();
                         let seen = seen.clone().unwrap_or(0..0);
-                        // The whole diagonal block is included.
+                        // A band includes the whole diagonal block.
                         assert!(cols.iter().all(|l| seen.contains(l)));
                         assert!(seen.len() < cols.len() + nb, "{n} {nb} {at}");
                         assert!(at >= column.done || seen.is_empty());

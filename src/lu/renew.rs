@@ -167,7 +167,7 @@ impl Sums {
         for (i, line) in strip.lines(sums) {
             let row = shape.row_map.global(i, shape.row);
             let mine = a.row(i);
-            let mine = mine.as_slice().expect("a row lies in one piece");
+            let mine = mine.as_slice().expect("a row is contiguous in memory");
             let mut at = strip.first;
             while at < end {
                 let next = alike_until(shape, row, at).min(end);
@@ -209,7 +209,7 @@ impl Strip {
     fn keep(&self, a: &mut ArrayViewMut2<f64>, sums: &mut [f64]) {
         for (i, line) in self.lines(sums) {
             let mut row = a.row_mut(i);
-            let row = row.as_slice_mut().expect("a row lies in one piece");
+            let row = row.as_slice_mut().expect("a row is contiguous in memory");
             row[self.first..].copy_from_slice(line);
         }
     }

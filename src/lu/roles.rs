@@ -71,7 +71,7 @@ impl Exchange {
 /// Rebuilding of a checksum column during a test, from the current process columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewal {
-    /// Number of the new checksum column.
+    /// Number of the rebuilt checksum column.
     pub by: usize,
     /// Number of replacements before the rebuilding.
     pub after: usize,
@@ -128,7 +128,7 @@ fn last_of_each(made: &[Exchange]) -> impl Iterator<Item = usize> {
 pub type Which = u64;
 const _: () = assert!(SUMS_EVER <= Which::BITS as usize);
 
-/// Replacements so far, in order, and the resulting content of local columns.
+/// Replacements so far, in order, and the content of local columns that follows from the replacements.
 pub struct Exchanges<'a> {
     pub made: &'a [Exchange],
     /// Weights of each checksum column by its number, up to the largest number that replaced a process column or was rebuilt.
@@ -256,7 +256,8 @@ impl<'a> Exchanges<'a> {
         let all: Vec<usize> = (0..self.made.len()).filter(|j| wanted >> j & 1 == 1).collect();
         let sums: Vec<_> = all.iter().map(|&j| self.made_up(at, self.made[j].by)).collect();
         let inverse = inverse(all.len(), |i, j| sums[i](self.made[all[j]].col));
-        let own = all.iter().position(|&j| j == which).expect("it is among those wanted");
+        let own =
+            all.iter().position(|&j| j == which).expect("`wanted` contains replacement `which`");
         match all.iter().position(|&j| self.made[j].col == col) {
             Some(i) if i == own => inverse[own][own],
             Some(i) => -inverse[own][i],
@@ -329,7 +330,7 @@ pub struct Progress {
     pub factored: usize,
     /// Number of local rows in which the lost part of U is already recomputed.
     pub recomputed: usize,
-    /// Time at which the clock first started.
+    /// Time at which the clock of the test first started, in seconds since the Unix epoch.
     pub began_unix_s: f64,
 }
 
@@ -535,7 +536,7 @@ mod tests {
                         }
                     }
                     Happens::SumsLost => {
-                        let by = left.pop().expect("there are some");
+                        let by = left.pop().expect("a checksum column is left");
                         let theirs = n + by * wide..n + (by + 1) * wide;
                         all.0.iter_mut().for_each(|row| row[theirs.clone()].fill(f64::NAN));
                     }
@@ -817,7 +818,7 @@ mod tests {
             };
             assert_eq!([one, two, three].map(f64::round), told, "{q}");
         }
-        // With drawn weights, the loss of two columns would cost more.
+        // With random weights, the loss of two columns would cost more.
         let pairs = |q: usize| (0..q).flat_map(|b| (0..b).map(move |a| [a, b]));
         let of_drawn =
             |q| pairs(q).map(|pair| cost(real_weight, &pair)).fold(0.0, f64::max).round();
@@ -878,7 +879,7 @@ mod tests {
             let largest = [1, 2, 3].into_iter().max_by(|a, b| size(a).total_cmp(&size(b)));
             assert_eq!(roles.best(&[1, 2, 3], &[col]), [largest.unwrap()]);
         }
-        // Once another column has been replaced by sums, a difference of weights counts.
+        // After another process column has been replaced by sums, recovery divides by a difference of weights.
         let exchanges = vec![Exchange { col: 0, by: 0, boundary: 4 }];
         let past = Past { exchanges, renewals: Vec::new() };
         let roles = Exchanges::new(&past, &shape);
@@ -911,7 +912,7 @@ mod tests {
                     }
                     (at, runs) = (end, runs + 1);
                 }
-                // One run per block, plus one each for the diagonal and the end of the matrix.
+                // There is one run per block, and at most two more: at the diagonal and at the end of the matrix.
                 assert!(at == rounds * nb && runs <= rounds + 2, "{n} {nb} {q} {row}: {runs}");
             }
         }

@@ -33,7 +33,7 @@ const POLLS_FOR: Duration = Duration::from_micros(20);
 /// Factors from boundary `start` to the end, or to the boundary at which the observer stops the factorisation.
 ///
 /// # Safety
-/// `a` is the whole local matrix, and no other thread touches it.
+/// `a` is the whole local matrix, and no other thread touches the matrix.
 pub unsafe fn factorise<O: Observer>(
     context: &Context,
     a: *mut f64,
@@ -347,7 +347,7 @@ struct Beside<'m, 'a> {
     awaited: Option<usize>,
     /// Panel and section of the row exchange that runs during the multiplication.
     travels: Option<(usize, &'m Section)>,
-    /// True once that row exchange has begun.
+    /// True once the row exchange of `travels` has begun.
     begun: bool,
     threads: usize,
 }
@@ -377,7 +377,7 @@ impl Beside<'_, '_> {
         self.look_after_rows();
     }
 
-    /// Begins and advances the row exchange while the other threads multiply.
+    /// Begins and advances the row exchange of `travels` while the other threads multiply.
     fn look_after_rows(&mut self) {
         let Some((of, section)) = self.travels else { return };
         if !self.begun {

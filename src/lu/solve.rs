@@ -113,9 +113,9 @@ struct Substitution<'a> {
     share: Vec<f64>,
 }
 
-/// Returns a local row of a block.
+/// Returns local row `i` of a block column.
 fn row_of(block: ArrayView2<'_, f64>, i: usize) -> &[f64] {
-    block.slice_move(s![i, ..]).to_slice().expect("a row lies in one piece")
+    block.slice_move(s![i, ..]).to_slice().expect("a row is contiguous in memory")
 }
 
 impl Substitution<'_> {

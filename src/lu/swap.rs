@@ -1,4 +1,4 @@
-//! Carries out the row exchange of a panel for a range of columns.
+//! Exchanges the rows of a panel between process rows, in a range of columns.
 //!
 //! After the exchange, the upper block contains the pivoted rows of U in all process rows, and displaced rows are in their
 //! places. The diagonal block's own rows in A still have their old content: the update writes U there after the solve. If process
@@ -51,7 +51,7 @@ struct Way {
     triangle: TriangleBlock,
     holdings: Holdings,
     rounds: Vec<Round>,
-    /// First column of the chunk, and number of its columns.
+    /// First column of the chunk, and number of columns of the chunk.
     first: usize,
     len: usize,
     /// Current round: its messages are in transit, or its columns are being solved. `None` before the chunk is begun.
@@ -111,13 +111,13 @@ impl Swapper {
         section: Section,
         pool: Option<&mut Pool>,
     ) {
-        assert!(self.way.is_none(), "one exchange at a time");
+        assert!(self.way.is_none(), "the previous exchange is complete");
         // SAFETY: ensured by the caller.
         unsafe { section.upper.clear_edges() };
         if section.cols.is_empty() || context.params.p == 1 {
             return;
         }
-        let moves = panel.moves.as_ref().expect("the panel has been opened").clone();
+        let moves = panel.moves.as_ref().expect("the panel was opened before").clone();
         let triangle = panel.triangle(context);
         let shape = &context.shape;
         let me = shape.row;
@@ -169,7 +169,7 @@ impl Swapper {
         step
     }
 
-    /// Waits until the exchange in progress, if any, is complete.
+    /// Waits until the exchange in progress is complete. Returns at once if there is no exchange.
     pub fn finish(&mut self, context: &Context, pool: &mut Pool, clock: &mut Clock) {
         while let Some(mut way) = self.way.take() {
             let before = clock.enter(Part::SwapWait);
@@ -538,7 +538,7 @@ impl Way {
     /// Returns a function that maps the global number of a local row to the address of the chunk's part of this row in A.
     fn rows(&self, context: &Context) -> impl Fn(usize) -> *mut f64 + Sync + use<> {
         let (a, first, shape) = (self.section.a, self.first, context.shape);
-        // SAFETY: local rows, in the columns of the chunk.
+        // SAFETY: the row is local, and the address is within the columns of the chunk.
         move |global| unsafe { a.get().add(shape.row_map.local(global) * shape.ld + first) }
     }
 }

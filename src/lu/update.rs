@@ -78,7 +78,7 @@ impl Multiplication {
 /// callers that handle messages between tasks.
 ///
 /// # Safety
-/// The pointers of `section` are valid, and no other thread touches the data behind them.
+/// The pointers of `section` are valid, and no other thread touches the data to which they point.
 pub unsafe fn solve(
     context: &Context,
     panel: &Panel,
@@ -146,7 +146,7 @@ unsafe fn solve_upper(
         blas_strips(&shape, context.params.lookahead(), panel.k, &cols)
     };
     let first_col = cols.start;
-    let moves = panel.moves.as_deref().expect("the panel has been opened");
+    let moves = panel.moves.as_deref().expect("the panel was opened before");
     let alone = context.params.p == 1;
     let (swapping, all) = (AtomicU64::new(0), AtomicU64::new(0));
     pool.run(strips.len(), |task| {
@@ -196,7 +196,7 @@ unsafe fn launch_upper(
     // diagonal block's rows, which are written last.
     unsafe {
         if context.params.p == 1 {
-            let moves = panel.moves.as_deref().expect("the panel has been opened");
+            let moves = panel.moves.as_deref().expect("the panel was opened before");
             // With a single process row, global row numbers are local row numbers.
             let sources = moves.sources.iter().enumerate();
             let sources = sources.map(|(i, &source)| RowCopy { from: source, to: i }).collect();

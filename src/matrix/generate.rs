@@ -44,7 +44,7 @@ impl Generator {
         debug_assert!(rows.len() <= ROWS);
         match self.rng {
             Rng::Hpl => {
-                // Element (i, j) is member 1 + i + j N; the seed is member 0.
+                // Element (i, j) is member 1 + i + j N of the sequence. The seed is member 0.
                 let mut x = [0u64; ROWS];
                 let column = (first as u64).wrapping_mul(self.n as u64);
                 for (x, &i) in x.iter_mut().zip(rows) {

@@ -40,7 +40,7 @@ impl Shape {
         Self::of(params.n, params.nb, grid, row, col)
     }
 
-    /// Returns the shape for these parameters, as [`Shape::new`] does.
+    /// Returns the shape for an N x (N+1) matrix in blocks of `nb`, as [`Shape::new`] does.
     pub fn of(n: usize, nb: usize, grid: ProcessGrid, row: usize, col: usize) -> Self {
         let row_map = Cyclic::new(n, nb, grid.p);
         let col_map = Cyclic::new(n + 1, nb, grid.q);
@@ -89,7 +89,7 @@ impl Shape {
         Self { ld: self.ld, ..Self::of(self.n, self.nb, self.grid, self.row, col) }
     }
 
-    /// Returns the shape of the first `cols` local columns alone.
+    /// Returns the shape of a local part with only the first `cols` local columns.
     pub fn first_columns(self, cols: usize) -> Self {
         Self { cols, ld: leading_dimension(cols), ..self }
     }
@@ -228,7 +228,7 @@ fn fill(
         let mut rows: Vec<&mut [f64]> = strip
             .rows_mut()
             .into_iter()
-            .map(|row| row.into_slice().expect("a row lies in one piece"))
+            .map(|row| row.into_slice().expect("a row is contiguous in memory"))
             .collect();
         let global = |r| shape.row_map.global(task * ROWS + r, shape.row);
         let globals: Vec<usize> = (0..rows.len()).map(global).collect();

@@ -14,7 +14,7 @@ pub trait Storage {
     }
 }
 
-/// Private memory, initially zero, on huge pages if the system grants them.
+/// Private memory, initially zero. It consists of huge pages if the system provides huge pages.
 ///
 /// Huge pages matter, because a panel touches hundreds of addresses at a large stride. With small pages, each address would be on
 /// another page.

@@ -8,7 +8,8 @@ const TAG: i32 = 1;
 /// Length of the head of a message: the candidate's magnitude, its global row, and 1 if the current row follows, 0 otherwise.
 const HEAD: usize = 3;
 
-/// Number of doubles in a pivot message for a panel of `width` columns: the head, the candidate's row, the current row.
+/// Number of doubles in a message of the search for pivots in a panel of `width` columns: the head, the candidate's row, and the
+/// current row.
 pub fn candidate_len(width: usize) -> usize {
     HEAD + 2 * width
 }
@@ -57,7 +58,7 @@ impl Candidates {
         candidate: Option<(f64, f64, &[f64])>,
         present: bool,
     ) -> (f64, &[f64]) {
-        // A rank without rows ranks below every candidate; NaN ranks below every number.
+        // A rank without active rows has a smaller magnitude than every candidate. NaN has a smaller magnitude than every number.
         let (magnitude, row) = candidate.map_or((-2.0, f64::INFINITY), |(magnitude, row, _)| {
             (if magnitude.is_nan() { -1.0 } else { magnitude }, row)
         });

@@ -1,4 +1,4 @@
-//! Factors one panel recursively; the ranks of a process column share the work.
+//! Factors one panel recursively. All ranks of a process column share the work.
 //!
 //! Each rank copies its rows of the panel from the row-major matrix into a column-major work array W. L1, the `width x width`
 //! block on the diagonal, is stored apart, on all ranks. With each pivot, the pivot row moves into L1 on all ranks, so the
@@ -89,7 +89,10 @@ impl Factor {
         clock: &mut Clock,
     ) {
         let before = clock.enter(Part::Recursion);
-        assert!(panel_threads.size() <= self.scratch.len(), "each panel thread has a scratch");
+        assert!(
+            panel_threads.size() <= self.scratch.len(),
+            "each panel thread has a packing buffer"
+        );
         let shape = &context.shape;
         let (width, first_row) = (panel.width, shape.row_from_block(panel.k));
         let rows = shape.rows - first_row;
@@ -277,7 +280,7 @@ impl Run<'_, '_> {
     #[allow(clippy::mut_from_ref)] // each value is used at once
     fn top(&self, i: usize, j: usize) -> &mut f64 {
         debug_assert!(i < self.width && j < self.width);
-        // SAFETY: within L1; values are read or written one at a time.
+        // SAFETY: the element is within L1. Elements are read or written one at a time.
         unsafe { &mut *self.l1.add(self.strides.to(i, j)) }
     }
 
@@ -325,7 +328,7 @@ impl Run<'_, '_> {
             return;
         }
         let (m, n) = (rows.len(), cols.len());
-        // SAFETY: within L1; the triangle and the right-hand sides are different columns.
+        // SAFETY: both blocks are within L1. The triangle and the right-hand sides are in different columns.
         unsafe {
             let l = self.l1.add(self.strides.to(rows.start, rows.start));
             let b = self.l1.add(self.strides.to(rows.start, cols.start));
@@ -339,7 +342,7 @@ impl Run<'_, '_> {
         if rows.is_empty() || inner.is_empty() || cols.is_empty() {
             return;
         }
-        // SAFETY: three disjoint blocks of L1.
+        // SAFETY: the three blocks are within L1 and disjoint.
         unsafe {
             let at = |i: usize, j: usize| self.l1.add(self.strides.to(i, j));
             let a = at(rows.start, inner.start);
@@ -349,7 +352,7 @@ impl Run<'_, '_> {
             let (c, ld) = (Matrix::new(c, self.l1_ld), self.l1_ld);
             let (size, left, right) = match self.context.params.l1 {
                 Form::Transposed => (Size::new(rows, cols, inner), a, b),
-                // Row-major: the transposes of all three.
+                // L1 is row-major, so the call multiplies the transposes of all three blocks.
                 Form::NotTransposed => (Size::new(cols, rows, inner), b, a),
             };
             let (engine, right) = (self.context.engine, Strided::new(right, 1, ld));
@@ -365,7 +368,7 @@ impl Run<'_, '_> {
         }
         let (engine, width, columns) = (self.context.engine, self.width, self.columns());
         let owed = std::mem::take(&mut self.owed);
-        // SAFETY: within L1.
+        // SAFETY: the element is within L1.
         let b = unsafe { self.l1.add(self.strides.to(inner.start, cols.start)) };
         let (b, strides) = (Shareable::new(b), self.strides);
         let scratch = Shareable::new(self.scratch.as_mut_ptr());
@@ -373,7 +376,8 @@ impl Run<'_, '_> {
         let (inner, cols) = (inner.len(), cols.len());
         let multiply = move |part: usize, rows: Range<usize>| {
             let Columns { w, ld } = columns;
-            // SAFETY: different columns of W, and L1 apart from it. Each part has its own rows and its own scratch.
+            // SAFETY: the columns of W that are read and written differ, and L1 is not part of W. Each part has its own rows and
+            // its own packing buffer.
             unsafe {
                 owed.pay(columns, width, &rows);
                 engine.multiply_in_panel(
@@ -477,7 +481,7 @@ impl Run<'_, '_> {
             let pieces = rows.clone().step_by(PIECE).map(|at| at..(at + PIECE).min(rows.end));
             let best = largest(pieces.map(|piece| {
                 update(&piece);
-                // SAFETY: as above.
+                // SAFETY: each part has its own rows.
                 let (magnitude, at) = vector::max_abs(unsafe { columns.get(j, &piece) });
                 (magnitude, piece.start + at)
             }));
@@ -499,7 +503,7 @@ impl Run<'_, '_> {
         let (magnitude, at, row) = unsafe { self.found.largest(self.parts) };
         if self.owner {
             for (t, x) in self.candidates.present().iter_mut().enumerate() {
-                // SAFETY: row j is in W.
+                // SAFETY: row j is within W.
                 *x = unsafe { *self.w.add(t * self.ld + j) };
             }
         }
@@ -515,7 +519,7 @@ impl Run<'_, '_> {
         };
         let (top, strides) = (self.l1, self.strides);
         for (t, x) in row.iter().enumerate() {
-            // SAFETY: L1(j, t).
+            // SAFETY: element (j, t) is within L1.
             unsafe { *top.add(strides.to(j, t)) = *x };
         }
         // SAFETY: the array of pivots has an element for each column.

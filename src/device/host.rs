@@ -1,10 +1,11 @@
 //! The back end `host`: device memory and streams without an accelerator, for tests.
 //!
-//! Device memory is mapped twice. The solver has the addresses of a mapping without access, so a stray access ends the process at
-//! once. Operations use the other mapping.
+//! Device memory is mapped twice. The solver gets addresses of a mapping without access rights, so a wrong access by the solver
+//! ends the process at once. Operations use the other mapping.
 //!
-//! Queued operations run in the calling thread, while it queues more of them or waits. A seed picks the stream whose next
-//! operation runs, and how early. So all legal orders occur, and an operation that waits for too few others shows in the results.
+//! Queued operations run in the calling thread, whenever this thread queues another operation or waits. The order of the streams
+//! is random, with a seed. So all permitted orders occur. If an operation does not wait for another one that it depends on,
+//! results become wrong.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -22,14 +23,14 @@ use crate::kernels::{LowerBlock, Matrix, TriangleBlock, UpperBlock};
 
 /// Device memory, mapped twice.
 struct Memory {
-    /// Mapping without access, whose addresses the solver has.
+    /// Mapping without access rights. The solver gets its addresses.
     closed: NonNull<f64>,
     /// Mapping that operations use.
     open: NonNull<f64>,
     bytes: usize,
 }
 
-// SAFETY: the mappings are shared; operations that use them run one at a time.
+// SAFETY: the mappings are shared mappings, and operations that use the memory run one at a time.
 unsafe impl Send for Memory {}
 
 impl Memory {
@@ -37,27 +38,28 @@ impl Memory {
         let Some(bytes) = len.max(1).checked_mul(8) else {
             return Err(io::Error::from(io::ErrorKind::OutOfMemory));
         };
-        // SAFETY: the name ends with a zero.
+        // SAFETY: the name is a string that ends with a zero byte.
         let file = unsafe { libc::memfd_create(c"skt-hpl-device".as_ptr(), libc::MFD_CLOEXEC) };
         if file < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: opened above, and used nowhere else.
+        // SAFETY: the descriptor was opened above, and is used nowhere else.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
         let length = libc::off_t::try_from(bytes).map_err(io::Error::other)?;
-        // SAFETY: a file of this process.
+        // SAFETY: the descriptor is a file of this process.
         if unsafe { libc::ftruncate(file.as_raw_fd(), length) } != 0 {
             return Err(io::Error::last_os_error());
         }
         let closed = map(&file, bytes, libc::PROT_NONE)?;
         let open = map(&file, bytes, libc::PROT_READ | libc::PROT_WRITE).inspect_err(|_| {
-            // SAFETY: mapped above, and used nowhere.
+            // SAFETY: the memory was mapped above, and is not used.
             unsafe { unmap(closed, bytes) }
         })?;
         Ok(Self { closed, open, bytes })
     }
 
-    /// Translates an address of the closed mapping to one of the open mapping. The end of the memory counts as a part of it.
+    /// Translates an address of the closed mapping to an address of the open mapping. Returns `None` for other addresses. The
+    /// address just behind the memory counts as part of the memory.
     fn translate(&self, address: *mut f64) -> Option<*mut f64> {
         let offset = address.addr().checked_sub(self.closed.addr().get())?;
         (offset <= self.bytes).then(|| self.open.as_ptr().wrapping_byte_add(offset))
@@ -66,7 +68,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: both were mapped by `new`.
+        // SAFETY: both mappings were made by `new`.
         unsafe {
             unmap(self.closed, self.bytes);
             unmap(self.open, self.bytes);
@@ -75,9 +77,9 @@ impl Drop for Memory {
 }
 
 fn map(file: &OwnedFd, bytes: usize, access: i32) -> io::Result<NonNull<f64>> {
-    // A page more keeps an address behind one memory out of the next.
+    // One more page keeps the address just behind a memory out of the next mapping.
     let (anywhere, kind) = (std::ptr::null_mut(), libc::MAP_SHARED);
-    // SAFETY: a new mapping, at a place of the kernel's choice.
+    // SAFETY: this is a new mapping, at an address that the kernel chooses.
     let at = unsafe { libc::mmap(anywhere, bytes + PAGE, access, kind, file.as_raw_fd(), 0) };
     match NonNull::new(at) {
         Some(mapped) if at != libc::MAP_FAILED => Ok(mapped.cast()),
@@ -86,13 +88,13 @@ fn map(file: &OwnedFd, bytes: usize, access: i32) -> io::Result<NonNull<f64>> {
 }
 
 /// # Safety
-/// `at` is a mapping of [`map`] that nothing uses any more.
+/// `at` is a mapping that [`map`] returned, and nothing uses it any more.
 unsafe fn unmap(at: NonNull<f64>, bytes: usize) {
     // SAFETY: ensured by the caller.
     unsafe { libc::munmap(at.as_ptr().cast(), bytes + PAGE) };
 }
 
-/// Bytes that a mapping has in addition to its memory.
+/// Bytes that a mapping has behind its memory.
 const PAGE: usize = 4096;
 
 /// Returns a random number below `end`.
@@ -112,15 +114,15 @@ struct State {
     /// Pinned memory of the processor: its beginnings, and the bytes behind.
     pinned: HashMap<usize, usize>,
     queues: [VecDeque<Queued>; STREAMS],
-    /// Number of events so far, and those that have not passed.
+    /// Number of events so far, and the events that have not passed.
     events: u64,
     ahead: HashSet<Event>,
-    /// Random numbers, for the order of operations.
+    /// Random numbers for the order of operations.
     random: SplitMix64,
 }
 
 impl State {
-    /// Translates an address to one that an operation may use.
+    /// Translates an address to an address that operations may use. An address outside device memory stays the same.
     fn translate(&self, address: *mut f64) -> Shareable<f64> {
         let own = self.memories.iter().find_map(|memory| memory.translate(address));
         Shareable::new(own.unwrap_or_else(|| {
@@ -131,7 +133,7 @@ impl State {
         }))
     }
 
-    /// Queues an operation. Runs some queued operations, perhaps this one.
+    /// Queues an operation. Then runs a random number of queued operations, possibly including this one.
     fn queue(&mut self, stream: Stream, queued: Queued) {
         self.queues[stream as usize].push_back(queued);
         while below(&mut self.random, 4) == 0 && self.step() {}
@@ -141,7 +143,7 @@ impl State {
         self.queue(stream, Queued::Work(Box::new(work)));
     }
 
-    /// Runs the next operation of some stream. Returns false if there is none that may run.
+    /// Runs the next operation of a randomly chosen stream. Returns false if no operation may run.
     fn step(&mut self) -> bool {
         let ready = |queue: &VecDeque<Queued>| match queue.front() {
             Some(Queued::Wait(event)) => !self.ahead.contains(event),
@@ -168,7 +170,7 @@ impl State {
 pub struct Host(Mutex<State>);
 
 impl Host {
-    /// Makes a device whose streams run in an order that `seed` picks.
+    /// Makes a device. `seed` determines the order in which its streams run.
     pub fn new(seed: u64) -> Self {
         Self(Mutex::new(State {
             memories: Vec::new(),
@@ -188,7 +190,7 @@ impl Host {
 /// Copies the first `cols` columns of a row.
 ///
 /// # Safety
-/// The rows are valid there, and do not overlap.
+/// The rows are valid in these columns, and do not overlap.
 unsafe fn copy_row(
     from: Matrix<Shareable<f64>>,
     to: Matrix<Shareable<f64>>,
@@ -291,7 +293,7 @@ impl Device for Host {
         let l = LowerBlock { data: state.translate(l.data.cast_mut()).get(), ..l };
         let u = UpperBlock { data: state.translate(u.data).get(), ..u };
         let c = Matrix::new(state.translate(c.at), c.ld);
-        // In calls of the same shapes as without a device: the BLAS rounds by shapes.
+        // The calls have the same shapes as without a device, because the rounding of a BLAS depends on the shape.
         for first in (0..l.rows).step_by(l.row_unit()) {
             let (rows, cols) = (first..(first + l.row_unit()).min(l.rows), cols.clone());
             state.queue_work(stream, move |_| {
@@ -323,7 +325,7 @@ impl Device for Host {
     fn synchronize(&self, event: Event) {
         let mut state = self.state();
         while state.ahead.contains(&event) {
-            assert!(state.step(), "each stream waits for another one");
+            assert!(state.step(), "the streams wait for each other");
         }
     }
 }
@@ -351,14 +353,14 @@ mod tests {
     }
 
     proptest! {
-        /// A stream keeps its order. Behind a wait, it runs nothing before the event has passed.
+        /// A stream runs its operations in order. Behind a wait, a stream runs nothing before the event has passed.
         #[test]
         fn operations_run_in_an_order_that_streams_and_events_allow(
             seed in any::<u64>(),
             program in prop::collection::vec((0..STREAMS, prop::option::of(0..STREAMS)), 1..60),
         ) {
             let (host, log) = (Host::new(seed), Log::default());
-            // Pairs of which the first has to run before the second.
+            // Pairs of operations: the first must run before the second.
             let mut pairs = Vec::new();
             let mut of: [Vec<usize>; STREAMS] = Default::default();
             let mut before: [Vec<usize>; STREAMS] = Default::default();
@@ -383,7 +385,7 @@ mod tests {
             }
         }
 
-        /// Rows come back as they went, whatever the distance of rows.
+        /// Rows that are copied to the device and back are unchanged, for every leading dimension.
         #[test]
         fn rows_go_to_the_device_and_back(
             seed in any::<u64>(), rows in 1usize..9, cols in 1usize..9, pad in 0usize..3,
@@ -428,7 +430,7 @@ mod tests {
                 log.clone()
             })
             .collect();
-        // The ways to merge two pairs.
+        // There are six ways to merge two pairs.
         assert_eq!(orders.len(), 6, "{orders:?}");
     }
 
@@ -454,17 +456,18 @@ mod tests {
         }
     }
 
-    /// The solver must not touch device memory: a process that does ends by SIGSEGV.
+    /// The solver must not touch device memory: a process that touches it is ended by SIGSEGV.
     #[test]
     fn a_stray_access_to_device_memory_is_a_fault() {
         let host = Host::new(1);
         let memory = host.allocate(1000).unwrap();
         for at in [0, 999] {
             for writes in [false, true] {
-                // SAFETY: the child calls nothing that needs the other threads.
+                // SAFETY: the child calls nothing that depends on other threads.
                 match unsafe { fork() }.unwrap() {
                     ForkResult::Child => {
-                        // SAFETY: within the mapping, whose access is refused; the process ends there, or right behind.
+                        // SAFETY: the address is within the mapping without access rights. The process ends at the access, or
+                        // right behind it.
                         unsafe {
                             let address = memory.as_ptr().add(at);
                             if writes {

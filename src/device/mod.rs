@@ -1,8 +1,8 @@
-//! A device: memory that the processor cannot read, and queues of operations on it.
+//! A device: memory that the processor cannot read, and queues of operations on this memory.
 //!
-//! The local matrix, U and the panels that are applied lie in device memory. The solver passes addresses of that memory, and
-//! never dereferences them. Operations are queued in streams. A stream runs its operations in order. Streams run at the same
-//! time, in any order that events permit.
+//! Device memory contains the local matrix, U and the panels that are applied. The solver passes addresses of device memory to
+//! operations, and never dereferences such an address. Operations are queued in streams. A stream runs its operations in order.
+//! Operations of different streams run in any order that events permit, or at the same time.
 //!
 //! Back ends: `cuda`, and `host` for tests without an accelerator.
 
@@ -23,22 +23,22 @@ use crate::matrix::{HugeBuffer, Storage};
 /// Queues of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
-    /// Panels: copies from and to the processor's memory.
+    /// Copies of panels from and to the processor's memory.
     Panel,
     /// Exchange of rows.
     Rows,
-    /// Solve and multiplication of the trailing update.
+    /// Solve and multiplication of the update.
     Update,
 }
 
 /// Number of streams.
 const STREAMS: usize = 3;
 
-/// A moment in a stream: all its operations before are complete. Each moment has a number of its own.
+/// A point in a stream, with a number of its own. The event has passed when all earlier operations of the stream are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Event(u64);
 
-/// A row to copy: its number in the source and in the destination.
+/// A row to copy: its row number in the source and in the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowCopy {
     pub from: usize,
@@ -47,12 +47,12 @@ pub struct RowCopy {
 
 /// Memory and operations of a device.
 ///
-/// Matrices are stored by rows. An address may be one of device memory or one of pinned memory of the processor. An operation
-/// without rows or columns may have any address.
+/// Matrices are stored by rows. An address may be in device memory or in pinned memory of the processor. An operation without
+/// rows or columns may have any address.
 ///
-/// Operations run after the call. So the memory of an operation must stay valid until an event behind it has passed. Until then,
-/// no thread, and no operation that may run at the same time, uses memory that the operation writes, or writes memory that it
-/// uses.
+/// An operation may run after the call that queues it. So its memory must stay valid until a later event of the stream has
+/// passed. Until then, no thread and no concurrent operation uses memory that the operation writes, or writes memory that the
+/// operation reads.
 pub trait Device: Send + Sync {
     /// Describes the device and the libraries that act on it, for a reader.
     fn name(&self) -> &str;
@@ -60,10 +60,10 @@ pub trait Device: Send + Sync {
     /// Allocates `len` doubles of device memory.
     ///
     /// # Errors
-    /// If the device has no such memory left.
+    /// If the device has too little memory left.
     fn allocate(&self, len: usize) -> io::Result<NonNull<f64>>;
 
-    /// Frees memory of [`Device::allocate`], after all queued operations.
+    /// Frees memory that [`Device::allocate`] returned, after all queued operations.
     ///
     /// # Safety
     /// No later operation uses the memory.
@@ -84,7 +84,7 @@ pub trait Device: Send + Sync {
     /// Copies a matrix of `rows` x `cols`.
     ///
     /// # Safety
-    /// As for all operations ([`Device`]); the matrices do not overlap.
+    /// As for all operations ([`Device`]). The matrices do not overlap.
     unsafe fn copy_2d(
         &self,
         stream: Stream,
@@ -94,10 +94,10 @@ pub trait Device: Send + Sync {
         cols: usize,
     );
 
-    /// Copies the first `cols` columns of some rows, in any order.
+    /// Copies the first `cols` columns of the rows `rows`, in any order.
     ///
     /// # Safety
-    /// As for all operations ([`Device`]); no destination is a source or another destination.
+    /// As for all operations ([`Device`]). Each destination is a row that is not a source and not another destination.
     unsafe fn copy_rows(
         &self,
         stream: Stream,
@@ -110,13 +110,13 @@ pub trait Device: Send + Sync {
     /// Computes U(:, cols) := L1^-1 U(:, cols).
     ///
     /// # Safety
-    /// As for all operations ([`Device`]); the blocks have the layouts of the engine `blas`.
+    /// As for all operations ([`Device`]). The blocks have the layouts of the engine `blas`.
     unsafe fn solve(&self, stream: Stream, l1: TriangleBlock, u: UpperBlock, cols: Range<usize>);
 
     /// Computes C(:, cols) -= L U(:, cols). `c` begins at row 0 and column 0 of the blocks.
     ///
     /// # Safety
-    /// As for all operations ([`Device`]); the blocks have the layouts of the engine `blas`.
+    /// As for all operations ([`Device`]). The blocks have the layouts of the engine `blas`.
     unsafe fn multiply(
         &self,
         stream: Stream,
@@ -126,10 +126,10 @@ pub trait Device: Send + Sync {
         c: Matrix<*mut f64>,
     );
 
-    /// Records an event behind the operations that `stream` has so far.
+    /// Records an event behind all operations that are queued in `stream`.
     fn record(&self, stream: Stream) -> Event;
 
-    /// Makes the later operations of `stream` wait for `event`.
+    /// Makes all later operations of `stream` wait for `event`.
     fn wait(&self, stream: Stream, event: Event);
 
     /// Returns whether `event` has passed.
@@ -138,14 +138,14 @@ pub trait Device: Send + Sync {
     /// Waits until `event` has passed.
     fn synchronize(&self, event: Event);
 
-    /// Waits until `stream` has run its operations.
+    /// Waits until `stream` has run all its queued operations.
     fn finish(&self, stream: Stream) {
         self.synchronize(self.record(stream));
     }
 }
 
-/// Opens the device of the rank that is number `rank_on_node` of its node, if the setting asks for one. `seed` picks the order in
-/// which the back end `host` runs its streams. An error is one sentence.
+/// Opens the device of the rank that is number `rank_on_node` of its node. Returns `None` if the setting is `none`. `seed`
+/// determines the order in which the back end `host` runs its streams. An error is one sentence.
 pub fn open(
     choice: params::Device,
     rank_on_node: usize,
@@ -171,23 +171,23 @@ impl Buffer {
     /// Allocates `len` doubles.
     ///
     /// # Errors
-    /// If the device has no such memory left.
+    /// If the device has too little memory left.
     pub fn new(device: &Arc<dyn Device>, len: usize) -> io::Result<Self> {
         Ok(Self { memory: device.allocate(len)?, len, device: device.clone() })
     }
 
-    /// Returns the address of the memory, which only operations of the device may use.
+    /// Returns the address of the memory. Only operations of the device may use this address.
     pub fn address(&self) -> *mut f64 {
         self.memory.as_ptr()
     }
 
-    /// Bytes of the memory, counted as for a buffer of the processor.
+    /// Bytes of the memory, rounded up like a buffer in the processor's memory.
     pub fn bytes(&self) -> u64 {
         HugeBuffer::bytes_of(self.len) as u64
     }
 }
 
-// SAFETY: the address is dereferenced by the device alone.
+// SAFETY: only the device dereferences the address.
 unsafe impl Send for Buffer {}
 
 impl Storage for Buffer {

@@ -1,7 +1,8 @@
-//! The abft test: the part of a test that a rank keeps when an attempt is lost, and its continuation in the next attempt.
+//! A test under `--method abft`: the part that a rank keeps when an attempt fails, and the continuation of the test in the next
+//! attempt.
 //!
-//! If the test has checksum columns, one of them replaces a lost process column. This file exchanges the roles, which moves no
-//! data but the column b. The caller decides which columns are lost and where the test continues.
+//! A checksum column replaces each lost process column. This file changes the roles of ranks; only the column b is copied for
+//! this. The caller decides which process columns are lost and at which boundary the test continues.
 
 use std::io;
 
@@ -23,10 +24,10 @@ use crate::base::threads::Pool;
 use crate::comm::set_phase;
 use crate::matrix::{HugeBuffer, Local, Shape};
 
-/// Part of one rank in a test under `--method abft`.
+/// One rank's part of a test under `--method abft`.
 pub struct AbftTest {
     local: Local<HugeBuffer>,
-    /// Work arrays; freed after factorisation and back substitution.
+    /// Work arrays, which are freed after factorisation and back substitution.
     work: Option<Work>,
     pub progress: Progress,
 }
@@ -34,18 +35,19 @@ pub struct AbftTest {
 /// State from which an attempt continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct From {
-    /// Boundary that all process columns have reached, or are one step before.
+    /// Boundary at which the attempt continues. Each process column has reached it, or is one step before it.
     pub boundary: usize,
-    /// True if the panel of the boundary is factored. The process column that owns it then has it.
+    /// True if panel `boundary` is factored. The process column that owns this panel then has it in memory.
     pub ready: bool,
-    /// Replacements so far, and the checksum columns that were to be rebuilt.
+    /// All replacements so far, and all rebuildings of checksum columns that were begun.
     pub past: Past,
-    /// Numbers of the checksum columns to rebuild now. Their ranks have joined the test since ([`AbftTest::joining`]).
+    /// Numbers of the checksum columns to rebuild now. Their ranks have joined the test ([`AbftTest::joining`]).
     pub renew: Vec<usize>,
 }
 
 impl AbftTest {
-    /// Allocates this rank's part. All ranks of the grid call this together. Fails on all of them if any rank cannot allocate.
+    /// Allocates this rank's part. All ranks of the grid call this together. If any rank cannot allocate its part, this fails on
+    /// all ranks.
     pub fn new(context: &Context, pool: &mut Pool) -> io::Result<Self> {
         let local = own_part(context)?;
         forget_resident_peak();
@@ -53,8 +55,8 @@ impl AbftTest {
         Ok(Self { local, work: Some(work), progress: Progress::default() })
     }
 
-    /// Allocates space for a rebuilt checksum column, on a rank that has no part of the test or gives up its part. Does not
-    /// communicate.
+    /// Allocates this rank's part of a checksum column that will be rebuilt. The rank has had no part of the test, or gives up
+    /// its part. Does not communicate.
     pub fn joining(context: &Context, began_unix_s: f64, pool: &mut Pool) -> io::Result<Self> {
         let room = HugeBuffer::touched(context.shape.len(), pool)?;
         let local = Local::new(context.shape, room);
@@ -64,7 +66,7 @@ impl AbftTest {
         Ok(Self { local, work: Some(work), progress })
     }
 
-    /// Returns the local shape and elements, by rows.
+    /// Returns the local shape, and the local elements by rows.
     pub fn part(&mut self) -> (Shape, &[f64]) {
         (self.local.shape, self.local.storage().as_slice())
     }
@@ -81,8 +83,8 @@ impl AbftTest {
 
     /// Solves the test from the start, or from the state of earlier attempts.
     ///
-    /// All ranks of the grid call this together. The outcome is complete on ranks that have columns of the matrix. The second
-    /// value is the time to recompute U, in seconds.
+    /// All ranks of the grid call this together. Returns the outcome and the seconds that the recomputation of U took. The
+    /// outcome is complete only on ranks that have columns of the matrix.
     pub fn solve<O: Observer>(
         &mut self,
         context: &mut Context,
@@ -148,11 +150,12 @@ impl AbftTest {
         observer.observe(Event::Reached(Milestone::Generated));
     }
 
-    /// Catches up to the boundary at which all ranks continue, and takes the role that this rank has from there.
+    /// Completes the last step, if this rank is one step before the boundary at which all ranks continue. Then changes this
+    /// rank's role to the role in the new attempt.
     fn take_up(&mut self, context: &mut Context, from: &From, pool: &mut Pool) {
         let a = self.local.pointer();
         let new = context.shape;
-        // The rest of the last step is done in the role in which it was begun.
+        // The last step is completed in the role in which it was begun.
         context.shape = self.local.shape;
         if let Some(work) = &mut self.work {
             work.give_up_messages();
@@ -185,7 +188,8 @@ impl AbftTest {
     }
 }
 
-/// Takes the one step by which this process column is behind the others, with the panel that it has.
+/// Does the one step by which this process column is behind the other process columns. The panel of this step has already
+/// arrived.
 fn catch_up(operations: Operations, progress: &mut Progress, pool: &mut Pool) {
     let (k, context) = (progress.applied, operations.context);
     let ahead = context.params.depth > 0 && k + 1 < context.params.blocks();
@@ -195,8 +199,8 @@ fn catch_up(operations: Operations, progress: &mut Progress, pool: &mut Pool) {
     run.end_steps();
 }
 
-/// Converts the solution of the factored system to that of the original one. All ranks that have columns of the matrix call this
-/// together.
+/// Converts the solution of the factored system to the solution of the original system. All ranks that have columns of the matrix
+/// call this together.
 fn settle(context: &Context, exchanges: &Exchanges, x: &mut [f64]) {
     let shape = &context.shape;
     let replaced = exchanges.there.iter().map(|&which| {

@@ -1,5 +1,5 @@
-//! Sums along a process row: each rank adds its share to a piece and forwards the piece, up to the rank that keeps it. While a
-//! rank works on one piece, it receives the next one.
+//! Sums along a process row. Each rank adds its share to a piece and forwards the piece. The last rank stores the piece. While a
+//! rank works on a piece, it receives the next piece.
 
 use crate::base::heartbeat;
 use crate::comm::Comm;
@@ -8,20 +8,20 @@ use crate::comm::Comm;
 pub const LONGEST: usize = 64 << 10;
 const TAG: i32 = 5;
 
-/// Message of sums, as seen by one rank.
+/// Message of sums on one rank.
 pub struct Piece<T> {
     pub what: T,
     pub doubles: usize,
-    /// Rank that sends the piece; `None` if the piece starts here, with zeros.
+    /// Rank that sends the piece. `None` if the piece starts on this rank, with zeros.
     pub from: Option<usize>,
-    /// Rank that receives the piece next; `None` if the piece ends here.
+    /// Rank that receives the piece next. `None` if the piece ends on this rank.
     pub to: Option<usize>,
 }
 
 /// Forwards `pieces` along the ranks of `along`.
 ///
-/// All ranks on the route of a piece call this together. Two ranks list the pieces that they share in the same order. `at_hand`
-/// adds this rank's share to a piece, or stores the piece.
+/// All ranks that send or receive a piece call this together. Two such ranks must list their common pieces in the same order.
+/// `at_hand` adds this rank's share to a piece, or stores the piece.
 pub fn carry<T>(along: &Comm, pieces: &[Piece<T>], mut at_hand: impl FnMut(&T, &mut [f64])) {
     let most = pieces.iter().map(|piece| piece.doubles).max().unwrap_or(0);
     let (mut sums, mut coming) = (vec![0.0; most], vec![0.0; most]);

@@ -1,32 +1,32 @@
-//! Accounts for the main thread's time: every moment between start and stop belongs to exactly one part.
+//! Measures how the main thread spends its time: every moment between start and stop belongs to exactly one part.
 
 use std::time::{Duration, Instant};
 
 use crate::base::outcome::Times;
 
-/// Activities of the main thread. They exclude each other.
+/// Activities of the main thread. The thread is in exactly one of these parts at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Panel factorisation above the base of its recursion.
     Recursion,
-    /// Base of the recursion, without the exchange of pivot rows.
+    /// Base of the recursion, without the messages of the search for pivots.
     Base,
     Pivot,
     Broadcast,
     Swap,
-    /// Waiting for rows of other process rows, without other work.
+    /// Waiting for rows of other process rows, with no other work at the same time.
     SwapWait,
     Triangle,
     Multiply,
     Solve,
-    /// Saving: all work of the observer at a boundary.
+    /// All work of the observer at a boundary, such as a save.
     Save,
     Other,
 }
 
 const PARTS: usize = 11;
 
-/// A stopwatch that always charges exactly one part.
+/// A stopwatch that charges all time to exactly one part at a time.
 pub struct Clock {
     seconds: [f64; PARTS],
     current: Part,
@@ -40,7 +40,7 @@ impl Clock {
         Self { seconds: [0.0; PARTS], current: Part::Other, since: now, start: now }
     }
 
-    /// Charges time to `part` from now on. Returns the part charged before.
+    /// Charges time to `part` from now on. Returns the previous part.
     pub fn enter(&mut self, part: Part) -> Part {
         let now = Instant::now();
         self.seconds[self.current as usize] += (now - self.since).as_secs_f64();
@@ -48,8 +48,8 @@ impl Clock {
         std::mem::replace(&mut self.current, part)
     }
 
-    /// Charges the fraction `share` of the time since the last change to `other` instead of the current part: the threads did
-    /// both in turn.
+    /// Charges the fraction `share` of the time since the last change to `other`, and the remaining time to the current part.
+    /// This is for threads that did both activities in turn.
     pub fn give(&mut self, other: Part, share: f64) {
         let now = Instant::now();
         let seconds = (now - self.since).as_secs_f64();
@@ -58,24 +58,24 @@ impl Clock {
         self.since = now;
     }
 
-    /// Moves `time` from the account of one part to that of another.
+    /// Charges `time` to the part `to` in place of the part `from`, to which it was charged before.
     pub fn hand_over(&mut self, from: Part, to: Part, time: Duration) {
         self.enter(self.current);
         self.seconds[from as usize] -= time.as_secs_f64();
         self.seconds[to as usize] += time.as_secs_f64();
     }
 
-    /// Returns the seconds charged to a part that is not the current one.
+    /// Returns the seconds charged to `part`, which must not be the current part.
     pub fn spent(&self, part: Part) -> f64 {
         self.seconds[part as usize]
     }
 
-    /// Returns the seconds since the start.
+    /// Returns the seconds since the clock was started.
     pub fn elapsed(&self) -> f64 {
         self.start.elapsed().as_secs_f64()
     }
 
-    /// Stops the clock and returns the times. The parts plus `other` add up to `total`.
+    /// Stops the clock and returns the times of all parts, which add up to `total`.
     pub fn stop(mut self) -> Times {
         self.enter(Part::Other);
         let total = (self.since - self.start).as_secs_f64();

@@ -1,4 +1,4 @@
-//! The data that every step of one test needs: parameters, grid position, communicators, device.
+//! The data that every step of a test needs: parameters, grid position, communicators, and device.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::grid::ProcessGrid;
 use crate::kernels::Engine;
 use crate::matrix::Shape;
 
-/// The settings that determine the order of messages. All ranks of the grid must use the same order, so these values are agreed
-/// on by all ranks.
+/// The settings that determine the order of messages. All ranks of the grid must use the same order, so the values are the same
+/// on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     /// Maximum number of threads over all ranks.
@@ -20,13 +20,13 @@ pub struct Order {
 }
 
 impl Order {
-    /// Returns whether messages are ordered for ranks that factor and multiply at the same time.
+    /// Returns whether the order of messages is for ranks that factor and multiply at the same time.
     pub fn overlap(&self) -> bool {
         self.threads > 1
     }
 }
 
-/// Test, as seen by one rank of its grid.
+/// Data of one test on one rank of its grid.
 pub struct Context<'a> {
     pub params: &'a TestParams,
     pub shape: Shape,
@@ -34,30 +34,32 @@ pub struct Context<'a> {
     pub order: Order,
     /// Ranks of the grid in row-major order of their positions, including the ranks with checksum columns.
     pub grid: Comm,
-    /// Ranks of this process row that have columns of the matrix; a rank's number is its process column. On a rank with checksum
-    /// columns, the communicator contains that rank alone.
+    /// Ranks of this process row that have columns of the matrix. A rank's number is its process column. On a rank of a checksum
+    /// column, the communicator contains only this rank.
     pub row: Comm,
-    /// Ranks of this process row, the ranks with checksum columns last. `None` if the test has no checksum columns.
+    /// All ranks of this process row; the ranks of checksum columns are last. `None` if the test has no checksum columns.
     wide: Option<Comm>,
-    /// Ranks of this process column; a rank's number is its process row.
+    /// Ranks of this process column. A rank's number is its process row.
     pub column: Comm,
-    /// Number by which injected faults address this rank.
+    /// Number that identifies this rank for injected faults.
     pub place: usize,
-    /// Device whose memory has the local matrix; `None` if that is in the processor's memory. Either all ranks have one or none.
+    /// Device whose memory contains the local matrix. `None` if the local matrix is in the processor's memory. Either all ranks
+    /// have a device or none.
     pub device: Option<Arc<dyn Device>>,
 }
 
-/// A position in the grid, or in a process column of checksums to the right of the grid.
+/// A position in the grid, or in a checksum column past the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridPlace {
     pub row: usize,
-    /// Process column. Numbers from Q on stand for checksum columns.
+    /// Process column. Numbers from Q on are checksum columns.
     pub col: usize,
     pub place: usize,
 }
 
 impl<'a> Context<'a> {
-    /// Splits `world` into the grid of `params`. `position` is this rank's grid position, if it has one.
+    /// Makes the communicators of the grid of `params` from `world`. `position` is this rank's grid position, or `None` if it has
+    /// no position.
     ///
     /// All ranks of `world` call this together. Ranks without a position get `None`.
     pub fn new(
@@ -73,7 +75,7 @@ impl<'a> Context<'a> {
         Self::placed(world, params, engine, order, grid_place, 0)
     }
 
-    /// Splits `world` as [`Context::new`] does, for a test with `sums` process columns of checksums beyond the grid.
+    /// Makes a context as [`Context::new`] does, for a test with `sums` checksum columns past the grid.
     pub fn placed(
         world: &Comm,
         params: &'a TestParams,
@@ -104,7 +106,8 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// Returns whether messages are ordered for ranks that factor and multiply at the same time: with threads, or with a device.
+    /// Returns whether the order of messages is for ranks that factor and multiply at the same time. This is so with threads or
+    /// with a device.
     pub fn overlaps(&self) -> bool {
         self.order.overlap() || self.device.is_some()
     }
@@ -119,7 +122,8 @@ impl<'a> Context<'a> {
         self.wide.is_some()
     }
 
-    /// Returns the grid position that the mapping gives to a rank of the launcher.
+    /// Returns the grid position that the mapping assigns to rank `rank` of the launcher. Returns `None` if the rank has no
+    /// position.
     pub fn position_of(params: &TestParams, rank: usize) -> Option<(usize, usize)> {
         ProcessGrid::of(params).coordinates(rank)
     }

@@ -1,40 +1,41 @@
-//! Divides columns of U: into chunks that are exchanged one after the other, shares that process rows solve, and strips for
+//! Divides columns of U into chunks that are exchanged one after the other, shares that process rows solve, and strips for
 //! threads.
 
 use std::ops::Range;
 
 use crate::kernels::COMMON_UNIT;
 
-/// Maximum bytes in one array of rows in transit. Columns are exchanged in chunks of this size, so that the memory does not grow
-/// with the matrix. Smaller chunks, which would stay in a cache, cost more than they save: each chunk adds a wait.
+/// Maximum number of bytes in an array of rows in transit. Columns are exchanged in chunks of this size, so that the arrays do
+/// not grow with the matrix. Smaller chunks would stay in a cache, but each chunk adds a wait that takes longer than the cache
+/// saves.
 const CHUNK_BYTES: usize = 16 << 20;
 
-/// Maximum number of doubles in an array of rows in transit, for panels up to `width` wide. No message has more rows than its
-/// panel has columns.
+/// Maximum number of doubles in an array of rows in transit. Panels have at most `width` columns, and an exchange has at most
+/// `cols` columns. No message has more rows than its panel has columns.
 pub fn array_len(width: usize, cols: usize) -> usize {
-    // A narrower panel has its rows exchanged in wider chunks, up to the same size.
+    // For a narrower panel, chunks have more columns, but not more bytes.
     (CHUNK_BYTES / 8).max(width * chunk_cols(width)).min(width * cols)
 }
 
-/// Number of columns exchanged at a time for panels of width `nb`: a multiple of the unit of U of every engine.
+/// Number of columns in a chunk for panels of width `nb`: a multiple of every engine's column unit of U.
 pub fn chunk_cols(nb: usize) -> usize {
     (CHUNK_BYTES / 8 / nb.max(1) / COMMON_UNIT).max(1) * COMMON_UNIT
 }
 
-/// Returns the range shifted by `by`.
+/// Returns `range` shifted by `by`.
 pub fn offset(range: Range<usize>, by: usize) -> Range<usize> {
     range.start + by..range.end + by
 }
 
-/// Returns the share of `cols` columns that process row `row` of `rows` solves: whole units of `unit` columns, divided as evenly
-/// as possible.
+/// Returns the share of `cols` columns that process row `row` of `rows` process rows solves. Shares are whole units of `unit`
+/// columns, divided as evenly as possible.
 pub fn share_of(cols: usize, unit: usize, row: usize, rows: usize) -> Range<usize> {
     let units = cols.div_ceil(unit);
     let at = |row: usize| (units * row / rows * unit).min(cols);
     at(row)..at(row + 1)
 }
 
-/// Columns divided into strips for the threads.
+/// A division of columns into strips for the threads.
 #[derive(Clone, Copy)]
 pub struct Strips {
     cols: usize,

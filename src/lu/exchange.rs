@@ -1,29 +1,29 @@
-//! Plans the exchange of rows between process rows when pivoting crosses them: pure functions.
+//! Plans the exchange of rows between process rows: pure functions.
 //!
-//! Every process row has some rows of the new U (its sources), and all process rows need all of U. The *root*, which owns the
-//! block, has displaced rows for the others. All process rows know the pivots, so each computes the whole plan and no lengths
-//! travel.
+//! Each process row stores some rows of the new U, its sources, and all process rows need all of U. The *root* is the process row
+//! that owns the diagonal block. It sends displaced rows to the other process rows. All process rows know the pivots, so each
+//! process row computes the whole plan, and no lengths are sent.
 //!
-//! - [`binary`]: partners at distance 1, 2, 4, ... exchange all rows gathered so far. Few messages.
-//! - [`long`]: the root spreads the displaced rows down a tree, then the pieces of U roll around the ring. More messages, but no
-//!   process row sends anything twice. Equilibration evens out the pieces first.
-//! - [`shared`]: U is divided by columns. Each process row gathers its share of the columns and solves U there, and the solved
-//!   shares roll around the ring. The shares are even, and no process row repeats another's solve.
+//! - [`binary`]: partners at distance 1, 2, 4, ... exchange all rows gathered so far. This takes few messages.
+//! - [`long`]: the root spreads the displaced rows down a tree, then the pieces of U roll around the ring. This takes more
+//!   messages, but each piece is sent to a process row only once. Equilibration makes the pieces equally long first.
+//! - [`shared`]: U is divided by columns into equal shares. Each process row gathers its share of the columns and solves U there.
+//!   Then the solved shares roll around the ring. No column of U is solved twice.
 
 use std::collections::HashSet;
 
-/// Rows that each process row has and needs, as indices into the lists of the panel's moves.
+/// Rows that each process row has and needs, as indices into the lists of [`RowMoves`](super::pivots::RowMoves).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holdings {
-    /// Process row that owns the block.
+    /// Process row that owns the diagonal block.
     pub root: usize,
-    /// Rows of U whose source a process row has, for each process row.
+    /// For each process row, the rows of U whose sources it stores.
     pub sources: Vec<Vec<usize>>,
-    /// Displaced rows that a process row receives, for each process row.
+    /// For each process row, the displaced rows that it receives.
     pub displaced: Vec<Vec<usize>>,
 }
 
-/// Rows that travel in one message: rows of U first, displaced rows after them.
+/// Rows that are sent in one message: first rows of U, then displaced rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parcel {
     pub upper: Vec<usize>,
@@ -40,21 +40,23 @@ impl Parcel {
     }
 }
 
-/// Step of one process row: its simultaneous send and receive.
+/// Step of one process row: a send and a receive at the same time, or a solve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Round {
-    /// Sends rows of all columns to one process row and receives rows from one.
+    /// Sends whole rows to at most one process row, and receives whole rows from at most one.
     Rows { send: Option<(usize, Parcel)>, recv: Option<(usize, Parcel)> },
-    /// Sends each other process row this one's rows of that process row's share of U, and receives the same for the own share.
+    /// Sends each other process row this process row's rows, in the columns of the receiver's share. Receives the other process
+    /// rows' rows in the columns of the own share.
     Gather,
-    /// Solves U in the own share of columns; no messages.
+    /// Solves U in the own share of columns, without messages.
     Solve,
-    /// Passes on a solved share. `send` is the receiver and the owner of the share sent; `recv` is the sender and the owner of
-    /// the share received.
+    /// Passes on a solved share. `send` is the receiver, and the owner of the share that is sent. `recv` is the sender, and the
+    /// owner of the share that is received.
     Pass { send: (usize, usize), recv: (usize, usize) },
 }
 
-/// Builder of the rounds of one process row from transfers between virtual ranks. Virtual rank 0 is the root.
+/// Builder of the rounds of one process row from transfers between virtual ranks. A virtual rank is a process row counted from
+/// the root, which has virtual rank 0.
 struct Builder<'a> {
     holdings: &'a Holdings,
     me: usize,
@@ -75,7 +77,8 @@ impl Builder<'_> {
         (self.me + self.size() - self.holdings.root) % self.size()
     }
 
-    /// Adds one round. `transfers` are (from, to, parcel), with at most one sent and one received by each rank.
+    /// Adds one round. `transfers` are (from, to, parcel) in virtual ranks. Each rank sends at most one of these transfers and
+    /// receives at most one.
     fn round(&mut self, transfers: Vec<(usize, usize, Parcel)>) {
         let (mut send, mut recv) = (None, None);
         for (from, to, parcel) in transfers {
@@ -94,8 +97,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Spreads the displaced rows down a binary tree: a holder of rows for a range of process rows sends half of the range away,
-    /// until every process row has its own rows.
+    /// Spreads the displaced rows down a binary tree. A process row with the rows for a range of process rows sends one half of
+    /// these rows to the middle of the range. This is repeated until every process row has its own rows.
     fn spread(&mut self) {
         let size = self.size();
         let mut ranges = vec![(0, size)];
@@ -119,8 +122,8 @@ impl Builder<'_> {
     }
 }
 
-/// Collects the rows of `v` after the exchanges with all partners at less than `distance`: its own rows, then each partner's in
-/// turn.
+/// Appends to `to` the rows that virtual rank `v` has after the exchanges at all distances below `distance`. `own` appends the
+/// rows that a virtual rank has before all exchanges.
 fn gathered(own: &dyn Fn(usize, &mut Vec<usize>), v: usize, distance: usize, to: &mut Vec<usize>) {
     match distance / 2 {
         0 => own(v, to),
@@ -131,13 +134,13 @@ fn gathered(own: &dyn Fn(usize, &mut Vec<usize>), v: usize, distance: usize, to:
     }
 }
 
-/// Returns whether a binary exchange of a panel of width `nb` in `wide` columns takes less time than passing solved shares, among
-/// `rows` process rows.
+/// Returns whether a binary exchange takes less time than passing on solved shares. The panel has width `nb`, the exchange has
+/// `wide` columns, and the grid has `rows` process rows.
 ///
-/// Shares need a round for each process row, a binary exchange only one for each power of two. But then each process row solves
-/// all of U itself.
+/// With shares, the number of rounds grows with the number of process rows; in a binary exchange, with its logarithm. But after a
+/// binary exchange, each process row solves all of U itself.
 pub fn binary_pays(rows: usize, nb: usize, wide: usize) -> bool {
-    /// Seconds of a round: latency, and the time until all ranks look for the message.
+    /// Seconds that a round takes: latency, and the time until all ranks look for the message.
     const ROUND_S: f64 = 5e-6;
     /// Operations per second of the solve on one core.
     const SOLVE_RATE: f64 = 3e10;
@@ -150,7 +153,8 @@ pub fn binary_pays(rows: usize, nb: usize, wide: usize) -> bool {
 pub fn binary(holdings: &Holdings, me: usize) -> Vec<Round> {
     let mut b = Builder { holdings, me, rounds: Vec::new() };
     let size = b.size();
-    // Virtual ranks at or beyond the largest power of two send their rows first and are served last.
+    // Virtual ranks at or beyond the largest power of two are folded. Each sends its rows to a partner first, and receives all
+    // rows from this partner last.
     let cube = 1 << size.ilog2();
     let sources = |v: usize| &holdings.sources[b.real(v)];
     let displaced: Vec<&Vec<usize>> = (0..size).map(|v| &holdings.displaced[b.real(v)]).collect();
@@ -173,8 +177,8 @@ pub fn binary(holdings: &Holdings, me: usize) -> Vec<Round> {
     let mut distance = 1;
     while distance < cube && mine < cube {
         let parcel = |v: usize| {
-            // A displaced row for t moves from the root along the bits of t, lowest first. Rows for a folded rank go to the rank
-            // that will serve it.
+            // A displaced row for virtual rank t moves from the root along the bits of t, lowest bit first. Rows for a folded
+            // rank are sent to its partner.
             let for_others = (v + distance..cube).step_by(2 * distance);
             let displaced = if v < distance {
                 let targets = for_others.clone().chain(for_others.filter_map(folded));
@@ -201,7 +205,7 @@ pub fn binary(holdings: &Holdings, me: usize) -> Vec<Round> {
     b.rounds
 }
 
-/// Plans spread and roll. With `equilibrate`, the pieces of U are evened out before they roll.
+/// Plans spread and roll. If `equilibrate` is true, the pieces of U are made equally long before the roll.
 pub fn long(holdings: &Holdings, me: usize, equilibrate: bool) -> Vec<Round> {
     let mut b = Builder { holdings, me, rounds: Vec::new() };
     let size = b.size();
@@ -212,7 +216,7 @@ pub fn long(holdings: &Holdings, me: usize, equilibrate: bool) -> Vec<Round> {
     if equilibrate {
         let total: usize = pieces.iter().map(Vec::len).sum();
         let fair = |v: usize| total / size + usize::from(v < total % size);
-        // Each rank makes at most one transfer in a round: repeat until all ranks have a fair share.
+        // Each rank makes at most one transfer in a round. Rounds are repeated until all ranks have a fair share.
         while (0..size).any(|v| pieces[v].len() != fair(v)) {
             let mut transfers = Vec::new();
             let mut givers = (0..size).filter(|&v| pieces[v].len() > fair(v));
@@ -232,10 +236,10 @@ pub fn long(holdings: &Holdings, me: usize, equilibrate: bool) -> Vec<Round> {
         }
     }
 
-    // Roll: in step s each rank passes on the piece that started s ranks to its left.
+    // In step s of the roll, each rank passes on the piece of the rank s places before it.
     let mine = b.virtual_me();
     for s in 0..size - 1 {
-        // Only this rank's transfers are built: with many process rows, building all of them would take longer than sending.
+        // Only this rank's transfers are built. With many process rows, building all transfers would take longer than sending.
         let pass_on = |v: usize| {
             let piece = pieces[(v + size - s) % size].clone();
             (v, (v + 1) % size, Parcel { upper: piece, displaced: Vec::new() })
@@ -245,13 +249,13 @@ pub fn long(holdings: &Holdings, me: usize, equilibrate: bool) -> Vec<Round> {
     b.rounds
 }
 
-/// Plans gathering by shares, spreading, solving, and rolling the solved shares.
+/// Plans the exchange by shares: gather, spread, solve, and roll of the solved shares.
 pub fn shared(holdings: &Holdings, me: usize) -> Vec<Round> {
     let mut b = Builder { holdings, me, rounds: vec![Round::Gather] };
     let size = b.size();
     b.spread();
     b.rounds.push(Round::Solve);
-    // In step s each process row passes on the share of the process row s ranks before it.
+    // In step s, each process row passes on the share of the process row s places before it.
     let before = |s: usize| (me + size - s) % size;
     for s in 0..size - 1 {
         let (send, recv) = (((me + 1) % size, before(s)), (before(1), before(s + 1)));
@@ -265,7 +269,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns rows of U and displaced rows that are spread evenly.
+    /// Returns `width` rows of U and their displaced rows, spread evenly over `size` process rows.
     fn even(size: usize, width: usize) -> Holdings {
         let of = |v: usize| (0..width).filter(|i| i % size == v).collect();
         let sources: Vec<Vec<usize>> = (0..size).map(of).collect();
@@ -274,7 +278,7 @@ mod tests {
         Holdings { root: 0, sources, displaced }
     }
 
-    /// Rounds and messages sent, at most, of one process row.
+    /// Returns the maximum numbers of rounds and of sent messages of a process row.
     fn most(holdings: &Holdings, plan: impl Fn(usize) -> Vec<Round>) -> (usize, usize) {
         let size = holdings.sources.len();
         let plans: Vec<Vec<Round>> = (0..size).map(plan).collect();
@@ -304,7 +308,8 @@ mod tests {
         }
     }
 
-    /// Next to a panel, few columns are exchanged. With many process rows, rounds then cost more than the solve.
+    /// In the columns of the next panel, few columns are exchanged. With many process rows, the rounds then take longer than the
+    /// solve.
     #[test]
     fn a_binary_exchange_pays_for_few_columns_of_many_process_rows() {
         assert!(!binary_pays(2, 128, 128) && !binary_pays(16, 192, 192));
@@ -316,7 +321,7 @@ mod tests {
         }
     }
 
-    /// Returns the receiver and the rows sent in a round of rows.
+    /// Returns the receiver and the rows that are sent, if the round sends whole rows.
     fn sent(round: &Round) -> Option<&(usize, Parcel)> {
         match round {
             Round::Rows { send, .. } => send.as_ref(),
@@ -324,7 +329,8 @@ mod tests {
         }
     }
 
-    /// Simulates all process rows; a sender may only send rows that it has.
+    /// Simulates the plans of all process rows. Fails if a sender lacks a row that it sends, or if a process row lacks a row at
+    /// the end. Returns the number of rows sent.
     fn play(holdings: &Holdings, plan: impl Fn(usize) -> Vec<Round>) -> usize {
         let size = holdings.sources.len();
         let total: usize = holdings.sources.iter().map(Vec::len).sum();
@@ -334,7 +340,7 @@ mod tests {
         let mut moved: Vec<HashSet<usize>> = vec![HashSet::new(); size];
         moved[holdings.root] = holdings.displaced.concat().into_iter().collect();
         let mut at = vec![0; size];
-        // A round ends for a rank when its message has arrived; sends do not wait.
+        // A round ends for a rank when its message has arrived. Sends do not wait.
         let mut wire: Vec<Vec<(usize, usize, Parcel)>> = vec![Vec::new(); size];
         let mut sent = vec![false; size];
         let mut volume = 0;
@@ -355,7 +361,7 @@ mod tests {
                 if let Some((from, parcel)) = recv {
                     let Some(i) = wire[me].iter().position(|(f, _, _)| f == from) else { continue };
                     let (_, _, got) = wire[me].remove(i);
-                    assert_eq!(&got, parcel, "lengths agree without travelling");
+                    assert_eq!(&got, parcel, "sender and receiver compute the same rows");
                     upper[me].extend(&got.upper);
                     moved[me].extend(&got.displaced);
                 }
@@ -439,8 +445,8 @@ mod tests {
     }
 
     proptest! {
-        /// Work arrays rely on two facts. A process row receives as many displaced rows as U takes from it beyond the block. One
-        /// message never carries more rows of both kinds than the panel has columns.
+        /// A process row receives one displaced row for each row that it gives to U from outside the diagonal block. So no
+        /// message has more rows of both kinds than the panel has columns. The lengths of work arrays rely on this.
         #[test]
         fn no_message_has_more_rows_than_the_panel_has_columns(
             size in 2usize..12,
@@ -481,7 +487,7 @@ mod tests {
             sources: vec![(0..10).collect(), vec![10], vec![], vec![11]],
             displaced: vec![Vec::new(); 4],
         };
-        // Nothing is displaced, so there is no spread: the largest message of equilibration and roll.
+        // The largest message of equilibration and roll. No row is displaced, so there is no spread.
         let largest = |equilibrate| {
             (0..4)
                 .flat_map(|me| long(&holdings, me, equilibrate))

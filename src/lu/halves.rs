@@ -1,13 +1,14 @@
-//! Splits the columns of an update in halves, so that the rows of one half travel while the other half is multiplied: pure
+//! Splits the columns of an update in halves, so that the rows of one half are exchanged while the other half is multiplied: pure
 //! functions.
 //!
 //! The right half is multiplied first, while the rows of the left half are exchanged. While the left half is multiplied, the
-//! right half is up to date already. Its rows for the next panel may therefore travel as soon as that panel has arrived. The
-//! split moves to the right with the trailing submatrix, so columns that are exchanged early have always been multiplied before.
+//! right half is already up to date. So the rows of the right half may be exchanged for the next panel as soon as the next panel
+//! has arrived. The split moves to the right with the trailing submatrix, so columns that are exchanged early have always been
+//! multiplied before.
 //!
-//! All ranks of a process column split at the same column, because they exchange rows with each other. The split therefore
-//! depends on sizes and on settings agreed on by all ranks. The current lookahead does not matter, because only the next
-//! iteration knows it. The time at which a rank starts its exchange is free.
+//! The ranks of a process column exchange rows with each other, so all of these ranks split at the same column. The split depends
+//! only on sizes and on settings that are the same on all ranks. It does not depend on the number of panels factored ahead,
+//! because this number is not known one iteration earlier. Each rank may start its exchange at any time.
 
 use super::context::{Context, Order};
 use super::panel_threads::panel_workers;
@@ -17,18 +18,20 @@ use crate::kernels::Engine;
 use crate::matrix::Shape;
 use std::ops::Range;
 
-/// Minimum operations per thread in half of an update for a split to pay, about a millisecond. An exchange has several messages
-/// one after the other, each with microseconds of latency, and the threads synchronize once more.
+/// Minimum number of operations per thread in half of an update for a split to pay: about a millisecond. With a split, the
+/// threads synchronize once more. An exchange consists of several messages one after the other, each with microseconds of
+/// latency.
 const WORTHWHILE: f64 = 5e7;
 
 impl Context<'_> {
-    /// Returns the local column at which the update with panel `k` is split in halves; `None` if it is not split.
+    /// Returns the local column at which the update with panel `k` is split in halves. Returns `None` if the update is not split.
     pub fn cut(&self, k: usize) -> Option<usize> {
         cut(&self.shape, self.params.lookahead(), self.engine, self.order, k)
     }
 }
 
-/// Returns the local column at which the update with panel `k` is split. `None` if it is not split. Both sides have columns.
+/// Returns the local column at which the update with panel `k` is split. Both halves have columns. Returns `None` if the update
+/// is not split.
 pub fn cut(shape: &Shape, depth: usize, engine: Engine, order: Order, k: usize) -> Option<usize> {
     if shape.grid.p == 1 || order.split_update == SplitUpdate::Never {
         return None;
@@ -36,7 +39,7 @@ pub fn cut(shape: &Shape, depth: usize, engine: Engine, order: Order, k: usize) 
     let rest = from_rest(shape, depth, k);
     let middle = rest.midpoint(shape.cols);
     let cut = if engine.cuts_freely() {
-        // At a block column, where rows of C begin at a cache line for most NB.
+        // The split is at a block column. For most NB, rows of the updated matrix then begin at a cache line.
         middle.next_multiple_of(shape.nb)
     } else {
         let strips = blas_strips(shape, depth, k, &(rest..shape.cols));
@@ -47,13 +50,14 @@ pub fn cut(shape: &Shape, depth: usize, engine: Engine, order: Order, k: usize) 
         .then_some(cut)
 }
 
-/// Returns whether the right half, which is no wider than the left one, keeps the threads busy long enough.
+/// Returns whether the right half, which is at most as wide as the left half, keeps the threads busy long enough.
 fn pays(shape: &Shape, depth: usize, order: Order, k: usize, cut: usize) -> bool {
     let right = shape.cols - cut;
-    // Local row counts differ by a block between process rows, and all must decide alike: use the average.
+    // Numbers of local rows differ by a block between process rows. The result must be the same in all process rows, so it
+    // follows from the average.
     let rows = shape.n.saturating_sub((k + 1) * shape.nb) / shape.grid.p;
     let operations = 2.0 * rows as f64 * right as f64 * shape.nb as f64;
-    // The panel that is factored meanwhile has only half of the columns to hide behind.
+    // The panel that is factored at the same time overlaps the multiplication of only half of the columns.
     let next = k + depth;
     let factors = depth > 0
         && next * shape.nb < shape.n
@@ -63,23 +67,24 @@ fn pays(shape: &Shape, depth: usize, order: Order, k: usize, cut: usize) -> bool
         && !(factors && panel_workers(order.threads, shape.nb, right, shape.grid.q) > 0)
 }
 
-/// Returns the offset of the right half's upper block, of `of` doubles, in a buffer of `len` doubles.
+/// Returns the offset of the right half's upper block, which has `of` doubles, in a buffer of `len` doubles.
 ///
-/// The block lies at the end of the buffer; that of the left half begins at 0. So the next iteration's right half fits together
-/// with this iteration's left half, if the buffer is [`slack`] larger than a block for all columns.
+/// The right half's block is at the end of the buffer, and the left half's block begins at 0. The buffer is larger by [`slack`]
+/// than an upper block of all columns. So this iteration's left half and the next iteration's right half have space at the same
+/// time.
 pub fn right_at(len: usize, of: usize) -> usize {
     (len - of) / LINE * LINE
 }
 
-/// Doubles in a cache line.
+/// Number of doubles in a cache line.
 const LINE: usize = 8;
 
-/// Additional doubles that a buffer needs for two halves, compared with an upper block of all columns.
+/// Returns the number of additional doubles that a buffer for two halves needs, compared with an upper block of all columns.
 pub fn slack(engine: Engine, width: usize) -> usize {
     engine.upper_len(width, 1) + LINE
 }
 
-/// Returns the halves in the order of multiplication, or a single part if there is no split.
+/// Returns the halves of `cols` in the order of multiplication. Returns `cols` alone if `cut` is `None`.
 pub fn parts(cols: Range<usize>, cut: Option<usize>) -> Vec<Range<usize>> {
     match cut {
         Some(cut) => vec![cut..cols.end, cols.start..cut],
@@ -104,7 +109,7 @@ mod tests {
     }
 
     proptest! {
-        /// All ranks of a process column split at the same column, including ranks with checksum columns. Both sides have
+        /// All ranks of a process column split at the same column, including ranks with checksum columns. Both halves have
         /// columns. A BLAS gets the same strips with and without a split.
         #[test]
         fn process_rows_cut_alike_and_as_the_engine_does(
@@ -136,8 +141,7 @@ mod tests {
             }
         }
 
-        /// The upper blocks of one iteration's left half and the next one's right half do not overlap in the buffer that is
-        /// counted.
+        /// The upper blocks of an iteration's left half and of the next iteration's right half do not overlap in the buffer.
         #[test]
         fn upper_blocks_that_are_there_together_do_not_meet(
             n in 1usize..900, nb in 1usize..40, p in 2usize..4, q in 1usize..4, depth in 1usize..4,
@@ -156,7 +160,8 @@ mod tests {
                     if let Some(next) = cut_at(k + 1).filter(|&next| next >= now) {
                         prop_assert!(left <= right_at(len, of(shape.cols - next)));
                     }
-                    // Our own kernels can always exchange early, as long as columns are split.
+                    // With our own kernels, the rows of the next iteration can always be exchanged early, as long as columns are
+                    // split.
                     if engine.cuts_freely() {
                         prop_assert!(cut_at(k + 1).is_none_or(|next| next >= now));
                     }
@@ -177,7 +182,7 @@ mod tests {
         assert_eq!(cuts((8000, 192, (1, 2)), 1), 0, "nobody to exchange with");
         let alone = cuts((8000, 192, (2, 1)), 1);
         assert!(alone > blocks / 2 && alone < blocks, "{alone} of {blocks}");
-        // The own panel has only half of the columns to hide behind.
+        // The panel of this process column overlaps the multiplication of only half of the columns.
         assert!(cuts((8000, 192, (2, 1)), 2) < alone);
         assert_eq!(cuts((8000, 192, (2, 1)), 64), 0);
         assert!(cuts((80_000, 192, (2, 2)), 16) > 80_000 / 192 / 2);

@@ -1,7 +1,7 @@
-//! The steps of a factorisation with checksum columns: a process column completes each step or does none of it.
+//! The steps of a factorisation with checksum columns. A process column completes each step or does no part of it.
 //!
-//! So the factorisation can continue from the point where an attempt was lost, with other roles, and rebuild checksum columns on
-//! its way. `schedule` calls this; `abft_test` begins it.
+//! So the next attempt can continue at the step in which an attempt failed, with other roles. It can also rebuild checksum
+//! columns during the factorisation. `abft_test` begins the steps, and `schedule` calls this file in each iteration.
 
 use std::time::Instant;
 
@@ -18,37 +18,41 @@ use crate::comm::{Step, Steps};
 #[derive(Clone, Copy)]
 pub struct Summing<'a> {
     pub exchanges: &'a Exchanges<'a>,
-    /// Numbers of the checksum columns to rebuild as soon as no panel is factored ahead.
+    /// Numbers of the checksum columns to rebuild at the first boundary at which no panel is factored ahead.
     pub new: &'a [usize],
 }
 
-/// Maximum lookahead of a factorisation in steps: all panels that a step needs must have arrived before it begins.
+/// Maximum lookahead of a factorisation in steps. A step begins only after all panels that it needs have arrived.
 pub const DEPTH_IN_STEPS: usize = 1;
 
-/// The steps of a factorisation, and the progress that a rank keeps when an attempt is lost.
+/// The steps of a factorisation, and the progress that a rank keeps when an attempt fails.
 pub(super) struct InSteps<'a> {
     steps: Steps,
     pub(super) progress: &'a mut Progress,
-    /// Absent while a process column catches up: no panel is broadcast then, and no checksum is computed.
+    /// `None` while a process column catches up: no panel is broadcast then, and no checksum is computed.
     summing: Option<Summing<'a>>,
 }
 
 impl<'a> InSteps<'a> {
     /// Begins the steps of this rank's process column.
     ///
-    /// Before a step of iteration k, all ranks of the grid have panel k. So wherever an attempt is lost, each process column has
-    /// applied all panels before some k and no part of k. These k differ by at most one, and a process column that is behind has
-    /// all it needs to catch up. Ranks whose checksums are not yet built wait for panels with all others and apply none.
+    /// Before the step of iteration k, all ranks of the grid have panel k. So when an attempt fails, each process column has
+    /// applied all panels before some k and no part of panel k. These numbers k differ by at most one between process columns. A
+    /// process column that is behind has all data that it needs to catch up. Ranks whose checksums are not yet rebuilt also wait
+    /// for the panels, but apply no panel.
     pub(super) fn begin(
         context: &Context,
         progress: &'a mut Progress,
         summing: Option<Summing<'a>>,
     ) -> Self {
-        assert!(context.params.depth <= DEPTH_IN_STEPS, "refused beforehand");
+        assert!(
+            context.params.depth <= DEPTH_IN_STEPS,
+            "a larger lookahead is refused before the test"
+        );
         Self { steps: Steps::begin(&context.column), progress, summing }
     }
 
-    /// Returns whether panels are not broadcast: while a process column catches up.
+    /// Returns whether panels are not broadcast, because this process column is catching up.
     pub(super) fn is_quiet(&self) -> bool {
         self.summing.is_none()
     }
@@ -58,17 +62,17 @@ impl<'a> InSteps<'a> {
         self.progress.generated
     }
 
-    /// Begins a step, which this process column completes or does not do at all. It ends when the returned value is dropped.
+    /// Begins a step, which this process column completes or does no part of. The step ends when the returned value is dropped.
     pub(super) fn step(&self) -> Step {
         self.steps.step()
     }
 
-    /// Begins the step of an iteration, whose panel this rank has.
+    /// Begins the step of an iteration. This rank has the iteration's panel.
     pub(super) fn begin_iteration(&self, operations: &mut Operations) -> Step {
         let Operations { context, clock, .. } = operations;
         let before = clock.enter(Part::Broadcast);
         if !self.is_quiet() {
-            // A rank that has passed this barrier knows that all ranks have the panel.
+            // After this barrier, all ranks have the panel.
             context.grid.barrier();
         }
         let step = self.step();
@@ -77,7 +81,8 @@ impl<'a> InSteps<'a> {
         step
     }
 
-    /// Ends the step in which panel `k` was applied, and panel `factored` factored if it is this process column's.
+    /// Ends `step`, in which panel `k` was applied. `factored` is the panel that this process column factored in the step, or
+    /// `None`.
     pub(super) fn end_iteration(
         &mut self,
         context: &Context,
@@ -101,9 +106,9 @@ impl<'a> InSteps<'a> {
 
     /// Computes the checksums that are due at the clean boundary `k`.
     ///
-    /// No rank changes the input of the sums before its process column's next step. That step begins only when all ranks of the
-    /// process column have added their share. When existing checksums are computed again, rows before and after are both valid
-    /// sums at this boundary. So checksums remain usable whichever rank is lost meanwhile.
+    /// No rank changes the input of the sums before the next step of its process column. That step begins only when all ranks of
+    /// the process column have added their share. When existing checksums are recomputed, each row is a valid sum at this
+    /// boundary before and after its recomputation. So checksums remain usable if a rank is lost during this.
     pub(super) fn compute_checksums(
         &mut self,
         operations: &mut Operations,
@@ -130,7 +135,7 @@ impl<'a> InSteps<'a> {
     }
 }
 
-/// Returns whether existing checksums are computed again at boundary `k`.
+/// Returns whether existing checksums are recomputed at boundary `k`.
 fn refreshes(context: &Context, k: usize) -> bool {
     context.has_sums() && refreshes_at(k, context.params.blocks())
 }

@@ -1,43 +1,42 @@
-//! Decides which panels are factored before which panel is applied, and where boundaries are clean: pure functions.
+//! Decides which panels are factored before panel k is applied, and which boundaries are clean: pure functions.
 //!
-//! `schedule` asks at each iteration and follows the answer. A boundary must be announced as clean before a panel is factored
-//! across it. With a lookahead, that is some iterations before the boundary is reached.
+//! `schedule` calls this in each iteration. A boundary is clean if no panel is factored across it, that is, before the boundary
+//! is reached. So with a lookahead, `drains` is called for a boundary some iterations before the boundary is reached.
 
-/// Panels factored so far, and the limits for the next panel.
+/// The number of panels factored so far, and the limits for the next panel.
 pub struct Lookahead {
     blocks: usize,
     depth: usize,
     /// Number of panels that are factored.
     factored: usize,
-    /// Last boundary for which `drains` has been asked.
+    /// Last boundary for which `drains` has been called.
     asked: usize,
-    /// Boundary across which no panel may be factored.
+    /// Clean boundary, across which no panel may be factored, until it is reached.
     drain: Option<usize>,
 }
 
 impl Lookahead {
-    /// Starts at boundary `start`, which is clean, of a matrix with `blocks` block columns.
+    /// Starts at the clean boundary `start` of a matrix with `blocks` block columns.
     pub fn new(start: usize, blocks: usize, depth: usize) -> Self {
         let depth = depth.min(blocks);
         Self { blocks, depth, factored: start, asked: start, drain: None }
     }
 
-    /// Returns the number of panels that are factored or are about to be.
+    /// Returns the number of panels that are factored, including panels that [`Self::next`] has returned.
     pub fn factored(&self) -> usize {
         self.factored
     }
 
-    /// Returns whether boundary `k`, at which iteration k starts, must be clean. If so, it is: no panel has been factored across
-    /// it.
+    /// Returns whether boundary `k`, at which iteration k starts, is clean. No panel has then been factored across it.
     pub fn is_clean(&mut self, k: usize, drains: impl FnOnce(usize) -> bool) -> bool {
-        // Without lookahead, this boundary has not been asked about before.
+        // Without lookahead, `drains` has not been called for this boundary before.
         if self.factored == k {
             self.ask(drains);
         }
         self.drain.take_if(|at| *at == k).is_some()
     }
 
-    /// Returns the next panel to factor in iteration `k`, if any.
+    /// Returns the next panel to factor in iteration `k`. Returns `None` if no further panel may be factored.
     pub fn next(&mut self, k: usize, drains: impl FnOnce(usize) -> bool) -> Option<usize> {
         if self.drain.is_some() || self.factored >= self.blocks || self.factored > k + self.depth {
             return None;
@@ -50,7 +49,7 @@ impl Lookahead {
         Some(self.factored - 1)
     }
 
-    /// Asks `drains` about the boundary before the next panel, once.
+    /// Calls `drains` for the boundary before the next panel, unless it was called for this boundary before.
     fn ask(&mut self, drains: impl FnOnce(usize) -> bool) {
         if self.factored > self.asked {
             self.asked = self.factored;
@@ -67,8 +66,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// For every start and every choice of clean boundaries: each boundary is asked about once, in order. At a clean boundary
-        /// no panel is factored ahead; at all others nothing is held back.
+        /// For every start and every choice of clean boundaries, `drains` is called once for each boundary, in order. At a clean
+        /// boundary no panel is factored ahead. At other boundaries all panels within the lookahead are factored.
         #[test]
         fn panels_go_ahead_as_far_as_they_may(
             start in 0usize..20,

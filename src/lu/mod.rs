@@ -2,30 +2,30 @@
 //!
 //! | step | file | HPL |
 //! |---|---|---|
-//! | order of the iterations; what an iteration does, in order | `schedule` | pdgesv0, pdgesvK2 |
+//! | order of the iterations, and of the operations of an iteration | `schedule` | pdgesv0, pdgesvK2 |
 //! | time at which each panel is factored | `lookahead` | |
 //! | the operations of an iteration | `operations` | |
 //! | factor one panel | `factor` | pdfact, pdrpan*, pdpan* |
 //! | number of panel threads | `panel_threads` | |
-//! | rows that move, and their destinations | `pivots` | plindx |
+//! | which rows move, and where to | `pivots` | plindx |
 //! | plan of the row exchange | `exchange` | pdlaswp00, pdlaswp01, spread, roll |
 //! | row exchange | `swap`, `rows` | pdlaswp |
-//! | columns that are exchanged while others are multiplied | `halves`, `section` | |
+//! | division of an update in halves: one is exchanged while the other is multiplied | `halves`, `section` | |
 //! | update of a section with a panel | `update` | pdupdate |
 //! | steps of a process column, with checksum columns | `in_steps` | |
 //! | notifications to the observer, and its decisions | `observer` | |
 //! | back substitution | `solve` | pdtrsv |
 //! | check of the solution | `residual` | pdtest |
 //! | roles of the process columns and the weights of checksum columns | `roles` | |
-//! | sums along a process row, a piece at a time | `carry` | |
+//! | sums along a process row, piece by piece | `carry` | |
 //! | recomputation of U in replaced process columns | `recompute_u` | |
 //! | rebuilding of checksum columns during a test | `renew` | |
-//! | a test that continues after a lost attempt | `abft_test` | |
-//! | memory of every buffer | `need` | |
+//! | a test that continues after a failed attempt | `abft_test` | |
+//! | length of every buffer | `need` | |
 //!
-//! This folder knows nothing of checkpoints: the schedule notifies an [`Observer`] at each boundary, and asks it beforehand where
-//! to drain. Nor does this folder know of failures: its terms are process columns, their roles, and attempts that may have been
-//! abandoned.
+//! This folder does not depend on checkpoints. The schedule calls an [`Observer`] at each clean boundary, and beforehand to ask
+//! which boundaries must be clean. This folder does not detect failures either: its callers decide which process columns are lost
+//! and which attempts are abandoned.
 
 mod abft_test;
 mod arrays;

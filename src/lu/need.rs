@@ -1,10 +1,10 @@
-//! Memory that a test needs on a rank: the length of every buffer that the solver allocates. Pure arithmetic.
+//! Computes the memory that a test needs on a rank, from the length of every buffer that the solver allocates: pure arithmetic.
 //!
-//! The solver allocates its buffers by [`Lengths`]. The benchmark, `check`, `plan` and `run` decide beforehand whether a test
-//! fits, by the sum of the same lengths ([`Problem`]). So the amount checked is the amount allocated. The layout of a single
-//! buffer is defined by the step that uses it; this file calls that definition.
+//! The solver allocates its buffers with the lengths in [`Lengths`]. The benchmark, `check`, `plan` and `run` add up the same
+//! lengths ([`Problem`]) to decide beforehand whether a test fits. So the amount checked is the amount allocated. Each step of
+//! the solver defines the layout of its buffers, and this file calls these definitions.
 //!
-//! A new buffer of the solver must be counted here, or the test `memory_is_what_is_told` fails.
+//! Every new buffer of the solver must be counted here; otherwise the test `memory_is_what_is_told` fails.
 
 use super::context::Context;
 use super::cuts::array_len;
@@ -53,7 +53,7 @@ impl Lengths {
         }
     }
 
-    /// Counts copies of panels in device memory, if there is a device.
+    /// Counts the copies of panels in device memory, if `device` is true.
     pub fn with_device(self, device: bool) -> Self {
         Self { copy: if device { self.message } else { 0 }, ..self }
     }
@@ -63,7 +63,7 @@ impl Lengths {
         Self { copy: 0, ahead: 0, rest: 0, ..self }
     }
 
-    /// Returns the bytes of the arrays that exist during the factorisation, those in device memory included.
+    /// Returns the bytes of the arrays that exist during the factorisation, including arrays in device memory.
     pub fn work_bytes(&self) -> u128 {
         let slot = [self.message, self.triangle, self.copy].map(buffer_bytes).iter().sum::<u128>();
         let scratch = self.scratches as u128 * self.scratch as u128;
@@ -75,7 +75,7 @@ impl Lengths {
             + alone * DOUBLE_BYTES
     }
 
-    /// Returns the maximum bytes that exist at any moment in addition to the matrix.
+    /// Returns the maximum number of bytes that are allocated at any moment, without the matrix.
     pub fn most_bytes(&self) -> u128 {
         let solving = self.work_bytes() + self.solve as u128 * DOUBLE_BYTES;
         solving.max(self.verify as u128 * DOUBLE_BYTES)
@@ -87,8 +87,8 @@ fn buffer_bytes(len: usize) -> u128 {
     HugeBuffer::bytes_of(len)
 }
 
-/// The parameters of a test that determine its memory need. `means.engine` is the requested engine. Which of the allowed engines
-/// will be chosen is not known beforehand, so the one that needs the most is counted.
+/// The parameters of a test that determine its memory need. `means.engine` is the requested engine. If the request allows several
+/// engines, the choice is not known beforehand, so the largest need of these engines is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub n: usize,
@@ -115,7 +115,7 @@ pub struct Means {
 pub struct Bytes {
     /// Local part of [A|b].
     pub matrix: u128,
-    /// Other buffers, at the moment when they are largest.
+    /// Other buffers, at the moment of their largest sum.
     pub beside: u128,
 }
 
@@ -133,8 +133,8 @@ impl Problem {
 
     /// Returns the need of the rank at grid position (`row`, `col`).
     pub fn rank(&self, row: usize, col: usize) -> Bytes {
-        // Sizes that are not yet validated may be absurd. A matrix beyond this limit does not fit anywhere, so its other buffers
-        // do not matter.
+        // Sizes may be absurdly large, because they are not yet validated. A matrix beyond this limit fits nowhere, so the other
+        // buffers do not matter.
         const ABSURD: usize = 1 << 30;
         if self.n > ABSURD {
             let n = self.n as u128;
@@ -160,7 +160,7 @@ impl Problem {
         Bytes { matrix, beside: beside.unwrap_or(0) }
     }
 
-    /// Returns the need of the rank with the largest need: the first, which has the most rows and columns.
+    /// Returns the need of the first rank, which has the most rows and columns and so the largest need.
     pub fn largest_rank(&self) -> Bytes {
         self.rank(0, 0)
     }
@@ -180,9 +180,9 @@ impl Problem {
     }
 }
 
-/// Groups of processes that own equally many of `n` indices: the first process of each group, and the size of the group.
+/// Returns groups of processes that own the same number of the `n` indices: the first process and the size of each group.
 fn alike(n: usize, nb: usize, procs: usize) -> Vec<(usize, usize)> {
-    // The processes with one whole block more, the process with the last, shorter block, and the processes after it.
+    // Three groups: the processes with one more whole block, the process with the last, shorter block, and all later processes.
     let odd = n / nb.max(1) % procs;
     [(0, odd), (odd, 1), (odd + 1, procs - odd - 1)]
         .into_iter()
@@ -224,7 +224,7 @@ mod tests {
             prop_assert!(now.all_ranks().total() <= next.all_ranks().total());
         }
 
-        /// No engine needs more than is counted, and our own kernels hardly less.
+        /// No engine needs more memory than is counted, and our own kernels need hardly less.
         #[test]
         fn no_engine_takes_more(
             n in 1usize..20_000, nb in 1usize..6000, p in 1usize..4, q in 1usize..4, depth in 0usize..3,
@@ -244,13 +244,13 @@ mod tests {
         }
     }
 
-    /// Wide panels need much memory in addition to their rows: for their triangles and for U.
+    /// Wide panels need much memory for their triangles and for U, in addition to their rows.
     #[test]
     fn panels_of_half_the_matrix_take_three_times_as_much_as_it() {
         let bytes = problem(40_000, 20_000, 1, 1, 1).largest_rank();
         let gb = |bytes: u128| bytes as f64 / 1e9;
         assert!((12.8..12.9).contains(&gb(bytes.matrix)), "{bytes:?}");
-        // Two threads have each packed a quarter of a triangle.
+        // Each of two threads has packed a quarter of a triangle.
         assert!((43.2..43.5).contains(&gb(bytes.beside)), "{bytes:?}");
     }
 

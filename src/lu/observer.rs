@@ -1,7 +1,7 @@
 //! The interface between a factorisation and its observer.
 //!
-//! The schedule calls an [`Observer`] at every step; `driver` has one observer for each way to run a test. So this folder does
-//! not depend on checkpoints, agents or tables.
+//! The schedule calls an [`Observer`] at every step. `driver` has an observer for each way to run a test. So this folder does not
+//! depend on checkpoints, agents or reports.
 
 use crate::base::threads::Pool;
 
@@ -9,11 +9,11 @@ use crate::base::threads::Pool;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Halt {
     GoOn,
-    /// Stop here: the observer has saved the data that it needs.
+    /// The factorisation stops at this boundary. The observer has saved the data that it needs.
     Stop,
 }
 
-/// Steps of a test before and after the factorisation.
+/// Points of a test before and after the factorisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Milestone {
     /// The matrix is about to be generated.
@@ -29,41 +29,43 @@ pub enum Milestone {
 /// Event of a test in progress.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'x> {
-    /// The clock started, in this or an earlier attempt, in seconds since the Unix epoch.
+    /// The clock of the test started at `unix_s`, in seconds since the Unix epoch, in this attempt or an earlier one.
     Began { unix_s: f64 },
-    /// A step of the test begins or ends.
+    /// The test has reached this point.
     Reached(Milestone),
-    /// Panel `k` of `blocks` is about to be applied, `elapsed` seconds after the start.
+    /// Panel `k` of `blocks` panels is about to be applied, `elapsed` seconds after the start of this attempt.
     Iteration { k: usize, blocks: usize, elapsed: f64 },
-    /// Time that this rank has spent multiplying since the factorisation began, without waiting, and the operations done in it.
+    /// This rank has multiplied for `seconds` since the factorisation began, without waits, and done `flops` floating-point
+    /// operations in this time.
     Multiplied { seconds: f64, flops: f64 },
-    /// Checksum columns were rebuilt at boundary `k`, in `seconds`.
+    /// Checksum columns were rebuilt at boundary `k`, which took `seconds`.
     Rebuilt { k: usize, seconds: f64 },
     /// The system is solved; the slice is this process column's part of x.
     Solved(&'x [f64]),
 }
 
-/// Receives the events of a factorisation, and decides at boundaries. All ranks must give the same answers.
+/// Receives the events of a factorisation, and decides at boundaries. The decisions must be the same on all ranks.
 pub trait Observer {
-    /// Takes note of an event. An observer with another one behind it passes each event on.
+    /// Receives an event. An observer that wraps another observer passes each event to it.
     fn observe(&mut self, event: Event) {
         let _ = event;
     }
 
-    /// Returns whether boundary `k` must be clean, with no panel factored ahead. Called once for each boundary, in order.
+    /// Returns whether boundary `k` must be clean, with no panel factored ahead. Is called once for each boundary, in order.
     fn drains(&mut self, k: usize) -> bool {
         let _ = k;
         false
     }
 
-    /// Called at a clean boundary `k`. `a` is the whole local matrix. The threads are idle meanwhile.
+    /// Decides at the clean boundary `k` whether the factorisation continues. `a` is the whole local matrix. The threads of
+    /// `pool` are idle during the call.
     fn boundary(&mut self, k: usize, a: *mut f64, pool: &mut Pool) -> Halt {
         let _ = (k, a, pool);
         Halt::GoOn
     }
 
-    /// Returns whether the factorisation ends before panel `k` is applied, which may be between boundaries. The computed values
-    /// are of no further use then, only the time that they took. Called after [`Event::Iteration`].
+    /// Returns whether the factorisation ends before panel `k` is applied, which may be between clean boundaries. Is called after
+    /// [`Event::Iteration`]. This is for measurements, which do not use the computed values.
     fn leaves(&mut self, k: usize) -> bool {
         let _ = k;
         false

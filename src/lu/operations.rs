@@ -1,6 +1,6 @@
-//! The operations of which a rank's schedule consists: panels are broadcast, factored and awaited, rows exchanged, U solved.
+//! The operations of a rank's schedule: broadcast, factor and receive panels, exchange rows, solve U.
 //!
-//! `schedule` decides their order.
+//! `schedule` decides the order of the operations.
 
 use std::ops::Range;
 
@@ -21,25 +21,25 @@ use crate::matrix::Shape;
 const TAG: i32 = 16;
 /// Number of tags for concurrent broadcasts of panels.
 ///
-/// With some broadcast orders, a process column has two panels in transit from different senders. The process column may forward
-/// the later one first, so each panel needs its own tag. The number is far larger than needed. A rank that factors a panel has
-/// received all panels before it, so at most one more per process column is in transit.
+/// With some broadcast algorithms, a process column has two panels in transit from different senders. The process column may
+/// forward the later panel first, so each panel needs its own tag. A rank that factors a panel has received all earlier panels,
+/// so at most one panel per process column is in transit. The number of tags is far larger than needed.
 const TAGS: usize = 8192;
 
-/// A rank's part of a factorisation in progress: what its operations read and change.
+/// A rank's part of a factorisation in progress: the data that its operations read and change.
 pub(super) struct Operations<'a> {
     pub(super) context: &'a Context<'a>,
     /// The whole local matrix.
     pub(super) a: *mut f64,
     pub(super) work: &'a mut Work,
     pub(super) clock: &'a mut Clock,
-    /// Floating-point operations of the multiplications done so far.
+    /// Number of floating-point operations of all multiplications so far.
     pub(super) flops: f64,
 }
 
 impl<'a> Operations<'a> {
     /// # Safety
-    /// `a` is the whole local matrix. Nothing else touches it as long as the operations exist.
+    /// `a` is the whole local matrix. Nothing else touches the matrix as long as the operations exist.
     pub(super) unsafe fn new(
         context: &'a Context<'a>,
         a: *mut f64,
@@ -52,7 +52,7 @@ impl<'a> Operations<'a> {
     /// Returns the whole local matrix.
     pub(super) fn view(&mut self) -> ArrayViewMut2<'a, f64> {
         let Shape { rows, cols, ld, .. } = self.context.shape;
-        // SAFETY: the matrix outlives the view, and no other thread touches it.
+        // SAFETY: the matrix outlives the view, and no other thread touches the matrix.
         unsafe { ArrayViewMut2::from_shape_ptr((rows, cols).strides((ld, 1)), self.a) }
     }
 
@@ -60,8 +60,8 @@ impl<'a> Operations<'a> {
         k % self.work.panels.len()
     }
 
-    /// Assigns a slot to panel `k`, after the broadcast of the slot's last panel. Starts to receive panel `k` if another process
-    /// column factors it and it `comes`.
+    /// Waits until the broadcast of the slot's previous panel has ended, and assigns the slot to panel `k`. If `comes` is true
+    /// and another process column factors panel `k`, starts to receive panel `k`.
     pub(super) fn begin_panel(&mut self, k: usize, comes: bool) {
         let slot = self.slot(k);
         if let Some(mut broadcast) = self.work.panels[slot].broadcast.take() {
@@ -75,7 +75,8 @@ impl<'a> Operations<'a> {
         }
     }
 
-    /// Starts the broadcast of panel `k`: on its owner after the factorisation, on the other ranks as soon as the slot is free.
+    /// Starts the broadcast of panel `k`. The owner calls this after the factorisation, the other ranks as soon as the slot is
+    /// free.
     pub(super) fn broadcast(&mut self, k: usize) {
         let (context, slot) = (self.context, self.slot(k));
         if context.along().size() == 1 {
@@ -86,7 +87,7 @@ impl<'a> Operations<'a> {
         let tag = TAG + (panel.k % TAGS) as i32;
         let message = panel.message();
         let (data, len) = (message.as_mut_ptr(), message.len());
-        // SAFETY: the slot keeps the message in place and is not reused before the broadcast has ended; receivers read the
+        // SAFETY: the slot keeps the message in place, and is not reused before the broadcast has ended. Receivers read the
         // message only after it has arrived.
         panel.broadcast = Some(unsafe {
             Broadcast::start(context.along(), context.params.bcast, data, len, root, tag)
@@ -152,10 +153,12 @@ impl<'a> Operations<'a> {
         self.clock.enter(before);
     }
 
-    /// Advances the row exchange in the columns of the next panel. Returns whether a round of it is complete.
+    /// Advances the row exchange in the columns of the next panel. Returns true if a round was completed or no exchange is in
+    /// progress.
     ///
-    /// If this rank receives rows in the first round, the other process rows have reached this panel, and the remaining rounds
-    /// follow soon. A rank that only sends in the first round may wait for them afterwards, which costs time and nothing else.
+    /// If this rank has received rows in the first round, the other process rows have reached this panel, so the remaining rounds
+    /// end soon. If this rank only sends in the first round, it may have to wait for the other process rows later. This costs
+    /// time, but is not an error.
     pub(super) fn others_have_panel_rows(&mut self) -> bool {
         let before = self.clock.enter(Part::Swap);
         let near = &mut self.work.near;
@@ -164,13 +167,14 @@ impl<'a> Operations<'a> {
         here
     }
 
-    /// Completes the row exchange of panel `k` in the columns of panel `next`, and updates these.
+    /// Completes the row exchange of panel `k` in the columns of panel `next`, and updates the columns of panel `next` with panel
+    /// `k`.
     pub(super) fn finish_panel_rows(&mut self, k: usize, next: usize, pool: &mut Pool) {
         let before = self.clock.enter(Part::Swap);
         self.work.near.finish(self.context, pool, self.clock);
         self.clock.enter(Part::Multiply);
         let section = self.panel_section(k, next);
-        // SAFETY: as for `begin_panel_rows`; the row exchange is complete.
+        // SAFETY: as for `begin_panel_rows`. The row exchange is complete.
         let multiplication = unsafe { self.solve(k, &section, false, pool) };
         multiplication.run(0, pool, |_| ());
         self.clock.enter(before);
@@ -185,7 +189,7 @@ impl<'a> Operations<'a> {
         }
     }
 
-    /// Starts the row exchange of panel `k`, which has arrived, in `section`. Without a `pool`, this thread copies alone.
+    /// Starts the row exchange of panel `k`, which has arrived, in `section`. Without a `pool`, this thread copies rows alone.
     pub(super) fn begin_rows(&mut self, k: usize, section: &Section, pool: Option<&mut Pool>) {
         let before = self.clock.enter(Part::Swap);
         let slot = self.slot(k);
@@ -196,7 +200,7 @@ impl<'a> Operations<'a> {
         self.clock.enter(before);
     }
 
-    /// Completes the row exchange of panel `k` in `section`. If it has `begun` earlier, it may be complete already.
+    /// Completes the row exchange of panel `k` in `section`. If `begun` is false, the exchange is begun first.
     pub(super) fn finish_rows(
         &mut self,
         k: usize,
@@ -214,7 +218,8 @@ impl<'a> Operations<'a> {
         self.clock.enter(before);
     }
 
-    /// Solves U of panel `k` in `section`, and returns the multiplication that remains. `often` makes tasks short.
+    /// Solves U of panel `k` in `section`, and returns the multiplication, which the caller still has to run. If `often` is true,
+    /// tasks are short.
     ///
     /// # Safety
     /// No other thread touches the columns of the section or its buffer for U.
@@ -227,11 +232,11 @@ impl<'a> Operations<'a> {
     ) -> Multiplication {
         let slot = self.slot(k);
         let panel = &self.work.panels[slot];
-        // SAFETY: `a` is the whole local matrix; the rest is ensured by the caller.
+        // SAFETY: `a` is the whole local matrix. The caller ensures the other conditions.
         unsafe { update::solve(self.context, panel, section, often, pool, self.clock) }
     }
 
-    /// Returns the columns from `first` on to which panel `k` is applied, in sections in the order of multiplication.
+    /// Returns the local columns from `first` on, to which panel `k` is applied, as sections in the order of multiplication.
     pub(super) fn sections(&mut self, k: usize, first: usize) -> Vec<Section> {
         let (context, width) = (self.context, self.context.width(k));
         let cut = context.cut(k);
@@ -251,8 +256,8 @@ impl<'a> Operations<'a> {
         halves.into_iter().enumerate().map(section).collect()
     }
 
-    /// Returns the columns of panel `next`, to be updated with panel `k`. They do not include the right-hand side, even if that
-    /// is in the same block.
+    /// Returns the columns of panel `next` as a section to be updated with panel `k`. The section does not include the right-hand
+    /// side, even if the right-hand side is in the same block.
     fn panel_section(&mut self, k: usize, next: usize) -> Section {
         let context = self.context;
         let first = context.shape.col_from_block(next);
@@ -267,8 +272,9 @@ impl Context<'_> {
         self.shape.col_map.owner(k * self.params.nb) == self.shape.col
     }
 
-    /// Returns the first local column from block `factored` on. Checksum columns also contain the columns of panel `k`: their
-    /// share of these is eliminated, too.
+    /// Returns the first local column to which panel `k` is applied. In the grid, this is the first local column from block
+    /// `factored` on. In a checksum column, it is the local column of block `k`, because the sums contain a share of the columns
+    /// of panel `k`.
     pub(super) fn first_column(&self, k: usize, factored: usize) -> usize {
         if self.shape.is_sums() {
             self.shape.col_from_block(k)

@@ -1,8 +1,8 @@
-//! A factored panel in the form in which it travels along a process row.
+//! A factored panel in the form in which it is broadcast along a process row.
 //!
-//! One message contains all of it: the pivots, L1 (the diagonal block, replicated in every process row), and this process row's
-//! part of L below, already packed for the engine. All ranks of a process row have the same rows, so the layout packed by one of
-//! them serves the others.
+//! One message contains the whole panel: the pivots, L1, and this process row's part of L below L1, already packed for the
+//! engine. L1 is the diagonal block; every process row has a copy of it. All ranks of a process row have the same rows, so the
+//! layout that the sender has packed is right for every receiver.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Returns the layout for a panel of width `width` with `below` rows under its diagonal block.
+    /// Returns the layout for a panel of width `width` with `below` local rows below its diagonal block.
     pub fn new(engine: Engine, align: usize, width: usize, below: usize) -> Self {
         let triangle = width.next_multiple_of(align);
         let lower =
@@ -34,23 +34,25 @@ impl Layout {
     }
 }
 
-/// A slot for one panel: its message, the data that each rank derives from it, and its broadcast.
+/// A slot for one panel: its message, the data that each rank derives from the message, and the broadcast.
 pub struct Panel {
-    /// Block column.
+    /// Number of the panel's block column.
     pub k: usize,
     pub width: usize,
-    /// Number of local rows below the diagonal block, and the first of them.
+    /// Number of local rows below the diagonal block, and the first of these rows.
     pub below: usize,
     pub first_below: usize,
     pub layout: Layout,
-    /// Declared before the message, whose buffer it uses, because fields are dropped in order.
+    /// Broadcast in progress, or `None`. Declared before the message, whose buffer the broadcast uses, because fields are dropped
+    /// in order.
     pub broadcast: Option<Broadcast>,
-    /// The message in device memory, and the end of its upload from the message below. Declared before that for the same reason.
+    /// Copy of the message in device memory, and the end of the upload from `message`. Declared before `message`, because fields
+    /// are dropped in order.
     copy: Option<Buffer>,
     upload: Option<Event>,
     message: Pinned,
     triangle: HugeBuffer,
-    /// Row moves of the panel's pivots; present once the message has arrived.
+    /// Row moves of the panel's pivots, or `None` until the panel is opened.
     pub moves: Option<Arc<RowMoves>>,
 }
 
@@ -82,9 +84,9 @@ impl Panel {
         self.message.bytes() + self.triangle.bytes() + copy
     }
 
-    /// Assigns the slot to block column `k`. Its previous broadcast must have ended.
+    /// Assigns the slot to block column `k`. The previous broadcast of the slot must have ended.
     pub fn begin(&mut self, context: &Context, k: usize) {
-        assert!(self.broadcast.is_none(), "a slot is reused only when its broadcast is over");
+        assert!(self.broadcast.is_none(), "the previous broadcast of the slot has ended");
         if let Some((device, upload)) = context.device.as_ref().zip(self.upload.take()) {
             device.synchronize(upload);
         }
@@ -100,7 +102,7 @@ impl Panel {
         &mut self.message.as_mut_slice()[..self.layout.len]
     }
 
-    /// Returns the pivots: for each column, the global row that it was exchanged with.
+    /// Returns the pivots: for column i of the panel, the global row that was exchanged with row i of the block.
     pub fn pivots(&mut self) -> &mut [f64] {
         let width = self.width;
         &mut self.message()[..width]
@@ -117,13 +119,13 @@ impl Panel {
         self.message()[at..].as_mut_ptr()
     }
 
-    /// Returns whether the message of block column `k` has arrived, even if it is not yet forwarded. If it comes from another
-    /// process column, its reception must have been started.
+    /// Returns whether the message of block column `k` has arrived, even if it is not yet forwarded. If another process column
+    /// sends the message, the broadcast must have been started.
     pub fn is_here(&self, k: usize) -> bool {
         self.k == k && self.broadcast.as_ref().is_none_or(Broadcast::arrived)
     }
 
-    /// Derives the data that the update needs from a message that has arrived.
+    /// Derives the data that the update needs from the message, which has arrived.
     pub fn open(&mut self, context: &Context) {
         if self.moves.is_some() {
             return;
@@ -132,7 +134,7 @@ impl Panel {
         self.moves = Some(Arc::new(RowMoves::compose(self.k * context.params.nb, &pivots)));
         match &context.device {
             Some(device) => self.begin_upload(device.as_ref()),
-            // SAFETY: the slot has space for both forms of the triangle.
+            // SAFETY: the slot has space for both layouts of the triangle.
             None => unsafe { self.triangle(context).lay(context.engine) },
         }
     }
@@ -142,17 +144,18 @@ impl Panel {
         let (at, len) = (self.layout.triangle, self.layout.len - self.layout.triangle);
         let from = Matrix::new(self.message.as_slice()[at..].as_ptr(), len);
         let to = Matrix::new(self.data().cast_mut().wrapping_add(at), len);
-        // SAFETY: both have the layout's length. The message is not written, and neither is freed, before the upload has ended.
+        // SAFETY: both buffers have the layout's length. Before the upload has ended, the message is not written, and neither
+        // buffer is freed.
         unsafe { device.copy_2d(Stream::Panel, from, to, 1, len) };
         self.upload = Some(device.record(Stream::Panel));
     }
 
-    /// Makes later operations of `stream` wait until the panel is in device memory.
+    /// Makes all later operations of `stream` wait until the panel is in device memory.
     pub fn await_upload(&self, device: &dyn Device, stream: Stream) {
-        device.wait(stream, self.upload.expect("the panel has been opened"));
+        device.wait(stream, self.upload.expect("the panel was opened before"));
     }
 
-    /// Returns the address of the message where it is multiplied: in device memory, if there is a device.
+    /// Returns the address of the message that the multiplication uses: in device memory, if there is a device.
     fn data(&self) -> *const f64 {
         self.copy.as_ref().map_or(self.message.as_ptr(), |copy| copy.address().cast_const())
     }

@@ -1,21 +1,22 @@
-//! Number of threads that factor a panel while the others multiply: a pure function.
+//! Number of threads that factor a panel while the other threads multiply: a pure function.
 //!
-//! The schedule uses it for the panel that is factored next. `halves` uses it to decide whether half an update can hide a panel,
-//! and the performance model uses it for its prediction.
+//! The schedule uses this number for the panel that is factored next. `halves` uses it to decide whether a panel can be factored
+//! during half of an update. The performance model uses it for predictions.
 
-/// Number of threads that help the main thread to factor a panel of `width` columns. The other threads multiply a panel of that
-/// width into `columns` columns, in a grid of `q` process columns.
+/// Returns the number of threads that help the main thread to factor a panel of `width` columns. At the same time, the other
+/// threads update `columns` columns with a panel of the same width. The grid has `q` process columns.
 ///
-/// The multiplying threads should not have to wait for the panel, yet threads that factor together are each slower than a single
-/// one. The number of local rows affects both sides alike, so it is not needed.
+/// The multiplying threads should not wait for the panel. But a thread that factors together with other threads is slower than a
+/// thread that factors alone. The number of local rows is not needed, because it affects factorisation and multiplication in the
+/// same way.
 ///
-/// An operation of the panel takes up to four times as long as one of the multiplication. The multiplication has two operations
-/// for each one of the panel. Measured per thread: 28 and 84 Gflop/s on a Xeon of the Sapphire Rapids generation with `width`
-/// 256; 40 and 113 Gflop/s on an EPYC of the Zen 5 generation with `width` 192. Hence one thread needs the fraction 2 `width` /
-/// `columns` of the other threads' time.
+/// An operation of the factorisation takes up to four times as long as an operation of the multiplication. With `columns` equal
+/// to `width`, the multiplication has twice as many operations. Measured per thread: 28 and 84 Gflop/s on a Xeon (Sapphire
+/// Rapids) with `width` 256; 40 and 113 Gflop/s on an EPYC (Zen 5) with `width` 192. So the factorisation by one thread takes the
+/// fraction 2 `width` / `columns` of the time of the multiplication by one thread.
 ///
-/// The number of panel threads is chosen so that both sides take equally long. If other process columns wait for the panel as
-/// well (`q` > 1), the panel's share counts double.
+/// The number of panel threads is chosen so that the factorisation takes as long as the multiplication. If other process columns
+/// wait for the panel, too (`q` > 1), the time of the factorisation counts double.
 pub fn panel_workers(threads: usize, width: usize, columns: usize, q: usize) -> usize {
     let share = if q > 1 { 4 * width } else { 2 * width };
     let panel_threads = (share * threads).div_ceil(columns + share);

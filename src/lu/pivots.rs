@@ -1,17 +1,18 @@
 //! Converts the pivots of a panel to row moves: pure functions.
 //!
-//! Factoring a panel picks, for each of its columns i, a row to exchange with row i of the block. Done one after the other, the
-//! exchanges could move a row many times. Here they are composed, so that each row moves once. Two kinds of moves remain. A
-//! *source* row becomes a row of U. A row of the block whose place a source took is *displaced* to the place that a source left.
+//! The factorisation of a panel chooses, for each column i of the panel, a row to exchange with row i of the diagonal block. One
+//! after the other, these exchanges could move a row many times. Here the exchanges are composed, so that each row moves once.
+//! Two kinds of moves remain. A *source* row becomes a row of U. A row of the block that does not stay in the block is
+//! *displaced*: it moves to the former place of a source.
 
 use std::collections::HashMap;
 
 /// Row moves of one panel, in global row numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowMoves {
-    /// Row i of U is the former row `sources[i]`.
+    /// Row i of U is the former row `sources[i]` of the matrix.
     pub sources: Vec<usize>,
-    /// `(from, to)`: row `to`, outside the block, receives the former row `from`, inside the block.
+    /// Pairs `(from, to)`: row `to`, outside the block, becomes the former row `from`, inside the block.
     pub displaced: Vec<(usize, usize)>,
 }
 
@@ -19,12 +20,15 @@ impl RowMoves {
     /// Composes the exchanges of rows `first + i` and `pivots[i]`, for i in order.
     pub fn compose(first: usize, pivots: &[usize]) -> Self {
         let width = pivots.len();
-        // Current content of each touched row, given as the row that had it at the beginning.
+        // For each row that is exchanged, the former row that is there now.
         let mut inside: Vec<usize> = (first..first + width).collect();
         let mut outside: HashMap<usize, usize> = HashMap::new();
         let mut order = Vec::new();
         for (i, &pivot) in pivots.iter().enumerate() {
-            debug_assert!(pivot >= first + i, "a pivot comes from a row not yet done");
+            debug_assert!(
+                pivot >= first + i,
+                "a pivot row is not above its column's row of the block"
+            );
             if pivot < first + width {
                 inside.swap(i, pivot - first);
             } else {

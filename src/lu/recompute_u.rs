@@ -1,8 +1,8 @@
-//! Recomputes the parts of U that were lost with process columns, from the checksum columns.
+//! Recomputes the parts of U that were lost with process columns, from the checksum columns that replaced them.
 //!
-//! This happens after the last panel, just before U is needed, in bands of rows. Doing it during the updates would slow them
-//! down, and the result is not needed earlier. The recomputed rows overwrite the sums, so an attempt that is lost meanwhile
-//! resumes after the rows that are done.
+//! U is recomputed after the last panel, just before back substitution, in bands of rows. A recomputation during the updates
+//! would slow the updates down. The recomputed rows overwrite the sums. If the attempt fails in between, the next attempt
+//! continues after the rows that are recomputed.
 
 use std::ops::Range;
 
@@ -13,27 +13,28 @@ use crate::base::faults::{Point, hit};
 use crate::matrix::Shape;
 use ndarray::ArrayViewMut2;
 
-/// A process column that was replaced, and whose sums are being overwritten.
+/// A replaced process column, whose sums are being overwritten.
 struct Column {
     /// Index of the replacement in [`Exchanges`].
     which: usize,
     col: usize,
-    /// Number of local rows that are already done at the start.
+    /// Number of local rows that were already recomputed at the start.
     done: usize,
-    /// End of its local columns that have lost elements.
+    /// End of the local columns that have lost elements.
     end: usize,
 }
 
 /// Local rows that are recomputed together.
 struct Band {
     rows: Range<usize>,
-    /// Local columns with lost elements in these rows, for each replaced process column.
+    /// For each replaced process column, the local columns with lost elements in these rows.
     lost: Vec<Range<usize>>,
 }
 
 /// Recomputes all lost elements. All ranks that have columns of the matrix call this together.
 ///
-/// `a` is the whole local matrix. `recomputed` is the number of local rows that are done; it is used on the ranks that have sums.
+/// `a` is the whole local matrix. `recomputed` is the number of local rows that are recomputed, and is increased here. Only ranks
+/// with sums use it.
 pub fn recompute_u(
     context: &Context,
     mut a: ArrayViewMut2<f64>,
@@ -62,7 +63,8 @@ pub fn recompute_u(
             pieces.push(Piece {
                 what: (band, j),
                 doubles: band.rows.len() * lost.len(),
-                // One round through the process row, from the column after the replaced one to the replaced one.
+                // A piece passes once through the process row: from the process column after the replaced one to the replaced
+                // one.
                 from: (shape.col != (col + 1) % q).then_some((shape.col + q - 1) % q),
                 to: (shape.col != col).then_some((shape.col + 1) % q),
             });
@@ -80,13 +82,13 @@ pub fn recompute_u(
             found.clear();
             found.extend_from_slice(sums);
         }
-        // All lost elements of these rows are computed before any of the sums there are overwritten.
+        // Sums are overwritten only after all lost elements of these rows are computed.
         let last = band.lost[j + 1..].iter().all(Range::is_empty);
         let lost = mine.filter(|_| last).map(|mine| band.lost[mine].clone());
         if let Some(lost) = lost.filter(|lost| !lost.is_empty()) {
             for (i, line) in band.rows.clone().zip(found.chunks_exact(lost.len())) {
                 let mut row = a.row_mut(i);
-                let row = row.as_slice_mut().expect("a row lies in one piece");
+                let row = row.as_slice_mut().expect("a row is contiguous in memory");
                 row[lost.clone()].copy_from_slice(line);
             }
             *recomputed = band.rows.end;
@@ -94,8 +96,8 @@ pub fn recompute_u(
     });
 }
 
-/// Divides the rows before `end` that are not done into bands, from top to bottom. Each band lies in one block row. For each
-/// process column, either all rows of a band are done or none.
+/// Divides the rows before `end` that are not yet recomputed into bands, from top to bottom. Each band is within one block row.
+/// For each process column, either all rows of a band are already recomputed or none.
 fn bands(shape: &Shape, columns: &[Column], end: usize) -> Vec<Band> {
     let nb = shape.nb;
     let mut bands = Vec::new();
@@ -110,7 +112,7 @@ fn bands(shape: &Shape, columns: &[Column], end: usize) -> Vec<Band> {
                 lost.push(0..0);
                 continue;
             }
-            // All columns of this block row from its diagonal on.
+            // All local columns from this block row's diagonal on.
             let first = shape.col_map.count_below(row / nb * nb, column.col);
             lost.push(first..column.end.max(first));
         }
@@ -124,18 +126,18 @@ fn bands(shape: &Shape, columns: &[Column], end: usize) -> Vec<Band> {
     bands
 }
 
-/// Share of this rank in the elements to recompute.
+/// This rank's share of the sums from which lost elements are computed.
 struct Shares<'a> {
     shape: &'a Shape,
     exchanges: &'a Exchanges<'a>,
     columns: &'a [Column],
-    /// The last factor and its key: many elements have the same factor.
+    /// The last factor and its key. Many elements have the same factor.
     known: ((usize, u64, u64), f64),
 }
 
 impl Shares<'_> {
-    /// Adds this rank's share to the sums for the `j`-th replaced column in these rows. On the replaced column itself, computes
-    /// the lost elements from the shares of the others.
+    /// Adds this rank's share to the sums for replaced process column `j` in the rows of `band`. On the replaced process column
+    /// itself, computes the lost elements from the shares of the other process columns.
     fn put(&mut self, a: &ArrayViewMut2<f64>, band: &Band, j: usize, sums: &mut [f64]) {
         let &mut Self { shape, columns, .. } = self;
         let (of, cols) = (&columns[j], band.lost[j].clone());
@@ -143,7 +145,7 @@ impl Shares<'_> {
         for (i, line) in band.rows.clone().zip(sums.chunks_exact_mut(cols.len())) {
             let row = shape.row_map.global(i, shape.row);
             let mine = a.row(i);
-            let mine = mine.as_slice().expect("a row lies in one piece");
+            let mine = mine.as_slice().expect("a row is contiguous in memory");
             let mut at = cols.start;
             while at < cols.end {
                 let next = alike_until(shape, row, at).min(cols.end);
@@ -161,8 +163,8 @@ impl Shares<'_> {
         }
     }
 
-    /// Returns the factor with which the element here contributes to the lost element of column `of` in global row `row` and
-    /// local column `l`. `None` if it does not contribute.
+    /// Returns the factor with which this rank's element contributes to the lost element of column `of`. Both elements are in
+    /// global row `row` and local column `l`. Returns `None` if this rank's element does not contribute.
     fn factor(&mut self, band: &Band, of: &Column, row: usize, l: usize) -> Option<f64> {
         let &mut Self { shape, exchanges, columns, .. } = self;
         let is_lost = |(c, lost): &(&Column, &Range<usize>)| {
@@ -190,7 +192,7 @@ mod tests {
     use crate::base::params::Mapping;
     use crate::grid::ProcessGrid;
 
-    /// Each row that is not done is in one band, with all its lost elements.
+    /// Each row that is not yet recomputed is in one band, with all its lost elements.
     #[test]
     fn bands_are_all_that_is_to_be_recomputed() {
         let grid = ProcessGrid { p: 2, q: 3, mapping: Mapping::Row };
@@ -225,7 +227,7 @@ mod tests {
                         let lost = |&l: &usize| lost(l) && counts(&shape, column.col, row, l);
                         let cols: Vec<usize> = (0..shape.cols).filter(lost).collect();
                         let seen = seen.clone().unwrap_or(0..0);
-                        // The whole diagonal block is included.
+                        // A band includes the whole diagonal block.
                         assert!(cols.iter().all(|l| seen.contains(l)));
                         assert!(seen.len() < cols.len() + nb, "{n} {nb} {at}");
                         assert!(at >= column.done || seen.is_empty());

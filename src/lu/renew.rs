@@ -1,12 +1,12 @@
-//! Computes checksum columns from the process columns at a boundary at which no panel is factored ahead: rebuilds lost ones and
-//! recomputes existing ones.
+//! Computes checksum columns from the process columns, at a boundary at which no panel is factored ahead. Rebuilds lost checksum
+//! columns, and recomputes existing checksum columns.
 //!
-//! Along each process row, pieces of some rows travel from process column to process column. Each adds its share, and the piece
-//! ends at the rank that keeps the sums. Every rank receives and sends about as much as its part of the matrix, all at the same
-//! time.
+//! Pieces of some rows are sent along each process row, from process column to process column. Each process column adds its share
+//! to a piece. The last receiver of a piece stores the sums. Every rank receives and sends about as much data as its part of the
+//! matrix, and all ranks do so at the same time.
 //!
-//! Only checksum columns are written. So the data of the other ranks stay intact whichever rank is lost meanwhile. When existing
-//! sums are recomputed, each row is a valid sum before and after.
+//! Only checksum columns are written. So if a rank is lost during this, the data of the process columns stay intact. When
+//! existing checksum columns are recomputed, each row is a valid sum before and after its recomputation.
 
 use std::ops::Range;
 
@@ -20,16 +20,16 @@ use crate::comm::Comm;
 use crate::kernels::vector;
 use crate::matrix::Shape;
 
-/// Fraction of the block columns that remain when checksums are recomputed for the first time, and from one time to the next.
+/// Fraction of the block columns that remain when checksums are recomputed for the first time. The same fraction of the remaining
+/// block columns is left at each next time.
 const REFRESH: (usize, usize) = (2, 5);
 
-/// Returns whether the checksums are recomputed at this boundary: when two fifths of the block columns are left, then two fifths
-/// of these, and so on.
+/// Returns whether the checksums are recomputed at `boundary`. This is so when two fifths of the block columns are left, then
+/// when two fifths of the remaining block columns are left, and so on.
 ///
-/// Checksum columns round differently from the columns that they sum. The recomputed U fits the rows above the diagonal all the
-/// same. But L below the diagonal was computed with the U that is lost. There the difference is multiplied by the solve with L,
-/// and is larger for later columns (docs/dev/nonstop.md, Weights). Recomputed checksums are free of this rounding in the finished
-/// rows.
+/// Checksum columns have other rounding errors than the columns that they sum. So a recomputed U differs slightly from the lost
+/// U, with which L below the diagonal was computed. The solve with L multiplies this difference, which is larger for later
+/// columns (docs/dev/nonstop.md, Weights). Recomputed checksums are free of this difference in the factored rows.
 pub fn refreshes_at(boundary: usize, blocks: usize) -> bool {
     let less = |left: usize| left * REFRESH.0 / REFRESH.1;
     let mut left = less(blocks);
@@ -39,9 +39,9 @@ pub fn refreshes_at(boundary: usize, blocks: usize) -> bool {
     left > 0 && left == blocks - boundary
 }
 
-/// Rebuilds the checksum columns with the given numbers, which are the last along each process row, at boundary `boundary`.
+/// Rebuilds the checksum columns with the numbers `numbers` at `boundary`. Their ranks are the last along each process row.
 ///
-/// All ranks of the grid call this together; `a` is the whole local matrix.
+/// All ranks of the grid call this together. `a` is the whole local matrix.
 pub fn renew(
     context: &Context,
     mut a: ArrayViewMut2<f64>,
@@ -60,10 +60,9 @@ pub fn renew(
     }
 }
 
-/// Recomputes the existing checksums at boundary `boundary`: the columns that are not yet factored, in all rows, including the
-/// finished ones.
+/// Recomputes the existing checksums at `boundary`, in the local columns that are not yet factored and in all rows.
 ///
-/// All ranks of the grid call this together; `a` is the whole local matrix.
+/// All ranks of the grid call this together. `a` is the whole local matrix.
 pub fn refresh(
     context: &Context,
     mut a: ArrayViewMut2<f64>,
@@ -82,23 +81,23 @@ pub fn refresh(
 struct Sums {
     by: usize,
     boundary: usize,
-    /// Rank along a process row that keeps the sums.
+    /// Rank along a process row that stores the sums.
     keeper: usize,
-    /// Number of its local columns; the last is that of b.
+    /// Number of its local columns; the last local column is b.
     cols: usize,
     /// First local column that is computed.
     from: usize,
 }
 
 impl Sums {
-    /// Starts at the local column that contains the boundary.
+    /// Describes the sums from the local column of block `boundary` on.
     fn new(context: &Context, boundary: usize, by: usize, keeper: usize) -> Self {
         let Shape { nb, grid, .. } = context.shape;
         let cols = Shape::new(context.params, context.shape.row, grid.q).cols;
         Self { by, boundary, keeper, cols, from: boundary / grid.q * nb }
     }
 
-    /// Computes the sums, row by row. `half` is the crash point that is hit after half of the rows.
+    /// Computes the sums, row by row. `half` is the crash point after half of the rows.
     fn make(
         &self,
         context: &Context,
@@ -133,12 +132,12 @@ impl Sums {
         });
     }
 
-    /// Divides the rows into strips of one message each, from top to bottom. One strip begins at half of the rows.
+    /// Divides the rows into strips from top to bottom. A strip is one message. One strip begins at half of the rows.
     fn strips(&self, shape: &Shape) -> Vec<Strip> {
         let mut strips: Vec<Strip> = Vec::new();
         for at in 0..shape.rows {
             let block = shape.row_map.global(at, shape.row) / shape.nb;
-            // Columns before these have no remaining elements in this row.
+            // Earlier local columns have no elements that count in this row.
             let first = (block.min(self.boundary) / shape.grid.q * shape.nb).max(self.from);
             let wide = self.cols - first;
             match strips.last_mut().filter(|_| at != shape.rows / 2) {
@@ -162,13 +161,13 @@ impl Sums {
     ) {
         let shape = &context.shape;
         let end = shape.col_map.count_below(shape.n, shape.col);
-        // The last factor, and the replacements and lost elements that it is for: many elements have the same factor.
+        // The last factor, with the replacements and lost elements to which it belongs. Many elements have the same factor.
         let mut known = (0, 0);
         let mut adds = exchanges.adds(0, 0, self.by, shape.col);
         for (i, line) in strip.lines(sums) {
             let row = shape.row_map.global(i, shape.row);
             let mine = a.row(i);
-            let mine = mine.as_slice().expect("a row lies in one piece");
+            let mine = mine.as_slice().expect("a row is contiguous in memory");
             let mut at = strip.first;
             while at < end {
                 let next = alike_until(shape, row, at).min(end);
@@ -194,7 +193,7 @@ impl Sums {
     }
 }
 
-/// Part of the sums that travels in one message: some local rows, from a local column on.
+/// Part of the sums that is sent in one message: some local rows, from local column `first` on.
 struct Strip {
     rows: Range<usize>,
     first: usize,
@@ -202,7 +201,7 @@ struct Strip {
 }
 
 impl Strip {
-    /// Returns each of the strip's local rows with its sums.
+    /// Returns each local row of the strip with its sums.
     fn lines<'a>(&self, sums: &'a mut [f64]) -> impl Iterator<Item = (usize, &'a mut [f64])> {
         self.rows.clone().zip(sums.chunks_exact_mut(self.wide))
     }
@@ -210,7 +209,7 @@ impl Strip {
     fn keep(&self, a: &mut ArrayViewMut2<f64>, sums: &mut [f64]) {
         for (i, line) in self.lines(sums) {
             let mut row = a.row_mut(i);
-            let row = row.as_slice_mut().expect("a row lies in one piece");
+            let row = row.as_slice_mut().expect("a row is contiguous in memory");
             row[self.first..].copy_from_slice(line);
         }
     }
@@ -260,7 +259,7 @@ mod tests {
                     assert_eq!(next, shape.rows);
                     let middle = shape.rows / 2;
                     assert!(middle == 0 || strips.iter().any(|strip| strip.rows.end == middle));
-                    // Strips that could be longer are.
+                    // No strip could be longer.
                     for two in strips.windows(2).filter(|two| two[0].first == two[1].first) {
                         let longer = (two[0].rows.len() + 1) * two[0].wide;
                         let ends = two[0].rows.end;

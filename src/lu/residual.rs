@@ -1,7 +1,7 @@
-//! The check: how well x solves the system, with A and b generated again.
+//! Checks how well x solves the system, with A and b generated again.
 //!
-//! Elements are generated where they are needed and not stored. So the check needs no memory for the matrix and does not touch
-//! the factored matrix.
+//! Elements are generated when they are needed, and are not stored. So the check needs no memory for the matrix, and does not
+//! touch the factored matrix.
 
 use super::context::Context;
 use crate::base::outcome::Residual;
@@ -10,20 +10,20 @@ use crate::comm::Reduce;
 use crate::matrix::{Generator, Shape};
 use std::sync::Mutex;
 
-/// Number of rows generated together.
+/// Number of rows that are generated together.
 const ROWS: usize = 8;
-/// Number of tasks into which the rows of a rank are divided: several for each thread that a rank may have.
+/// Maximum number of tasks into which the rows of a rank are divided: several tasks for each thread.
 const TASKS: usize = 128;
 
 /// Returns the number of rows per task on a rank with `rows` rows.
 ///
-/// A task takes many rows, so that there are few tasks whose column sums must be stored. The number does not depend on the
-/// threads, so the sums are the same for any number of threads.
+/// A task has many rows, so that the column sums of only a few tasks must be stored. The number does not depend on the number of
+/// threads, so neither do the sums.
 fn rows_per_task(rows: usize) -> usize {
     rows.div_ceil(TASKS).next_multiple_of(ROWS).max(ROWS)
 }
 
-/// Maximum number of doubles that the check needs, x included: the results of each task, and their sums.
+/// Maximum number of doubles that the check allocates, including x: the results of each task, and the sums of these results.
 pub fn room(shape: &Shape) -> usize {
     let cols = shape.cols;
     let tasks = TASKS.min(shape.rows.div_ceil(ROWS));
@@ -32,18 +32,18 @@ pub fn room(shape: &Shape) -> usize {
 
 /// Result of one task.
 struct Partial {
-    /// |A| and A x, each summed along the local part of a row, and the row's element of b if it is local.
+    /// For each row: the sums of |A| and of A x over the local columns, and the element of b if b is local.
     row: Vec<[f64; 3]>,
-    /// |A| summed down the local part of each column.
+    /// For each local column: the sum of |A| over the rows of the task.
     column: Vec<f64>,
 }
 
-/// Computes the scaled residual and the norms that it is made of. `x` is this rank's part of the solution. All ranks of the grid
-/// get the same result.
+/// Computes the scaled residual and the norms from which it follows. `x` is this rank's part of the solution. The result is the
+/// same on all ranks of the grid.
 pub fn check(context: &Context, generator: &Generator, x: &[f64], pool: &mut Pool) -> Residual {
     let shape = context.shape;
     let n = context.params.n;
-    // Number of local columns of A. The right-hand side, if local, is an additional column.
+    // Number of local columns of A, without the right-hand side.
     let cols = shape.col_map.count_below(n, shape.col);
     let per_task = rows_per_task(shape.rows);
     let tasks = shape.rows.div_ceil(per_task);
@@ -69,7 +69,7 @@ pub fn check(context: &Context, generator: &Generator, x: &[f64], pool: &mut Poo
         values.fold(0.0f64, |max, v| if v > max || v.is_nan() { v } else { max })
     };
     let row = |what: fn(&[f64]) -> f64| max(&mut rows.chunks_exact(3).map(what));
-    // NaN is lost in MPI's maximum, so it is sent as infinity.
+    // MPI's maximum may drop NaN, so infinity is sent in its place.
     let finite = |v: f64| if v.is_nan() { f64::INFINITY } else { v };
     let mut norms = [
         finite(row(|r| (r[2] - r[1]).abs())),
@@ -88,10 +88,10 @@ pub fn check(context: &Context, generator: &Generator, x: &[f64], pool: &mut Poo
 
 /// Returns HPL's scaled residual from the norms of Ax-b, A, x and b.
 ///
-/// A wrong x may be so large that the divisor overflows although Ax-b does not. The quotient would be 0, that of a perfect
-/// solution.
+/// A wrong x may be so large that the divisor overflows although Ax-b does not. The quotient would then be 0, as for a perfect
+/// solution. So an overflow of the divisor is avoided.
 fn scaled(r_inf: f64, a_inf: f64, x_inf: f64, b_inf: f64, n: usize) -> f64 {
-    // Unit roundoff, as in HPL.
+    // The unit roundoff, as in HPL.
     let eps = f64::EPSILON / 2.0;
     let divisor = eps * (a_inf * x_inf + b_inf) * n as f64;
     match (n, divisor.is_finite(), x_inf.is_finite()) {
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn no_wrong_solution_is_so_large_that_it_passes() {
         let of = |r, x| scaled(r, 256.0, x, 0.5, 1000);
-        // An element of x with the highest bit of its exponent flipped.
+        // A solution in which the highest bit of an element's exponent is flipped.
         let flipped = of(3.8e307, 7.9e307);
         assert!((1.6e10..1.8e10).contains(&flipped), "{flipped}");
         let before = of(3.8e300, 7.9e300);

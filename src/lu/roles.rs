@@ -1,22 +1,22 @@
 //! Roles of process columns in a test with checksum columns: pure functions.
 //!
-//! The checksums are E = A w. Each local column of a checksum column is the weighted sum of that local column over all process
-//! columns. In the first checksum column all weights are 1. All operations of the factorisation are multiplications from the
-//! left, M. Because each step is applied to the checksums, too, they remain the sums of M A. Elements of A that store L below a
-//! factored diagonal count as the zeros that they stand for.
+//! The checksums are E = A w. A checksum column is a process column past the grid. Its local column l is the weighted sum of
+//! local column l of all process columns. In the first checksum column all weights are 1. All operations of the factorisation are
+//! multiplications from the left, M. Each operation is applied to the checksums as well, so the checksums remain the sums of M A.
+//! Below the diagonal of a factored column the storage contains L, which counts as zero in the sums.
 //!
-//! A checksum column takes the place of process column d at boundary k. Then the block columns of d from k on are replaced by
-//! sums. That is A T in place of A, where T adds to each replaced column the others that are in its sum. The factorisation
-//! continues with A T as if it had always had that matrix. Its solution y solves A T y = b, so x = T y. The block columns before
-//! k are factored. Their part of U follows from the checksums and the other columns, and is recomputed just before back
-//! substitution needs it.
+//! If process column d is lost at boundary k, a checksum column takes its place: sums replace the block columns of d from k on.
+//! The matrix is then A T in place of A, where T turns each replaced column into a weighted sum of columns of A. The
+//! factorisation continues as if the matrix had been A T from the start. The solution y solves A T y = b, so x = T y. The block
+//! columns of d before k were factored before the loss. The part of U in those columns is recomputed from the checksums and the
+//! other process columns, just before back substitution reads it.
 //!
-//! Other checksum columns remain sums of M A. Where columns in their sums have been replaced, they are sums of the replacements
-//! instead, with other weights. So the next process column is replaced in the same way, be it another one or the same again.
+//! The remaining checksum columns are still sums of M A. With other weights, the same columns are sums of M A T. So a further
+//! loss, of the same process column or of another, is recovered in the same way.
 //!
-//! Checksum columns can be rebuilt at any boundary at which no panel is factored ahead. They are sums of the process columns as
-//! these are then, and behave like other checksum columns from there on. Their weights on A's own columns follow from the
-//! replacements made before.
+//! Checksum columns can be rebuilt at any boundary at which no panel is factored ahead. A rebuilt checksum column is a weighted
+//! sum of the process columns in their state at that boundary. Its weights on the columns of A follow from the earlier
+//! replacements.
 
 use std::ops::Range;
 
@@ -26,21 +26,22 @@ use crate::matrix::Shape;
 use crate::parity::code::{LOSSES_MAX, real_weight};
 use crate::parity::field::invert;
 
-/// Maximum number of checksum columns at a time: with more, some weights lose too many digits.
+/// Maximum number of checksum columns at a time. With more of them, the recovery of some sets of columns loses too many digits.
 pub const SUMS_MAX: usize = 4;
 
-/// Maximum number of checksum columns in a whole test, including rebuilt ones.
+/// Maximum number of checksum columns in a whole test, including rebuilt checksum columns.
 ///
-/// Each has its own number, and weights were drawn for this many numbers. Each loss about doubles the residual, so that many more
-/// losses would cost all digits.
+/// Each checksum column has its own number, and weights exist for this many numbers. Each loss about doubles the residual: a much
+/// larger number of losses would leave no correct digit.
 pub const SUMS_EVER: usize = LOSSES_MAX;
 
-/// Returns the weight of process column `col` in checksum column `by` of those with which a test starts.
+/// Returns the weight of process column `col` in checksum column `by`, for a checksum column with which the test starts.
 ///
-/// Recovery of one lost column from the checksums divides by a weight; recovery of two divides by differences of weights, and so
-/// on. So the weights must be well apart from zero and from each other, for any number of columns. Multiples of the golden ratio
-/// modulo 1 are farther apart than random numbers: with 256 columns, any two losses cost two and a half digits, not five. Three
-/// of them would lie on a line, so further weights are drawn at random.
+/// Recovery of one lost column divides by a weight; recovery of two lost columns divides by a difference of weights. So the
+/// weights must be far from zero and from each other, for any number of columns. Multiples of the golden ratio modulo 1 are
+/// farther apart than random numbers. With 256 columns, any two losses cost two and a half digits; with random weights, two
+/// losses would cost five. From the third checksum column on, weights are random. With further such multiples, the weights of
+/// three columns would lie on a line.
 pub fn weight(by: usize, col: usize) -> f64 {
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
     match by {
@@ -56,39 +57,39 @@ pub struct Exchange {
     pub col: usize,
     /// Number of the checksum column.
     pub by: usize,
-    /// First block column of the process column that is a sum; so are all later ones.
+    /// First block column of process column `col` that sums replace. Sums replace all later block columns, too.
     pub boundary: usize,
 }
 
 impl Exchange {
-    /// Returns the first local column of the process column that is a sum. Those before it were factored.
+    /// Returns the first local column of the process column that is a sum. Earlier local columns were factored before the loss.
     pub fn first_sum(&self, shape: &Shape) -> usize {
         shape.col_map.count_below((self.boundary * shape.nb).min(shape.n), self.col)
     }
 }
 
-/// Rebuilding of a checksum column during a test, from the process columns as they are then.
+/// Rebuilding of a checksum column during a test, from the current process columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewal {
-    /// Number of the new checksum column.
+    /// Number of the rebuilt checksum column.
     pub by: usize,
-    /// Number of replacements that were made before.
+    /// Number of replacements before the rebuilding.
     pub after: usize,
-    /// True if the weights are drawn for this number. Otherwise all weights are 1, which is best if no other checksum column
-    /// exists: weights of two could come too close.
+    /// True if the weights are the random weights of number `by`. Otherwise all weights are 1, which costs the fewest digits if
+    /// no other checksum column exists.
     pub drawn: bool,
 }
 
-/// History of the columns of a test, in order.
+/// Replacements and rebuildings during a test, each in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Past {
     pub exchanges: Vec<Exchange>,
-    /// Includes checksum columns that were never finished, because no number is used twice.
+    /// Includes rebuildings that were not completed, because no number is used twice.
     pub renewals: Vec<Renewal>,
 }
 
 impl Past {
-    /// Returns the weights of the checksum columns on the `q` process columns of A, by number.
+    /// Returns the weights of each checksum column on the `q` process columns of A, by the number of the checksum column.
     fn weights(&self, q: usize) -> Vec<Vec<f64>> {
         let numbers = self.exchanges.iter().map(|e| e.by);
         let numbers = numbers.chain(self.renewals.iter().map(|renewal| renewal.by));
@@ -96,7 +97,7 @@ impl Past {
         let first = |by| (0..q).map(|col| weight(by, col)).collect();
         let mut all: Vec<Vec<f64>> = (0..end).map(first).collect();
         for renewal in &self.renewals {
-            // The new sums contain a replaced column as the sum that replaced it.
+            // For a replaced process column, the rebuilt sums contain the sums that replaced it.
             let before = &self.exchanges[..renewal.after];
             let mut sums: Vec<f64> = (0..q).map(|col| renewal.weight(col)).collect();
             last_of_each(before).for_each(|j| sums[before[j].col] = 0.0);
@@ -111,30 +112,31 @@ impl Past {
 }
 
 impl Renewal {
-    /// Returns the weight of process column `col`, as it is at the time of rebuilding, in the new checksum column.
+    /// Returns the weight of process column `col`, in its state at the rebuilding, in the rebuilt checksum column.
     fn weight(&self, col: usize) -> f64 {
         if self.drawn { real_weight(self.by, col) } else { 1.0 }
     }
 }
 
-/// Returns the last replacement of each replaced process column.
+/// Returns the index of the last replacement of each replaced process column.
 fn last_of_each(made: &[Exchange]) -> impl Iterator<Item = usize> {
     let last = |&j: &usize| made[j + 1..].iter().all(|later| later.col != made[j].col);
     (0..made.len()).filter(last)
 }
 
-/// A set of replacements: bit j stands for the j-th in order.
+/// A set of replacements: bit j is set if the set contains replacement j of the order in which replacements were made.
 pub type Which = u64;
 const _: () = assert!(SUMS_EVER <= Which::BITS as usize);
 
-/// Replacements so far, in order, and the resulting content of local columns.
+/// Replacements so far, in order, and the content of local columns that follows from the replacements.
 pub struct Exchanges<'a> {
     pub made: &'a [Exchange],
-    /// Weights by number, up to the largest number that was used or rebuilt.
+    /// Weights of each checksum column by its number, up to the largest number that replaced a process column or was rebuilt.
     weights: Vec<Vec<f64>>,
-    /// Local columns that are sums in the replaced process column, for each replacement.
+    /// For each replacement, the local columns of the replaced process column that are sums.
     pub sums: Vec<Range<usize>>,
-    /// Replacements whose checksum column is still in place. A checksum column may itself have been lost after it took a place.
+    /// Indices of the replacements whose checksum column is still in place. A checksum column that replaced a process column may
+    /// itself have been lost since.
     pub there: Vec<usize>,
 }
 
@@ -149,36 +151,37 @@ impl<'a> Exchanges<'a> {
 
     /// Returns the weight of column `col` of A in checksum column `by`.
     fn weight(&self, by: usize, col: usize) -> f64 {
-        // The history does not include unused checksum columns of the start.
+        // `weights` may lack checksum columns with which the test started and that have replaced no process column.
         self.weights.get(by).map_or_else(|| weight(by, col), |of| of[col])
     }
 
-    /// Returns the replacements that turned local column `l` into sums.
+    /// Returns the replacements whose process column has sums in local column `l`.
     pub fn at(&self, l: usize) -> Which {
         let is = |j: usize| Which::from(self.sums[j].contains(&l)) << j;
         (0..self.made.len()).map(is).sum()
     }
 
-    /// Returns the replacements that lost an element at this row and local column, if none is recomputed.
+    /// Returns the replacements whose process column lost an element at `row` and local column `l`. Elements that are already
+    /// recomputed count as lost.
     pub fn lost_at(&self, shape: &Shape, row: usize, l: usize) -> Which {
         let is = |&&j: &&usize| l < self.sums[j].start && counts(shape, self.made[j].col, row, l);
         self.there.iter().filter(is).map(|j| 1 << j).sum()
     }
 
-    /// Returns whether one of the replacements in `some` is of process column `col`.
+    /// Returns whether one of the replacements in `some` replaced process column `col`.
     pub fn has(&self, some: Which, col: usize) -> bool {
         (0..self.made.len()).any(|j| some >> j & 1 == 1 && self.made[j].col == col)
     }
 
-    /// Returns the number of the checksum column that process column `col` has in a local column with replacements `at`. `None`:
-    /// its own elements.
+    /// Returns the number of the checksum column that process column `col` stores in a local column with the replacements `at`.
+    /// Returns `None` if the process column stores its own elements there.
     fn sums_of(&self, at: Which, col: usize) -> Option<usize> {
         let of = |j: &usize| at >> j & 1 == 1 && self.made[*j].col == col;
         (0..self.made.len()).rev().find(of).map(|j| self.made[j].by)
     }
 
-    /// Converts the solution of the factored system to that of the original one, x = T y. `mine` belongs to this rank's process
-    /// column, `theirs` to the replaced ones.
+    /// Converts the solution y of the factored system to the solution x = T y of the original system. `mine` is process column
+    /// `col`'s part of y, and becomes its part of x. `theirs` are the parts of y of the replaced process columns.
     pub fn settle(&self, col: usize, mine: &mut [f64], theirs: &[(usize, Vec<f64>)]) {
         for (l, x) in mine.iter_mut().enumerate() {
             let at = self.at(l);
@@ -193,7 +196,7 @@ impl<'a> Exchanges<'a> {
         }
     }
 
-    /// Returns the weights with which the process columns, as they are now, add up to checksum column `by` in a local column with
+    /// Returns the weights with which the current process columns add up to checksum column `by`, in a local column with the
     /// replacements `at`.
     fn made_up(&self, at: Which, by: usize) -> impl Fn(usize) -> f64 {
         let replaced: Vec<(usize, usize)> = (0..self.made.len())
@@ -203,7 +206,8 @@ impl<'a> Exchanges<'a> {
                 (sums == self.made[j].by).then_some((self.made[j].col, sums))
             })
             .collect();
-        // The replacing checksum columns contain the shares of the lost columns; the remaining columns make up the rest.
+        // The checksum columns that replaced lost columns contain the shares of the lost columns. The remaining columns
+        // contribute the rest.
         let inverse = inverse(replaced.len(), |i, j| self.weight(replaced[i].1, replaced[j].0));
         let share = |i: usize| -> f64 {
             (0..replaced.len()).map(|j| self.weight(by, replaced[j].0) * inverse[j][i]).sum()
@@ -220,8 +224,8 @@ impl<'a> Exchanges<'a> {
         }
     }
 
-    /// Chooses which of the checksum columns `there` replace the process columns `lost`. A lost element is divided by a weight or
-    /// by a difference of weights, so the choice with the smallest largest factor wins.
+    /// Chooses which of the checksum columns `there` replace the process columns `lost`. The recovery of an element multiplies
+    /// rounding errors by factors that follow from the weights. So the choice whose largest factor is the smallest is returned.
     pub fn best(&self, there: &[usize], lost: &[usize]) -> Vec<usize> {
         let at = (0..self.made.len()).map(|j| 1 << j).sum();
         let made_up: Vec<Vec<f64>> = there
@@ -244,14 +248,16 @@ impl<'a> Exchanges<'a> {
 
     /// Returns the factor of process column `col` in the recovery of a lost element.
     ///
-    /// `wanted` are all replacements that lost an element at this row and local column; the sums are stored at those places. To
-    /// recover the lost element of replacement `which`, take the value stored in its own place times its own factor. Subtract
-    /// each other process column's value there times that column's factor.
+    /// `at` are the replacements at the element's local column. `wanted` are the replacements that lost an element at this row
+    /// and local column; their process columns store sums there. The lost element of replacement `which` is the value that its
+    /// process column stores times the factor of that column. From this product, the value of each other process column times the
+    /// factor of that column is subtracted.
     pub fn factor(&self, at: Which, wanted: Which, which: usize, col: usize) -> f64 {
         let all: Vec<usize> = (0..self.made.len()).filter(|j| wanted >> j & 1 == 1).collect();
         let sums: Vec<_> = all.iter().map(|&j| self.made_up(at, self.made[j].by)).collect();
         let inverse = inverse(all.len(), |i, j| sums[i](self.made[all[j]].col));
-        let own = all.iter().position(|&j| j == which).expect("it is among those wanted");
+        let own =
+            all.iter().position(|&j| j == which).expect("`wanted` contains replacement `which`");
         match all.iter().position(|&j| self.made[j].col == col) {
             Some(i) if i == own => inverse[own][own],
             Some(i) => -inverse[own][i],
@@ -259,14 +265,15 @@ impl<'a> Exchanges<'a> {
         }
     }
 
-    /// Returns the factor of process column `col` in checksum column `by` that is rebuilt: each sum is the total of all values at
-    /// that row and local column times their factors.
+    /// Returns the factor of process column `col` in the rebuilt checksum column `by`. Each sum is the total, over the process
+    /// columns, of the value at one row and local column times this factor.
     ///
-    /// `wanted` are the replacements that lost an element there. Values of other columns that do not count are left out.
+    /// `at` are the replacements at the local column. `wanted` are the replacements that lost an element at that row and local
+    /// column. In process columns without a lost element there, values that do not count ([`counts_at`]) are left out.
     pub fn adds(&self, at: Which, wanted: Which, by: usize, col: usize) -> f64 {
         let made_up = self.made_up(at, by);
         let lost = (0..self.made.len()).filter(|j| wanted >> j & 1 == 1);
-        // A lost element is not stored there itself; it follows from the values that are.
+        // A lost element is not stored. It follows from the values that are stored at its row and local column.
         let own = lost.clone().all(|j| self.made[j].col != col);
         let through = lost.map(|j| {
             let factor = self.factor(at, wanted, j, col);
@@ -281,29 +288,29 @@ impl<'a> Exchanges<'a> {
 fn inverse(size: usize, element: impl Fn(usize, usize) -> f64) -> Vec<Vec<f64>> {
     let mut matrix: Vec<Vec<f64>> =
         (0..size).map(|i| (0..size).map(|j| element(i, j)).collect()).collect();
-    assert!(invert(&mut matrix), "weights are such that any columns follow from as many sums");
+    assert!(invert(&mut matrix), "the weights of any lost columns form an invertible matrix");
     matrix
 }
 
-/// Returns whether element (row, local column `l`) of process column `col` is a remaining element of A. Below the diagonal of a
-/// factored column, the storage contains L, which counts as zero.
+/// Returns whether element (`row`, local column `l`) of process column `col` counts in the sums once its column is factored.
+/// Below the diagonal, the storage then contains L, which counts as zero.
 pub fn counts(shape: &Shape, col: usize, row: usize, l: usize) -> bool {
     let column = shape.col_map.global(l, col);
     column < shape.n && row <= column
 }
 
-/// Returns whether element (row, local column `l`) of process column `col` counts at `boundary`, before which all columns are
-/// factored. From the boundary on, no column is factored and all elements count.
+/// Returns whether element (`row`, local column `l`) of process column `col` counts in the sums at `boundary`. Block columns
+/// before the boundary are factored ([`counts`]). In later block columns all elements count.
 pub fn counts_at(shape: &Shape, boundary: usize, col: usize, row: usize, l: usize) -> bool {
     let column = shape.col_map.global(l, col);
     column < shape.n && (row <= column || column >= boundary * shape.nb)
 }
 
-/// Returns the end of the run of local columns from `l` on that are alike in this row: in each process column, either all of
-/// their elements count or none.
+/// Returns the end of the run of local columns from `l` on that are alike in `row`. In each process column, either all elements
+/// of the run count or none.
 ///
-/// A round of the process columns has one block of each. A run ends with the round, at the block offset of the diagonal, and at
-/// that of the end of the matrix.
+/// A round consists of one block of each process column. A run ends at the end of its round. It ends earlier at the offset of the
+/// diagonal, or of the end of the matrix, within their blocks.
 pub fn alike_until(shape: &Shape, row: usize, l: usize) -> usize {
     let Shape { n, nb, grid, .. } = *shape;
     let round = l / nb;
@@ -312,18 +319,18 @@ pub fn alike_until(shape: &Shape, row: usize, l: usize) -> usize {
     ends.fold((round + 1) * nb, usize::min)
 }
 
-/// Progress of a rank's process column, the same on all of its ranks.
+/// Progress of a process column, the same on all of its ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// True if the matrix, or the checksums, are generated.
+    /// True if the process column's part of the matrix, or its checksums, are generated.
     pub generated: bool,
     /// Number of panels applied to all local columns.
     pub applied: usize,
-    /// Number of panels factored, as far as this rank knows. It always knows its own.
+    /// Number of panels factored, as far as the rank knows. A rank always knows the panels of its own process column.
     pub factored: usize,
-    /// Number of local rows in which the lost part of U is recomputed.
+    /// Number of local rows in which the lost part of U is already recomputed.
     pub recomputed: usize,
-    /// Time at which the clock first started.
+    /// Time at which the clock of the test first started, in seconds since the Unix epoch.
     pub began_unix_s: f64,
 }
 
@@ -349,8 +356,8 @@ mod tests {
     }
 
     impl Dense {
-        /// Eliminates column `c` of the trailing submatrix, whose elements are in column `lead`, in all columns to which it
-        /// applies. Leaves garbage below the diagonal of factored columns, as the factorisation does.
+        /// Eliminates column `c` of the trailing submatrix, which is stored in column `lead`, in all columns for which `applies`
+        /// returns true. Leaves NaN below the diagonal of column `lead`, where the factorisation leaves L.
         fn eliminate(&mut self, c: usize, lead: usize, applies: &dyn Fn(usize) -> bool) {
             let n = self.0.len();
             let rows = &mut self.0;
@@ -375,7 +382,8 @@ mod tests {
         }
     }
 
-    /// Returns an element of the rebuilt checksum column `by` from the values in its row and column.
+    /// Returns element (i, l) of the rebuilt checksum column `by` at boundary k. `lies` returns the value of a process column at
+    /// that row and local column.
     fn renewed(
         roles: &Exchanges,
         shape: &Shape,
@@ -406,20 +414,20 @@ mod tests {
     /// Event at a boundary.
     #[derive(Clone, Copy, Debug)]
     enum Happens {
-        /// This process column is lost, and the first checksum column takes its place.
+        /// This process column is lost, and the first checksum column that is left takes its place.
         Lost(usize),
-        /// The last checksum column is lost.
+        /// The last of the checksum columns that are left is lost.
         SumsLost,
         /// A checksum column is rebuilt.
         Renewed,
-        /// The existing checksums are recomputed in the columns that are not factored.
+        /// The checksum columns that are left are recomputed in the local columns that are not factored.
         Refreshed,
     }
 
     /// Solves a system with block columns distributed over `q` process columns, plus `sums` checksum columns.
     ///
-    /// Lost process columns are replaced in order, each at its boundary. `amid` is the number of rows in which U is already
-    /// recomputed when a column is lost after the last panel. Returns the largest error of x.
+    /// The events of `happens` occur in order, each at its boundary. If a column is lost after the last panel, U is already
+    /// recomputed in `amid` rows at that time. Returns the largest error of x.
     fn play(
         (n, nb, q): (usize, usize, usize),
         sums: usize,
@@ -457,7 +465,7 @@ mod tests {
         );
         let mut past = Past::default();
         let mut left: Vec<usize> = (0..sums).collect();
-        // Current place of column l of a process column.
+        // Returns the column of `all` that stores local column l of process column `col`.
         let lies =
             |made: &[Exchange], col: usize, l: usize| match made.iter().rfind(|e| e.col == col) {
                 Some(e) => n + e.by * wide + l,
@@ -528,7 +536,7 @@ mod tests {
                         }
                     }
                     Happens::SumsLost => {
-                        let by = left.pop().expect("there are some");
+                        let by = left.pop().expect("a checksum column is left");
                         let theirs = n + by * wide..n + (by + 1) * wide;
                         all.0.iter_mut().for_each(|row| row[theirs.clone()].fill(f64::NAN));
                     }
@@ -546,8 +554,8 @@ mod tests {
                 }
             }
             for c in k * nb..((k + 1) * nb).min(n) {
-                // As in the factorisation: the columns that are not factored, and the checksums from the local column that
-                // contains block k.
+                // As in the factorisation, column c is eliminated in all columns that are not factored. Checksum columns take
+                // part from the local column of block k on.
                 let lead = place(&past.exchanges, c);
                 let held = past.exchanges.clone();
                 let applies = move |j: usize| {
@@ -557,7 +565,7 @@ mod tests {
                     let (by, l) = ((j - n) / wide, (j - n) % wide);
                     match held.iter().find(|e| e.by == by) {
                         _ if j == last => true,
-                        // Checksums that have become ordinary columns.
+                        // A checksum column that has replaced a process column.
                         Some(e) => l >= map.count_below(c + 1, e.col),
                         None => l >= one.col_from_block(k),
                     }
@@ -589,7 +597,7 @@ mod tests {
         worst
     }
 
-    /// Every process column, replaced at every boundary, including the last.
+    /// Replaces every process column at every boundary, including the last boundary.
     #[test]
     fn whichever_column_is_replaced_whenever_the_solution_is_that_of_the_system() {
         for (n, nb, q) in [
@@ -616,8 +624,8 @@ mod tests {
         }
     }
 
-    /// Every pair of process columns, at one boundary or one after the other, including the same column twice. After the last
-    /// panel, with part of U recomputed.
+    /// Replaces every pair of process columns at every pair of boundaries, including the same column twice. If the second loss is
+    /// after the last panel, part of U is already recomputed.
     #[test]
     fn whichever_two_are_replaced_the_solution_is_that_of_the_system() {
         for (n, nb, q) in [
@@ -648,7 +656,7 @@ mod tests {
         }
     }
 
-    /// The maximum number of losses, at various places.
+    /// Replaces the maximum number of process columns, at random boundaries.
     #[test]
     fn four_are_replaced_as_well() {
         let mut next = random(7);
@@ -665,8 +673,8 @@ mod tests {
         }
     }
 
-    /// A column is lost at any boundary and checksums are rebuilt at that or a later boundary. Then another column is lost, or
-    /// the replacement, and the same happens once more.
+    /// A column is lost at any boundary, and checksums are rebuilt at that or a later boundary. Then any column is lost, possibly
+    /// the replaced one, checksums are rebuilt again, and a third column is lost.
     #[test]
     fn new_sums_are_as_good_as_the_first() {
         use Happens::{Lost, Renewed};
@@ -700,7 +708,7 @@ mod tests {
         }
     }
 
-    /// Rebuilt checksums with others that are left, and with others that are lost.
+    /// Rebuilds a checksum column while another checksum column is left, and after other checksum columns are lost.
     #[test]
     fn new_sums_go_with_others() {
         use Happens::{Lost, Renewed, SumsLost};
@@ -725,7 +733,7 @@ mod tests {
         }
     }
 
-    /// Checksums that are recomputed at any boundary, also within a round of the process columns, before and after losses.
+    /// Recomputes checksums at every boundary, also within a round of the process columns, before and after losses.
     #[test]
     fn sums_that_are_made_again_are_as_good() {
         use Happens::{Lost, Refreshed};
@@ -767,14 +775,16 @@ mod tests {
         }
     }
 
-    /// Returns the largest element of the matrix that recovers lost columns from as many checksum columns with these weights.
+    /// Returns the largest element of the matrix that recovers the lost columns `cols` from the same number of checksum columns,
+    /// which have these weights.
     fn cost(weight: impl Fn(usize, usize) -> f64, cols: &[usize]) -> f64 {
         let solves = inverse(cols.len(), |i, j| weight(i, cols[j]));
         solves.concat().iter().fold(0.0f64, |most, element| most.max(element.abs()))
     }
 
-    /// Figures of docs/dev/nonstop.md, for every number of process columns up to 1,024. A grid that is one column wider adds the
-    /// sets with that column. A determinant first excludes sets that cannot be the worst.
+    /// Checks figures of docs/dev/nonstop.md, for every number of process columns up to 1,024. Each step of the loop widens the
+    /// grid by one column and tests the sets that contain this column. A determinant first excludes sets that cannot be the
+    /// worst.
     #[test]
     fn the_worst_columns_to_lose_cost_so_much() {
         const Q: usize = 1024;
@@ -808,14 +818,14 @@ mod tests {
             };
             assert_eq!([one, two, three].map(f64::round), told, "{q}");
         }
-        // With drawn weights, the loss of two columns would cost more.
+        // With random weights, the loss of two columns would cost more.
         let pairs = |q: usize| (0..q).flat_map(|b| (0..b).map(move |a| [a, b]));
         let of_drawn =
             |q| pairs(q).map(|pair| cost(real_weight, &pair)).fold(0.0, f64::max).round();
         assert_eq!([16, 256].map(of_drawn), [51.0, 83_595.0]);
     }
 
-    /// Testing all sets of four takes too long for more process columns than these.
+    /// Tests all sets of four for up to 96 process columns. More process columns would take too long.
     #[test]
     fn the_worst_four_columns_to_lose_cost_so_much() {
         let mut worst = 0.0f64;
@@ -869,7 +879,7 @@ mod tests {
             let largest = [1, 2, 3].into_iter().max_by(|a, b| size(a).total_cmp(&size(b)));
             assert_eq!(roles.best(&[1, 2, 3], &[col]), [largest.unwrap()]);
         }
-        // Once another column has been replaced by sums, a difference of weights counts.
+        // After another process column has been replaced by sums, recovery divides by a difference of weights.
         let exchanges = vec![Exchange { col: 0, by: 0, boundary: 4 }];
         let past = Past { exchanges, renewals: Vec::new() };
         let roles = Exchanges::new(&past, &shape);
@@ -902,13 +912,13 @@ mod tests {
                     }
                     (at, runs) = (end, runs + 1);
                 }
-                // One run per block, plus one each for the diagonal and the end of the matrix.
+                // There is one run per block, and at most two more: at the diagonal and at the end of the matrix.
                 assert!(at == rounds * nb && runs <= rounds + 2, "{n} {nb} {q} {row}: {runs}");
             }
         }
     }
 
-    /// The divisors of one lost column, and of two, are not small.
+    /// The divisors in the recovery of one lost column and of two lost columns are not small.
     #[test]
     fn weights_are_well_apart() {
         for q in [2, 8, 64, 256] {

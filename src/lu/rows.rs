@@ -1,7 +1,7 @@
-//! Copies rows of an exchange: between A, the upper block and messages.
+//! Copies rows of an exchange between A, the upper block and messages.
 //!
-//! The exchange names places by array and row. The processor copies at once, with all threads. A device queues the copies of rows
-//! that are in its memory.
+//! The exchange identifies a row by its array and its number in the array. Without a device, all threads copy the rows at once. A
+//! device queues the copies of rows that are in its memory.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use crate::kernels::{Matrix, UpperBlock};
 /// Arrays of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Array {
-    /// A; rows have local numbers.
+    /// The local matrix A; its rows have local numbers.
     Matrix,
     Upper,
-    /// Messages to send, received messages, and displaced rows in transit.
+    /// Messages to send, received messages, and displaced rows that are only forwarded.
     Out,
     Into,
     Transit,
@@ -28,7 +28,7 @@ impl Array {
         Place { array: self, row }
     }
 
-    /// Returns whether a device, if there is one, has this array in its memory.
+    /// Returns whether this array is in device memory, if there is a device.
     fn is_on_device(self) -> bool {
         matches!(self, Self::Matrix | Self::Upper)
     }
@@ -41,14 +41,14 @@ pub struct Place {
     row: usize,
 }
 
-/// The arrays of an exchange by their addresses, and the columns that are copied.
+/// The addresses of the arrays of an exchange, and the columns that are copied.
 pub struct Rows<'a> {
-    /// A, from the first of the columns on.
+    /// The local matrix A, from the first copied column on.
     pub matrix: Matrix<Shareable<f64>>,
     pub upper: UpperBlock,
-    /// The columns in the upper block.
+    /// The copied columns, as columns of the upper block.
     pub cols: Range<usize>,
-    /// Messages, with rows of these columns alone.
+    /// Messages, whose rows have only the copied columns.
     pub out: Shareable<f64>,
     pub into: Shareable<f64>,
     pub transit: Shareable<f64>,
@@ -56,13 +56,14 @@ pub struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Copies `count` rows. Number `j` goes from and to the places `copy(j)`. No destination is a source or another destination.
+    /// Copies `count` rows. `copy(j)` returns the source and the destination of row `j`. No destination is a source or another
+    /// destination.
     ///
-    /// A device copies later, unless rows are in messages.
+    /// With a device, copies may end after the return, unless some rows are in messages.
     ///
     /// # Safety
-    /// The arrays have these rows, and no other thread touches them. A device may copy between A and the upper block until its
-    /// stream of rows is finished.
+    /// The arrays have these rows, and no other thread touches the rows. With a device, this holds until the device has finished
+    /// its stream of rows.
     pub unsafe fn copy(
         &self,
         pool: Option<&mut Pool>,
@@ -81,7 +82,7 @@ impl Rows<'_> {
         }
     }
 
-    /// Copies a row in this thread.
+    /// Copies one row in this thread.
     ///
     /// # Safety
     /// As for [`Rows::copy`].
@@ -97,8 +98,8 @@ impl Rows<'_> {
         }
     }
 
-    /// Copies rows by operations of `device`, and waits for them if some are in messages. Rows from message to message are copied
-    /// by this thread.
+    /// Copies rows by operations of `device`. If some rows are in messages, waits for these operations. Copies rows from message
+    /// to message in this thread.
     ///
     /// # Safety
     /// As for [`Rows::copy`].
@@ -126,13 +127,14 @@ impl Rows<'_> {
         }
     }
 
-    /// Returns the address of a row that is not in the upper block.
+    /// Returns the address of a row. With our own engines, the row must not be in the upper block.
     fn address(&self, place: Place) -> *mut f64 {
         let Matrix { at, ld } = self.array(place.array);
         at.wrapping_add(place.row * ld)
     }
 
-    /// Returns an array, from the first of the columns on. The upper block has rows only in the layout of the engine `blas`.
+    /// Returns an array from the first copied column on. The upper block is stored by rows only in the layout of the engine
+    /// `blas`.
     fn array(&self, array: Array) -> Matrix<*mut f64> {
         match array {
             Array::Matrix => Matrix::new(self.matrix.at.get(), self.matrix.ld),
@@ -147,10 +149,10 @@ impl Rows<'_> {
     }
 }
 
-/// Copies `rows` rows of `cols` columns. The rows are divided among the threads, if there are any, in pieces that are worth
-/// waking a thread for.
+/// Copies `rows` rows of `cols` columns. With a `pool`, its threads copy pieces of several rows. A piece is large enough to pay
+/// for waking a thread.
 pub fn by_all(pool: Option<&mut Pool>, rows: usize, cols: usize, copy: impl Fn(usize) + Sync) {
-    /// Doubles that a thread copies in some ten microseconds.
+    /// Number of doubles that a thread copies in some ten microseconds.
     const WORTHWHILE: usize = 8 << 10;
     let threads = pool.as_ref().map_or(1, |pool| pool.threads());
     let at_once = (WORTHWHILE / cols.max(1)).max(rows.div_ceil(4 * threads)).max(1);
@@ -177,14 +179,14 @@ mod tests {
     use crate::device::{self, Buffer};
     use crate::kernels::Engine;
 
-    /// Rows of each array, and doubles of each row of A and of the upper block. Fewer are copied.
+    /// Number of rows of each array, length of a row of A and of the upper block, and the columns that are copied.
     const ROWS: usize = 8;
     const LD: usize = 7;
     const COLS: Range<usize> = 1..5;
 
     const ALL: [Array; 5] = [Array::Matrix, Array::Upper, Array::Out, Array::Into, Array::Transit];
 
-    /// Copies rows of five arrays of numbers, and returns the arrays. A `device` has the first two in its memory.
+    /// Copies rows of five arrays of numbers, and returns the arrays. With a `device`, the first two arrays are in its memory.
     fn copied(copies: &[(Place, Place)], device: Option<&Arc<dyn Device>>) -> [Vec<f64>; 5] {
         const LEN: usize = ROWS * LD;
         let number = |array: usize| (0..LEN).map(|at| (array * LEN + at) as f64).collect();
@@ -198,7 +200,7 @@ mod tests {
         let mut at = here.each_mut().map(|array| Shareable::new(array.as_mut_ptr()));
         let move_all = |device: &dyn Device, from: *mut f64, to: *mut f64| {
             let (from, to) = (Matrix::new(from.cast_const(), LEN), Matrix::new(to, LEN));
-            // SAFETY: both have the length, and the copy has ended when they are used.
+            // SAFETY: both arrays have this length, and the copy ends before the arrays are used.
             unsafe { device.copy_2d(Stream::Rows, from, to, 1, LEN) }
         };
         if let Some((device, there)) = device.zip(there.as_ref()) {
@@ -224,14 +226,14 @@ mod tests {
     }
 
     proptest! {
-        /// A device copies what the processor copies. Rows from message to message, too, are there when the call returns.
+        /// A device copies the same rows as the processor. Rows from message to message are copied when the call returns.
         #[test]
         fn a_device_copies_the_same_rows(
             seed in any::<u64>(),
             picks in prop::collection::vec((0..5usize, 0..ROWS / 2, 0..5usize, 0..ROWS / 2), 0..20),
         ) {
             let mut taken = HashSet::new();
-            // Even rows are sources, odd rows destinations; nothing goes from the upper block to itself.
+            // Even rows are sources, odd rows are destinations. No row is copied within the upper block.
             let copies: Vec<(Place, Place)> = picks
                 .into_iter()
                 .filter(|&(from, _, to, row)| (from, to) != (1, 1) && taken.insert((to, row)))

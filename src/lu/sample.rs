@@ -1,8 +1,8 @@
-//! Times parts of a factorisation instead of all of it: stretches of iterations, or one panel.
+//! Measures the time of parts of a factorisation: ranges of iterations, or one panel.
 //!
-//! The time of an iteration depends on the size of the trailing submatrix and hardly on its values. So the factorisation may
-//! start at any boundary of a matrix that was only generated. The first iteration factors a panel without overlap, unlike in a
-//! whole factorisation, so it is not counted.
+//! The time of an iteration depends on the size of the trailing submatrix and hardly on its values. So the measured factorisation
+//! may start at any boundary with a newly generated matrix. The first iteration factors a panel without overlap, unlike in a
+//! whole factorisation, so this iteration is not counted.
 
 use std::io;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::base::threads::Pool;
 use crate::comm::Reduce;
 use crate::matrix::Generator;
 
-/// Observer that records when the stretch begins and ends.
+/// Observer that records how long the range of iterations takes.
 struct Watch {
     stretch: Range<usize>,
     began: f64,
@@ -41,10 +41,10 @@ impl Observer for Watch {
     }
 }
 
-/// Returns the seconds of each range of iterations, on the slowest rank. All ranks of the grid call this together.
+/// Returns the seconds that each range of iterations takes on the slowest rank. All ranks of the grid call this together.
 ///
 /// # Errors
-/// On all ranks, if any rank gets no memory.
+/// Fails on all ranks if any rank cannot allocate its memory.
 pub fn time_stretches(
     context: &Context,
     stretches: &[Range<usize>],
@@ -60,7 +60,7 @@ pub fn time_stretches(
         let from = stretch.start.saturating_sub(1);
         context.grid.barrier();
         let mut clock = Clock::start();
-        // SAFETY: the whole local matrix, which is used nowhere else.
+        // SAFETY: the pointer is the whole local matrix, which is used nowhere else.
         unsafe {
             factorise(context, local.pointer(), from, &mut work, pool, &mut clock, &mut watch);
         }
@@ -71,15 +71,16 @@ pub fn time_stretches(
     Ok(seconds)
 }
 
-/// Returns the seconds in which a grid of one rank factors its first panel with all threads: the shortest of `tries`.
+/// Returns the seconds that a grid of one rank takes to factor its first panel with all threads: the shortest time of `tries`
+/// tries.
 ///
-/// The matrix consists of the panel's columns alone, so N may be far larger than memory has room for.
+/// The matrix has only the panel's columns, so N may be far too large for the memory.
 ///
 /// # Errors
-/// If there is no memory for the panel.
+/// Fails if the memory for the panel cannot be allocated.
 pub fn time_panel(mut context: Context, tries: usize, pool: &mut Pool) -> io::Result<f64> {
     let params = context.params;
-    assert!(params.p * params.q == 1, "the panel is that of one rank");
+    assert!(params.p * params.q == 1, "the grid has one rank");
     context.shape = context.shape.first_columns(context.width(0));
     let lengths = context.lengths(pool.threads());
     let mut local = own_part(&context)?;
@@ -91,7 +92,7 @@ pub fn time_panel(mut context: Context, tries: usize, pool: &mut Pool) -> io::Re
         local.generate(&generator, pool);
         panel.begin(&context, 0);
         let (a, mut clock) = (local.pointer(), Clock::start());
-        // SAFETY: the local matrix, which is used nowhere else.
+        // SAFETY: the pointer is the local matrix, which is used nowhere else.
         pool.together(|threads| unsafe {
             factor.run(&context, &mut panel, a, threads, &mut clock);
         });

@@ -1,15 +1,15 @@
 //! The schedule of a factorisation on one rank.
 //!
-//! [`Run::iterate`] is an iteration: it applies panel k to all columns right of it. With a lookahead of DEPTH, panel k + DEPTH is
-//! factored meanwhile: its columns are updated before the rest, so that its broadcast overlaps the multiplication. [`Run::all`]
-//! is the order of the iterations.
+//! [`Run::iterate`] is iteration k: it applies panel k to all columns right of the panel. With a lookahead of DEPTH, panel k +
+//! DEPTH is factored in the same iteration. The columns of panel k + DEPTH are updated first, so that the broadcast of this panel
+//! overlaps the multiplication. [`Run::all`] is the order of the iterations.
 //!
-//! If a rank has threads, its main thread factors while the others already multiply. The order of messages depends on whether any
-//! rank has threads, and is the same on all ranks (`Context::order`). A rank without threads then factors a little later than it
-//! could.
+//! If a rank has threads, its main thread factors while the other threads already multiply. The order of messages is the same on
+//! all ranks, and depends on whether any rank has threads (`Context::order`). If another rank has threads, a rank without threads
+//! factors a little later than it could.
 //!
-//! A *boundary* k is the moment when all updates before panel k are complete on all ranks. The schedule passes through a clean
-//! boundary only where one is requested, because no panel may be factored ahead there: the observer requests it to save, and
+//! A *boundary* k is the point at which all updates with the panels before k are complete on all ranks. A boundary is *clean* if
+//! no panel is factored ahead there. Boundaries are clean only on request: the observer requests clean boundaries to save, and
 //! `in_steps` to compute checksums.
 
 use std::time::{Duration, Instant};
@@ -27,13 +27,13 @@ use super::work::Work;
 use crate::base::faults::{Point, hit};
 use crate::base::threads::{PanelThreads, Pool, Turn};
 
-/// Time for which the main thread polls for rows, per other thread of the rank. The other threads multiply meanwhile.
+/// Time for which the main thread polls for rows, per other thread of the rank. The other threads multiply during this time.
 const POLLS_FOR: Duration = Duration::from_micros(20);
 
-/// Factors from boundary `start` to the end, or to the boundary at which the observer stops.
+/// Factors from boundary `start` to the end, or to the boundary at which the observer stops the factorisation.
 ///
 /// # Safety
-/// `a` is the whole local matrix, and no other thread touches it.
+/// `a` is the whole local matrix, and no other thread touches the matrix.
 pub unsafe fn factorise<O: Observer>(
     context: &Context,
     a: *mut f64,
@@ -53,10 +53,10 @@ pub(super) struct Run<'a, O> {
     pub(super) operations: Operations<'a>,
     pub(super) pool: &'a mut Pool,
     pub(super) observer: &'a mut O,
-    /// Present if each process column must complete every iteration or do none of it.
+    /// Present with checksum columns: each process column then completes an iteration or does no part of it.
     pub(super) steps: Option<InSteps<'a>>,
-    /// Rows of the next iteration's first section. All ranks of the process column exchange them, whichever factors the panel;
-    /// the time at which each of them begins is its own.
+    /// Exchange of the rows of the next iteration's first section. All ranks of the process column do this exchange, but each
+    /// rank may begin it at another time.
     early: Option<Early>,
 }
 
@@ -77,8 +77,8 @@ impl<'a, O: Observer> Run<'a, O> {
         Self { operations, pool, observer, steps, early: None }
     }
 
-    /// Factors from boundary `start` to the end, or to the boundary at which the observer stops. If `ready` is set, panel `start`
-    /// is already factored.
+    /// Factors from boundary `start` to the end, or to the boundary at which the observer stops the factorisation. If `ready` is
+    /// true, panel `start` is already factored.
     pub(super) fn all(&mut self, start: usize, ready: bool) -> Halt {
         let params = self.operations.context.params;
         let blocks = params.blocks();
@@ -100,13 +100,13 @@ impl<'a, O: Observer> Run<'a, O> {
             let elapsed = self.operations.clock.elapsed();
             self.observer.observe(Event::Iteration { k, blocks, elapsed });
             if self.observer.leaves(k) {
-                // First end the operations for which all ranks wait in the same order.
+                // Complete the messages in transit first, in the same order on all ranks.
                 self.operations.finish_broadcasts();
                 self.finish_early();
                 return Halt::Stop;
             }
-            // All panels that may be factored now, except the last, are factored without overlap. That happens only at the start,
-            // after a boundary, and without lookahead.
+            // If several panels may be factored now, all except the last are factored without overlap. Several are possible only
+            // at the start and after a clean boundary. Without lookahead, panel k itself is factored without overlap.
             let mut last = None;
             while let Some(next) = lookahead.next(k, |k| self.drains(k)) {
                 if let Some(earlier) = last.replace(next) {
@@ -125,23 +125,24 @@ impl<'a, O: Observer> Run<'a, O> {
         Halt::GoOn
     }
 
-    /// Applies panel `k` to all columns from block `factored` on. Meanwhile factors and broadcasts panel `next`, the block just
-    /// before those columns.
+    /// Applies panel `k` to all columns from block `factored` on. At the same time, factors and broadcasts panel `next`, the
+    /// block just before block `factored`.
     pub(super) fn iterate(&mut self, k: usize, next: Option<usize>, factored: usize) {
         let (context, comes) = (self.operations.context, !self.is_quiet());
-        // In steps, all ranks have panel k before any of them applies it.
+        // With checksum columns, all ranks have panel k before any rank applies panel k.
         if self.steps.is_some() {
             self.operations.await_panel(k);
             hit(Point::PanelHere, context.place);
         }
-        // Panel `next` begins to travel to the process columns that receive it.
+        // Process columns that do not own panel `next` start to receive it.
         if let Some(next) = next {
             self.operations.begin_panel(next, comes);
         }
         let step = self.steps.as_ref().map(|own| own.begin_iteration(&mut self.operations));
 
-        // The process column that owns panel `next` updates its columns first. Ranks without threads then factor it, so that
-        // other process columns wait less for it. With threads, the main thread factors while the others multiply the rest.
+        // The process column that owns panel `next` updates the panel's columns first. Ranks without threads then factor the
+        // panel at once, because other process columns wait for it. With threads, the main thread factors the panel while the
+        // other threads multiply the remaining columns.
         let (overlaps, meets) = (context.overlaps(), self.meets(k));
         let ours = next.filter(|&next| context.owns(next));
         if let Some(next) = ours {
@@ -160,7 +161,7 @@ impl<'a, O: Observer> Run<'a, O> {
         let mut lead = ours.filter(|_| meets || overlaps);
         self.operations.await_panel(k);
 
-        // All other columns: one section, or the right half and then the left half.
+        // All remaining columns: one section, or the right half and then the left half.
         if self.steps.as_ref().is_none_or(InSteps::has_matrix) {
             let sections = self.operations.sections(k, context.first_column(k, factored));
             let mut early = self.early_section(k, factored, &sections);
@@ -169,13 +170,14 @@ impl<'a, O: Observer> Run<'a, O> {
             counts.iterations += u64::from(sections.len() > 1);
             counts.early += u64::from(begun);
             for (i, section) in sections.iter().enumerate() {
-                // The section's rows have travelled while the section before was multiplied, or travel now.
+                // The section's rows were exchanged during the multiplication of the previous section, or are exchanged now.
                 self.operations.finish_rows(k, section, begun, self.pool);
                 if i == 0 && self.steps.is_some() {
                     hit(Point::MultiplyBegin, context.place);
                 }
-                // U is solved and the section multiplied. Meanwhile panel `next` is factored, and the rows of the following
-                // section travel, which after the last one is the first of the next iteration.
+                // U is solved and the section multiplied. At the same time panel `next` is factored, and the rows of the
+                // following section are exchanged. After the last section, the following section is the first section of the next
+                // iteration.
                 let travels = match sections.get(i + 1) {
                     Some(section) => Some((k, section)),
                     None => early.as_ref().map(|early| (early.k, &early.section)),
@@ -192,28 +194,29 @@ impl<'a, O: Observer> Run<'a, O> {
         }
     }
 
-    /// Ends the last step: a rank that has passed this point knows that the others of its process column have completed it.
+    /// Ends the last step. A rank that has returned from here knows that all ranks of its process column have completed the step.
     pub(super) fn end_steps(&self) {
         drop(self.steps.as_ref().map(InSteps::step));
     }
 
-    /// Returns whether the panel that is factored in iteration `k` waits until the other ranks of the process column have come,
-    /// while the first section is multiplied.
+    /// Returns whether the panel that is factored in iteration `k` is postponed. A postponed panel is factored during the
+    /// multiplication of the first section, as soon as all ranks of the process column have reached the panel.
     ///
-    /// Waiting pays with a single process column, as no other one waits for the panel. If columns are split, the other ranks may
-    /// still multiply their last section. All ranks decide alike, because they wait for messages in the same order.
+    /// Postponing pays with a single process column, because no other process column waits for the panel. If columns are split,
+    /// the other ranks may still multiply their last section. The result is the same on all ranks, so all ranks wait for messages
+    /// in the same order.
     fn meets(&self, k: usize) -> bool {
         let context = self.operations.context;
         let alone = !context.overlaps() && self.steps.is_none();
         alone && context.shape.grid.q == 1 && context.cut(k).is_some()
     }
 
-    /// Returns whether panels are not broadcast.
+    /// Returns whether panels are not broadcast, because this process column is catching up.
     fn is_quiet(&self) -> bool {
         self.steps.as_ref().is_some_and(InSteps::is_quiet)
     }
 
-    /// Factors panel `next` while panels `k..next` wait, without other work to overlap it with.
+    /// Applies panels `k..next` to the columns of panel `next` and factors panel `next`, without other work at the same time.
     fn factor_alone(&mut self, k: usize, next: usize) {
         self.operations.begin_panel(next, !self.is_quiet());
         if self.operations.context.owns(next) {
@@ -233,12 +236,11 @@ impl<'a, O: Observer> Run<'a, O> {
         self.pool.together(|panel_threads| self.operations.factor(next, panel_threads));
     }
 
-    /// Applies panel `k` to `section`, whose row exchange is complete. Returns whether the exchange of the rows that travel
-    /// meanwhile has begun.
+    /// Applies panel `k` to `section`, whose row exchange is complete. Returns whether the row exchange of `travels` has begun.
     ///
-    /// `lead` is the panel to factor meanwhile. If ranks have threads, its columns are up to date. Otherwise the row exchange for
-    /// its columns has begun. `travels` is a panel and a section: the row exchange of that panel in this section runs meanwhile,
-    /// as soon as the panel's message has arrived.
+    /// `lead` is the panel to factor during the multiplication. If ranks have threads, the columns of `lead` are up to date.
+    /// Otherwise the row exchange in the columns of `lead` has begun. `travels` is a panel and a section. The row exchange of
+    /// this panel in this section begins during the multiplication, as soon as the panel's message has arrived.
     fn multiply(
         &mut self,
         k: usize,
@@ -255,13 +257,13 @@ impl<'a, O: Observer> Run<'a, O> {
         let mut beside = Beside { operations, k, awaited, travels, begun, threads };
         beside.look_after_panel(false);
         let meets = beside.awaited.is_some();
-        // If Q > 1, panels in transit are forwarded between tasks, which therefore must be short.
+        // If Q > 1, panels in transit are forwarded between tasks, so tasks must be short.
         let often = travels.is_some() || q > 1;
         // SAFETY: no other thread touches these columns.
         let rest = unsafe { beside.operations.solve(k, section, often, pool) };
         beside.look_after_panel(false);
         if let Some((_, section)) = travels.filter(|(of, _)| *of == k) {
-            // Started here, and not between tasks, so that all threads help to copy the first messages.
+            // The exchange begins here, not between tasks, so that all threads copy rows to the first messages.
             beside.operations.begin_rows(k, section, Some(pool));
             beside.begun = true;
         }
@@ -289,7 +291,8 @@ impl<'a, O: Observer> Run<'a, O> {
         begun
     }
 
-    /// Returns the first section of the next iteration, if its rows may travel while the last of these `sections` is multiplied.
+    /// Returns the first section of the next iteration, if its rows may be exchanged during the multiplication of the last of
+    /// `sections`. Returns `None` otherwise.
     fn early_section(&mut self, k: usize, factored: usize, sections: &[Section]) -> Option<Early> {
         if sections.len() < 2 || self.steps.is_some() || factored <= k + 1 {
             return None;
@@ -303,7 +306,8 @@ impl<'a, O: Observer> Run<'a, O> {
         })
     }
 
-    /// Completes the row exchange that may have begun early, for an iteration that will not happen.
+    /// Completes the row exchange for the next iteration, which does not take place. All ranks do this, whether or not their
+    /// exchange has begun.
     fn finish_early(&mut self) {
         if let Some(Early { k, section, begun }) = self.early.take() {
             self.operations.await_panel(k);
@@ -319,7 +323,7 @@ impl<'a, O: Observer> Run<'a, O> {
         }
     }
 
-    /// Passes the clean boundary `k`.
+    /// Lets the observer save at the clean boundary `k`, or computes checksums there.
     fn boundary(&mut self, k: usize) -> Halt {
         debug_assert!(self.early.is_none(), "no panel is factored across a clean boundary");
         self.operations.finish_broadcasts();
@@ -339,22 +343,22 @@ struct Beside<'m, 'a> {
     operations: &'m mut Operations<'a>,
     /// Panel that is being applied.
     k: usize,
-    /// Panel that all ranks of the process column factor once they have come.
+    /// Postponed panel: it is factored once all ranks of the process column have reached it.
     awaited: Option<usize>,
-    /// Panel and section of the row exchange that runs meanwhile.
+    /// Panel and section of the row exchange that runs during the multiplication.
     travels: Option<(usize, &'m Section)>,
-    /// True once that row exchange has begun.
+    /// True once the row exchange of `travels` has begun.
     begun: bool,
     threads: usize,
 }
 
 impl Beside<'_, '_> {
-    /// Factors the awaited panel. All ranks of the process column factor it together, so this rank waits for them (`wait`) or
-    /// tests whether they have come.
+    /// Factors the postponed panel, if there is one, once all ranks of the process column have reached it. If `wait` is true,
+    /// waits for these ranks. Otherwise returns without factoring if no rows of these ranks have arrived yet.
     fn look_after_panel(&mut self, wait: bool) {
         let Some(next) = self.awaited else { return };
         if wait || self.operations.others_have_panel_rows() {
-            // The panel is postponed up to here only if no rank has more than one thread.
+            // A panel is postponed only if no rank has more than one thread.
             let pool = &mut Pool::new(1);
             self.operations.finish_panel_rows(self.k, next, pool);
             self.operations.update_panel(self.k + 1, next, pool);
@@ -364,16 +368,16 @@ impl Beside<'_, '_> {
         }
     }
 
-    /// Advances everything that waits for messages.
+    /// Advances all operations that wait for messages.
     fn look_after_all(&mut self) {
-        // Reports a lost rank at once, even if no message is awaited until the multiplication ends.
+        // Notices a lost rank at once, even if this rank waits for no message until the multiplication ends.
         self.operations.context.grid.attend();
         self.operations.forward_panels();
         self.look_after_panel(false);
         self.look_after_rows();
     }
 
-    /// Begins and advances the row exchange while the other threads multiply.
+    /// Begins and advances the row exchange of `travels` while the other threads multiply.
     fn look_after_rows(&mut self) {
         let Some((of, section)) = self.travels else { return };
         if !self.begun {
@@ -386,7 +390,7 @@ impl Beside<'_, '_> {
             self.begun = true;
         }
         let Operations { context, work, clock, .. } = &mut *self.operations;
-        // Most calls come after the exchange is complete.
+        // In most calls, the exchange is already complete.
         if !work.far.is_active() {
             return;
         }
@@ -396,7 +400,7 @@ impl Beside<'_, '_> {
         while work.far.is_active() {
             match work.far.advance(context) {
                 Advance::Moved => since = Instant::now(),
-                // Other threads may soon wait for this one: they may run out of tasks, or wait for help with the panel.
+                // Other threads may soon wait for this thread: no task may be left, or a panel may need all its threads.
                 Advance::Solved if self.threads > 1 => break,
                 Advance::Solved => {}
                 Advance::Nothing if since.elapsed() >= polls_for => break,

@@ -1,4 +1,4 @@
-//! A section: columns of the trailing submatrix that are exchanged, solved and multiplied together.
+//! A section: columns of the trailing submatrix that are updated together.
 
 use std::ops::Range;
 
@@ -6,20 +6,21 @@ use super::context::Context;
 use crate::base::threads::Shareable;
 use crate::kernels::UpperBlock;
 
-/// Columns of the local matrix that are updated with a panel, and the buffer for their rows of U.
+/// Columns of the local matrix that are updated with a panel, and the buffer for their part of U.
 #[derive(Clone)]
 pub struct Section {
     /// The whole local matrix.
     pub a: Shareable<f64>,
     pub cols: Range<usize>,
-    /// Upper block with as many columns as `cols`.
+    /// Upper block for U in the columns `cols`.
     pub upper: UpperBlock,
-    /// Number of columns that decides the algorithm of the row exchange, if `Swap::Mix` leaves that to the number of columns.
+    /// Number of columns from which `Swap::Mix` chooses the algorithm of the row exchange.
     pub wide: usize,
 }
 
 impl Section {
-    /// Makes a section of `a`, the whole local matrix. `u` is large enough for its columns and a panel of `width`.
+    /// Makes a section of `a`, the whole local matrix. `u` has space for an upper block of `cols`, for a panel of `width`
+    /// columns.
     pub fn new(
         context: &Context,
         width: usize,

@@ -1,9 +1,9 @@
-//! Back substitution: U x = y, where U is the factored matrix and y its last column.
+//! Back substitution: solves U x = y, where U is the upper triangle of the factored matrix and y its last column.
 //!
-//! The blocks are solved from the last to the first. The rank on the diagonal solves its triangle; the process column then
-//! subtracts its block's share from all rows above. Each process column accumulates these shares in a vector of its own. Only
-//! when a block is next are its rows of these vectors sent to the diagonal. So a process column can work on its other rows while
-//! the next one already solves.
+//! The blocks are solved from the last to the first. The rank that owns the diagonal block solves its triangle. The process
+//! column then subtracts the block's share from all rows above the block. Each process column accumulates these shares in its own
+//! vector. Just before a block is solved, each process column sends its vector's rows of this block to the rank on the diagonal.
+//! So a process column can work on its other rows while the next process column already solves.
 
 use super::clock::{Clock, Part};
 use super::context::Context;
@@ -18,13 +18,13 @@ use std::sync::Mutex;
 
 const TAG: i32 = 3;
 
-/// Number of rows in one task, from which a block's share is subtracted.
+/// Number of rows in a task that subtracts a block's share.
 const ROWS: usize = 512;
 
-/// Distance in rows of prefetching.
+/// Number of rows to prefetch ahead.
 const AHEAD: usize = 2;
 
-/// Maximum number of doubles that back substitution needs: x, the remaining right-hand side, and a block's share.
+/// Maximum number of doubles that back substitution allocates: x, the remaining right-hand side, and a block's share.
 pub fn room(shape: &Shape) -> usize {
     shape.cols + shape.rows + share_len(shape)
 }
@@ -36,7 +36,7 @@ fn share_len(shape: &Shape) -> usize {
 /// The whole factored local matrix.
 pub enum Factored<'a> {
     Here(ArrayView2<'a, f64>),
-    /// In device memory, with room for its rows in the columns of a block.
+    /// The matrix is in device memory. `room` has space for all local rows of a block column.
     On {
         device: &'a dyn Device,
         a: Matrix<*const f64>,
@@ -45,7 +45,7 @@ pub enum Factored<'a> {
 }
 
 impl Factored<'_> {
-    /// Returns the local columns `cols` of the first `rows` rows. There are at most as many columns as in a block.
+    /// Returns the local columns `cols`, at most NB, of the first `rows` rows.
     fn columns(&mut self, rows: usize, cols: Range<usize>) -> ArrayView2<'_, f64> {
         match self {
             Self::Here(a) => a.slice(s![..rows, cols]),
@@ -54,17 +54,18 @@ impl Factored<'_> {
                 let room = &mut room[..rows * len];
                 let from = Matrix::new(a.at.wrapping_add(cols.start), a.ld);
                 let to = Matrix::new(room.as_mut_ptr(), len);
-                // SAFETY: these elements of the matrix, which no operation writes any more; the copy ends before `room` is used.
+                // SAFETY: no operation writes these elements of the matrix any more. The copy ends before `room` is read.
                 unsafe { device.copy_2d(Stream::Panel, from, to, rows, len) };
                 device.finish(Stream::Panel);
-                ArrayView2::from_shape((rows, len), &*room).expect("the room is as long")
+                ArrayView2::from_shape((rows, len), &*room)
+                    .expect("the slice has `rows` times `len` elements")
             }
         }
     }
 }
 
-/// Solves the system. Returns the part of x that belongs to this rank's columns, on all process rows. `a` is the whole factored
-/// local matrix.
+/// Solves the system. Returns the part of x that belongs to this rank's process column, in every process row. `a` is the whole
+/// factored local matrix.
 pub fn back_substitute(
     context: &Context,
     mut a: Factored,
@@ -105,26 +106,26 @@ pub fn back_substitute(
 struct Substitution<'a> {
     context: &'a Context<'a>,
     x: Vec<f64>,
-    /// Accumulated share of this process column in each local row, negated. In the process column of the right-hand side, it
-    /// starts as the right-hand side.
+    /// Accumulated share of this process column in each local row, negated. In the process column of the right-hand side, the
+    /// initial value is the right-hand side; elsewhere zero.
     rest: Vec<f64>,
-    /// Shares of another process column in a block's rows.
+    /// Shares of another process column in the rows of a block.
     share: Vec<f64>,
 }
 
-/// Returns a local row of a block.
+/// Returns local row `i` of a block column.
 fn row_of(block: ArrayView2<'_, f64>, i: usize) -> &[f64] {
-    block.slice_move(s![i, ..]).to_slice().expect("a row lies in one piece")
+    block.slice_move(s![i, ..]).to_slice().expect("a row is contiguous in memory")
 }
 
 impl Substitution<'_> {
-    /// Returns whether this process column has block `k`.
+    /// Returns whether this process column owns block `k`.
     fn owns(&self, k: usize) -> bool {
         let Context { params, shape, .. } = self.context;
         k < params.blocks() && shape.col_map.owner(k * params.nb) == shape.col
     }
 
-    /// Adds the shares of all process columns in the rows of block `k`, on the diagonal.
+    /// Adds up the shares of all process columns in the rows of block `k`, on the rank that owns the diagonal block.
     fn collect_shares(&mut self, k: usize) {
         let Context { params, shape, row, .. } = self.context;
         let first = k * params.nb;
@@ -147,7 +148,7 @@ impl Substitution<'_> {
         }
     }
 
-    /// Solves block `k` on the diagonal, and sends its part of x to all process rows.
+    /// Solves block `k` on the rank that owns the diagonal block, and broadcasts the block's part of x to all process rows.
     fn solve_block(&mut self, k: usize, block: ArrayView2<f64>) {
         let Context { params, shape, column, .. } = self.context;
         let first = k * params.nb;
@@ -169,8 +170,8 @@ impl Substitution<'_> {
         column.broadcast(&mut self.x[local_col..local_col + width], row_owner);
     }
 
-    /// Subtracts the share of block `k` from all rows above: those of the next block first, because another rank may wait for
-    /// them.
+    /// Subtracts the share of block `k` from all rows above the block. The rows of the next block come first, because another
+    /// rank may wait for their shares.
     fn subtract_block(&mut self, k: usize, block: ArrayView2<f64>, pool: &mut Pool) {
         let Context { params, shape, .. } = self.context;
         let (first, width) = (k * params.nb, self.context.width(k));
@@ -182,7 +183,7 @@ impl Substitution<'_> {
         let take = |rest: &mut [f64], rows: Range<usize>| {
             for (y, i) in rest.iter_mut().zip(rows) {
                 let row = row_of(block, i);
-                // Rows are too far apart for the hardware prefetcher.
+                // The hardware prefetcher does not prefetch rows at this distance.
                 ask_for(row.as_ptr().wrapping_add(AHEAD * ld), width);
                 *y -= vector::dot(row, x);
             }
@@ -190,8 +191,8 @@ impl Substitution<'_> {
         let owns_next = k > 0 && self.owns(k - 1);
         let (later, soon) = self.rest[..above].split_at_mut(next);
         take(soon, next..above);
-        // With this share, the rows of the next block contain all shares of this process column, so they are sent to its diagonal
-        // at once. The other process columns send theirs when the block is next.
+        // The rows of the next block now contain all shares of this process column. So these rows are sent at once to the rank
+        // that owns the next diagonal block. The other process columns send their shares in `collect_shares`.
         if k > 0 && !owns_next && shape.row == shape.row_map.owner(first - params.nb) {
             self.context.row.send(soon, shape.col_map.owner(first - params.nb), TAG);
         }

@@ -1,11 +1,11 @@
-//! Carries out the row exchange of a panel for a range of columns.
+//! Exchanges the rows of a panel between process rows, in a range of columns.
 //!
-//! Afterwards the upper block contains the pivoted rows of U in all process rows, and displaced rows are in their places. The
-//! block's own rows in A still have their old content: the update writes U there once it is solved. If process rows share the
-//! solve ([`solves`]), U is solved by then.
+//! After the exchange, the upper block contains the pivoted rows of U in all process rows, and displaced rows are in their
+//! places. The diagonal block's own rows in A still have their old content: the update writes U there after the solve. If process
+//! rows share the solve ([`solves`]), U is already solved after the exchange.
 //!
-//! An exchange is begun, advanced between pieces of other work, and finished. An exchange that is finished at once is the same,
-//! without other work in between.
+//! An exchange is begun, advanced between pieces of other work, and finished. Without other work to overlap, the exchange is
+//! finished right after its begin.
 
 use super::clock::{Clock, Part};
 use super::context::Context;
@@ -27,54 +27,55 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Row exchange between process rows, one at a time, and its work arrays. Two of these may work at the same time if they have
-/// different tags.
+/// Row exchange between process rows, and its work arrays. A swapper does one exchange at a time. Two swappers may work at the
+/// same time if their tags differ.
 pub struct Swapper {
-    /// Exchange in progress. Declared before the arrays, which its messages use, because fields are dropped in order.
+    /// Exchange in progress. This field is declared before the arrays: fields are dropped in order, and the exchange's messages
+    /// use the arrays.
     way: Option<Way>,
     tag: i32,
     /// Displaced rows that this process row only forwards.
     transit: Pinned,
     out: Pinned,
     into: Pinned,
-    /// Time spent on solving since it was last charged to the clock.
+    /// Time spent on solving since the last [`Swapper::finish`], not yet charged to the clock.
     solving: Duration,
 }
 
 /// An exchange in progress: the messages of one round, for one chunk of columns.
 struct Way {
-    /// Declared before the data that its messages use.
+    /// Declared before the fields whose data the messages use, because fields are dropped in order.
     pending: Pending,
     moves: Arc<RowMoves>,
     section: Section,
-    /// Triangle with which U is solved; it stays valid as long as the exchange.
+    /// Triangle with which U is solved. The triangle stays valid during the whole exchange.
     triangle: TriangleBlock,
     holdings: Holdings,
     rounds: Vec<Round>,
-    /// First column of the chunk, and number of its columns.
+    /// First column of the chunk, and number of columns of the chunk.
     first: usize,
     len: usize,
-    /// Current round, whose messages are in transit or which is being solved. `None` before the chunk has been begun.
+    /// Current round: its messages are in transit, or its columns are being solved. `None` before the chunk is begun.
     round: Option<usize>,
-    /// Number of columns of the own share that are solved.
+    /// Number of solved columns of this process row's share.
     solved: usize,
 }
 
 /// Result of [`Swapper::advance`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Advance {
-    /// There was nothing to do, or messages are still awaited.
+    /// There is no exchange, or its messages have not arrived yet.
     Nothing,
-    /// Messages have arrived or have been started.
+    /// The messages of a round have arrived. The next round, if any, is begun.
     Moved,
-    /// Some columns were solved; more can be done at once.
+    /// Some columns were solved. More work may be possible at once.
     Solved,
 }
 
 impl Swapper {
     /// Allocates arrays of `len` doubles. Messages carry `tag`.
     pub fn new(device: Option<&Arc<dyn Device>>, len: usize, tag: i32) -> io::Result<Self> {
-        // Touched by this thread, which hands the arrays to MPI, so that they lie in its memory.
+        // This thread passes the arrays to MPI. It touches the arrays first, so that they lie in memory near its core.
         let array = || Pinned::touched(device, len, &mut Pool::new(1));
         let (transit, out, into) = (array()?, array()?, array()?);
         Ok(Self { way: None, tag, transit, out, into, solving: Duration::ZERO })
@@ -90,16 +91,16 @@ impl Swapper {
         self.way.is_some()
     }
 
-    /// Drops the exchange of an attempt that was lost.
+    /// Drops the exchange in progress, after an attempt that failed.
     pub fn give_up(&mut self) {
         self.way = None;
         self.solving = Duration::ZERO;
     }
 
-    /// Begins an exchange between process rows and sends the first messages. With a single process row, [`within`] does the whole
-    /// exchange instead.
+    /// Begins an exchange between process rows and sends the first messages. With a single process row, no exchange is begun:
+    /// [`within`] does all of it instead.
     ///
-    /// `panel` has been opened. Without a `pool`, this thread copies alone.
+    /// `panel` has been opened before. Without a `pool`, this thread copies rows alone.
     ///
     /// # Safety
     /// The pointers of `section` are valid, and no other thread touches its columns or its upper block until the exchange is
@@ -111,13 +112,13 @@ impl Swapper {
         section: Section,
         pool: Option<&mut Pool>,
     ) {
-        assert!(self.way.is_none(), "one exchange at a time");
+        assert!(self.way.is_none(), "the previous exchange is complete");
         // SAFETY: ensured by the caller.
         unsafe { section.upper.clear_edges() };
         if section.cols.is_empty() || context.params.p == 1 {
             return;
         }
-        let moves = panel.moves.as_ref().expect("the panel has been opened").clone();
+        let moves = panel.moves.as_ref().expect("the panel was opened before").clone();
         let triangle = panel.triangle(context);
         let shape = &context.shape;
         let me = shape.row;
@@ -152,7 +153,7 @@ impl Swapper {
         }
     }
 
-    /// Does the work that is possible without waiting, in this thread alone: one round, or a piece of it.
+    /// Does the work that is possible without waiting, in this thread alone: at most one round, or one piece of a solve.
     pub fn advance(&mut self, context: &Context) -> Advance {
         let Some(mut way) = self.way.take() else { return Advance::Nothing };
         let step = if !way.pending.test() {
@@ -169,7 +170,7 @@ impl Swapper {
         step
     }
 
-    /// Waits until the exchange in progress, if any, is complete.
+    /// Waits until the exchange in progress is complete. Returns at once if there is no exchange.
     pub fn finish(&mut self, context: &Context, pool: &mut Pool, clock: &mut Clock) {
         while let Some(mut way) = self.way.take() {
             let before = clock.enter(Part::SwapWait);
@@ -183,8 +184,8 @@ impl Swapper {
         clock.hand_over(Part::Swap, Part::Triangle, std::mem::take(&mut self.solving));
     }
 
-    /// Stores the messages of the current round, which have arrived, and begins the next round. Returns whether the exchange
-    /// continues.
+    /// Completes the current round, whose messages have arrived, and begins the next round. Returns false if the exchange is
+    /// complete.
     unsafe fn arrived(
         &mut self,
         context: &Context,
@@ -204,7 +205,7 @@ impl Swapper {
         }
     }
 
-    /// Begins the round after the current one, or the next chunk. Returns false if nothing is left.
+    /// Begins the next round, or the next chunk after the last round. Returns false if no chunk is left.
     unsafe fn next(
         &mut self,
         context: &Context,
@@ -235,34 +236,34 @@ impl Swapper {
         }
     }
 
-    /// Does the part of a chunk that needs no message: own rows of U, and displaced rows that stay in this process row.
+    /// Copies the rows of a chunk that need no message: this process row's own rows of U, and displaced rows that stay in it.
     unsafe fn open_chunk(&mut self, context: &Context, way: &Way, mut pool: Option<&mut Pool>) {
         let Way { moves, holdings, len, .. } = way;
         let (map, me) = (context.shape.row_map, context.shape.row);
         let row = |global: usize| Array::Matrix.row(map.local(global));
-        // With shares, only the columns of this process row's share are needed here.
+        // If U is shared by columns, this process row needs only the columns of its own share.
         let shared = way.rounds.first() == Some(&Round::Gather);
         let own = if shared { way.share(context, me) } else { 0..*len };
-        // The upper block gathers the rows of U as they arrive, and they are forwarded from there. Displaced rows go directly
-        // from the root's block into messages, and from messages to their places: those places contain nothing any more that U
-        // still needs.
+        // Rows of U are stored in the upper block on arrival, and are forwarded from there. Displaced rows are copied from the
+        // root's block into messages, and from messages to their places. Rows of U that were in these places have been copied
+        // before.
         let mine = &holdings.sources[me];
         let rows = self.rows(context, way, own);
-        // SAFETY: each row of U has one source, here and below, and no other thread writes to it.
+        // SAFETY: each row of U has one source, here and below, and no other thread writes the same row.
         unsafe {
             rows.copy(pool.as_deref_mut(), mine.len(), |j| {
                 (row(moves.sources[mine[j]]), Array::Upper.row(mine[j]))
             });
         }
         if shared {
-            // SAFETY: the array is large enough for this process row's part of the others' shares.
+            // SAFETY: the array is large enough for this process row's rows of the other process rows' shares.
             unsafe { self.sort_by_shares(context, way, pool.as_deref_mut()) };
         }
         if me == holdings.root {
             let stay = &holdings.displaced[me];
             let rows = self.rows(context, way, 0..*len);
-            // SAFETY: the rows are copied from the block, which is not written here, to distinct places. The sources of U have
-            // been read before.
+            // SAFETY: the rows are copied from the diagonal block, which is not written here, to distinct places. The sources of
+            // U have been read before.
             unsafe {
                 rows.copy(pool, stay.len(), |j| {
                     let (from, to) = moves.displaced[stay[j]];
@@ -273,7 +274,8 @@ impl Swapper {
         hit(Point::SwapHalf, context.place);
     }
 
-    /// Copies the own rows of U into messages to the others: to each process row, its share of the columns.
+    /// Copies this process row's rows of U into the messages to the other process rows. Each message has the columns of its
+    /// receiver's share.
     unsafe fn sort_by_shares(&mut self, context: &Context, way: &Way, pool: Option<&mut Pool>) {
         let me = context.shape.row;
         let (mine, moves) = (&way.holdings.sources[me], &way.moves);
@@ -281,8 +283,8 @@ impl Swapper {
         let own = shares[me].len();
         let out = room_for(&mut self.out, mine.len() * (way.len - own));
         let (row, out) = (way.rows(context), Shareable::new(out));
-        // SAFETY: each part of a row goes to its own place. A share's place comes after the shares of the process rows before it,
-        // except ours.
+        // SAFETY: each part of a row is copied to its own place. A share's place is behind the shares of all earlier process rows
+        // except this one.
         by_all(pool, mine.len(), way.len, |j| unsafe {
             let from = row(moves.sources[mine[j]]).cast_const();
             for (to, share) in shares.iter().enumerate().filter(|&(to, _)| to != me) {
@@ -307,7 +309,7 @@ impl Swapper {
                 };
                 let ((out, out_len), (into, into_len)) = (block(ours), block(theirs));
                 let (column, tag, pending) = (&context.column, self.tag, &mut way.pending);
-                // SAFETY: the share sent is solved and only read from here on; no other thread uses the share received; U
+                // SAFETY: the share to send is solved and only read from here on. No other thread uses the share to receive. U
                 // outlives the messages.
                 unsafe {
                     if into_len > 0 {
@@ -321,7 +323,8 @@ impl Swapper {
         }
     }
 
-    /// Solves the rest of the own share with all threads, or one strip of it in this thread alone. Returns whether all is solved.
+    /// Solves the rest of this process row's share with all threads of `pool`. Without a pool, solves one strip in this thread.
+    /// Returns whether the whole share is solved.
     unsafe fn solve_on(
         &mut self,
         context: &Context,
@@ -337,7 +340,7 @@ impl Swapper {
             None => Strips::new(left, upper.column_unit(), 1).get(0).len(),
         };
         let first = way.u_first() + own.start + way.solved;
-        // SAFETY: all rows of U have arrived there, and no other thread touches them.
+        // SAFETY: all rows of U have arrived in the columns of the own share, and no other thread touches these columns.
         unsafe { solve_strips(upper, triangle, first..first + piece, pool) };
         way.solved += piece;
         self.solving += start.elapsed();
@@ -348,7 +351,8 @@ impl Swapper {
         all
     }
 
-    /// Starts to send the rows of U, sorted by shares, and to receive those of the own share.
+    /// Starts to send this process row's rows of U, sorted by shares. Starts to receive the other process rows' rows of the own
+    /// share.
     unsafe fn gather(&mut self, context: &Context, way: &mut Way) {
         let me = context.shape.row;
         let shares = way.shares(context);
@@ -359,8 +363,8 @@ impl Swapper {
         for other in (0..shares.len()).filter(|&other| other != me) {
             let come = sources[other].len() * own;
             let go = sources[me].len() * shares[other].len();
-            // SAFETY: messages lie one after the other in each array. No thread touches the arrays before the messages have
-            // arrived, and they are not dropped before the pending messages.
+            // SAFETY: each message has its own part of an array. No thread touches the arrays before the messages have arrived.
+            // The arrays are not dropped before the pending messages.
             unsafe {
                 if come > 0 {
                     column.start_recv(into, come, other, tag, pending);
@@ -373,10 +377,11 @@ impl Swapper {
         }
     }
 
-    /// Starts to send and to receive rows of all columns.
+    /// Starts to send and to receive rows, with all columns of the chunk.
     unsafe fn send_rows(&mut self, context: &Context, way: &mut Way, pool: Option<&mut Pool>) {
         let (cols, moves) = (way.len, &way.moves);
-        let Round::Rows { send, recv } = &way.rounds[way.round.expect("a round is at hand")] else {
+        let Round::Rows { send, recv } = &way.rounds[way.round.expect("a round is in progress")]
+        else {
             return;
         };
         let map = context.shape.row_map;
@@ -385,7 +390,7 @@ impl Swapper {
         if let Some((from, parcel)) = recv {
             let len = parcel.len() * cols;
             let into = room_for(&mut self.into, len);
-            // SAFETY: no thread touches the array before the message has arrived, and it is not dropped before the pending
+            // SAFETY: no thread touches the array before the message has arrived. The array is not dropped before the pending
             // message.
             unsafe { context.column.start_recv(into, len, *from, self.tag, &mut way.pending) };
         }
@@ -405,7 +410,7 @@ impl Swapper {
                 }
             };
             let rows = self.rows(context, way, 0..cols);
-            // SAFETY: each row of the message is filled once, from data that are only read.
+            // SAFETY: each row of the message is written once, from rows that are only read.
             unsafe {
                 rows.copy(pool, parcel.len(), |j| (from(j), Array::Out.row(j)));
                 context.column.start_send(out, len, *to, self.tag, &mut way.pending);
@@ -424,7 +429,7 @@ impl Swapper {
                 let others = way.holdings.sources.iter().enumerate().filter(|&(v, _)| v != me);
                 let theirs: Vec<usize> = others.flat_map(|(_, rows)| rows).copied().collect();
                 let rows = self.rows(context, way, own);
-                // SAFETY: each row goes to its own place.
+                // SAFETY: each row is copied to its own place.
                 unsafe {
                     rows.copy(pool, theirs.len(), |j| {
                         (Array::Into.row(j), Array::Upper.row(theirs[j]))
@@ -432,7 +437,7 @@ impl Swapper {
                 }
                 return;
             }
-            // Solved shares arrive directly in their places.
+            // Solved shares are received directly in the upper block.
             _ => return,
         };
         let shape = &context.shape;
@@ -451,11 +456,11 @@ impl Swapper {
             }
         };
         let rows = self.rows(context, way, 0..cols);
-        // SAFETY: each row goes to its own place.
+        // SAFETY: each row is copied to its own place.
         unsafe { rows.copy(pool, parcel.len(), |j| (Array::Into.row(j), to(j))) }
     }
 
-    /// Returns the arrays of the exchange in progress, for the columns `cols` of its chunk.
+    /// Returns the arrays of the exchange in progress, for the columns `cols` of the chunk.
     fn rows<'a>(&mut self, context: &'a Context, way: &Way, cols: Range<usize>) -> Rows<'a> {
         let first = Shareable::new(way.section.a.get().wrapping_add(way.first + cols.start));
         Rows {
@@ -470,7 +475,7 @@ impl Swapper {
     }
 }
 
-/// Returns whether rows of `wide` columns are exchanged by the binary algorithm.
+/// Returns whether rows of `wide` columns are exchanged by binary exchange.
 fn binary(context: &Context, wide: usize) -> bool {
     let params = context.params;
     match params.swap {
@@ -482,17 +487,18 @@ fn binary(context: &Context, wide: usize) -> bool {
 
 /// Returns whether U is solved during the row exchange, each process row solving its share of the columns.
 ///
-/// A single process row shares nothing. Binary exchange gathers all of U on all process rows. A BLAS rounds depending on the
-/// division of columns.
+/// False with a single process row, and without equilibration. False with binary exchange, which gathers all of U on all process
+/// rows. False with a BLAS, whose results depend on the division of columns.
 pub fn solves(context: &Context, wide: usize) -> bool {
     let params = context.params;
     params.p > 1 && params.equilibrate && context.engine.cuts_freely() && !binary(context, wide)
 }
 
-/// Solves U in `cols`, which begin at a multiple of its unit, with all available threads.
+/// Solves U in the columns `cols` with all threads of `pool`, or in this thread without a pool. `cols` begin at a multiple of U's
+/// column unit.
 ///
 /// # Safety
-/// The blocks are valid, and no other thread touches those columns.
+/// The blocks are valid, and no other thread touches the columns `cols` of U.
 unsafe fn solve_strips(
     upper: &UpperBlock,
     triangle: &TriangleBlock,
@@ -512,10 +518,10 @@ unsafe fn solve_strips(
 impl Way {
     /// Returns the current round.
     fn at_hand(&self) -> &Round {
-        &self.rounds[self.round.expect("a round is at hand")]
+        &self.rounds[self.round.expect("a round is in progress")]
     }
 
-    /// Returns the columns of the chunk that are process row `row`'s share.
+    /// Returns the columns of the chunk that process row `row` solves: its share.
     fn share(&self, context: &Context, row: usize) -> Range<usize> {
         share_of(self.len, self.section.upper.column_unit(), row, context.params.p)
     }
@@ -525,39 +531,39 @@ impl Way {
         (0..context.params.p).map(|row| self.share(context, row)).collect()
     }
 
-    /// Returns the start of the chunk in the upper block.
+    /// Returns the first column of the chunk in the upper block.
     fn u_first(&self) -> usize {
         self.first - self.section.cols.start
     }
 
-    /// Returns a function that maps the global number of a local row to the address of the chunk's part of that row in A.
+    /// Returns a function that maps the global number of a local row to the address of the chunk's part of this row in A.
     fn rows(&self, context: &Context) -> impl Fn(usize) -> *mut f64 + Sync + use<> {
         let (a, first, shape) = (self.section.a, self.first, context.shape);
-        // SAFETY: local rows, in the columns of the chunk.
+        // SAFETY: the row is local, and the address is within the columns of the chunk.
         move |global| unsafe { a.get().add(shape.row_map.local(global) * shape.ld + first) }
     }
 }
 
-/// Returns the start of an array that must hold `len` doubles.
+/// Returns the start of `array`, which must have room for `len` doubles.
 fn room_for(array: &mut Pinned, len: usize) -> *mut f64 {
-    assert!(len <= array.len(), "{len} doubles of rows in an array of {}", array.len());
+    assert!(len <= array.len(), "{len} doubles do not fit in an array of {}", array.len());
     array.as_mut_ptr()
 }
 
-/// Exchanges rows for a single process row: directly between A and the upper block, in the columns `strip`, counted from the
-/// first column of `section`.
+/// Exchanges rows for a single process row, directly between A and the upper block. Only the columns `strip` are exchanged,
+/// counted from the first column of `section`.
 ///
 /// # Safety
 /// The pointers of `section` are valid, and no other thread touches the strip in A or in the upper block.
 pub unsafe fn within(shape: &Shape, moves: &RowMoves, section: &Section, strip: Range<usize>) {
     let Section { a, cols, upper, .. } = section;
-    // SAFETY: local rows, within the strip. U is read before displaced rows are written, and those come from the block's rows,
-    // which are not written here.
+    // SAFETY: all rows are local, and all columns are within the strip. The rows of U are read before displaced rows are written.
+    // Displaced rows are read from the diagonal block's rows, which are not written here.
     unsafe {
         let at = |row: usize| {
             a.get().add(shape.row_map.local(row) * shape.ld + cols.start + strip.start)
         };
-        // The part of a row in a strip is too short for the hardware prefetcher to predict the next row.
+        // The hardware prefetcher cannot predict the next row, because a strip has too few columns.
         let ask = |row: usize| ask_for(at(row), strip.len());
         for (i, &source) in moves.sources.iter().enumerate() {
             if let Some(&next) = moves.sources.get(i + 1) {

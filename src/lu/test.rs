@@ -1,4 +1,4 @@
-//! One test, from the matrix to the verdict.
+//! Runs one test, from the generation of the matrix to the verdict.
 
 use std::io;
 
@@ -27,14 +27,14 @@ const DIGEST_TAG: i32 = 6;
 /// State in which a test begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Start {
-    /// The matrix is yet to be generated.
+    /// The matrix is not yet generated.
     Fresh,
-    /// The matrix already has its state at a boundary. The clock first started at `began_unix_s`, in seconds since the Unix
+    /// The matrix is in its state at `boundary`. The clock of the test first started at `began_unix_s`, in seconds since the Unix
     /// epoch.
     Resumed { boundary: usize, began_unix_s: f64 },
 }
 
-/// Solves one test. All ranks of the grid call this together and get the same outcome.
+/// Solves one test. All ranks of the grid call this together. The outcome is the same on all ranks.
 ///
 /// Returns `None` if the observer stopped the test. Fails on all ranks if the work arrays cannot be allocated.
 pub fn solve_test<S: Storage, O: Observer>(
@@ -85,7 +85,8 @@ pub fn solve_test<S: Storage, O: Observer>(
     Ok(Some(conclude(context, timer, &mut Some(work), x, pool, observer)))
 }
 
-/// Generates this rank's part in the memory of `device`, where it begins at `to`: as many columns at a time as a panel has.
+/// Generates this rank's part of the matrix in the memory of `device`, from address `to` on. Each step generates as many columns
+/// as a panel has.
 fn generate_on(
     device: &dyn Device,
     context: &Context,
@@ -100,11 +101,12 @@ fn generate_on(
         let some = first..(first + width).min(cols);
         let len = some.len();
         let part = &mut room[..rows * len];
-        let mut view = ArrayViewMut2::from_shape((rows, len), part).expect("the part is as long");
+        let mut view = ArrayViewMut2::from_shape((rows, len), part)
+            .expect("the slice has `rows` times `len` elements");
         generate_columns(&context.shape, some, generator, view.view_mut(), pool);
         let from = Matrix::new(view.as_ptr(), len);
         let to = Matrix::new(to.at.wrapping_add(first), to.ld);
-        // SAFETY: these columns of the matrix, which nothing else uses yet; the copy has ended before the room is used again.
+        // SAFETY: nothing else uses these columns of the matrix yet. The copy ends before the room is written again.
         unsafe { device.copy_2d(Stream::Panel, from, to, rows, len) };
         device.finish(Stream::Panel);
     }
@@ -115,21 +117,22 @@ pub(super) fn generator(context: &Context) -> Generator {
     Generator::new(params.rng, params.seed, params.n)
 }
 
-/// The time that counts for the result.
+/// Measures the time that counts for the result.
 pub(super) struct Timer {
-    /// Time at which this attempt began; `began` is that of the test.
+    /// Time at which this attempt began. `began` is the time at which the test began.
     now: f64,
     pub began: f64,
     pub clock: Clock,
 }
 
 impl Timer {
-    /// Starts the clock on all ranks of the grid. `began` is the start of the test's first attempt, if this is a later one.
+    /// Starts the clock on all ranks of the grid. `began` is the time at which the test's first attempt began, or `None` in the
+    /// first attempt.
     pub fn start(context: &Context, began: Option<f64>) -> Self {
         set_phase("factoring");
         context.grid.barrier();
-        // Earlier attempts, and the time between them and this one, count. The clock of a single node is used for all ranks,
-        // because clocks of several nodes may differ.
+        // Earlier attempts count, and the time between attempts. All ranks use the time of rank 0, because the clocks of nodes
+        // may differ.
         let mut now = [unix_seconds()];
         context.grid.broadcast(&mut now, 0);
         let [now] = now;
@@ -198,7 +201,7 @@ pub(super) fn conclude<O: Observer>(
     }
 }
 
-/// Returns the seconds since the Unix epoch, by this node's clock.
+/// Returns the seconds since the Unix epoch, according to this node's clock.
 pub fn unix_seconds() -> f64 {
     clock::since_1970().as_secs_f64()
 }
@@ -212,7 +215,7 @@ fn combine<T: Wire, const LEN: usize>(
     values
 }
 
-/// Returns the maximum and the mean over the ranks, for each part.
+/// Returns the maximum and the mean over all ranks, for each part of the time.
 fn gather_times(context: &Context, own: Times) -> (Times, Times) {
     let max = combined(own, |figures: &mut [f64]| context.grid.all_reduce(figures, Reduce::Max));
     let mean = combined(own, |figures: &mut [f64]| {
@@ -222,13 +225,13 @@ fn gather_times(context: &Context, own: Times) -> (Times, Times) {
     (max, mean)
 }
 
-/// Resets the resident peak in the kernel, so that each test of a sweep reports its own.
+/// Resets the kernel's record of the largest resident set, so that each test of a sweep reports its own peak.
 pub(super) fn forget_resident_peak() {
-    // If this is not permitted, the peak of the whole process is reported, which is never too small.
+    // If the reset is not permitted, the peak of the whole process is reported, which is never too small.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
-/// Returns the largest resident set of this process so far, in bytes; zero if the system does not report it.
+/// Returns the largest resident set of this process so far, in bytes. Returns zero if the system does not report a value.
 fn resident_peak() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -236,9 +239,10 @@ fn resident_peak() -> f64 {
     kib.unwrap_or(0.0) * 1024.0
 }
 
-/// Returns a hash over the bits of x in index order, the same on all ranks that have a part of x.
+/// Returns a hash over the bits of x in the order of indices. The hash is the same on all ranks that have a part of x. Other
+/// ranks get an empty text.
 ///
-/// The first rank of each process row receives x block by block, so that no rank needs memory for all of it.
+/// The first rank of each process row receives x block by block, so that no rank needs memory for the whole x.
 fn digest(context: &Context, x: &[f64]) -> String {
     let Context { shape, params, row, .. } = context;
     if shape.is_sums() {

@@ -1,4 +1,4 @@
-//! Updates columns with a panel: exchanges rows, solves U, multiplies.
+//! Updates columns with a panel: exchanges rows (with a single process row), solves U, and multiplies.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::device::{Device, RowCopy, Stream};
 use crate::kernels::{LowerBlock, Matrix, UpperBlock};
 use crate::matrix::Shape;
 
-/// The multiplication that remains for a range of columns: tasks that may run in any order.
+/// The multiplication that remains for a range of columns, as tasks that may run in any order.
 pub struct Multiplication {
     lower: LowerBlock,
     upper: UpperBlock,
@@ -30,7 +30,8 @@ pub struct Multiplication {
 }
 
 impl Multiplication {
-    /// Multiplies. Meanwhile the main thread works as in [`Pool::spread`]; if a device multiplies, all workers are panel threads.
+    /// Multiplies. At the same time the main thread runs `main`, as in [`Pool::spread`]. If a device multiplies, all workers are
+    /// panel threads.
     pub fn run(&self, panel_workers: usize, pool: &mut Pool, mut main: impl FnMut(Turn)) {
         let Some(device) = &self.device else {
             let tasks = self.row_blocks * self.strips.len();
@@ -38,7 +39,7 @@ impl Multiplication {
         };
         for strip in &self.strips {
             let (cols, c) = (strip.clone(), Matrix::new(self.c.get(), self.ld));
-            // SAFETY: the operands are only read, and nothing else touches C, until the stream has passed the event below.
+            // SAFETY: until the stream has passed the event below, the operands are only read, and nothing else touches C.
             unsafe { device.multiply(Stream::Update, self.lower, self.upper, cols, c) }
         }
         let done = device.record(Stream::Update);
@@ -54,12 +55,12 @@ impl Multiplication {
         self.strips.iter().map(Range::len).sum()
     }
 
-    /// Returns the floating-point operations of all tasks together.
+    /// Returns the number of floating-point operations of all tasks together.
     pub fn flops(&self) -> f64 {
         2.0 * self.lower.rows as f64 * self.columns() as f64 * self.upper.k as f64
     }
 
-    /// Runs one task. Consecutive tasks share a row block, which then stays in the cache.
+    /// Runs one task. Consecutive tasks use the same row block of L, which then stays in the cache.
     fn run_task(&self, task: usize) {
         let (block, strip) = (task / self.strips.len(), task % self.strips.len());
         let rows = block * self.row_unit..((block + 1) * self.row_unit).min(self.lower.rows);
@@ -69,14 +70,15 @@ impl Multiplication {
     }
 }
 
-/// Prepares the update of `section`, whose rows have been exchanged, with `panel`.
+/// Prepares the update of `section` with `panel`, after the row exchange between process rows.
 ///
-/// Afterwards U is solved, and stored in A where this process row owns it; a device still does so, before it multiplies. The
-/// returned multiplication remains to be done. A single process row exchanges its rows here, one strip at a time. So the strip is
-/// still in the cache when it is solved. `often` makes tasks short, for callers that handle messages between tasks.
+/// Solves U, and writes U to A if this process row owns the diagonal block. With a device, these operations are only queued
+/// before the multiplication. Returns the multiplication, which the caller still has to run. A single process row exchanges its
+/// rows here, one strip at a time, so the strip is still in the cache for the solve. If `often` is true, tasks are short, for
+/// callers that handle messages between tasks.
 ///
 /// # Safety
-/// The pointers of `section` are valid, and no other thread touches the data behind them.
+/// The pointers of `section` are valid, and no other thread touches the data to which they point.
 pub unsafe fn solve(
     context: &Context,
     panel: &Panel,
@@ -90,7 +92,7 @@ pub unsafe fn solve(
     let lower = panel.lower(context);
     let owner = shape.row_map.owner(panel.k * shape.nb) == shape.row;
     let solved = solves(context, section.wide);
-    // If U is already solved, it is only written to A, by the process row that owns the block's rows.
+    // If U is already solved, it only remains to write U to A, in the process row that owns the diagonal block.
     if !cols.is_empty() && (owner || !solved) {
         let before = clock.enter(Part::Triangle);
         // SAFETY: ensured by the caller.
@@ -105,7 +107,7 @@ pub unsafe fn solve(
         }
         clock.enter(before);
     }
-    // If no row is left below, the pointer is past the end and is not dereferenced.
+    // If no local row is below the panel's block, the pointer is past the end and is not dereferenced.
     let c = Shareable::new(a.get().wrapping_add(panel.first_below * shape.ld + cols.start));
     let (row_unit, ld) = (lower.row_unit(), shape.ld);
     let row_blocks = lower.rows.div_ceil(row_unit);
@@ -121,8 +123,8 @@ pub unsafe fn solve(
     Multiplication { lower, upper, c, ld, row_unit, row_blocks, strips, device }
 }
 
-/// Solves U unless it is `solved`, and writes it to A on the `owner` of its rows. Returns the fraction of the time in which a
-/// single process row exchanged its rows.
+/// Solves U unless `solved` is true. Writes U to A if `owner` is true: this process row owns the diagonal block. Returns the
+/// fraction of the time that a single process row spent on its row exchange.
 ///
 /// # Safety
 /// As for [`solve`].
@@ -144,7 +146,7 @@ unsafe fn solve_upper(
         blas_strips(&shape, context.params.lookahead(), panel.k, &cols)
     };
     let first_col = cols.start;
-    let moves = panel.moves.as_deref().expect("the panel has been opened");
+    let moves = panel.moves.as_deref().expect("the panel was opened before");
     let alone = context.params.p == 1;
     let (swapping, all) = (AtomicU64::new(0), AtomicU64::new(0));
     pool.run(strips.len(), |task| {
@@ -171,7 +173,8 @@ unsafe fn solve_upper(
     swapping.into_inner() as f64 / all.into_inner().max(1) as f64
 }
 
-/// Queues on `device` what [`solve_upper`] does, behind the row exchanges begun and the upload of the panel.
+/// Queues the operations of [`solve_upper`] on `device`, after the row exchanges that are queued and after the upload of the
+/// panel.
 ///
 /// # Safety
 /// As for [`solve`].
@@ -189,12 +192,12 @@ unsafe fn launch_upper(
     let constant = |m: Matrix<*mut f64>| Matrix::new(m.at.cast_const(), m.ld);
     device.wait(Stream::Update, device.record(Stream::Rows));
     panel.await_upload(device, Stream::Update);
-    // SAFETY: ensured by the caller. U is read before displaced rows are written, and those come from the block's rows, which are
-    // written last.
+    // SAFETY: ensured by the caller. Rows of U are read before displaced rows are written. Displaced rows are read from the
+    // diagonal block's rows, which are written last.
     unsafe {
         if context.params.p == 1 {
-            let moves = panel.moves.as_deref().expect("the panel has been opened");
-            // Global rows are local ones.
+            let moves = panel.moves.as_deref().expect("the panel was opened before");
+            // With a single process row, global row numbers are local row numbers.
             let sources = moves.sources.iter().enumerate();
             let sources = sources.map(|(i, &source)| RowCopy { from: source, to: i }).collect();
             device.copy_rows(Stream::Update, constant(a), u, sources, cols.len());
@@ -212,34 +215,36 @@ unsafe fn launch_upper(
     }
 }
 
-/// Adds the nanoseconds since `start`.
+/// Adds the nanoseconds since `start` to `sum`.
 fn add(sum: &AtomicU64, start: Instant) {
     sum.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
 }
 
-/// Returns the local column before which nothing remains below panel `k` once it is applied. These are columns of checksums to
-/// which no process column contributes any more. They need the rows of the panel, but no multiplication.
+/// Returns the first local column that still has elements below panel `k`. In a checksum column, no process column contributes to
+/// earlier local columns below the panel. For the earlier columns, U is solved but nothing is multiplied.
 fn done_with(shape: &Shape, k: usize) -> usize {
     if shape.is_sums() { (k + 1) / shape.grid.q * shape.nb } else { 0 }
 }
 
-/// Number of strips for a BLAS, which multiplies each in one call.
+/// Number of strips for a BLAS, which multiplies each strip in one call.
 ///
-/// A library packs L again in every call, so few wide strips are fast; threads that share the strips need many. If `n` block
-/// columns are left, a strip has `n / STRIPS` of them, but at most [`WIDEST_BLOCKS`], so that all threads get some.
+/// A library packs L again in every call, so a few wide strips are fast. Threads that share the strips need many strips. If `n`
+/// block columns are left, a strip has `n / STRIPS` block columns, but at most [`WIDEST_BLOCKS`], so that each thread gets some
+/// strips.
 const STRIPS: usize = 16;
 const WIDEST_BLOCKS: usize = 6;
 
-/// Returns the first local column outside the maximum lookahead while panel `k` is applied.
+/// Returns the first local column that no panel within the lookahead `depth` contains while panel `k` is applied.
 pub fn from_rest(shape: &Shape, depth: usize, k: usize) -> usize {
     shape.col_map.count_below(((k + depth + 1) * shape.nb).min(shape.n), shape.col)
 }
 
 /// Returns the strips in which a BLAS updates `cols` with panel `k`, counted from the start of `cols`.
 ///
-/// A BLAS chooses its kernels by the shape of a call, and kernels round differently. A run that drains at other
-/// boundaries, as after a failure, or has other threads, must produce the same bits. So the strips depend only on `k` and the
-/// lookahead. Panels that may be factored ahead are strips of their own, whether or not they are; so is the right-hand side.
+/// A BLAS chooses its kernels by the shape of a call, and kernels round differently. The results must not depend on the number of
+/// threads, or on which boundaries are clean, which differs after a failure. So the strips depend only on the shape, `k` and
+/// `depth`. Each panel that may be factored ahead is a strip, whether or not it is factored ahead. The right-hand side is a
+/// strip, too.
 pub fn blas_strips(
     shape: &Shape,
     depth: usize,
@@ -269,10 +274,10 @@ pub fn blas_strips(
     strips
 }
 
-/// Returns the strips for our own kernels, from the end of the first `done` columns or slightly before.
+/// Returns the strips for our own kernels. The strips cover the columns from `done` on, rounded down to the column unit of U.
 ///
-/// Strips are wide for speed, with at least a few tasks for each thread. They are narrower if messages are handled between tasks,
-/// which then take about a millisecond each.
+/// Strips are wide for speed, but narrow enough for several tasks per thread. If `often` is true, strips are narrower, and a task
+/// takes about a millisecond.
 fn wide_strips(
     upper: &UpperBlock,
     done: usize,
@@ -305,7 +310,8 @@ mod tests {
     use crate::grid::{Cyclic, ProcessGrid};
     use crate::kernels::Engine;
 
-    /// Equal columns give equal strips for every current lookahead. Columns that may be factored next are strips of their own.
+    /// The same columns have the same strips for every number of panels that are factored ahead. Each panel that may be factored
+    /// next is a strip.
     #[test]
     fn strips_of_a_blas_depend_on_the_panel_alone() {
         for (n, nb, q) in [
@@ -352,7 +358,7 @@ mod tests {
                             tail,
                             "n {n} nb {nb} q {q}, panel {k}, {ahead} ahead"
                         );
-                        // A panel that is updated on its own.
+                        // A panel that is updated alone.
                         let alone = from(ahead - 1)..from(ahead);
                         let cut = blas_strips(&shape, depth, k, &alone);
                         assert!(alone.is_empty() || whole.contains(&alone) && cut.len() == 1);
@@ -362,7 +368,8 @@ mod tests {
         }
     }
 
-    /// Below a panel, no process column has elements in the checksum columns that are left out, and one has elements in the next.
+    /// Below a panel, no process column has elements in the local columns that a checksum column leaves out. In the next local
+    /// column, a process column has elements.
     #[test]
     fn what_is_not_multiplied_of_sums_counts_nowhere() {
         for (n, nb, q) in [(40, 4, 2), (41, 4, 3), (39, 5, 1), (17, 3, 4), (12, 12, 2)] {
@@ -388,7 +395,8 @@ mod tests {
         }
     }
 
-    /// All columns except those that are left out are covered once, for every kernel. The columns left out end at a unit of U.
+    /// For every kernel, all columns except the columns left out are covered once. The columns left out end at a column unit of
+    /// U.
     #[test]
     fn strips_begin_where_something_is_left() {
         for engine in Engine::runnable().into_iter().filter(|engine| engine.cuts_freely()) {

@@ -1,6 +1,7 @@
-//! Work arrays of a factorisation, with the lengths that `need` counts.
+//! Work arrays of a factorisation. `need` computes their lengths.
 //!
-//! They outlive an attempt: the messages of a lost attempt are dropped, and panels that have arrived stay.
+//! Work arrays outlive an attempt. After a failed attempt, its messages in transit are dropped, but panels that have arrived
+//! stay.
 
 use std::io;
 
@@ -21,14 +22,14 @@ const FAR_TAG: i32 = 4;
 pub struct Work {
     pub(super) panels: Vec<Panel>,
     pub(super) factor: Factor,
-    /// Row exchange for the columns of the next panel, and for the remaining columns at the same time. Declared before U, which
-    /// their messages use, because fields are dropped in order.
+    /// Row exchanges for the columns of the next panel (`near`) and, at the same time, for the remaining columns (`far`).
+    /// Declared before U, which their messages use, because fields are dropped in order.
     pub(super) near: Swapper,
     pub(super) far: Swapper,
-    /// U for the same columns, where it is multiplied.
+    /// U for the columns of the next panel, and U for the remaining columns.
     pub(super) ahead: Box<dyn Storage>,
     pub(super) rest: Box<dyn Storage>,
-    /// Counts of the work done in halves so far.
+    /// Numbers of iterations with a split update so far.
     pub split_update: SplitUpdates,
 }
 
@@ -47,7 +48,7 @@ impl Work {
         })
     }
 
-    /// Drops the messages in transit of an attempt that was lost; panels that have arrived stay.
+    /// Drops the messages in transit of a failed attempt. Panels that have arrived stay.
     pub fn give_up_messages(&mut self) {
         self.panels.iter_mut().for_each(|panel| panel.broadcast = None);
         self.near.give_up();

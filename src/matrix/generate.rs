@@ -1,7 +1,7 @@
-//! Generates elements of the N x (N+1) matrix [A|b] from nothing but their indices.
+//! Generates elements of the N x (N+1) matrix [A|b] from their indices.
 //!
-//! Both generators depend only on N and the seed, not on the grid or on NB. So the problem is the same for every distribution,
-//! and the residual can generate A again element by element.
+//! The elements of both generators depend only on N and the seed, not on the grid or on NB. So the problem is the same for every
+//! distribution. The computation of the residual generates A again, element by element.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
@@ -9,11 +9,11 @@ use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 use super::lcg::{Lcg, element};
 use crate::base::params::Rng;
 
-/// Number of columns of one row that one stream of xoshiro fills.
+/// Number of columns of a row that one stream of xoshiro fills.
 const STREAM: usize = 64;
 
-/// Number of rows whose sequences are computed together. Each step is a multiplication that waits for the previous one in its
-/// row, but not for those of other rows.
+/// Number of rows whose sequences are computed together. Each step is a multiplication that depends on the previous step of the
+/// same row, but not on other rows.
 const ROWS: usize = 8;
 
 /// Generator of parts of rows of [A|b].
@@ -22,7 +22,7 @@ pub struct Generator {
     rng: Rng,
     seed: u64,
     n: usize,
-    /// Jump from an element to its right neighbour: N members of the sequence.
+    /// Jump from an element to its right neighbour: N steps of the sequence.
     right: Lcg,
 }
 
@@ -31,8 +31,8 @@ impl Generator {
         Self { rng, seed, n, right: Lcg::jump(n as u64) }
     }
 
-    /// Calls `put(row, column, value)` for the elements in the rows `rows`, at most 8, and the columns `first..first + len`. Row
-    /// and column are counted from the start of these ranges.
+    /// Calls `put(row, column, value)` for the elements in the rows `rows`, at most 8, and in the columns `first..first + len`.
+    /// In this call, `row` is an index of `rows`, and `column` is counted from `first`.
     #[inline(always)]
     pub fn block(
         &self,
@@ -44,7 +44,7 @@ impl Generator {
         debug_assert!(rows.len() <= ROWS);
         match self.rng {
             Rng::Hpl => {
-                // Element (i, j) is member 1 + i + j N; the seed is member 0.
+                // Element (i, j) is member 1 + i + j N of the sequence. The seed is member 0.
                 let mut x = [0u64; ROWS];
                 let column = (first as u64).wrapping_mul(self.n as u64);
                 for (x, &i) in x.iter_mut().zip(rows) {
@@ -78,7 +78,7 @@ impl Generator {
     }
 
     fn stream(&self, row: usize, stream: usize) -> Xoshiro256PlusPlus {
-        // Distinct inputs to splitmix64, which expands the seed.
+        // Each row and stream has its own input to splitmix64, which expands the seed.
         let place = (row as u64) << 32 ^ stream as u64;
         Xoshiro256PlusPlus::seed_from_u64(
             self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// Rows and streams must not repeat each other.
+    /// No row or stream repeats the numbers of another row or stream.
     #[test]
     fn xoshiro_streams_differ() {
         let generator = Generator::new(Rng::Xoshiro, 1, 400);

@@ -1,12 +1,12 @@
 //! The random numbers of the reference HPL, bit for bit.
 //!
-//! They are a 64-bit linear congruential sequence x -> a x + c. Any member can be computed directly, because a composition of
-//! steps is a step of the same form.
+//! The numbers form a 64-bit linear congruential sequence x -> a x + c. Any member can be computed directly, because several
+//! steps combine into one step of the same form.
 
 const A: u64 = 6364136223846793005;
 const C: u64 = 1;
 
-/// A step of the sequence, or several combined: x -> mul x + add.
+/// A step of the sequence, or several steps combined: x -> mul x + add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lcg {
     pub mul: u64,

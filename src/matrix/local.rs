@@ -10,13 +10,13 @@ use crate::base::params::TestParams;
 use crate::base::threads::Pool;
 use crate::grid::{Cyclic, ProcessGrid};
 
-/// Shape of the local part at grid position (`row`, `col`): pure arithmetic.
+/// Shape of the local part of [A|b] at grid position (`row`, `col`): pure arithmetic.
 ///
-/// Columns from `q` on, to the right of the grid, are checksum columns. Local column l of a checksum column is a sum of the local
-/// columns l of all process columns. Only columns of A are summed; b comes after them.
+/// Process columns from number `q` on are checksum columns. Local column l of a checksum column is a weighted sum of local column
+/// l of all process columns. Only columns of A are summed. The last local column of a checksum column is b.
 ///
-/// The maps assign no indices to checksum columns, but a local column of sums has the same index as the columns that it sums.
-/// [`Shape::col_from_block`] is the first local column whose sum includes block k.
+/// `row_map` and `col_map` assign no global indices to checksum columns. In a checksum column, [`Shape::col_from_block`] is the
+/// first local column whose sum includes a column of block k or later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub n: usize,
@@ -24,13 +24,13 @@ pub struct Shape {
     pub grid: ProcessGrid,
     pub row: usize,
     pub col: usize,
-    /// Distribution of the rows, and of the N+1 columns of [A|b].
+    /// Distribution of the N rows over the process rows, and of the N+1 columns of [A|b] over the process columns.
     pub row_map: Cyclic,
     pub col_map: Cyclic,
     /// Number of local rows and columns.
     pub rows: usize,
     pub cols: usize,
-    /// Doubles from one local row to the next.
+    /// Number of doubles from the start of a local row to the start of the next one.
     pub ld: usize,
 }
 
@@ -40,7 +40,7 @@ impl Shape {
         Self::of(params.n, params.nb, grid, row, col)
     }
 
-    /// Returns the shape for these parameters, as [`Shape::new`] does.
+    /// Returns the shape for an N x (N+1) matrix in blocks of `nb`, as [`Shape::new`] does.
     pub fn of(n: usize, nb: usize, grid: ProcessGrid, row: usize, col: usize) -> Self {
         let row_map = Cyclic::new(n, nb, grid.p);
         let col_map = Cyclic::new(n + 1, nb, grid.q);
@@ -72,28 +72,29 @@ impl Shape {
         self.len() == 0
     }
 
-    /// Returns whether this is a part of a checksum column.
+    /// Returns whether this is the shape of a part of a checksum column.
     pub fn is_sums(&self) -> bool {
         self.sums().is_some()
     }
 
-    /// Returns the number of the checksum column, if this is a part of one.
+    /// Returns the number of the checksum column. Returns `None` if the process column is within the grid.
     pub fn sums(&self) -> Option<usize> {
         self.col.checked_sub(self.grid.q)
     }
 
-    /// Returns the shape of process column `col` in the memory of this checksum column, with the same leading dimension.
+    /// Returns the shape of process column `col` after it has moved into the memory of this checksum column. The leading
+    /// dimension stays the same.
     pub fn as_column(&self, col: usize) -> Self {
         debug_assert!(self.is_sums() && col < self.grid.q);
         Self { ld: self.ld, ..Self::of(self.n, self.nb, self.grid, self.row, col) }
     }
 
-    /// Returns the shape of the first `cols` local columns alone.
+    /// Returns the shape of a local part with only the first `cols` local columns.
     pub fn first_columns(self, cols: usize) -> Self {
         Self { cols, ld: leading_dimension(cols), ..self }
     }
 
-    /// Returns the local column of b, if it is local.
+    /// Returns the local column of b. Returns `None` if b is on another process column.
     pub fn rhs(&self) -> Option<usize> {
         if self.is_sums() {
             return Some(self.cols - 1);
@@ -112,20 +113,21 @@ impl Shape {
     }
 }
 
-/// Returns whole cache lines, but never a multiple of a page: all rows would fall into the same cache sets.
+/// Returns the leading dimension for `cols` columns: a multiple of a cache line, but not of a page. With a multiple of a page,
+/// all rows would use the same cache sets.
 fn leading_dimension(cols: usize) -> usize {
     let ld = cols.next_multiple_of(8);
     if ld.is_multiple_of(512) && ld > 0 { ld + 8 } else { ld }
 }
 
-/// A rank's part of [A|b], row-major, in any kind of memory.
+/// A rank's part of [A|b], stored by rows in any kind of memory.
 pub struct Local<S> {
     pub shape: Shape,
     storage: S,
 }
 
 impl<S: Storage> Local<S> {
-    /// Uses `storage`, which must be large enough for the shape.
+    /// Makes a local part in `storage`, which must be large enough for the shape.
     pub fn new(shape: Shape, storage: S) -> Self {
         assert!(storage.len() >= shape.len(), "the storage has room for the local matrix");
         Self { shape, storage }
@@ -143,7 +145,7 @@ impl<S: Storage> Local<S> {
     /// Returns a view of the local rows and columns.
     pub fn view(&mut self) -> ArrayView2<'_, f64> {
         let Shape { rows, cols, ld, .. } = self.shape;
-        // SAFETY: the storage is large enough for rows at a distance of `ld`, and is borrowed for as long as the view.
+        // SAFETY: the storage is large enough for all rows at a distance of `ld`, and is borrowed as long as the view exists.
         unsafe { ArrayView2::from_shape_ptr((rows, cols).strides((ld, 1)), self.pointer()) }
     }
 
@@ -151,25 +153,25 @@ impl<S: Storage> Local<S> {
     pub fn view_mut(&mut self) -> ArrayViewMut2<'_, f64> {
         let Shape { rows, cols, ld, .. } = self.shape;
         let shape = (rows, cols).strides((ld, 1));
-        // SAFETY: as above, and borrowed mutably.
+        // SAFETY: as in `view`; the storage is borrowed mutably.
         unsafe { ArrayViewMut2::from_shape_ptr(shape, self.pointer()) }
     }
 
     /// Returns a mutable view of the local rows with their padding.
     fn padded(&mut self) -> ArrayViewMut2<'_, f64> {
         let Shape { rows, ld, .. } = self.shape;
-        // SAFETY: the storage is large enough, and is borrowed mutably for as long as the view.
+        // SAFETY: the storage is large enough for all rows of `ld` doubles, and is borrowed mutably as long as the view exists.
         unsafe { ArrayViewMut2::from_shape_ptr((rows, ld), self.pointer()) }
     }
 
-    /// Fills the part of a grid column from the generator, overwriting all content.
+    /// Fills this part, which belongs to a process column of the grid, from `generator`. Overwrites the padding, too.
     pub fn generate(&mut self, generator: &Generator, pool: &mut Pool) {
         let shape = self.shape;
         generate_columns(&shape, 0..shape.cols, generator, self.padded(), pool);
     }
 
-    /// Fills the part of a checksum column, with `weights` for the columns of the grid. Generates each element of A in the same
-    /// rows again.
+    /// Fills this part, which belongs to a checksum column. `weights` are the weights of the process columns. Generates all
+    /// elements of A in the local rows again.
     pub fn generate_sums(&mut self, generator: &Generator, weights: &[f64], pool: &mut Pool) {
         let shape = self.shape;
         let (n, nb) = (shape.n, shape.nb);
@@ -188,7 +190,7 @@ impl<S: Storage> Local<S> {
     }
 }
 
-/// Generates the local columns `cols` of all local rows in `all`, and zeroes its other columns, behind them.
+/// Generates the local columns `cols` of all local rows into the first columns of `all`. Sets all later columns of `all` to zero.
 pub fn generate_columns(
     shape: &Shape,
     cols: Range<usize>,
@@ -196,7 +198,7 @@ pub fn generate_columns(
     all: ArrayViewMut2<f64>,
     pool: &mut Pool,
 ) {
-    assert!(!shape.is_sums(), "the grid has that column");
+    assert!(!shape.is_sums(), "a checksum column is not generated as a column of the grid");
     fill(shape, all, pool, |globals, rows| {
         let mut at = cols.start;
         while at < cols.end {
@@ -212,7 +214,7 @@ pub fn generate_columns(
     });
 }
 
-/// Fills all local rows, a few at a time. `some` gets their global numbers and the rows.
+/// Fills all local rows, a few in each task. `some` is called with the global numbers of these rows and with the rows themselves.
 fn fill(
     shape: &Shape,
     mut all: ArrayViewMut2<f64>,
@@ -226,7 +228,7 @@ fn fill(
         let mut rows: Vec<&mut [f64]> = strip
             .rows_mut()
             .into_iter()
-            .map(|row| row.into_slice().expect("a row lies in one piece"))
+            .map(|row| row.into_slice().expect("a row is contiguous in memory"))
             .collect();
         let global = |r| shape.row_map.global(task * ROWS + r, shape.row);
         let globals: Vec<usize> = (0..rows.len()).map(global).collect();
@@ -240,8 +242,8 @@ mod tests {
     use super::*;
     use crate::base::params::*;
 
-    /// The checksums are the sums of the other columns and include b. Every process column fits in the memory of a checksum
-    /// column.
+    /// Each checksum column is the sum of the process columns, with b as its last column. Every process column fits in the memory
+    /// of a checksum column.
     #[test]
     fn the_sums_are_those_of_all_columns() {
         for (n, nb, p, q) in

@@ -1,7 +1,7 @@
 //! The local part of [A|b] and the generators that fill it.
 //!
-//! A rank's part is stored **row-major**. So the row exchanges of pivoting copy contiguous memory. Panels are transposed into a
-//! separate buffer before they are factored.
+//! A rank's part is stored **row-major**, so the row exchanges of pivoting copy contiguous memory. A panel is transposed into a
+//! separate buffer before it is factored.
 
 mod generate;
 mod lcg;

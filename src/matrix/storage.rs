@@ -1,10 +1,10 @@
-//! Memory for doubles: for the matrix, and buffers for all other data.
+//! Memory for doubles: for the matrix and for buffers.
 
 use crate::base::threads::Pool;
 use crate::shm::huge::HUGE;
 use crate::shm::{MemoryError, Region};
 
-/// Memory of a local matrix. The solver only needs its address and length, so it can be private or persistent shared memory.
+/// Memory of a local matrix, private or persistent shared. The solver uses only the address and the length.
 pub trait Storage {
     fn pointer(&mut self) -> *mut f64;
     /// Returns the length in doubles.
@@ -14,23 +14,24 @@ pub trait Storage {
     }
 }
 
-/// Private memory, initially zero, on huge pages if the system grants them.
+/// Private memory, initially zero. It consists of huge pages if the system provides huge pages.
 ///
-/// Huge pages matter: a panel touches hundreds of addresses at a large stride, each of which would be on a page of its own.
+/// Huge pages matter, because a panel touches hundreds of addresses at a large stride. With small pages, each address would be on
+/// another page.
 pub struct HugeBuffer {
-    /// Whole huge pages, if the buffer is at least one huge page long.
+    /// Memory of the buffer: whole huge pages, if the buffer is at least one huge page long.
     room: Region,
     len: usize,
 }
 
 impl HugeBuffer {
-    /// Allocates `len` doubles. Fails if the system does not provide them.
+    /// Allocates `len` doubles. Fails if the system does not provide the memory.
     pub fn new(len: usize) -> std::io::Result<Self> {
         Self::of(len, Region::anonymous)
     }
 
-    /// Allocates `len` doubles as [`HugeBuffer::new`] does, with the pages already touched, in all memory nodes of the rank: see
-    /// [`Region::touched`].
+    /// Allocates `len` doubles as [`HugeBuffer::new`] does. All pages are already touched, and are spread over the rank's NUMA
+    /// nodes: see [`Region::touched`].
     pub fn touched(len: usize, pool: &mut Pool) -> std::io::Result<Self> {
         Self::of(len, |bytes| Region::touched(bytes, pool))
     }
@@ -62,12 +63,12 @@ impl HugeBuffer {
         self.room.as_ptr().cast()
     }
 
-    /// Bytes of memory taken.
+    /// Bytes of memory that the buffer takes.
     pub fn bytes(&self) -> u64 {
         Self::bytes_of(self.len) as u64
     }
 
-    /// Bytes of memory that a buffer of `len` doubles takes: whole huge pages, if it is at least one huge page long.
+    /// Bytes of memory that a buffer of `len` doubles takes: whole huge pages, if the buffer is at least one huge page long.
     pub fn bytes_of(len: usize) -> u128 {
         let bytes = len as u128 * 8;
         if bytes >= HUGE as u128 { bytes.next_multiple_of(HUGE as u128) } else { bytes }

@@ -1,18 +1,20 @@
-//! Messages between process rows in the pivot search: each sends its candidate, and the owner of the current row adds that row.
+//! Messages between process rows in the pivot search. Each process row sends its candidate. The owner of the current row adds
+//! this row.
 
 use crate::comm::Comm;
 
 const TAG: i32 = 1;
 
-/// Head of a message: magnitude, global row, and a flag: whether the current row follows.
+/// Length of the head of a message: the candidate's magnitude, its global row, and 1 if the current row follows, 0 otherwise.
 const HEAD: usize = 3;
 
-/// Number of doubles in a pivot message for a panel of `width` columns: the head, the candidate's row, the current row.
+/// Number of doubles in a message of the search for pivots in a panel of `width` columns: the head, the candidate's row, and the
+/// current row.
 pub fn candidate_len(width: usize) -> usize {
     HEAD + 2 * width
 }
 
-/// Message buffers of the pivot search, for this rank's message and its partner's.
+/// Message buffers of the pivot search: this rank's message and the message of its partner.
 pub struct Candidates {
     mine: Vec<f64>,
     theirs: Vec<f64>,
@@ -37,25 +39,26 @@ impl Candidates {
         self.theirs.resize(candidate_len(width), 0.0);
     }
 
-    /// Returns the buffer of the current row, which moves to the place that the pivot row leaves.
+    /// Returns the buffer of the current row, which takes the place of the pivot row.
     ///
-    /// The owner writes the row here before [`Self::agree`]; afterwards all ranks have it, until the next search ends.
+    /// The owner writes the row here before [`Self::agree`]. After that call, the buffer contains the row on all ranks, until the
+    /// next such call.
     pub(super) fn present(&mut self) -> &mut [f64] {
         &mut self.mine[HEAD + self.width..]
     }
 
-    /// Agrees on the best candidate among all ranks of a process column, which call this together. Returns its global row and
-    /// elements.
+    /// Agrees with the other ranks of the process column on the best candidate. All of these ranks call this together. Returns
+    /// the candidate's global row and elements.
     ///
-    /// `candidate` is magnitude, global row and elements; `None` if this rank has no active rows. `present` says that this rank
-    /// has filled [`Self::present`].
+    /// `candidate` is magnitude, global row and elements, or `None` if this rank has no active rows. `present` is true if this
+    /// rank has filled [`Self::present`].
     pub(super) fn agree(
         &mut self,
         comm: &Comm,
         candidate: Option<(f64, f64, &[f64])>,
         present: bool,
     ) -> (f64, &[f64]) {
-        // A rank without rows ranks below every candidate; NaN ranks below every number.
+        // A rank without active rows has a smaller magnitude than every candidate. NaN has a smaller magnitude than every number.
         let (magnitude, row) = candidate.map_or((-2.0, f64::INFINITY), |(magnitude, row, _)| {
             (if magnitude.is_nan() { -1.0 } else { magnitude }, row)
         });
@@ -67,10 +70,11 @@ impl Candidates {
         (self.mine[1], &self.mine[HEAD..HEAD + self.width])
     }
 
-    /// Combines the messages of a process column so that all ranks have the same result: the best candidate, by magnitude and
-    /// then by lower row, and the current row from its owner.
+    /// Combines the messages of a process column. Afterwards all its ranks have the best candidate and the current row. The best
+    /// candidate has the largest magnitude and, among equal magnitudes, the lowest row.
     ///
-    /// Uses recursive doubling. Ranks beyond the largest power of two send their message first and receive the result last.
+    /// Uses recursive doubling. Ranks beyond the largest power of two do not take part: each sends its message to a partner first
+    /// and receives the result last.
     fn exchange(&mut self, comm: &Comm) {
         let (me, size) = (comm.rank(), comm.size());
         let cube = 1 << size.ilog2();
@@ -100,7 +104,7 @@ impl Candidates {
     }
 }
 
-/// Takes the better candidate, and the current row if present, from `theirs` into `mine`.
+/// Copies the candidate of `theirs` to `mine` if it is better. Copies the current row, if `theirs` contains it.
 fn combine(mine: &mut [f64], theirs: &[f64], width: usize) {
     let (head, rows) = (HEAD, HEAD + width);
     if theirs[0] > mine[0] || (theirs[0] == mine[0] && theirs[1] < mine[1]) {

@@ -4,8 +4,8 @@ use super::rows::{Columns, Cuts};
 use crate::base::threads::{PanelThreads, Shareable};
 use crate::kernels::{Engine, Matrix, ask_for};
 
-/// Packs the rows from `first` on of L, the first `width` columns of W, as a lower block. Each panel thread packs its
-/// own rows.
+/// Packs L into `out` as a lower block. L is the first `width` columns of W, in the rows from `first` on. Each panel thread packs
+/// its own rows.
 pub(super) unsafe fn lay_lower(
     engine: Engine,
     panel_threads: &mut PanelThreads,
@@ -18,14 +18,14 @@ pub(super) unsafe fn lay_lower(
     let rows = cuts.end - first;
     let step = engine.row_step();
     let out = Shareable::new(out);
-    // Relative to `first`, rounded to whole panels of the block.
+    // First row of a part, counted from `first` and rounded down to whole panels of the packed block.
     let start = |part: usize| match part {
         _ if part == cuts.parts => rows,
         _ => cuts.start(part).saturating_sub(first) / step * step,
     };
     panel_threads.run(cuts.parts, move |part| {
         let (start, end) = (start(part), start(part + 1));
-        // SAFETY: each part has its own rows and whole panels of the block.
+        // SAFETY: each part has its own rows, and its own whole panels of the packed block.
         unsafe {
             let (from, to) = (w.get().add(first + start), out.get().add(start * width));
             engine.lay_lower(end - start, width, Matrix::new(from, ld), to);
@@ -43,7 +43,8 @@ pub(super) unsafe fn transpose_in(
     ldw: usize,
 ) {
     const UNIT: usize = 8;
-    /// Rows to prefetch ahead: the piece of a row is too short for the hardware prefetcher to predict the next one.
+    /// Number of rows to prefetch ahead. The hardware prefetcher cannot predict the next row, because a row has too few columns
+    /// here.
     const AHEAD: usize = UNIT;
     // SAFETY: ensured by the caller.
     unsafe {

@@ -1,20 +1,20 @@
-//! Factors one panel recursively; the ranks of a process column share the work.
+//! Factors one panel recursively. All ranks of a process column share the work.
 //!
-//! The panel is copied out of the row-major matrix into a column-major work array W, which has one rank's rows of it. L1, the
-//! `width x width` block on the diagonal, is kept apart and replicated. With each pivot, the winning row moves into L1 on all
-//! ranks, so that the triangular solves of the recursion need no messages. Rows of W that went into L1 are no longer active; in
-//! the process row that owns the block, these are the first ones.
+//! Each rank copies its rows of the panel from the row-major matrix into a column-major work array W. L1, the `width x width`
+//! block on the diagonal, is stored apart, on all ranks. With each pivot, the pivot row moves into L1 on all ranks, so the
+//! triangular solves of the recursion need no messages. A row of W that moved into L1 is no longer active. In the process row
+//! that owns the diagonal block, the first rows of W are the ones that are no longer active.
 //!
-//! Invariant of the recursion on columns c..e. On entry, W(active, c..e) is up to date with the columns before c. On exit,
-//! W(active, c..e) holds multipliers. Rows c..e of L1 are then final in the columns before e, and columns from e on are not yet
-//! updated with columns c..e.
+//! Invariant of the recursion on columns c..e. On entry, W(active, c..e) is updated with all columns before c. On exit, W(active,
+//! c..e) contains multipliers, and rows c..e of L1 are final in the columns before e. Columns from e on are not yet updated with
+//! columns c..e.
 //!
-//! Operations on all active rows are divided by rows among the panel threads. The division does not affect results: each element
-//! is computed by the same operations in the same order.
+//! The panel threads divide operations on the active rows by rows. The division does not affect results: each element is computed
+//! by the same operations in the same order.
 //!
-//! A thread touches only its own rows, because a row of W lies in as many cache lines as the panel has columns. The thread that
-//! owns a candidate row copies it to a message. The row that takes the pivot row's place travels as a message, too; the owner of
-//! that place writes it when it next works on its rows (`Owed`).
+//! A thread touches only its own rows, because each element of a row of W lies in another cache line. The thread that owns a
+//! candidate row copies this row to a message. The row that takes the pivot row's place is also sent in a message. The thread
+//! that owns that place writes this row at the start of its next work (`Owed`).
 
 mod candidate;
 mod copies;
@@ -43,16 +43,16 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rows of a part of the base that are updated and searched together: those of a few columns fit in a first-level cache.
+/// Number of rows that a thread updates and searches together. These rows of a few columns fit in a first-level cache.
 const PIECE: usize = 512;
 
-/// Work array of the factorisation, reused for every panel.
+/// Work arrays of the factorisation, reused for every panel.
 pub struct Factor {
     work: Pinned,
     /// Packing buffers, one per panel thread.
     scratch: Vec<Vec<f64>>,
     candidates: Candidates,
-    /// Results of the panel threads' pivot searches.
+    /// Results of the panel threads' searches for a pivot.
     found: HugeBuffer,
 }
 
@@ -77,13 +77,14 @@ impl Factor {
         self.work.bytes() + self.found.bytes() + small as u64 * 8
     }
 
-    /// Factors block column `panel.k`, of which this rank has a part, and fills the panel's message.
+    /// Factors block column `panel.k`, of which this rank owns a part, and fills the panel's message.
     ///
     /// `a` is the local matrix. The process row that owns the diagonal block writes the factored block back to A, because back
-    /// substitution needs its upper triangle. The multipliers below the block are not written back: they are not used again.
+    /// substitution needs its upper triangle. The multipliers below the block are not written back, because nothing reads them
+    /// from A.
     ///
     /// # Safety
-    /// `a` is the whole local matrix. No other thread, and no queued operation, touches the panel's columns meanwhile.
+    /// `a` is the whole local matrix. Until this returns, no other thread and no queued operation touches the panel's columns.
     pub unsafe fn run(
         &mut self,
         context: &Context,
@@ -93,7 +94,10 @@ impl Factor {
         clock: &mut Clock,
     ) {
         let before = clock.enter(Part::Recursion);
-        assert!(panel_threads.size() <= self.scratch.len(), "each panel thread has a scratch");
+        assert!(
+            panel_threads.size() <= self.scratch.len(),
+            "each panel thread has a packing buffer"
+        );
         let shape = &context.shape;
         let (width, first_row) = (panel.width, shape.row_from_block(panel.k));
         let rows = shape.rows - first_row;
@@ -103,9 +107,10 @@ impl Factor {
         let strides = TriangleBlock::strides(context.params.l1, l1_ld);
         let below = if owner { width } else { 0 };
         self.candidates.begin(width);
-        // SAFETY: the panel's columns of the local rows from `first_row` on, and a work array that is large enough for them.
+        // SAFETY: `block` is the panel's columns in the local rows from `first_row` on, and the work array is large enough for
+        // these columns.
         unsafe {
-            // If no row is left, the pointer is past the end and is not dereferenced.
+            // If no local row is left, the pointer is past the end and is not dereferenced.
             let block = a.wrapping_add(first_row * shape.ld + shape.col_from_block(panel.k));
             let (block, device) = (Matrix::new(block, shape.ld), context.device.as_deref());
             let columns = fetch(device, block, rows, panel);
@@ -144,14 +149,15 @@ impl Factor {
         clock.enter(before);
     }
 
-    /// Returns the work array, which has room for the columns of a panel and is free between panels.
+    /// Returns the work array, which has room for the columns of a panel. It is unused between panels.
     pub fn room(&mut self) -> &mut [f64] {
         self.work.as_mut_slice()
     }
 }
 
-/// Returns `rows` rows of the panel's columns, which begin at `block`. If that is in device memory, copies them to the message,
-/// which is free until the panel is factored, and has room for them behind the pivots.
+/// Returns `rows` rows of the panel's columns, which begin at `block`. If `block` is in device memory, the columns are first
+/// copied to the panel's message. The message is unused until the panel is factored, and has room for the columns behind the
+/// pivots.
 ///
 /// # Safety
 /// No queued operation writes the columns.
@@ -165,7 +171,10 @@ unsafe fn fetch(
     let Some(device) = device else { return from };
     let (at, width) = (panel.layout.triangle, panel.width);
     let room = &mut panel.message()[at..];
-    assert!(rows * width <= room.len(), "L1 and L have as many rows as the columns");
+    assert!(
+        rows * width <= room.len(),
+        "the message has room for L1 and L, and so for the panel's columns"
+    );
     let to = room.as_mut_ptr();
     // SAFETY: ensured by the caller; the copy has ended on return.
     unsafe { device.copy_2d(Stream::Panel, from, Matrix::new(to, width), rows, width) };
@@ -173,7 +182,7 @@ unsafe fn fetch(
     Matrix::new(to.cast_const(), width)
 }
 
-/// Copies L1, of order `width`, to `block` in A, by way of `room` if that is in device memory.
+/// Copies L1, of order `width`, to `block` in A. If `block` is in device memory, L1 is first copied to `room`.
 ///
 /// # Safety
 /// L1 and the block are valid. No queued operation uses the block.
@@ -185,7 +194,8 @@ unsafe fn put_back(
     room: &mut [f64],
 ) {
     let to = device.map_or(block, |_| Matrix::new(room.as_mut_ptr(), width));
-    // SAFETY: ensured by the caller; the room has as many rows as the panel, and the copy from there has ended on return.
+    // SAFETY: ensured by the caller. The room is large enough for the panel's rows, and the copy from the room has ended on
+    // return.
     unsafe {
         copy_by_rows(l1.at, l1.strides, width, width, to);
         if let Some(device) = device {
@@ -196,7 +206,7 @@ unsafe fn put_back(
     }
 }
 
-/// A short list of factors, stored inline if it fits so that threads read it without a pointer.
+/// A short list of factors. Up to 8 factors are stored inline, so that threads read them without a pointer.
 #[derive(Clone, Copy)]
 struct Factors {
     few: [f64; 8],
@@ -206,7 +216,7 @@ struct Factors {
 }
 
 impl Factors {
-    /// Makes a list of `factors`, which must stay unchanged as long as the list is used.
+    /// Makes a list of `factors`, which must stay unchanged while the list is used.
     fn new(factors: &mut [f64]) -> Self {
         let (mut few, len) = ([0.0; 8], factors.len());
         if let Some(room) = few.get_mut(..len) {
@@ -243,7 +253,7 @@ struct Run<'a, 'c> {
     scratch: &'a mut [Vec<f64>],
     candidates: &'a mut Candidates,
     found: Found,
-    /// Number of parts in the last pivot search.
+    /// Number of parts into which the last search for a pivot was divided.
     parts: usize,
     owed: Owed,
     panel_threads: &'a mut PanelThreads<'c>,
@@ -275,7 +285,7 @@ impl Run<'_, '_> {
     #[allow(clippy::mut_from_ref)] // each value is used at once
     fn top(&self, i: usize, j: usize) -> &mut f64 {
         debug_assert!(i < self.width && j < self.width);
-        // SAFETY: within L1; values are read or written one at a time.
+        // SAFETY: the element is within L1. Elements are read or written one at a time.
         unsafe { &mut *self.l1.add(self.strides.to(i, j)) }
     }
 
@@ -317,13 +327,13 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Computes L1(rows, cols) := L1(rows, rows)^-1 L1(rows, cols), unit lower.
+    /// Computes L1(rows, cols) := L1(rows, rows)^-1 L1(rows, cols), where L1(rows, rows) is unit lower triangular.
     fn solve_top(&mut self, rows: Range<usize>, cols: Range<usize>) {
         if rows.is_empty() || cols.is_empty() {
             return;
         }
         let (m, n) = (rows.len(), cols.len());
-        // SAFETY: within L1; the triangle and the right-hand sides are different columns.
+        // SAFETY: both blocks are within L1. The triangle and the right-hand sides are in different columns.
         unsafe {
             let l = self.l1.add(self.strides.to(rows.start, rows.start));
             let b = self.l1.add(self.strides.to(rows.start, cols.start));
@@ -337,7 +347,7 @@ impl Run<'_, '_> {
         if rows.is_empty() || inner.is_empty() || cols.is_empty() {
             return;
         }
-        // SAFETY: three disjoint blocks of L1.
+        // SAFETY: the three blocks are within L1 and disjoint.
         unsafe {
             let at = |i: usize, j: usize| self.l1.add(self.strides.to(i, j));
             let a = at(rows.start, inner.start);
@@ -347,7 +357,7 @@ impl Run<'_, '_> {
             let (c, ld) = (Matrix::new(c, self.l1_ld), self.l1_ld);
             let (size, left, right) = match self.context.params.l1 {
                 Form::Transposed => (Size::new(rows, cols, inner), a, b),
-                // Row-major: the transposes of all three.
+                // L1 is row-major, so the call multiplies the transposes of all three blocks.
                 Form::NotTransposed => (Size::new(cols, rows, inner), b, a),
             };
             let (engine, right) = (self.context.engine, Strided::new(right, 1, ld));
@@ -363,7 +373,7 @@ impl Run<'_, '_> {
         }
         let (engine, width, columns) = (self.context.engine, self.width, self.columns());
         let owed = std::mem::take(&mut self.owed);
-        // SAFETY: within L1.
+        // SAFETY: the element is within L1.
         let b = unsafe { self.l1.add(self.strides.to(inner.start, cols.start)) };
         let (b, strides) = (Shareable::new(b), self.strides);
         let scratch = Shareable::new(self.scratch.as_mut_ptr());
@@ -371,7 +381,8 @@ impl Run<'_, '_> {
         let (inner, cols) = (inner.len(), cols.len());
         let multiply = move |part: usize, rows: Range<usize>| {
             let Columns { w, ld } = columns;
-            // SAFETY: different columns of W, and L1 apart from it. Each part has its own rows and its own scratch.
+            // SAFETY: the columns of W that are read and written differ, and L1 is not part of W. Each part has its own rows and
+            // its own packing buffer.
             unsafe {
                 owed.pay(columns, width, &rows);
                 engine.multiply_in_panel(
@@ -386,12 +397,12 @@ impl Run<'_, '_> {
         if engine.cuts_freely() {
             self.cuts.share(self.panel_threads, first, inner * cols / 4, multiply);
         } else {
-            // A BLAS rounds differently depending on the shape of the call, so the rows are not divided.
+            // The rounding of a BLAS depends on the shape of the call, so the rows are not divided.
             multiply(0, first..self.rows);
         }
     }
 
-    /// Completes the pending row move and division in the remaining rows, after the last column.
+    /// Completes the work that is still queued after the last column: a row move and a division of multipliers.
     fn settle(&mut self) {
         let (owed, width, columns) = (std::mem::take(&mut self.owed), self.width, self.columns());
         self.cuts.share(self.panel_threads, self.first(width), 2, move |_, rows| {
@@ -406,8 +417,8 @@ impl Run<'_, '_> {
 
     /// Factors the columns `c` at the base of the recursion, one by one.
     ///
-    /// The panel threads are called once per column. They complete the pending work, update column j (with `Fact::Right` also the
-    /// columns after it), and search its largest element in the same pass.
+    /// The panel threads are called once per column. In one pass, the threads complete the queued work, update column j, and
+    /// search for its largest element. With `Fact::Right`, the threads also update the columns after j.
     fn base(&mut self, c: Range<usize>) {
         let pfact = self.context.params.pfact;
         for j in c.clone() {
@@ -432,15 +443,15 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Updates column j with the columns of `c` before it and finds its largest element in each part. Covers the rows that are
-    /// active when `j` rows are in L1.
+    /// Updates column j with the columns of `c` before j, and finds the largest element of column j in each part. Covers the rows
+    /// that are active when `j` rows are in L1.
     fn search(&mut self, c: &Range<usize>, j: usize) {
         let pfact = self.context.params.pfact;
         let first = self.first(j).min(self.rows);
         let (columns, width, found) = (self.columns(), self.width, self.found);
         let owed = std::mem::take(&mut self.owed);
-        // Factors of the columns to the left in the update of column j. With `Fact::Right`, factors of column j - 1 in the
-        // updates of the columns from j on.
+        // Factors of the columns left of j in the update of column j. With `Fact::Right`: factors of column j - 1 in the updates
+        // of the columns from j on.
         let mut factors: Vec<f64> = match pfact {
             _ if j == c.start => Vec::new(),
             Fact::Left | Fact::Crout => (c.start..j).map(|t| *self.top(t, j)).collect(),
@@ -449,7 +460,7 @@ impl Run<'_, '_> {
         let factors = Factors::new(&mut factors);
         let start = c.start;
         let update = move |rows: &Range<usize>| {
-            // SAFETY: each part has its own rows; the columns written are not among those read.
+            // SAFETY: each part has its own rows. No column that is written is among the columns that are read.
             unsafe {
                 owed.pay(columns, width, rows);
                 let factors = factors.get();
@@ -475,18 +486,18 @@ impl Run<'_, '_> {
             let pieces = rows.clone().step_by(PIECE).map(|at| at..(at + PIECE).min(rows.end));
             let best = largest(pieces.map(|piece| {
                 update(&piece);
-                // SAFETY: as above.
+                // SAFETY: each part has its own rows.
                 let (magnitude, at) = vector::max_abs(unsafe { columns.get(j, &piece) });
                 (magnitude, piece.start + at)
             }));
-            // SAFETY: each part has its own space for its result.
+            // SAFETY: each part has its own space for its result, and no other part writes there.
             unsafe { found.put(columns, part, best) };
         };
         self.parts = self.cuts.share(self.panel_threads, first, factors.len + 2, work);
     }
 
-    /// Chooses the largest element of column j over all process rows as pivot. Its row becomes row j of L1 on all ranks, and the
-    /// old row j is queued to take its place.
+    /// Chooses the largest element of column j over all process rows as the pivot. The pivot row becomes row j of L1 on all
+    /// ranks. The old row j is queued to take the place of the pivot row.
     fn pivot(&mut self, j: usize) {
         if j == self.width / 2 {
             hit(Point::PanelHalf, self.context.place);
@@ -497,7 +508,7 @@ impl Run<'_, '_> {
         let (magnitude, at, row) = unsafe { self.found.largest(self.parts) };
         if self.owner {
             for (t, x) in self.candidates.present().iter_mut().enumerate() {
-                // SAFETY: row j is in W.
+                // SAFETY: row j is within W.
                 *x = unsafe { *self.w.add(t * self.ld + j) };
             }
         }
@@ -513,10 +524,10 @@ impl Run<'_, '_> {
         };
         let (top, strides) = (self.l1, self.strides);
         for (t, x) in row.iter().enumerate() {
-            // SAFETY: L1(j, t).
+            // SAFETY: element (j, t) is within L1.
             unsafe { *top.add(strides.to(j, t)) = *x };
         }
-        // SAFETY: there is a pivot for each column.
+        // SAFETY: the array of pivots has an element for each column.
         unsafe { *self.pivots.add(j) = winner };
         self.owed = Owed {
             column: Some((j, *self.top(j, j))),

@@ -1,36 +1,36 @@
-//! Divides the active rows of a panel among the panel threads: each thread's rows, its pending work on them, and its search
-//! result.
+//! Divides the active rows of a panel among the panel threads. For each thread: its rows, its queued work, and its search result.
 
 use std::ops::Range;
 
 use crate::base::threads::{PanelThreads, Shareable};
 use crate::kernels::vector;
 
-/// Head of a search result: magnitude and row of W; the row's elements follow.
+/// Length of the head of a search result: magnitude and row number in W. The row's elements follow.
 const FOUND_HEAD: usize = 2;
 
-/// Number of doubles between the search results of two threads in a panel of `width` columns. Two results share no cache line.
+/// Number of doubles between the search results of two threads in a panel of `width` columns. Two results have no cache line in
+/// common.
 pub fn found_len(width: usize) -> usize {
     (FOUND_HEAD + width).next_multiple_of(16)
 }
 
-/// Division of a panel's rows among the panel threads. Each thread keeps its rows while the panel is factored. If rows were
-/// divided again as the first ones leave, they would move from cache to cache.
+/// Division of a panel's rows among the panel threads. Each thread keeps its rows while the panel is factored. If the active rows
+/// were divided again after each column, rows would move from cache to cache.
 #[derive(Clone, Copy)]
 pub(super) struct Cuts {
-    /// Row from which on all parts have equally many rows.
+    /// Row from which on all parts have the same number of rows.
     from: usize,
     pub(super) end: usize,
     pub(super) parts: usize,
 }
 
 impl Cuts {
-    /// Divides `rows` rows among `threads` threads. The first `leaving` rows become rows of L1, one after the other.
+    /// Divides `rows` rows among `threads` threads. The first `leaving` rows move into L1, one per column of the panel.
     pub(super) fn new(threads: usize, rows: usize, leaving: usize) -> Self {
-        /// Minimum number of rows per part: fewer are not worth another thread.
+        /// Minimum number of rows of a part. With fewer rows, another thread does not pay.
         const FEWEST: usize = 256;
         let parts = (rows / FEWEST).clamp(1, threads);
-        // Only the first part loses rows, so it starts with more rows than the others.
+        // Rows leave only the first part, so the first part starts with more rows than the other parts.
         let from = (leaving / (parts - 1).max(1)).min(rows);
         Self { from, end: rows, parts }
     }
@@ -47,10 +47,10 @@ impl Cuts {
         }
     }
 
-    /// Lets the panel threads work on the rows from `first` on, each on its part.
+    /// Lets each panel thread work on its part of the rows from `first` on.
     ///
-    /// `work` gets the number of its part and the rows; it handles `elements` elements of each row. Returns the number of parts,
-    /// of which the first ones may be empty.
+    /// `work` is called with the number of a part and the rows of this part. It handles `elements` elements of each row. Returns
+    /// the number of parts; the first parts may be empty.
     pub(super) fn share(
         &self,
         panel_threads: &mut PanelThreads,
@@ -58,7 +58,8 @@ impl Cuts {
         elements: usize,
         work: impl Fn(usize, Range<usize>) + Sync + Copy,
     ) -> usize {
-        /// Fewer elements take as long as calling another thread: 4,000 were best of 1,000 to 16,000 on a Zen 5 processor.
+        /// Minimum number of elements of a part. With fewer elements, the call of another thread takes longer than the work. Of
+        /// 1,000 to 16,000, 4,000 was the fastest on a Zen 5 processor.
         const LEAST: usize = 4_000;
         let rows = self.end - first.min(self.end);
         let parts = (rows * elements / LEAST).clamp(1, self.parts);
@@ -81,7 +82,7 @@ pub(super) struct Columns {
 
 impl Columns {
     /// # Safety
-    /// The rows are within the array and are not written meanwhile.
+    /// The rows are within the array. Nothing writes the rows while the result is used.
     pub(super) unsafe fn get<'a>(self, j: usize, rows: &Range<usize>) -> &'a [f64] {
         // SAFETY: ensured by the caller.
         unsafe {
@@ -90,7 +91,7 @@ impl Columns {
     }
 
     /// # Safety
-    /// The rows are within the array, and no other thread touches them.
+    /// The rows are within the array. No other thread touches the rows while the result is used.
     pub(super) unsafe fn get_mut<'a>(self, j: usize, rows: &Range<usize>) -> &'a mut [f64] {
         // SAFETY: ensured by the caller.
         unsafe {
@@ -99,8 +100,8 @@ impl Columns {
     }
 }
 
-/// Pending work of the panel threads. The next operation on all active rows starts with it. So each thread is called only once
-/// per column and writes the moved row into its own caches.
+/// Queued work of the panel threads. The next operation on all active rows starts with this work. So each thread is called only
+/// once per column, and a moved row is written by the thread that owns its place.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Owed {
     /// Column to divide by its pivot, and the pivot.
@@ -110,10 +111,11 @@ pub(super) struct Owed {
 }
 
 impl Owed {
-    /// Does the pending work in `rows` of W, which has `width` columns.
+    /// Does the queued work in `rows` of W, which has `width` columns.
     ///
     /// # Safety
-    /// The rows are within the array, and no other thread touches them. The elements to write are not changed meanwhile.
+    /// The rows are within the array, and no other thread touches the rows during the call. No thread changes the elements to
+    /// write.
     pub(super) unsafe fn pay(self, columns: Columns, width: usize, rows: &Range<usize>) {
         // SAFETY: ensured by the caller.
         unsafe {
@@ -129,7 +131,8 @@ impl Owed {
     }
 }
 
-/// Search results of the panel threads: the largest element of the next pivot's column, and the whole row that contains it.
+/// Search results of the panel threads: the largest element of the next pivot's column, and the whole row that contains this
+/// element.
 #[derive(Clone, Copy)]
 pub(super) struct Found {
     pub(super) at: Shareable<f64>,
@@ -143,11 +146,11 @@ impl Found {
         unsafe { self.at.get().add(part * found_len(self.width)) }
     }
 
-    /// Stores the result of part `part`: the largest magnitude in its rows and the row that has it, with the row's elements.
-    /// `None` if the part has no rows.
+    /// Stores the result of part `part`. `best` is the largest magnitude in the rows of the part, and the row that contains it.
+    /// `best` is `None` if the part has no rows. The elements of the row are stored, too.
     ///
     /// # Safety
-    /// The row is within the array and is not written meanwhile, nor is the result of this part.
+    /// The row is within the array. During the call, nothing writes the row, and nothing else touches the result of this part.
     pub(super) unsafe fn put(self, columns: Columns, part: usize, best: Option<(f64, usize)>) {
         // SAFETY: ensured by the caller.
         unsafe {
@@ -163,8 +166,8 @@ impl Found {
         }
     }
 
-    /// Returns the result with the largest magnitude of `parts` parts: magnitude, row and elements. The elements are meaningless
-    /// if no part has rows.
+    /// Returns the result with the largest magnitude among `parts` parts: magnitude, row and elements. If no part has rows, the
+    /// elements are meaningless.
     ///
     /// # Safety
     /// All parts have completed their searches.
@@ -180,8 +183,8 @@ impl Found {
     }
 }
 
-/// Returns the largest of these magnitudes with its place, the first of several. A part without rows has magnitude -1. NaN is
-/// chosen only if no part has a number.
+/// Returns the largest magnitude of `found` with its place. Of equal magnitudes, the first is returned. A part without rows has
+/// magnitude -1. NaN is returned only if no part has a number.
 pub(super) fn largest(found: impl Iterator<Item = (f64, usize)>) -> Option<(f64, usize)> {
     found.reduce(|best, next| {
         let larger = next.0 > best.0
@@ -210,7 +213,7 @@ mod tests {
         assert_eq!(largest(&[-1.0, -1.0]), 0);
     }
 
-    /// Each row is in exactly one part, for every division and every number of rows that have left.
+    /// Each row is in exactly one part, for every division and every number of rows that have moved into L1.
     #[test]
     fn parts_cover_all_rows_once() {
         let mut pool = crate::base::threads::Pool::new(4);
@@ -262,7 +265,7 @@ mod tests {
             };
             assert!(
                 (0..4).all(|part| of(part).abs_diff((3000 - 256 / 3) / 4) <= 8),
-                "as many when a third is gone"
+                "after a third of the columns, all parts have the same number of rows"
             );
         });
     }

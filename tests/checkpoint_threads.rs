@@ -69,6 +69,7 @@ fn job(p: usize, q: usize, method: Method, losses: usize) -> Job {
             code: if losses == 1 { Code::Xor } else { Code::ReedSolomon },
             losses,
             layout: ParityLayout::Striped,
+            on_device: false,
         },
         group: None,
         encode: Encoding::Pipelined,
@@ -127,6 +128,7 @@ fn setting(job: &Job, me: usize) -> (Config, Test) {
         node: format!("n{me}"),
         leader: me,
         storage: None,
+        device: None,
     };
     let test =
         Test { index: job.test, layout: job.layout, rng: Rng::Hpl, seed: 1, params_digest: 5 };

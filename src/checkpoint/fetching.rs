@@ -286,7 +286,8 @@ pub(super) struct Fetched {
     pub starts: u32,
 }
 
-/// Only method double has its matrix in device memory. Storage is read into its second copy, which is unused before the first save.
+/// Only method double has its matrix in device memory. Storage is read into the second copy, which is unused before the first
+/// save.
 const TWO_COPIES: &str = "a matrix in device memory has two copies";
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {

@@ -19,7 +19,10 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::{Device, Event, RowCopy, STREAMS, Stream};
 use crate::base::threads::Shareable;
-use crate::kernels::{LowerBlock, Matrix, TriangleBlock, UpperBlock};
+use crate::kernels::{
+    Columns, Engine, LowerBlock, Matrix, Owed, Size, Step, Strided, Strides, TriangleBlock,
+    UpperBlock, copy_by_rows,
+};
 
 /// Device memory, mapped twice.
 struct Memory {
@@ -264,6 +267,78 @@ impl Device for Host {
                 // SAFETY: ensured by the caller.
                 unsafe { copy_row(from, to, row, cols) }
             }
+        });
+    }
+
+    unsafe fn transpose(
+        &self,
+        stream: Stream,
+        from: Matrix<*const f64>,
+        to: Matrix<*mut f64>,
+        rows: usize,
+        cols: usize,
+    ) {
+        if rows == 0 || cols == 0 {
+            return;
+        }
+        let mut state = self.state();
+        let from = Matrix::new(state.translate(from.at.cast_mut()), from.ld);
+        let to = Matrix::new(state.translate(to.at), to.ld);
+        state.queue_work(stream, move |_| {
+            let strides = Strides { row: 1, col: from.ld };
+            let to = Matrix::new(to.at.get(), to.ld);
+            // SAFETY: ensured by the caller. A row of the transpose is a column of the matrix.
+            unsafe { copy_by_rows(from.at.get().cast_const(), strides, cols, rows, to) }
+        });
+    }
+
+    unsafe fn step(
+        &self,
+        stream: Stream,
+        w: Columns,
+        step: Step,
+        rows: Range<usize>,
+        current: usize,
+        found: *mut f64,
+    ) {
+        let mut state = self.state();
+        let w = Columns { w: state.translate(w.w.get()), ..w };
+        let row = step.owed.row.map(|(place, row)| (place, state.translate(row.get())));
+        let step = Step { owed: Owed { row, ..step.owed }, ..step };
+        if let Some(update) = &step.update {
+            state.translate(update.factors.many.get());
+        }
+        let found = state.translate(found);
+        // SAFETY: ensured by the caller.
+        state.queue_work(stream, move |_| unsafe {
+            let Some((magnitude, at)) = step.run(w, rows) else { return };
+            let found = found.get();
+            (*found, *found.add(1)) = (magnitude, at as f64);
+            for t in 0..step.width {
+                let column = w.w.get().add(t * w.ld);
+                *found.add(2 + t) = *column.add(at);
+                *found.add(2 + step.width + t) = *column.add(current);
+            }
+        });
+    }
+
+    unsafe fn multiply_in_panel(
+        &self,
+        stream: Stream,
+        size: Size,
+        l: *const f64,
+        b: Strided,
+        a: Matrix<*mut f64>,
+    ) {
+        let mut state = self.state();
+        let l = state.translate(l.cast_mut());
+        let (at, strides) = (state.translate(b.at.cast_mut()), b.strides);
+        let a = Matrix::new(state.translate(a.at), a.ld);
+        state.queue_work(stream, move |_| {
+            let (l, b) = (l.get().cast_const(), Strided { at: at.get().cast_const(), strides });
+            let a = Matrix::new(a.at.get(), a.ld);
+            // SAFETY: ensured by the caller.
+            unsafe { Engine::Blas.multiply_in_panel(size, l, b, a, &mut Vec::new()) }
         });
     }
 

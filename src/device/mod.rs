@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use crate::base::params;
 use crate::base::threads::Pool;
-use crate::kernels::{LowerBlock, Matrix, TriangleBlock, UpperBlock};
+use crate::kernels::{Columns, LowerBlock, Matrix, Size, Step, Strided, TriangleBlock, UpperBlock};
 use crate::matrix::{HugeBuffer, Storage};
 
 /// Queues of a device.
@@ -105,6 +105,49 @@ pub trait Device: Send + Sync {
         to: Matrix<*mut f64>,
         rows: Vec<RowCopy>,
         cols: usize,
+    );
+
+    /// Copies a matrix of `rows` x `cols` to its transpose.
+    ///
+    /// # Safety
+    /// As for all operations ([`Device`]); the matrices do not overlap.
+    unsafe fn transpose(
+        &self,
+        stream: Stream,
+        from: Matrix<*const f64>,
+        to: Matrix<*mut f64>,
+        rows: usize,
+        cols: usize,
+    );
+
+    /// Does a step of a panel's factorisation in `rows` of W. If the step has an update, writes the result to `found`, which is
+    /// pinned: magnitude and row of the largest element, the elements of this row, the elements of row `current`.
+    ///
+    /// # Safety
+    /// As for all operations ([`Device`]), and as for [`Step::run`]; the factors and the row to write are pinned. There is at
+    /// least one row.
+    unsafe fn step(
+        &self,
+        stream: Stream,
+        w: Columns,
+        step: Step,
+        rows: Range<usize>,
+        current: usize,
+        found: *mut f64,
+    );
+
+    /// Computes A(m x n) -= L(m x k) B(k x n) within a panel. All are stored by columns, except B as its strides say. A and L have
+    /// the same leading dimension.
+    ///
+    /// # Safety
+    /// As for all operations ([`Device`]); A overlaps neither L nor B.
+    unsafe fn multiply_in_panel(
+        &self,
+        stream: Stream,
+        size: Size,
+        l: *const f64,
+        b: Strided,
+        a: Matrix<*mut f64>,
     );
 
     /// Computes U(:, cols) := L1^-1 U(:, cols).

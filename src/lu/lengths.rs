@@ -11,6 +11,9 @@ pub struct Lengths {
     pub copy: usize,
     /// Work array W, in which panels are factored.
     pub panel: usize,
+    /// W in device memory, and room for the exchange with the device; zero without a device.
+    pub there: usize,
+    pub staging: usize,
     /// Number of packing buffers for multiplications within a panel: one per thread.
     pub scratches: usize,
     pub scratch: usize,

@@ -8,7 +8,7 @@
 
 use super::context::Context;
 use super::cuts::array_len;
-use super::factor::{candidate_len, found_len};
+use super::factor::{candidate_len, found_len, staging_len};
 pub use super::lengths::Lengths;
 use super::panel::Layout;
 use super::{halves, residual, solve};
@@ -23,7 +23,7 @@ impl Context<'_> {
     /// Returns the lengths of this rank's work arrays with `threads` threads.
     pub fn lengths(&self, threads: usize) -> Lengths {
         Lengths::new(&self.shape, self.params.depth, self.params.align, threads, self.engine)
-            .with_device(self.device.is_some())
+            .with_device(self.device.is_some(), self.shape.nb.min(self.shape.n))
     }
 }
 
@@ -37,6 +37,8 @@ impl Lengths {
             message: Layout::new(engine, align, width, shape.rows).len,
             triangle: engine.triangle_len(width),
             copy: 0,
+            there: 0,
+            staging: 0,
             panel: leading_dimension(shape.rows, align) * width,
             scratches: threads,
             scratch: engine.scratch_len(width),
@@ -53,14 +55,17 @@ impl Lengths {
         }
     }
 
-    /// Counts the copies of panels in device memory, if `device` is true.
-    pub fn with_device(self, device: bool) -> Self {
-        Self { copy: if device { self.message } else { 0 }, ..self }
+    /// Counts the arrays that a device needs for panels of `width` columns, if `device` is true.
+    pub fn with_device(self, device: bool, width: usize) -> Self {
+        if !device {
+            return self;
+        }
+        Self { copy: self.message, there: self.panel, staging: staging_len(width), ..self }
     }
 
     /// Leaves out the arrays in device memory.
     fn in_memory_of_the_node(self) -> Self {
-        Self { copy: 0, ahead: 0, rest: 0, ..self }
+        Self { copy: 0, there: 0, ahead: 0, rest: 0, ..self }
     }
 
     /// Returns the bytes of the arrays that exist during the factorisation, including arrays in device memory.
@@ -70,7 +75,10 @@ impl Lengths {
         let swap = buffer_bytes(self.swap_ahead) + buffer_bytes(self.swap_rest);
         let alone = scratch + 2 * self.candidate as u128;
         self.slots as u128 * slot
-            + [self.panel, self.found, self.ahead, self.rest].map(buffer_bytes).iter().sum::<u128>()
+            + [self.panel, self.there, self.staging, self.found, self.ahead, self.rest]
+                .map(buffer_bytes)
+                .iter()
+                .sum::<u128>()
             + 3 * swap
             + alone * DOUBLE_BYTES
     }
@@ -146,14 +154,16 @@ impl Problem {
         let grid = ProcessGrid { p: self.p, q: self.q, mapping: Mapping::Row };
         let shape = Shape::of(self.n, nb, grid, row, col);
         let Means { engine, threads, device } = self.means;
-        let align = self.align.min(SIZE_MOST);
+        let (align, width) = (self.align.min(SIZE_MOST), nb.min(self.n));
         let beside = Engine::made(engine)
             .into_iter()
             .map(|engine| Lengths::new(&shape, self.depth, align, threads, engine))
             .map(|lengths| match device {
                 Device::None => lengths.most_bytes(),
-                Device::Host => lengths.with_device(true).most_bytes(),
-                Device::Cuda => lengths.in_memory_of_the_node().most_bytes(),
+                Device::Host => lengths.with_device(true, width).most_bytes(),
+                Device::Cuda => {
+                    lengths.with_device(true, width).in_memory_of_the_node().most_bytes()
+                }
             })
             .max();
         let matrix = if device == Device::Cuda { 0 } else { buffer_bytes(shape.len()) };

@@ -13,7 +13,7 @@ use super::pivots::RowMoves;
 use crate::base::threads::Pool;
 use crate::comm::Broadcast;
 use crate::device::{Buffer, Device, Event, Pinned, Stream};
-use crate::kernels::{Engine, LowerBlock, Matrix, TriangleBlock};
+use crate::kernels::{Columns, Engine, LowerBlock, Matrix, TriangleBlock};
 use crate::matrix::HugeBuffer;
 
 /// Offsets of the parts of a panel's message, in doubles.
@@ -50,6 +50,8 @@ pub struct Panel {
     /// are dropped in order.
     copy: Option<Buffer>,
     upload: Option<Event>,
+    /// Whether L is in device memory, because the device has factored the panel.
+    lower_is_there: bool,
     message: Pinned,
     triangle: HugeBuffer,
     /// Row moves of the panel's pivots, or `None` until the panel is opened.
@@ -74,6 +76,7 @@ impl Panel {
             broadcast: None,
             copy: device.map(|device| Buffer::new(device, lengths.message)).transpose()?,
             upload: None,
+            lower_is_there: false,
             moves: None,
         })
     }
@@ -96,6 +99,7 @@ impl Panel {
         self.below = context.shape.rows - self.first_below;
         self.layout = Layout::new(context.engine, context.params.align, self.width, self.below);
         self.moves = None;
+        self.lower_is_there = false;
     }
 
     pub fn message(&mut self) -> &mut [f64] {
@@ -139,9 +143,39 @@ impl Panel {
         }
     }
 
-    /// Begins to copy L1 and L to device memory.
+    /// Takes L from the rows of W below `first`, where a device has computed it. If other process columns need L, also copies L to
+    /// the message.
+    ///
+    /// # Safety
+    /// W has the panel's rows.
+    pub unsafe fn take_lower(
+        &mut self,
+        context: &Context,
+        device: &dyn Device,
+        Columns { w, ld }: Columns,
+        first: usize,
+    ) {
+        let (rows, width) = (self.below, self.width);
+        let from = Matrix::new(w.get().wrapping_add(first).cast_const(), ld);
+        let there = self.data().cast_mut().wrapping_add(self.layout.lower);
+        let here = self.lower_pointer();
+        // SAFETY: ensured by the caller. The message has room for L in both memories, and is not in use.
+        unsafe {
+            device.transpose(Stream::Panel, from, Matrix::new(there, width), width, rows);
+            if context.params.q > 1 {
+                let (from, to) = (Matrix::new(there.cast_const(), width), Matrix::new(here, width));
+                device.copy_2d(Stream::Panel, from, to, rows, width);
+                device.finish(Stream::Panel);
+            }
+        }
+        self.lower_is_there = true;
+    }
+
+    /// Begins to copy L1 and L to device memory, as far as they are not there.
     fn begin_upload(&mut self, device: &dyn Device) {
-        let (at, len) = (self.layout.triangle, self.layout.len - self.layout.triangle);
+        let at = self.layout.triangle;
+        let end = if self.lower_is_there { self.layout.lower } else { self.layout.len };
+        let len = end - at;
         let from = Matrix::new(self.message.as_slice()[at..].as_ptr(), len);
         let to = Matrix::new(self.data().cast_mut().wrapping_add(at), len);
         // SAFETY: both buffers have the layout's length. Before the upload has ended, the message is not written, and neither

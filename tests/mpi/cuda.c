@@ -116,7 +116,12 @@ int cuMemcpy2DAsync_v2(const struct copy *copy, void *in)
         memcpy((char *)to->device + row * to->pitch, (char *)from->device + row * from->pitch, copy->width);
     return 0;
 }
-int cuStreamCreate(void **made, unsigned flags) { BEGIN("cuStreamCreate"); *made = &stream; return flags == 1 ? 0 : INVALID; }
+int cuStreamCreateWithPriority(void **made, unsigned flags, int priority)
+{
+    BEGIN("cuStreamCreateWithPriority");
+    *made = &stream;
+    return flags == 1 && priority <= 0 ? 0 : INVALID;
+}
 int cuStreamWaitEvent(void *in, void *event, unsigned flags) { BEGIN("cuStreamWaitEvent"); return in == &stream && event && !flags ? 0 : INVALID; }
 int cuEventCreate(int **made, unsigned flags) { BEGIN("cuEventCreate"); *made = calloc(1, sizeof **made); return flags == 2 ? 0 : INVALID; }
 int cuEventRecord(int *event, void *in) { BEGIN("cuEventRecord"); *event = 1; return in == &stream ? 0 : INVALID; }
@@ -134,17 +139,9 @@ int cuModuleGetFunction(void **found, void *in, const char *name)
     return in == &module && strstr(module, declared) ? 0 : 500;
 }
 struct rows { unsigned from[480], to[480]; };
-int cuLaunchKernel(const char *name, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned ty, unsigned tz,
-    unsigned shared, void *in, void **arguments, void **extra)
+static int copy_rows(const double *from, size_t from_ld, double *to, size_t to_ld, size_t cols, const struct rows *rows, unsigned count)
 {
-    BEGIN("cuLaunchKernel");
-    if (in != &stream || strcmp(name, "copy_rows") || !x || y > 480 || z != 1 || !threads || ty != 1 || tz != 1 || shared || extra)
-        return INVALID;
-    const double *from = *(double **)arguments[0];
-    double *to = *(double **)arguments[2];
-    size_t from_ld = *(size_t *)arguments[1], to_ld = *(size_t *)arguments[3], cols = *(size_t *)arguments[4];
-    const struct rows *rows = arguments[5];
-    for (unsigned i = 0; i < y; i++) {
+    for (unsigned i = 0; i < count; i++) {
         const double *source = from + rows->from[i] * from_ld;
         double *destination = to + rows->to[i] * to_ld;
         if (!known(source, 1, cols * 8, 0, 0) || !known(destination, 1, cols * 8, 0, 0))
@@ -152,6 +149,90 @@ int cuLaunchKernel(const char *name, unsigned x, unsigned y, unsigned z, unsigne
         memcpy(destination, source, cols * 8);
     }
     return 0;
+}
+static int transpose(const double *from, size_t from_ld, double *to, size_t to_ld, size_t rows, size_t cols)
+{
+    if (!known(from, rows, cols * 8, from_ld * 8, 1) || !known(to, cols, rows * 8, to_ld * 8, 1))
+        return 700;
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < cols; j++)
+            to[j * to_ld + i] = from[i * from_ld + j];
+    return 0;
+}
+struct step {
+    double *w;
+    size_t ld, first, end, width;
+    long long place;
+    const double *row;
+    long long divided;
+    double pivot;
+    long long j;
+    size_t start;
+    long long right;
+    const double *factors;
+    size_t count;
+};
+static int is_larger(double best, double next)
+{
+    return next > best || (best != best && next >= 0) || (best == -1 && next != next);
+}
+/* One block does the whole step. */
+static int step(const struct step *s, double *best)
+{
+    double *column = s->w + s->j * (long long)s->ld;
+    if (!known(s->w + s->first, s->width, (s->end - s->first) * 8, s->ld * 8, 1) || !known(best, 1, 16, 0, 1)
+        || (s->place >= 0 && !known(s->row, 1, s->width * 8, 0, 0)) || (s->count && !known(s->factors, 1, s->count * 8, 0, 0)))
+        return 700;
+    best[0] = -1;
+    if (s->place >= (long long)s->first && s->place < (long long)s->end)
+        for (size_t t = 0; t < s->width; t++)
+            s->w[t * s->ld + s->place] = s->row[t];
+    for (size_t r = s->first; r < s->end; r++) {
+        if (s->divided >= 0)
+            s->w[s->divided * s->ld + r] /= s->pivot;
+        if (s->j < 0)
+            continue;
+        for (size_t t = 0; t < s->count; t++)
+            if (s->right)
+                column[t * s->ld + r] -= s->factors[t] * column[r - s->ld];
+            else
+                column[r] -= s->factors[t] * s->w[(s->start + t) * s->ld + r];
+        double magnitude = column[r] < 0 ? -column[r] : column[r];
+        if (is_larger(best[0], magnitude)) {
+            best[0] = magnitude;
+            best[1] = r;
+        }
+    }
+    return 0;
+}
+static int found(const struct step *s, const double *best, size_t current, double *result)
+{
+    if (!known(result, 1, (2 + 2 * s->width) * 8, 0, 0) || s->j < 0)
+        return 700;
+    result[0] = best[0];
+    result[1] = best[1];
+    for (size_t t = 0; t < s->width; t++) {
+        result[2 + t] = s->w[t * s->ld + (size_t)best[1]];
+        result[2 + s->width + t] = s->w[t * s->ld + current];
+    }
+    return 0;
+}
+#define A(type, i) (*(type *)arguments[i])
+int cuLaunchKernel(const char *name, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned down, unsigned deep,
+    unsigned shared, void *in, void **arguments, void **extra)
+{
+    BEGIN("cuLaunchKernel");
+    if (in != &stream || !x || !y || y > 65535 || z != 1 || threads * down > 1024 || !threads || deep != 1 || shared || extra)
+        return INVALID;
+    if (!strcmp(name, "copy_rows") && y <= 480)
+        return copy_rows(A(double *, 0), A(size_t, 1), A(double *, 2), A(size_t, 3), A(size_t, 4), arguments[5], y);
+    if (!strcmp(name, "transpose") && threads == 32 && down == 8)
+        return transpose(A(double *, 0), A(size_t, 1), A(double *, 2), A(size_t, 3), A(size_t, 4), A(size_t, 5));
+    if (!strcmp(name, "step") && threads == 256 && x <= 256)
+        return step(arguments[0], A(double *, 1));
+    if (!strcmp(name, "found") && threads == 256 && x == 1)
+        return found(arguments[0], A(double *, 1), A(size_t, 3), A(double *, 4));
+    return INVALID;
 }
 
 /* cuBLAS: the shapes that the program asks for. Matrices are stored by columns. */
@@ -163,13 +244,14 @@ int cublasDgemm_v2(void *handle, int ta, int tb, int m, int n, int k, const doub
     const double *b, int ldb, const double *beta, double *c, int ldc)
 {
     BEGIN("cublasDgemm");
-    if (handle != &blas || ta || tb || *alpha != -1 || *beta != 1 || lda < m || ldb < k || ldc < m
-        || !known(a, k, m * 8, lda * 8UL, 1) || !known(b, n, k * 8, ldb * 8UL, 1) || !known(c, n, m * 8, ldc * 8UL, 1))
+    if (handle != &blas || ta || *alpha != -1 || *beta != 1 || lda < m || ldb < (tb ? n : k) || ldc < m
+        || !known(a, k, m * 8, lda * 8UL, 1) || !known(b, tb ? k : n, (tb ? n : k) * 8, ldb * 8UL, 1)
+        || !known(c, n, m * 8, ldc * 8UL, 1))
         return 7;
     for (int j = 0; j < n; j++)
         for (int p = 0; p < k; p++)
             for (int i = 0; i < m; i++)
-                c[i + j * (size_t)ldc] -= a[i + p * (size_t)lda] * b[p + j * (size_t)ldb];
+                c[i + j * (size_t)ldc] -= a[i + p * (size_t)lda] * (tb ? b[j + p * (size_t)ldb] : b[p + j * (size_t)ldb]);
     return 0;
 }
 /* B(m x n) := B T^-1 or B T^-T for a triangle T with ones on its diagonal: upper in the first case, lower in the second. */

@@ -92,7 +92,8 @@ fn a_call_that_fails_at_the_start_refuses_the_run() {
         "cuDevicePrimaryCtxRetain",
         "cuModuleLoadData",
         "cuModuleGetFunction",
-        "cuStreamCreate",
+        "cuStreamCreateWithPriority",
+        "cuMemAlloc",
         "cublasCreate",
         "cublasSetStream",
         "cublasGetVersion",
@@ -116,7 +117,7 @@ fn a_call_that_fails_at_the_start_refuses_the_run() {
 fn a_call_that_fails_during_a_test_ends_the_run() {
     for (function, number) in [
         ("cuCtxSetCurrent", 40),
-        ("cuMemAlloc", 2),
+        ("cuMemAlloc", 4),
         ("cuMemcpyAsync", 3),
         ("cuMemcpy2DAsync", 3),
         ("cuLaunchKernel", 2),
@@ -150,7 +151,7 @@ fn a_call_that_fails_during_a_test_ends_the_run() {
 #[test]
 fn a_test_without_memory_is_skipped() {
     let dat = Dat { ns: vec![80], nbs: vec![16, 20], grids: vec![(1, 1)], ..Dat::default() };
-    for fails in ["cuMemAlloc 1 2", "cuMemHostRegister 1 1"] {
+    for fails in ["cuMemAlloc 3 2", "cuMemHostRegister 1 1"] {
         let ran = on_cuda(&dat, &[]).env("CUDA_FAILS", fails).run().expect_code(6);
         let run = ran.json();
         assert!(run.tests[0].outcome.is_none(), "{}", ran.told());

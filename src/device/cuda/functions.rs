@@ -78,7 +78,7 @@ functions! { Driver of &["libcuda.so.1"];
     memory_unregister = "cuMemHostUnregister" (*mut c_void);
     copy = "cuMemcpyAsync" (Handle, Handle, usize, Handle);
     copy_2d = "cuMemcpy2DAsync_v2" (*const Copy2d, Handle);
-    stream_create = "cuStreamCreate" (*mut Handle, c_uint);
+    stream_create = "cuStreamCreateWithPriority" (*mut Handle, c_uint, c_int);
     stream_wait = "cuStreamWaitEvent" (Handle, Handle, c_uint);
     event_create = "cuEventCreate" (*mut Handle, c_uint);
     event_record = "cuEventRecord" (Handle, Handle);

@@ -17,7 +17,9 @@ use super::{Device, Event, RowCopy, STREAMS, Stream};
 use crate::base::exit::Exit;
 use crate::base::params::Form;
 use crate::comm::die;
-use crate::kernels::{LowerBlock, Matrix, TriangleBlock, UpperBlock};
+use crate::kernels::{
+    Columns, LowerBlock, Matrix, Size, Step, Strided, Strides, TriangleBlock, UpperBlock,
+};
 use functions::{Blas, Compiler, Copy2d, Driver, Handle, Side, Status};
 
 /// Variable with which a user makes cuBLAS compute doubles by other arithmetic.
@@ -31,6 +33,9 @@ const NON_BLOCKING: c_uint = 1;
 const WITHOUT_TIMES: c_uint = 2;
 /// Memory of the processor that kernels may use, in every context.
 const PORTABLE_AND_MAPPED: c_uint = 3;
+/// The driver takes the nearest priority that the device has. Panels and rows must not wait for the blocks of a multiplication.
+const FIRST: c_int = -100;
+const LAST: c_int = 0;
 const CAPABILITY_MAJOR: c_int = 75;
 const CAPABILITY_MINOR: c_int = 76;
 const USES_HOST_ADDRESSES: c_int = 91;
@@ -39,15 +44,76 @@ const USES_HOST_ADDRESSES: c_int = 91;
 const NO: c_int = 0;
 const YES: c_int = 1;
 
-/// Number of rows in a launch of `copy_rows`, and number of threads in one of its blocks.
+/// Number of rows in a launch of `copy_rows`, and number of threads in a block of it, of `step` and of `found`.
 const ROWS: usize = 480;
 const THREADS: usize = 256;
+/// Rows and columns of a tile of `transpose`, and rows of threads in a block of it.
+const TILE: usize = 32;
+const TILE_ROWS: c_uint = 8;
+/// Largest number of blocks of `step`.
+const BLOCKS: usize = 256;
 
 /// Argument of `copy_rows`.
 #[repr(C)]
 struct Rows {
     from: [u32; ROWS],
     to: [u32; ROWS],
+}
+
+/// Argument of `step` and of `found`.
+#[repr(C)]
+struct StepArguments {
+    w: *mut f64,
+    ld: usize,
+    first: usize,
+    end: usize,
+    width: usize,
+    place: i64,
+    row: *const f64,
+    divided: i64,
+    pivot: f64,
+    j: i64,
+    start: usize,
+    right: i64,
+    factors: *const f64,
+    count: usize,
+}
+
+impl StepArguments {
+    fn new(w: Columns, step: &Step, rows: Range<usize>) -> Self {
+        let number = |place: Option<usize>| place.map_or(-1, |place| place as i64);
+        let (row, column, update) = (step.owed.row, step.owed.column, step.update);
+        Self {
+            w: w.w.get(),
+            ld: w.ld,
+            first: rows.start,
+            end: rows.end,
+            width: step.width,
+            place: number(row.map(|(place, _)| place)),
+            row: row.map_or(std::ptr::null(), |(_, row)| row.get()),
+            divided: number(column.map(|(j, _)| j)),
+            pivot: column.map_or(1.0, |(_, pivot)| pivot),
+            j: number(update.map(|update| update.j)),
+            start: update.map_or(0, |update| update.start),
+            right: update.is_some_and(|update| update.right).into(),
+            factors: update.map_or(std::ptr::null(), |update| update.factors.many.get()),
+            count: update.map_or(0, |update| update.factors.len),
+        }
+    }
+}
+
+/// Number of blocks and of threads of a launch, in two dimensions.
+struct Launch {
+    blocks: (usize, usize),
+    threads: (usize, c_uint),
+}
+
+/// Kernels of `kernels.cu`.
+struct Kernels {
+    copy_rows: Handle,
+    transpose: Handle,
+    step: Handle,
+    found: Handle,
 }
 
 /// Events of which the driver has not reported yet that they have passed.
@@ -67,13 +133,15 @@ pub struct Cuda {
     bus: String,
     context: Handle,
     streams: [Handle; STREAMS],
-    copy_rows: Handle,
-    /// Handle of cuBLAS, for the stream of updates. One thread at a time may use it.
-    blas_handle: Mutex<Handle>,
+    kernels: Kernels,
+    /// Results of the blocks of `step`.
+    best: NonNull<f64>,
+    /// Handles of cuBLAS: for panels, and for updates. One thread at a time may use them.
+    blas_handles: Mutex<[Handle; 2]>,
     events: Mutex<Events>,
 }
 
-// SAFETY: threads may share the handles of the driver. The handle of cuBLAS has a lock.
+// SAFETY: threads may share the handles of the driver. The handles of cuBLAS have a lock.
 unsafe impl Send for Cuda {}
 // SAFETY: as above.
 unsafe impl Sync for Cuda {}
@@ -112,8 +180,8 @@ impl Cuda {
             return Err("the device cannot use addresses of the processor's memory".into());
         }
         let code = compile::compile(&compiler, capability)?;
-        let (mut context, mut module, mut copy_rows) = (NULL, NULL, NULL);
-        let (mut streams, mut blas_handle) = ([NULL; STREAMS], NULL);
+        let (mut context, mut module, mut best) = (NULL, NULL, NULL);
+        let (mut streams, mut blas_handles) = ([NULL; STREAMS], [NULL; 2]);
         let mut blas_version = 0;
         // SAFETY: the libraries fill the handles, and read the code and the name of the function.
         unsafe {
@@ -122,22 +190,33 @@ impl Cuda {
             try_call(&driver, "cuCtxSetCurrent", (driver.context_set)(context))?;
             let loaded = (driver.module_load)(&mut module, code.as_ptr().cast());
             try_call(&driver, "cuModuleLoadData", loaded)?;
-            let found = (driver.module_function)(&mut copy_rows, module, c"copy_rows".as_ptr());
-            try_call(&driver, "cuModuleGetFunction", found)?;
-            for stream in &mut streams {
-                try_call(&driver, "cuStreamCreate", (driver.stream_create)(stream, NON_BLOCKING))?;
+            let allocated = (driver.memory_allocate)(&mut best, 2 * BLOCKS * size_of::<f64>());
+            try_call(&driver, "cuMemAlloc", allocated)?;
+            for (i, stream) in streams.iter_mut().enumerate() {
+                let priority = if i == Stream::Update as usize { LAST } else { FIRST };
+                let created = (driver.stream_create)(stream, NON_BLOCKING, priority);
+                try_call(&driver, "cuStreamCreateWithPriority", created)?;
             }
-            let updates = streams[Stream::Update as usize];
-            for (call, status) in [
-                ("cublasCreate", (blas.create)(&mut blas_handle)),
-                ("cublasSetStream", (blas.set_stream)(blas_handle, updates)),
-                ("cublasGetVersion", (blas.version)(blas_handle, &mut blas_version)),
-            ] {
-                if status != 0 {
-                    return Err(format!("{call} failed with status {status} of cuBLAS"));
-                }
+            let of = [Stream::Panel, Stream::Update].map(|stream| streams[stream as usize]);
+            for (handle, stream) in blas_handles.iter_mut().zip(of) {
+                try_blas("cublasCreate", (blas.create)(handle))?;
+                try_blas("cublasSetStream", (blas.set_stream)(*handle, stream))?;
             }
+            try_blas("cublasGetVersion", (blas.version)(blas_handles[0], &mut blas_version))?;
         }
+        let kernel = |name: &CStr| {
+            let mut function = NULL;
+            // SAFETY: the driver fills the handle.
+            let found = unsafe { (driver.module_function)(&mut function, module, name.as_ptr()) };
+            try_call(&driver, "cuModuleGetFunction", found).map(|()| function)
+        };
+        let kernels = Kernels {
+            copy_rows: kernel(c"copy_rows")?,
+            transpose: kernel(c"transpose")?,
+            step: kernel(c"step")?,
+            found: kernel(c"found")?,
+        };
+        let best = NonNull::new(best.cast()).ok_or("the driver has allocated no memory")?;
         let model = text(|at, len| unsafe { (driver.device_name)(at, len, device) });
         let bus = text(|at, len| unsafe { (driver.device_bus_id)(at, len, device) });
         let name = format!(
@@ -150,8 +229,8 @@ impl Cuda {
             blas_version % 10000 / 100,
             blas_version % 100
         );
-        let (blas_handle, events) = (Mutex::new(blas_handle), Mutex::default());
-        Ok(Self { driver, blas, name, bus, context, streams, copy_rows, blas_handle, events })
+        let (blas_handles, events) = (Mutex::new(blas_handles), Mutex::default());
+        Ok(Self { driver, blas, name, bus, context, streams, kernels, best, blas_handles, events })
     }
 
     /// Returns the driver, which acts on this device for the calling thread from here on.
@@ -169,9 +248,51 @@ impl Cuda {
     }
 
     fn check_blas(&self, call: &str, status: Status) {
-        if status != 0 {
-            self.is_lost(&format!("{call} failed with status {status} of cuBLAS"));
+        if let Err(why) = try_blas(call, status) {
+            self.is_lost(&why);
         }
+    }
+
+    /// Calls cuBLAS with its handle for `stream`.
+    fn with_blas(&self, stream: Stream, name: &str, call: impl FnOnce(&Blas, Handle) -> Status) {
+        self.driver();
+        let [panel, update] = *self.blas_handles.lock().expect("no call panicked");
+        let handle = match stream {
+            Stream::Panel => panel,
+            Stream::Update => update,
+            Stream::Rows => unreachable!("nothing is multiplied in this stream"),
+        };
+        self.check_blas(name, call(&self.blas, handle));
+    }
+
+    /// Launches a kernel.
+    ///
+    /// # Safety
+    /// The arguments have the kernel's types, and its operation may run.
+    unsafe fn launch<const N: usize>(
+        &self,
+        kernel: Handle,
+        stream: Stream,
+        Launch { blocks, threads }: Launch,
+        mut arguments: [*mut c_void; N],
+    ) {
+        // SAFETY: ensured by the caller; the driver copies the arguments.
+        let launched = unsafe {
+            (self.driver().launch)(
+                kernel,
+                narrow(blocks.0),
+                narrow(blocks.1),
+                1,
+                narrow(threads.0),
+                threads.1,
+                1,
+                0,
+                self.stream(stream),
+                arguments.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        self.check("cuLaunchKernel", launched);
     }
 
     fn is_lost(&self, why: &str) -> ! {
@@ -219,7 +340,7 @@ impl Cuda {
             (numbers.from[i], numbers.to[i]) = (narrow(row.from), narrow(row.to));
         }
         let (mut from, mut to, mut cols) = (from, to, cols);
-        let mut arguments: [*mut c_void; 6] = [
+        let arguments = [
             (&raw mut from.at).cast(),
             (&raw mut from.ld).cast(),
             (&raw mut to.at).cast(),
@@ -228,25 +349,10 @@ impl Cuda {
             (&raw mut numbers).cast(),
         ];
         // A few elements a thread, and no more blocks in a row than keep the memory busy.
-        let across = cols.div_ceil(4 * THREADS).min(64) as c_uint;
-        let (down, threads) = (rows.len() as c_uint, THREADS as c_uint);
-        // SAFETY: ensured by the caller; the driver copies the arguments, which have the kernel's types.
-        let launched = unsafe {
-            (self.driver().launch)(
-                self.copy_rows,
-                across,
-                down,
-                1,
-                threads,
-                1,
-                1,
-                0,
-                self.stream(stream),
-                arguments.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
-        };
-        self.check("cuLaunchKernel", launched);
+        let blocks = (cols.div_ceil(4 * THREADS).min(64), rows.len());
+        let size = Launch { blocks, threads: (THREADS, 1) };
+        // SAFETY: ensured by the caller.
+        unsafe { self.launch(self.kernels.copy_rows, stream, size, arguments) }
     }
 }
 
@@ -278,6 +384,13 @@ fn try_call(driver: &Driver, call: &str, status: Status) -> Result<(), String> {
         found.map(|at| if at.is_null() { "?".into() } else { CStr::from_ptr(at).to_string_lossy() })
     };
     Err(format!("{call} failed: {name} ({status}), {meaning}"))
+}
+
+fn try_blas(call: &str, status: Status) -> Result<(), String> {
+    match status {
+        0 => Ok(()),
+        _ => Err(format!("{call} failed with status {status} of cuBLAS")),
+    }
 }
 
 impl Device for Cuda {
@@ -368,8 +481,88 @@ impl Device for Cuda {
         }
     }
 
+    unsafe fn transpose(
+        &self,
+        stream: Stream,
+        mut from: Matrix<*const f64>,
+        mut to: Matrix<*mut f64>,
+        mut rows: usize,
+        mut cols: usize,
+    ) {
+        if rows == 0 || cols == 0 {
+            return;
+        }
+        let blocks = (cols.div_ceil(TILE), rows.div_ceil(TILE));
+        let size = Launch { blocks, threads: (TILE, TILE_ROWS) };
+        let arguments = [
+            (&raw mut from.at).cast(),
+            (&raw mut from.ld).cast(),
+            (&raw mut to.at).cast(),
+            (&raw mut to.ld).cast(),
+            (&raw mut rows).cast(),
+            (&raw mut cols).cast(),
+        ];
+        // SAFETY: ensured by the caller.
+        unsafe { self.launch(self.kernels.transpose, stream, size, arguments) }
+    }
+
+    unsafe fn step(
+        &self,
+        stream: Stream,
+        w: Columns,
+        step: Step,
+        rows: Range<usize>,
+        mut current: usize,
+        mut found: *mut f64,
+    ) {
+        assert_eq!(stream, Stream::Panel, "the results of the blocks have one place");
+        let mut blocks = rows.len().div_ceil(THREADS).min(BLOCKS);
+        let mut arguments = StepArguments::new(w, &step, rows);
+        let mut best = self.best.as_ptr();
+        let (step_at, best_at) = ((&raw mut arguments).cast(), (&raw mut best).cast());
+        let size = Launch { blocks: (blocks, 1), threads: (THREADS, 1) };
+        // SAFETY: ensured by the caller.
+        unsafe { self.launch(self.kernels.step, stream, size, [step_at, best_at]) }
+        if step.update.is_none() {
+            return;
+        }
+        let size = Launch { blocks: (1, 1), threads: (THREADS, 1) };
+        let arguments = [
+            step_at,
+            best_at,
+            (&raw mut blocks).cast(),
+            (&raw mut current).cast(),
+            (&raw mut found).cast(),
+        ];
+        // SAFETY: ensured by the caller.
+        unsafe { self.launch(self.kernels.found, stream, size, arguments) }
+    }
+
+    unsafe fn multiply_in_panel(
+        &self,
+        stream: Stream,
+        size: Size,
+        l: *const f64,
+        b: Strided,
+        a: Matrix<*mut f64>,
+    ) {
+        if size.is_empty() {
+            return;
+        }
+        let (transposed, b_ld) = match b.strides {
+            Strides { row: 1, col } => (NO, col),
+            Strides { row, .. } => (YES, row),
+        };
+        let (m, n, k, ld) = (narrow(size.m), narrow(size.n), narrow(size.k), narrow(a.ld));
+        // SAFETY: ensured by the caller.
+        self.with_blas(stream, "cublasDgemm", |blas, handle| unsafe {
+            let (minus, one) = (&-1.0, &1.0);
+            let b_ld = narrow(b_ld);
+            (blas.gemm)(handle, NO, transposed, m, n, k, minus, l, ld, b.at, b_ld, one, a.at, ld)
+        });
+    }
+
     unsafe fn solve(&self, stream: Stream, l1: TriangleBlock, u: UpperBlock, cols: Range<usize>) {
-        assert_eq!(stream, Stream::Update, "cuBLAS has this stream");
         if cols.is_empty() || u.k == 0 {
             return;
         }
@@ -379,26 +572,13 @@ impl Device for Cuda {
             Form::Transposed => (NO, YES),
         };
         let (right, unit) = (YES, YES);
-        self.driver();
-        let handle = self.blas_handle.lock().expect("no call panicked");
+        let (m, n, ld) = (narrow(cols.len()), narrow(u.k), narrow(u.cols));
+        let l1_ld = narrow(TriangleBlock::leading_dimension(l1.k));
+        let at = u.data.wrapping_add(cols.start);
         // SAFETY: ensured by the caller.
-        let status = unsafe {
-            (self.blas.trsm)(
-                *handle,
-                right,
-                upper,
-                transposed,
-                unit,
-                narrow(cols.len()),
-                narrow(u.k),
-                &1.0,
-                l1.raw,
-                narrow(TriangleBlock::leading_dimension(l1.k)),
-                u.data.wrapping_add(cols.start),
-                narrow(u.cols),
-            )
-        };
-        self.check_blas("cublasDtrsm", status);
+        self.with_blas(stream, "cublasDtrsm", |blas, handle| unsafe {
+            (blas.trsm)(handle, right, upper, transposed, unit, m, n, &1.0, l1.raw, l1_ld, at, ld)
+        });
     }
 
     unsafe fn multiply(
@@ -409,32 +589,16 @@ impl Device for Cuda {
         cols: Range<usize>,
         c: Matrix<*mut f64>,
     ) {
-        assert_eq!(stream, Stream::Update, "cuBLAS has this stream");
         if cols.is_empty() || l.rows == 0 || l.k == 0 {
             return;
         }
-        self.driver();
-        let handle = self.blas_handle.lock().expect("no call panicked");
+        let (m, n, k) = (narrow(cols.len()), narrow(l.rows), narrow(l.k));
+        let (u_ld, c_ld) = (narrow(u.cols), narrow(c.ld));
+        let (u, c) = (u.data.wrapping_add(cols.start), c.at.wrapping_add(cols.start));
         // SAFETY: ensured by the caller. Row-major C is C^T to cuBLAS: C^T -= U^T L^T.
-        let status = unsafe {
-            (self.blas.gemm)(
-                *handle,
-                NO,
-                NO,
-                narrow(cols.len()),
-                narrow(l.rows),
-                narrow(l.k),
-                &-1.0,
-                u.data.wrapping_add(cols.start),
-                narrow(u.cols),
-                l.data,
-                narrow(l.k),
-                &1.0,
-                c.at.wrapping_add(cols.start),
-                narrow(c.ld),
-            )
-        };
-        self.check_blas("cublasDgemm", status);
+        self.with_blas(stream, "cublasDgemm", |blas, handle| unsafe {
+            (blas.gemm)(handle, NO, NO, m, n, k, &-1.0, u, u_ld, l.data, k, &1.0, c, c_ld)
+        });
     }
 
     fn record(&self, stream: Stream) -> Event {

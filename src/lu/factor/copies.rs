@@ -1,8 +1,8 @@
 //! Copies a panel from A to its work array W, and from W to a lower block.
 
-use super::rows::{Columns, Cuts};
+use super::rows::Cuts;
 use crate::base::threads::{PanelThreads, Shareable};
-use crate::kernels::{Engine, Matrix, ask_for};
+use crate::kernels::{Columns, Engine, Matrix, ask_for};
 
 /// Packs L into `out` as a lower block. L is the first `width` columns of W, in the rows from `first` on. Each panel thread packs
 /// its own rows.

@@ -18,14 +18,17 @@
 
 mod candidate;
 mod copies;
+mod on_device;
 mod rows;
 
 pub use candidate::candidate_len;
+pub use on_device::staging_len;
 pub use rows::found_len;
 
 use candidate::Candidates;
 use copies::{lay_lower, transpose_in};
-use rows::{Columns, Cuts, Found, Owed, largest};
+use on_device::OnDevice;
+use rows::{Cuts, Found};
 
 use super::clock::{Clock, Part};
 use super::context::Context;
@@ -34,21 +37,22 @@ use super::panel::Panel;
 use crate::base::faults::{Point, hit};
 use crate::base::params::{Fact, Form};
 use crate::base::threads::{PanelThreads, Pool, Shareable};
-use crate::device::{Device, Pinned, Stream};
+use crate::device::{Buffer, Device, Pinned, Stream};
 use crate::kernels::{
-    Matrix, Size, Strided, Strides, TriangleBlock, copy_by_rows, leading_dimension, vector,
+    Columns, Factors, Matrix, Owed, Size, Step, Strided, Strides, TriangleBlock, Update,
+    copy_by_rows, leading_dimension,
 };
 use crate::matrix::HugeBuffer;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Number of rows that a thread updates and searches together. These rows of a few columns fit in a first-level cache.
-const PIECE: usize = 512;
-
 /// Work arrays of the factorisation, reused for every panel.
 pub struct Factor {
     work: Pinned,
+    /// Work array in device memory, and room for the exchange with the device; none without a device.
+    there: Option<Buffer>,
+    staging: Pinned,
     /// Packing buffers, one per panel thread.
     scratch: Vec<Vec<f64>>,
     candidates: Candidates,
@@ -64,6 +68,8 @@ impl Factor {
     ) -> io::Result<Self> {
         Ok(Self {
             work: Pinned::touched(device, lengths.panel, pool)?,
+            there: device.map(|device| Buffer::new(device, lengths.there)).transpose()?,
+            staging: Pinned::touched(device, lengths.staging, pool)?,
             scratch: (0..lengths.scratches).map(|_| Vec::with_capacity(lengths.scratch)).collect(),
             candidates: Candidates::new(lengths.candidate),
             found: HugeBuffer::touched(lengths.found, pool)?,
@@ -74,7 +80,8 @@ impl Factor {
     pub fn bytes(&self) -> u64 {
         let scratch: usize = self.scratch.iter().map(Vec::capacity).sum();
         let small = scratch + self.candidates.capacity();
-        self.work.bytes() + self.found.bytes() + small as u64 * 8
+        let there = self.there.as_ref().map_or(0, Buffer::bytes);
+        self.work.bytes() + there + self.staging.bytes() + self.found.bytes() + small as u64 * 8
     }
 
     /// Factors block column `panel.k`, of which this rank owns a part, and fills the panel's message.
@@ -113,11 +120,18 @@ impl Factor {
             // If no local row is left, the pointer is past the end and is not dereferenced.
             let block = a.wrapping_add(first_row * shape.ld + shape.col_from_block(panel.k));
             let (block, device) = (Matrix::new(block, shape.ld), context.device.as_deref());
-            let columns = fetch(device, block, rows, panel);
+            let columns = Matrix::new(block.at.cast_const(), block.ld);
+            let on_device = device.map(|device| OnDevice {
+                device,
+                l1: panel.triangle(context).raw.cast_mut(),
+                staging: self.staging.as_mut_ptr(),
+            });
+            let there = self.there.as_ref().map(Buffer::address);
             let cuts = Cuts::new(panel_threads.size(), rows, below);
             let mut run = Run {
                 context,
-                w: self.work.as_mut_ptr(),
+                w: there.unwrap_or(self.work.as_mut_ptr()),
+                on_device,
                 ld: leading_dimension(rows, context.params.align),
                 rows,
                 cuts,
@@ -140,8 +154,14 @@ impl Factor {
             run.recurse(0..width);
             run.settle();
             debug_assert_eq!(rows - below, panel.below);
-            let (columns, out) = (run.columns(), panel.lower_pointer());
-            lay_lower(context.engine, panel_threads, cuts, columns, below, width, out);
+            let columns = run.columns();
+            match device {
+                Some(device) => panel.take_lower(context, device, columns, below),
+                None => {
+                    let out = panel.lower_pointer();
+                    lay_lower(context.engine, panel_threads, cuts, columns, below, width, out);
+                }
+            }
             if owner {
                 put_back(device, Strided { at: l1, strides }, width, block, self.room());
             }
@@ -153,33 +173,6 @@ impl Factor {
     pub fn room(&mut self) -> &mut [f64] {
         self.work.as_mut_slice()
     }
-}
-
-/// Returns `rows` rows of the panel's columns, which begin at `block`. If `block` is in device memory, the columns are first
-/// copied to the panel's message. The message is unused until the panel is factored, and has room for the columns behind the
-/// pivots.
-///
-/// # Safety
-/// No queued operation writes the columns.
-unsafe fn fetch(
-    device: Option<&dyn Device>,
-    block: Matrix<*mut f64>,
-    rows: usize,
-    panel: &mut Panel,
-) -> Matrix<*const f64> {
-    let from = Matrix::new(block.at.cast_const(), block.ld);
-    let Some(device) = device else { return from };
-    let (at, width) = (panel.layout.triangle, panel.width);
-    let room = &mut panel.message()[at..];
-    assert!(
-        rows * width <= room.len(),
-        "the message has room for L1 and L, and so for the panel's columns"
-    );
-    let to = room.as_mut_ptr();
-    // SAFETY: ensured by the caller; the copy has ended on return.
-    unsafe { device.copy_2d(Stream::Panel, from, Matrix::new(to, width), rows, width) };
-    device.finish(Stream::Panel);
-    Matrix::new(to.cast_const(), width)
 }
 
 /// Copies L1, of order `width`, to `block` in A. If `block` is in device memory, L1 is first copied to `room`.
@@ -206,36 +199,12 @@ unsafe fn put_back(
     }
 }
 
-/// A short list of factors. Up to 8 factors are stored inline, so that threads read them without a pointer.
-#[derive(Clone, Copy)]
-struct Factors {
-    few: [f64; 8],
-    len: usize,
-    /// Pointer to all factors, used if they do not fit in `few`.
-    many: Shareable<f64>,
-}
-
-impl Factors {
-    /// Makes a list of `factors`, which must stay unchanged while the list is used.
-    fn new(factors: &mut [f64]) -> Self {
-        let (mut few, len) = ([0.0; 8], factors.len());
-        if let Some(room) = few.get_mut(..len) {
-            room.copy_from_slice(factors);
-        }
-        Self { few, len, many: Shareable::new(factors.as_mut_ptr()) }
-    }
-
-    fn get(&self) -> &[f64] {
-        // SAFETY: `new` requires that the factors remain valid.
-        let many = || unsafe { std::slice::from_raw_parts(self.many.get(), self.len) };
-        self.few.get(..self.len).unwrap_or_else(many)
-    }
-}
-
 /// State of a factorisation in progress.
 struct Run<'a, 'c> {
     context: &'a Context<'a>,
+    /// W; in device memory, if `on_device` is set.
     w: *mut f64,
+    on_device: Option<OnDevice<'a>>,
     ld: usize,
     rows: usize,
     cuts: Cuts,
@@ -266,6 +235,10 @@ impl Run<'_, '_> {
     /// The columns are valid in all rows of W.
     unsafe fn copy_in(&mut self, Matrix { at, ld: lda }: Matrix<*const f64>) {
         let (block, columns, width) = (Shareable::new(at.cast_mut()), self.columns(), self.width);
+        if let Some(on_device) = self.on_device {
+            // SAFETY: ensured by the caller.
+            return unsafe { on_device.copy_in(Matrix::new(at, lda), self.rows, width, columns) };
+        }
         self.cuts.share(self.panel_threads, 0, width, move |_, rows| {
             // SAFETY: each part has its own rows.
             unsafe {
@@ -371,11 +344,21 @@ impl Run<'_, '_> {
         if inner.is_empty() || cols.is_empty() || first >= self.rows {
             return;
         }
-        let (engine, width, columns) = (self.context.engine, self.width, self.columns());
-        let owed = std::mem::take(&mut self.owed);
+        let (engine, columns, step) = (self.context.engine, self.columns(), self.completion());
+        let (place, strides) = (self.strides.to(inner.start, cols.start), self.strides);
         // SAFETY: the element is within L1.
-        let b = unsafe { self.l1.add(self.strides.to(inner.start, cols.start)) };
-        let (b, strides) = (Shareable::new(b), self.strides);
+        let b = Shareable::new(unsafe { self.l1.add(place) });
+        if let Some(on_device) = self.on_device {
+            let Columns { w, ld } = columns;
+            let size = Size::new(self.rows - first, cols.len(), inner.len());
+            // SAFETY: the columns of W that are read and written differ. The block of L1 is changed only after the next search.
+            return unsafe {
+                on_device.complete(columns, step, first..self.rows);
+                let l = w.get().wrapping_add(inner.start * ld + first);
+                let a = Matrix::new(w.get().wrapping_add(cols.start * ld + first), ld);
+                on_device.multiply(size, l, Strided { at: b.get(), strides }, place, a)
+            };
+        }
         let scratch = Shareable::new(self.scratch.as_mut_ptr());
         let (from, to) = (inner.start, cols.start);
         let (inner, cols) = (inner.len(), cols.len());
@@ -384,7 +367,7 @@ impl Run<'_, '_> {
             // SAFETY: the columns of W that are read and written differ, and L1 is not part of W. Each part has its own rows and
             // its own packing buffer.
             unsafe {
-                owed.pay(columns, width, &rows);
+                step.pay(columns, &rows);
                 engine.multiply_in_panel(
                     Size::new(rows.len(), cols, inner),
                     w.get().add(from * ld + rows.start),
@@ -404,11 +387,20 @@ impl Run<'_, '_> {
 
     /// Completes the work that is still queued after the last column: a row move and a division of multipliers.
     fn settle(&mut self) {
-        let (owed, width, columns) = (std::mem::take(&mut self.owed), self.width, self.columns());
-        self.cuts.share(self.panel_threads, self.first(width), 2, move |_, rows| {
+        let (step, first, columns) = (self.completion(), self.first(self.width), self.columns());
+        if let Some(on_device) = self.on_device {
+            // SAFETY: the active rows.
+            return unsafe { on_device.complete(columns, step, first.min(self.rows)..self.rows) };
+        }
+        self.cuts.share(self.panel_threads, first, 2, move |_, rows| {
             // SAFETY: each part has its own rows.
-            unsafe { owed.pay(columns, width, &rows) }
+            unsafe { step.pay(columns, &rows) }
         });
+    }
+
+    /// Takes the queued work as a step that does nothing else.
+    fn completion(&mut self) -> Step {
+        Step { width: self.width, owed: std::mem::take(&mut self.owed), update: None }
     }
 
     fn columns(&self) -> Columns {
@@ -448,8 +440,7 @@ impl Run<'_, '_> {
     fn search(&mut self, c: &Range<usize>, j: usize) {
         let pfact = self.context.params.pfact;
         let first = self.first(j).min(self.rows);
-        let (columns, width, found) = (self.columns(), self.width, self.found);
-        let owed = std::mem::take(&mut self.owed);
+        let (columns, found) = (self.columns(), self.found);
         // Factors of the columns left of j in the update of column j. With `Fact::Right`: factors of column j - 1 in the updates
         // of the columns from j on.
         let mut factors: Vec<f64> = match pfact {
@@ -457,43 +448,20 @@ impl Run<'_, '_> {
             Fact::Left | Fact::Crout => (c.start..j).map(|t| *self.top(t, j)).collect(),
             Fact::Right => (j..c.end).map(|t| *self.top(j - 1, t)).collect(),
         };
-        let factors = Factors::new(&mut factors);
-        let start = c.start;
-        let update = move |rows: &Range<usize>| {
-            // SAFETY: each part has its own rows. No column that is written is among the columns that are read.
-            unsafe {
-                owed.pay(columns, width, rows);
-                let factors = factors.get();
-                if pfact == Fact::Right {
-                    for (t, factor) in factors.iter().enumerate() {
-                        let y = columns.get_mut(j + t, rows);
-                        vector::subtract_scaled(y, *factor, columns.get(j - 1, rows));
-                    }
-                } else {
-                    let y = columns.get_mut(j, rows);
-                    let x = |t: usize| columns.get(start + t, rows);
-                    let (fours, rest) = factors.as_chunks::<4>();
-                    for (at, four) in fours.iter().enumerate() {
-                        vector::subtract_four(y, four, &[0, 1, 2, 3].map(|i| x(4 * at + i)));
-                    }
-                    for (i, factor) in rest.iter().enumerate() {
-                        vector::subtract_scaled(y, *factor, x(4 * fours.len() + i));
-                    }
-                }
-            }
-        };
-        let work = move |part: usize, rows: Range<usize>| {
-            let pieces = rows.clone().step_by(PIECE).map(|at| at..(at + PIECE).min(rows.end));
-            let best = largest(pieces.map(|piece| {
-                update(&piece);
-                // SAFETY: each part has its own rows.
-                let (magnitude, at) = vector::max_abs(unsafe { columns.get(j, &piece) });
-                (magnitude, piece.start + at)
-            }));
-            // SAFETY: each part has its own space for its result, and no other part writes there.
-            unsafe { found.put(columns, part, best) };
-        };
-        self.parts = self.cuts.share(self.panel_threads, first, factors.len + 2, work);
+        let list = Factors::new(&mut factors);
+        let right = pfact == Fact::Right;
+        let update = Update { j, start: c.start, right, factors: list };
+        let step = Step { update: Some(update), ..self.completion() };
+        if let Some(on_device) = self.on_device {
+            // SAFETY: the active rows.
+            let at = unsafe { on_device.search(columns, step, first..self.rows, j, &factors) };
+            (self.found.at, self.parts) = (Shareable::new(at), 1);
+            return;
+        }
+        self.parts = self.cuts.share(self.panel_threads, first, list.len + 2, move |part, rows| {
+            // SAFETY: each part has its own rows, and its own space for its result.
+            unsafe { found.put(columns, part, step.run(columns, rows)) }
+        });
     }
 
     /// Chooses the largest element of column j over all process rows as the pivot. The pivot row becomes row j of L1 on all
@@ -507,9 +475,13 @@ impl Run<'_, '_> {
         // SAFETY: the search is complete.
         let (magnitude, at, row) = unsafe { self.found.largest(self.parts) };
         if self.owner {
+            let (from, distance) = match self.on_device {
+                Some(_) => (row.as_ptr().wrapping_add(self.width), 1),
+                None => (self.w.wrapping_add(j).cast_const(), self.ld),
+            };
             for (t, x) in self.candidates.present().iter_mut().enumerate() {
-                // SAFETY: row j is within W.
-                *x = unsafe { *self.w.add(t * self.ld + j) };
+                // SAFETY: row j is within W. A device has put this row behind the row of the pivot.
+                *x = unsafe { *from.add(t * distance) };
             }
         }
         let global = shape.row_map.global(self.first_row + at, shape.row) as f64;
@@ -531,8 +503,11 @@ impl Run<'_, '_> {
         unsafe { *self.pivots.add(j) = winner };
         self.owed = Owed {
             column: Some((j, *self.top(j, j))),
-            row: (active && winner == global)
-                .then(|| (at, Shareable::new(self.candidates.present().as_mut_ptr()))),
+            row: (active && winner == global).then(|| {
+                let row = self.candidates.present();
+                let kept = self.on_device.map(|on_device| on_device.keep(row));
+                (at, kept.unwrap_or(Shareable::new(row.as_mut_ptr())))
+            }),
         };
         self.clock.enter(before);
     }

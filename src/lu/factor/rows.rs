@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use crate::base::threads::{PanelThreads, Shareable};
-use crate::kernels::vector;
+use crate::kernels::{Columns, largest};
 
 /// Length of the head of a search result: magnitude and row number in W. The row's elements follow.
-const FOUND_HEAD: usize = 2;
+pub(super) const FOUND_HEAD: usize = 2;
 
 /// Number of doubles between the search results of two threads in a panel of `width` columns. Two results have no cache line in
 /// common.
@@ -73,64 +73,6 @@ impl Cuts {
     }
 }
 
-/// The work array W, shared by the panel threads.
-#[derive(Clone, Copy)]
-pub(super) struct Columns {
-    pub(super) w: Shareable<f64>,
-    pub(super) ld: usize,
-}
-
-impl Columns {
-    /// # Safety
-    /// The rows are within the array. Nothing writes the rows while the result is used.
-    pub(super) unsafe fn get<'a>(self, j: usize, rows: &Range<usize>) -> &'a [f64] {
-        // SAFETY: ensured by the caller.
-        unsafe {
-            std::slice::from_raw_parts(self.w.get().add(j * self.ld + rows.start), rows.len())
-        }
-    }
-
-    /// # Safety
-    /// The rows are within the array. No other thread touches the rows while the result is used.
-    pub(super) unsafe fn get_mut<'a>(self, j: usize, rows: &Range<usize>) -> &'a mut [f64] {
-        // SAFETY: ensured by the caller.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.w.get().add(j * self.ld + rows.start), rows.len())
-        }
-    }
-}
-
-/// Queued work of the panel threads. The next operation on all active rows starts with this work. So each thread is called only
-/// once per column, and a moved row is written by the thread that owns its place.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Owed {
-    /// Column to divide by its pivot, and the pivot.
-    pub(super) column: Option<(usize, f64)>,
-    /// Row of W to overwrite, and the elements to write there.
-    pub(super) row: Option<(usize, Shareable<f64>)>,
-}
-
-impl Owed {
-    /// Does the queued work in `rows` of W, which has `width` columns.
-    ///
-    /// # Safety
-    /// The rows are within the array, and no other thread touches the rows during the call. No thread changes the elements to
-    /// write.
-    pub(super) unsafe fn pay(self, columns: Columns, width: usize, rows: &Range<usize>) {
-        // SAFETY: ensured by the caller.
-        unsafe {
-            if let Some((place, row)) = self.row.filter(|(place, _)| rows.contains(place)) {
-                for t in 0..width {
-                    *columns.w.get().add(t * columns.ld + place) = *row.get().add(t);
-                }
-            }
-            if let Some((j, pivot)) = self.column {
-                vector::divide(columns.get_mut(j, rows), pivot);
-            }
-        }
-    }
-}
-
 /// Search results of the panel threads: the largest element of the next pivot's column, and the whole row that contains this
 /// element.
 #[derive(Clone, Copy)]
@@ -181,17 +123,6 @@ impl Found {
             (*best, *best.add(1) as usize, row)
         }
     }
-}
-
-/// Returns the largest magnitude of `found` with its place. Of equal magnitudes, the first is returned. A part without rows has
-/// magnitude -1. NaN is returned only if no part has a number.
-pub(super) fn largest(found: impl Iterator<Item = (f64, usize)>) -> Option<(f64, usize)> {
-    found.reduce(|best, next| {
-        let larger = next.0 > best.0
-            || (best.0.is_nan() && next.0 >= 0.0)
-            || (best.0 == -1.0 && next.0.is_nan());
-        if larger { next } else { best }
-    })
 }
 
 #[cfg(test)]

@@ -138,8 +138,8 @@ impl<'a> Survivors<'a> {
         Ok(boundary)
     }
 
-    /// Returns true if the process column that owns the boundary's panel has factored it, and is not one of the `lacking`
-    /// columns.
+    /// Returns true if the process column that owns the boundary's panel has factored it, or factors it in its next step. The
+    /// column must not be one of the `lacking` columns.
     fn is_ready(&self, boundary: usize, lacking: &[usize]) -> bool {
         let owner = boundary % self.params.q;
         boundary < self.params.blocks()

@@ -40,7 +40,7 @@ impl Engine {
         let names = |all: &[&str]| all.join(", ");
         let here: Vec<&str> = Self::runnable().into_iter().map(Self::name).collect();
         format!(
-            "none of {} does run on this processor, but these do: {}; --engine auto takes the fastest",
+            "none of the engines {} runs on this processor; these do: {}. Give --engine auto, which chooses the fastest",
             names(&Self::candidates(choice)),
             names(&here)
         )

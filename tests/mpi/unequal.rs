@@ -103,7 +103,7 @@ fn a_rank_without_a_part_has_no_say_in_the_engine() {
     let protect =
         ["--threads", "1", "--engine", "packed", "--checkpoint", "1", "--job", "t-unequal-turn"];
     let ran = job(3, (2, 1), &[(2, &[]), (1, NO_PACKED)]).args(&protect).run().expect_code(1);
-    assert_eq!(ran.err.matches("does run on this processor").count(), 1, "{}", ran.told());
+    assert_eq!(ran.err.matches("runs on this processor").count(), 1, "{}", ran.told());
 }
 
 /// Our own kernels give the same bits on every processor: a mix of them is harmless.
@@ -131,7 +131,7 @@ fn a_refusal_of_one_rank_is_one_of_all() {
         let host = nix::unistd::gethostname().unwrap();
         let says = format!("rank {first} on {}: ", host.to_string_lossy());
         assert_eq!(ran.err.matches(&says).count(), 1, "{}", ran.told());
-        assert_eq!(ran.err.matches("does run on this processor").count(), 1, "{}", ran.told());
+        assert_eq!(ran.err.matches("runs on this processor").count(), 1, "{}", ran.told());
         assert!(!ran.out.contains("Gflops"), "{}", ran.told());
     }
     // Any other refusal has the same effect, protected or not.

@@ -1226,7 +1226,11 @@ mod rest {
         scene.inject("iteration:1:40:kill");
         fs::write(scene.folder().join("result-9"), "garbage").unwrap();
         let ran = finish(&scene);
-        assert!(ran.err.contains("not believed") && resumed_at(&ran).is_some(), "{}", ran.told());
+        assert!(
+            ran.err.contains("not used, because damaged") && resumed_at(&ran).is_some(),
+            "{}",
+            ran.told()
+        );
         // The first test is fetched: the memory of all ranks belongs to a single run from then on.
         scene.inject("manifest-whole:0:2:kill");
         for position in 0..2 {

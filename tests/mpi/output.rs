@@ -267,7 +267,7 @@ fn the_power_is_in_the_document_if_anything_tells_it() {
         let job = Job::tests(&dat).args(&["--power-command", command]);
         let ran = job.run().expect_code(0);
         let power = ran.json().tests[0].outcome.as_ref().unwrap().power.clone();
-        assert_eq!(ran.err.contains("told no node's watts"), power.is_none(), "{}", ran.told());
+        assert_eq!(ran.err.contains("measured no node"), power.is_none(), "{}", ran.told());
         power
     };
     let told = power("echo 123.5 watts").unwrap();

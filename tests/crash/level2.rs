@@ -909,7 +909,7 @@ fn a_stop_that_does_not_get_to_storage_says_so() {
     ask(&running, Signal::SIGUSR1);
     let ran = running.end().expect_code(75);
     assert!(
-        ran.err.contains("DID NOT GET TO") && ran.err.contains("No space left"),
+        ran.err.contains("THE SAVE IS NOT IN") && ran.err.contains("No space left"),
         "{}",
         ran.told()
     );
@@ -957,7 +957,7 @@ fn storage_that_can_only_be_read_brings_the_run_back() {
         let running = scene.freeze("iteration:0:6:stop");
         ask(&running, Signal::SIGUSR1);
         let ran = running.end().expect_code(75);
-        assert!(ran.err.contains("IT DID NOT GET TO"), "{}", ran.told());
+        assert!(ran.err.contains("THE SAVE IS NOT IN"), "{}", ran.told());
         small.only_read(false);
         scene.expect_finished(scene.job().run());
         assert!(there().is_empty());
@@ -1080,7 +1080,7 @@ mod rest {
         ask(&running, Signal::SIGUSR1);
         scene.let_go("iteration:0:6");
         let ran = running.end().expect_code(75);
-        assert!(ran.err.contains("DID NOT GET TO"), "{}", ran.told());
+        assert!(ran.err.contains("THE SAVE IS NOT IN"), "{}", ran.told());
         assert!(ran.err.contains("position 1: its helper is stuck"), "{}", ran.told());
         let checkpoints = checkpoints(&scene);
         assert_eq!(checkpoints.len(), 1, "{checkpoints:?}");

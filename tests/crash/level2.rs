@@ -942,8 +942,7 @@ fn storage_that_can_only_be_read_brings_the_run_back() {
         small.only_read(true);
         let ran = scene.inject("iteration:1:20:kill");
         assert!(from_storage(&ran), "{}", ran.told());
-        let says =
-            "continues from what is there, and puts nothing on storage until it is started again";
+        let says = "uses the checkpoints that are there, and writes nothing to storage until it is started again";
         assert_eq!(ran.err.matches(says).count(), 1, "{}", ran.told());
         let ran = scene.expect_finished(scene.job().run());
         assert!(!from_storage(&ran) && resumed_at(&ran).is_some(), "{}", ran.told());

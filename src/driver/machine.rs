@@ -1,7 +1,8 @@
 //! Collection of the machine's description on rank 0.
 //!
-//! The first rank of each node describes it. Descriptions travel up a binomial tree of these ranks and are joined at each step. A
-//! joined description has one entry for each kind of node, with its hosts. Only rank 0 has all of them.
+//! The first rank of each node describes the node. These ranks form a binomial tree. Descriptions are sent up the tree, and
+//! joined at each rank. A joined description has one entry for each kind of node, with the hosts of this kind. Only rank 0 has
+//! the complete description.
 
 use super::node_facts;
 use crate::comm::Comm;
@@ -9,11 +10,11 @@ use crate::report::machine::Machine;
 
 const TAG: i32 = 90;
 
-/// Returns the machine on rank 0, and an unfinished description elsewhere. Collective call.
+/// Returns the complete description on rank 0, and an incomplete description on all other ranks. Collective call.
 pub fn gather(comm: &Comm, node: &Comm) -> Machine {
     let mut machine = Machine::default();
     let colour = (node.rank() == 0).then_some(0);
-    // Rank 0 is the first rank of its node and the first of these leaders.
+    // Rank 0 is the first rank of its node, and therefore the first of these leaders.
     let Some(leaders) = comm.split(colour, comm.rank()) else { return machine };
     machine = Machine::node(node_facts::here(node.size()));
     let (me, mut step) = (leaders.rank(), 1);

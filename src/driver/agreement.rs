@@ -133,8 +133,8 @@ pub struct Common {
 }
 
 impl Common {
-    /// Order of messages for all ranks. It suits the rank with the most threads, because such a rank may multiply while its
-    /// main thread factors.
+    /// Order of messages for all ranks. The order suits the rank with the most threads, because such a rank may multiply while
+    /// its main thread factors.
     pub fn order(&self, split_update: params::SplitUpdate) -> Order {
         Order { threads: self.threads.1, split_update }
     }

@@ -211,7 +211,7 @@ fn attempts(world: &mut World, run: &Run, kept: &mut Kept) -> Exit {
     }
 }
 
-/// Returns this rank's proposal. It contains a refusal if MPI or a library does not fit the settings.
+/// Returns this rank's proposal. The proposal contains a refusal if MPI or a library does not fit the settings.
 fn propose(launched: &Launched, loaded: &Loaded, threads: &Threads, computes: bool) -> Proposal {
     let (world, settings, run_id) = (&launched.world, &loaded.settings, own_run_id());
     let (rank, pinned) = (world.comm().rank(), pins::are_kept(&threads.pins));

@@ -35,7 +35,7 @@ fn measuring(node: &Comm, computes: bool, turns: bool) -> Vec<usize> {
     (0..all.len()).filter(|&rank| all[rank] == 1 || idle_measure).collect()
 }
 
-/// Rate on a rank whose rate does not count. It never is the minimum.
+/// Rate on a rank whose rate does not count. This rate never is the minimum.
 const NO_SAY: u64 = i64::MAX as u64;
 
 /// Measurement of the competing engines by all ranks.

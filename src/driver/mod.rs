@@ -1,7 +1,7 @@
 //! Driver of the benchmark: everything that a rank does from the start of MPI to the report.
 //!
 //! [`benchmark::run`] reads the input with `config`, and runs each test with `lu`, under `protection` if the settings request
-//! it. It prints with `report`.
+//! it. The results are printed with `report`.
 
 pub mod agreement;
 pub mod benchmark;

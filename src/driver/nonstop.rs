@@ -134,7 +134,7 @@ impl Process {
     }
 
     /// Kills the process if it is on this node. All ranks have agreed that its rank is lost, but the process may only have been
-    /// stopped. It must not return to its position's memory, nor keep the lock on that memory.
+    /// stopped. The process must not return to its position's memory, nor keep the lock on that memory.
     fn end(&self) {
         let own = Self::own();
         if self.of == own.of && self.id != own.id && processes::is_alive(self.id) {

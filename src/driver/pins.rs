@@ -5,9 +5,9 @@
 //! same cores, or has bound no rank, these ranks divide the cores; neighbours get adjacent cores. If the division is uneven, no
 //! rank is pinned: two threads pinned to one core would be far slower than threads that the system moves.
 //!
-//! Cores are for ranks that compute. A spare rank or a dedicated checksum rank sleeps most of the time. It has as many threads,
-//! because it may take over a position, but no cores of its own. When it takes over, the system runs its threads on free cores,
-//! such as those of a lost rank of the same node.
+//! Cores are for ranks that compute. A spare rank or a dedicated checksum rank sleeps most of the time. Such a rank has as many
+//! threads, because it may take over a position, but no cores of its own. When it takes over, the system runs its threads on
+//! free cores, such as those of a lost rank of the same node.
 //!
 //! Cores of processors in `--helper-cores` are only for helpers, and are set aside before the division. `benchmark` and the
 //! trials of `tune` choose the processors before a rank has its pool. No result depends on the choice.
@@ -136,8 +136,8 @@ impl fmt::Display for Loose {
     }
 }
 
-/// Ranks that share the processors of rank `me`. These are the computing ranks with the same binding, or if none computes, all
-/// ranks with that binding.
+/// Ranks that share the processors of rank `me`. The result has the computing ranks with the same binding, or if none computes,
+/// all ranks with that binding.
 fn sharing(ranks: &[Has], me: usize) -> Vec<usize> {
     that_compute(ranks, |rank| rank.processors == ranks[me].processors)
 }
@@ -662,7 +662,7 @@ mod tests {
             let wanted: Vec<usize> = (0..8).map(|core| core * 8 + me).collect();
             assert_eq!(pins(&ranks, me, &topology), Ok(wanted));
         }
-        // Three ranks do not divide 64 cores evenly; they have 21 each.
+        // Three ranks do not divide 64 cores evenly; each rank has 21.
         let ranks = vec![has(0..128, 21); 3];
         assert_eq!(check(&ranks, &topology), 3);
     }

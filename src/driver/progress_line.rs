@@ -2,7 +2,7 @@
 //!
 //! Rank 0 writes the line to standard error, and overwrites it each time. The line is written only if standard error ends on a
 //! terminal: that of this process, or that of the launcher which forwards it. The line is written neither to files nor to
-//! standard output. It is not written if the progress is shown elsewhere (`--progress`, `skt-hpl run`).
+//! standard output. Nor is the line written if the progress is shown elsewhere (`--progress`, `skt-hpl run`).
 
 use std::fmt::Write as _;
 use std::fs;

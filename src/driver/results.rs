@@ -1,7 +1,7 @@
 //! Output of rank 0: the results as HPL's text and as JSON, and messages about them.
 //!
-//! A write error does not end the run. It is reported once, further results go to standard error, and the exit status shows the
-//! error.
+//! A write error does not end the run. The error is reported once, further results go to standard error, and the exit status
+//! shows the error.
 //!
 //! If ranks may be lost, another rank may have to continue the reports. It processes the earlier tests again from the results
 //! in memory, but prints nothing twice.
@@ -46,7 +46,7 @@ pub struct Reports {
     output: Output,
     place: String,
     text: TextReport,
-    /// Text of all results so far. It is needed if the file turns out to be incomplete at the end.
+    /// Text of all results so far. The text is needed if the file turns out to be incomplete at the end.
     results: String,
     /// `text_lost`: the text can no longer be written. `document_late`: the document could not be written at least once, and
     /// this was reported.
@@ -286,7 +286,7 @@ impl Reports {
             let _ = io::stderr().write_all((self.results.clone() + &text).as_bytes());
         }
         let mut whole = !self.text_lost && !self.document_lost;
-        // The document includes all tests. It was not written after each test if there was an error.
+        // The document includes all tests. After an error, the document may lack some of these tests until now.
         if let Some(Err(error)) = self.json.take().map(JsonLog::complete) {
             self.say_of_document(&error);
             whole = false;

@@ -2,7 +2,7 @@
 //!
 //! A position with checkpoints publishes its progress in the header of its memory. Without checkpoints, and under `--method
 //! abft`, no memory outlives the process, and a supervisor could not tell a hung rank from a waiting one. So only a header is
-//! created, under the name of the supervised run. It is removed when the test ends.
+//! created, under the name of the supervised run. The header is removed when the test ends.
 
 use crate::base::exit::Exit;
 use crate::base::faults::{Point, hit};
@@ -89,7 +89,7 @@ fn make(run: &str, position: usize, header: &Header) -> Result<(Hold, Head), Mem
     Ok((hold, head))
 }
 
-/// Header without a checkpoint. It only shows to which test and position the progress belongs.
+/// Header without a checkpoint. Such a header only shows to which test and position the progress belongs.
 fn header(context: &Context, number: usize, code: u8) -> Header {
     let (params, shape) = (context.params, &context.shape);
     Header {

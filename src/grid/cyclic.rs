@@ -33,8 +33,8 @@ impl Cyclic {
         (l / self.nb * self.procs + proc) * self.nb + l % self.nb
     }
 
-    /// Number of indices below `end` that process `proc` owns. This is also the local index of the first index at or after
-    /// `end` that the process owns.
+    /// Number of indices below `end` that process `proc` owns. The number is also the local index of the first index at or
+    /// after `end` that the process owns.
     pub fn count_below(&self, end: usize, proc: usize) -> usize {
         let end = end.min(self.n);
         let blocks = end / self.nb;

@@ -1,4 +1,4 @@
-//! Cache sizes for the blocking of a multiplication. They depend on the machine, and never affect a result.
+//! Cache sizes for the blocking of a multiplication. Cache sizes depend on the machine, and never affect a result.
 
 use std::sync::OnceLock;
 
@@ -33,8 +33,8 @@ pub fn ask_for(at: *const f64, len: usize) {
     let _ = (at, len);
 }
 
-/// Returns the leading dimension for columns of `rows` rows. It is an odd number of cache lines, so that the elements of a row
-/// do not all fall into a few cache sets. `align` is the requested alignment, in doubles.
+/// Returns the leading dimension for columns of `rows` rows. The leading dimension is an odd number of cache lines, so that the
+/// elements of a row do not all fall into a few cache sets. `align` is the requested alignment, in doubles.
 pub fn leading_dimension(rows: usize, align: usize) -> usize {
     let unit = if align.is_multiple_of(LINE) { align } else { LINE };
     let ld = rows.next_multiple_of(unit);

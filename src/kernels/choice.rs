@@ -91,7 +91,7 @@ impl<'e> Contest<'e> {
             let (what, place) = ("a multiplication to measure".into(), "this node's memory".into());
             return Err(MemoryError::NoRoom { what, wanted, available, place });
         }
-        // The values of C are differences of ones and zeros. They never grow, and are not slow to compute with.
+        // The values of C are differences of ones and zeros. Such values never grow, and are not slow to compute with.
         let multiplication =
             Multiplication::new(engines, widest, squares, beside, pool, || (0.0, 1.0))?;
         Ok(Self { engines, multiplication, time: TIME / widths.len().max(1) as u32 })

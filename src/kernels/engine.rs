@@ -117,8 +117,8 @@ impl Engine {
         }
     }
 
-    /// Returns the identity for the BLAS `picked`. Even with a BLAS, the loops of the panel are our own code. They round once
-    /// for a multiplication and an addition (`fused`). On a processor without such an instruction they round twice.
+    /// Returns the identity for the BLAS `picked`. Even with a BLAS, the loops of the panel are our own code. These loops round
+    /// once for a multiplication and an addition (`fused`). On a processor without such an instruction, the loops round twice.
     pub fn identity_of_blas(picked: &str, fused: bool) -> String {
         format!("blas {picked}{}", if fused { "" } else { ", without fused multiply-adds" })
     }
@@ -354,8 +354,8 @@ impl UpperBlock {
 
     /// Returns address and length of the columns `cols` of all rows, which are contiguous.
     ///
-    /// `cols` begins at a multiple of [`UpperBlock::column_unit`]. It ends at such a multiple or at the end of the block. The
-    /// engine must be one of our own.
+    /// `cols` begins at a multiple of [`UpperBlock::column_unit`]. The range ends at such a multiple or at the end of the
+    /// block. The engine must be one of our own.
     pub fn whole_units(&self, cols: Range<usize>) -> (*mut f64, usize) {
         let unit = self.column_unit();
         debug_assert!(
@@ -424,8 +424,8 @@ unsafe impl Send for TriangleBlock {}
 unsafe impl Sync for TriangleBlock {}
 
 impl TriangleBlock {
-    /// Returns the leading dimension of `raw`. This is the distance of columns in column-major order, or of rows in row-major
-    /// order.
+    /// Returns the leading dimension of `raw`. The leading dimension is the distance of columns in column-major order, or of
+    /// rows in row-major order.
     pub fn leading_dimension(k: usize) -> usize {
         cache::leading_dimension(k, 1)
     }

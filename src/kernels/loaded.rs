@@ -94,7 +94,7 @@ impl Setter {
     }
 }
 
-/// Returns a function that belongs to OpenBLAS itself. It has a suffix if the routines have a suffix.
+/// Returns a function that belongs to OpenBLAS itself. The function has a suffix if the routines have a suffix.
 ///
 /// # Safety
 /// As for [`Opened::function`].

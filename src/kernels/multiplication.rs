@@ -1,4 +1,4 @@
-//! Multiplication for measuring. It has the shape of an update, and is repeated with the same operands.
+//! Multiplication for measuring. The multiplication has the shape of an update, and is repeated with the same operands.
 //!
 //! The choice of the engine measures with it. `skt-hpl burnin` also measures with it, and checks the product.
 

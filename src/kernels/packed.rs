@@ -465,7 +465,7 @@ unsafe fn multiply_in_slabs(
         for first in (0..cols).step_by(kernel.panel.cols) {
             let width = (cols - first).min(kernel.panel.cols);
             let group = right[k * first..].as_ptr();
-            // SAFETY: those rows, in the columns of C from `first` on.
+            // SAFETY: the rows of A from `from` on, in the columns of C from `first` on.
             unsafe {
                 let c = Matrix::new(c.add(first * ld + from), ld);
                 (kernel.panel.multiply)(Size::new(len, width, k), slabs, group, c);

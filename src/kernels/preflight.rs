@@ -17,7 +17,7 @@ use super::loaded::{self, Loaded};
 use super::processor::Level;
 use crate::base::timed_command::ask;
 
-/// Variable that is set in the second execution. It contains the kernels of the first execution.
+/// Variable that is set in the second execution. Its value contains the kernels of the first execution.
 const MARK: &str = "SKT_INTERNAL_PREFLIGHT";
 /// Variable that marks a process which only tests whether the library accepts certain kernels.
 const TRIAL: &str = "SKT_INTERNAL_TRIAL";
@@ -159,9 +159,9 @@ pub fn look(name: &str) -> Look {
     }
 }
 
-/// Returns the kernels that the ranks' library will have after the preflight on this processor. These are the library's own
-/// selection, or better ones if the library's variable is not set. `name` is the name by which the library was loaded; empty
-/// for the linked library.
+/// Returns the kernels that the ranks' library will have after the preflight on this processor. The kernels are the library's
+/// own selection, or better ones if the library's variable is not set. `name` is the name by which the library was loaded;
+/// empty for the linked library.
 pub fn kernel_after(library: &Library, name: &str) -> String {
     let set = std::env::var_os(library.variable).is_some();
     let told = |value| as_read(library.name, &library.version, value);

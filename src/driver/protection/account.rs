@@ -1,5 +1,5 @@
-//! Account of the time of a protected test. It is saved with each checkpoint, so that the report of a test covers all attempts.
-//! Pure functions compute the cost of a failure from moments, which are passed as numbers.
+//! Account of the time of a protected test. The account is saved with each checkpoint, so that the report of a test covers all
+//! attempts. Pure functions compute the cost of a failure from moments, which are passed as numbers.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::lu::unix_seconds;
 /// Bytes reserved for the small state, which is an [`Account`] as text.
 pub const STATE_BYTES: usize = 1024 + Recorder::TEXT_BYTES_MAX;
 
-/// Account of the time of a test so far. It is saved with each checkpoint.
+/// Account of the time of a test so far. The account is saved with each checkpoint.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Account {
     pub(super) began_unix_s: f64,
@@ -32,8 +32,8 @@ impl Account {
         (unix_seconds() - self.began_unix_s).max(0.0)
     }
 
-    /// Counts this start or in-place attempt. `joined` is the number of attempts of the run in memory. It includes this
-    /// attempt, and attempts that died before they saved anything.
+    /// Counts this start or in-place attempt. `joined` is the number of attempts of the run in memory. This number includes
+    /// this attempt, and attempts that died before they saved anything.
     ///
     /// If the checkpoint was read from storage, the run has a new count, which may begin with 1. `fetched` is then the number
     /// of earlier starts from the same checkpoint on storage.

@@ -1,8 +1,9 @@
 //! Test on a dedicated checksum rank (`--parity-layout dedicated`). The rank takes part in the saves of the computing ranks,
 //! and sleeps between saves.
 //!
-//! For the checkpoint, the rank has a position like any rank, with an empty matrix and no state. It has no position in the
-//! grid. On a computing rank the solver calls the observer at each boundary. On a dedicated rank a loop counts the boundaries.
+//! For the checkpoint, the rank has a position like any rank, with an empty matrix and no state. The rank has no position in
+//! the grid. On a computing rank the solver calls the observer at each boundary. On a dedicated rank a loop counts the
+//! boundaries.
 
 use super::ProtectionSession;
 use super::account::Account;

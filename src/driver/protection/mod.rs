@@ -42,7 +42,7 @@ pub struct ProtectionSession<'a> {
     comm: &'a Comm,
     settings: &'a settings::Saves,
     prerequisites: &'a Prerequisites,
-    /// Id of the run in memory. It changes when a test resumes from storage.
+    /// Id of the run in memory. The id changes when a test resumes from storage.
     run: Cell<u128>,
     /// Run id that no run has used yet.
     fresh_run: u128,

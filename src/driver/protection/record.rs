@@ -32,9 +32,9 @@ pub(super) fn rounds_otherwise(one: u64, other: u64) -> bool {
     one >> 32 == other >> 32 && one != other
 }
 
-/// Returns the mark of a supervised run. It is the lower half of the ids of its runs, and shows to which supervised run memory
-/// and files belong. The mark is below 2^62: ranks find the greatest id by MPI (`checkpoint/world.rs`), which compares signed
-/// numbers.
+/// Returns the mark of a supervised run. The mark is the lower half of every run id of the supervised run. By the mark, memory
+/// and files show to which supervised run they belong. The mark is below 2^62: ranks find the greatest id by MPI
+/// (`checkpoint/world.rs`), which compares signed numbers.
 fn mark(own: &str) -> u64 {
     xxh3_64(own.as_bytes()) >> 2
 }
@@ -88,8 +88,8 @@ pub(super) fn sort<'r>(
     in_progress: bool,
 ) -> Kept {
     let mut kept = Kept::default();
-    // A result of another supervised run does not count. It may be on a node that was lost to that run. But if there is an
-    // unfinished test to resume, the result belongs to the same work, and counts.
+    // A result of another supervised run does not count. The result may be on a node that was lost to that run. But if there is
+    // an unfinished test to resume, the result belongs to the same work, and counts.
     let others = |record: &Record| {
         let both = own.is_some() && record.run_id.is_some();
         both && own != record.run_id.as_deref() && !in_progress

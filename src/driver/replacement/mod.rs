@@ -102,8 +102,8 @@ pub fn take_role(held: &mut Option<Held>, grid_place: Option<GridPlace>, roles: 
     }
 }
 
-/// Prepares ranks for new checksums: they receive the facts about test `number` from the first rank of the grid, and allocate
-/// memory. Collective call of all ranks with a role.
+/// Prepares ranks for new checksums: such ranks receive the facts about test `number` from the first rank of the grid, and
+/// allocate memory. Collective call of all ranks with a role.
 fn join(
     context: &Context,
     number: usize,
@@ -245,8 +245,8 @@ fn so_many(sums: usize) -> String {
     }
 }
 
-/// Observer that records the timeline of a test and triggers injected faults. It also reports a loss once all ranks are ready
-/// to continue.
+/// Observer that records the timeline of a test and triggers injected faults. The observer also reports a loss once all ranks
+/// are ready to continue.
 struct Steps<'a, O> {
     number: usize,
     params: &'a TestParams,

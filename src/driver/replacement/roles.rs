@@ -1,5 +1,5 @@
-//! Role assignment after a loss under `--method abft`. It gives the role of each rank, the boundary at which all ranks resume,
-//! and the ranks that make new checksums. Pure.
+//! Role assignment after a loss under `--method abft`. The assignment gives the role of each rank, the boundary at which all
+//! ranks resume, and the ranks that make new checksums. Pure.
 
 use std::ops::Range;
 
@@ -37,7 +37,7 @@ pub struct RoleAssignment {
     pub columns: usize,
     /// State from which all ranks resume; `None` if the test begins.
     pub from: Option<From>,
-    /// Number of exchanges that are new in this attempt. These are the last ones in `from.past`.
+    /// Number of exchanges that are new in this attempt. The last exchanges in `from.past` are the new ones.
     pub exchanged: usize,
     /// Process columns, numbered on from the grid's last one, whose ranks make new checksums in this attempt.
     pub new: Range<usize>,
@@ -131,7 +131,8 @@ impl<'a> Survivors<'a> {
             let (least, most) = (applied(col).min(), applied(col).max());
             if least != most || least.is_some_and(|k| k + 1 < boundary) {
                 return Err(format!(
-                    "process column {col} is at boundaries {least:?} to {most:?}, and the furthest column at {boundary}: this is a bug in skt-hpl"
+                    "process column {col} is at boundaries {least:?} to {most:?}, and the furthest column at {boundary}: \
+                     this is a bug in skt-hpl"
                 ));
             }
         }
@@ -208,7 +209,7 @@ pub fn assign_roles(
     // Idle ranks make new checksums: as many columns as the test began with, or fewer if there are too few idle ranks.
     let idle: Vec<usize> =
         (0..grid_places.len()).filter(|&rank| grid_places[rank].is_none()).collect();
-    // New checksums are made at a boundary without a panel factored ahead. They are useful only while panels are left.
+    // New checksums are made at a boundary without a panel factored ahead. New checksums are useful only while panels are left.
     let in_time = boundary + usize::from(ready) < params.blocks();
     let most = if in_time { SUMS_EVER - numbers } else { 0 };
     let count = (columns.saturating_sub(left)).min(idle.len() / p).min(most);

@@ -123,8 +123,8 @@ unsafe fn pack_by<const UNIT: usize>(rows: usize, k: usize, l: Matrix<*const f64
 
 /// Packs the unit lower triangle L1(k x k) with these strides as a lower block.
 ///
-/// Of a panel that ends with row i of L1, only columns up to i are written, because the others are never read. Elements of `l`
-/// on and above the diagonal have no effect.
+/// Of a panel that ends with row i of L1, only columns up to i are written. No kernel reads the columns after i. Elements of
+/// `l` on and above the diagonal have no effect.
 ///
 /// # Safety
 /// As for [`pack`].

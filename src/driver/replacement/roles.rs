@@ -23,7 +23,7 @@ pub struct Status {
     /// Number of checksum columns with which the test began.
     pub columns: usize,
     pub progress: Progress,
-    /// Exchanges and renewals that the rank knows of.
+    /// Exchanges and renewals that this rank knows.
     pub past: Past,
 }
 

@@ -1,12 +1,12 @@
-//! Agreement of all ranks on common facts, before anything depends on them.
+//! Agreement of all ranks on common facts, before any step depends on these facts.
 //!
 //! Nodes differ in cores, in processors, in the kernels that their BLAS picks, and in what they lack. A rank puts into its
 //! [`Proposal`] every finding on which other ranks rely. One reduction of a few numbers turns all proposals into one [`Agreed`]
-//! or one refusal, the same on every rank. `contest` chooses among the engines that remain, and [`settle`] makes the choice the
-//! run's.
+//! or one refusal, the same on every rank. `contest` chooses among the engines that remain, and [`settle`] makes this choice
+//! valid for the whole run.
 //!
-//! `benchmark` calls this once, before the first test. `protection` calls [`unanimous`] wherever a later step can fail on a
-//! single rank. Engines and the order of messages come from here only, so every choice is an agreed one.
+//! `benchmark` calls [`agree`] once, before the first test. `protection` calls [`unanimous`] wherever a later step can fail on
+//! a single rank. Only this module decides on engines and on the order of messages, so all ranks make the same choices.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::lu::Order;
 /// Maximum number of engines from which a run can choose.
 const CANDIDATES: usize = 12;
 
-/// Upper bound of all numbers: MPI compares them as signed integers.
+/// Upper bound of all numbers that ranks reduce, because MPI compares them as signed integers.
 const TOP: u64 = (1 << 63) - 1;
 
 /// Findings of one rank.
@@ -36,29 +36,29 @@ pub struct Proposal {
     threads: usize,
     /// True if each thread is bound to processors of its own.
     pinned: bool,
-    /// For each possible engine, in order of preference: a digest of everything on which the last bits of its results depend; 0
-    /// if this rank cannot run the engine. None for a rank that never computes: it accepts the others' choice.
+    /// For each possible engine, in order of preference: a digest of everything on which the last bits of its results depend,
+    /// or 0 if this rank cannot run the engine. `None` for a rank that never computes, because it accepts any engine.
     rounding: Option<[u64; CANDIDATES]>,
-    /// Digest of this rank's origin: program version and supervised run.
+    /// Digest of the program version and the supervised run by which this rank was started.
     launch: u64,
     refusal: Option<Refusal>,
 }
 
-/// Proposal as numbers. The reduction takes the minimum over all ranks for each number.
+/// Proposal as numbers. A reduction takes the minimum of each number over all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Vote([u64; HEAD + 2 * CANDIDATES]);
 
-/// Count of numbers in a vote before those of the engines.
+/// Count of the numbers in a vote that precede those of the engines.
 const HEAD: usize = 7;
 
-/// Facts that hold on all ranks.
+/// Facts about all ranks, derived from the reduced votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Verdict {
-    /// First rank that refuses, if any does.
+    /// First rank that refuses, or `None`.
     refuser: Option<usize>,
     /// True if all ranks run the same program version in the same supervised run.
     one_launch: bool,
-    /// Candidates that all ranks can run, and those of them with which all ranks round alike; one bit each.
+    /// Candidates that all ranks can run, and those of them with which all ranks round alike; one bit for each candidate.
     engines: (u16, u16),
     threads: (usize, usize),
     pinned: Extent,
@@ -67,7 +67,7 @@ struct Verdict {
 /// Agreement of all ranks, except for the choice of the fastest engine.
 #[derive(Clone, Debug)]
 pub struct Agreed {
-    /// Engines that compete, the best guess first.
+    /// Engines that compete, in order of preference.
     pub engines: Vec<Engine>,
     alike: bool,
     /// True if this rank may compute at some time.
@@ -80,12 +80,12 @@ pub struct Agreed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Engines {
     first: Engine,
-    /// Exceptions for some widths.
+    /// Panel widths with another engine than `first`.
     widths: Vec<(usize, Engine)>,
 }
 
 impl Engines {
-    /// Makes a choice from the exceptions in `widths` and the engine `first` for all other widths.
+    /// Makes a choice: `widths` has the engines of some panel widths, and `first` is the engine for all other widths.
     pub fn new(first: Engine, widths: Vec<(usize, Engine)>) -> Self {
         Self { first, widths }
     }
@@ -100,7 +100,7 @@ impl Engines {
         self.widths.iter().find(|(own, _)| *own == width).map_or(self.first, |(_, engine)| *engine)
     }
 
-    /// Lists the engines of all these tests in one line, each once, in the words of `name`.
+    /// Lists the engines of all these tests in one line, each engine once. `name` gives the text for an engine.
     pub fn told(
         &self,
         tests: impl Iterator<Item = TestParams>,
@@ -121,9 +121,10 @@ impl Engines {
 #[derive(Clone, Debug)]
 pub struct Common {
     pub engines: Engines,
-    /// Arithmetic on which the last bits of results depend, in words. If ranks do not round alike, rank 0's.
+    /// Description of the arithmetic on which the last bits of results depend. If ranks do not round alike, it is that of rank
+    /// 0.
     pub rounding: String,
-    /// First rank that rounds differently from rank 0, with its arithmetic; None if all round alike.
+    /// First rank that rounds differently from rank 0, with its arithmetic; `None` if all ranks round alike.
     pub differs: Option<String>,
     /// Least and greatest number of threads of a rank.
     pub threads: (usize, usize),
@@ -132,14 +133,14 @@ pub struct Common {
 }
 
 impl Common {
-    /// Order of messages for all ranks. It suits the rank with the most threads, which may multiply while its main thread
-    /// factors.
+    /// Order of messages for all ranks. The order suits the rank with the most threads, because such a rank may multiply while
+    /// its main thread factors.
     pub fn order(&self, split_update: params::SplitUpdate) -> Order {
         Order { threads: self.threads.1, split_update }
     }
 }
 
-/// Extent of pinning over all ranks, not counting ranks that are idle next to computing ones.
+/// Extent to which the threads of all ranks are pinned. Ranks that are idle next to computing ranks count as pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     All,
@@ -185,8 +186,9 @@ impl Vote {
 }
 
 impl Verdict {
-    /// Returns the engines that compete, and whether all ranks round alike with them. The competitors are those that [`entrants`]
-    /// admits among the engines that all ranks can run. If all ranks round alike with some of these, only they remain.
+    /// Returns the engines that compete, and whether all ranks round alike with them. The candidates are the engines that all
+    /// ranks can run. [`entrants`] selects some of them. If all ranks round alike with some of the selected engines, only these
+    /// compete.
     fn competing(&self, choice: params::Engine, protected: bool) -> (Vec<&'static str>, bool) {
         let (everywhere, alike) = self.engines;
         let names = Engine::candidates(choice);
@@ -234,7 +236,7 @@ impl Proposal {
         this
     }
 
-    /// Takes over the error of `result` as this rank's refusal. If there are several, the first one counts.
+    /// Returns the value of `result`. An error becomes this rank's refusal, unless the rank already has one.
     pub fn needs<T>(&mut self, result: Result<T, Refusal>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -254,10 +256,10 @@ impl Proposal {
         vote[2] = TOP - self.threads as u64;
         vote[3] = self.launch;
         vote[4] = TOP - self.launch;
-        // Two numbers distinguish all, none and some of the ranks.
+        // With two numbers, the minimum distinguishes all, none and some of the ranks.
         vote[5] = u64::from(self.pinned);
         vote[6] = u64::from(!self.pinned);
-        // Without a say, the numbers stay at the maximum and do not affect the minimum.
+        // If this rank accepts any engine, its numbers stay at the maximum and do not affect the minimum.
         let votes = self.rounding.iter().flatten();
         for (pair, digest) in vote[HEAD..].chunks_exact_mut(2).zip(votes) {
             pair.copy_from_slice(&[*digest, TOP - digest]);
@@ -269,7 +271,7 @@ impl Proposal {
 /// Returns the agreement of all ranks, or the refusal of the first rank that refuses. Collective call.
 ///
 /// # Errors
-/// A rank refuses, or no engine of `choice` runs on all of them.
+/// A rank refuses, or all ranks have no engine of `choice` in common.
 pub fn agree(
     comm: &Comm,
     proposal: Proposal,
@@ -284,8 +286,8 @@ pub fn agree(
     }
     if !verdict.one_launch {
         let odd = first_unlike_rank_0(comm, Some(proposal.launch));
-        let why = "this rank is of another version of skt-hpl, or of another supervised run \
-                   (SKT_RUN_ID), than rank 0; start all ranks from one program with one command";
+        let why = "this rank has another version of skt-hpl than rank 0, or another supervised run \
+                   (SKT_RUN_ID). Start all ranks from the same program with one command";
         return Err(told_by(comm, odd, Some(Refusal::environment(why))));
     }
     let (names, alike) = verdict.competing(choice, protected);
@@ -294,8 +296,9 @@ pub fn agree(
     let engines: Vec<Engine> = names.iter().filter_map(engine).collect();
     assert_eq!(engines.len(), names.len(), "all ranks are one program");
     if engines.is_empty() {
-        // Each rank can run an engine, but not all can run the same.
-        let why = format!("not the same one as the other ranks: {}", Engine::refusal(choice));
+        // Each rank can run an engine of `choice`, but not all ranks can run the same.
+        let why =
+            "no engine that --engine allows runs on all ranks; --engine auto chooses one that does";
         return Err(told_by(comm, 0, Some(Refusal::bad_input(why))));
     }
     let Verdict { threads, pinned, .. } = verdict;
@@ -335,7 +338,7 @@ pub fn unanimous<T>(comm: &Comm, result: Result<T, Refusal>) -> Result<T, Refusa
     }
 }
 
-/// Broadcasts the message of rank `teller`, with its name and node.
+/// Broadcasts the refusal of rank `teller`. Its message begins with the rank's number and node.
 fn told_by(comm: &Comm, teller: usize, mine: Option<Refusal>) -> Refusal {
     shared_by(comm, teller, || {
         let Refusal { exit, why } = mine.expect("the verdict names the rank that speaks");
@@ -343,7 +346,7 @@ fn told_by(comm: &Comm, teller: usize, mine: Option<Refusal>) -> Refusal {
     })
 }
 
-/// Returns the value that one rank makes, on all ranks. Collective call.
+/// Returns the value that rank `rank` makes, on all ranks. Collective call.
 pub fn shared_by<T>(comm: &Comm, rank: usize, make: impl FnOnce() -> T) -> T
 where
     T: Serialize + DeserializeOwned,
@@ -356,32 +359,34 @@ where
     serde_json::from_slice(&bytes).expect("what one rank wrote another can read")
 }
 
-/// Returns the values of all ranks, by rank, on all ranks. Collective call. Ends the job if a rank's part cannot be read.
+/// Returns the values of all ranks, in the order of ranks, on all ranks. Collective call. Ends the job if the value of a rank
+/// cannot be read.
 ///
-/// If a rank is lost before the first attempt, the library may still report success and leave that rank's part empty (Open MPI
-/// 5.0.11).
+/// If a rank is lost before the first attempt, Open MPI 5.0.11 may still report success, and the value of the lost rank is then
+/// empty.
 pub fn gathered<T: Serialize + DeserializeOwned>(comm: &Comm, mine: &T) -> Vec<T> {
     let bytes = serde_json::to_vec(mine).expect("plain values have a JSON form");
     let parse = |(rank, told): (usize, &Vec<u8>)| {
         serde_json::from_slice(told).unwrap_or_else(|_| {
-            let why = format!("rank {rank} sent nothing, so it is lost: start the run again");
+            let why = format!("rank {rank} is lost: it sent no data. Start the run again");
             die_in_turn(Exit::Environment.code().into(), &why)
         })
     };
     comm.all_gather_bytes(&bytes).iter().enumerate().map(parse).collect()
 }
 
-/// Combines the numbers of all ranks to one, on all ranks. Collective call.
+/// Combines the numbers of all ranks into one, on all ranks. Collective call.
 pub fn reduced(comm: &Comm, number: u64, op: Reduce) -> u64 {
     let mut all = [number];
     comm.all_reduce(&mut all, op);
     all[0]
 }
 
-/// Puts `idle` ranks to sleep until rank `waker`, which is none of them, calls this, or a rank is lost. Collective call.
+/// Puts the ranks selected by `idle` to sleep until rank `waker`, which is not idle, calls this, or until a rank is lost.
+/// Collective call.
 pub fn stand_by(comm: &Comm, waker: usize, idle: impl Fn(usize) -> bool) {
     const TAG: i32 = 40;
-    // The end of the work is not urgent, but a loss must be noticed soon.
+    // An idle rank need not notice the end of the work at once, but it must notice a loss soon.
     const LOOK_EVERY: Duration = Duration::from_millis(20);
     if idle(comm.rank()) {
         comm.await_word(waker, TAG, LOOK_EVERY);
@@ -393,7 +398,7 @@ pub fn stand_by(comm: &Comm, waker: usize, idle: impl Fn(usize) -> bool) {
     }
 }
 
-/// First rank whose value differs from rank 0's. Rank 0 has a value, and such a rank exists.
+/// First rank whose value differs from rank 0's. Rank 0 must have a value, and such a rank must exist.
 fn first_unlike_rank_0(comm: &Comm, mine: Option<u64>) -> usize {
     let first = shared_by(comm, 0, || mine);
     let unlike = mine.is_some() && mine != first;
@@ -406,7 +411,7 @@ mod tests {
     use proptest::prelude::*;
 
     impl Vote {
-        /// Combines two votes like the reduction.
+        /// Combines two votes as the reduction does.
         fn with(mut self, other: Vote) -> Vote {
             for (mine, other) in self.0.iter_mut().zip(other.0) {
                 *mine = (*mine).min(other);
@@ -426,7 +431,7 @@ mod tests {
         proposals.iter().map(Proposal::vote).reduce(Vote::with).unwrap().verdict()
     }
 
-    /// Compares the verdict with its definition for up to three ranks with few values each.
+    /// Compares the verdict with its definition, for up to three ranks with few values each.
     #[test]
     fn the_verdict_is_what_is_meant_for_every_small_run() {
         let kinds: Vec<Proposal> = (0..2 * 9 * 2 * 2)
@@ -503,7 +508,7 @@ mod tests {
         }
     }
 
-    /// A rank may stay outside of the grid in every test.
+    /// A rank that is outside of the grid in every test has no influence on the choice.
     #[test]
     fn a_rank_that_never_computes_has_no_say_in_the_engine() {
         let idle = |rank| Proposal { rounding: None, ..proposal(rank, 1, [0, 0], 1) };
@@ -527,8 +532,8 @@ mod tests {
         assert_eq!(one.refusal, Some(Refusal::new(Exit::NoSharedMemory, "first")));
     }
 
-    /// The supervisor judges nodes before any ranks exist. Both must agree: the ranks round differently exactly if the supervisor
-    /// finds an unsuitable node.
+    /// The supervisor judges nodes before any rank exists. The ranks must round differently exactly if the supervisor finds an
+    /// unsuitable node.
     #[test]
     fn the_ranks_decide_like_the_check_of_nodes_before() {
         use crate::kernels::arithmetic::{Arithmetic, Rules};
@@ -572,7 +577,7 @@ mod tests {
                 assert_eq!(run.as_ref().is_some_and(suit), alike, "{case}");
                 let of_ours = run.is_some_and(|run| run == Engine::OWN);
                 assert_eq!(of_ours, names.iter().any(|name| *name != "blas"), "{case}");
-                // Without protection, no node slows the others down.
+                // Without protection, a node without fast kernels does not slow the other nodes down.
                 let (names, _) = all(&ranks).competing(choice, false);
                 assert!(choice != Auto || !names.contains(&"portable-4x4"), "{case} {names:?}");
             }

@@ -1,7 +1,7 @@
 //! Benchmark on all ranks: from the start of MPI to the report of the last test.
 //!
-//! Rank 0 reads the input, sends it to the others, and writes the results. An error that ends a run early is reported once and
-//! ends all ranks with the same status.
+//! Rank 0 reads the input, broadcasts it, and writes the results. If an error ends a run early, one rank reports the error, and
+//! all ranks end with the same status.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -49,24 +49,26 @@ use crate::shm::{self, Store};
 use crate::supervise::start::job::Announcement;
 use crate::supervise::start::launcher::own_run_id;
 
-/// This process after the start of MPI.
+/// State of this process after the start of MPI.
 struct Launched {
     world: World,
-    /// Problems before the start of MPI, on which all ranks agree later: with injected faults, and with the library of --blas.
+    /// Errors from before the start of MPI: in `SKT_FAULT`, and in loading the library of --blas. All ranks agree on them
+    /// later.
     armed: Result<(), String>,
     library: Result<(), String>,
     /// Value of --blas for this rank.
     blas: Option<String>,
-    /// The user's thread variables, read before any library was loaded or started.
+    /// Thread variables of the user, read before any library was loaded or started.
     thread_variables: [(&'static str, String); pins::THREAD_VARIABLES.len()],
 }
 
-/// Does what must precede the start of MPI, and starts MPI. The error is the exit status of a rank that cannot start.
+/// Does everything that must precede the start of MPI, and starts MPI. The error is the exit status of a rank that cannot
+/// start.
 fn launch(flags: &BenchFlags) -> Result<Launched, Exit> {
     // Errors in the settings are reported later, by rank 0 alone.
     let settings = flags.input().overrides().unwrap_or_default();
     if own_run_id().is_some() && settings.saves() {
-        // MPI starts as late as the last of many ranks. A request to stop before that must not kill this rank.
+        // MPI starts only when the last rank has started. A stop request that arrives earlier must not kill this rank.
         protection::obey_signals();
     }
     let thread_variables =
@@ -80,7 +82,7 @@ fn launch(flags: &BenchFlags) -> Result<Launched, Exit> {
     let armed = faults::arm_from_environment();
     let library = settings.blas.as_deref().map_or(Ok(()), kernels::load);
     let finding = preflight::run(settings.preflight.unwrap_or(true));
-    // Threads are the program's own: threads of the library would compete with them.
+    // The program has threads of its own. Threads of the library would compete with these.
     set_library_threads(1);
     let world = if settings.helpers_talk() {
         World::with_helpers()
@@ -97,12 +99,12 @@ fn launch(flags: &BenchFlags) -> Result<Launched, Exit> {
     Ok(Launched { world, armed, library, blas: settings.blas, thread_variables })
 }
 
-/// Reads the input on rank 0, for all ranks. The error is the exit status of a refused run.
+/// Reads the input on rank 0 and sends it to all ranks. The error is the exit status of a refused run.
 fn read_input(world: &World, flags: &BenchFlags) -> Result<Loaded, Exit> {
     let comm = world.comm();
     set_phase("reading the input");
-    // Printed before any refusal, so that the reader knows the origin of the settings. A supervisor has printed it already; it
-    // also sets variables of its own for its ranks.
+    // The origin of the settings is printed before any refusal. Under a supervisor nothing is printed: the supervisor has
+    // printed the origin, and sets variables of its own for its ranks.
     if comm.rank() == 0 && own_run_id().is_none() {
         flags.input().told().iter().for_each(say);
     }
@@ -118,7 +120,7 @@ fn read_input(world: &World, flags: &BenchFlags) -> Result<Loaded, Exit> {
     Ok(loaded)
 }
 
-/// Number and processors of this rank's threads.
+/// Number of threads of this rank, and their processors.
 struct Threads {
     count: usize,
     pins: Result<Pins, Loose>,
@@ -127,7 +129,8 @@ struct Threads {
 }
 
 impl Threads {
-    /// Chooses them. `computes` means that this rank computes when the run begins, `turn` that it may later. Collective call.
+    /// Chooses number and processors. `computes` means that this rank computes when the run begins, `turn` that it may compute
+    /// later. Collective call.
     fn choose(comm: &Comm, node: &Comm, loaded: &Loaded, computes: bool, turn: bool) -> Self {
         let settings = &loaded.settings;
         let (threads, bound) = match settings.threads {
@@ -138,7 +141,7 @@ impl Threads {
             }
         };
         let count = threads_of_all(comm, threads, computes, turn);
-        // If the user sets the number of threads or the helpers' cores, unused cores need no message.
+        // No message about unused cores is needed if the user sets the number of threads or the helpers' cores.
         let sets_aside = settings.saves().is_some_and(|p| p.helper_cores.is_some());
         let idle = bound.filter(|_| !sets_aside).and_then(|bound| bound.left_idle(comm));
         let pins = pins::decide(comm, count, computes, settings.pin);
@@ -146,7 +149,7 @@ impl Threads {
     }
 }
 
-/// Runs the benchmark according to flags and files.
+/// Runs the benchmark with the settings of flags and files.
 pub fn run(flags: &BenchFlags) -> Exit {
     run_or_refuse(flags).unwrap_or_else(|exit| exit)
 }
@@ -176,7 +179,7 @@ fn run_or_refuse(flags: &BenchFlags) -> Result<Exit, Exit> {
     let unfit = proposal.needs(room.map_err(Refusal::bad_input));
     let unfit = unfit.unwrap_or_default();
     let pool = proposal.needs(pins::pool(threads.count, &threads.pins));
-    // One thread is enough if nothing will be computed.
+    // One thread is enough if the pool cannot be started, because the run is then refused.
     let mut pool = pool.unwrap_or_else(|| Pool::new(1));
     let agreed = agreement::agree(comm, proposal, settings.engine, protection.is_some());
     let chosen = agreed.and_then(|agreed| {
@@ -207,7 +210,7 @@ fn run_or_refuse(flags: &BenchFlags) -> Result<Exit, Exit> {
     Ok(attempts(&mut launched.world, &run, &mut kept))
 }
 
-/// Runs in-place attempts until one succeeds; just one attempt if losses are not survived.
+/// Runs in-place attempts until one of them ends without a loss. Runs only one attempt if the run does not survive losses.
 fn attempts(world: &mut World, run: &Run, kept: &mut Kept) -> Exit {
     if !run.loaded.settings.goes_on() {
         return act(world, run, kept);
@@ -242,7 +245,7 @@ fn propose(
     proposal
 }
 
-/// Chooses the engine of each test, and describes the choice in lines. Collective call.
+/// Chooses the engine of each test. Also returns lines that describe the choice. Collective call.
 fn choose_engines(
     comm: &Comm,
     node: &Comm,
@@ -261,7 +264,7 @@ fn choose_engines(
     Ok((common, lines))
 }
 
-/// Prints engines, threads and helpers of the run, unless another rank 0 does, and a warning if ranks do not round alike.
+/// Prints engines, threads and helpers of the run, unless another rank 0 prints them. Warns if the ranks do not round alike.
 fn print_set_up(
     loaded: &Loaded,
     common: &Common,
@@ -288,49 +291,51 @@ fn print_set_up(
         }
     }
     if let Some(differs) = &common.differs {
-        say(format_args!("mind: {}", unlike(common, differs)));
+        say(format_args!("warning: {}", unlike(common, differs)));
     }
 }
 
-/// Starts the recovery history of a job that survives losses. Host and failure domain come from the protection, if there is any.
+/// Starts the recovery history of a job that survives losses. The failure domain is that of the protection, or else the host.
 fn begin_history(comm: &Comm, prerequisites: Option<&Prerequisites>) -> RecoveryHistory {
     let host = host_name();
     let domain = prerequisites.map_or(&host, |prerequisites| &prerequisites.domain);
     RecoveryHistory::begin(comm, &host, domain)
 }
 
-/// Number of threads of this rank; `threads` is the number that it would choose alone. Collective call.
+/// Number of threads of this rank. `threads` is the number that the rank would choose alone. Collective call.
 ///
-/// A rank that does not compute gets at most as many as the others: otherwise the order of messages would follow a number of
-/// threads that no computing rank has. It gets one if its `turn` never comes.
+/// A rank that does not compute gets at most as many threads as the computing ranks have. Otherwise the order of messages would
+/// suit a number of threads that no computing rank has. A rank whose `turn` never comes gets one thread.
 fn threads_of_all(comm: &Comm, threads: usize, computes: bool, turn: bool) -> usize {
     let most = reduced(comm, if computes { threads as u64 } else { 1 }, Reduce::Max);
     if computes || turn { threads.min(most as usize) } else { 1 }
 }
 
-/// Checks that this rank and rank 0 were both started with --blas, or both without. A library is loaded before ranks can
-/// communicate, so each rank reads its own settings. Paths may differ between nodes, but all nodes need a loaded library, or
-/// none.
+/// Checks that this rank and rank 0 were both started with --blas, or both without it. Each rank reads its own setting, because
+/// it loads the library before ranks can communicate. The paths may differ between nodes.
 fn same_library(mine: Option<&str>, first: Option<&str>) -> Result<(), Refusal> {
     let what = match (mine, first) {
         (None, Some(first)) => {
-            format!("it was told nothing of --blas {first}, which rank 0 was told")
+            format!("it was started without --blas, and rank 0 with --blas {first}")
         }
-        (Some(mine), None) => format!("it was told --blas {mine}, and rank 0 nothing of it"),
+        (Some(mine), None) => {
+            format!("it was started with --blas {mine}, and rank 0 without --blas")
+        }
         _ => return Ok(()),
     };
     let why = format!(
-        "{what}: give it on the command line, or in a file that all nodes have, since a launcher does not hand variables to \
+        "{what}. Give --blas on the command line, or in a file that all nodes have: a launcher does not hand variables to \
          every node"
     );
     Err(Refusal::environment(why))
 }
 
-/// Ends all ranks together. Rank 0 prints the reason, and reports to a supervisor whether a retry would fail, too.
+/// Ends all ranks together, and returns their exit status. Rank 0 prints the reason. With `for_good` it also reports to a
+/// supervisor that a retry would fail, too.
 fn refuse(world: &World, Refusal { exit, why }: Refusal, for_good: bool) -> Exit {
     if world.comm().rank() == 0 {
         say(why);
-        // A requested stop is no refusal.
+        // A requested stop does not count as a refusal.
         let refused = match exit {
             Exit::BadInput | Exit::Usage | Exit::Environment => for_good,
             Exit::Unrecoverable | Exit::NoSharedMemory => true,
@@ -343,7 +348,7 @@ fn refuse(world: &World, Refusal { exit, why }: Refusal, for_good: bool) -> Exit
     // Launchers end a job at the first rank that fails, so rank 0 must print first.
     world.comm().barrier();
     if exit == Exit::Stopped {
-        // All ranks have stopped using storage by now. A supervisor relies on this message.
+        // All ranks have stopped using storage by now. The supervisor acts on this message.
         if world.comm().rank() == 0 && own_run_id().is_some() {
             say(Announcement::Halted);
         }
@@ -352,8 +357,8 @@ fn refuse(world: &World, Refusal { exit, why }: Refusal, for_good: bool) -> Exit
     exit
 }
 
-/// Ends this rank before MPI has started. The node's first rank prints the reason; the others wait, because launchers end a job
-/// at the first rank that fails.
+/// Ends this rank before MPI has started. The node's first rank prints the reason. The other ranks wait first, because
+/// launchers end a job at the first rank that fails.
 fn refuse_to_start(why: &str) -> Exit {
     if launcher_rank::speaks_for_node() {
         say(why);
@@ -366,16 +371,16 @@ fn refuse_to_start(why: &str) -> Exit {
     Exit::Environment
 }
 
-/// Number of ranks that compute in the test with the most of them. These are the first ranks when a run begins. If memory of an
-/// earlier start gives them other positions, a rank may only lose its pins.
+/// Number of ranks that compute in the test with the most computing ranks. The first ranks compute when a run begins. If memory
+/// of an earlier start assigns other positions, the only harm is that a rank may lose its pins.
 fn computing(loaded: &Loaded) -> usize {
     let settings = &loaded.settings;
     let of = |&(p, q): &(usize, usize)| settings.ranks(p, q) - settings.dedicated(p, q);
     loaded.dat.grids.iter().map(of).max().unwrap_or(0)
 }
 
-/// Finds missing memory of this node, for one test of each N, NB, grid and lookahead. The node's first rank checks for all of its
-/// ranks.
+/// Compares need and free memory of this node, for one test of each N, NB, grid and lookahead. Only the node's first rank does
+/// so, for all ranks of the node. The other ranks return no lack.
 fn lacking(
     comm: &Comm,
     node: &Comm,
@@ -387,9 +392,9 @@ fn lacking(
     let protection = settings.saves();
     let ranks = node.all_gather(&[comm.rank() as u64]);
     let ranks: Vec<usize> = ranks.into_iter().map(|rank| rank as usize).collect();
-    // Memory left by an earlier start of this run is not free, but need not be allocated again.
+    // Memory left by an earlier start of this run is not free, but the run uses it again.
     let held = protection.filter(|_| node.rank() == 0).map_or(0, need::held_bytes);
-    // If memory is left, the run resumes with the groups that saved it, however these ranks would be divided now.
+    // If memory is left, the run resumes with the groups that saved it. A new division of the ranks would not count.
     let goes_on = reduced(comm, held, Reduce::Max) > 0;
     if node.rank() > 0 {
         return loaded.tests_by_memory().map(|test| (test, None)).collect();
@@ -404,7 +409,7 @@ fn lacking(
         _ => Room { memory: memory.saturating_add(held.into()), huge_pages: None },
     };
     let on = |test: &TestParams| {
-        // Dedicated checksum ranks are the last ranks of a test, as in the node check of `skt-hpl run`.
+        // The last ranks of a test are its dedicated checksum ranks, as in the node check of `skt-hpl run`.
         let all = settings.ranks(test.p, test.q);
         let dedicated = all.saturating_sub(settings.dedicated(test.p, test.q))..all;
         let keepers = ranks.iter().filter(|rank| dedicated.contains(rank)).count();
@@ -426,8 +431,9 @@ fn lacking(
         .collect()
 }
 
-/// Groups of a new test, if its ranks can be divided into any; ranks take positions in their order, which is the order of
-/// `domains`. A run that resumes from storage alone may use other groups, if the requested ones are impossible.
+/// Groups of a new test, or `None` if its ranks cannot be divided into groups. Positions are assigned in the order of ranks,
+/// which is the order of `domains`. If the requested groups are impossible, a run that may resume from storage uses other
+/// groups.
 fn new_groups(p: &settings::Saves, test: &TestParams, domains: &[String]) -> Option<Groups> {
     let layout = Layout::of(test).kept_by(&p.scheme, p.group);
     let domains = domains.get(..layout.positions())?;
@@ -436,7 +442,7 @@ fn new_groups(p: &settings::Saves, test: &TestParams, domains: &[String]) -> Opt
     divide(p.scheme.layout, &layout, domains, p.group, p.scheme.losses).ok()
 }
 
-/// Tests that are skipped for lack of memory, with reasons; the same on all ranks.
+/// Tests that are skipped for lack of memory, with the reasons. All ranks have the same list.
 #[derive(Debug, Default)]
 struct Unfit(Vec<([usize; 5], String)>);
 
@@ -445,8 +451,8 @@ impl Unfit {
         [params.n, params.nb, params.p, params.q, params.depth]
     }
 
-    /// Collects them with their reasons: for each test of `lacking`, from the rank that `tellers` names; ranks count from 1
-    /// there. Collective call.
+    /// Collects the tests of `lacking` that do not fit, with the reasons. `tellers` has, for each test, the rank that reports
+    /// it, plus 1; or 0 if the test fits. Collective call.
     fn gather(comm: &Comm, lacking: &[(TestParams, Option<TooLarge>)], tellers: &[u64]) -> Self {
         let here = host_name();
         let all: BTreeSet<u64> = tellers.iter().copied().filter(|teller| *teller > 0).collect();
@@ -464,23 +470,25 @@ impl Unfit {
         unfit
     }
 
-    /// Prints how many tests these are; `runs` means that they are run nevertheless.
+    /// Prints the number of tests that need too much memory, and the largest of them. `runs` means that these tests are run
+    /// nevertheless.
     fn say(&self, loaded: &Loaded, runs: bool) {
         let largest = self.0.iter().max_by_key(|([n, ..], _)| *n);
         let Some(([n, nb, p, q, depth], why)) = largest else { return };
         let all = loaded.tests().count();
         let few = loaded.tests().filter(|test| self.why(test).is_some()).count();
         let what = if runs {
-            "run all the same (--memory-check warn)"
+            "run nevertheless (--memory-check warn)"
         } else {
-            "skipped (--memory-check off runs them all the same)"
+            "skipped (--memory-check off runs them nevertheless)"
         };
         say(format_args!(
-            "{few} of {all} tests need more memory than there is and are {what}, such as N={n} NB={nb} P={p} Q={q} DEPTH={depth}: {why}"
+            "{few} of {all} tests need more memory than a node has free, and are {what}. The largest: \
+             N={n} NB={nb} P={p} Q={q} DEPTH={depth}: {why}"
         ));
     }
 
-    /// Reason why this test is skipped, if it is.
+    /// Reason why this test is skipped, or `None` if it is not.
     fn why(&self, params: &TestParams) -> Option<&str> {
         let of = Self::of(params);
         self.0.iter().find(|(unfit, _)| *unfit == of).map(|(_, why)| why.as_str())
@@ -489,8 +497,9 @@ impl Unfit {
 
 /// Finds the tests that do not fit into memory. Collective call.
 ///
-/// The result is an error, on ranks of nodes with too little memory, if the run must end: if no test would be left, or if the run
-/// is protected or survives losses. Free memory differs at each start, and an unfinished test must not be skipped for that.
+/// On ranks of nodes with too little memory, the result is an error if the run must end. The run must end if no test would be
+/// left, or if the run is protected or survives losses. Free memory differs at each start, and an unfinished test must not be
+/// skipped for that.
 fn room(
     comm: &Comm,
     node: &Comm,
@@ -502,13 +511,13 @@ fn room(
     if settings.memory_check == MemoryCheck::Off {
         return Ok(Unfit::default());
     }
-    // A rank whose preparation failed is refused soon, whatever its groups would be.
+    // The domain of a rank whose preparation failed does not matter: the rank is refused soon.
     let domains = settings.saves().map_or(Vec::new(), |_| {
         let own = prerequisites.map_or(String::new(), |prerequisites| prerequisites.domain.clone());
         gathered(comm, &own)
     });
     let lacking = lacking(comm, node, loaded, threads, &domains);
-    // The last rank that lacks memory for a test reports it.
+    // If several ranks lack memory for a test, the last of these ranks reports it.
     let own = comm.rank() as u64 + 1;
     let mut tellers: Vec<u64> =
         lacking.iter().map(|(_, lacks)| if lacks.is_some() { own } else { 0 }).collect();
@@ -517,7 +526,7 @@ fn room(
     if settings.memory_check == MemoryCheck::On && (all_or_nothing || !tellers.contains(&0)) {
         let worst = lacking.into_iter().filter_map(|(_, lacks)| lacks);
         let worst = worst.max_by_key(|lacks| lacks.needed_bytes);
-        let despite = "; --memory-check off runs it all the same";
+        let despite = "; --memory-check off runs it nevertheless";
         return worst.map_or(Ok(Unfit::default()), |lacks| Err(format!("{lacks}{despite}")));
     }
     let unfit = Unfit::gather(comm, &lacking, &tellers);
@@ -528,21 +537,21 @@ fn room(
     Ok(if runs { Unfit::default() } else { unfit })
 }
 
-/// Checks that this MPI lets helpers communicate at the same time as their ranks, if they must. The result is the same on every
-/// rank of a sound job.
+/// Checks that this MPI lets helpers communicate while their ranks do, if the settings require that. The result is the same on
+/// every rank of a sound job.
 fn helpers_fit(loaded: &Loaded, world: &World) -> Result<(), Refusal> {
     let talk = loaded.settings.saves().is_some_and(|p| p.encode.by_helper());
     if !talk || world.lets_helpers_talk() {
         return Ok(());
     }
     Err(Refusal::environment(format!(
-        "--encode helper: this MPI library does not let helpers call it while their ranks do ({}): take one that grants \
+        "--encode helper: helpers cannot call this MPI library while their ranks do ({}). Use an MPI library that grants \
          MPI_THREAD_MULTIPLE, or give --encode pipelined",
         World::library()
     )))
 }
 
-/// Refuses to protect results that depend on which rank computes them: a restart would give others.
+/// Refuses a protected run whose results depend on which rank computes them: after a restart the results would differ.
 fn suits(common: &Common, protected: bool) -> Result<(), Refusal> {
     match &common.differs {
         Some(differs) if protected => Err(Refusal::environment(unlike(common, differs))),
@@ -557,38 +566,38 @@ fn unlike(common: &Common, differs: &str) -> String {
     };
     format!(
         "the ranks would not round alike, so the last bits of a result depend on which rank computes what. \
-         Rank 0 has {}; {differs}. Give all the same library and kernels{how}, or leave that node out; a run \
-         under --checkpoint needs it",
+         Rank 0 has {}; {differs}. Give all nodes the same library and kernels{how}, or leave that node out. A run \
+         with --checkpoint is refused otherwise",
         common.rounding
     )
 }
 
-/// Facts that stay the same from beginning to end.
+/// Facts that stay the same during the whole run.
 struct Run {
     loaded: Loaded,
     common: Common,
     hosts: usize,
-    /// Digests of the tests, in order.
+    /// Digests of the tests, in the order of the tests.
     tests: Vec<u64>,
     unfit: Unfit,
-    /// Set if the run is protected.
+    /// Present if the run is protected.
     prerequisites: Option<Prerequisites>,
 }
 
-/// State of this rank that outlives an in-place attempt.
+/// State that this rank keeps from one in-place attempt to the next.
 struct Kept {
     pool: Pool,
     device: Option<Arc<dyn Device>>,
     /// Set once this rank has begun to report.
     reports: Option<Reports>,
-    /// Exit status of the run, once reported.
+    /// Exit status of the run, once this rank has reported it.
     ended: Option<Exit>,
     history: RecoveryHistory,
     /// Bytes of progress lines on standard output.
     progress_bytes: u64,
-    /// State of a test with checksum columns.
+    /// State of the current test, if the test has checksum columns.
     held: Option<Held>,
-    /// Results of such tests.
+    /// Results of the tests with checksum columns that have ended.
     finished: Vec<Result<Outcome, String>>,
 }
 
@@ -607,7 +616,7 @@ impl Kept {
     }
 }
 
-/// Runs one in-place attempt: from reading the nodes' memory to the end of the last test.
+/// Runs one in-place attempt, from the roll call to the end of the last test.
 fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
     let comm = world.comm();
     let settings = &run.loaded.settings;
@@ -626,14 +635,14 @@ fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
     });
     let session = match session.transpose() {
         Ok(session) => session,
-        // Only the removal of the memory is left to do.
+        // All tests are reported. Only the memory of the run was still to be removed.
         Err(ended) if kept.history.known.verdict.is_some() => {
             if comm.rank() == 0 {
                 say(not_removed(&ended.why));
             }
             None
         }
-        // After a loss, a restart may succeed.
+        // The refusal is not for good after a loss: a restart may succeed.
         Err(ended) => {
             return refuse(world, kept.history.gives_up(ended), !kept.history.has_lost);
         }
@@ -645,7 +654,7 @@ fn not_removed(why: &str) -> String {
     format!("memory of the finished run could not be removed: {why}")
 }
 
-/// All tests of one run.
+/// All tests of one in-place attempt.
 struct Job<'a> {
     world: &'a World,
     run: &'a Run,
@@ -669,7 +678,7 @@ impl Job<'_> {
                 }
             },
         };
-        // From here on, no loss is a reason to compute again.
+        // From here on, a loss does not make the run compute again.
         self.kept.history.known.verdict = Some(exit);
         if let Some(notice) = self.kept.history.notice.take()
             && comm.rank() == 0
@@ -689,7 +698,8 @@ impl Job<'_> {
         exit
     }
 
-    /// Solves and reports all tests that are not solved and reported yet. Returns the exit status of the run on all ranks.
+    /// Solves and reports every test that has not been solved and reported yet. Returns the exit status of the run on all
+    /// ranks.
     fn tests(&mut self) -> Result<Exit, Refusal> {
         let comm = self.world.comm();
         let loaded = &self.run.loaded;
@@ -719,7 +729,7 @@ impl Job<'_> {
                 self.kept.history.known.told = told.max(reports.tests);
             }
             if loaded.settings.goes_on() {
-                // Any rank may have to continue the reports after a loss, so all must know which tests are reported.
+                // Any rank may have to continue the reports after a loss, so all ranks must know which tests are reported.
                 comm.broadcast(&mut [0u8], 0);
                 self.kept.history.known.told = told.max(number + 1);
             }
@@ -731,11 +741,11 @@ impl Job<'_> {
     /// Ends the reports on rank 0, and returns the exit status of the run.
     fn end_reports(&mut self) -> Exit {
         let reports = self.kept.reports.as_mut().expect("rank 0 has begun to report");
-        // Done once: the other ranks may have been lost before they received the status.
+        // The status is determined once: a loss can repeat this call if other ranks were lost before they received the status.
         let exit = *self.kept.ended.get_or_insert_with(|| {
             let written = reports.end();
             let counts = reports.counts();
-            // A wrong solution counts more than a test that was skipped or an output that was not written.
+            // A wrong solution outweighs a skipped test or an unwritten output.
             match (counts.failed, counts.skipped, written) {
                 (0, 0, true) => Exit::Passed,
                 (0, ..) => Exit::Environment,
@@ -743,21 +753,22 @@ impl Job<'_> {
             }
         });
         if own_run_id().is_some() {
-            // From here on, no event affects the results.
+            // From here on, nothing changes the results.
             let printed = self.kept.progress_bytes + reports.printed(&self.run.loaded.dat);
             say(Announcement::Done { status: exit.code(), printed });
         }
         exit
     }
 
-    /// Finds an unfinished test of the last launch that must run before its turn. If an earlier test has lost its result, that
-    /// one would take the memory of the unfinished test. The result is the same on all ranks.
+    /// Finds an unfinished test of the last launch that must run before its turn, because an earlier test has lost its result.
+    /// If the earlier test ran first, it would overwrite the memory of the unfinished test. The result is the same on all
+    /// ranks.
     fn out_of_turn(&self) -> Option<(usize, TestParams)> {
         let session = self.session.as_ref()?;
         let number = session.under_way()?;
         let tests: Vec<TestParams> = self.run.loaded.tests().take(number + 1).collect();
         let (params, before) = tests.split_last().filter(|(_, before)| before.len() == number)?;
-        // Tests without blocks are not saved, and take no memory.
+        // A test with N = 0 is not saved, and takes no memory.
         let open = |test: &usize| before[*test].n > 0 && session.finished(*test).is_none();
         let lacking: Vec<String> =
             (0..number).filter(open).map(|test| (test + 1).to_string()).collect();
@@ -766,19 +777,19 @@ impl Job<'_> {
         }
         if self.world.comm().rank() == 0 {
             let (tests, they) = match lacking.len() {
-                1 => ("test", "has no result any more: it is run again"),
-                _ => ("tests", "have no results any more: they are run again"),
+                1 => ("test", "has lost its result and is run again"),
+                _ => ("tests", "have lost their results and are run again"),
             };
             let lacking = lacking.join(", ");
             say(format_args!(
-                "{tests} {lacking} {they} after test {}, which was under way",
+                "{tests} {lacking} {they} after test {}, which is unfinished",
                 number + 1
             ));
         }
         Some((number, params.clone()))
     }
 
-    /// Returns the outcome of a test, and solves it unless that was done before.
+    /// Returns the outcome of a test. Solves the test if it has no result yet.
     fn outcome(&mut self, number: usize, params: &TestParams) -> Solved {
         set_phase("preparing a test");
         if let Some(why) = self.run.unfit.why(params) {
@@ -788,15 +799,15 @@ impl Job<'_> {
         match saved.or_else(|| self.kept.finished.get(number).cloned()) {
             Some(finished) => Ok(finished.map(Some)),
             None => {
-                // The losses in the recovery history belong to this test, not to finished ones before it.
+                // The losses in the recovery history belong to this test, not to finished tests before it.
                 self.kept.history.comes_to(number);
                 self.solve(number, params)
             }
         }
     }
 
-    /// Assigns a position in the test to each rank; after a loss, to each rank that is left. Also returns this rank's position if
-    /// that is outside of the grid.
+    /// Assigns a position in the test to each rank that is left. Also returns this rank's position if it lies outside of the
+    /// grid.
     fn roles(
         &mut self,
         number: usize,
@@ -805,7 +816,7 @@ impl Job<'_> {
         let comm = self.world.comm();
         let history = &mut self.kept.history;
         let positions = params.p * params.q;
-        // A test without blocks needs no protection.
+        // A test with N = 0 needs no protection.
         if self.run.loaded.settings.sums() > 0 && params.n > 0 {
             let columns = self.run.loaded.settings.sums();
             let roles = replacement::assign_roles(params, columns, &history.statuses(number));
@@ -838,7 +849,7 @@ impl Job<'_> {
 
     /// Solves one test. The result is the same on all ranks, but only rank 0 gets the outcome.
     fn solve(&mut self, number: usize, params: &TestParams) -> Solved {
-        // Libraries start some threads at first use, such as those for messages.
+        // A library may have started threads at its first use, for example to send messages.
         cores::let_heirs_go();
         let comm = self.world.comm();
         let (roles, dedicated) = self.roles(number, params)?;
@@ -846,8 +857,8 @@ impl Job<'_> {
         let session = self.session.as_ref().filter(|_| params.n > 0);
         let position = roles.grid_places[comm.rank()];
         let idle = position.is_none();
-        // An idle rank drops its state of this test, and must not offer it after the next loss. The other ranks generate new
-        // parts only after a collective call below, which this rank reaches later.
+        // An idle rank drops its state of this test, and must not offer the state after the next loss. The other ranks generate
+        // new parts only after a collective call below, which this rank reaches later.
         self.kept.held.take_if(|held| idle && held.is_of(number));
         let engine = self.run.common.engines.of(params);
         let order = self.run.common.order(settings.split_update);
@@ -855,7 +866,7 @@ impl Job<'_> {
         if let Some(context) = &mut context {
             context.device = self.kept.device.clone();
         }
-        // State of the previous test could still be needed by a rank that did not know its result. By now all ranks know it.
+        // A rank without the result of the previous test could still have needed its state. By now all ranks have that result.
         self.kept.held.take_if(|_| idle);
         let place = position.map(|grid_place| grid_place.place).or(dedicated);
         let everybody = session.and_then(|session| session.with_dedicated(params, place));
@@ -878,16 +889,16 @@ impl Job<'_> {
                 .map(|outcome| Ok(Some(outcome))),
         };
         self.kept.progress_bytes += watcher.out.bytes;
-        // All ranks of the grid know the verdict. The rank at the first position sends it to ranks without a position and to rank
-        // 0, which reports.
+        // All ranks of the grid have the verdict. The rank at the first position sends it to rank 0, which reports, and to
+        // ranks without a position.
         let teller = roles.first_rank();
         stand_by(comm, teller, |rank| roles.grid_places[rank].is_none());
         if let Some(session) = session {
             session.follow(teller);
-            // A failed test counts as ended, too: the run then ends, and the information is not used.
+            // A failed test counts as ended, too. The run then ends, and nothing uses this information.
             session.has_ended(number);
         }
-        // Collective even for a test that could not end: all ranks arrive here in any case.
+        // All ranks arrive here, even if the test could not end, so the call is collective in any case.
         let (measured, command) = (watcher.measured.as_ref(), settings.power_command.as_deref());
         let power = power::sum(comm, measured, self.run.hosts, command);
         hit(Point::Verdict, self.world.launched()[comm.rank()]);
@@ -905,7 +916,7 @@ impl Job<'_> {
         let comm = self.world.comm();
         let verdict = shared_by(comm, teller, || mine);
         if self.run.loaded.settings.sums() > 0 {
-            // Another test begins only when all ranks have this verdict.
+            // The next test begins only when all ranks have this verdict.
             let ended = match &verdict {
                 Ok(Ok(outcome)) => {
                     let outcome = outcome.clone().expect("the teller has it");
@@ -922,7 +933,7 @@ impl Job<'_> {
         Ok(told.map(|outcome| outcome.map(|outcome| Outcome { power, ..outcome })))
     }
 
-    /// Observer of a test. The first rank of each node that takes part measures its power. Collective call.
+    /// Creates the observer of a test. On each node, the first rank that takes part measures the node's power. Collective call.
     fn watcher(&self, params: &TestParams, takes_part: bool) -> Watcher {
         let (comm, settings) = (self.world.comm(), &self.run.loaded.settings);
         let taking_part = if takes_part { self.node.rank() } else { self.node.size() };
@@ -945,10 +956,10 @@ impl Job<'_> {
         }
     }
 
-    /// Opens the outputs and writes the heading on rank 0; the others only learn whether that succeeded.
+    /// Opens the outputs and writes the heading on rank 0. The other ranks learn only whether rank 0 succeeded.
     fn open_reports(&mut self) -> Result<(), Refusal> {
         let comm = self.world.comm();
-        // All ranks have rank 0's settings, so either all or none take part.
+        // All ranks have rank 0's settings, so either all ranks take part or none.
         let machine = match self.run.loaded.settings.json {
             Some(_) => machine::gather(comm, &self.node, self.kept.device.as_deref()),
             None => Machine::default(),
@@ -961,13 +972,14 @@ impl Job<'_> {
             }
             Ok(())
         })?;
-        // Any rank may have to continue the reports after a loss, so all must know that they have begun.
+        // Any rank may have to continue the reports after a loss, so all ranks must know that the reports have begun.
         self.kept.history.known.head = true;
         Ok(())
     }
 }
 
-/// Outcome of a test, if this rank has it. The inner error is the reason why the test was skipped, the outer one ends the run.
+/// Outcome of a test, if this rank has it. The inner error is the reason why the test was skipped. The outer error ends the
+/// run.
 type Solved = Result<Result<Option<Outcome>, String>, Refusal>;
 
 /// Solves test `number` in private memory, or in the memory of the device.
@@ -990,7 +1002,7 @@ fn solve_plainly(
     solved.map(|outcome| outcome.map(|outcome| Outcome { timeline, ..outcome }))
 }
 
-/// Observer that prints the progress, at most about once a second, and records the timeline of a test.
+/// Observer that prints the progress at most once a second, and records the timeline of a test.
 struct Watcher {
     progress: bool,
     n: usize,
@@ -1038,7 +1050,7 @@ impl Watcher {
         }
         if self.progress && k > 0 && elapsed - self.last >= 1.0 {
             self.last = elapsed;
-            // An unwritable progress line is no reason to end the run.
+            // A progress line that cannot be written does not end the run.
             let line = text::progress(self.n, k * self.nb, elapsed);
             let _ = self.out.write_all(line.as_bytes()).and_then(|()| self.out.flush());
         }

@@ -1,8 +1,8 @@
-//! Choice of the engine for each test. If several engines compete, all ranks measure them with panels as wide as the test's and
-//! take the fastest. The benchmark and the trials of `tune` call this before they create anything for a test.
+//! Choice of the engine for each test. If several engines compete, all ranks measure them with panels as wide as the test's,
+//! and use the fastest. The benchmark and the trials of `tune` choose before they create anything for a test.
 //!
-//! A protected run without an explicit choice takes one of the program's own kernels if there is any. These round alike on all
-//! processors, so a restart may use another of them and get the same bits.
+//! A protected run without an explicit choice uses one of the program's own kernels if a kernel runs on all nodes. All these
+//! kernels round alike on all processors, so a restart with another of the kernels gets the same bits.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,28 +14,28 @@ use crate::comm::{Comm, Reduce};
 use crate::kernels::Engine;
 use crate::kernels::choice::{self, Contest, Place};
 
-/// Operations per thread above which a measurement pays: about a second of work.
+/// Operations of a thread above which a measurement pays: about a second of work.
 const WORTH: f64 = 1e11;
 
-/// Purpose of the engines.
+/// Tests for which an engine is chosen, and this rank's part in them.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
     pub tests: &'a [TestParams],
     /// True if this rank has a position in the process grid when the run begins.
     pub computes: bool,
-    /// True if other ranks may get a position later.
+    /// True if a rank without a position may get a position later.
     pub turns: bool,
 }
 
-/// Lists the ranks of a node that measure, by their number there: those that compute. If none computes but their turn may come,
-/// all measure.
+/// Lists the ranks of a node that measure, by their number on the node. The ranks that compute measure. If none computes, but a
+/// rank may get a position later (`turns`), all ranks measure.
 fn measuring(node: &Comm, computes: bool, turns: bool) -> Vec<usize> {
     let all = node.all_gather(&[u8::from(computes)]);
     let idle_measure = turns && !all.contains(&1);
     (0..all.len()).filter(|&rank| all[rank] == 1 || idle_measure).collect()
 }
 
-/// Rate of a rank without a say: it never is the minimum.
+/// Rate on a rank whose rate does not count. This rate never is the minimum.
 const NO_SAY: u64 = i64::MAX as u64;
 
 /// Measurement of the competing engines by all ranks.
@@ -50,13 +50,14 @@ struct Measurement<'a> {
 }
 
 impl Measurement<'_> {
-    /// Rates in the order of the competing engines; zero for an engine without a rate.
+    /// Rates in the order of the competing engines. An engine without a rate gets 0.
     fn in_order(&self, rates: choice::Rates) -> Vec<u64> {
         let rate = |e: &Engine| rates.iter().find(|(name, _)| name == e.name()).map_or(0, |r| r.1);
         self.competing.iter().map(rate).collect()
     }
 
-    /// Rates of all engines as remembered; zeros if none are. The first rank of a node looks them up for all.
+    /// Rates of all competing engines as stored by earlier runs, or zeros if a rate is missing. Only the first rank of a node
+    /// reads the file.
     fn recalled(&self, place: &Place) -> Vec<u64> {
         let found = self.file.as_ref().filter(|_| self.node.rank() == 0);
         let found = found.and_then(|file| choice::recall(file, place, self.competing));
@@ -64,26 +65,26 @@ impl Measurement<'_> {
         found.map_or(vec![unknown; self.competing.len()], |rates| self.in_order(rates))
     }
 
-    /// Measures the rates of the slowest rank and remembers those of each node; `contest` is None on a rank that does not
-    /// measure. Collective call.
+    /// Measures the engines, returns the rates of the slowest rank, and stores the rates of each node. `contest` is `None` on a
+    /// rank that does not measure. Collective call.
     fn measure(&self, place: &Place, contest: Option<&mut Contest>, pool: &mut Pool) -> Vec<u64> {
         let Self { comm, node, competing, ranks, file } = self;
-        // All ranks measure at the same time, as they will compute.
+        // All ranks measure at the same time, because they will also compute at the same time.
         comm.barrier();
         let mut rates = match contest {
             Some(contest) => self.in_order(contest.rates(place.nb, pool)),
             None => vec![NO_SAY; competing.len()],
         };
         if let Some(&first) = ranks.first() {
-            // The cores of the other ranks belong to those that measure, so the others sleep.
+            // The ranks that do not measure sleep, so that all cores are free for the ranks that measure.
             stand_by(node, first, |rank| !ranks.contains(&rank));
         }
         node.all_reduce(&mut rates, Reduce::Min);
         let names = competing.iter().map(|engine| engine.name().to_owned());
         let of_node: choice::Rates = names.zip(rates.clone()).collect();
         let keeps = file.as_ref().filter(|_| node.rank() == 0 && !ranks.is_empty());
-        // Nodes may share a home directory, and thousands of them would write the same file at once. So rank 0 writes first,
-        // and the others write only if the entry is missing then.
+        // Nodes may share a home directory, and thousands of nodes would then write the same file at once. So rank 0 writes
+        // first. Each other node writes only if the entry is still missing.
         if let Some(file) = keeps.filter(|_| comm.rank() == 0) {
             choice::remember(file, place, &of_node);
         }
@@ -96,7 +97,8 @@ impl Measurement<'_> {
         rates
     }
 
-    /// Takes the engine with the highest of these rates, and describes the choice; `how` tells the origin of the rates.
+    /// Returns the engine with the highest of these rates, and a line that describes the choice. `how` describes the origin of
+    /// the rates.
     fn winner(&self, rates: &[u64], nb: usize, how: &str) -> (Engine, String) {
         let winner = choice::choose(&[rates.to_vec()]).unwrap_or(0);
         let name = |i: usize| self.competing[i].name();
@@ -116,7 +118,7 @@ struct Width {
     place: Place,
     /// True if a measurement pays.
     worth: bool,
-    /// Rate of each engine on the slowest rank, as remembered.
+    /// Rate of each engine on the slowest rank, as stored by earlier runs.
     rates: Vec<u64>,
 }
 
@@ -126,8 +128,8 @@ impl Width {
     }
 }
 
-/// Finds for each width of `work`, with its operations a rank, the remembered rates, and whether a measurement pays. Collective
-/// call. `may_compute` means that this rank may compute at some time.
+/// Finds the stored rates for each panel width of `work`, and whether a measurement pays. `work` has the operations of a rank
+/// for each width. `may_compute` means that this rank may compute at some time. Collective call.
 fn widths(
     measurement: &Measurement,
     work: &BTreeMap<usize, f64>,
@@ -141,7 +143,7 @@ fn widths(
         places.iter().flat_map(|place| measurement.recalled(place)).collect();
     node.broadcast(&mut slowest, 0);
     comm.all_reduce(&mut slowest, Reduce::Min);
-    // The number of threads may differ from rank to rank.
+    // Ranks may have different numbers of threads.
     let is_worth = |work: &f64| may_compute && work / threads as f64 > WORTH;
     let mut worth: Vec<u64> = work.values().map(|work| u64::from(is_worth(work))).collect();
     comm.all_reduce(&mut worth, Reduce::Max);
@@ -153,8 +155,8 @@ fn widths(
     places.into_iter().zip(worth).zip(slowest.chunks(competing.len())).map(width).collect()
 }
 
-/// Chooses among the `competing` engines for the run's tests, and describes the choice in lines. Collective call: all ranks must
-/// pass the same tests and engines, and get the same result. The rates in the lines are those of the slowest rank.
+/// Chooses among the `competing` engines for the run's tests, and describes the choice in lines. The rates in the lines are
+/// those of the slowest rank. All ranks must pass the same tests and engines, and get the same result. Collective call.
 pub fn decide(
     comm: &Comm,
     node: &Comm,
@@ -203,7 +205,7 @@ pub fn decide(
         lines.push(line);
     }
     for (unmeasured, why) in
-        [(small, "for so small a problem"), (no_room, "for want of memory on a node")]
+        [(small, "because the problem is small"), (no_room, "because a node has too little memory")]
     {
         let which = match unmeasured.len() {
             0 => continue,

@@ -1,26 +1,26 @@
 //! Rank of this process before MPI starts, from the variables that launchers set.
 //!
-//! Some messages come before MPI starts, such as a usage error or the preflight's finding. They should appear once on a thousand
-//! ranks, not a thousand times.
+//! Some messages are printed before MPI starts, such as a usage error or the preflight's finding. With a thousand ranks, such a
+//! message should appear once, not a thousand times.
 
 use crate::supervise::start::launcher::RANK_VARS;
 
-/// Returns the rank, or `None` without a launcher's variable.
+/// Returns the rank, or `None` if no launcher has set its variable.
 pub fn launcher_rank() -> Option<u64> {
     rank_from(|name| std::env::var(name).ok())
 }
 
-/// Returns true if this process prints for all ranks: rank 0, or a process without a launcher.
+/// Returns true if this process prints for all ranks. Such a process is rank 0, or was started without a launcher.
 pub fn speaks_for_all() -> bool {
     launcher_rank().is_none_or(|rank| rank == 0)
 }
 
-/// Returns true if this process prints for its node: the first rank there, or a process without a launcher.
+/// Returns true if this process prints for its node. Such a process is the first rank there, or was started without a launcher.
 pub fn speaks_for_node() -> bool {
     std::env::var(LOCAL_RANK).map_or_else(|_| speaks_for_all(), |rank| rank.trim() == "0")
 }
 
-/// Variable of Open MPI. Only its ranks can refuse to start before MPI does.
+/// Variable of Open MPI. Only ranks of Open MPI can refuse to start before MPI starts.
 const LOCAL_RANK: &str = "OMPI_COMM_WORLD_LOCAL_RANK";
 
 fn rank_from(variable: impl Fn(&str) -> Option<String>) -> Option<u64> {
@@ -42,7 +42,7 @@ mod tests {
         };
         assert_eq!(vars(&[]), None);
         assert_eq!(vars(&[("PMI_RANK", "3")]), Some(3));
-        // With mpirun inside a batch job, every process has the SLURM_PROCID of the script.
+        // If mpirun runs inside a batch job, every process inherits the SLURM_PROCID of the script.
         assert_eq!(vars(&[("SLURM_PROCID", "0"), ("OMPI_COMM_WORLD_RANK", "7")]), Some(7));
         assert_eq!(vars(&[("PMIX_RANK", "x"), ("SLURM_PROCID", "2")]), Some(2));
     }

@@ -1,5 +1,6 @@
-//! Level two at the start of a run. Checks that DIR has its declared scope, shared by all nodes or separate on each, and finds
-//! the checkpoints of this run there. `protection` calls this; one rank reads each DIR for all, so all ranks get the same result.
+//! Level two at the start of a run. Checks that DIR has its declared scope: shared by all nodes, or separate on each node. Also
+//! finds the checkpoints of this run in DIR. `protection` calls this module. One rank reads each DIR, so that all ranks get the
+//! same result.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -21,7 +22,7 @@ use crate::checkpoint::storage::{About, CheckpointDir, DirScope, Results};
 use crate::comm::Comm;
 use crate::config::settings;
 
-/// Positions that have a file in a DIR, by checkpoint.
+/// Checkpoints that have files in a DIR, with the positions of these files.
 type Files = Vec<(Key, Vec<u32>)>;
 
 /// Report of a rank on its DIR.
@@ -31,7 +32,7 @@ struct Report {
     dir_id: usize,
     /// Failure domain of the rank.
     domain: String,
-    /// Contents of DIR, from the first rank that sees it; nothing from the others.
+    /// Contents of DIR, if the rank is the first one that sees this DIR; empty for other ranks.
     contents: Result<(Inventory, Files), String>,
 }
 
@@ -39,28 +40,28 @@ struct Report {
 pub struct Level2 {
     /// Checkpoint directory of this rank.
     pub checkpoint_dir: CheckpointDir,
-    /// Directory id: the first rank of those that see this DIR.
+    /// Directory id: the number of the first rank that sees this DIR.
     pub dir_id: usize,
-    /// Directory ids of all ranks. `files` has, at the first rank of each DIR, the positions with files there, by checkpoint.
-    /// Both are empty if all nodes share one DIR.
+    /// `dir_ids` has the directory id of each rank. `files` has, for the first rank of each DIR, the checkpoints with files
+    /// there. Both are empty if all nodes share one DIR.
     dir_ids: Vec<usize>,
     files: Vec<Files>,
     /// Inventory of checkpoints when the run began; the same on every rank.
     pub inventory: Inventory,
-    /// Reason why DIR cannot be written, if it can be read; the same on every rank.
+    /// Reason why DIR, which can be read, cannot be written; `None` if it can. The same on every rank.
     pub unwritable: Option<String>,
-    /// First test of this start that used storage. Checkpoints found at the start can only belong to this test, on all ranks,
-    /// whether they take part in it or not.
+    /// First test of this start that used storage, on all ranks, even if they take no part in the test. Checkpoints found at
+    /// the start can only belong to this test.
     first: Cell<Option<u32>>,
 }
 
-/// Checkpoint directory of a job on the node of this failure domain, if there is a level two.
+/// Checkpoint directory of a job on the node of failure domain `domain`; `None` without level two.
 pub fn checkpoint_dir(settings: &settings::Saves, domain: &str) -> Option<CheckpointDir> {
     let level2 = settings.level2.as_ref()?;
     Some(CheckpointDir::new(&dir_of(&level2.dir, domain), &settings.job))
 }
 
-/// Returns the directory id: the first rank of those that see the same DIR as this one. Collective call.
+/// Returns the directory id: the number of the first rank that sees the same DIR as this rank. Collective call.
 pub fn dir_id(
     comm: &Comm,
     node: &Comm,
@@ -76,7 +77,7 @@ pub fn dir_id(
     *first
 }
 
-/// Conditions under which a start opens DIR.
+/// Facts about the start for which DIR is opened.
 pub struct Conditions<'t> {
     /// Digests of the run's tests.
     pub tests: &'t [u64],
@@ -86,7 +87,7 @@ pub struct Conditions<'t> {
     pub from_scratch: bool,
 }
 
-/// Function that checks or prepares DIR; its second argument is a token that all ranks know.
+/// Function that checks or prepares DIR. Its second argument is a token, the same on all ranks that see this DIR.
 type Check = fn(&CheckpointDir, &str) -> Result<(), String>;
 
 /// DIR while it is being opened.
@@ -97,9 +98,9 @@ struct Opening<'c> {
     dir_id: usize,
     token: String,
     timeout: Duration,
-    /// True on the rank that reads this DIR for all ranks that see it.
+    /// True on the rank that reads this DIR, on behalf of all ranks that see it.
     first: bool,
-    /// True on the rank that checks for its node that the scope is right.
+    /// True on the rank that checks the scope of DIR, on behalf of its node.
     leads: bool,
 }
 
@@ -124,13 +125,13 @@ impl<'c> Opening<'c> {
 
     fn ended(&self, why: String) -> Refusal {
         let dir = self.checkpoint_dir.dir().display().to_string();
-        // An error about a hang does not name the directory.
+        // An error about hung storage does not name the directory.
         let why = if why.contains(&dir) { why } else { format!("--level2 {dir}: {why}") };
         Refusal::environment(why)
     }
 
-    /// Checks DIR where it is `mine` to check, and waits only for a limited time if the file system hangs. Returns the reason why
-    /// the check fails: an unwritable DIR may be readable. A check that hangs is an error. Collective call.
+    /// Runs `check` on DIR on the ranks with `mine`, within a time limit. If a check fails, all ranks return the refusal as a
+    /// value, because an unwritable DIR may be readable. A check that hangs is an error. Collective call.
     fn refusal(&self, check: Check, mine: bool) -> Result<Option<Refusal>, Refusal> {
         let (checkpoint_dir, token) = (self.checkpoint_dir.clone(), self.token.clone());
         let refused = if mine {
@@ -143,13 +144,13 @@ impl<'c> Opening<'c> {
         Ok(unanimous(self.comm, refused.map_or(Ok(()), Err)).err())
     }
 
-    /// Checks DIR like [`Self::refusal`], but every refusal is an error. Collective call.
+    /// Checks DIR as [`Self::refusal`] does, but every refusal is an error. Collective call.
     fn look(&self, check: Check, mine: bool) -> Result<(), Refusal> {
         self.refusal(check, mine)?.map_or(Ok(()), Err)
     }
 
-    /// Checks that DIR is there and has its declared scope. Returns the reason why it cannot be written, which is an error if
-    /// the run must write. An unwritable DIR gives no proof of its scope. Collective call.
+    /// Checks that DIR exists and has its declared scope. Returns the refusal if DIR cannot be written; with `must_write` this
+    /// is an error. The scope of an unwritable DIR is not checked. Collective call.
     fn check_scope(&self, must_write: bool) -> Result<Option<Refusal>, Refusal> {
         self.look(|checkpoint_dir, _| checkpoint_dir.is_there(), self.leads)?;
         let unwritable =
@@ -166,7 +167,7 @@ impl<'c> Opening<'c> {
         Ok(unwritable)
     }
 
-    /// Reads the contents of DIR at the first rank that sees it; nothing if the run begins from scratch.
+    /// Reads the contents of DIR on the first rank that sees it. Reads nothing if the run begins from scratch.
     fn contents(&self, from_scratch: bool) -> Result<(Inventory, Files), String> {
         if from_scratch || !self.first {
             return Ok((Inventory::default(), Vec::new()));
@@ -179,7 +180,7 @@ impl<'c> Opening<'c> {
         })
     }
 
-    /// Collects the contents of each DIR, with failure domains, and for each rank its directory id and the files that it has
+    /// Collects the contents and failure domain of each DIR, and for each rank its directory id and the files that it has
     /// found. Collective call.
     fn gather(&self, domain: &str, from_scratch: bool) -> Result<Gathered, Refusal> {
         let contents = self.contents(from_scratch);
@@ -201,7 +202,7 @@ impl<'c> Opening<'c> {
     }
 }
 
-/// Contents of all DIRs, and directory ids and files by rank.
+/// Contents of all DIRs with their failure domains, and directory ids and files by rank.
 #[derive(Default)]
 struct Gathered {
     stocks: Vec<(String, Inventory)>,
@@ -223,30 +224,30 @@ fn check_written_scope(
         DirScope::Node => ("shared", "node"),
     };
     Err(Refusal::bad_input(format!(
-        "{} has checkpoints that were written with --level2-scope {was}, and {is} is asked for now: give {was} \
-         to resume from them, give this run another --job name, or start from scratch with --restart never",
+        "{} has checkpoints that were written with --level2-scope {was}, but the scope is {is} now. To resume, give \
+         --level2-scope {was}. Otherwise give this run another --job name, or start from scratch with --restart never",
         dir.display()
     )))
 }
 
-/// Prints which checkpoints in storage are not used, and why.
+/// Prints which checkpoints on storage are not used, and why.
 fn print_unused(strays: &[(String, About)], inventory: &Inventory) {
     for (node, about) in strays {
         let what = words(about);
         say(format_args!("not used: on {node}: a checkpoint of another run ({what})"));
     }
     for why in &inventory.damaged {
-        say(format_args!("not believed: {why}"));
+        say(format_args!("not used, because damaged: {why}"));
     }
     for folder in &inventory.unfinished {
-        say(format_args!("not used, for it was never completed: {folder}"));
+        say(format_args!("not used, because it was never completed: {folder}"));
     }
 }
 
 impl Level2 {
-    /// Checks the scope of DIR and takes the inventory, unless the run begins from scratch. Collective call.
+    /// Checks the scope of DIR. Takes the inventory of checkpoints, unless the run begins from scratch. Collective call.
     ///
-    /// The run can resume from checkpoints in an unwritable DIR, because every reader checks which run they belong to.
+    /// The run can resume from checkpoints in an unwritable DIR, because every reader checks to which run they belong.
     pub fn open(
         comm: &Comm,
         node: &Comm,
@@ -282,7 +283,7 @@ impl Level2 {
             print_unused(&strays, &inventory);
         }
         if dir_scope == DirScope::Shared {
-            // All nodes see all files.
+            // All ranks see all files.
             (dir_ids, files) = (Vec::new(), Vec::new());
         }
         Ok(Some(Self {
@@ -301,8 +302,9 @@ impl Level2 {
         self.first.set(self.first.get().or(Some(number)));
     }
 
-    /// Positions of test `number` that have files in each DIR, with preference for the best checkpoint, so that a position goes
-    /// to a rank that sees its file. None if there is no difference. The same on every rank, including idle ones.
+    /// Returns the directory ids, and for each DIR the positions of test `number` with files there. Files of a newer checkpoint
+    /// have a higher rating, so that a position goes to a rank that sees its best file. Returns `None` if all ranks see the
+    /// same files. The same on every rank, including idle ranks.
     pub fn files_of(&self, number: u32, digest: u64) -> Option<(&[usize], Vec<Vec<Found>>)> {
         let stored = self.inventory.for_test(number, digest);
         if stored.is_empty() || self.dir_ids.is_empty() {
@@ -331,14 +333,14 @@ impl Level2 {
         let dir = self.checkpoint_dir.dir().display();
         Err(match kind {
             Kind::RoundsOtherwise => Refusal::environment(format!(
-                "the checkpoint of this run in {dir} was computed with another arithmetic ({}) than {rounding}, \
-                 which these ranks have: resuming would change the last bits of the result. Start on nodes \
-                 whose processors and BLAS are as before, or give this run another --job name",
+                "the checkpoint of this run in {dir} was computed with another arithmetic ({}) than that of \
+                 these ranks ({rounding}): resuming would change the last bits of the result. Start on nodes \
+                 with the same processors and BLAS as before, or give this run another --job name",
                 about.arithmetic
             )),
             _ => Refusal::bad_input(format!(
-                "{dir} has a checkpoint of another run of job {job:?}: {}. Finish that run, give this one another \
-                 --job name, or remove it with `skt-hpl clean --job {job} --level2 {dir}` or --restart never",
+                "{dir} has a checkpoint of another run of job {job:?}: {}. Finish that run, give this run another \
+                 --job name, or remove the checkpoint with `skt-hpl clean --job {job} --level2 {dir}` or --restart never",
                 words(about)
             )),
         })
@@ -349,13 +351,14 @@ impl Level2 {
         self.first.get() == Some(number)
     }
 
-    /// Results that may stay on storage. `finished` are the tests whose results were found, `ended` those that ended since.
+    /// Results that may stay on storage. `finished` are the tests whose results the start found. `ended` are the tests that
+    /// have ended since.
     pub fn counting(&self, finished: impl Iterator<Item = u32>, ended: &[u32]) -> Results {
-        // The text of results that were found only in memory is not known here.
+        // The text of results that the start found only in memory is not known here.
         let of_memory = finished.map(|test| (test, None));
         let here =
             self.inventory.results.iter().map(|(test, text)| (*test, Some(Results::mark(text))));
-        // For these tests, storage may have a newer text.
+        // Storage may have a newer text for tests that ended since.
         let ended = ended.iter().map(|test| (*test, None));
         Results(of_memory.chain(here).chain(ended).collect())
     }
@@ -375,7 +378,7 @@ pub fn words(about: &About) -> String {
     )
 }
 
-/// Adds up a test's account of level two: from earlier starts, and from this one, if it has any.
+/// Adds up the accounts of a test's level two: from earlier starts, and from this start; either may be absent.
 pub fn account(
     earlier: Option<outcome::Level2>,
     now: Option<outcome::Level2>,

@@ -1,7 +1,8 @@
 //! Collection of the machine's description on rank 0.
 //!
-//! The first rank of each node describes it. Descriptions travel up a binomial tree of these ranks and are joined at each step. A
-//! joined description has one entry for each kind of node, with its hosts. Only rank 0 has all of them.
+//! The first rank of each node describes the node. These ranks form a binomial tree. Descriptions are sent up the tree, and
+//! joined at each rank. A joined description has one entry for each kind of node, with the hosts of this kind. Only rank 0 has
+//! the complete description.
 
 use super::node_facts;
 use crate::comm::Comm;
@@ -14,7 +15,7 @@ const TAG: i32 = 90;
 pub fn gather(comm: &Comm, node: &Comm, device: Option<&dyn Device>) -> Machine {
     let mut machine = Machine::default();
     let colour = (node.rank() == 0).then_some(0);
-    // Rank 0 is the first rank of its node and the first of these leaders.
+    // Rank 0 is the first rank of its node, and therefore the first of these leaders.
     let Some(leaders) = comm.split(colour, comm.rank()) else { return machine };
     machine = Machine::node(node_facts::here(node.size(), device));
     let (me, mut step) = (leaders.rank(), 1);

@@ -1,7 +1,7 @@
-//! Driver of the benchmark: all that a rank does from the start of MPI to the report.
+//! Driver of the benchmark: everything that a rank does from the start of MPI to the report.
 //!
-//! [`benchmark::run`] reads the input with `config`, runs each test with `lu`, under `protection` if requested, and prints with
-//! `report`.
+//! [`benchmark::run`] reads the input with `config`, and runs each test with `lu`, under `protection` if the settings request
+//! it. The results are printed with `report`.
 
 pub mod agreement;
 pub mod benchmark;

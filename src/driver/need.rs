@@ -1,8 +1,8 @@
-//! Memory and storage that a run needs on each node, from its own input. Pure, except for reading the file of domains.
+//! Memory and storage that a run needs on each node, computed from the run's input. Pure, except for reading the domain file.
 //!
-//! `run` and `doctor` pass the result to the check of the nodes. So a node with too small a /dev/shm is named, with both figures,
-//! before anything starts. The amounts are those of the solver (work arrays) and of the checkpoint (the very buffers of each
-//! position). Ranks are placed in the order of the hosts, as launchers do.
+//! `run` and `doctor` pass the result to the check of the nodes. If /dev/shm of a node is too small, the check reports the node
+//! and both sizes before any rank starts. The sizes are those of the solver's work arrays and of the checkpoint's buffers at
+//! each position. Ranks are placed in the order of the hosts, as launchers place them.
 
 use std::collections::BTreeSet;
 
@@ -24,33 +24,35 @@ use crate::shm::{MemoryStore, Store, hugetlbfs};
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::start::hosts::{Host, slots};
 
-/// Needs of the ranks by host, and the persistent shared memory of the largest rank.
+/// Needs of the ranks on each host, and the persistent shared memory of the largest rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needs {
     pub hosts: Vec<Need>,
     pub rank_bytes: Option<u64>,
-    /// Group of each position, for the test with the most positions; empty without protection.
+    /// Number of the group of each position, for the test with the most positions; empty without protection.
     pub groups: Vec<usize>,
-    /// Hosts in use that the domain file does not list, although it lists others.
+    /// Hosts in use that the domain file does not list, although it lists some host.
     pub left_out: Vec<String>,
-    /// Reason why the requested groups are impossible, if a resumed run may use others.
+    /// Reason why the requested groups are impossible, if a resumed run may use other groups.
     other_groups: Option<String>,
 }
 
 impl Needs {
-    /// Storage that a checkpoint of the largest test takes: the whole, or, if each node has its own storage, the part on the node
-    /// with the most.
+    /// Bytes of storage that a checkpoint of the largest test takes. If each node has its own storage, this is the part on the
+    /// node with the largest part.
     pub fn checkpoint_bytes(&self) -> u64 {
         self.hosts.iter().map(|need| need.stored_bytes).max().unwrap_or(0)
     }
 
-    /// Warning that the requested groups are impossible.
+    /// Warning that the requested groups are impossible; `None` if they are possible.
     pub fn other_groups_words(&self) -> Option<String> {
         let why = self.other_groups.as_ref()?;
-        Some(format!("{why}. A run that resumes has other groups here; one that begins is refused"))
+        Some(format!(
+            "{why}. If the run resumes, it uses other groups; if it begins, it is refused"
+        ))
     }
 
-    /// Warning about hosts that the domain file does not list.
+    /// Warning about hosts that the domain file does not list; `None` if there are none.
     pub fn left_out_words(&self) -> Option<String> {
         let [first, others @ ..] = &self.left_out[..] else { return None };
         let more = match others.len() {
@@ -58,13 +60,13 @@ impl Needs {
             more => format!(" and {more} more"),
         };
         Some(format!(
-            "the file of --domains names failure domains of nodes, but not of {first}{more}; a node counts as a domain by itself \
-             unless the file has the name that the node gives itself"
+            "the file of --domains names failure domains of nodes, but not of {first}{more}; a node that \
+             the file does not list is a domain by itself. The file must have the name that the node gives itself (hostname)"
         ))
     }
 }
 
-/// Returns true if a run may resume from storage, which has not been read yet.
+/// Returns true if the settings allow a resume from storage. Storage has not been read yet.
 pub fn may_go_on(protection: &Saves) -> bool {
     protection.level2.is_some() && protection.restart != Restart::Never
 }
@@ -79,12 +81,12 @@ pub fn held_bytes(protection: &Saves) -> u64 {
 struct Placed<'a> {
     loaded: &'a Loaded,
     hosts: &'a [Host],
-    /// Host of each rank.
+    /// Index of each rank's host.
     places: Vec<usize>,
     means: Means,
     domain_file: Option<DomainFile>,
     store: Store,
-    /// Bytes of a huge page: nodes of a run are assumed to be alike.
+    /// Bytes of a huge page on this node. All nodes of a run are assumed to have the same.
     huge: usize,
     may_resume: bool,
 }
@@ -98,7 +100,7 @@ impl<'a> Placed<'a> {
     ) -> Result<Self, String> {
         let protection = loaded.settings.saves();
         let places = slots(hosts).take(ranks).collect();
-        // Without a given number of threads, ranks are assumed to have as many as they would have on this node.
+        // Without `--threads`, the ranks are assumed to have as many threads as on this node.
         let most = hosts.iter().map(|host| host.slots).max().unwrap_or(1);
         let helpers = protection.and_then(|p| p.helper_cores.as_ref()).map(|named| &named.0);
         let cores = helpers.map_or(cores::count(), |named| cores_without(named, Topology::here()));
@@ -111,7 +113,7 @@ impl<'a> Placed<'a> {
         Ok(Self { loaded, hosts, places, means, domain_file, store, huge, may_resume })
     }
 
-    /// Hosts in use that the domain file does not list, although it lists others.
+    /// Hosts in use that the domain file does not list, although it lists some host.
     fn left_out(&self) -> Vec<String> {
         let Some(file) = &self.domain_file else { return Vec::new() };
         let names = self.places.iter().map(|at| &self.hosts[*at].name).enumerate();
@@ -121,7 +123,7 @@ impl<'a> Placed<'a> {
         left_out
     }
 
-    /// Failure domains of the first ranks.
+    /// Failure domains of the first `ranks` ranks.
     fn domains(&self, ranks: usize) -> Vec<String> {
         let domain = |(rank, at): (usize, &usize)| match &self.domain_file {
             Some(file) => file.domain(rank, &self.hosts[*at].name),
@@ -130,10 +132,10 @@ impl<'a> Placed<'a> {
         self.places[..ranks].iter().enumerate().map(domain).collect()
     }
 
-    /// Adds the memory that the ranks of a test take for themselves.
+    /// Adds the private memory of a test's ranks to the needs of their hosts.
     fn add_own(&self, test: &TestParams, protected: bool, of_test: &mut [Need]) {
         let settings = &self.loaded.settings;
-        // If the memory check of the ranks is off, the supervisor's is off, too.
+        // If the ranks do not check their memory, the supervisor does not check it either.
         if settings.memory_check != MemoryCheck::On {
             return;
         }
@@ -142,14 +144,14 @@ impl<'a> Placed<'a> {
         let (ranks, dedicated) =
             (settings.ranks(test.p, test.q), settings.dedicated(test.p, test.q));
         for (rank, &host) in self.places.iter().take(ranks).enumerate() {
-            // A dedicated checksum rank needs just a process in addition to its parity.
+            // A dedicated checksum rank needs only the memory of a process, in addition to its parity.
             let own = if rank + dedicated < ranks { own } else { PROCESS_BYTES };
             let own: u64 = own.try_into().unwrap_or(u64::MAX);
             of_test[host].own_bytes = of_test[host].own_bytes.saturating_add(own);
         }
     }
 
-    /// Adds what the checkpoints of a test take, in memory and on storage.
+    /// Adds the memory and storage that the checkpoints of a test take.
     fn add_checkpoints(
         &self,
         test: &TestParams,
@@ -196,8 +198,8 @@ impl<'a> Placed<'a> {
     }
 }
 
-/// Computes the needs of a run with so many ranks, placed in the order of the hosts. `may_resume` means that the run may resume
-/// from a checkpoint. Then it accepts fewer failure domains than its groups need.
+/// Computes the needs of a run with `ranks` ranks, placed in the order of the hosts. If `may_resume`, the run may resume from a
+/// checkpoint, and then accepts fewer failure domains than its groups need.
 pub fn of_hosts(
     loaded: &Loaded,
     hosts: &[Host],
@@ -214,7 +216,7 @@ pub fn of_hosts(
         other_groups: None,
     };
     for test in loaded.largest_tests() {
-        // Absurd sizes fit nowhere; the exact sums would only overflow.
+        // Such sizes fit nowhere, and the sums would overflow.
         let protection = loaded.settings.saves();
         let protection = protection.filter(|_| test.n > 0 && test.n < 1 << 30);
         let mut of_test = vec![none; hosts.len()];
@@ -232,7 +234,7 @@ pub fn of_hosts(
     Ok(needs)
 }
 
-/// Number of cores without those that have one of the helpers' processors.
+/// Number of cores of which no processor is among the helpers' processors.
 fn cores_without(helpers: &BTreeSet<usize>, topology: &Topology) -> usize {
     cores::count().saturating_sub(topology.among(&topology.of_their_cores(helpers)).cores())
 }
@@ -245,21 +247,22 @@ fn group_of_each(groups: &Groups, positions: usize) -> Vec<usize> {
     of_each
 }
 
-/// Buffers of each position of a test in these groups.
+/// Buffers of each position of a test that is divided into `groups`.
 fn buffers(test: &TestParams, layout: &Layout, groups: &Groups, scheme: &Scheme) -> Vec<Buffers> {
     let ld = |position| leading_dimension(test, position);
     buffers_of_each(layout, groups, ld, scheme, STATE_BYTES)
 }
 
-/// Bytes of persistent shared memory of these ranks of a test. Ranks take positions in their order; a rank without a position may
-/// take any. Without groups parity is not counted: the groups of an earlier start are not known yet.
+/// Bytes of persistent shared memory that the ranks `ranks` take in a test. Ranks take positions in the order of ranks. A rank
+/// without a position is counted with the largest position. Without groups, parity is not counted: the groups of an earlier
+/// start are not known yet.
 pub fn named_bytes(
     test: &TestParams,
     saves: &Saves,
     groups: Option<Groups>,
     ranks: &[usize],
 ) -> u128 {
-    // Absurd sizes fit nowhere; the exact sums would only overflow.
+    // Such sizes fit nowhere, and the sums would overflow.
     if !(1..1 << 30).contains(&test.n) {
         return if test.n == 0 { 0 } else { u128::MAX };
     }
@@ -303,7 +306,7 @@ mod tests {
     fn a_protected_run_needs_what_its_buffers_take() {
         let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10");
         let needs = of_hosts(&loaded, &hosts(&[1, 1, 1, 1]), 4, false).unwrap();
-        // Groups of four take 2 + 2/3 times the matrix; each member has a quarter of it.
+        // The checkpoints of a group of four take 2 + 2/3 times the matrix. Each member has a quarter of the matrix.
         let quarter = 8000.0 * 8001.0 * 8.0 / 4.0;
         for need in &needs.hosts {
             let times = need.named_bytes as f64 / quarter;
@@ -313,20 +316,20 @@ mod tests {
         assert_eq!(needs.groups, [0, 0, 0, 0]);
         assert_eq!(needs.rank_bytes, needs.hosts.iter().map(|n| n.named_bytes).max());
         assert_eq!(needs.checkpoint_bytes(), 0, "nothing goes to storage");
-        // Shared storage has the whole matrix, with a digest for each thousand words.
+        // Shared storage has the whole matrix, plus a digest for each thousand words.
         let shared = "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --level2 /x";
         let shared = of_hosts(&self::loaded(shared), &hosts(&[1, 1, 1, 1]), 4, false).unwrap();
         for need in &shared.hosts {
             assert!((1.0..1.01).contains(&(need.stored_bytes as f64 / quarter / 4.0)), "{need:?}");
         }
-        // Each node's own storage has a quarter of the matrix, and its parity, a third as much.
+        // Each node's own storage has a quarter of the matrix, plus parity of a third of that size.
         let own = "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --level2 /x --level2-scope node";
         let own = of_hosts(&self::loaded(own), &hosts(&[1, 1, 1, 1]), 4, false).unwrap();
         for need in &own.hosts {
             let times = need.stored_bytes as f64 / quarter;
             assert!((1.32..1.37).contains(&times), "{times}");
         }
-        // With two ranks a node, pairs protect each other, which takes more memory. The fifth slot stays empty.
+        // With two ranks on each node, groups have two members, and take more memory. The fifth slot stays empty.
         let pairs = of_hosts(&loaded, &hosts(&[2, 3]), 4, false).unwrap();
         assert_eq!(pairs.groups, [0, 1, 0, 1]);
         for need in &pairs.hosts {
@@ -334,8 +337,8 @@ mod tests {
         }
     }
 
-    /// Nodes of a rack are lost together, so groups consist of racks, and a file has more parity. The number of files stays the
-    /// same.
+    /// Nodes of a rack are lost together, so a group has members on different racks. Such groups are smaller, so a file has
+    /// more parity. The number of files stays the same.
     #[test]
     fn failure_domains_change_what_lies_on_a_nodes_own_storage() {
         let dir = tempfile::tempdir().unwrap();
@@ -356,7 +359,7 @@ mod tests {
         let alone = 4.0 / 3.0;
         near(bytes("", &[1, 1, 1, 1]), &[alone; 4]);
         near(bytes("n0 a\nn1 a\nn2 b\nn3 b\n", &[1, 1, 1, 1]), &[2.0; 4]);
-        // Each rank is a domain of its own, as if one node stood for several. All that they write is on one device.
+        // Each rank is a failure domain, as if the node were several nodes. All its ranks write to the storage of one node.
         let ranks: String = (0..4).map(|rank| format!("rank:{rank} d{rank}\n")).collect();
         near(bytes(&ranks, &[3, 1]), &[3.0 * alone, alone]);
     }
@@ -371,7 +374,7 @@ mod tests {
         assert_eq!((needs.hosts[0].named_bytes, needs.rank_bytes), (0, None));
     }
 
-    /// If nodes are known to report less memory than they have, a supervisor must not refuse them either.
+    /// If nodes report less memory than they have, the user turns the check off, and a supervisor must not refuse them either.
     #[test]
     fn a_rank_that_does_not_check_needs_nothing() {
         for how in ["warn", "off"] {
@@ -381,7 +384,7 @@ mod tests {
         }
     }
 
-    /// A computing rank keeps the matrix twice and no checksums; a checksum rank keeps two checksums.
+    /// A computing rank keeps the matrix twice and no checksums. A checksum rank keeps two checksums.
     #[test]
     fn checksums_on_ranks_of_their_own_take_memory_there() {
         let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --parity-layout dedicated");
@@ -394,7 +397,7 @@ mod tests {
         assert_eq!(needs.groups, [0, 0, 0, 0, 0]);
         assert_eq!(needs.hosts[4].own_bytes, PROCESS_BYTES as u64);
         assert!(needs.hosts[0].own_bytes > PROCESS_BYTES as u64);
-        // Shared storage has the matrix. A node's own storage has a quarter of the matrix, or the checksums of all.
+        // Shared storage has the matrix. A node's own storage has a quarter of the matrix, or the checksums of all quarters.
         let with = |scope: &str| {
             let words = format!(
                 "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --parity-layout dedicated --level2 /x --level2-scope {scope}"
@@ -411,7 +414,7 @@ mod tests {
         assert!(why.contains("\"n3\"") && why.contains("--parity-layout dedicated"), "{why}");
     }
 
-    /// The run then has other groups, and the nodes need enough memory for those.
+    /// A resumed run has other groups, and the nodes need enough memory for these groups.
     #[test]
     fn a_run_that_goes_on_with_too_few_nodes_needs_what_its_other_groups_take() {
         let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --group 4");
@@ -425,7 +428,7 @@ mod tests {
         for need in &pairs.hosts {
             assert!((3.9..4.2).contains(&(need.named_bytes as f64 / 2.0 / quarter)), "{need:?}");
         }
-        // On one node no group survives any loss, so there is no reason to change groups.
+        // On one node no group survives any loss, so the groups stay as requested.
         assert_eq!(ask(&[4], true).unwrap().groups, [0; 4]);
         let as_asked = ask(&[1; 4], true).unwrap();
         assert_eq!(

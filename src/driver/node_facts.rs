@@ -1,7 +1,7 @@
-//! Facts about this node from its kernel, for the description of the machine in the JSON document.
+//! Facts about this node that its kernel reports, for the description of the machine in the JSON document.
 //!
-//! All facts come from files under `/proc`, `/sys` and `/etc`, below a root that tests can choose. A missing fact stays empty or
-//! null: it must not keep a run from starting.
+//! All facts come from files under `/proc`, `/sys` and `/etc`. Tests can choose another root folder. A missing fact stays empty
+//! or null, and never keeps a run from starting.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub fn here(ranks: usize, device: Option<&dyn Device>) -> Kind {
     kind
 }
 
-/// Describes the node; `share` is the part of it that the job may use.
+/// Describes the node whose files are below `root`. `share` is the part of the node that the job may use; `None` if unknown.
 fn under(root: &Path, share: Option<Given>) -> Kind {
     let read = |path: &str| fs::read_to_string(root.join(path)).ok();
     let word = |path: &str| read(path).map(|text| text.trim().to_owned()).filter(|w| !w.is_empty());
@@ -62,7 +62,7 @@ fn under(root: &Path, share: Option<Given>) -> Kind {
     }
 }
 
-/// Processor according to `/proc/cpuinfo`.
+/// Facts about the processor from `/proc/cpuinfo`.
 #[derive(Debug, Default, PartialEq)]
 pub struct Processor {
     pub name: String,
@@ -103,10 +103,11 @@ impl Processor {
     }
 }
 
-/// Double-precision operations of a core in a cycle: two vector units for fused multiply-adds, as in server processors.
+/// Double-precision operations of a core in a cycle, or `None` if the flags do not show them. A core is assumed to have two
+/// vector units for fused multiply-adds, as in server processors.
 ///
 /// AMD's family 25 (Zen 3 and 4) has units of 256 bits, also for AVX-512. The first Zen, by AMD and by Hygon, has units of 128
-/// bits. Some small Xeons have only one unit of 512 bits, which no flag shows; their true figure is half of the result.
+/// bits. Some small Xeons have only one unit of 512 bits, which no flag shows. Their true figure is half of the result.
 fn flops_per_cycle(vendor: &str, family: u64, model: u64, flags: &str) -> Option<u64> {
     let has = |flag: &str| flags.split_whitespace().any(|f| f == flag);
     let first_zen = matches!((vendor, family), ("AuthenticAMD", 23)) && model < 0x30
@@ -126,7 +127,7 @@ fn flops_per_cycle(vendor: &str, family: u64, model: u64, flags: &str) -> Option
     }
 }
 
-/// Sockets, whole cores and hardware threads that the job may use.
+/// Number of sockets, of whole cores and of hardware threads that the job may use.
 fn counts(topology: &Topology, share: Option<Given>) -> (u64, u64, u64) {
     let Some(Given { processors, time }) = share else {
         return match topology.hardware_threads() {
@@ -135,7 +136,7 @@ fn counts(topology: &Topology, share: Option<Given>) -> (u64, u64, u64) {
         };
     };
     let own = topology.among(&processors);
-    // Processors without further information count as separate cores.
+    // Processors that the topology does not list count as separate cores.
     let alone = processors.len() - own.hardware_threads();
     let (cores, threads) = (own.cores() + alone, processors.len());
     (own.sockets().max(1) as u64, cores.min(time) as u64, threads.min(time) as u64)
@@ -159,7 +160,8 @@ pub(super) fn entries(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Rates of the adapters that are up: InfiniBand and the like by port, Ethernet if it reports a speed.
+/// Rates of the network adapters that are up. InfiniBand adapters count by port. Ethernet adapters count if they report a
+/// speed.
 fn network(root: &Path) -> Vec<String> {
     let word = |path: &Path| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
     let mut found = Vec::new();
@@ -173,7 +175,7 @@ fn network(root: &Path) -> Vec<String> {
         }
     }
     for device in entries(&root.join("sys/class/net")) {
-        // A device made of software only has no `device` entry.
+        // A device made of software has no `device` entry.
         let real = device.join("device").exists();
         let up = word(&device.join("operstate")).as_deref() == Some("up");
         let speed = word(&device.join("speed")).and_then(|speed| speed.parse::<i64>().ok());

@@ -1,11 +1,11 @@
 //! Recovery in place: the ranks that are left continue without a lost rank, in the same processes (`--nonstop`).
 //!
-//! A job consists of in-place attempts. Each is like a whole job without `--nonstop`, from reading the nodes' memory to the
-//! report of the last test. A loss ends the attempt on every rank (`comm::World::attempt`). The next attempt begins with the
-//! ranks that are left: a spare rank takes the vacant position, and recovery does the work of a restart without one.
+//! A job consists of in-place attempts. Each attempt is like a whole job without `--nonstop`, from reading the nodes' memory to
+//! the report of the last test. A loss ends the attempt on every rank (`comm::World::attempt`). The next attempt begins with
+//! the ranks that are left. A spare rank takes the vacant position, and recovery continues as after a restart.
 //!
-//! A rank keeps its knowledge of earlier attempts in its [`RecoveryHistory`], the recovery history. A roll call at the beginning
-//! of each attempt makes the histories of all ranks agree. docs/dev/nonstop.md describes the whole protocol.
+//! A rank keeps its knowledge of earlier attempts in its [`RecoveryHistory`], the recovery history. A roll call at the
+//! beginning of each attempt makes the histories of all ranks equal. docs/dev/nonstop.md describes the whole protocol.
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ use crate::supervise::start::in_place::{Gone, Notice};
 use crate::supervise::start::launcher::own_run_id;
 use crate::supervise::talk::processes;
 
-/// Checks that MPI allows recovery in place, if it is requested; the same on every rank of a sound job. Conflicts with other
-/// settings are found when these are read.
+/// Checks that MPI allows recovery in place, if the settings request it. The result is the same on every rank of a sound job.
+/// Conflicts between settings are found when the settings are read.
 pub fn fits(loaded: &Loaded, world: &World) -> Result<(), Refusal> {
     let settings = &loaded.settings;
     let able = |flag: &str| match world.obstacle() {
@@ -41,54 +41,55 @@ pub fn fits(loaded: &Loaded, world: &World) -> Result<(), Refusal> {
     }
 }
 
-/// Part of a rank in a test.
+/// Test on which a rank works, and the rank's position in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestPart {
     pub test: usize,
     pub position: Option<usize>,
-    /// Positions of its group, once known.
+    /// Positions of the rank's group, once known.
     pub members: Vec<usize>,
 }
 
-/// Knowledge of one rank about the attempts so far, which a roll call compares.
+/// Knowledge of one rank about the attempts so far. A roll call compares it with the knowledge of all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Knowledge {
     pub part: TestPart,
-    /// True once the run has begun: from then on it resumes from its own memory, whatever `--restart` says.
+    /// True once the run has begun. From then on it resumes from its own memory, regardless of `--restart`.
     pub begun: bool,
-    /// First test that began in this launch: only this one can have checkpoints of an earlier launch. The flag is true once a
-    /// later test has begun.
+    /// First test that began in this launch. Only this test can have checkpoints of an earlier launch. `past_the_first` is true
+    /// once a later test has begun.
     first: Option<usize>,
     past_the_first: bool,
-    /// Last test of which this rank has saved something in this launch. Storage may have that, even if memory has lost it.
+    /// Last test of which this rank has saved something in this launch. Storage may contain that save, even if memory has lost
+    /// it.
     pub saved: Option<usize>,
-    /// True once the heading is printed; and the number of reported tests.
+    /// `head` is true once the heading is printed; `told` is the number of reported tests.
     pub head: bool,
     pub told: usize,
-    /// Exit status of the run, once everything is reported.
+    /// Exit status of the run, once all results are reported.
     pub verdict: Option<Exit>,
     /// Number of tests with checksum columns whose results all ranks have.
     pub finished: usize,
-    /// Ranks lost since the last roll call, and the time at which this rank noticed.
+    /// Ranks lost since the last roll call, and the time at which this rank noticed the loss.
     gone: Vec<usize>,
     noticed_unix_s: f64,
 }
 
-/// Recovery history: the attempts so far, as one rank knows them.
+/// Recovery history: the knowledge of one rank about the attempts so far.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryHistory {
     pub known: Knowledge,
-    /// Losses since this test began, in this launch and in earlier ones.
+    /// Losses since the current test began: in this launch, and in earlier launches.
     pub losses: u32,
     pub losses_before: u32,
-    /// True if ranks have been lost in this launch, in any test. Data on nodes of their own is out of reach here, but not for a
-    /// restart.
+    /// True if ranks have been lost in this launch, in any test. Data on storage of a lost node is out of reach in this launch,
+    /// but not after a restart.
     pub has_lost: bool,
-    /// Ranks that the launcher started, by number.
+    /// Facts about each rank that the launcher started, by the launcher's number.
     members: Vec<Member>,
-    /// Ranks present at the last roll call.
+    /// Answers of the ranks at the last roll call.
     people: Vec<Answer>,
-    /// Notice of the last loss, to be printed.
+    /// Notice of the last loss, until it is printed.
     pub notice: Option<Notice>,
 }
 
@@ -99,9 +100,9 @@ struct Answer {
     launched: usize,
     node: usize,
     known: Knowledge,
-    /// Ranks whose loss is unreported as far as this rank knows.
+    /// Lost ranks whose loss has not been reported, as far as this rank knows.
     untold: Vec<usize>,
-    /// State of a test with checksum columns.
+    /// State of a test with checksum columns, if this rank has one.
     status: Option<Status>,
 }
 
@@ -113,11 +114,11 @@ struct Member {
     domain: String,
 }
 
-/// Process of a rank, and the system in which its number is valid.
+/// Process of a rank, and the system in which its process id is valid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Process {
     id: ProcessId,
-    /// Start of the kernel, and PID namespace.
+    /// Boot id of the kernel, and PID namespace.
     of: (String, String),
 }
 
@@ -132,8 +133,8 @@ impl Process {
         }
     }
 
-    /// Kills the process if it is on this node. All ranks have agreed that it is lost, but it may only have been stopped. It must
-    /// not return to its position's memory, nor keep the lock on it.
+    /// Kills the process if it is on this node. All ranks have agreed that its rank is lost, but the process may only have been
+    /// stopped. The process must not return to its position's memory, nor keep the lock on that memory.
     fn end(&self) {
         let own = Self::own();
         if self.of == own.of && self.id != own.id && processes::is_alive(self.id) {
@@ -146,12 +147,12 @@ impl Process {
     }
 }
 
-/// Time limit for the process to end: the kernel frees its memory first. If the lock is still held afterwards, a later error says
-/// so.
+/// Time limit for the process to end, because the kernel first frees the process's memory. If the memory is still locked
+/// afterwards, a later error reports that.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Finds the last test of which something may have been saved, by the ranks that took part in it. If all of them are lost, it is
-/// the last test that was begun.
+/// Returns the last test of which something may have been saved, according to the ranks that took part in it. If all of these
+/// ranks are lost, that is the last test that was begun.
 fn last_saved<'a>(told: impl Iterator<Item = (&'a TestPart, Option<usize>)>) -> Option<usize> {
     let told: Vec<_> = told.collect();
     let begun = told.iter().map(|(part, _)| part.test).max();
@@ -161,7 +162,7 @@ fn last_saved<'a>(told: impl Iterator<Item = (&'a TestPart, Option<usize>)>) -> 
 }
 
 impl RecoveryHistory {
-    /// Starts the history of a job before its first attempt. All ranks exchange the facts that others need about a rank lost
+    /// Starts the history of a job before its first attempt. All ranks exchange the facts that are needed if a rank is lost
     /// before the first roll call.
     pub fn begin(comm: &Comm, host: &str, domain: &str) -> Self {
         let (host, domain) = (host.to_owned(), domain.to_owned());
@@ -169,7 +170,7 @@ impl RecoveryHistory {
         Self { members: gathered(comm, &mine), ..Self::default() }
     }
 
-    /// Records that an attempt was lost, and with it these ranks.
+    /// Records that an attempt ended with the loss of the ranks `gone`.
     pub fn note_loss(&mut self, lost: &Lost, gone: Vec<usize>) {
         self.known.noticed_unix_s = lost.noticed_unix_s;
         self.known.gone.extend(gone);
@@ -177,7 +178,7 @@ impl RecoveryHistory {
         self.has_lost = true;
     }
 
-    /// Records that the next test begins, or that the same test continues.
+    /// Records that test `test` begins or continues.
     pub fn comes_to(&mut self, test: usize) {
         self.known.past_the_first |= *self.known.first.get_or_insert(test) != test;
         if self.known.part.test != test {
@@ -186,15 +187,15 @@ impl RecoveryHistory {
         }
     }
 
-    /// Returns true if storage can have nothing that memory lacks. That is so if no work is left on the first test of this
-    /// launch, nor on any test that was saved since. `finished` returns true if memory has a test's result.
+    /// Returns true if storage cannot have a checkpoint that memory lacks. That is so if the first test of this launch is over,
+    /// and if the last test that was saved is finished. `finished` returns true if memory has the result of a test.
     pub fn is_between_tests(&self, finished: impl Fn(usize) -> bool) -> bool {
         (self.known.past_the_first || self.known.first.is_some_and(&finished))
             && self.known.saved.is_none_or(finished)
     }
 
-    /// Exchanges the knowledge of all ranks, which is the same on all of them afterwards. `node` is the first rank on this rank's
-    /// node; `status` is this rank's state of a test with checksum columns.
+    /// Exchanges the knowledge of all ranks, so that all ranks have the same. `node` is the first rank on this rank's node;
+    /// `status` is this rank's state of a test with checksum columns.
     pub fn call_roll(&mut self, world: &World, node: usize, status: Option<Status>) {
         let comm = world.comm();
         let untold_before = self.notice.iter().flat_map(|n| &n.lost).map(|gone| gone.rank);
@@ -249,7 +250,7 @@ impl RecoveryHistory {
         }
     }
 
-    /// Records the positions of a test by rank, so that a later loss can be reported with the position.
+    /// Records the position of each rank in a test, so that a report of a later loss can name the position.
     pub fn deal(&mut self, comm: &Comm, test: usize, taken: &[Option<usize>]) {
         let takers = self.takers(test, taken);
         if let Some(notice) = &mut self.notice {
@@ -264,7 +265,7 @@ impl RecoveryHistory {
         }
     }
 
-    /// Candidate ranks for a test, with the data that each of them has, according to the last roll call.
+    /// Candidate ranks for a test, with the position and group of each, according to the last roll call.
     pub fn candidates(&self, test: usize) -> Vec<RankCandidate> {
         let candidate = |a: &Answer| {
             let part = Some(&a.known.part).filter(|part| part.test == test);
@@ -283,8 +284,8 @@ impl RecoveryHistory {
         self.people.iter().map(|a| a.status.as_ref().and_then(|s| s.of(test))).collect()
     }
 
-    /// Ends this launch after a loss that checksum columns could not recover: nothing is saved. A supervisor treats this like any
-    /// failure, and restarts from scratch.
+    /// Ends this launch after a loss that checksum columns could not recover. Nothing is saved. A supervisor treats this like
+    /// any failure, and starts the run from scratch.
     pub fn is_lost(&self, why: &str) -> Refusal {
         let then = match own_run_id() {
             Some(_) => "It begins from scratch",
@@ -293,7 +294,7 @@ impl RecoveryHistory {
         self.end(Exit::Unrecoverable, &format!("The run cannot continue: {why}. {then}"))
     }
 
-    /// Describes the ranks that take over another rank's position.
+    /// Describes the ranks that take over a position from another rank.
     fn takers(&self, test: usize, taken: &[Option<usize>]) -> String {
         let of_this = |a: &Answer| a.known.part.position.filter(|_| a.known.part.test == test);
         if self.people.iter().all(|a| of_this(a).is_none()) {
@@ -308,8 +309,8 @@ impl RecoveryHistory {
         words.collect::<Vec<_>>().concat()
     }
 
-    /// Ends this launch after a loss that could not be recovered in place. A restart may still recover it, with new nodes and
-    /// ranks. A supervisor treats this like any failure, and restarts.
+    /// Ends this launch if a loss could not be recovered in place. A restart may still recover it, with new nodes and ranks. A
+    /// supervisor treats this like any failure, and restarts the run.
     pub fn gives_up(&self, ended: Refusal) -> Refusal {
         let restartable = matches!(ended.exit, Exit::Unrecoverable | Exit::NoSharedMemory);
         if !self.has_lost || !restartable {
@@ -318,7 +319,7 @@ impl RecoveryHistory {
         self.resumable(&ended.why)
     }
 
-    /// Ends this launch for lack of ranks; a restart may succeed.
+    /// Ends this launch because too few ranks are left. A restart may succeed.
     pub fn too_few(&self, left: usize, needed: usize) -> Refusal {
         self.resumable(&format!("{left} ranks are left, and the grid needs {needed}"))
     }
@@ -330,7 +331,7 @@ impl RecoveryHistory {
         self.end(Exit::Stopped, &why)
     }
 
-    /// Ends this launch with the notice of the last loss; with status `alone` if no supervisor restarts it.
+    /// Ends this launch with the notice of the last loss. The exit status is `alone` if no supervisor would restart the run.
     fn end(&self, alone: Exit, why: &str) -> Refusal {
         let exit = if own_run_id().is_some() { Exit::Environment } else { alone };
         let notice = self.notice.as_ref().map(|n| format!("{n}. ")).unwrap_or_default();
@@ -338,8 +339,8 @@ impl RecoveryHistory {
     }
 }
 
-/// Lists the losses that are unreported as far as every rank knows. A loss that could not be reported before the next one is
-/// reported together with that. An idle rank does not hear that a loss was reported, so its list has more losses.
+/// Lists the ranks whose loss is unreported as far as every rank knows. A loss that could not be reported before the next loss
+/// is reported together with it. An idle rank does not learn that a loss was reported, so its list may be longer.
 fn untold(lists: &[&[usize]]) -> Vec<usize> {
     let is_in_all = |rank: &usize| lists.iter().all(|list| list.contains(rank));
     lists[0].iter().copied().filter(is_in_all).collect()
@@ -351,9 +352,10 @@ mod tests {
 
     #[test]
     fn a_loss_that_nobody_told_is_told_with_the_next() {
-        // The first loss.
+        // Only one loss so far.
         assert_eq!(untold(&[&[4], &[4]]), [4]);
-        // No rank reported it before the next loss. In the second case it was reported, but an idle rank does not know that.
+        // In the first case, no rank reported the first loss before the next one. In the other cases it was reported, but an
+        // idle rank does not know that.
         assert_eq!(untold(&[&[4, 5], &[4, 5]]), [4, 5]);
         assert_eq!(untold(&[&[4, 5], &[5]]), [5]);
         assert_eq!(untold(&[&[5], &[4, 5]]), [5]);
@@ -361,7 +363,7 @@ mod tests {
 
     #[test]
     fn only_what_a_restart_can_mend_ends_resumable() {
-        // A loss before the first remaining test of a sweep counts, too.
+        // A loss before the first unfinished test of a sweep counts, too.
         let mut history =
             RecoveryHistory { losses: 1, has_lost: true, ..RecoveryHistory::default() };
         history.comes_to(2);

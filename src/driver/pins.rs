@@ -1,16 +1,16 @@
 //! Choice of the processors to which each thread of a rank is pinned.
 //!
-//! Ranks under one kernel exchange the processors to which they are bound. A pure function, with the same result on all of them,
-//! divides these processors. A rank bound to cores of its own takes them. Ranks that a launcher has bound to the same cores, or
-//! to none, share these out; neighbours get adjacent cores. If the division is uneven, no rank is pinned: two threads on one core
-//! would be far slower than threads that the system moves.
+//! Ranks under one kernel exchange the processors to which they are bound. A pure function divides these processors, with the
+//! same result on all of these ranks. A rank bound to cores of its own takes them. If a launcher has bound several ranks to the
+//! same cores, or has bound no rank, these ranks divide the cores; neighbours get adjacent cores. If the division is uneven, no
+//! rank is pinned: two threads pinned to one core would be far slower than threads that the system moves.
 //!
-//! Cores are for ranks that compute. A spare rank or a dedicated checksum rank sleeps most of the time: it has as many threads,
-//! in case it takes over a position, but no cores of its own. When it takes over, the system runs its threads on free cores, such
-//! as those of the lost rank if that was on the same node.
+//! Cores are for ranks that compute. A spare rank or a dedicated checksum rank sleeps most of the time. Such a rank has as many
+//! threads, because it may take over a position, but no cores of its own. When it takes over, the system runs its threads on
+//! free cores, such as those of a lost rank of the same node.
 //!
-//! Cores of processors in `--helper-cores` belong to helpers alone: they are set aside before the division. `benchmark` and the
-//! trials of `tune` call this before a rank has its pool. No result depends on it.
+//! Cores of processors in `--helper-cores` are only for helpers, and are set aside before the division. `benchmark` and the
+//! trials of `tune` choose the processors before a rank has its pool. No result depends on the choice.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -40,13 +40,13 @@ pub struct Pins {
     cores: bool,
 }
 
-/// Facts about a rank that others under the same kernel need.
+/// Facts about a rank that all ranks under the same kernel need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Has {
     /// Processors to which the rank is bound.
     processors: BTreeSet<usize>,
     threads: usize,
-    /// True if the rank may use all time of its processors.
+    /// True if the rank may use the whole time of its processors.
     whole: bool,
     /// True if the rank has a position in the process grid when the run begins.
     computes: bool,
@@ -54,11 +54,11 @@ struct Has {
     budget: Option<Budget>,
 }
 
-/// Number of processors whose time a container has in total. Ranks of one container may be bound to different processors of the
-/// node, and together get no more time than that.
+/// Limit on the processor time of a container, as a number of processors. The ranks of a container may be bound to different
+/// processors of the node. All together they get no more time than this limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Budget {
-    /// Id of the container: equal for all of its ranks.
+    /// Id of the container, equal for all ranks in the container.
     of: u64,
     processors: usize,
 }
@@ -73,13 +73,13 @@ impl Budget {
     }
 }
 
-/// Budget of rank `me`, and the ranks that share it: those that compute, if any does.
+/// Budget of rank `me`, and the ranks that share it: all that compute, or if none computes, all.
 fn sharing_budget(ranks: &[Has], me: usize) -> Option<(Budget, Vec<usize>)> {
     let budget = ranks[me].budget?;
     Some((budget, that_compute(ranks, |rank| rank.budget == Some(budget))))
 }
 
-/// Returns true if the budget covers all cores to which ranks of this rank's container are bound.
+/// Returns true if the budget covers all cores to which the ranks of `me`'s container are bound.
 fn has_time(ranks: &[Has], me: usize, topology: &Topology) -> bool {
     let Some((budget, sharing)) = sharing_budget(ranks, me) else { return true };
     let all = sharing.iter().flat_map(|&rank| &ranks[rank].processors).copied().collect();
@@ -92,17 +92,17 @@ pub enum Loose {
     Unwanted,
     /// The system does not report the rank's processors.
     Unknown,
-    /// The rank's container has less time than its cores.
+    /// The rank's container has less processor time than its cores have.
     Limited,
-    /// Other ranks are bound to some of its cores, but not to all.
+    /// Another rank is bound to some of this rank's processors, but not to the same set.
     Overlapping,
-    /// The number of threads equals neither the cores nor the hardware threads.
+    /// The ranks with these processors do not have one thread for each core, nor one for each hardware thread.
     Uneven {
         threads: usize,
         cores: usize,
     },
     Refused,
-    /// The rank does not compute, and others do.
+    /// The rank does not compute, and another rank with the same processors does.
     StandsBy,
 }
 
@@ -110,10 +110,12 @@ impl fmt::Display for Loose {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Loose::Unwanted => f.write_str("--pin off"),
-            Loose::Unknown => f.write_str("the system does not say which cores are this rank's"),
-            Loose::Limited => f.write_str("its container is given less time than its cores have"),
+            Loose::Unknown => f.write_str("the system does not report the cores of this rank"),
+            Loose::Limited => f.write_str(
+                "the rank's container gets less processor time than the rank's cores have",
+            ),
             Loose::Overlapping => {
-                f.write_str("it is bound to cores of which others have some, too")
+                f.write_str("another rank is bound to some of this rank's cores, but not to all")
             }
             &Loose::Uneven { threads, cores } => {
                 let number = |n: usize, what: &str| match n {
@@ -121,21 +123,26 @@ impl fmt::Display for Loose {
                     n => format!("{n} {what}s"),
                 };
                 let (threads, cores) = (number(threads, "thread"), number(cores, "core"));
-                write!(f, "{threads} on {cores}, which does not come out even")
+                write!(
+                    f,
+                    "{threads} on {cores}, which is neither one for each core nor one for each hardware thread"
+                )
             }
-            Loose::Refused => f.write_str("the system does not allow it"),
-            Loose::StandsBy => f.write_str("it does not compute, and others here do"),
+            Loose::Refused => f.write_str("the system does not allow pinning"),
+            Loose::StandsBy => {
+                f.write_str("the rank does not compute, and other ranks on this node do")
+            }
         }
     }
 }
 
-/// Ranks that share the processors of rank `me`: those bound to the same ones, and among these only those that compute, if any
-/// does.
+/// Ranks that share the processors of rank `me`. The result has the computing ranks with the same binding, or if none computes,
+/// all ranks with that binding.
 fn sharing(ranks: &[Has], me: usize) -> Vec<usize> {
     that_compute(ranks, |rank| rank.processors == ranks[me].processors)
 }
 
-/// Ranks selected by `alike` that compute; all of the selected ones if none computes.
+/// Returns the ranks selected by `alike` that compute, or all selected ranks if none of them computes.
 fn that_compute(ranks: &[Has], alike: impl Fn(&Has) -> bool) -> Vec<usize> {
     let alike = (0..ranks.len()).filter(|&rank| alike(&ranks[rank]));
     let (computing, others): (Vec<usize>, Vec<usize>) =
@@ -143,7 +150,8 @@ fn that_compute(ranks: &[Has], alike: impl Fn(&Has) -> bool) -> Vec<usize> {
     if computing.is_empty() { others } else { computing }
 }
 
-/// Number of threads of rank `me`, bound to so many cores. An idle rank gets as many, because its turn may come.
+/// Number of threads of rank `me`, which is bound to `cores` cores. An idle rank gets as many threads as a computing one,
+/// because it may take over a position.
 fn share(ranks: &[Has], me: usize, cores: usize) -> usize {
     let of_cores = cores / sharing(ranks, me).len().max(1);
     let of_time = sharing_budget(ranks, me)
@@ -153,8 +161,8 @@ fn share(ranks: &[Has], me: usize, cores: usize) -> usize {
 
 /// Processors of rank `me`'s threads, in the order of the threads.
 ///
-/// A single rank with a core to spare is not pinned. If other programs run there, such as another job, only the system can keep
-/// its threads away from them.
+/// A single rank with more cores than threads is not pinned. Another program, such as another job, may run on these cores, and
+/// only the system can keep the rank's threads away from it.
 fn pins(ranks: &[Has], me: usize, topology: &Topology) -> Result<Vec<usize>, Loose> {
     let mine = &ranks[me];
     let alike = sharing(ranks, me);
@@ -184,7 +192,7 @@ fn pins(ranks: &[Has], me: usize, topology: &Topology) -> Result<Vec<usize>, Loo
 }
 
 /// Returns true if these processors of rank `me`'s threads belong to cores on which nothing else computes. A core may have
-/// several hardware threads, each of which can be pinned to.
+/// several hardware threads, and a thread can be pinned to each of them.
 fn has_cores(ranks: &[Has], me: usize, processors: &[usize], topology: &Topology) -> bool {
     let processors: BTreeSet<usize> = processors.iter().copied().collect();
     let mine = &ranks[me].processors;
@@ -197,11 +205,11 @@ fn has_cores(ranks: &[Has], me: usize, processors: &[usize], topology: &Topology
         && apart.into_iter().all(|other| other.processors.is_disjoint(&theirs))
 }
 
-/// Processors of the helpers of rank `me`, and processors that remain for its other threads, if the `named` ones are for helpers.
-/// A core with a named processor is lost to other threads as a whole.
+/// Returns the processors of rank `me`'s helpers, and the processors that remain for its other threads. `named` are the
+/// processors of all helpers. If a processor of a core is named, the whole core is lost to other threads.
 ///
-/// Ranks bound to the same processors share the named ones among these. Ranks bound to none of the named ones, because the
-/// launcher left them free, share all of them. Neighbours get adjacent ones.
+/// Ranks bound to the same processors share the named processors among these. Ranks that are bound to no named processor share
+/// all named processors. Neighbours get adjacent processors.
 fn aside(
     ranks: &[Has],
     me: usize,
@@ -215,7 +223,10 @@ fn aside(
     let theirs = topology.of_their_cores(named);
     let mine = &ranks[me].processors;
     if mine.is_empty() {
-        return Err("--helper-cores needs to know on which processors a rank may run, and the system does not tell".into());
+        return Err(
+            "--helper-cores: the system does not report the processors on which this rank may run"
+                .into(),
+        );
     }
     let left: BTreeSet<usize> = mine.difference(&theirs).copied().collect();
     if left.is_empty() {
@@ -227,7 +238,7 @@ fn aside(
     }
     let of = |has: &Has| -> BTreeSet<usize> { named & &has.processors };
     let shared = if of(&ranks[me]).is_empty() { named.clone() } else { of(&ranks[me]) };
-    // Ranks without a named processor share with each other, whatever their binding.
+    // Ranks that are bound to no named processor share with each other, even if their bindings differ.
     let with = |rank: usize| {
         if of(&ranks[me]).is_empty() {
             of(&ranks[rank]).is_empty()
@@ -250,9 +261,9 @@ impl Has {
     }
 }
 
-/// Number of idle cores, and of all cores of the node with processor time for them; `whole` describes the node. A core is idle if
-/// no rank may run on it although there is time for it. If a container limits the ranks' time, the node's other cores do not
-/// count.
+/// Number of idle cores, and number of all cores of the node that have processor time. `whole` describes the node. A core is
+/// idle if no rank may run on it although it has time. If a container limits the ranks' time, the node's cores without time do
+/// not count.
 fn idle(ranks: &[Has], whole: &Given, topology: &Topology) -> (usize, usize) {
     let bound: BTreeSet<usize> = ranks
         .iter()
@@ -266,11 +277,11 @@ fn idle(ranks: &[Has], whole: &Given, topology: &Topology) -> (usize, usize) {
 
 /// Binding of ranks, before the number of threads is known.
 pub struct Bound {
-    /// Ranks under this rank's kernel, and the index of this one. Containers with host names of their own share the same cores,
-    /// although MPI takes them for nodes.
+    /// Ranks under this rank's kernel, and the index of this rank among them. Containers with different host names share the
+    /// same cores, although MPI takes each container for a node.
     sharing: Vec<Has>,
     me: usize,
-    /// Ranks of this node as MPI sees it; set on the first of them only.
+    /// Ranks of this node as MPI sees it; present only on the first of these ranks.
     of_node: Option<Vec<Has>>,
 }
 
@@ -285,14 +296,14 @@ impl Bound {
         Self { sharing, me, of_node }
     }
 
-    /// Number of cores of this rank's binding, divided among the ranks with the same binding; among those that compute, if any
-    /// does.
+    /// Number of cores of this rank's binding, divided by the number of ranks that share the binding. Only computing ranks
+    /// count, unless no rank computes.
     pub fn usual_threads(&self) -> usize {
         share(&self.sharing, self.me, cores::count())
     }
 
-    /// Warning if the ranks of a node are bound to only some of its cores, for the node with the most idle cores. No rank can
-    /// tell whether the launcher or its parent has bound them. Collective call.
+    /// Warns if the ranks of a node are bound to only some of its cores. The warning is about the node with the most idle
+    /// cores. A rank cannot find out whether the launcher or a process above the launcher has bound it. Collective call.
     pub fn left_idle(&self, comm: &Comm) -> Option<String> {
         let here = self.of_node.as_ref().zip(cores::of_node()).map_or(0, |(ranks, whole)| {
             let (idle, all) = idle(ranks, &whole, Topology::here());
@@ -302,15 +313,15 @@ impl Bound {
         let (idle, all) = (most >> 32, most & u64::from(u32::MAX));
         (idle > 0).then(|| {
             format!(
-                "mind: the ranks of a node are bound to {} of its {all} cores, by the launcher or before it was started (Open MPI \
-                 gives each of few ranks one; its --bind-to none gives all that it has itself)",
+                "warning: the ranks of a node are bound to {} of its {all} cores, by the launcher or by the shell that started \
+                 it. Open MPI binds each rank to one core if a node has few ranks; mpirun --bind-to none does not bind ranks",
                 all - idle
             )
         })
     }
 }
 
-/// Sets the cores in `--helper-cores` aside. Afterwards, only helpers of this rank run there. Collective call.
+/// Sets the cores of `--helper-cores` aside. Afterwards, only helpers of this rank run on these cores. Collective call.
 pub fn set_aside(comm: &Comm, named: &List) -> Result<(), Refusal> {
     let (ranks, me) = under_one_kernel(comm, Has::here(0, true));
     let (processors, left) =
@@ -323,10 +334,10 @@ pub fn set_aside(comm: &Comm, named: &List) -> Result<(), Refusal> {
     Err(Refusal::environment(why))
 }
 
-/// Facts about the ranks under this rank's kernel, and the index of this one. Collective call.
+/// Facts about the ranks under this rank's kernel, and the index of this rank among them. Collective call.
 fn under_one_kernel(comm: &Comm, own: Has) -> (Vec<Has>, usize) {
     let kernel = xxh3_64(kernel().as_bytes());
-    // An MPI colour is a nonnegative C int. Two kernels with the same colour do no harm: their ids distinguish them.
+    // An MPI colour is a nonnegative C int. If two kernels have the same colour, their ids still distinguish them.
     let colour = (kernel & i32::MAX as u64) as usize;
     let machine = comm.split(Some(colour), comm.rank()).expect("everybody has a colour");
     let all = gathered(&machine, &(kernel, machine.rank(), own));
@@ -336,7 +347,7 @@ fn under_one_kernel(comm: &Comm, own: Has) -> (Vec<Has>, usize) {
     (ranks, me)
 }
 
-/// Chooses the processors of this rank's `threads`, or returns the reason why they have none of their own. `computes` is true if
+/// Chooses the processors of this rank's `threads`, or returns the reason why the threads are not pinned. `computes` is true if
 /// the rank has a position in the process grid when the run begins. Collective call.
 pub fn decide(comm: &Comm, threads: usize, computes: bool, wanted: Pinning) -> Result<Pins, Loose> {
     if wanted == Pinning::Off {
@@ -353,7 +364,7 @@ pub fn decide(comm: &Comm, threads: usize, computes: bool, wanted: Pinning) -> R
     Ok(Pins { processors, cores })
 }
 
-/// Starts a rank's threads on the chosen processors. A BLAS that they call starts no more threads.
+/// Starts a rank's threads on the chosen processors. A BLAS called by these threads starts no threads of its own.
 pub fn pool(threads: usize, pins: &Result<Pins, Loose>) -> Result<Pool, Refusal> {
     let pool = match pins {
         Ok(pins) => Pool::pinned(&pins.processors),
@@ -364,12 +375,12 @@ pub fn pool(threads: usize, pins: &Result<Pins, Loose>) -> Result<Pool, Refusal>
     Ok(pool)
 }
 
-/// Returns true if this rank counts as pinned. An idle rank does, because its threads do not compute.
+/// Returns true if this rank counts as pinned. An idle rank counts as pinned, because its threads do not compute.
 pub fn are_kept<T>(pins: &Result<T, Loose>) -> bool {
     matches!(pins, Ok(_) | Err(Loose::StandsBy))
 }
 
-/// Line about the threads of all ranks: the least and greatest number, and the pinning, as seen by rank 0.
+/// Line about the threads of all ranks: least and greatest number of threads, and pinning, as rank 0 sees it.
 pub fn told(fewest: usize, most: usize, extent: Extent, own: &Result<Pins, Loose>) -> String {
     let number = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };
     let what = match own {
@@ -378,22 +389,22 @@ pub fn told(fewest: usize, most: usize, extent: Extent, own: &Result<Pins, Loose
     };
     let pinned = match (extent, own) {
         (Extent::All, _) => format!("each pinned to {what}"),
-        (Extent::Some, Ok(_)) => format!("each pinned to {what}, but not those of all ranks"),
-        (Extent::Some, Err(why)) => format!("those of some ranks pinned, but rank 0's not: {why}"),
+        (Extent::Some, Ok(_)) => format!("each pinned to {what}, except the threads of some ranks"),
+        (Extent::Some, Err(why)) => format!("pinned on some ranks, but not on rank 0: {why}"),
         (Extent::None, Err(why)) => format!("not pinned: {why}"),
         (Extent::None, Ok(_)) => "not pinned".to_owned(),
     };
     format!("threads: {number} a rank, {pinned}")
 }
 
-/// Variables that job scripts for `xhpl` set for the threads of a BLAS.
+/// Variables that job scripts for `xhpl` set, for the threads of a BLAS.
 pub const THREAD_VARIABLES: [&str; 4] =
     ["OMP_NUM_THREADS", "BLIS_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"];
 
-/// Message for users who set such variables to a number other than the threads of a rank, without `--threads`: the variables have
-/// no effect. None if there is nothing to explain.
+/// Returns a message if such variables are set to another number than the threads of a rank, and `--threads` is not given. The
+/// message explains that the variables have no effect. Returns `None` if there is nothing to explain.
 pub fn unheeded(set: &[(&str, String)], threads: usize) -> Option<String> {
-    // OpenMP accepts a list, with a number for each depth of nesting.
+    // OpenMP accepts a list, with a number for each level of nesting.
     let number = |text: &str| text.split(',').next()?.trim().parse::<usize>().ok();
     let others: Vec<(String, usize)> = set
         .iter()
@@ -403,13 +414,14 @@ pub fn unheeded(set: &[(&str, String)], threads: usize) -> Option<String> {
     let (_, wanted) = others.first()?;
     let names: Vec<String> = others.iter().map(|(name, _)| name.clone()).collect();
     Some(format!(
-        "{} {} not looked at, the threads are skt-hpl's own: --threads {wanted} (or SKT_THREADS={wanted}) gives each rank {wanted}",
+        "{} {} ignored: skt-hpl starts threads of its own. To have {wanted} in each rank, give --threads {wanted} \
+         (or SKT_THREADS={wanted})",
         and_list(&names),
         if names.len() == 1 { "is" } else { "are" },
     ))
 }
 
-/// Line about helpers; None if they have no work.
+/// Line about helpers, or `None` if helpers have no work.
 pub fn helpers_told(protection: &Saves) -> Option<String> {
     let what = match (protection.has_second_level(), protection.encode.by_helper()) {
         (false, false) => return None,
@@ -418,12 +430,17 @@ pub fn helpers_told(protection: &Saves) -> Option<String> {
         (true, true) => "storage and checksums",
     };
     if protection.helpers == Helpers::Off {
-        return Some("helpers: none (--helpers off): ranks stop to write to storage".into());
+        return Some(
+            "helpers: none (--helpers off): ranks do not compute while they write to storage"
+                .into(),
+        );
     }
     let on = match &protection.helper_cores {
-        None => "on the rank's cores or wherever else it may run (--helper-cores)".into(),
+        None => "on the rank's cores (--helper-cores names other cores)".into(),
         Some(cores) => {
-            format!("on processors {cores} of each node, whose cores nothing else here uses")
+            format!(
+                "on processors {cores} of each node; no other thread of this run uses their cores"
+            )
         }
     };
     Some(format!("helpers: a thread of each rank for {what}, {on}"))
@@ -444,7 +461,7 @@ mod tests {
         Has { processors, threads, whole: true, computes: true, budget: None }
     }
 
-    /// A container may have the time of eight processors on a node of sixteen, whatever the binding of its ranks.
+    /// The CPU quota of a container can be eight processors on a node of sixteen. The binding of its ranks does not show this.
     #[test]
     fn ranks_of_a_container_share_the_time_that_it_has() {
         let topology = Machine { cores_a_cache: 4, ..Machine::PLAIN }.topology();
@@ -455,19 +472,19 @@ mod tests {
         let both = [of(1, has([0, 1], 2)), of(1, has([2, 3], 2))];
         assert_eq!([share(&both, 0, 2), share(&both, 1, 2)], [1, 1]);
         assert_eq!(pins(&both, 0, &topology), Err(Loose::Limited));
-        // Each rank in a container of its own; and a container with an idle rank.
+        // Each rank is in a container of its own; and a container has an idle rank.
         let apart = [of(1, has([0, 1], 2)), of(2, has([2, 3], 2))];
         assert_eq!([share(&apart, 0, 2), share(&apart, 1, 2)], [2, 2]);
         assert_eq!(pins(&apart, 1, &topology), Ok(vec![2, 3]));
         let spare = [of(1, has([0, 1], 2)), of(1, Has { computes: false, ..has([2, 3], 2) })];
         assert_eq!(share(&spare, 0, 2), 2);
         assert_eq!(pins(&spare, 0, &topology), Ok(vec![0, 1]));
-        // As many cores as there is time for.
+        // The container has time for as many cores as its ranks have.
         let enough = [of(1, has([0], 1)), of(1, has([1], 1))];
         assert_eq!(pins(&enough, 1, &topology), Ok(vec![1]));
     }
 
-    /// Checks the properties that hold for any ranks, and returns the number of pinned ranks.
+    /// Checks the properties that hold for all ranks, and returns the number of pinned ranks.
     fn check(ranks: &[Has], topology: &Topology) -> usize {
         let all: Vec<_> = (0..ranks.len()).map(|me| pins(ranks, me, topology)).collect();
         let mut taken = BTreeSet::new();
@@ -489,7 +506,7 @@ mod tests {
         all.iter().filter(|pins| pins.is_ok()).count()
     }
 
-    /// Every binding and number of threads of up to three ranks on a small machine.
+    /// Covers every binding and number of threads of up to three ranks on a small machine.
     #[test]
     fn no_two_threads_are_pinned_on_top_of_one_another() {
         let topology = small();
@@ -645,7 +662,7 @@ mod tests {
             let wanted: Vec<usize> = (0..8).map(|core| core * 8 + me).collect();
             assert_eq!(pins(&ranks, me, &topology), Ok(wanted));
         }
-        // Three ranks do not divide 64 cores evenly; they have 21 each.
+        // Three ranks do not divide 64 cores evenly; each rank has 21.
         let ranks = vec![has(0..128, 21); 3];
         assert_eq!(check(&ranks, &topology), 3);
     }
@@ -714,7 +731,7 @@ mod tests {
             some.iter().map(|(name, value)| (*name, value.to_string())).collect()
         };
         let four = unheeded(&set(&[("OMP_NUM_THREADS", "4,2")]), 2).unwrap();
-        assert!(four.starts_with("OMP_NUM_THREADS=4,2 is not looked at"), "{four}");
+        assert!(four.starts_with("OMP_NUM_THREADS=4,2 is ignored"), "{four}");
         assert!(four.contains("--threads 4 (or SKT_THREADS=4)"), "{four}");
         let both = [("OMP_NUM_THREADS", "2"), ("BLIS_NUM_THREADS", "1"), ("MKL_NUM_THREADS", "8")];
         let both = unheeded(&set(&both), 2).unwrap();
@@ -729,9 +746,11 @@ mod tests {
         let own = Err(Loose::Uneven { threads: 4, cores: 2 });
         assert_eq!(
             told(1, 1, Extent::None, &own),
-            "threads: 1 a rank, not pinned: 4 threads on 2 cores, which does not come out even"
+            "threads: 1 a rank, not pinned: 4 threads on 2 cores, which is neither one for each core nor one for each hardware thread"
         );
-        assert!(told(1, 2, Extent::Some, &own).starts_with("threads: 1 to 2 a rank, those of"));
+        assert!(
+            told(1, 2, Extent::Some, &own).starts_with("threads: 1 to 2 a rank, pinned on some")
+        );
         let own = |cores| Ok(Pins { processors: vec![0], cores });
         let all = |cores| told(1, 1, Extent::All, &own(cores));
         assert_eq!(all(true), "threads: 1 a rank, each pinned to a core of its own");

@@ -1,10 +1,10 @@
-//! Power of the nodes while a test is solved. One rank of each node reads it once a second, and the sum over all nodes is
-//! reported.
+//! Power of the nodes while a test is solved. One rank of each node reads the power of its node once a second. The sum over all
+//! nodes is reported.
 //!
 //! Sources, in this order: a user's command that prints watts, the node's own meter (ACPI, by hwmon), the processors' energy
-//! counters (RAPL). A node without any source is not measured. If no node is measured, power is not mentioned, unless the user
-//! gave a command. Measurements never keep a run from starting or ending: unreadable values are left out, and a command that
-//! hangs is ended.
+//! counters (RAPL). A node without any source is not measured. If no node is measured, the power is not reported, and there is
+//! a warning only if the user gave a command. Measurements never keep a run from starting or ending: unreadable values are left
+//! out, and a command that hangs is ended.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,11 +34,11 @@ pub enum Source {
     Command(String),
     /// Files with microwatts.
     Hwmon(Vec<PathBuf>),
-    /// Files with used energy in microjoules, each with the value at which it starts again from zero.
+    /// Files with the energy used, in microjoules. Each has the value after which the counter starts again from zero.
     Rapl(Vec<(PathBuf, u64)>),
 }
 
-/// Names of the sources in the JSON document; ranks exchange the index.
+/// Names of the sources in the JSON document. Ranks exchange the index of a name.
 const NAMES: [&str; 3] = ["command", "hwmon", "rapl"];
 
 /// Result of one reading.
@@ -56,14 +56,14 @@ fn is(folder: &Path, name: &str) -> bool {
     fs::read_to_string(folder.join("name")).is_ok_and(|text| text.trim() == name)
 }
 
-/// Value of a meter. Firmware without a value reports the largest number of milliwatts, which is left out.
+/// Value of a meter. If firmware has no value, it reports the largest number of milliwatts, and this number is ignored.
 fn microwatts(file: &Path) -> Option<u64> {
     number(file).filter(|&microwatts| microwatts < u64::from(u32::MAX) * 1000)
 }
 
-/// Files of the meters that measure a whole node. Other sensors there measure a card or a part of the node.
+/// Files of the meters that measure a whole node. Other sensors in the folder measure a card or a part of the node.
 fn meters(hwmon: &Path) -> Vec<PathBuf> {
-    // The kernel's version determines which of the two folders has the driver's files.
+    // The driver's files are in one of two folders, depending on the kernel's version.
     let places = entries(hwmon).into_iter().filter_map(|folder| {
         [folder.join("device"), folder].into_iter().find(|place| is(place, "power_meter"))
     });
@@ -74,8 +74,8 @@ fn meters(hwmon: &Path) -> Vec<PathBuf> {
             Some((fs::read_to_string(place.join("power1_oem_info")).unwrap_or_default(), file))
         })
         .collect();
-    // Some processors have meters that include others: a module includes a processor, and that includes its cores and
-    // interconnects.
+    // Some processors have nested meters: the meter of a module includes a processor, and the meter of a processor includes its
+    // cores and interconnects.
     let is_of = |label: &str, what: &str| label.trim_start().starts_with(what);
     let all = ["Module Power", "Grace Power"];
     if let Some(whole) = all.iter().find(|what| found.iter().any(|(label, _)| is_of(label, what))) {
@@ -85,7 +85,7 @@ fn meters(hwmon: &Path) -> Vec<PathBuf> {
 }
 
 impl Source {
-    /// Finds this node's source; `command` is the user's.
+    /// Finds this node's source. `command` is the value of --power-command.
     pub fn here(command: Option<&str>) -> Option<Source> {
         Source::under(Path::new("/"), command)
     }
@@ -98,7 +98,8 @@ impl Source {
         if !meters.is_empty() {
             return Some(Source::Hwmon(meters));
         }
-        // `intel-rapl:0` is a processor, `intel-rapl:0:1` a part of it. Only the memory is not included in the processor.
+        // `intel-rapl:0` is a processor, and `intel-rapl:0:1` is a part of it. The processor's counter includes all parts but
+        // the memory.
         let mut counters = Vec::new();
         for zone in entries(&root.join("sys/class/powercap")) {
             let name = zone.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -140,7 +141,7 @@ impl Source {
         }
     }
 
-    /// Values at which the counters start again from zero.
+    /// Values after which the counters start again from zero; empty for other sources.
     fn ranges(&self) -> Vec<u64> {
         match self {
             Source::Rapl(files) => files.iter().map(|(_, range)| *range).collect(),
@@ -149,14 +150,14 @@ impl Source {
     }
 }
 
-/// Reads the first word of a command's output, if it is a number of watts.
+/// Returns the first word of a command's output, if the word is a number of watts.
 fn watts_of(command: &str) -> Option<f64> {
     let (status, text) = ask(Command::new("/bin/sh").args(["-c", command]), COMMAND_LIMIT).ok()?;
     let watts: f64 = text.split_whitespace().next()?.parse().ok()?;
     (status.success() && watts.is_finite() && watts >= 0.0).then_some(watts)
 }
 
-/// Sum of the energy so far. Pure.
+/// Energy measured so far. Pure.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Tally {
     last: Option<(f64, Reading)>,
@@ -166,7 +167,8 @@ struct Tally {
 }
 
 impl Tally {
-    /// Adds a reading, taken `at_s` seconds after a fixed moment.
+    /// Adds a reading, taken `at_s` seconds after the measurement began. `ranges` has the values after which counters start
+    /// again from zero.
     fn add(&mut self, at_s: f64, reading: Reading, ranges: &[u64]) {
         self.readings += 1;
         if let Some((before_s, before)) = &self.last {
@@ -188,7 +190,7 @@ impl Tally {
     }
 }
 
-/// Measurement of one node, from `begin` to `end`. A dropped meter stops by itself.
+/// Measurement of one node, from `begin` to `end`. If the meter is dropped, its thread stops by itself.
 pub struct Meter {
     code: u64,
     stop: Sender<()>,
@@ -200,7 +202,7 @@ impl Meter {
         let (stop, stopped) = channel();
         let code = source.code();
         let measure = move || {
-            // The thread, and its commands, must not run on the core of the thread that starts it.
+            // The thread and its commands must not run on the core of the thread that starts the measurement.
             cores::unpin();
             measured(&source, &stopped)
         };
@@ -208,7 +210,7 @@ impl Meter {
         Some(Meter { code, stop, thread })
     }
 
-    /// Stops, and returns the measurement if there are enough readings.
+    /// Ends the measurement. Returns `None` if there are too few readings.
     pub fn end(self) -> Option<Measured> {
         drop(self.stop);
         let tally = self.thread.join().ok()?;
@@ -217,7 +219,7 @@ impl Meter {
     }
 }
 
-/// Reads until `stopped`, and once more after that.
+/// Reads once a second until `stopped`, and once more then.
 fn measured(source: &Source, stopped: &Receiver<()>) -> Tally {
     let (began, ranges) = (Instant::now(), source.ranges());
     let mut tally = Tally::default();
@@ -244,8 +246,8 @@ pub struct Measured {
     tally: Tally,
 }
 
-/// Sums the power of all nodes; `measured` is set on one rank of each measured node. Warns if the user's `command` has measured
-/// none. Collective call.
+/// Adds up the power of all nodes. One rank of each measured node passes its node's `measured`. Warns if the user's `command`
+/// has measured no node. Collective call.
 pub fn sum(
     comm: &Comm,
     measured: Option<&Measured>,
@@ -287,8 +289,8 @@ fn warn_of_lack(command: &str) {
     TOLD.call_once(|| {
         let most = COMMAND_LIMIT.as_secs();
         say(format_args!(
-            "warning: --power-command {command:?} told no node's watts, so the power is not known: it must print a number first, \
-             within {most} s, and end with 0"
+            "warning: --power-command {command:?} measured no node, so the power is unknown. Within {most} s, the command must print \
+             a number of watts as its first word, and end with status 0"
         ));
     });
 }
@@ -302,7 +304,7 @@ mod tests {
         ("sys/class/powercap/intel-rapl:0/name", "package-0\n"),
         ("sys/class/powercap/intel-rapl:0/energy_uj", "900\n"),
         ("sys/class/powercap/intel-rapl:0/max_energy_range_uj", "1000\n"),
-        // A part of the package, already included; and its memory, not included.
+        // The core is a part of the package, whose counter includes it. The counter does not include the memory.
         ("sys/class/powercap/intel-rapl:0:0/name", "core\n"),
         ("sys/class/powercap/intel-rapl:0:0/energy_uj", "500\n"),
         ("sys/class/powercap/intel-rapl:0:1/name", "dram\n"),

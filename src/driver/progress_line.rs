@@ -1,8 +1,8 @@
 //! Progress line on a terminal during a plain `mpirun skt-hpl`.
 //!
-//! Rank 0 writes the line on its standard error and overwrites it each time. The line is written only if standard error ends on a
-//! terminal: this process's own, or that of the launcher that forwards it. It is not written to files or to standard output, nor
-//! if the progress is shown elsewhere (`--progress`, `skt-hpl run`).
+//! Rank 0 writes the line to standard error, and overwrites it each time. The line is written only if standard error ends on a
+//! terminal: that of this process, or that of the launcher which forwards it. The line is written neither to files nor to
+//! standard output. Nor is the line written if the progress is shown elsewhere (`--progress`, `skt-hpl run`).
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::base::timeline::flops_until;
 use crate::shm::stat::Stat;
 use crate::supervise::tell::status::duration;
 
-/// Launchers that forward the standard error of their ranks, by the kernel's names of at most fifteen characters.
+/// Launchers that forward the standard error of their ranks. The kernel truncates their names to fifteen characters.
 const LAUNCHERS: [&str; 9] = [
     "mpirun",
     "mpiexec",
@@ -65,7 +65,8 @@ fn parent_of(folder: &Path) -> Option<u32> {
     Stat::within(folder)?.parent().filter(|&parent| parent > 1)
 }
 
-/// Text of the progress line.
+/// Text of the progress line for iteration `k` of `blocks`, after `seconds`. `since` is the iteration and time from which the
+/// rate is computed.
 pub fn line(
     n: usize,
     nb: usize,
@@ -94,12 +95,12 @@ pub struct ProgressLine {
     shown: bool,
 }
 
-/// Least time between updates: readers follow no faster.
+/// Least time between updates, in seconds. People cannot read faster.
 const EVERY_S: f64 = 0.5;
 
 impl ProgressLine {
     pub fn at(&mut self, n: usize, nb: usize, k: usize, blocks: usize, seconds: f64) {
-        // A test that resumes from a checkpoint starts in the middle.
+        // A test that resumes from a checkpoint starts at a later iteration.
         let since = *self.first.get_or_insert((k, seconds));
         if self.shown_s.is_some_and(|shown_s| seconds - shown_s < EVERY_S) {
             return;
@@ -109,7 +110,7 @@ impl ProgressLine {
         write(&format!("{CLEAR}{}", line(n, nb, k, blocks, seconds, since)));
     }
 
-    /// Clears the line, so that nothing of it is left when results are printed.
+    /// Clears the line, so that results are printed on an empty line.
     pub fn end(&mut self) {
         if std::mem::take(&mut self.shown) {
             write(CLEAR);
@@ -124,7 +125,7 @@ impl Drop for ProgressLine {
 }
 
 fn write(text: &str) {
-    // A line that cannot be written is no reason to end the run.
+    // If the line cannot be written, the run continues.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 

@@ -1,10 +1,10 @@
 //! Output of rank 0: the results as HPL's text and as JSON, and messages about them.
 //!
-//! A write error ends nothing. It is reported once, results go to standard error from then on, and the exit status of the run
-//! shows it.
+//! A write error does not end the run. The error is reported once, further results go to standard error, and the exit status
+//! shows the error.
 //!
-//! If ranks may be lost, another rank may have to continue the reports. It processes the earlier tests again, as they are kept in
-//! memory, but prints nothing twice.
+//! If ranks may be lost, another rank may have to continue the reports. It processes the earlier tests again from the results
+//! in memory, but prints nothing twice.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -28,7 +28,7 @@ use crate::report::json::{self, Blas, JsonLog, Mpi, Threads};
 use crate::report::machine::Machine;
 use crate::report::text::TextReport;
 
-/// Facts at the beginning of the reports.
+/// Facts about the run for the heading and the JSON document.
 pub struct About<'a> {
     pub loaded: &'a Loaded,
     pub common: &'a Common,
@@ -40,34 +40,34 @@ pub struct About<'a> {
 /// Outputs of rank 0.
 pub struct Reports {
     out: Counted<Box<dyn Write>>,
-    /// File behind `out`, if it is a file.
+    /// File to which `out` writes, if the output is a file.
     file: Option<File>,
-    /// Target of `out`, and its name in messages.
+    /// Target of `out` (`output`), and its name in messages (`place`).
     output: Output,
     place: String,
     text: TextReport,
-    /// Text of all results so far, in case the file turns out to be incomplete at the end.
+    /// Text of all results so far. The text is needed if the file turns out to be incomplete at the end.
     results: String,
-    /// `text_lost`: the text can no longer be written. `document_late`: the document could not be written once, which was
-    /// reported.
+    /// `text_lost`: the text can no longer be written. `document_late`: the document could not be written at least once, and
+    /// this was reported.
     text_lost: bool,
     document_late: bool,
-    /// True if the document has no place any more.
+    /// True if the document could not be created, and the run continues without it.
     document_lost: bool,
     json: Option<JsonLog>,
     engines: Engines,
-    /// Number of tests processed, from the first on.
+    /// Number of tests processed. Tests are processed in order.
     pub tests: usize,
 }
 
-/// Error for an output that cannot be opened: a bad path, or a full file system.
+/// Returns the refusal for an output that cannot be opened, because its path is bad or its file system is full.
 fn cannot(error: &io::Error, why: String) -> Refusal {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let full = matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull);
     Refusal::new(if full { Exit::Environment } else { Exit::BadInput }, why)
 }
 
-/// Refuses a document that would replace the file to which results or messages go.
+/// Refuses a document that would replace the file to which results or messages go. `document` is its path.
 fn is_apart(document: &Path, output: &Output) -> Result<(), Refusal> {
     let is = |open: Option<bool>| open == Some(true);
     let what = if *output == Output::Stdout && is(output_target::is_open_as(document, io::stdout()))
@@ -79,13 +79,12 @@ fn is_apart(document: &Path, output: &Output) -> Result<(), Refusal> {
         return Ok(());
     };
     let document = document.display();
-    let why = format!(
-        "--json {document} is the file that {what}, and they would be lost: name another one"
-    );
+    let why =
+        format!("--json {document} would replace the file that {what}: give --json another file");
     Err(Refusal::bad_input(why))
 }
 
-/// Turns an error into a reason if the run continues without the output (`goes_on`).
+/// Turns a refusal into a reason if the run continues without the output (`goes_on`).
 fn unless_it_goes_on<T>(
     made: Result<T, Refusal>,
     goes_on: bool,
@@ -96,7 +95,7 @@ fn unless_it_goes_on<T>(
     }
 }
 
-/// Returns true if printed output survives the rank that printed it.
+/// Returns true if printed output outlives the rank that printed it.
 fn is_stream(output: &Output) -> bool {
     !matches!(output, Output::File(_))
 }
@@ -111,14 +110,14 @@ fn why(output: &Output, error: &io::Error) -> String {
 /// Target of the text.
 struct TextOutput {
     out: Box<dyn Write>,
-    /// File behind `out`, if it is a file.
+    /// File to which `out` writes, if the output is a file.
     file: Option<File>,
-    /// Error of a file that cannot be created, if the run continues without it.
+    /// Error of a file that could not be created, if the run continues without the file.
     lost: Option<io::Error>,
 }
 
 impl TextOutput {
-    /// Opens the target. `already` has the meaning of [`Reports::begin`].
+    /// Opens the target. `already` means the same as in [`Reports::begin`].
     fn open(output: &Output, already: bool) -> Result<Self, Refusal> {
         let stream = |out| Self { out, file: None, lost: None };
         let path = match output {
@@ -136,7 +135,7 @@ impl TextOutput {
     }
 }
 
-/// Beginning of the JSON document; `engine` names the engines of the run.
+/// Makes the beginning of the JSON document. `engine` names the engines of the run.
 fn document_about(about: &About, engine: &str) -> json::Run {
     let library = Library::query();
     let Common { threads, pinned, .. } = about.common;
@@ -165,19 +164,19 @@ fn name_of(output: &Output) -> String {
 
 fn say_of_no_document(why: &str) {
     say(format_args!(
-        "{why}. This rank reports in place of one that was lost: there is no document of the run, which will end with \
+        "{why}. This rank reports in place of a lost rank, so there is no document of the run. The run will end with \
          status {}",
         Exit::Environment.code()
     ));
 }
 
 impl Reports {
-    /// Opens the outputs and writes the heading. `already` means that another rank has written it: a stream then gets only new
-    /// output, but files are written from the beginning. In that case a write error ends nothing: the place may exist on the
-    /// other rank's node only.
+    /// Opens the outputs and writes the heading. `already` means that another rank has written the heading. In this case a
+    /// stream gets only new output, and a file is written again from the beginning. A write error then does not end the run,
+    /// because the path may exist only on the other rank's node.
     pub fn begin(about: About, already: bool) -> Result<Self, Refusal> {
         let (dat, settings) = (&about.loaded.dat, &about.loaded.settings);
-        // A run that is refused here keeps the results of an earlier one: everything is checked before any file is emptied.
+        // Everything is checked before any file is emptied: a run that is refused must keep the results of an earlier run.
         let mut document_lost = None;
         if let Some(path) = &settings.json {
             let fits = is_apart(path, &dat.output)
@@ -197,7 +196,7 @@ impl Reports {
                 Err(why) => document_lost = Some(why),
             }
         }
-        // Written in one piece: a reader gets all of the heading or nothing.
+        // The heading is written in one piece, so that a reader gets all of it or nothing.
         let head = text.begin(dat, settings.rng, settings.seed, &engine);
         let mut this = Self {
             out,
@@ -231,7 +230,7 @@ impl Reports {
         Ok(this)
     }
 
-    /// Processes the next test, and prints it unless another rank has printed so many tests `already`.
+    /// Processes the next test. Prints its result unless another rank has printed it: `already` is the number of printed tests.
     pub fn take_in(
         &mut self,
         params: &TestParams,
@@ -275,7 +274,7 @@ impl Reports {
         if dat.output == Output::Stdout { self.out.bytes } else { 0 }
     }
 
-    /// Ends the outputs, and waits until files are on disk. Returns true if everything was written.
+    /// Ends the outputs, and waits until their files are on disk. Returns true if everything was written.
     pub fn end(&mut self) -> bool {
         self.out.mute = false;
         let text = self.text.end();
@@ -287,7 +286,7 @@ impl Reports {
             let _ = io::stderr().write_all((self.results.clone() + &text).as_bytes());
         }
         let mut whole = !self.text_lost && !self.document_lost;
-        // The document includes all tests, even those that could not be written when they ended.
+        // The document includes all tests. After an error, the document may lack some of these tests until now.
         if let Some(Err(error)) = self.json.take().map(JsonLog::complete) {
             self.say_of_document(&error);
             whole = false;
@@ -295,7 +294,7 @@ impl Reports {
         whole
     }
 
-    /// Writes a part of the text; to standard error if its target can no longer be written.
+    /// Writes a part of the text. If its target can no longer be written, the text goes to standard error.
     fn tell(&mut self, text: &str) {
         if !self.text_lost {
             let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
@@ -303,7 +302,7 @@ impl Reports {
             self.say_of_text(&error);
         }
         if !self.out.mute {
-            // If standard error fails, too, no reader is left.
+            // If standard error fails, too, there is no reader left.
             let _ = io::stderr().write_all(text.as_bytes());
         }
     }
@@ -311,7 +310,7 @@ impl Reports {
     fn say_of_text(&mut self, error: &io::Error) {
         self.text_lost = true;
         say(format_args!(
-            "the results cannot be written to {}: {}. They follow here, those of tests still to come as well; the run will \
+            "the results cannot be written to {}: {}. Further results go to standard error. The run will \
              end with status {}",
             self.place,
             why(&self.output, error),
@@ -322,14 +321,14 @@ impl Reports {
     fn say_of_document(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.document_late, true) {
             say(format_args!(
-                "{error}. It is tried again after each test; if it is not there at the end, that ends with status {}",
+                "{error}. The document is written again after each test. If that fails at the end, the run ends with status {}",
                 Exit::Environment.code()
             ));
         }
     }
 }
 
-/// Waits until the file is on disk. A pipe or /dev/null needs no wait.
+/// Waits until the file is on disk. A pipe or /dev/null does not need that.
 fn on_disk(file: &File) -> io::Result<()> {
     match file.sync_all() {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
@@ -337,7 +336,7 @@ fn on_disk(file: &File) -> io::Result<()> {
     }
 }
 
-/// Writer that counts bytes. While muted, it only counts.
+/// Writer that counts bytes. While it is muted, it counts bytes without writing them.
 pub struct Counted<W> {
     pub inner: W,
     pub bytes: u64,
@@ -356,13 +355,13 @@ impl<W: Write> Write for Counted<W> {
     }
 }
 
-/// Buffers a stream, so that the heading and each result are written in one piece. If a rank dies, its successor prints the whole
-/// piece, and not after a part of it.
+/// Buffers a stream, so that the heading and each result are written in one piece. If a rank dies, its successor prints the
+/// whole piece again. No reader must see a part of the piece before.
 fn whole<W: Write>(stream: W) -> BufWriter<W> {
     BufWriter::with_capacity(1 << 16, stream)
 }
 
-/// Prints the parts of the time, which add up, next to the results.
+/// Prints the parts of the time, whose sum is the total, next to the results.
 fn tell_times(t: &Times) {
     say(format_args!(
         "by part, mean over the ranks: panel {:.3} + broadcast {:.3} + swap {:.3} + triangle {:.3} + \
@@ -376,8 +375,8 @@ fn tell_protection(outcome: &Outcome) {
     let Some(p) = &outcome.protection else { return };
     let rest = outcome.seconds - p.save_s - p.lost_s - p.down_s - p.restore_s;
     say(format_args!(
-        "{:.2} s in {} attempt(s){}: {rest:.2} computing, {:.2} in {} save(s), {:.2} lost \
-         since a save, {:.2} down, {:.2} restarting and restoring; {} of shared memory at most a \
+        "{:.2} s in {} attempt(s){}: {rest:.2} s computing, {:.2} s in {} save(s), {:.2} s lost \
+         since a save, {:.2} s down, {:.2} s restarting and restoring; at most {} of shared memory in a \
          rank{}",
         outcome.seconds,
         p.attempts,
@@ -404,7 +403,7 @@ fn tell_protection(outcome: &Outcome) {
         format!(", for which the ranks waited {:.2} s", level2.wait_s)
     } else {
         format!(
-            " during the computation; {} save(s) in memory put off by {:.2} s altogether; {:.2} s waiting at stops",
+            " during the computation; {} save(s) in memory delayed by {:.2} s in total; {:.2} s waiting at stops",
             level2.put_off, level2.put_off_s, level2.wait_s
         )
     };
@@ -417,7 +416,7 @@ fn tell_protection(outcome: &Outcome) {
     ));
 }
 
-/// Prints the work of checksum columns in a test next to the results.
+/// Prints the memory of checksum columns in a test, and their work after losses, next to the results.
 fn tell_checksums(outcome: &Outcome) {
     let Some(c) = &outcome.checksums else { return };
     let (matrix, sums) = (u128::from(c.matrix_bytes), u128::from(c.checksum_bytes));
@@ -442,7 +441,7 @@ fn tell_checksums(outcome: &Outcome) {
         }
     };
     say(format_args!(
-        "{} of matrix and {} of checksums, so {share:.1} % of that memory for the matrix; {losses}",
+        "{} of matrix and {} of checksums: {share:.1} % of that memory for the matrix; {losses}",
         human(matrix),
         human(sums)
     ));

@@ -1,8 +1,8 @@
 //! Progress of a test without checkpoints, shown for `skt-hpl run`.
 //!
 //! A position with checkpoints publishes its progress in the header of its memory. Without checkpoints, and under `--method
-//! abft`, no memory outlives the process, and a hung rank would look like a waiting one. So only a header is created, under the
-//! name of the supervised run, and removed when the test ends.
+//! abft`, no memory outlives the process, and a supervisor could not tell a hung rank from a waiting one. So only a header is
+//! created, under the name of the supervised run. The header is removed when the test ends.
 
 use crate::base::exit::Exit;
 use crate::base::faults::{Point, hit};
@@ -15,7 +15,7 @@ use crate::shm::{Hold, MemoryError, MemoryStore, Store};
 use crate::supervise::start::job::Announcement;
 use crate::supervise::start::launcher::own_run_id;
 
-/// Names of a milestone for injected faults and for the supervisor.
+/// Returns the names of a milestone for injected faults and for the supervisor.
 pub(super) fn words(milestone: Milestone) -> (Point, Doing) {
     match milestone {
         Milestone::Generating => (Point::GenerateBegin, Doing::Generating),
@@ -25,20 +25,20 @@ pub(super) fn words(milestone: Milestone) -> (Point, Doing) {
     }
 }
 
-/// Observer that publishes this rank's progress, and passes all events to another one.
+/// Observer that publishes this rank's progress, and passes all events to a second observer, `watcher`.
 pub struct Signs<'w, O> {
-    /// Header with the progress; None without a supervisor.
+    /// Header with the progress; `None` without a supervisor.
     shown: Option<(Hold, Head)>,
-    /// Position for injected faults, if this observer triggers them.
+    /// Position for injected faults; `None` if this observer does not trigger them.
     injects_at: Option<usize>,
     watcher: &'w mut O,
 }
 
 impl<'w, O> Signs<'w, O> {
-    /// Starts to publish the progress of test `number`, under a supervisor. For a test with checksum columns, `sums` tells
-    /// whether this rank's memory contains checksums; an observer above this one then triggers injected faults.
+    /// Starts to publish the progress of test `number`, if there is a supervisor. For a test with checksum columns, `sums` is
+    /// true if this rank's memory contains checksums. In this case the caller's observer triggers injected faults.
     ///
-    /// Ends the run if the progress cannot be published: a supervisor would take the rank for hung.
+    /// Ends the run if the progress cannot be published, because a supervisor would take the rank for hung.
     pub fn show(context: &Context, number: usize, sums: Option<bool>, watcher: &'w mut O) -> Self {
         let code = match sums {
             None => NO_CODE,
@@ -63,7 +63,7 @@ impl<'w, O> Signs<'w, O> {
     }
 }
 
-/// Creates a header for this rank's position; `code` describes the contents. None without a supervisor.
+/// Creates a header for this rank's position. `code` describes the contents of the memory. Returns `None` without a supervisor.
 fn shown(context: &Context, number: usize, code: u8) -> Option<(Hold, Head)> {
     let run = own_run_id()?;
     match make(&run, context.place, &header(context, number, code)) {
@@ -71,7 +71,7 @@ fn shown(context: &Context, number: usize, code: u8) -> Option<(Hold, Head)> {
         Err(why) => die(
             i32::from(Exit::NoSharedMemory.code()),
             &format!(
-                "no place to show progress to skt-hpl run: {why}\nskt-hpl: {}",
+                "no shared memory in which this rank could show its progress to skt-hpl run: {why}\nskt-hpl: {}",
                 Announcement::Refused { status: Exit::NoSharedMemory.code() }
             ),
         ),
@@ -80,7 +80,7 @@ fn shown(context: &Context, number: usize, code: u8) -> Option<(Hold, Head)> {
 
 fn make(run: &str, position: usize, header: &Header) -> Result<(Hold, Head), MemoryError> {
     let memory_store = MemoryStore::new(Store::Posix, run)?;
-    // An earlier attempt of this run that was killed here may have left a header.
+    // An earlier attempt of this run may have left a header, if its process was killed.
     let mut hold = memory_store.hold(position as u32)?;
     let mut head = Head::new(hold.renew(HEAD_BYTES)?).expect("made with the length of a head");
     head.write(header);
@@ -89,7 +89,7 @@ fn make(run: &str, position: usize, header: &Header) -> Result<(Hold, Head), Mem
     Ok((hold, head))
 }
 
-/// Header without a checkpoint: it only shows whose progress this is.
+/// Header without a checkpoint. Such a header only shows to which test and position the progress belongs.
 fn header(context: &Context, number: usize, code: u8) -> Header {
     let (params, shape) = (context.params, &context.shape);
     Header {

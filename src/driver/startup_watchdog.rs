@@ -1,12 +1,13 @@
-//! Start-up watchdog: if a rank dies while MPI starts, the other ranks of its node report it and end the job.
+//! Start-up watchdog. If a rank dies while MPI starts, the other ranks of its node report the loss and end the job.
 //!
-//! A launcher that lets a job continue without a rank (Open MPI 5 under `--with-ft ulfm`) does nothing in this case. Inside
-//! MPI_Init no other rank notices, and all wait for ever. But if one of them exits with an error status, the launcher ends the
-//! job. So `benchmark` runs this watchdog only while MPI starts. The start may take any time, as long as no rank disappears.
+//! A launcher that lets a job continue without a rank (Open MPI 5 with `--with-ft ulfm`) does nothing in this case. Inside
+//! MPI_Init no other rank notices the loss, and all ranks wait for ever. But the launcher ends the job if one of the ranks
+//! exits with an error status. So `benchmark` runs this watchdog, but only while MPI starts. The start may take any time, as
+//! long as no rank disappears.
 //!
-//! In a healthy start no rank disappears: before a rank exits, even to refuse its input, it communicates with all others, which
-//! is after MPI_Init. A rank counts as lost only if it was seen before: a process that this one's parent has started, with
-//! another rank number of the same job.
+//! In a healthy start no rank disappears. Before a rank exits, even to refuse its input, it communicates with all ranks, which
+//! is possible only after MPI_Init. Only a rank that this process has seen can count as lost: a process with the same parent
+//! and job, and another rank number.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -22,23 +23,23 @@ use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::launcher::own_run_id;
 use crate::supervise::talk::processes::{environ, is_alive, look, variable};
 
-/// Launcher's names for the job and for the rank within it.
+/// Launcher's variables for the name of the job, and for the rank within the job.
 const JOB: &str = "PMIX_NAMESPACE";
 const RANK: &str = "PMIX_RANK";
 
-/// Intervals between checks. At first all ranks are about to appear, and one may disappear soon; later nothing is urgent. With
-/// many ranks each checks less often, because each checks all others.
+/// Time between checks: `LOOK_SOON` for the first time `SOON`, in which ranks appear and may disappear, and `LOOK` later. With
+/// many ranks a rank checks less often, because it checks all ranks of the node.
 const SOON: Duration = Duration::from_secs(2);
 const LOOK_SOON: Duration = Duration::from_millis(10);
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Time after which other ranks report, if the lowest rank left has not ended the job.
+/// Time after which any rank reports the loss, if the rank with the lowest number has not ended the job.
 const NEXT_SPEAKS: Duration = Duration::from_secs(2);
 
-/// Name of the watchdog's thread; tests look for it.
+/// Name of the watchdog's thread. Tests search for this name.
 const NAME: &str = "siblings";
 
-/// Ranks of this node that were seen so far, by rank.
+/// Other ranks of this node that this rank has seen so far, by rank number.
 struct Seen {
     parent: u32,
     job: OsString,
@@ -46,7 +47,8 @@ struct Seen {
     ranks: BTreeMap<usize, ProcessId>,
 }
 
-/// Starts the watchdog, to be ended when MPI has started; None if the launcher does not set these variables.
+/// Starts the watchdog, which the caller ends when MPI has started. Returns `None` if the launcher does not set these
+/// variables.
 pub fn watch() -> Option<Repeated> {
     let (job, rank) = (std::env::var_os(JOB)?, std::env::var(RANK).ok()?.parse().ok()?);
     let parent = std::os::unix::process::parent_id();
@@ -64,13 +66,13 @@ pub fn watch() -> Option<Repeated> {
 }
 
 impl Seen {
-    /// Records ranks that have appeared.
+    /// Records ranks that have appeared since the last call.
     fn look(&mut self) {
         for pid in children(self.parent) {
             if pid == std::process::id() || self.ranks.values().any(|id| id.pid == pid) {
                 continue;
             }
-            // The start time is read first: if the process id is reused meanwhile, the mismatch shows later.
+            // The start time is read first. If the process id is reused afterwards, a later check finds another start time.
             let Some((_, started)) = look(pid) else { continue };
             let Some(environ) = environ(pid) else { continue };
             if let Some(rank) = rank_of(&environ, self.job.as_encoded_bytes())
@@ -86,7 +88,7 @@ impl Seen {
         self.ranks.iter().map(|(rank, id)| (*rank, *id)).find(|(_, id)| !is_alive(*id))
     }
 
-    /// Prints the reason and ends this process, and with it the job, unless MPI has started meanwhile (`over`).
+    /// Prints the reason and ends this process, and thereby the job. Does nothing if MPI has started since (`over`).
     fn end_job(&self, rank: usize, id: ProcessId, over: &AtomicBool) {
         if self.ranks.iter().any(|(rank, id)| *rank < self.rank && is_alive(*id)) {
             std::thread::park_timeout(NEXT_SPEAKS);
@@ -95,14 +97,14 @@ impl Seen {
             return;
         }
         say(format_args!(
-            "rank {rank} on {} (process {}) has ended while MPI was starting. Nothing is lost, but a job continues without a rank \
-             only once all have started: start it again. If that happens again, look there for what ended the process (dmesg tells \
-             whether it was for want of memory)",
+            "rank {rank} on {} (process {}) has ended while MPI was starting. No work is lost, but a job can continue without a \
+             rank only after all ranks have started. Start the job again. If this happens again, find out on that node what \
+             ended the process (dmesg shows whether memory ran out)",
             host_name(),
             id.pid
         ));
         let code = match own_run_id() {
-            // For the supervisor this is a failure like any other, not one of the input.
+            // For the supervisor this is a failure that a restart may repair, not a bad input.
             Some(_) => 128 + libc::SIGKILL,
             None => Exit::Environment.code().into(),
         };
@@ -112,7 +114,7 @@ impl Seen {
     }
 }
 
-/// Lists the processes that a process has started and that have not ended.
+/// Lists the processes that process `parent` has started and that have not ended.
 fn children(parent: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let lists =
@@ -123,7 +125,7 @@ fn children(parent: u32) -> Vec<u32> {
     lists.flat_map(parse).collect()
 }
 
-/// Rank in the job of a process with this environment, if it is one.
+/// Rank number of a process with this environment, or `None` if it is no rank of job `job`.
 fn rank_of(environ: &[u8], job: &[u8]) -> Option<usize> {
     if variable(environ, JOB)? != job {
         return None;

@@ -1,8 +1,10 @@
 //! One dimension of the block-cyclic distribution.
 
-/// Distribution of `n` indices in blocks of `nb` to `procs` processes in turn, starting with process 0.
+/// Distribution of `n` indices to `procs` processes. Blocks of `nb` indices go to the processes in turn, starting with process
+/// 0.
 ///
-/// *Global* indices count through the whole dimension. *Local* indices count through those of one process, in the same order.
+/// *Global* indices count through all indices of the dimension. *Local* indices count through the indices of one process, in
+/// the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cyclic {
     pub n: usize,
@@ -31,8 +33,8 @@ impl Cyclic {
         (l / self.nb * self.procs + proc) * self.nb + l % self.nb
     }
 
-    /// Number of indices below `end` that process `proc` owns. This is also the local index of the first one that it owns at or
-    /// after `end`.
+    /// Number of indices below `end` that process `proc` owns. The number is also the local index of the first index at or
+    /// after `end` that the process owns.
     pub fn count_below(&self, end: usize, proc: usize) -> usize {
         let end = end.min(self.n);
         let blocks = end / self.nb;
@@ -41,7 +43,7 @@ impl Cyclic {
         full * self.nb + partial
     }
 
-    /// Number of indices that process `proc` owns. Process 0 owns the most.
+    /// Number of indices that process `proc` owns. No process owns more than process 0.
     pub fn count(&self, proc: usize) -> usize {
         self.count_below(self.n, proc)
     }
@@ -51,7 +53,7 @@ impl Cyclic {
 mod tests {
     use super::*;
 
-    /// Every small case agrees with a distribution of the indices one by one.
+    /// Compares every small case with a distribution of the indices one by one.
     #[test]
     fn agrees_with_dealing_out_by_hand() {
         for n in 0..40 {

@@ -1,8 +1,8 @@
-//! The P x Q grid of processes.
+//! P x Q grid of processes.
 
 use crate::base::params::{Mapping, TestParams};
 
-/// A P x Q grid and the order in which ranks are assigned to its positions.
+/// P x Q grid, and the order in which ranks are assigned to its positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessGrid {
     pub p: usize,
@@ -20,7 +20,7 @@ impl ProcessGrid {
         self.p * self.q
     }
 
-    /// Returns the row and column of `rank`; `None` if the grid does not use that rank.
+    /// Returns row and column of `rank` in the grid, or `None` if the rank is outside of the grid.
     pub fn coordinates(&self, rank: usize) -> Option<(usize, usize)> {
         (rank < self.size()).then(|| match self.mapping {
             Mapping::Row => (rank / self.q, rank % self.q),

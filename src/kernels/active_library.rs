@@ -1,4 +1,4 @@
-//! Control of the threads of the BLAS that is called.
+//! Control of the threads that the called BLAS starts.
 
 use std::sync::Mutex;
 
@@ -7,19 +7,20 @@ use super::{ffi, loaded};
 use crate::base::cores;
 use crate::base::threads::Pool;
 
-/// Sets the number of threads that the library itself starts in a call. The solver has its own thread pool and keeps this at one.
-/// Some libraries keep this number for the calling thread alone.
+/// Sets the number of threads that the library itself uses in a call. The solver has a thread pool of its own, and keeps this
+/// number at one. In some libraries the number holds only for the calling thread.
 pub fn set_library_threads(threads: usize) {
     loaded::active().set_threads(threads);
 }
 
-/// Makes the library start no threads in calls from this pool, and move no thread to another core. Must be called where the pool
-/// is made.
+/// Makes the library start no threads in calls from this pool, and move no thread to another core. Must be called where the
+/// pool is made.
 ///
-/// BLIS since 1.0 and OpenMP keep the number of threads for each calling thread, initially the number of cores. OpenMP with set
-/// places (`OMP_PROC_BIND`, `OMP_PLACES`, `GOMP_CPU_AFFINITY`) moves each thread to the first place at its first call.
+/// BLIS since 1.0 and OpenMP keep a number of threads for each calling thread. Initially this is the number of cores. If
+/// OpenMP's places are set (`OMP_PROC_BIND`, `OMP_PLACES`, `GOMP_CPU_AFFINITY`), OpenMP moves each thread to the first place at
+/// the thread's first call.
 pub fn one_library_thread_each(pool: &mut Pool) {
-    // No library documents that several threads may call its setter at once.
+    // Threads call the setter one after the other, because no library documents that several may call it at once.
     let one_by_one = Mutex::new(());
     pool.on_each(|_| {
         let _turn = one_by_one.lock().unwrap_or_else(|e| e.into_inner());
@@ -28,11 +29,11 @@ pub fn one_library_thread_each(pool: &mut Pool) {
     });
 }
 
-/// Computes a product that is small enough to cost nothing, and too large for any shortcut for a single number.
+/// Computes a product that takes no time worth counting, but is too large for a library's shortcut for a single number.
 fn first_product() {
     const N: usize = 8;
     let (a, b, mut c) = ([0.0; N * N], [0.0; N * N], [0.0; N * N]);
-    // SAFETY: each is N x N, with N rows a column.
+    // SAFETY: each matrix is N x N, with columns of N elements.
     unsafe {
         ffi::gemm(
             Size::new(N, N, N),

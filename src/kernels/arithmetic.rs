@@ -1,12 +1,12 @@
-//! Describes the properties of a node that determine the last bits of a result, before any rank runs there. Pure, except
+//! Properties of a node that determine the last bits of a result, found before any rank runs on the node. Pure, except for
 //! [`Arithmetic::here`].
 //!
-//! A protected run promises the same bits whichever node takes over the ranks of a lost node. The ranks themselves refuse memory
-//! that was computed with another arithmetic, but by then the node has been chosen. So agents report their node's arithmetic, and
-//! `supervise::judge::fitness` refuses a node that would round differently ([`Rules::suits`]).
+//! A protected run promises the same bits, on whichever node the ranks of a lost node continue. The ranks themselves refuse
+//! memory that was computed with another arithmetic, but at that time the node has been chosen. So agents report the arithmetic
+//! of their node. `supervise::judge::fitness` refuses a node that would round differently ([`Rules::suits`]).
 //!
-//! All kernels of this program give the same bits. As long as the run is computed with these, a node with other instructions is
-//! acceptable.
+//! All kernels of this program give the same bits. While a run is computed with these kernels, nodes with other instruction
+//! sets are acceptable.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,22 +23,22 @@ pub struct Arithmetic {
     pub engines: Vec<String>,
     /// Name and version of the linked BLAS.
     pub library: String,
-    /// Kernels that the BLAS selects by itself, and those after the preflight.
+    /// Kernels that the BLAS selects by itself (`picked`), and its kernels after the preflight (`preflight`).
     pub picked: String,
     pub preflight: String,
-    /// BLAS named by `--blas` on this node, or the reason that there is none. `None` if no `--blas` was given.
+    /// BLAS that `--blas` names on this node, or the reason why it cannot be used. `None` without `--blas`.
     #[serde(default)]
     pub named: Option<Result<Named, String>>,
 }
 
-/// Settings of a run that decide which properties of a node count.
+/// Settings of a run that decide which properties of a node matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     pub engine: params::Engine,
     pub preflight: bool,
-    /// True if the ranks are told which kernels their BLAS must use.
+    /// True if a variable of the ranks sets the kernels that their BLAS uses.
     pub told: bool,
-    /// True if the ranks call another BLAS than the linked one; the agent of a node has described it.
+    /// True if `--blas` gives the ranks another BLAS than the linked one. The agent of a node has described that BLAS.
     pub named: bool,
 }
 
@@ -52,17 +52,17 @@ impl Arithmetic {
     }
 }
 
-/// Returns the engines that compete in a run, of those that run on all nodes (`everywhere`).
+/// Returns the engines that compete in a run. `everywhere` are the engines that run on all nodes.
 ///
-/// A protected run without a chosen engine uses this program's own kernels if possible. These round alike on all nodes, so a
-/// restart may use another one of them.
+/// A protected run without a chosen engine uses this program's own kernels if possible. These kernels round alike on all nodes,
+/// so a restart may use another of them.
 pub fn entrants(choice: params::Engine, protected: bool, mut everywhere: Vec<&str>) -> Vec<&str> {
     let portable = |name: &str| name.starts_with("portable");
     let own = everywhere.iter().any(|name| *name != "blas" && !portable(name));
     if choice == params::Engine::Auto && protected && own {
         everywhere.retain(|name| *name != "blas");
     }
-    // The portable kernel is used only if there is no other engine.
+    // The portable kernel competes only if there is no other engine.
     if everywhere.len() > 1 {
         everywhere.retain(|name| !portable(name));
     }
@@ -70,10 +70,10 @@ pub fn entrants(choice: params::Engine, protected: bool, mut everywhere: Vec<&st
 }
 
 impl Rules {
-    /// Describes the arithmetic of a protected run on these nodes. `None` if no engine runs on all of them. If nodes differ,
-    /// returns the arithmetic that suits most of them.
+    /// Describes the arithmetic of a protected run on these nodes; `None` if no engine runs on all of them. If the nodes
+    /// differ, returns the arithmetic that suits most nodes.
     pub fn rounding<'a>(&self, nodes: impl IntoIterator<Item = &'a Arithmetic>) -> Option<String> {
-        // Thousands of nodes are of only a few kinds, so each kind is examined once.
+        // Thousands of nodes have only a few different arithmetics, so each of these is examined once.
         let mut kinds: Vec<(&Arithmetic, usize)> = Vec::new();
         for node in nodes {
             match kinds.iter_mut().find(|(kind, _)| *kind == node) {
@@ -86,12 +86,13 @@ impl Rules {
             suits.map(|(_, count)| count).sum()
         };
         let nodes: Vec<&Arithmetic> = kinds.iter().map(|(kind, _)| *kind).collect();
-        // Of several that suit as many, the first counts.
+        // If several suit the same number of nodes, the first one is returned.
         let all = nodes.iter().rev().filter_map(|first| self.of_all(first, &nodes));
         all.max_by_key(suited)
     }
 
-    /// Describes the arithmetic of nodes that use their common engines, with the BLAS of `first`.
+    /// Describes the arithmetic of nodes that use an engine common to all `nodes`. If this is the BLAS, it is the BLAS of
+    /// `first`.
     fn of_all(&self, first: &Arithmetic, nodes: &[&Arithmetic]) -> Option<String> {
         let everywhere = Engine::candidates(self.engine)
             .into_iter()
@@ -108,28 +109,28 @@ impl Rules {
         let (library, picked, preflight) = match (self.named, &node.named) {
             (false, _) => (&node.library, &node.picked, &node.preflight),
             (true, Some(Ok(named))) => (&named.library, &named.picked, &named.preflight),
-            (true, _) => return "the BLAS that was named".to_owned(),
+            (true, _) => return "the BLAS of --blas".to_owned(),
         };
         let kernel = match (self.told, self.preflight) {
-            (true, _) => "kernels it is told to take",
+            (true, _) => "the kernels that its variable sets",
             (false, true) => preflight,
             (false, false) => picked,
         };
-        // A processor with fused multiply-add runs our own kernels as well.
+        // A processor with fused multiply-add instructions runs our own kernels, too.
         let fused = node.engines.iter().any(|name| name != "blas");
         Engine::identity_of_blas(&format!("{library} {kernel}"), fused)
     }
 
-    /// Checks whether a node can take part in a run with arithmetic `run`. Returns the reason if it cannot.
+    /// Checks whether a node can take part in a run with arithmetic `run`. The error is the reason why it cannot.
     pub fn suits(&self, node: &Arithmetic, run: &str) -> Result<(), String> {
         let has =
             if run == Engine::OWN { self.of_all(node, &[node]) } else { Some(self.of_blas(node)) };
         match has {
             Some(has) if has == run => Ok(()),
             has => Err(format!(
-                "results would not have the same last bits: it computes with {}, the run with {run}; take a node whose \
-                 processor and BLAS are like the others'",
-                has.as_deref().unwrap_or("none of the engines asked for")
+                "results would not have the same last bits: this node computes with {}, the run with {run}. Use a node with the \
+                 same processor and BLAS as the other nodes",
+                has.as_deref().unwrap_or("none of the requested engines")
             )),
         }
     }
@@ -178,7 +179,7 @@ mod tests {
             why.contains("computes with blas BLIS 0.9.0 generic, the run with packed"),
             "{why}"
         );
-        // If both nodes are there from the start, the run would use the BLAS, with different kernels on each.
+        // If both nodes are present from the start, the run would use the BLAS, whose kernels differ between the nodes.
         let run = rules.rounding([&new, &old]).unwrap();
         assert_eq!(run, "blas BLIS 0.9.0 haswell");
         assert!(rules.suits(&new, &run).is_ok() && rules.suits(&old, &run).is_err());
@@ -190,7 +191,7 @@ mod tests {
         let old = node(&["avx2-12x4", "blas"], "skx");
         let rules = rules(Choice::Avx512);
         let why = rules.suits(&old, &rules.rounding([&new]).unwrap()).unwrap_err();
-        assert!(why.contains("none of the engines asked for"), "{why}");
+        assert!(why.contains("none of the requested engines"), "{why}");
         assert_eq!(rules.rounding([&new, &old]), None);
         assert_eq!(rules.rounding([]), None);
     }
@@ -204,7 +205,7 @@ mod tests {
         assert!(!unlike(blas), "the preflight gives both the same");
         assert!(unlike(Rules { preflight: false, ..blas }));
         assert!(!unlike(Rules { preflight: false, told: true, ..blas }));
-        // The node that differs is the one refused, even if it is the first.
+        // The node that differs is refused, even if it is the first node.
         assert_eq!(blas.rounding([&node(&BOTH, "zen3"), &one, &other]), blas.rounding([&other]));
         let newer = Arithmetic { library: "BLIS 1.0".into(), ..other.clone() };
         assert!(blas.suits(&newer, &blas.rounding([&other]).unwrap()).is_err());
@@ -220,7 +221,7 @@ mod tests {
         assert!(named.suits(&with("MKL 2024"), "blas MKL 2025 avx2").is_err());
     }
 
-    /// The BLAS of both nodes is the same if the same kernels are set, but the loops of the panel are not.
+    /// If the same kernels are set, both nodes have the same BLAS, but the loops of the panel still round differently.
     #[test]
     fn a_node_that_rounds_a_multiplication_and_an_addition_apart_is_another() {
         let (new, old) = (node(&BOTH, "generic"), node(&["blas"], "generic"));
@@ -233,7 +234,7 @@ mod tests {
         }
     }
 
-    /// The preflight and the setting of kernels apply to a named library as to the linked one.
+    /// The preflight and the variable for kernels act on the BLAS of `--blas` as on the linked BLAS.
     #[test]
     fn of_a_named_blas_the_kernels_count_that_ranks_will_have() {
         let with = |kernel: &str, after: &str| {

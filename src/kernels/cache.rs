@@ -1,24 +1,24 @@
-//! Cache sizes that the blocking of a multiplication assumes. They belong to the machine, so they never affect a result.
+//! Cache sizes for the blocking of a multiplication. Cache sizes depend on the machine, and never affect a result.
 
 use std::sync::OnceLock;
 
 use super::operands::{Matrix, Strides};
 use crate::base::topology;
 
-/// Size if the system reports none: the minimum of processors of the last ten years.
+/// Size if the system reports none. Processors of the last ten years have at least this size.
 const USUAL: usize = 512 << 10;
 
-/// Lower limit: blocking for less would not pay, even if the system reports less.
+/// Least size that is used, even if the system reports less, because blocking for less would not pay.
 const LEAST: usize = 64 << 10;
 
-/// Bytes of the second-level cache that one core can use.
+/// Number of bytes of the second-level cache that one core can use.
 pub fn second_level() -> usize {
     static BYTES: OnceLock<usize> = OnceLock::new();
     *BYTES.get_or_init(|| topology::second_level().unwrap_or(USUAL).max(LEAST))
 }
 
-/// Prefetches `len` doubles from `at` on, which will soon be read or written. Does not wait for them. The address need not be
-/// valid.
+/// Prefetches `len` doubles from `at` on, which will soon be read or written. Does not wait until they arrive. The address need
+/// not be valid.
 #[inline]
 pub fn ask_for(at: *const f64, len: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -33,15 +33,15 @@ pub fn ask_for(at: *const f64, len: usize) {
     let _ = (at, len);
 }
 
-/// Returns the leading dimension for columns of `rows` rows: an odd number of cache lines, so that a row's elements do not fall
-/// into a few cache sets. `align` is the requested alignment.
+/// Returns the leading dimension for columns of `rows` rows. The leading dimension is an odd number of cache lines, so that the
+/// elements of a row do not all fall into a few cache sets. `align` is the requested alignment, in doubles.
 pub fn leading_dimension(rows: usize, align: usize) -> usize {
     let unit = if align.is_multiple_of(LINE) { align } else { LINE };
     let ld = rows.next_multiple_of(unit);
     if (ld / LINE).is_multiple_of(2) { ld + LINE } else { ld }
 }
 
-/// Copies a matrix of `rows` rows and `cols` columns, at `from` with these strides, to row-major order.
+/// Copies a matrix of `rows` rows and `cols` columns, at `from` with strides `strides`, to row-major order.
 ///
 /// # Safety
 /// Both matrices are valid, with `to.ld >= cols`, and do not overlap.
@@ -52,7 +52,7 @@ pub unsafe fn copy_by_rows(
     cols: usize,
     to: Matrix<*mut f64>,
 ) {
-    // The number of rows at a time is the number of doubles in a cache line: their lines of `to` stay in the first-level cache.
+    // As many rows are copied at a time as a cache line has doubles. Their lines of `to` then stay in the first-level cache.
     for first in (0..rows).step_by(LINE) {
         let rows = first..(first + LINE).min(rows);
         for j in 0..cols {

@@ -1,9 +1,9 @@
-//! Chooses the fastest engine by measuring. The instruction set of a processor says little about the speed of a kernel.
+//! Choice of the fastest engine by measuring. The instruction set of a processor shows little about the speed of a kernel.
 //!
 //! In a [`Contest`], engines multiply in turn on the shapes of this run. All ranks measure at the same time, because the speed
-//! with all cores busy is what counts. [`choose`] is pure: of the engines that all ranks can run, it takes the one whose slowest
-//! rank is the fastest. Results are kept in the user's cache folder by processor, library and shape, so that the next run need
-//! not measure.
+//! with all cores busy counts. [`choose`] is pure. Of the engines that all ranks can run, it chooses the engine with the
+//! highest rate on its slowest rank. Rates are stored in the user's cache folder by processor, library and shape, so that the
+//! next run need not measure.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use crate::base::threads::Pool;
 use crate::shm::MemoryError;
 use crate::shm::room::available_bytes;
 
-/// Key of stored rates: all that a rate depends on, apart from the engine.
+/// Key of stored rates: everything on which a rate depends, apart from the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub processor: String,
@@ -46,25 +46,25 @@ impl Place {
     }
 }
 
-/// Fields of `/proc/cpuinfo` for the processor's name, and the numbers that identify its kind if the name does not.
+/// Fields of `/proc/cpuinfo` for the processor's name, and numbers that identify the processor's kind if the name does not.
 const PROCESSOR: [&str; 6] =
     ["model name", "cpu family", "model", "stepping", "CPU implementer", "CPU part"];
 
 /// Rates in MFLOP/s by the engine's name.
 pub type Rates = Vec<(String, u64)>;
 
-/// Total time of measuring, for any number of widths. Each engine is measured at least once for each width.
+/// Total time of measuring, for all widths together. Each engine is measured at least once for each width.
 const TIME: Duration = Duration::from_millis(300);
 
-/// Maximum panel width that is measured. Kernels divide longer panels, and measuring those would take too long.
+/// Maximum panel width that is measured. Kernels divide wider panels, and measuring wider panels would take too long.
 const WIDEST: usize = 512;
 
-/// Minimum size of all C together, in squares, and minimum number of C that are multiplied in turn. Together these are at least
-/// 75 MB, which is more than fits in most caches.
+/// Minimum number of squares in all C together, and minimum number of C that are multiplied in turn. The C then have at least
+/// 75 MB, which is more than most caches.
 const SQUARES: usize = 4;
 const BESIDE: usize = 2;
 
-/// Measurement of engines: the multiplication that they all do.
+/// Measurement of engines, which all do the same multiplication.
 pub struct Contest<'e> {
     engines: &'e [Engine],
     multiplication: Multiplication,
@@ -73,8 +73,8 @@ pub struct Contest<'e> {
 }
 
 impl<'e> Contest<'e> {
-    /// Prepares multiplications for panels of these widths. `ranks` ranks of this node do the same at the same time. They take at
-    /// most half of the node's available memory.
+    /// Prepares multiplications for panels of these widths. On this node `ranks` ranks do so at the same time. Together they
+    /// take at most half of the node's available memory.
     pub fn new(
         engines: &'e [Engine],
         widths: &[usize],
@@ -91,7 +91,7 @@ impl<'e> Contest<'e> {
             let (what, place) = ("a multiplication to measure".into(), "this node's memory".into());
             return Err(MemoryError::NoRoom { what, wanted, available, place });
         }
-        // Values are differences of ones and zeros, which never grow and are not slow to compute with.
+        // The values of C are differences of ones and zeros. Such values never grow, and are not slow to compute with.
         let multiplication =
             Multiplication::new(engines, widest, squares, beside, pool, || (0.0, 1.0))?;
         Ok(Self { engines, multiplication, time: TIME / widths.len().max(1) as u32 })
@@ -99,7 +99,7 @@ impl<'e> Contest<'e> {
 
     /// Returns the best rate of each engine for panels of width `nb`, in MFLOP/s.
     ///
-    /// Engines take turns until the time is up, so that a disturbance does not affect only one of them. Engines that multiply
+    /// Engines take turns until the time is over, so that a disturbance does not affect only one engine. Engines that multiply
     /// with the same tile share one rate.
     pub fn rates(&mut self, nb: usize, pool: &mut Pool) -> Rates {
         let Self { engines, multiplication, time } = self;
@@ -113,14 +113,14 @@ impl<'e> Contest<'e> {
                 let (began, busy) = (Instant::now(), own_time());
                 multiplication.run(*engine, pool);
                 let seconds = match (pool.threads(), busy, own_time()) {
-                    // If ranks share a core, the time slices of other ranks must not count against this engine.
+                    // If ranks share a core, the time slices of the other ranks must not count against this engine.
                     (1, Some(before), Some(after)) => (after - before).as_secs_f64(),
                     _ => began.elapsed().as_secs_f64(),
                 };
                 best[at] = best[at].max(multiplication.flops() / seconds.max(1e-9));
             }
             rounds += 1;
-            // Starts no round that would mostly exceed the time.
+            // No round is started that would mostly exceed the time.
             let taken = start.elapsed();
             if taken + taken / (2 * rounds) >= *time {
                 break;
@@ -136,13 +136,14 @@ fn own_time() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
 }
 
-/// Part of the highest rate. Rates from there on count as equal, because a contest that lasts [`TIME`] is no more exact on a
-/// machine with other load. On Zen 4 such contests took the tile 12x4, with which whole runs are 2 to 3 % slower.
+/// Fraction of the highest rate from which rates count as equal. On a machine with other load, a contest that lasts [`TIME`] is
+/// no more exact than this. On Zen 4 such contests chose the tile 12x4, with which whole runs are 2 to 3 % slower.
 const EQUAL: f64 = 0.98;
 
-/// Returns the index of the engine to use. `ranks` has each rank's rates by engine, zero for an engine that the rank cannot run.
+/// Returns the index of the engine to use. `ranks` has the rates of each rank by engine, and zero for an engine that the rank
+/// cannot run.
 ///
-/// All ranks must wait for the slowest, so the slowest rate decides. Of engines with equal rates, the first is taken.
+/// All ranks must wait for the slowest rank, so its rate decides. Of engines with equal rates, the first engine is chosen.
 pub fn choose(ranks: &[Vec<u64>]) -> Option<usize> {
     let engines = ranks.first()?.len();
     let slowest = |engine: usize| ranks.iter().map(|rates| rates[engine]).min().unwrap_or(0);
@@ -157,13 +158,14 @@ struct Kept {
     entries: Vec<(Place, Rates)>,
 }
 
-/// Version of the file. Other versions are ignored, because kernels change.
+/// Version of the file. Files of other versions are ignored, because kernels change.
 const VERSION: u32 = 5;
 
-/// Maximum number of stored keys. Each NB that was tried is one.
+/// Maximum number of stored keys. Each NB that was measured has its own key.
 const MOST: usize = 256;
 
-/// Path of the file: in XDG_CACHE_HOME, or in ~/.cache if that is not an absolute path.
+/// Returns the path of the file, in XDG_CACHE_HOME, or in ~/.cache if XDG_CACHE_HOME is not an absolute path. Returns `None`
+/// without a home folder.
 pub fn file() -> Option<PathBuf> {
     file_below(|name| std::env::var_os(name).map(PathBuf::from))
 }
@@ -175,7 +177,7 @@ fn file_below(set: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
 }
 
 fn read(file: &Path) -> Kept {
-    // Opening a pipe would wait for its other end, so only regular files are read.
+    // Only regular files are read. Opening a pipe would wait for the other end of the pipe.
     let text = file.is_file().then(|| std::fs::read(file).ok()).flatten();
     let kept = text.and_then(|text| serde_json::from_slice(&text).ok());
     kept.filter(|kept: &Kept| kept.version == VERSION).unwrap_or_default()
@@ -194,7 +196,7 @@ pub fn recall(file: &Path, place: &Place, engines: &[Engine]) -> Option<Rates> {
 /// Maximum number of attempts to store rates while other processes store theirs.
 const LOOKS: usize = 20;
 
-/// Next step for rates of `place` that are written but not in place yet.
+/// Next step for rates of `place` that are written to a temporary file, but not renamed yet.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Put,
@@ -203,10 +205,10 @@ enum Next {
 }
 
 impl Next {
-    /// Decides by the content of the file when the rates were written (`found`) and its content `now`.
+    /// Decides by the content of the file when the rates were written (`found`), and by its content `now`.
     ///
-    /// Thousands of nodes that share the file measure the same at the same time. If one of them has stored rates meanwhile, they
-    /// are as good, and the others need not wait for each other.
+    /// Thousands of nodes that share the file measure the same at the same time. If another node has stored rates since, those
+    /// rates are as good, and this node need not store its own.
     fn of<'a>(found: &'a Kept, now: &'a Kept, place: &Place) -> Self {
         let rates = |kept: &'a Kept| kept.entries.iter().find(|(other, _)| other == place);
         match rates(now) {
@@ -219,11 +221,11 @@ impl Next {
 
 /// Stores rates.
 ///
-/// The folder is a convenience: errors only cost a later measurement. Several nodes may share it and store at the same time. Each
-/// writes a file of its own and puts it in place if nothing has changed meanwhile.
+/// An error is ignored, because it costs only a later measurement. Several nodes may share the folder and store at the same
+/// time. Each node writes a temporary file, and renames this file if the stored file has not changed since.
 ///
-/// Checking and renaming are two steps, so in the worst case the rates of one process are measured again. Locks are not used,
-/// because locks of shared folders may block a run.
+/// Checking and renaming are two steps, so in the worst case the rates of one process are lost and measured again. Locks are
+/// not used, because locks of shared folders may block a run.
 pub fn remember(file: &Path, place: &Place, rates: &Rates) {
     let aside = file.with_extension(format!("{}.tmp", own_word()));
     let mut found = read(file);
@@ -249,13 +251,13 @@ pub fn remember(file: &Path, place: &Place, rates: &Rates) {
         found = now;
     }
     if next == Next::Leave || written.and_then(|()| std::fs::rename(&aside, file)).is_err() {
-        // Removes the temporary file. An error is ignored: the file may not exist.
+        // Removes the temporary file. An error is ignored, because the file may not exist.
         let _ = std::fs::remove_file(&aside);
     }
 }
 
-/// Returns a name that is unique among all processes that write to the same folder. Processes of two nodes may have the same
-/// process id.
+/// Returns a name that is unique among all processes that write to the same folder. The host name is a part of it, because
+/// processes of two nodes may have the same process id.
 fn own_word() -> String {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -274,7 +276,7 @@ mod tests {
             // The fastest engine of one rank is missing on another.
             (vec![vec![5, 9, 7], vec![6, 0, 2]], Some(0)),
             (vec![vec![4, 4], vec![8, 4]], Some(0)),
-            // Rates that differ by no more than a contest shows.
+            // Rates whose difference is too small for a contest.
             (vec![vec![980, 1000, 999]], Some(0)),
             (vec![vec![979, 1000, 981]], Some(1)),
             (vec![vec![0, 3], vec![3, 0]], None),
@@ -306,12 +308,12 @@ mod tests {
             engines.into_iter().filter(|e| !e.name().starts_with("portable")).collect();
         let mut pool = Pool::new(2);
         let mut contest = Contest::new(&fast, &[8, 2000], 1, &mut pool).unwrap();
-        // Both use the buffers of the widest panel that is measured.
+        // Both measurements use the buffers of the widest panel that is measured.
         contest.rates(2000, &mut pool);
         let rates = contest.rates(8, &mut pool);
         assert_eq!(rates.len(), fast.len());
         assert!(rates.iter().all(|(_, rate)| *rate > 0), "{rates:?}");
-        // One tile with two variants within a panel has one rate, so that the first variant is chosen.
+        // Two engines with the same tile have one rate, so that the first of them is chosen.
         let rate =
             |name: &str| rates.iter().find(|(other, _)| other == name).map(|(_, rate)| *rate);
         for (wide, narrow) in [("avx512-12x4", "avx2-12x4"), ("avx512-8x6", "avx2-8x6")] {
@@ -321,7 +323,7 @@ mod tests {
         }
     }
 
-    /// With this many ranks, the multiplications would need more memory than the node has.
+    /// With 2^20 ranks, the multiplications would need more memory than the node has.
     #[test]
     fn memory_that_is_not_there_is_not_taken() {
         let engines = [Engine::Blas];
@@ -340,14 +342,14 @@ mod tests {
         remember(&file, &place, &rates);
         assert_eq!(recall(&file, &place, &engines), Some(rates.clone()));
         assert_eq!(recall(&file, &other, &engines), None);
-        // An engine that was not measured at that time.
+        // The file has no rate of some of these engines.
         let all = Engine::runnable();
         assert_eq!(recall(&file, &place, &all), (all == engines).then(|| rates.clone()));
         remember(&file, &other, &rates);
         assert_eq!(recall(&file, &place, &engines), Some(rates.clone()), "the other stays");
         let text = std::fs::read_to_string(&file).unwrap();
         let (now, before) = (format!("\"version\":{VERSION}"), "\"version\":0");
-        // A rate larger than MPI can compare.
+        // MPI cannot compare such a large rate.
         let absurd = text.replace("\"blas\",5", "\"blas\",9223372036854775808");
         for damaged in [text[..text.len() / 2].to_owned(), text.replace(&now, before), absurd] {
             assert_ne!(damaged, text);
@@ -357,7 +359,7 @@ mod tests {
         remember(&file, &place, &rates);
         assert_eq!(recall(&file, &place, &engines), Some(rates.clone()));
         assert_eq!(std::fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
-        // A folder that cannot be created.
+        // This folder cannot be created.
         remember(&file.join("engines.json"), &place, &rates);
         assert_eq!(recall(&file, &place, &engines), Some(rates));
     }
@@ -383,14 +385,14 @@ mod tests {
         assert_eq!(next(kept(&[], 0), kept(&[], 0)), Next::Put);
         assert_eq!(next(kept(&[], 0), kept(&[192], 5)), Next::Leave);
         assert_eq!(next(kept(&[], 0), kept(&[256], 5)), Next::WriteAgain, "of another NB");
-        // Rates existed before, for example of fewer engines.
+        // The file had rates of this key before, for example of fewer engines.
         assert_eq!(next(kept(&[192], 5), kept(&[192], 5)), Next::Put);
         assert_eq!(next(kept(&[192], 5), kept(&[256, 192], 5)), Next::WriteAgain);
         assert_eq!(next(kept(&[192], 5), kept(&[192], 6)), Next::Leave);
         assert_eq!(next(kept(&[192], 5), kept(&[], 0)), Next::WriteAgain, "somebody removed it");
     }
 
-    /// Many nodes store the same key: one node's rates remain, and no other file.
+    /// Many nodes store the same key. The rates of one node remain, and no other file.
     #[test]
     fn many_remember_the_same_at_once() {
         let folder = tempfile::tempdir().unwrap();
@@ -406,8 +408,8 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
-    /// No reader finds half a file or a file of another key, and no temporary file remains. Of several rates stored at once,
-    /// nearly all remain, and the last ones always do.
+    /// No reader finds half a file or a file of another key, and no temporary file remains. Of several rates stored at the same
+    /// time, nearly all remain, and the last ones always do.
     #[test]
     fn several_remember_at_once() {
         let folder = tempfile::tempdir().unwrap();

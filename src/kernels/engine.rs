@@ -1,8 +1,8 @@
-//! The multiplication of the trailing update: one of our packed kernels or the library's DGEMM.
+//! Multiplication of the trailing update, by one of our packed kernels or by the library's DGEMM.
 //!
-//! An engine uses two shapes. A [`LowerBlock`] is L below the diagonal block, which travels in the panel's message. An
-//! [`UpperBlock`] is U to its right, which each rank assembles. The order of their elements is private to the engine; the solver
-//! only asks for lengths and stores rows.
+//! An engine uses two shapes. A [`LowerBlock`] is L below the diagonal block, which is sent in the panel's message. An
+//! [`UpperBlock`] is U right of the diagonal block, which each rank assembles. The order of their elements is private to the
+//! engine. The solver only uses the lengths of the blocks, and stores rows.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use super::routines::Solve;
 use super::{Library, packed};
 use crate::base::params::{Engine as EngineChoice, Form};
 
-/// The code that multiplies.
+/// Code that multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// A kernel of this program, on operands packed once per panel.
@@ -27,32 +27,33 @@ impl Engine {
     /// Identity of all kernels of this program ([`Engine::identity`]).
     pub const OWN: &str = "packed, fused multiply-adds in order";
 
-    /// Returns the best guess for `choice` on this processor, without measuring.
+    /// Returns the first candidate for `choice` that runs on this processor, without measuring.
     ///
     /// # Errors
-    /// If no engine for `choice` runs here, with the reason.
+    ///
+    /// No engine for `choice` runs on this processor. The error is a message with advice.
     pub fn select(choice: EngineChoice) -> Result<Self, String> {
         Self::possible(choice).first().copied().ok_or_else(|| Self::refusal(choice))
     }
 
-    /// Returns the message that no engine for `choice` runs here, with advice.
+    /// Returns the message that no engine for `choice` runs on this processor, with advice.
     pub fn refusal(choice: EngineChoice) -> String {
         let names = |all: &[&str]| all.join(", ");
         let here: Vec<&str> = Self::runnable().into_iter().map(Self::name).collect();
         format!(
-            "none of {} does run on this processor, but these do: {}; --engine auto takes the fastest",
+            "none of the engines {} runs on this processor; these do: {}. Give --engine auto, which chooses the fastest",
             names(&Self::candidates(choice)),
             names(&here)
         )
     }
 
-    /// Returns the names of the engines that `choice` allows, the best guess first. The list is the same on every processor.
+    /// Returns the names of the engines that `choice` allows, in order of preference. The list is the same on every processor.
     pub fn candidates(choice: EngineChoice) -> Vec<&'static str> {
         let ours = |wanted: fn(Isa) -> bool| {
             micro::NAMES.iter().filter(move |(_, isa)| wanted(*isa)).map(|(name, _)| *name)
         };
         match choice {
-            // The portable kernel is last: it is for processors on which no other runs.
+            // The portable kernel is last, because it is for processors on which no other kernel runs.
             EngineChoice::Auto => {
                 ours(|isa| isa != Isa::Portable).chain(["blas", "portable-4x4"]).collect()
             }
@@ -65,8 +66,8 @@ impl Engine {
         }
     }
 
-    /// Returns the candidates that are compiled for this architecture, even if this processor cannot run them: the processors of
-    /// the ranks may.
+    /// Returns the candidates that are compiled for this architecture. Other ranks may be able to run a candidate that this
+    /// processor cannot run.
     pub fn made(choice: EngineChoice) -> Vec<Self> {
         let names = Self::candidates(choice);
         micro::all()
@@ -76,7 +77,7 @@ impl Engine {
             .collect()
     }
 
-    /// Returns the candidates that this processor can run; possibly none.
+    /// Returns the candidates that this processor can run. The list may be empty.
     pub fn possible(choice: EngineChoice) -> Vec<Self> {
         Self::candidates(choice).into_iter().filter_map(Self::named).collect()
     }
@@ -90,8 +91,8 @@ impl Engine {
 
     /// Returns every engine that this processor can run.
     ///
-    /// Nodes exchange this list before they agree on an engine. All ranks of a run use the same engine, because panels travel in
-    /// its layout.
+    /// Nodes exchange this list before they agree on an engine. All ranks of a run use the same engine, because panels are sent
+    /// in the engine's layout.
     pub fn runnable() -> Vec<Self> {
         micro::runnable().map(Engine::Packed).chain([Engine::Blas]).collect()
     }
@@ -101,9 +102,9 @@ impl Engine {
         Self::runnable().into_iter().find(|engine| engine.name() == name)
     }
 
-    /// Describes all properties that determine the last bits of a result, in words.
+    /// Describes all properties that determine the last bits of a result.
     ///
-    /// Ranks with the same identity round alike, and a run only resumes with the identity that it began with. All our kernels, on
+    /// Ranks with the same identity round alike. A run resumes only with the identity with which it began. All our kernels, on
     /// all processors, have the same identity.
     pub fn identity(self) -> String {
         match self {
@@ -116,13 +117,13 @@ impl Engine {
         }
     }
 
-    /// Returns the identity for the BLAS `picked`. The panel's loops are our own code, also with a BLAS. They round once for a
-    /// multiplication and an addition (`fused`), or twice on a processor without such an instruction.
+    /// Returns the identity for the BLAS `picked`. Even with a BLAS, the loops of the panel are our own code. These loops round
+    /// once for a multiplication and an addition (`fused`). On a processor without such an instruction, the loops round twice.
     pub fn identity_of_blas(picked: &str, fused: bool) -> String {
         format!("blas {picked}{}", if fused { "" } else { ", without fused multiply-adds" })
     }
 
-    /// Returns whether both engines multiply with the same tile, so that they differ at most elsewhere.
+    /// Returns whether both engines multiply with the same tile. Such engines differ at most within a panel.
     pub fn multiplies_as(self, other: Self) -> bool {
         match (self, other) {
             (Engine::Packed(one), Engine::Packed(two)) => std::ptr::fn_addr_eq(one.tile, two.tile),
@@ -130,7 +131,7 @@ impl Engine {
         }
     }
 
-    /// Returns whether results are independent of how columns are divided into calls.
+    /// Returns whether results stay the same however the columns are divided into calls.
     pub fn cuts_freely(self) -> bool {
         self != Engine::Blas
     }
@@ -151,7 +152,7 @@ impl Engine {
         }
     }
 
-    /// Number of doubles in the form of L1 that [`UpperBlock::solve`] needs.
+    /// Number of doubles in the packed form of L1 that [`UpperBlock::solve`] needs.
     pub fn triangle_len(self, k: usize) -> usize {
         match self {
             Engine::Packed(kernel) => packed::lower_len(kernel, k, k),
@@ -159,8 +160,8 @@ impl Engine {
         }
     }
 
-    /// Returns the unit of rows: the rows of a task, and of a separately packed part of a lower block, begin at a multiple of it.
-    /// The part from row i on begins at element i k.
+    /// Returns the unit of rows. The rows of a task begin at a multiple of this unit, and so do separately packed parts of a
+    /// lower block. The part from row i on begins at element i k.
     pub fn row_step(self) -> usize {
         match self {
             Engine::Packed(kernel) => kernel.scalar,
@@ -168,7 +169,7 @@ impl Engine {
         }
     }
 
-    /// Maximum number of doubles of scratch for a panel of `width` columns.
+    /// Upper bound of the doubles of scratch for a panel of `width` columns.
     pub fn scratch_len(self, width: usize) -> usize {
         match self {
             Engine::Packed(_) => packed::scratch_len(width),
@@ -185,7 +186,8 @@ impl Engine {
         unsafe {
             match self {
                 Engine::Packed(kernel) => packed::pack(kernel.scalar, rows, k, l, out),
-                // By rows, like C and U. If k is small, BLIS packs nothing, and with columns it takes 1.6 times as long.
+                // L is stored by rows, like C and U. If k is small, BLIS packs nothing, and with L stored by columns it takes
+                // 1.6 times as long.
                 Engine::Blas => {
                     let strides = Strides { row: 1, col: l.ld };
                     copy_by_rows(l.at, strides, rows, k, Matrix::new(out, k));
@@ -228,8 +230,8 @@ impl Engine {
         }
     }
 
-    /// Computes B(n x cols) := L^-1 B within a panel's L1, all in `form` with the same leading dimension. L is
-    /// unit lower.
+    /// Computes B(n x cols) := L^-1 B within a panel's L1. L and B are in `form`, with the same leading dimension. L is unit
+    /// lower.
     ///
     /// # Safety
     /// The ranges are valid and do not overlap.
@@ -256,7 +258,7 @@ impl Engine {
                     let l = Matrix::new(l, b.ld);
                     match form {
                         Form::Transposed => ffi::trsm(Solve::LEFT_LOWER, n, cols, l, b),
-                        // Row-major: the BLAS sees the transposes of all three.
+                        // Row-major matrices are transposes to the BLAS.
                         Form::NotTransposed => ffi::trsm(Solve::RIGHT_UPPER, cols, n, l, b),
                     }
                 }
@@ -265,7 +267,7 @@ impl Engine {
     }
 }
 
-/// L below the diagonal block: `rows x k`, packed by [`Engine::lay_lower`].
+/// L below the diagonal block, `rows x k`, packed by [`Engine::lay_lower`].
 #[derive(Clone, Copy)]
 pub struct LowerBlock {
     pub engine: Engine,
@@ -274,7 +276,7 @@ pub struct LowerBlock {
     pub data: *const f64,
 }
 
-/// U right of the diagonal block: `k x cols`.
+/// U right of the diagonal block, `k x cols`.
 #[derive(Clone, Copy)]
 pub struct UpperBlock {
     pub engine: Engine,
@@ -283,7 +285,7 @@ pub struct UpperBlock {
     pub data: *mut f64,
 }
 
-// SAFETY: the pointers are only dereferenced in unsafe functions, whose callers keep tasks apart.
+// SAFETY: only unsafe functions dereference the pointers, and their callers keep tasks apart.
 unsafe impl Send for LowerBlock {}
 // SAFETY: as above.
 unsafe impl Sync for LowerBlock {}
@@ -293,7 +295,7 @@ unsafe impl Send for UpperBlock {}
 unsafe impl Sync for UpperBlock {}
 
 impl UpperBlock {
-    /// Returns the unit of columns: a strip begins at a multiple of it.
+    /// Returns the unit of columns. A strip begins at a multiple of this unit.
     pub fn column_unit(&self) -> usize {
         match self.engine {
             Engine::Packed(kernel) => kernel.vector,
@@ -301,7 +303,7 @@ impl UpperBlock {
         }
     }
 
-    /// Zeroes the padding beyond the edges. Must be called before rows are stored.
+    /// Sets the padding beyond the edges to zero. Must be called before rows are stored.
     ///
     /// # Safety
     /// `data` has [`Engine::upper_len`] doubles.
@@ -312,7 +314,7 @@ impl UpperBlock {
         }
     }
 
-    /// Stores `len` elements from `src` in row `p`, from column `from` on.
+    /// Stores `len` elements from `src` in row `p`, starting at column `from`.
     ///
     /// # Safety
     /// The block and the source are valid there; no other thread touches that part.
@@ -331,7 +333,7 @@ impl UpperBlock {
         }
     }
 
-    /// Copies part of row `p` to `dst`.
+    /// Copies `len` elements of row `p`, starting at column `from`, to `dst`.
     ///
     /// # Safety
     /// As for [`UpperBlock::put_row`].
@@ -350,10 +352,10 @@ impl UpperBlock {
         }
     }
 
-    /// Returns the address and length of the columns `cols` of all rows, which are contiguous.
+    /// Returns address and length of the columns `cols` of all rows, which are contiguous.
     ///
-    /// The columns begin at a multiple of [`UpperBlock::column_unit`], and end at one or at the end of the block. The engine must
-    /// be one of our own.
+    /// `cols` begins at a multiple of [`UpperBlock::column_unit`]. The range ends at such a multiple or at the end of the
+    /// block. The engine must be one of our own.
     pub fn whole_units(&self, cols: Range<usize>) -> (*mut f64, usize) {
         let unit = self.column_unit();
         debug_assert!(
@@ -361,7 +363,7 @@ impl UpperBlock {
         );
         debug_assert!(cols.end.is_multiple_of(unit) || cols.end == self.cols);
         let len = self.engine.upper_len(self.k, cols.len());
-        // Within the block, or past its end if no columns are requested.
+        // The address is within the block, or past its end if no columns are requested.
         (self.data.wrapping_add(self.engine.upper_len(self.k, cols.start)), len)
     }
 
@@ -378,7 +380,7 @@ impl UpperBlock {
                     let panels = cols.start / unit..cols.end.div_ceil(unit);
                     packed::solve_upper(kernel, self.k, l1.laid, self.data, panels);
                 }
-                // Some libraries treat a single column as a vector, and round it depending on its position in memory.
+                // Some libraries treat a single column as a vector, and round it in a way that depends on its address.
                 Engine::Blas if cols.len() == 1 => {
                     let strides = l1.own_strides();
                     for p in 0..self.k {
@@ -405,14 +407,14 @@ impl UpperBlock {
     }
 }
 
-/// L1, the unit lower triangle of the diagonal block, in the form in which it travels and in the engine's form.
+/// L1, the unit lower triangle of the diagonal block, in the form in which it is sent and in the engine's form.
 #[derive(Clone, Copy)]
 pub struct TriangleBlock {
     pub k: usize,
-    /// Storage order of `raw`: transposed means column-major.
+    /// Storage order of `raw`. `Transposed` means column-major.
     pub form: Form,
     pub raw: *const f64,
-    /// [`Engine::triangle_len`] doubles, filled by [`TriangleBlock::lay`].
+    /// Form of the engine: [`Engine::triangle_len`] doubles, filled by [`TriangleBlock::lay`].
     pub laid: *mut f64,
 }
 
@@ -422,12 +424,13 @@ unsafe impl Send for TriangleBlock {}
 unsafe impl Sync for TriangleBlock {}
 
 impl TriangleBlock {
-    /// Returns the leading dimension of `raw`: the distance of its columns, or of its rows in the other form.
+    /// Returns the leading dimension of `raw`. The leading dimension is the distance of columns in column-major order, or of
+    /// rows in row-major order.
     pub fn leading_dimension(k: usize) -> usize {
         cache::leading_dimension(k, 1)
     }
 
-    /// Returns the strides of rows and columns in this form.
+    /// Returns the strides of rows and columns of a matrix in `form` with leading dimension `ld`.
     pub fn strides(form: Form, ld: usize) -> Strides {
         match form {
             Form::NotTransposed => Strides { row: ld, col: 1 },
@@ -440,7 +443,7 @@ impl TriangleBlock {
         Self::strides(self.form, Self::leading_dimension(self.k))
     }
 
-    /// Packs the raw triangle for `engine`.
+    /// Packs the triangle `raw` for `engine`.
     ///
     /// # Safety
     /// The pointers are valid for the lengths above.
@@ -455,7 +458,7 @@ impl TriangleBlock {
 }
 
 impl LowerBlock {
-    /// Returns the number of rows that one task should take.
+    /// Returns the number of rows of one task.
     pub fn row_unit(&self) -> usize {
         match self.engine {
             Engine::Packed(kernel) => packed::row_block(kernel, self.k),
@@ -465,7 +468,7 @@ impl LowerBlock {
 
     /// Computes C(rows x cols) -= L U for row-major C. `c` begins at row 0 and column 0 of the blocks.
     ///
-    /// Rows begin at a multiple of [`Engine::row_step`], columns at a multiple of [`UpperBlock::column_unit`].
+    /// `rows` begins at a multiple of [`Engine::row_step`], and `cols` at a multiple of [`UpperBlock::column_unit`].
     ///
     /// # Safety
     /// The blocks are valid and no other thread touches that part of C.
@@ -483,7 +486,7 @@ impl LowerBlock {
                 Engine::Packed(kernel) => {
                     packed::multiply(kernel, self.k, self.data, rows, u.data, cols, c);
                 }
-                // A single column is computed here, as in `solve`.
+                // A single column is multiplied by this loop, for the reason given in `solve`.
                 Engine::Blas if cols.len() == 1 => {
                     /// Number of sums that the processor can compute at the same time.
                     const AT_ONCE: usize = 8;

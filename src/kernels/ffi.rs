@@ -1,7 +1,7 @@
-//! The BLAS routines that the solver calls.
+//! BLAS routines that the solver calls.
 //!
-//! Matrices are column-major here, as the BLAS sees them. Dimensions are below 2^31, because no side of a rank's part of a matrix
-//! is longer.
+//! Matrices are column-major, as the BLAS expects. Dimensions are below 2^31, because no side of a rank's part of a matrix is
+//! longer.
 
 use super::loaded;
 use super::operands::{Matrix, Operand, Size};
@@ -18,10 +18,10 @@ pub unsafe fn gemm(size: Size, alpha: f64, a: Operand, b: Operand, c: Matrix<*mu
     }
 }
 
-/// Solves for the `m x n` right-hand sides `b`, in place.
+/// Solves with the unit triangle `t` for the `m x n` right-hand sides `b`, in place.
 ///
 /// # Safety
-/// As for [`gemm`]; the triangle is of order `m`, or of order `n` on the right.
+/// As for [`gemm`]. The triangle has order `m`, or order `n` if it is on the right.
 pub(super) unsafe fn trsm(
     solve: Solve,
     m: usize,

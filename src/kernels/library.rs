@@ -2,29 +2,29 @@
 
 use std::ffi::c_int;
 
-/// Description of the library by itself.
+/// Description of a BLAS, as the library reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {
-    /// `BLIS`, `OpenBLAS`, `MKL`, or `BLAS` if the library does not identify itself.
+    /// `BLIS`, `OpenBLAS`, `MKL`, or `BLAS` if the library does not report its name.
     pub name: &'static str,
     pub version: String,
-    /// Kernels that the library selected for this processor, in its own words; empty if it does not name them.
+    /// Kernels that the library selected for this processor, under the library's own name; empty if it reports no name.
     pub kernel: String,
-    /// Environment variable that overrides the selection.
+    /// Environment variable that overrides the library's selection of kernels.
     pub variable: &'static str,
 }
 
 impl Library {
-    /// Variables of all libraries that select kernels.
+    /// Variables that select kernels, of all libraries.
     pub const VARIABLES: [&str; 4] =
         ["BLIS_ARCH_TYPE", "OPENBLAS_CORETYPE", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"];
 
-    /// Returns the variables whose effect is not visible in the library's description of its kernels.
+    /// Returns the variables whose effect the library's description of its kernels does not show.
     pub(super) fn unseen_variables(&self) -> &'static [&'static str] {
         match (self.kernel.as_str(), self.name) {
             ("", "MKL") => &["MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"],
             ("", _) => &Self::VARIABLES,
-            // MKL reports the code branch that it would take by default.
+            // MKL reports the code branch that it would choose by default.
             (_, "MKL") => &["MKL_CBWR"],
             _ => &[],
         }
@@ -34,7 +34,7 @@ impl Library {
         Self { name: "BLIS", version, kernel, variable: "BLIS_ARCH_TYPE" }
     }
 
-    /// Describes OpenBLAS by `config`, which begins with the name and the version.
+    /// Describes OpenBLAS from the text `config`, which begins with the name and the version.
     pub(super) fn openblas(config: &str, kernel: String) -> Self {
         let version = config
             .split_whitespace()
@@ -44,7 +44,7 @@ impl Library {
         Self { name: "OpenBLAS", version, kernel, variable: "OPENBLAS_CORETYPE" }
     }
 
-    /// Describes MKL by a text such as "... Version 2026.2-Product Build ..." and the number of its code branch.
+    /// Describes MKL from a text such as "... Version 2026.2-Product Build ...", and from the number of its code branch.
     pub(super) fn mkl(words: &str, branch: Option<c_int>) -> Self {
         let version = words.split_once("Version ").map_or(words, |(_, rest)| rest);
         let version = version.split([' ', '-']).next().unwrap_or_default().to_owned();

@@ -1,8 +1,8 @@
-//! The BLAS that is called: the linked one, or one that is named at the start of the program and replaces it.
+//! The BLAS that the program calls: the linked library, or another library that is named at the start of the program.
 //!
-//! `ffi` calls it, and `load` must come before any call. The library may have Fortran's names or only those of C, with or without
-//! a suffix for 64-bit integers, and integers of either width. The width is detected by a call that is harmless with both.
-//! A small product is checked before the library is used.
+//! `ffi` calls this library. `load` must come before any call. The library may have Fortran's names or only those of C, with or
+//! without a suffix for 64-bit integers. Its integers may have 32 or 64 bits. A call that is harmless with either width detects
+//! the width. A small product is checked before the library is used.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::fs::File;
@@ -25,13 +25,14 @@ compile_error!("skt-hpl needs a BLAS: build with the feature `blis` (the default
 
 static CHOSEN: OnceLock<Loaded> = OnceLock::new();
 
-/// Returns the library that [`load`] has loaded, or else the linked one.
+/// Returns the library that [`load`] has loaded, or the linked library if none is loaded.
 pub(super) fn active() -> &'static Loaded {
     static LINKED: OnceLock<Loaded> = OnceLock::new();
     CHOSEN.get().unwrap_or_else(|| LINKED.get_or_init(Loaded::linked))
 }
 
-/// Uses this library from now on. Must be called before threads and before MPI start. An error is one sentence.
+/// Loads the library `name`, and uses it from now on. Must be called before threads and before MPI start. An error is one
+/// sentence.
 pub fn load(name: &str) -> Result<(), String> {
     let loaded = Loaded::open(name)?;
     CHOSEN.set(loaded).map_err(|_| "a BLAS is chosen once".to_string())
@@ -44,9 +45,9 @@ impl Library {
     }
 }
 
-/// A library in use.
+/// Library in use.
 pub struct Loaded {
-    /// Name that it was loaded by; empty for the linked library.
+    /// Name by which the library was loaded; empty for the linked library.
     pub(super) name: String,
     pub calls: Calls,
     pub library: Library,
@@ -57,7 +58,7 @@ pub struct Loaded {
 #[derive(Clone, Copy)]
 enum Setter {
     Plain(unsafe extern "C" fn(c_int)),
-    /// Functions of BLIS. `ways`, if present, sets the ways in which each of five loops is divided.
+    /// Functions of BLIS. `ways`, if present, sets the number of threads for each of five loops.
     Blis {
         number: unsafe extern "C" fn(i64),
         ways: Option<Ways>,
@@ -78,7 +79,7 @@ unsafe extern "C" {
 }
 
 impl Setter {
-    /// Functions of the linked library, which a preloaded `dgemm_` does not hide.
+    /// Functions of the linked library. A preloaded `dgemm_` does not replace these functions.
     #[cfg(feature = "blis")]
     const LINKED: Self =
         Setter::Blis { number: bli_thread_set_num_threads, ways: Some(bli_thread_set_ways) };
@@ -93,7 +94,7 @@ impl Setter {
     }
 }
 
-/// Returns a function of OpenBLAS itself, which has a suffix if its routines have one.
+/// Returns a function that belongs to OpenBLAS itself. The function has a suffix if the routines have a suffix.
 ///
 /// # Safety
 /// As for [`Opened::function`].
@@ -102,9 +103,10 @@ unsafe fn of_openblas<F: Copy>(opened: Opened, name: &str) -> Option<F> {
     C.iter().find_map(|suffix| unsafe { opened.function(&format!("{name}{suffix}")) })
 }
 
-/// Suffixes of `dgemm` in libraries with Fortran's names: first the usual one, then those of builds with 64-bit integers.
+/// Suffixes of `dgemm` in libraries with Fortran's names. The usual suffix is first; the others belong to builds with 64-bit
+/// integers.
 const FORTRAN: [&str; 4] = ["_", "_64_", "64_", "_64"];
-/// Suffixes of `cblas_dgemm`, in the same order.
+/// Suffixes of `cblas_dgemm`, in the same order as for Fortran.
 const C: [&str; 4] = ["", "64_", "_64", "_64_"];
 
 const ROUTINES: [&str; 3] = ["dgemm", "dtrsm", "ddot"];
@@ -118,19 +120,22 @@ impl Loaded {
         Self { name: String::new(), library, calls, threads: Some(Setter::LINKED) }
     }
 
-    /// Loads the library. An error is one sentence.
+    /// Loads the library `name`. An error is one sentence.
     pub fn open(name: &str) -> Result<Self, String> {
-        // The loader would take an empty name for this program, with the linked library.
+        // The loader would return this program, with the linked library, for an empty name.
         if name.is_empty() {
-            return Err("--blas names no library: leave it out for the linked one".into());
+            return Err(
+                "--blas names no library: without --blas, the linked library is used".into()
+            );
         }
         prepare(name);
         let path = CString::new(name).map_err(|_| format!("--blas {name}: not a name"))?;
-        // The library's own symbols take precedence over those of the linked library, which may be another version of the same.
+        // The library's own symbols take precedence over those of the linked library, which may be another version of the same
+        // library.
         let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
         // SAFETY: loading runs the library's own initialisation, as requested by the user.
         let opened = Opened(with_one_thread(|| unsafe { libc::dlopen(path.as_ptr(), flags) }));
-        // An OpenMP library that it depends on may have bound this thread to a core.
+        // If the library depends on an OpenMP library, that library may have bound this thread to a core.
         cores::take_back();
         if opened.0.is_null() {
             // SAFETY: the loader has just recorded the error.
@@ -147,13 +152,13 @@ impl Loaded {
         loaded.set_threads(1);
         if !loaded.multiplies_rightly() {
             return Err(format!(
-                "--blas {name} does not multiply rightly: it is no BLAS this program can use"
+                "--blas {name} does not multiply rightly: this program cannot use it as a BLAS"
             ));
         }
         Ok(loaded)
     }
 
-    /// Returns the routines, and whether their integers have 64 bits.
+    /// Returns the routines of the library, and whether their integers have 64 bits.
     fn find(opened: Opened) -> Result<(Calls, bool), String> {
         for suffix in FORTRAN {
             let [gemm, trsm, dot] = ROUTINES.map(|name| format!("{name}{suffix}"));
@@ -182,19 +187,19 @@ impl Loaded {
             return Ok((Calls::C { gemm, trsm }, width(product)?));
         }
         Err(format!(
-            "it has neither {} nor cblas_{}: it is not a BLAS, or not all of one",
+            "it has neither {} nor cblas_{}: it is not a BLAS, or not a complete one",
             ROUTINES.map(|name| format!("{name}_")).join(", "),
             ROUTINES.join(", cblas_")
         ))
     }
 
-    /// Sets the number of threads that a call starts.
+    /// Sets the number of threads that a call of the library uses.
     pub fn set_threads(&self, threads: usize) {
         match self.threads {
             // SAFETY: sets a number.
             Some(Setter::Plain(set)) => unsafe { set(threads as c_int) },
             // SAFETY: as above. A negative number of ways makes BLIS divide no loop in a fixed way. Variables such as
-            // `BLIS_IC_NT` fix some of them, and fixed ways take precedence over the number of threads.
+            // `BLIS_IC_NT` fix the ways of some loops, and fixed ways take precedence over the number of threads.
             Some(Setter::Blis { number, ways }) => unsafe {
                 if let Some(set) = ways {
                     set(-1, -1, -1, -1, -1);
@@ -205,7 +210,7 @@ impl Loaded {
         }
     }
 
-    /// Checks a small product and a small solution, which every BLAS computes exactly.
+    /// Checks the results of a small product and of a small triangular solve, which every BLAS computes exactly.
     fn multiplies_rightly(&self) -> bool {
         // A(2x3) and B(2x3), by columns: A B^T = [22 28; 49 64] with A = [1 2 3; 4 5 6], B = [1 3 5; 2 4 6].
         let a = [1.0, 4.0, 2.0, 5.0, 3.0, 6.0];
@@ -225,35 +230,37 @@ impl Loaded {
     }
 }
 
-/// Number of elements that is one if only its lower 32 bits are read, and negative if all are read.
+/// Number of elements that is 1 if a library reads only its lower 32 bits, and negative if a library reads all bits.
 const ONE_OR_LESS: i64 = 1 - (1 << 32);
 
-/// Returns whether integers have 64 bits, given the product of 3 and 5 with [`ONE_OR_LESS`] elements.
+/// Returns whether integers have 64 bits. `product` is the library's ddot of 3 and 5 with [`ONE_OR_LESS`] elements.
 fn width(product: f64) -> Result<bool, String> {
     match product {
         15.0 => Ok(false),
         0.0 => Ok(true),
-        other => Err(format!("its ddot of 3 and 5 is {other}: it is no BLAS this program can use")),
+        other => {
+            Err(format!("its ddot of 3 and 5 is {other}: this program cannot use it as a BLAS"))
+        }
     }
 }
 
-/// Sets the variables that a library reads when it is loaded.
+/// Sets the variables that the library `name` reads when it is loaded.
 fn prepare(name: &str) {
     let file = Path::new(name)
         .file_name()
         .map_or_else(String::new, |file| file.to_string_lossy().into_owned());
-    // MKL's threads would only disturb ours, and would need an OpenMP library.
+    // MKL's threads would disturb ours, and would need an OpenMP library.
     if file.starts_with("libmkl_rt") && std::env::var_os("MKL_THREADING_LAYER").is_none() {
         // SAFETY: no other thread has been started yet.
         unsafe { std::env::set_var("MKL_THREADING_LAYER", "SEQUENTIAL") };
     }
 }
 
-/// Loads a library while OpenBLAS is set to start no threads of its own, unless the user has set their number.
+/// Loads a library while OpenBLAS is set to start no threads of its own, unless the user has set the number of threads.
 ///
-/// A build for POSIX threads starts one thread per core when it is loaded, before any setter can be called. With many ranks,
-/// these can exceed a node's limit. OpenBLAS reads the variable only then, so it is removed afterwards: other programs must not
-/// take it for the user's.
+/// A build for POSIX threads starts one thread for each core when it is loaded, before any setter can be called. With many
+/// ranks, these threads can exceed a node's limit. OpenBLAS reads the variable only when it is loaded. So the variable is
+/// removed afterwards, and other programs do not take it for the user's.
 fn with_one_thread<R>(load: impl FnOnce() -> R) -> R {
     const THREADS: &str = "OPENBLAS_NUM_THREADS";
     if std::env::var_os(THREADS).is_some() {
@@ -277,7 +284,7 @@ fn threads(opened: Opened) -> Option<Setter> {
             "MKL_Set_Num_Threads",
             "nvpl_blas_set_num_threads",
             "armpl_set_num_threads",
-            // The OpenMP library that the BLAS depends on.
+            // The number of threads may also be set in the OpenMP library on which the BLAS depends.
             "omp_set_num_threads",
         ];
         of_openblas(opened, "openblas_set_num_threads")
@@ -286,7 +293,7 @@ fn threads(opened: Opened) -> Option<Setter> {
     }
 }
 
-/// Copies a text of the library.
+/// Copies a text that a library has returned; an empty text if the pointer is null.
 ///
 /// # Safety
 /// `pointer` is null or a C string.
@@ -303,7 +310,8 @@ type WordsOf = unsafe extern "C" fn(c_int) -> *const c_char;
 type PutWords = unsafe extern "C" fn(*mut c_char, c_int);
 type Number = unsafe extern "C" fn() -> c_int;
 
-/// Describes the library, as far as it can be asked.
+/// Describes the library, with all facts that its functions report. `name` is the name by which it was loaded, and `wide` means
+/// 64-bit integers.
 fn describe(opened: Opened, name: &str, calls: &Calls, wide: bool) -> Library {
     // SAFETY: functions of these names have these types in every library; the texts are constants.
     let mut library = unsafe {
@@ -321,7 +329,7 @@ fn describe(opened: Opened, name: &str, calls: &Calls, wide: bool) -> Library {
         } else {
             let file = Path::new(name).file_name();
             let file = file.map_or(name.into(), |file| file.to_string_lossy());
-            // Many builds have the same name, so the digest identifies the build.
+            // Many builds have the same name, so a digest identifies the build.
             let version = match digest_of_file(calls.address()) {
                 Some(digest) => format!("{file} {digest:016x}"),
                 None => file.into_owned(),
@@ -331,7 +339,7 @@ fn describe(opened: Opened, name: &str, calls: &Calls, wide: bool) -> Library {
     };
     let set = |name: &&str| Some(format!("{name}={}", std::env::var_os(name)?.to_string_lossy()));
     let told: Vec<String> = library.unseen_variables().iter().filter_map(set).collect();
-    // An unknown kernel can only depend on the processor and the library's variables.
+    // A library that does not name its kernel can only choose it by the processor and by the library's variables.
     if library.kernel.is_empty() {
         library.kernel = format!("own ({})", processor_kind());
     }
@@ -346,10 +354,11 @@ fn describe(opened: Opened, name: &str, calls: &Calls, wide: bool) -> Library {
 
 /// Returns the name of the kernel that BLIS has chosen.
 fn ask_blis_kernel(opened: Opened) -> Option<String> {
-    // SAFETY: functions of these names have these types in every BLIS; the last takes the number that the library has returned.
+    // SAFETY: functions of these names have these types in every BLIS. The last function gets a number that the library has
+    // returned.
     unsafe {
-        // Without this call, the library checks an overridden kernel against tables that it has not filled, and aborts. More than
-        // one call is allowed.
+        // Without this call, the library checks an overridden kernel against tables that are still empty, and aborts. The
+        // function may be called more than once.
         if let Some(init) = opened.function::<unsafe extern "C" fn()>("bli_init") {
             init();
         }
@@ -358,11 +367,11 @@ fn ask_blis_kernel(opened: Opened) -> Option<String> {
     }
 }
 
-/// Returns a digest of the file that contains this routine. Code that the routine calls in other files is not included. `None` if
-/// the file cannot be read.
+/// Returns a digest of the file that contains this routine, or `None` if the file cannot be read. Code in other files that the
+/// routine calls is not included.
 fn digest_of_file(routine: *const c_void) -> Option<u64> {
     let path = file_of(routine)?;
-    // In pieces: all ranks of a node do this at once, and some libraries have hundreds of megabytes.
+    // The file is read in pieces. All ranks of a node read at the same time, and some libraries have hundreds of megabytes.
     let mut file = File::open(OsStr::from_bytes(path.to_bytes())).ok()?;
     let mut digest = Xxh3::new();
     let mut bytes = vec![0; 1 << 20];
@@ -378,7 +387,7 @@ fn digest_of_file(routine: *const c_void) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A file that is not a BLAS gives an error of one sentence that names it.
+    /// A file that is not a BLAS gives an error of one sentence, which names the file.
     #[test]
     fn what_cannot_be_used_gets_one_sentence() {
         for (name, why) in [

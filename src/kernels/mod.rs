@@ -1,8 +1,8 @@
-//! Dense kernels: the BLAS with a small interface, our own multiplication kernels, and the preflight that makes the library
-//! select the right code for this processor.
+//! Dense kernels: our own multiplication kernels, the BLAS behind a small interface, and the preflight, which makes the library
+//! select fast code for this processor.
 //!
-//! The solver's trailing update uses an [`Engine`]. `Packed` is one of our kernels ([`micro`]) on operands packed once per panel.
-//! `Blas` calls the library's DGEMM and DTRSM.
+//! The solver's trailing update uses an [`Engine`]. `Packed` is one of our kernels ([`micro`]), with operands that are packed
+//! once for each panel. `Blas` calls the library's DGEMM and DTRSM.
 
 mod active_library;
 pub mod arithmetic;

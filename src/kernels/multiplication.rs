@@ -1,46 +1,47 @@
-//! A multiplication for measuring: the shape of an update, repeated on the same operands.
+//! Multiplication for measuring. The multiplication has the shape of an update, and is repeated with the same operands.
 //!
-//! The choice of the engine measures with it, and so does `skt-hpl burnin`, which also checks the product.
+//! The choice of the engine measures with it. `skt-hpl burnin` also measures with it, and checks the product.
 
 use super::operands::Matrix;
 use super::{Engine, LowerBlock, UpperBlock};
 use crate::base::threads::{Pool, Shareable};
 use crate::shm::{MemoryError, Region};
 
-/// Side of a square of C for a few threads: too large for a core's caches, and small enough to take only some milliseconds.
+/// Side of a square of C. A square is too large for a core's caches, and small enough that a few threads multiply it in some
+/// milliseconds.
 const SIDE: usize = 1536;
 
-/// Number of strips of a square's columns; fewer if there are fewer columns.
+/// Number of strips into which the columns of a square are divided. There are fewer strips if there are fewer columns.
 const STRIPS: usize = 4;
 
 /// Minimum number of tasks for each thread.
 const EACH: usize = 3;
 
-/// Padding of the rows of C, so that they do not all fall into the same cache sets, like those of a matrix.
+/// Padding of the rows of C. Without padding, all rows would fall into the same cache sets. A matrix has padding for the same
+/// reason.
 const PAD: usize = 200;
 
-/// Multiplication C -= L U with any of several engines. C consists of squares of `SIDE` x `SIDE` down and across, and L has width
-/// k.
+/// Multiplication C -= L U with any of several engines. C consists of squares of `SIDE` x `SIDE`, and L has width k.
 ///
-/// Several C lie next to each other and are used in turn, each with its own U above. So C and U come from memory each time, as in
-/// an update. All are on huge pages, like the matrix.
+/// Several C lie next to each other and are used in turn, each with its own U. So C and U come from memory each time, as in an
+/// update. All operands are on huge pages, like the matrix.
 pub struct Multiplication {
     k: usize,
-    /// Rows and columns of one C.
+    /// Number of rows and of columns of one C.
     rows: usize,
     cols: usize,
     /// Number of C.
     beside: usize,
-    /// Number of doubles in the U above one C.
+    /// Number of doubles in the U of one C.
     above: usize,
-    /// Number of multiplications done.
+    /// Number of multiplications done so far.
     turns: usize,
     lower: Region,
     upper: Region,
     c: Region,
 }
 
-/// Numbers of squares of one C.
+/// Number of squares of one C, in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Squares {
     pub down: usize,
@@ -48,9 +49,9 @@ pub struct Squares {
 }
 
 impl Squares {
-    /// Returns the numbers with which each of `threads` threads has several tasks as large as those of an update.
+    /// Returns the smallest numbers with which each of `threads` threads has several tasks as large as those of an update.
     pub fn for_threads(threads: usize) -> Self {
-        // A square has at least three blocks of rows, times `STRIPS`.
+        // A square has at least three blocks of rows, each divided into `STRIPS` tasks.
         let squares = threads.div_ceil(STRIPS);
         let down = (squares as f64).sqrt().ceil() as usize;
         Self { down, across: squares.div_ceil(down) }
@@ -69,8 +70,8 @@ impl Squares {
     }
 }
 
-/// Returns the rows and columns of a task, in an update of `rows` x `cols` by `threads` threads. The rows are those of an update,
-/// because a kernel keeps that many in the cache; only the columns are reduced.
+/// Returns the number of rows and of columns of a task, in an update of `rows` x `cols` by `threads` threads. The number of
+/// rows is that of an update, because a kernel keeps so many rows in the cache. Only the number of columns is reduced.
 fn task(
     rows: usize,
     cols: usize,
@@ -84,7 +85,7 @@ fn task(
 }
 
 impl Multiplication {
-    /// Returns the numbers of doubles of L, of U above one C, and of all C. Some 20 MB for each square.
+    /// Returns the numbers of doubles of L, of the U of one C, and of all C. A square takes some 20 MB.
     pub fn sizes(engines: &[Engine], k: usize, squares: Squares, beside: usize) -> [usize; 3] {
         let (rows, cols) = (squares.rows(), squares.cols());
         let longest = |len: &dyn Fn(&Engine) -> usize| engines.iter().map(len).max().unwrap_or(0);
@@ -93,8 +94,8 @@ impl Multiplication {
         [lower, above, rows * (cols * beside + PAD)]
     }
 
-    /// Fills the operands with the numbers that `next` returns, in the engine's order of elements. Numbers above 1 let C grow.
-    /// There are `beside` C of the given number of squares.
+    /// Fills L and U with the pairs of numbers that `next` returns, in the order in which an engine stores elements. With
+    /// numbers above 1, C grows. There are `beside` C, each with the given number of squares.
     pub fn new(
         engines: &[Engine],
         k: usize,
@@ -110,19 +111,19 @@ impl Multiplication {
         let ld = cols * beside + PAD;
         lower.as_slice_f64_mut().fill_with(|| next().0);
         upper.as_slice_f64_mut().fill_with(|| next().1);
-        // C takes hundreds of megabytes if there are many threads, so all threads fill it.
+        // With many threads C has hundreds of megabytes, so all threads fill C.
         pool.rows(&mut c.as_slice_f64_mut()[..rows * ld], ld, ld, |_, row| row.fill(1.0));
         Ok(Self { k, rows, cols, beside, above, turns: 0, lower, upper, c })
     }
 
-    /// Uses an L of width k from now on, which must not exceed the original width. All elements must be equal, because their
-    /// order changes.
+    /// Changes the width of L to k, which must not exceed the original width. All elements must be equal, because the change
+    /// reorders them.
     pub fn narrow(&mut self, k: usize) {
         assert!(k * self.rows <= self.lower.as_slice_f64().len() && k * self.cols <= self.above);
         self.k = k;
     }
 
-    /// Floating-point operations of one multiplication.
+    /// Number of floating-point operations of one multiplication.
     pub fn flops(&self) -> f64 {
         2.0 * (self.rows * self.cols * self.k) as f64
     }
@@ -132,7 +133,7 @@ impl Multiplication {
         self.c.as_slice_f64()
     }
 
-    /// Multiplies once with one of the engines, in tasks like those of an update.
+    /// Multiplies once with `engine`, in tasks like those of an update.
     pub fn run(&mut self, engine: Engine, pool: &mut Pool) {
         let Self { k, rows, cols, beside, above, .. } = *self;
         let data = self.lower.as_slice_f64().as_ptr();
@@ -160,8 +161,8 @@ impl Multiplication {
 mod tests {
     use super::*;
 
-    /// For every number of threads, tasks are like those of a run: blocks of rows as high as its own, strips that are not too
-    /// narrow, and work for all threads.
+    /// Checks for every number of threads that tasks are like those of a run. Their blocks have as many rows as in a run,
+    /// strips are wide enough, and all threads have work.
     #[test]
     fn tasks_are_as_high_as_those_of_an_update() {
         for threads in 1..=256 {
@@ -174,7 +175,7 @@ mod tests {
                 let (of_rows, of_cols) = task(rows, cols, units.0, units.1, threads);
                 assert_eq!(of_rows, units.0);
                 let tasks = rows.div_ceil(of_rows) * cols.div_ceil(of_cols);
-                // Columns come in units, which costs a task or two.
+                // The number of columns of a task is a multiple of a unit, which may reduce the number of tasks by one or two.
                 assert!(5 * tasks >= 4 * EACH * threads, "{threads} threads, {units:?}: {tasks}");
                 assert!(of_cols >= SIDE / STRIPS / 2, "{threads} threads, {units:?}: {of_cols}");
             }

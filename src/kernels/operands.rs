@@ -1,4 +1,4 @@
-//! Operands of a multiplication or a triangular solve: sizes, and matrices by their addresses.
+//! Operands of a multiplication or of a triangular solve: sizes, and matrices given by addresses.
 
 /// Sizes of a product: C(m x n) += A(m x k) B(k x n).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,13 +13,14 @@ impl Size {
         Self { m, n, k }
     }
 
-    /// Returns whether there is nothing to compute.
+    /// Returns whether a size is zero, so that there is nothing to compute.
     pub fn is_empty(self) -> bool {
         self.m == 0 || self.n == 0 || self.k == 0
     }
 }
 
-/// Matrix by its address and its leading dimension: the distance of its columns, or of its rows if it is stored by rows.
+/// Matrix given by address and leading dimension. The leading dimension is the distance of columns, or the distance of rows if
+/// the matrix is stored by rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<P> {
     pub at: P,
@@ -32,7 +33,7 @@ impl<P> Matrix<P> {
     }
 }
 
-/// Distances from one row to the next, and from one column to the next.
+/// Distance from one row to the next, and from one column to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strides {
     pub row: usize,
@@ -51,7 +52,7 @@ impl Strides {
     }
 }
 
-/// Matrix by its address and its strides.
+/// Matrix given by address and strides.
 #[derive(Clone, Copy, Debug)]
 pub struct Strided {
     pub at: *const f64,
@@ -64,7 +65,7 @@ impl Strided {
     }
 }
 
-/// Factor of a product as the BLAS takes it: a column-major matrix, or its transpose.
+/// Factor of a product in the form that the BLAS reads: a column-major matrix, or the transpose of such a matrix.
 #[derive(Clone, Copy, Debug)]
 pub struct Operand {
     pub matrix: Matrix<*const f64>,

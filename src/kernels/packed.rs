@@ -1,11 +1,12 @@
 //! Operands in the order in which a kernel reads them, and the loops around the kernel.
 //!
-//! *Lower blocks* (L below the diagonal block) consist of panels with as many rows as the scalar side S of the kernel's tile:
-//! element (i, p) of a panel is at `p * S + i`. *Upper blocks* (U) consist of panels with V columns, the tile's vector side:
-//! element (p, j) of a panel is at `p * V + j`. A panel of an upper block has space for a multiple of S rows. The padding beyond
-//! the edges is zero.
+//! *Lower blocks* (L below the diagonal block) consist of panels with as many rows as the scalar side S of the kernel's tile.
+//! Element (i, p) of a panel is at `p * S + i`. *Upper blocks* (U) consist of panels with V columns, where V is the tile's
+//! vector side. Element (p, j) of a panel is at `p * V + j`. A panel of an upper block has space for a multiple of S rows. The
+//! padding beyond the edges is zero.
 //!
-//! A lower block is packed once, by the rank that factored it, and travels packed: all ranks of a run use the same kernel.
+//! The rank that factored a lower block packs the block once, and sends it packed, because all ranks of a run use the same
+//! kernel.
 
 use std::ops::Range;
 
@@ -35,45 +36,46 @@ fn upper_panel_len(kernel: &Kernel, k: usize) -> usize {
     k.next_multiple_of(kernel.scalar) * kernel.vector
 }
 
-/// Maximum number of rows of a triangle within a panel that are solved one by one.
+/// Maximum number of rows of a triangle within a panel that are solved one by one. Larger triangles are divided.
 const SMALL: usize = vector::LANES;
 
-/// Maximum number of doubles of scratch that [`multiply_in_panel`] and [`solve_in_panel`] need in a panel of `width` columns.
+/// Upper bound of the doubles of scratch that [`multiply_in_panel`] and [`solve_in_panel`] need in a panel of `width` columns.
 pub fn scratch_len(width: usize) -> usize {
-    // All of B, whose rows and columns are different columns of the panel, and some rows of A.
+    // The scratch has all of B, whose rows and columns correspond to different columns of the panel, and some rows of A.
     width * width / 4 + SMALL * width + SLABS * width
 }
 
-/// Minimum number of columns for packing A within a panel.
+/// Least extent of B, in rows and in columns, for which A is packed within a panel.
 const LAID_FROM: usize = 48;
 
 /// Number of rows of A within a panel that are packed at a time.
 const SLABS: usize = 2 * micro::COMMON_UNIT;
 
-/// Number of rows of `k` doubles, at least one, that stay in a second-level cache of `second_level` bytes while other data stream
-/// through it. Of a half, three eighths and a quarter of the cache, three eighths were best with 2 MiB.
+/// Number of rows of `k` doubles, at least one, that stay in a second-level cache of `second_level` bytes while other data
+/// stream through it. The rows may take three eighths of the cache. With 2 MiB, three eighths were better than a half and than
+/// a quarter.
 fn rows_that_stay(second_level: usize, k: usize) -> usize {
     (second_level * 3 / 8 / size_of::<f64>() / k.max(1)).max(1)
 }
 
-/// Maximum number of columns of L, and rows of U, that are multiplied at a time. With more, a small second-level cache would hold
-/// only few rows of L. All of U would then be read again for each of these groups.
+/// Maximum number of columns of L, and of rows of U, that are multiplied at a time. With more columns, a small second-level
+/// cache would have space for only a few rows of L. For each group of so few rows, all of U would be read again.
 const LONGEST: usize = 512;
 
-/// Number of rows of a lower block in one task: as many as stay in the cache while U streams through it.
+/// Number of rows of a lower block in one task. These rows stay in the cache while U streams through it.
 pub fn row_block(kernel: &Kernel, k: usize) -> usize {
     let panels = rows_that_stay(cache::second_level(), k.min(LONGEST)) / kernel.scalar;
     panels.clamp(1, 1024 / kernel.scalar) * kernel.scalar
 }
 
-/// Packs a column-major `rows x k` matrix in panels of `unit` rows: as a lower block, or for [`Slabs`].
+/// Packs a column-major `rows x k` matrix in panels of `unit` rows, as a lower block or for [`Slabs`].
 ///
 /// # Safety
 /// `l` spans `k` columns, `out` has as many doubles as the whole panels, and they do not overlap.
 pub unsafe fn pack(unit: usize, rows: usize, k: usize, l: Matrix<*const f64>, out: *mut f64) {
     // SAFETY: ensured by the caller.
     unsafe {
-        // Copies of a length known at compile time take a few instructions, all others a call.
+        // A copy whose length is known at compile time takes a few instructions. Any other copy is a call.
         match unit {
             4 => pack_by::<4>(rows, k, l, out),
             6 => pack_by::<6>(rows, k, l, out),
@@ -91,9 +93,10 @@ pub unsafe fn pack(unit: usize, rows: usize, k: usize, l: Matrix<*const f64>, ou
 /// # Safety
 /// As for [`pack`].
 unsafe fn pack_by<const UNIT: usize>(rows: usize, k: usize, l: Matrix<*const f64>, out: *mut f64) {
-    /// Distance of prefetching in columns: the piece of a column is too short for the hardware prefetcher.
+    /// Distance of prefetching, in columns. The piece of a column is too short for the hardware prefetcher.
     const AHEAD: usize = 4;
-    // Several panels at a time: long enough runs down a column for the caches, few enough targets.
+    // Several panels are packed at a time. The runs down a column are then long enough for the caches, and the targets are few
+    // enough.
     let run = (64 / UNIT).max(1) * UNIT;
     // SAFETY: all indices stay within the ranges that the caller ensures.
     unsafe {
@@ -120,8 +123,8 @@ unsafe fn pack_by<const UNIT: usize>(rows: usize, k: usize, l: Matrix<*const f64
 
 /// Packs the unit lower triangle L1(k x k) with these strides as a lower block.
 ///
-/// In a panel that ends with row i of L1, only the columns up to i are written. The others are never read, nor are elements on or
-/// above the diagonal.
+/// Of a panel that ends with row i of L1, only columns up to i are written. No kernel reads the columns after i. Elements of
+/// `l` on and above the diagonal have no effect.
 ///
 /// # Safety
 /// As for [`pack`].
@@ -151,8 +154,8 @@ pub unsafe fn pack_triangle(
     }
 }
 
-/// Calls `copy` for the pieces of columns `from..from + len` of row `p` of an upper block, each within one panel. Its arguments
-/// are the offset in the block, the offset in the row, and the length.
+/// Divides columns `from..from + len` of row `p` of an upper block into pieces, each within one panel. Calls `copy` for each
+/// piece with the offset in the block, the offset in the row, and the length.
 fn by_pieces(
     kernel: &Kernel,
     k: usize,
@@ -162,7 +165,7 @@ fn by_pieces(
     copy: impl FnMut(usize, usize, usize),
 ) {
     let panel_len = upper_panel_len(kernel, k);
-    // Lengths known at compile time, as in `pack`.
+    // The lengths are known at compile time, as in `pack`.
     match kernel.vector {
         4 => by_pieces_of::<4>(panel_len, p, from, len, copy),
         8 => by_pieces_of::<8>(panel_len, p, from, len, copy),
@@ -288,8 +291,8 @@ pub unsafe fn solve_upper(
     }
 }
 
-/// Computes C(rows x cols) -= L U for row-major C, rows `rows` of the lower block and columns `cols` of the upper block. Both
-/// ranges begin at a panel. `c` begins at row 0 and column 0 of the blocks.
+/// Computes C(rows x cols) -= L U for row-major C, with rows `rows` of the lower block and columns `cols` of the upper block.
+/// Both ranges begin at the start of a panel. `c` begins at row 0 and column 0 of the blocks.
 ///
 /// # Safety
 /// The processor runs the kernel, the blocks are valid, and no other thread touches that part of C.
@@ -309,7 +312,7 @@ pub unsafe fn multiply(
     }
 }
 
-/// Computes the part of [`multiply`] with columns `piece` of L and these rows of U.
+/// Computes the part of [`multiply`] with columns `piece` of L and rows `piece` of U.
 ///
 /// # Safety
 /// As for [`multiply`].
@@ -327,7 +330,7 @@ unsafe fn multiply_piece(
     let (v, s, len) = (kernel.vector, kernel.scalar, piece.len());
     debug_assert!(rows.start.is_multiple_of(s) && cols.start.is_multiple_of(v));
     let panel_len = upper_panel_len(kernel, k);
-    // All tiles of a column together prefetch the next panel of U.
+    // Each tile prefetches its share of the next panel of U.
     let share = (len * v).div_ceil(rows.len().div_ceil(s).max(1));
     let lines = share.div_ceil(LINE);
     // SAFETY: within the blocks and C, as the caller ensures.
@@ -362,8 +365,8 @@ unsafe fn multiply_piece(
     }
 }
 
-/// Computes a tile of which only `width x height` elements exist. Multiplies in a separate tile, as wide as necessary, and copies
-/// that part.
+/// Computes a tile of which only `width x height` elements exist. The result is computed in a separate tile, and the existing
+/// elements are copied back. Narrow tiles are computed with [`Kernel::narrow`].
 unsafe fn edge(
     kernel: &Kernel,
     k: usize,
@@ -407,8 +410,8 @@ pub unsafe fn multiply_in_panel(
     c: Matrix<*mut f64>,
     scratch: &mut Vec<f64>,
 ) {
-    // A is packed if it is read many times and does not fit in the second-level cache. In a panel, columns are far apart, and
-    // with many columns no hardware prefetcher follows. If A fits in the cache, packing costs more than it saves.
+    // A is packed if it is read many times and does not fit in the second-level cache. Columns of a panel are far apart, and no
+    // hardware prefetcher follows many columns. If A fits in the cache, packing costs more than it saves.
     let Size { m, n, k } = size;
     let lays = k.min(n) >= LAID_FROM && m * k * size_of::<f64>() > cache::second_level();
     // SAFETY: ensured by the caller.
@@ -432,14 +435,14 @@ unsafe fn multiply_in_slabs(
     let chunk = if lays {
         SLABS
     } else {
-        // This number of rows of A is multiplied with all columns before the next rows.
+        // So many rows of A are multiplied with all columns before the next rows follow.
         rows_that_stay(cache::second_level(), k).next_multiple_of(64)
     };
     scratch.resize(k * cols + if lays { SLABS * k } else { 0 }, 0.0);
     let (right, laid) = scratch.split_at_mut(k * cols);
     // SAFETY: within B.
     unsafe { pack_groups(kernel.panel.cols, k, cols, b, right) };
-    // The first few rows are done apart, so that all later chunks begin at a cache line if the columns do.
+    // The first few rows are computed separately. If columns begin at a cache line, all later chunks then do so, too.
     const MANY: usize = 128;
     let head = if rows >= MANY { c.align_offset(LINE * size_of::<f64>()).min(rows) } else { 0 };
     let mut from = 0;
@@ -462,7 +465,7 @@ unsafe fn multiply_in_slabs(
         for first in (0..cols).step_by(kernel.panel.cols) {
             let width = (cols - first).min(kernel.panel.cols);
             let group = right[k * first..].as_ptr();
-            // SAFETY: those rows, in the columns of C from `first` on.
+            // SAFETY: the rows of A from `from` on, in the columns of C from `first` on.
             unsafe {
                 let c = Matrix::new(c.add(first * ld + from), ld);
                 (kernel.panel.multiply)(Size::new(len, width, k), slabs, group, c);
@@ -472,7 +475,7 @@ unsafe fn multiply_in_slabs(
     }
 }
 
-/// Packs B(k x cols) in groups of `most` columns. Each group has its rows one after the other.
+/// Packs B(k x cols) in groups of `most` columns. Within a group, rows follow one another.
 ///
 /// # Safety
 /// B is valid.
@@ -491,7 +494,7 @@ unsafe fn pack_groups(most: usize, k: usize, cols: usize, b: Strided, packed: &m
 
 /// Computes B(n x cols) := L^-1 B for a unit lower triangle L of order n.
 ///
-/// Both have these strides, one of which is 1. `scratch` is reused between calls.
+/// L and B have these strides, one of which is 1. `scratch` is reused between calls.
 ///
 /// # Safety
 /// The processor runs the kernel, the ranges are valid and do not overlap.
@@ -534,7 +537,7 @@ pub unsafe fn solve_in_panel(
             let (size, b) = (Size::new(n - half, cols, half), Strided { at: b, strides });
             multiply_in_panel(kernel, size, below, b, Matrix::new(lower, cs), scratch);
         } else {
-            // All operands transposed: B^T -= B^T L^T.
+            // All operands are transposed: B^T -= B^T L^T.
             let size = Size::new(cols, n - half, half);
             let below = Strided { at: below, strides: strides.transposed() };
             multiply_in_panel(kernel, size, b, below, Matrix::new(lower, rs), scratch);
@@ -548,7 +551,7 @@ mod tests {
     use super::*;
     use crate::kernels::micro;
 
-    /// Numbers whose sums are rounded, so that a different order of summation is visible.
+    /// Returns numbers whose sums are rounded, so that a different order of summation changes the result.
     fn numbers(seed: usize, len: usize) -> Vec<f64> {
         (0..len).map(|i| ((i * 7919 + seed * 104729) % 1009) as f64 / 7.0 - 70.0).collect()
     }
@@ -564,7 +567,8 @@ mod tests {
         assert_eq!(rows_that_stay(0, 0), 1);
     }
 
-    /// Every kernel, with every division, gives a chain of fused multiply-adds in the order of p, to the last bit.
+    /// Checks that every kernel, with every division, computes a chain of fused multiply-adds in the order of p, to the last
+    /// bit.
     #[test]
     fn multiplies_every_shape_of_edge() {
         for kernel in micro::runnable() {
@@ -578,7 +582,7 @@ mod tests {
         }
     }
 
-    /// A multiplication in pieces of k gives the same bits as one without.
+    /// Checks that a multiplication in pieces of k gives the same bits as a multiplication in one piece.
     #[test]
     fn multiplies_what_is_longer_than_a_piece() {
         for kernel in micro::runnable() {
@@ -601,14 +605,14 @@ mod tests {
             pack(kernel.scalar, rows, k, Matrix::new(l.as_ptr(), ldl), lower.as_mut_ptr());
             clear_edges(kernel, upper.as_mut_ptr(), k, cols);
             for p in 0..k {
-                // Two pieces, so that the start of a row need not be at a panel.
+                // A row is stored in two pieces, so that the second piece need not start at a panel.
                 let cut = cols / 3;
                 let row = u[p * cols..].as_ptr();
                 put_row(kernel, upper.as_mut_ptr(), k, p, 0, cut, row);
                 put_row(kernel, upper.as_mut_ptr(), k, p, cut, cols - cut, row.add(cut));
             }
             let (l, u) = (lower.as_ptr(), upper.as_ptr());
-            // Several pieces, like tasks.
+            // The product is computed in several pieces, as by tasks.
             let (row_cut, col_cut) = (kernel.scalar.min(rows), kernel.vector.min(cols));
             for rows in [0..row_cut, row_cut..rows] {
                 for cols in [0..col_cut, col_cut..cols] {
@@ -635,7 +639,8 @@ mod tests {
         assert_eq!(out[rows * ldc..], c[rows * ldc..], "nothing beyond is touched");
     }
 
-    /// According to the head of this file: any part of a row goes to its place in an upper block, and no other element changes.
+    /// Checks that any part of a row is stored at the place that the head of this file describes, and that no other element
+    /// changes.
     #[test]
     fn any_part_of_a_row_is_put_in_place_and_found_again() {
         for kernel in micro::all() {
@@ -664,7 +669,7 @@ mod tests {
         }
     }
 
-    /// Returns L^-1 B by the same chains of operations.
+    /// Returns L^-1 B, computed by the same chains of operations.
     fn solved(k: usize, cols: usize, l: &[f64], b: &[f64]) -> Vec<f64> {
         let mut x = b.to_vec();
         for i in 0..k {
@@ -687,7 +692,7 @@ mod tests {
                     let l: Vec<f64> = numbers(5, k * k).iter().map(|v| v / 256.0).collect();
                     let b = numbers(6, k * cols);
                     let want = solved(k, cols, &l, &b);
-                    // Elements that are not below the diagonal have no effect.
+                    // Elements of L that are not below the diagonal have no effect.
                     let mut raw = vec![f64::NAN; k * k];
                     for i in 0..k {
                         (0..i).for_each(|p| raw[i * rs + p * cs] = l[i * k + p]);
@@ -727,7 +732,7 @@ mod tests {
                 let l: Vec<f64> = numbers(5, k * k).iter().map(|v| v / 256.0).collect();
                 let b = numbers(6, k * cols);
                 let want = solved(k, cols, &l, &b);
-                // L and B in one array, as in L1; by rows and by columns.
+                // L and B are in one array, as in L1, stored by rows and by columns.
                 let ld = k + cols;
                 for (rs, cs) in [(ld, 1), (1, ld)] {
                     let mut all = vec![f64::NAN; ld * ld];

@@ -1,8 +1,9 @@
-//! The preflight checks, before all other work, whether the BLAS uses the fast code for this processor.
+//! Preflight: checks, before all other work, whether the BLAS uses fast kernels for this processor.
 //!
-//! Libraries select their kernels from a table of known processors. On an unknown processor they silently take a generic or old
-//! kernel, several times slower. An environment variable overrides the selection, but is read when the library loads. So if the
-//! selection is poor, the variable is set and the program executes itself again, once, before MPI starts.
+//! Libraries select their kernels from a table of known processors. For an unknown processor they silently select a generic or
+//! old kernel, which is several times slower. An environment variable overrides the selection, but the library reads this
+//! variable only when it is loaded. So if the selection is poor, the preflight sets the variable, and the program executes
+//! itself again, once, before MPI starts.
 
 use std::env::consts::ARCH;
 use std::os::unix::process::CommandExt;
@@ -16,16 +17,17 @@ use super::loaded::{self, Loaded};
 use super::processor::Level;
 use crate::base::timed_command::ask;
 
-/// Variable that is set in the second execution, with the kernels of the first.
+/// Variable that is set in the second execution. Its value contains the kernels of the first execution.
 const MARK: &str = "SKT_INTERNAL_PREFLIGHT";
-/// Variable that is set in a process that only tests whether the library accepts certain kernels.
+/// Variable that marks a process which only tests whether the library accepts certain kernels.
 const TRIAL: &str = "SKT_INTERNAL_TRIAL";
 
-/// Maximum time for that process. The library has been loaded here already, but may hang with other kernels or on a disk. Then
-/// all ranks would wait for this one at the start of MPI, which has no timeout.
+/// Maximum time for a test process. The library has been loaded in this process already, but may hang with other kernels or on
+/// a hung file system. Without this limit all ranks would wait for this rank at the start of MPI, which has no timeout.
 const TRIAL_MOST: Duration = Duration::from_secs(15);
 
-/// Returns the level of the kernels that a library calls `kernel`. Unknown names are treated as made for the machine.
+/// Returns the level of the kernels that a library calls `kernel`. `None` if the name is unknown, as that of kernels made for a
+/// new processor.
 fn level_of(library: &str, kernel: &str) -> Option<Level> {
     let kernel = kernel.to_ascii_lowercase();
     let level = match (library, kernel.as_str()) {
@@ -53,22 +55,22 @@ fn level_of(library: &str, kernel: &str) -> Option<Level> {
     Some(level)
 }
 
-/// Returns the value of the library's variable that selects kernels of `level`.
+/// Returns the value of the library's variable that selects kernels of `level`; `None` if there is no such value.
 pub fn kernel_for(library: &str, level: Level) -> Option<&'static str> {
     match (library, level) {
         ("BLIS", Level::Avx512) => Some("skx"),
         ("BLIS", Level::Avx2) => Some("haswell"),
         ("OpenBLAS", Level::Avx512) => Some("SKYLAKEX"),
         ("OpenBLAS", Level::Avx2) => Some("Haswell"),
-        // MKL uses slower code on processors of other vendors; some versions accept a setting.
+        // MKL uses slower code on processors of other vendors. Some versions accept a setting against this.
         ("MKL", Level::Avx512) => Some("AVX512"),
         ("MKL", Level::Avx2) => Some("AVX2"),
         _ => None,
     }
 }
 
-/// Returns the kernel's name in the form that this version of the library reads. BLIS before 1.0 reads a number, and takes every
-/// word for the number 0, which is skx. With the name haswell it would run code that the processor cannot execute.
+/// Returns the kernel's name in the form that this version of the library reads. BLIS before 1.0 reads a number, and reads
+/// every word as 0, the number of skx. So the name haswell would make it execute code that the processor does not have.
 fn as_read(library: &str, version: &str, kernel: &'static str) -> &'static str {
     match (library, version.starts_with("0."), kernel) {
         ("BLIS", true, "skx") => "0",
@@ -77,20 +79,20 @@ fn as_read(library: &str, version: &str, kernel: &'static str) -> &'static str {
     }
 }
 
-/// Judgement of a library's selection.
+/// Judgement of the kernels that a library has selected.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Advice {
     Fine,
-    /// The name of the kernels is not known here.
+    /// The name of the kernels is unknown to this program.
     Unknown,
-    /// The kernels are generic, and no better ones are known by another name.
+    /// The kernels are generic, and no name of better kernels is known.
     Plain,
     Override(&'static str),
 }
 
-/// Judges a library that selected `kernel` on a processor of this `architecture` and `level`.
+/// Judges a library that selected `kernel`, on a processor of this `architecture` and `level`.
 pub fn advise(library: &str, kernel: &str, level: Level, architecture: &str) -> Advice {
-    // Levels are those of x86-64. On other architectures, only generic kernels are recognised.
+    // The levels are those of x86-64. On other architectures, only generic kernels are recognised.
     let x86 = architecture == "x86_64";
     match level_of(library, kernel) {
         None => Advice::Unknown,
@@ -103,29 +105,29 @@ pub fn advise(library: &str, kernel: &str, level: Level, architecture: &str) -> 
     }
 }
 
-/// Returns whether a library uses this name for generic kernels.
+/// Returns whether `kernel` is a library's name for generic kernels.
 fn is_plain(kernel: &str) -> bool {
     ["generic", "unknown"].iter().any(|plain| kernel.eq_ignore_ascii_case(plain))
 }
 
 impl Advice {
-    /// Returns a line about the library, which `what` describes, on a processor of the kind `processor`. `None` if the selection
-    /// must be overridden first.
+    /// Returns a line about the library on a processor of kind `processor`. `what` describes the library. Returns `None` if the
+    /// selection must first be overridden.
     fn told(&self, what: &str, processor: &str) -> Option<String> {
         match self {
             Advice::Fine => Some(format!("{what}, right for this processor ({processor})")),
             Advice::Unknown => Some(format!(
-                "{what}: whether they suit this processor ({processor}) is not known here"
+                "{what}; skt-hpl does not know whether these suit this processor ({processor})"
             )),
             Advice::Plain => Some(format!(
-                "{what}, POOR for this processor ({processor}): it is built without kernels for it"
+                "{what}, POOR for this processor ({processor}): the library was built without kernels for this processor"
             )),
             Advice::Override(_) => None,
         }
     }
 }
 
-/// Arithmetic of a BLAS that is named by `--blas`.
+/// Arithmetic of a BLAS: its name and version, and its kernels before and after the preflight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
     pub library: String,
@@ -134,7 +136,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// Describes the library on this node. `name` is the name that it was loaded by, empty for the linked library.
+    /// Describes the library on this node. `name` is the name by which it was loaded; empty for the linked library.
     pub fn of(library: &Library, name: &str) -> Self {
         Self {
             library: format!("{} {}", library.name, library.version),
@@ -144,12 +146,12 @@ impl Named {
     }
 }
 
-/// Result of examining a library. Another process reports it as a line of its output.
+/// Result of examining a library. The process that examines the library prints this result as a line.
 pub type Look = Result<Named, String>;
 
-/// Describes the library of this name; without a name, the linked one. An error is one sentence.
+/// Describes the library `name`, or the linked library if `name` is empty. An error is one sentence.
 ///
-/// The library stays loaded, so a process that continues lets another process call this.
+/// The library stays loaded. A process that continues afterwards starts another process to call this function.
 pub fn look(name: &str) -> Look {
     match name {
         "" => Ok(Named::of(&Library::query(), name)),
@@ -157,8 +159,9 @@ pub fn look(name: &str) -> Look {
     }
 }
 
-/// Returns the kernels that the ranks' library will have after the preflight on this processor: its selection, or the replacement
-/// if the library's variable is not set. `name` is the name that the library was loaded by, empty for the linked one.
+/// Returns the kernels that the ranks' library will have after the preflight on this processor. The kernels are the library's
+/// own selection, or better ones if the library's variable is not set. `name` is the name by which the library was loaded;
+/// empty for the linked library.
 pub fn kernel_after(library: &Library, name: &str) -> String {
     let set = std::env::var_os(library.variable).is_some();
     let told = |value| as_read(library.name, &library.version, value);
@@ -170,13 +173,13 @@ pub fn kernel_after(library: &Library, name: &str) -> String {
     .to_ascii_lowercase()
 }
 
-/// Returns the kernels that this library takes if its variable is `value`, or the reason that they are not available.
+/// Returns the kernels that this library uses if its variable is `value`, or the reason that they are not available.
 ///
-/// Another process finds out, because BLIS ends a process that requests kernels which it was built without. BLIS is often built
-/// for a single kind of processor. Other libraries ignore requests for kernels that they do not have.
+/// Another process tries this, because BLIS ends a process that requests kernels which the build does not contain. BLIS is
+/// often built for a single kind of processor. Other libraries ignore such a request.
 fn taken(library: &Library, name: &str, value: &str) -> Result<String, String> {
     let told = format!("{}={value}", library.variable);
-    let none = || Err(format!("this build of it has none that {told} could give it"));
+    let none = || Err(format!("this build does not contain the kernels of {told}"));
     let tried = std::env::current_exe().and_then(|program| {
         let mut trial = Command::new(program);
         trial.args(["agent", "--look-at-blas", name]);
@@ -188,10 +191,10 @@ fn taken(library: &Library, name: &str, value: &str) -> Result<String, String> {
         Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
             let most_s = TRIAL_MOST.as_secs();
             return Err(format!(
-                "a trial of {told} had not ended after {most_s} s, so it is left alone"
+                "a trial with {told} did not end within {most_s} s, so {told} is not set"
             ));
         }
-        // Starting the program again will fail, too, and the caller reports why.
+        // If the program cannot be started, starting it again will fail, too, and the caller reports the reason.
         Err(_) => return Ok(named_by(value)),
     };
     let found: Option<Look> = said.lines().find_map(|line| serde_json::from_str(line).ok());
@@ -200,12 +203,12 @@ fn taken(library: &Library, name: &str, value: &str) -> Result<String, String> {
             Ok(picked)
         }
         Some(_) => none(),
-        // A program that is not `skt-hpl` has no agent, but it has at least started with these kernels.
+        // A program other than `skt-hpl` has no agent, but it has at least started with these kernels.
         None => Ok(named_by(value)),
     }
 }
 
-/// Returns the library's own name for the kernels that its variable calls `value`.
+/// Returns the library's own name for the kernels that are called `value` in its variable.
 fn named_by(value: &str) -> String {
     match value {
         "0" => "skx",
@@ -216,18 +219,19 @@ fn named_by(value: &str) -> String {
     .to_owned()
 }
 
-/// Returns whether kernels called `other` have a higher level than those called `picked`, as far as that is known.
+/// Returns whether kernels `other` have a higher level than kernels `picked`. If the level of `other` is unknown, the answer is
+/// true.
 fn is_better(library: &str, other: &str, picked: &str) -> bool {
     level_of(library, other).is_none_or(|level| Some(level) > level_of(library, picked))
 }
 
-/// Examines the library's selection and executes the program again if it is poor. Returns one line about the result for rank 0 to
-/// print. Must be called before threads or MPI start.
+/// Examines the kernels that the library selected. If they are poor, executes the program again. Otherwise returns one line
+/// about the library, for rank 0 to print. Must be called before threads or MPI start.
 pub fn run(enabled: bool) -> String {
     let library = Library::query();
     if std::env::var_os(TRIAL).is_some() {
-        // The library has accepted the kernels, or it would have ended this process. `skt-hpl agent` reports that without coming
-        // here; a benchmark does not know the agent's arguments.
+        // The library has accepted the kernels, otherwise it would have ended this process. `skt-hpl agent` reports the kernels
+        // without this call. A benchmark that links this code does not know the agent's arguments, so it ends here.
         std::process::exit(0);
     }
     let level = Level::detect();
@@ -235,12 +239,12 @@ pub fn run(enabled: bool) -> String {
     let poor = format!("{what}, POOR for this processor ({})", level.name());
     if let Ok(before) = std::env::var(MARK) {
         return match before.split_once(':') {
-            // The trial process excludes this case, if it could be started.
+            // This case occurs only if the trial process could not be started.
             Some((kernel, variable)) if !is_better(library.name, &library.kernel, kernel) => {
-                format!("{poor}: {variable} changes nothing")
+                format!("{poor}: {variable} had no effect")
             }
             Some((kernel, variable)) => format!(
-                "{what} ({variable} set; by itself it had picked {kernel}, and this processor has {})",
+                "{what} ({variable} is set: the library itself had chosen {kernel}, but this processor has {})",
                 level.name()
             ),
             None => what,
@@ -258,7 +262,10 @@ pub fn run(enabled: bool) -> String {
         );
     }
     if std::env::var_os(library.variable).is_some() {
-        return format!("{poor}, but {} asks for it: left alone", library.variable);
+        return format!(
+            "{poor}; skt-hpl does not change this, because {} is set",
+            library.variable
+        );
     }
     if let Err(why) = taken(&library, &loaded::active().name, value) {
         return format!("{poor}: {why}");
@@ -291,7 +298,7 @@ mod tests {
         ] {
             assert_eq!(is_better("BLIS", other, picked), better, "{other} {picked}");
         }
-        // A build for a single processor, which ignores the variable.
+        // The library was built for a single processor, and ignores the variable.
         assert!(!is_better("OpenBLAS", "Haswell", "HASWELL"));
     }
 
@@ -316,7 +323,7 @@ mod tests {
         }
     }
 
-    /// A BLIS built for any 64-bit ARM was reported as right for the processor.
+    /// Recognises a BLIS built for any 64-bit ARM processor as poor.
     #[test]
     fn off_x86_plain_kernels_are_poor_and_no_others_are_known() {
         for (library, kernel, want) in [
@@ -331,10 +338,10 @@ mod tests {
         let told = |advice: Advice| advice.told("BLIS 1.0 with its generic kernels", "aarch64");
         assert_eq!(
             told(Advice::Plain).unwrap(),
-            "BLIS 1.0 with its generic kernels, POOR for this processor (aarch64): it is built without kernels for it"
+            "BLIS 1.0 with its generic kernels, POOR for this processor (aarch64): the library was built without kernels for this processor"
         );
         assert!(told(Advice::Fine).unwrap().ends_with(", right for this processor (aarch64)"));
-        assert!(told(Advice::Unknown).unwrap().ends_with("(aarch64) is not known here"));
+        assert!(told(Advice::Unknown).unwrap().ends_with("suit this processor (aarch64)"));
         assert_eq!(told(Advice::Override("skx")), None);
     }
 

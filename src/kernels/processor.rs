@@ -1,8 +1,8 @@
-//! This processor: its instructions as far as kernels depend on them, and its kind.
+//! Instructions of this processor on which kernels depend, and the kind of the processor.
 
 use std::env::consts::ARCH;
 
-/// Instructions of the processor, as far as kernels depend on them.
+/// Instruction set of the processor, as far as kernels depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     Baseline,
@@ -39,14 +39,14 @@ impl Level {
     }
 }
 
-/// Returns the kind of this processor, by the properties that libraries use to select their kernels.
+/// Returns the kind of this processor: the properties by which libraries select their kernels.
 pub(super) fn processor_kind() -> String {
     const TELLING: [&str; 5] = ["vendor_id", "cpu family", "model", "CPU implementer", "CPU part"];
     let kind = processor(&TELLING);
     if cfg!(target_arch = "x86_64") { format!("{kind}, {}", Level::detect().name()) } else { kind }
 }
 
-/// Returns the values that the system reports under these names for this processor.
+/// Returns the values that the system reports for this processor in the fields `names`.
 pub(super) fn processor(names: &[&str]) -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let first = info.split("\n\n").next().unwrap_or_default();

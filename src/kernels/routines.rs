@@ -1,4 +1,4 @@
-//! Routines of a BLAS: with Fortran's names or only those of C, and with integers of either width.
+//! Routines of a BLAS, with Fortran's names or only those of C, and with integers of 32 or 64 bits.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -12,10 +12,10 @@ fn letter(transposed: bool) -> c_char {
     (if transposed { b'T' } else { b'N' }) as c_char
 }
 
-/// A unit triangle to solve with, in column-major terms.
+/// Triangular solve with a unit triangle, as column-major matrices describe it.
 #[derive(Clone, Copy)]
 pub(super) struct Solve {
-    /// True if the triangle is to the right of the unknown.
+    /// True if the triangle is right of the unknown matrix.
     pub right: bool,
     pub lower: bool,
     pub transposed: bool,
@@ -24,12 +24,12 @@ pub(super) struct Solve {
 impl Solve {
     /// Computes B(m x n) := L^-1 B.
     pub const LEFT_LOWER: Self = Self { right: false, lower: true, transposed: false };
-    /// Computes X(m x n) := X U^-1 for the transpose of a row-major lower triangle.
+    /// Computes X(m x n) := X U^-1. U is the transpose of a row-major lower triangle.
     pub const RIGHT_UPPER: Self = Self { right: true, lower: false, transposed: false };
     /// Computes X(m x n) := X T^-T.
     pub const RIGHT_LOWER_TRANSPOSED: Self = Self { right: true, lower: true, transposed: true };
 
-    /// Returns side, triangle, form and diagonal as letters of the Fortran interface.
+    /// Returns the letters of the Fortran interface for side, triangle, form and diagonal.
     fn letters(self) -> [c_char; 4] {
         let pick = |that: bool, yes: u8, no: u8| (if that { yes } else { no }) as c_char;
         let side = pick(self.right, b'R', b'L');
@@ -40,8 +40,8 @@ impl Solve {
 #[cfg(target_endian = "big")]
 compile_error!("narrow integers are read from the low half of wide ones where these begin");
 
-/// Fortran passes all arguments by reference. Integers are stored in 64 bits; a library with 32-bit integers reads the lower
-/// half, which comes first.
+/// Types of Fortran's routines. All arguments are passed by reference. Integers are stored in 64 bits. A library with 32-bit
+/// integers reads the lower half, which is stored first.
 pub(super) type FortranGemm = unsafe extern "C" fn(
     *const c_char,
     *const c_char,
@@ -73,7 +73,8 @@ pub(super) type FortranTrsm = unsafe extern "C" fn(
 pub(super) type FortranDot =
     unsafe extern "C" fn(*const i64, *const f64, *const i64, *const f64, *const i64) -> f64;
 
-/// C passes integers by value. A 32-bit integer is the lower half of the register or stack slot of a 64-bit one.
+/// Types of C's routines. Integers are passed by value. A 32-bit integer is the lower half of the register or stack slot of a
+/// 64-bit integer.
 pub(super) type CGemm = unsafe extern "C" fn(
     c_int,
     c_int,
@@ -106,17 +107,17 @@ pub(super) type CTrsm = unsafe extern "C" fn(
 );
 pub(super) type CDot = unsafe extern "C" fn(i64, *const f64, i64, *const f64, i64) -> f64;
 
-/// A routine of any type.
+/// Routine of any type.
 type Routine = unsafe extern "C" fn();
 
 unsafe extern "C" {
-    // The library is linked for these.
+    // The program is linked with a library that has these routines.
     fn dgemm_();
     fn dtrsm_();
 }
 
-/// Routines as they were found. Integers are passed in 64 bits. A library with 32-bit integers reads the lower half; a site's own
-/// build under the same name may have 64-bit integers and read all.
+/// Routines of a library. Integers are passed in 64 bits. A library with 32-bit integers reads the lower half. A site's own
+/// build of the same name may have 64-bit integers, and reads all bits.
 pub enum Calls {
     Fortran { gemm: FortranGemm, trsm: FortranTrsm },
     C { gemm: CGemm, trsm: CTrsm },
@@ -186,7 +187,7 @@ impl Calls {
         }
     }
 
-    /// Solves with a unit triangle.
+    /// Solves with a unit triangle `t` for the right-hand sides `b`, in place.
     ///
     /// # Safety
     /// As for [`super::ffi::gemm`].

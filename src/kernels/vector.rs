@@ -1,15 +1,16 @@
-//! Vector loops of the panel and of back substitution, compiled for the processor at hand.
+//! Vector loops of the panel and of back substitution, compiled for the processor that runs them.
 //!
-//! Each is written once as a plain loop and compiled once for each relevant instruction set. The processor determines which copy
-//! runs, so the same machine always rounds alike.
+//! Each loop is written once, and compiled once for each relevant instruction set. The processor determines which of these
+//! copies runs, so results on the same machine always have the same rounding.
 
 use super::micro::Isa;
 
-/// Number of lanes in which sums and maxima are accumulated, so that all copies use the same order.
+/// Number of lanes in which sums and maxima are accumulated. All copies have the same number, and therefore the same order of
+/// operations.
 pub const LANES: usize = 8;
 
-/// Returns a b + c. The result is rounded once if the calling copy has an instruction for that. In a copy for processors without
-/// one, rounding once would be a call of the C library for each element.
+/// Returns a b + c. The result is rounded once if the copy that calls this has an instruction for that. For other processors
+/// the result is rounded twice: rounding it once would take a call of the C library for each element.
 #[inline(always)]
 fn plus_product<const FUSED: bool>(a: f64, b: f64, c: f64) -> f64 {
     if FUSED { a.mul_add(b, c) } else { a * b + c }
@@ -50,8 +51,8 @@ macro_rules! for_this_processor {
 }
 
 for_this_processor! {
-    /// Returns the largest magnitude in `x` and its first index. Comparisons with NaN are false, so NaN is returned only if there
-    /// is no number, at index 0.
+    /// Returns the largest magnitude in `x` and its first index. Comparisons with NaN are false, so NaN is returned, with index
+    /// 0, only if all elements are NaN.
     pub fn max_abs<const FUSED: bool> (x: &[f64]) -> (f64, usize) {
         let mut lanes = [-1.0f64; LANES];
         let (chunks, rest) = x.as_chunks::<LANES>();
@@ -112,7 +113,7 @@ for_this_processor! {
 }
 
 for_this_processor! {
-    /// Computes y := y - a0 x0 - a1 x1 - a2 x2 - a3 x3, in that order.
+    /// Computes y := y - a0 x0 - a1 x1 - a2 x2 - a3 x3, in this order.
     pub fn subtract_four<const FUSED: bool> (y: &mut [f64], a: &[f64; 4], x: &[&[f64]; 4]) {
         let n = y.len();
         let (x0, x1, x2, x3) = (&x[0][..n], &x[1][..n], &x[2][..n], &x[3][..n]);
@@ -126,15 +127,15 @@ for_this_processor! {
 }
 
 for_this_processor! {
-    /// Computes B := L^-1 B for a unit lower triangle of order `n`, at most 8. B's columns are `ld` apart; L(i, p) is `l[p][i]`.
-    /// Elements of L that are not below the diagonal have no effect.
+    /// Computes B := L^-1 B for a unit lower triangle L of order `n`, at most 8. The columns of B are `ld` elements apart. L(i,
+    /// p) is `l[p][i]`. Elements of L on or above the diagonal have no effect.
     pub fn solve_few<const FUSED: bool> (n: usize, l: &[[f64; LANES]; LANES], b: &mut [f64], ld: usize) {
         for column in b.chunks_mut(ld) {
             let mut x = [0.0; LANES];
             x[..n].copy_from_slice(&column[..n]);
             for (p, l) in l.iter().enumerate() {
                 let known = x[p];
-                // All lanes do the same, so that they share an instruction.
+                // All lanes do the same operations, so that one instruction computes several lanes.
                 for (i, x) in x.iter_mut().enumerate() {
                     let less = plus_product::<FUSED>(-l[i], known, *x);
                     *x = if i > p { less } else { *x };
@@ -172,10 +173,10 @@ for_this_processor! {
     }
 }
 
-/// Smallest divisor with a safe reciprocal: below this, the reciprocal overflows.
+/// Smallest divisor with a safe reciprocal. The reciprocal of a smaller divisor overflows.
 const SAFE_RECIPROCAL: f64 = f64::MIN_POSITIVE;
 
-/// Computes x := x / divisor, by the reciprocal if that is safe. A zero divisor leaves `x` unchanged.
+/// Computes x := x / divisor. Multiplies by the reciprocal if that is safe. A zero divisor leaves `x` unchanged.
 pub fn divide(x: &mut [f64], divisor: f64) {
     if divisor.abs() >= SAFE_RECIPROCAL {
         scale(x, 1.0 / divisor);

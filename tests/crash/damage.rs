@@ -298,7 +298,7 @@ fn tidied_twice(scene: &dyn Fn() -> Scene, positions: usize) {
     let ran = tidied(&scene, "iteration:*:500:stop").end().expect_code(0);
     for position in 0..positions {
         let words = format!("position {position} on ");
-        assert!(ran.err.contains(&words) && ran.err.contains("made again"), "{}", ran.told());
+        assert!(ran.err.contains(&words) && ran.err.contains("names restored"), "{}", ran.told());
     }
     scene.expect_nothing_left();
     // The files under the names are the ones a restart needs.

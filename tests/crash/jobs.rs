@@ -82,7 +82,7 @@ fn results_outlive_all_nodes_that_had_them() {
     let ran = scene.finish();
     assert_eq!((results(&first).len(), results(&ran).len()), (1, 4), "{}", ran.told());
     assert!(results(&ran).contains(&results(&first)[0]), "{}", ran.told());
-    assert!(!ran.err.contains("has no result any more"), "{}", ran.told());
+    assert!(!ran.err.contains("has lost its result"), "{}", ran.told());
 }
 
 /// A sweep resumes from storage in a test of two positions, as another run. The memory of the first one at the four without a
@@ -519,7 +519,7 @@ mod rest {
         let sweep = ["-n", "60", "--nb", "10", "--nbmin", &nbmins, "--ndiv", &ndivs];
         let scene = Scene::of(1, 2, &sweep).protect(&["--checkpoint", "1"]);
         let first = scene.inject("solve-begin:1:190:kill");
-        assert!(!first.err.contains("no room"), "{}", first.told());
+        assert!(!first.err.contains("no memory to keep"), "{}", first.told());
         scene.lose(0);
         let ran = scene.finish();
         assert_eq!(results(&ran).len(), 200, "{}", ran.told());
@@ -545,7 +545,7 @@ mod rest {
             scene.lose(1);
             let ran = scene.finish();
             assert!(ran.err.contains("test 2 resumes at boundary"), "{}", ran.told());
-            assert!(ran.err.contains("test 1 has no result any more"), "{}", ran.told());
+            assert!(ran.err.contains("test 1 has lost its result"), "{}", ran.told());
             assert_eq!(results(&ran).len(), 2, "{}", ran.told());
         }
         // A fault while the earlier one is run again: the later one has its result.

@@ -909,7 +909,7 @@ fn a_stop_that_does_not_get_to_storage_says_so() {
     ask(&running, Signal::SIGUSR1);
     let ran = running.end().expect_code(75);
     assert!(
-        ran.err.contains("DID NOT GET TO") && ran.err.contains("No space left"),
+        ran.err.contains("THE SAVE IS NOT IN") && ran.err.contains("No space left"),
         "{}",
         ran.told()
     );
@@ -942,8 +942,7 @@ fn storage_that_can_only_be_read_brings_the_run_back() {
         small.only_read(true);
         let ran = scene.inject("iteration:1:20:kill");
         assert!(from_storage(&ran), "{}", ran.told());
-        let says =
-            "continues from what is there, and puts nothing on storage until it is started again";
+        let says = "uses the checkpoints that are there, and writes nothing to storage until it is started again";
         assert_eq!(ran.err.matches(says).count(), 1, "{}", ran.told());
         let ran = scene.expect_finished(scene.job().run());
         assert!(!from_storage(&ran) && resumed_at(&ran).is_some(), "{}", ran.told());
@@ -957,7 +956,7 @@ fn storage_that_can_only_be_read_brings_the_run_back() {
         let running = scene.freeze("iteration:0:6:stop");
         ask(&running, Signal::SIGUSR1);
         let ran = running.end().expect_code(75);
-        assert!(ran.err.contains("IT DID NOT GET TO"), "{}", ran.told());
+        assert!(ran.err.contains("THE SAVE IS NOT IN"), "{}", ran.told());
         small.only_read(false);
         scene.expect_finished(scene.job().run());
         assert!(there().is_empty());
@@ -1080,7 +1079,7 @@ mod rest {
         ask(&running, Signal::SIGUSR1);
         scene.let_go("iteration:0:6");
         let ran = running.end().expect_code(75);
-        assert!(ran.err.contains("DID NOT GET TO"), "{}", ran.told());
+        assert!(ran.err.contains("THE SAVE IS NOT IN"), "{}", ran.told());
         assert!(ran.err.contains("position 1: its helper is stuck"), "{}", ran.told());
         let checkpoints = checkpoints(&scene);
         assert_eq!(checkpoints.len(), 1, "{checkpoints:?}");
@@ -1226,7 +1225,11 @@ mod rest {
         scene.inject("iteration:1:40:kill");
         fs::write(scene.folder().join("result-9"), "garbage").unwrap();
         let ran = finish(&scene);
-        assert!(ran.err.contains("not believed") && resumed_at(&ran).is_some(), "{}", ran.told());
+        assert!(
+            ran.err.contains("not used, because damaged") && resumed_at(&ran).is_some(),
+            "{}",
+            ran.told()
+        );
         // The first test is fetched: the memory of all ranks belongs to a single run from then on.
         scene.inject("manifest-whole:0:2:kill");
         for position in 0..2 {

@@ -508,7 +508,7 @@ pub fn whole_in(dir: &Path, scene: &Scene) -> Vec<PathBuf> {
 
 /// Whether the run resumed from storage.
 pub fn from_storage(ran: &Ran) -> bool {
-    ran.err.contains("it was read from")
+    ran.err.contains("the checkpoint was read from")
 }
 
 /// Returns the boundary at which a run resumed.

@@ -136,7 +136,9 @@ fn a_node_that_a_domain_file_leaves_out_is_named() {
         let words = ["--checkpoint", "2", "--job", &job, "--domains", domains];
         Job::new(2).dat(&dat).args(&words).run().expect_code(0)
     };
-    let words = format!("names failure domains of nodes, but not of {host}: it counts as a domain");
+    let words = format!(
+        "names failure domains of nodes, but not of {host}. Each node that the file leaves out"
+    );
     for (lines, times) in [(format!("{own} b"), 0), ("elsewhere b".into(), 1), (String::new(), 0)] {
         let ran = ran(&lines);
         assert_eq!(ran.err.matches(&words).count(), times, "{lines}: {}", ran.told());

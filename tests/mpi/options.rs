@@ -320,7 +320,7 @@ fn the_engine_asked_for_is_the_engine_used() {
         let names = names(choice);
         if names.is_empty() {
             let ran = job(flag).expect_code(1);
-            assert!(ran.err.contains("does run on this processor"), "{}", ran.told());
+            assert!(ran.err.contains("runs on this processor"), "{}", ran.told());
         } else {
             let used = used(flag);
             assert!(names.contains(&used.as_str()), "{used} is none of {names:?}");

@@ -44,7 +44,7 @@ fn settings_from_elsewhere_are_told_once() {
     assert!(!ran.err.contains("OMP_NUM_THREADS"), "{}", ran.told());
     let usual = || Job::of(PROGRAM.into(), 2).dat(&dat);
     let ran = usual().env("OMP_NUM_THREADS", "7").run().expect_code(0);
-    let told = "skt-hpl: OMP_NUM_THREADS=7 is not looked at";
+    let told = "skt-hpl: OMP_NUM_THREADS=7 is ignored";
     assert_eq!(ran.err.matches(told).count(), 1, "{}", ran.told());
     let ran = usual().env("SKT_ENCODE", "helper").run().expect_code(1);
     assert!(ran.err.contains("the environment sets"), "{}", ran.told());
@@ -267,7 +267,7 @@ fn the_power_is_in_the_document_if_anything_tells_it() {
         let job = Job::tests(&dat).args(&["--power-command", command]);
         let ran = job.run().expect_code(0);
         let power = ran.json().tests[0].outcome.as_ref().unwrap().power.clone();
-        assert_eq!(ran.err.contains("told no node's watts"), power.is_none(), "{}", ran.told());
+        assert_eq!(ran.err.contains("measured no node"), power.is_none(), "{}", ran.told());
         power
     };
     let told = power("echo 123.5 watts").unwrap();

@@ -58,7 +58,7 @@ fn the_next_job_goes_on_from_storage_on_other_nodes() {
     let end = next.start().end();
     lab.same_x("run", &end);
     assert_eq!(end.hosts(), ["n5", "n6", "n7", "n8"]);
-    assert!(end.errors.contains("it was read from"), "{}", end.told());
+    assert!(end.errors.contains("the checkpoint was read from"), "{}", end.told());
     assert!(end.resumed_at().first().is_some_and(|from| *from > 0), "{}", end.told());
     let left = std::fs::read_dir(lab.path("storage")).unwrap().count();
     assert_eq!(left, 0, "the run's folder goes with it");
@@ -81,7 +81,7 @@ fn a_run_that_is_given_up_stays_so_until_the_next_one_has_a_journal() {
     std::fs::write(folder.journal(), "").unwrap();
     let end = lab.benchmark("run").benchmark_flags(&level2).start().end();
     lab.same_x("run", &end);
-    assert!(!end.errors.contains("it was read from"), "{}", end.told());
+    assert!(!end.errors.contains("the checkpoint was read from"), "{}", end.told());
     assert!(!folder.given_up().exists(), "it would give the next run up as well");
 }
 
@@ -96,7 +96,7 @@ fn a_whole_group_is_lost_and_storage_makes_it_good() {
     lab.vcluster(&["off", "n2"]);
     let end = run.end();
     lab.same_x("run", &end);
-    assert!(end.errors.contains("it was read from"), "{}", end.told());
+    assert!(end.errors.contains("the checkpoint was read from"), "{}", end.told());
 }
 
 /// Runs a job that knows only the name of the first, and is given other nodes to work on: one that is new, and one that is off.
@@ -141,7 +141,7 @@ fn nodes_have_storage_of_their_own_and_one_is_gone_with_it() {
     std::fs::create_dir(own(3)).unwrap();
     let end = lab.benchmark("run").benchmark_flags(&level2).start().end();
     lab.same_x("run", &end);
-    assert!(end.errors.contains("it was read from"), "{}", end.told());
+    assert!(end.errors.contains("the checkpoint was read from"), "{}", end.told());
     assert!(end.errors.contains("rebuilt positions [2]"), "{}", end.told());
     assert!((1..=4).all(|node| std::fs::read_dir(own(node)).unwrap().count() == 0));
 }
@@ -166,7 +166,7 @@ mod rest {
         assert_eq!(end.hosts(), ["n5", "n6"]);
         assert!(end.errors.contains("leaves no group able to survive"), "{}", end.told());
         assert!(end.errors.contains("n5 now holds 2 members of one group"), "{}", end.told());
-        assert!(end.errors.contains("it was read from"), "{}", end.told());
+        assert!(end.errors.contains("the checkpoint was read from"), "{}", end.told());
     }
 
     /// A run that is given up begins from scratch, although storage has its checkpoint; and so does the command that resumes the
@@ -184,7 +184,7 @@ mod rest {
         new.kill_supervisor();
         let end = again().start().end();
         lab.same_x("run", &end);
-        assert!(!end.errors.contains("it was read from"), "{}", end.told());
+        assert!(!end.errors.contains("the checkpoint was read from"), "{}", end.told());
     }
 
     /// As below, but the next job removes the files, so their place makes no difference.

@@ -138,7 +138,7 @@ fn a_second_column_lost_is_refused() {
     refused("1@step-end:0:9:kill,2@exchanged:2:1:kill", "they took the place of process column 0");
     refused(
         "1@step-end:5:9:kill,2@iteration:0:3:kill",
-        "the column of checksums has lost one, too",
+        "the column of checksums has lost a rank, too",
     );
 }
 
@@ -527,7 +527,7 @@ mod rest {
             [1, 4, WIDER - 1].map(|at| format!("step-begin:{at}:9:stop")).into();
         let halted = [1, 4, WIDER - 1];
         let ran = doubly().amid(&lost.join(","), &halted, &halted);
-        expect_refused(ran, "a column of checksums has lost one, too");
+        expect_refused(ran, "a column of checksums has lost a rank, too");
     }
 
     /// Both of one process column at one moment are one loss; of two columns they are too much.

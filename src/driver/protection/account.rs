@@ -1,5 +1,5 @@
-//! Account of the time of a protected test. It is saved with each checkpoint next to the matrix, so that the report of a test
-//! covers all its attempts. The cost of a failure is computed by pure functions: moments come in as numbers.
+//! Account of the time of a protected test. The account is saved with each checkpoint, so that the report of a test covers all
+//! attempts. Pure functions compute the cost of a failure from moments, which are passed as numbers.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,10 +7,10 @@ use crate::base::outcome::Protection;
 use crate::base::timeline::{Recorder, What};
 use crate::lu::unix_seconds;
 
-/// Size of the room for the small state: [`Account`] as text.
+/// Bytes reserved for the small state, which is an [`Account`] as text.
 pub const STATE_BYTES: usize = 1024 + Recorder::TEXT_BYTES_MAX;
 
-/// Account of the time of a test so far. It is saved with each checkpoint next to the matrix.
+/// Account of the time of a test so far. The account is saved with each checkpoint.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Account {
     pub(super) began_unix_s: f64,
@@ -18,25 +18,25 @@ pub(super) struct Account {
     pub(super) told: Protection,
     #[serde(default)]
     pub(super) way: Recorder,
-    /// Seconds and saves, at the time of this save, since a checkpoint was last written to storage.
+    /// Seconds and number of saves since a checkpoint was last written to storage, at the time of this save.
     #[serde(default)]
     pub(super) unstored: (f64, usize),
-    /// Starts of the test that the run in memory does not include in its own count.
+    /// Number of starts of the test that the count of the run in memory does not include.
     #[serde(default)]
     pub(super) uncounted: u32,
 }
 
 impl Account {
-    /// Seconds since the test's timer was first started.
+    /// Seconds since the test's clock was first started.
     pub(super) fn elapsed(&self) -> f64 {
         (unix_seconds() - self.began_unix_s).max(0.0)
     }
 
-    /// Counts this start or in-place attempt. `joined` is the number of attempts of the run in memory, including this one, and
-    /// those that died before they saved anything.
+    /// Counts this start or in-place attempt. `joined` is the number of attempts of the run in memory. This number includes
+    /// this attempt, and attempts that died before they saved anything.
     ///
-    /// A run that was fetched from storage has a new count, which may begin with 1. `fetched` is then the number of earlier
-    /// starts from the same checkpoint on storage.
+    /// If the checkpoint was read from storage, the run has a new count, which may begin with 1. `fetched` is then the number
+    /// of earlier starts from the same checkpoint on storage.
     pub(super) fn count_start(&mut self, joined: u64, fetched: Option<u32>) {
         let joined = u32::try_from(joined).unwrap_or(u32::MAX);
         let told = &mut self.told;
@@ -50,9 +50,9 @@ impl Account {
         }
     }
 
-    /// Adds the cost of a failure and of the restart at boundary `boundary`. The first array is the same on all ranks: the time
-    /// of the last heartbeat of any rank, the time of the restored save, and the start of the test. `started` is the time of this
-    /// start, `now` that of the end of the recovery.
+    /// Adds the cost of a failure, and of the restart at boundary `boundary`. The array is the same on all ranks: the time of
+    /// the last heartbeat of any rank, the time of the restored save, and the start of the test. `started` is the time of this
+    /// start, and `now` is the end of the recovery.
     pub(super) fn charge_restart(
         &mut self,
         [last, saved, began]: [f64; 3],
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_failure_costs_lost_work_a_gap_and_a_start() {
         let mut account = Account::default();
-        // Started at 100, saved at 130, lost at 150, restarted at 170, computing at 175.
+        // The test began at 100, and was saved at 130 and lost at 150. The run restarted at 170, and computes again at 175.
         account.charge_restart([150.0, 130.0, 100.0], 170.0, 175.0, 7);
         let Account { began_unix_s, told, way, .. } = account;
         assert_eq!(
@@ -107,7 +107,7 @@ mod tests {
         let mut account = Account::default();
         account.charge_restart([150.0, 130.0, 100.0], 170.0, 175.0, 7);
         account.charge_restart([0.0, 130.0, 100.0], 180.0, 181.0, 7);
-        // No rank has sent a heartbeat since the save: all of the time was down time.
+        // No rank has sent a heartbeat since the save, so all time since the save was down time.
         let Protection { lost_s, down_s, restore_s, .. } = account.told;
         assert_eq!((lost_s, down_s, restore_s), (20.0, 70.0, 6.0));
     }
@@ -117,29 +117,28 @@ mod tests {
         let mut first = Account::default();
         first.count_start(1, None);
         assert_eq!(first.told.attempts, 1);
-        // Three starts resume from the first one's save, and only the last makes progress.
+        // Three starts resume from the first start's save, and only the third makes progress.
         let mut later = first.clone();
         later.count_start(4, None);
         assert_eq!(later.told.attempts, 4);
-        // All memory is lost. Storage has another run, whose first start comes after those that had saved.
+        // All memory is lost. Storage has another run, and the first start from there follows the starts that had saved.
         let mut fetched = later.clone();
         fetched.count_start(1, Some(0));
         assert_eq!((fetched.told.attempts, fetched.uncounted), (5, 4));
         fetched.count_start(3, None);
         assert_eq!(fetched.told.attempts, 7);
-        // Too much memory is lost. The rest has counted more starts than storage knows of.
+        // Too much memory is lost. The memory that is left has counted more starts than storage has.
         let mut fetched = first.clone();
         fetched.count_start(4, Some(0));
         assert_eq!((fetched.told.attempts, fetched.uncounted), (4, 0));
-        // Two starts came from storage and died before they saved. The memory of the second still exists, that of the first does
-        // not.
+        // Two starts resumed from storage and died before they saved. Only the memory of the second start still exists.
         let mut fetched = later.clone();
         fetched.count_start(2, Some(2));
         assert_eq!((fetched.told.attempts, fetched.uncounted), (7, 5));
     }
 
     proptest! {
-        /// Clocks of different nodes may disagree. No duration is negative, and all time since the save is charged once.
+        /// Clocks of different nodes may differ. Still no duration is negative, and all time since the save is charged once.
         #[test]
         fn whatever_clocks_say_nothing_is_charged_twice(
             moments in proptest::array::uniform3(0.0..1e6f64),

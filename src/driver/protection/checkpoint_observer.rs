@@ -1,7 +1,7 @@
-//! Checkpoint observer of a protected test: saves at boundaries, sends heartbeats and obeys requests to stop.
+//! Checkpoint observer of a protected test: saves at boundaries, shows heartbeats, and obeys requests to stop.
 //!
-//! The solver reports its progress to the observer; on dedicated ranks, `dedicated` does. The observer passes all reports on to a
-//! second one.
+//! The solver reports its progress to the observer; on dedicated checksum ranks, `dedicated` does so. The observer passes all
+//! reports on to a second observer.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,9 +21,10 @@ use crate::lu::{Event, Halt, Milestone, Observer, unix_seconds};
 use crate::shm::Part;
 use crate::shm::header::Doing;
 
-/// Word of the computing ranks to the dedicated ones before the first iteration, with the solution and at the end: all is well.
+/// Message of the computing ranks to the dedicated ranks that all is well: before the first iteration, with the solution, and
+/// at the end.
 pub(super) const WELL: u64 = 0;
-/// Word of the computing ranks: the test could not begin.
+/// Message of the computing ranks to the dedicated ranks that the test could not begin.
 pub(super) const CANNOT: u64 = 1;
 
 /// Checkpoint observer.
@@ -33,17 +34,17 @@ pub(super) struct CheckpointObserver<'w, O> {
     pub(super) account: Account,
     /// Account of level two from earlier starts.
     pub(super) earlier: Option<outcome::Level2>,
-    /// Set at a stop: true if the save was written to storage.
+    /// True if a stop's save was written to storage; `None` before a stop, or without level two.
     pub(super) stored: Option<bool>,
     pub(super) watcher: &'w mut O,
     stop: bool,
-    /// Time of the last check of the names.
+    /// Time of the last check of the memory's names.
     looked: Instant,
-    /// Last warning about the names, and its time.
+    /// Last warning about the memory's names, and its time.
     said: Option<(Renamed, Instant)>,
 }
 
-/// Time between two checks of the memory's names. An agent takes a rank without a name for lost after a while.
+/// Time between two checks of the memory's names. If a name is missing for some time, an agent takes the rank for lost.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time between two warnings about the same problem.
 const SAY_EVERY: Duration = Duration::from_secs(60);
@@ -55,11 +56,11 @@ pub(super) struct Whose<'w> {
     /// Number of doubles of the local matrix.
     pub(super) len: usize,
     pub(super) blocks: usize,
-    /// True if dedicated checksum ranks wait for word about the test.
+    /// True if dedicated checksum ranks wait for messages about the test.
     pub(super) others_wait: bool,
     /// True if this rank's small state is part of the checkpoint.
     pub(super) has_state: bool,
-    /// Last test of which something was saved, and the number of this test.
+    /// `saved`: last test of which something was saved. `test`: number of this test.
     pub(super) saved: &'w mut Option<usize>,
     pub(super) test: usize,
 }
@@ -84,7 +85,7 @@ impl<'w, O: Observer> CheckpointObserver<'w, O> {
         }
     }
 
-    /// Sends a word to the dedicated checksum ranks. Collective call of all ranks of the grid.
+    /// Sends message `word` to the dedicated checksum ranks, if there are any. Collective call of all ranks of the grid.
     pub(super) fn tell(&self, word: u64) {
         if self.whose.others_wait {
             self.checkpointer.world().first_says(word);
@@ -102,11 +103,12 @@ impl<'w, O: Observer> CheckpointObserver<'w, O> {
         }
     }
 
-    /// Checks the names of the memory, restores removed ones, and warns. A lack of protection is always reported.
+    /// Checks the names of the memory, restores removed names, and warns. A problem that leaves the rank unprotected is always
+    /// reported.
     fn look_after_names(&mut self, frozen: bool) {
         self.looked = Instant::now();
         let Some(found) = self.checkpointer.look_after_names(frozen) else { return };
-        // A problem that cannot be solved, or must wait for a save, is found at each check.
+        // A problem that cannot be solved, or that must wait for a save, is found again at each check.
         let known = self.said.as_ref().is_some_and(|(before, at)| {
             let same = *before == found
                 || found.later == found.missing
@@ -119,14 +121,14 @@ impl<'w, O: Observer> CheckpointObserver<'w, O> {
         self.said = Some((found.clone(), self.looked));
         let names: Vec<&str> = found.missing.iter().map(|part| part.name()).collect();
         let what = format!(
-            "position {} on {}: somebody removed the names of its memory ({})",
+            "position {} on {}: names of its shared memory were removed from outside ({})",
             self.whose.position,
             self.whose.host,
             names.join(", ")
         );
         if let Some(why) = found.trouble {
             return say(format_args!(
-                "WARNING: {what}, and they could not be made again: {why}. This position is NOT PROTECTED: its \
+                "WARNING: {what}, and could not be restored: {why}. This position is NOT PROTECTED: its \
                  data is lost if its process dies"
             ));
         }
@@ -134,7 +136,7 @@ impl<'w, O: Observer> CheckpointObserver<'w, O> {
             found.later.iter().filter(|part| **part != Part::A).map(|part| part.name()).collect();
         let mut when = String::new();
         if !read.is_empty() {
-            when += &format!(", those of {} when their data is on storage", read.join(", "));
+            when += &format!(", those of {} once their data is on storage", read.join(", "));
         }
         if found.later.contains(&Part::A) {
             when += ", that of the matrix at the next save";
@@ -142,7 +144,7 @@ impl<'w, O: Observer> CheckpointObserver<'w, O> {
         if when.is_empty() {
             when += ", the run is protected as before";
         }
-        say(format_args!("{what}; made again{when}"));
+        say(format_args!("{what}; names restored{when}"));
     }
 }
 
@@ -156,7 +158,7 @@ impl<O: Observer> Observer for CheckpointObserver<'_, O> {
         self.look_after_names(true);
         self.account.saved_unix_s = unix_seconds();
         self.account.told.saves += 1;
-        // Recorded before the save, for a run that resumes from it. Its duration is not known yet.
+        // The save is recorded before it begins, for a run that resumes from it. Its duration is not known yet.
         let at_s = self.account.saved_unix_s - self.account.began_unix_s;
         self.account.way.interrupt(What::Save, k, at_s, 0.0);
         self.account.told.level2 = level2::account(self.earlier, self.checkpointer.tally());

@@ -1,8 +1,9 @@
-//! Test on a dedicated checksum rank (`--parity-layout dedicated`): it takes part in the saves of the computing ranks, and sleeps
-//! in between.
+//! Test on a dedicated checksum rank (`--parity-layout dedicated`). The rank takes part in the saves of the computing ranks,
+//! and sleeps between saves.
 //!
-//! For the checkpoint, it is a position like any other, with an empty matrix and no state. It has no position in the grid. On
-//! other ranks the solver calls the observer at each boundary; here a loop counts the boundaries.
+//! For the checkpoint, the rank has a position like any rank, with an empty matrix and no state. The rank has no position in
+//! the grid. On a computing rank the solver calls the observer at each boundary. On a dedicated rank a loop counts the
+//! boundaries.
 
 use super::ProtectionSession;
 use super::account::Account;
@@ -17,12 +18,12 @@ use crate::comm::set_phase;
 use crate::lu::{Event, Halt, Milestone, Observer, unix_seconds};
 use crate::shm::header::Doing;
 
-/// Position that sends the result.
+/// Position that sends the result of the test.
 pub(super) const TELLER: usize = 0;
 
 impl ProtectionSession<'_> {
-    /// Makes a communicator of all ranks with a position in a test with dedicated checksum ranks. None without such ranks, or on
-    /// a rank without a position. Collective call of all ranks of the job.
+    /// Makes a communicator of all ranks with a position in a test with dedicated checksum ranks. Returns `None` without such
+    /// ranks, or on a rank without a position. Collective call of all ranks of the job.
     pub fn with_dedicated(
         &self,
         params: &TestParams,
@@ -36,7 +37,7 @@ impl ProtectionSession<'_> {
         Some(Positions::waited_on(all, layout.working()))
     }
 
-    /// Keeps the checksums of a test until it ends.
+    /// Keeps the checksums of test `number` until the test ends.
     pub fn keep(
         &self,
         params: &TestParams,
@@ -48,7 +49,7 @@ impl ProtectionSession<'_> {
         let (position, blocks) = (everybody.rank(), params.blocks());
         // Recovery in place is not possible with dedicated ranks.
         let storage = self.storage(number, false);
-        // A stays mapped as long as its name is checked; here the part is only its first page.
+        // A stays mapped as long as its name is checked. On this rank, A has only one page.
         let Started { mut checkpointer, a: _a, origin, .. } =
             self.take(params, number, everybody, 0, storage, None, pool)?;
         set_phase("keeping checksums");
@@ -76,7 +77,7 @@ impl ProtectionSession<'_> {
         let mut checkpointer = checkpoint_observer.checkpointer;
         checkpointer.tick(Doing::Done, blocks);
         checkpointer.end_level2();
-        // A node may have only such a rank, and keeps the result, too.
+        // A node may have only dedicated ranks, and must keep the result, too.
         let result = checkpointer.world().tell(&[], TELLER);
         self.end(checkpointer, number as u32, result);
         Ok(())
@@ -84,13 +85,14 @@ impl ProtectionSession<'_> {
 }
 
 impl<O: Observer> CheckpointObserver<'_, O> {
-    /// Records a milestone, which the computing ranks reach meanwhile.
+    /// Records a milestone that the computing ranks reach at this time.
     fn reach(&mut self, milestone: Milestone) {
         self.note(milestone);
         self.watcher.observe(Event::Reached(milestone));
     }
 
-    /// Passes all boundaries of a test in step with the computing ranks, until its end or a stop.
+    /// Counts the boundaries of a test in step with the computing ranks, from boundary `start` to the end of the test or to a
+    /// stop.
     fn count_boundaries(&mut self, start: usize, pool: &mut Pool) -> Result<Halt, Refusal> {
         let blocks = self.whose.blocks;
         self.receive_word()?;
@@ -106,17 +108,17 @@ impl<O: Observer> CheckpointObserver<'_, O> {
             self.observe(Event::Iteration { k, blocks, elapsed: began.elapsed().as_secs_f64() });
         }
         self.reach(Milestone::Factored);
-        // Verification is not part of the test's time, so power is measured up to here.
+        // Verification is not part of the test's time, so power is measured only up to this point.
         self.receive_word()?;
         self.reach(Milestone::Solved);
         self.receive_word()?;
         Ok(Halt::GoOn)
     }
 
-    /// Receives a word of the computing ranks about the test.
+    /// Receives a message of the computing ranks about the test.
     fn receive_word(&self) -> Result<(), Refusal> {
         match self.checkpointer.world().first_says(WELL) {
-            CANNOT => Err(Refusal::environment("those that compute could not begin")),
+            CANNOT => Err(Refusal::environment("the computing ranks could not begin the test")),
             _ => Ok(()),
         }
     }

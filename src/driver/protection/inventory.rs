@@ -1,8 +1,8 @@
-//! Inventory at a launch: what is left of earlier starts of the job, which results of finished tests count, and the removal of
-//! both.
+//! Inventory at a launch. It lists what earlier starts of the job have left, and decides which results of finished tests count.
+//! Also removes what earlier starts have left.
 //!
-//! All ranks take the inventory together, once a launch, before the first test. `record` decides which results count. The
-//! checkpoint of an unfinished test is examined when that test begins.
+//! All ranks take the inventory together, once in each launch, before the first test. `record` decides which results count. The
+//! checkpoint of an unfinished test is examined when this test begins.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -28,16 +28,16 @@ use crate::lu::unix_seconds;
 use crate::shm::{MemoryError, bus};
 use crate::supervise::start::launcher::{own_attempt, own_run_id};
 
-/// Returns true in a later launch of a supervised run. Collective call; rank 0 decides.
+/// Returns true in the second and any later launch of a supervised run. Collective call; rank 0 decides.
 fn launched_before(comm: &Comm) -> bool {
     shared_by(comm, 0, || own_run_id().is_some() && own_attempt() > 1)
 }
 
-/// Time limit for storage during recovery in place, which takes seconds; after more, a supervisor restarts all. Memory has
-/// everything that storage has.
+/// Time limit for storage during recovery in place. Such a recovery takes seconds, and if it takes longer, a supervisor
+/// restarts all ranks. Nothing is lost, because memory has everything that storage has.
 const IN_PLACE: Duration = Duration::from_secs(5);
 
-/// Finds the node of the first rank that the domain file does not list. Collective call.
+/// Finds the host of the first rank that the domain file does not list; `None` if there is no such rank. Collective call.
 fn first_left_out(world: &impl World, left_out: bool, host: &str) -> Option<String> {
     let (me, ranks) = (world.rank() as u64, world.size() as u64);
     let first = world.least(&[if left_out { me } else { ranks }])[0];
@@ -49,9 +49,9 @@ fn first_left_out(world: &impl World, left_out: bool, host: &str) -> Option<Stri
 }
 
 impl<'a> ProtectionSession<'a> {
-    /// Takes the inventory of earlier starts; the same result on all ranks. `tests` are the digests of the run's tests,
-    /// `rounding` is the arithmetic of all ranks. If this launch has begun, as its recovery history `history` shows, everything
-    /// found is its own. Collective call.
+    /// Takes the inventory of earlier starts, with the same result on all ranks. `tests` are the digests of the run's tests,
+    /// and `rounding` is the arithmetic of all ranks. If the recovery history `history` shows that this launch has begun,
+    /// everything found belongs to this launch. Collective call.
     pub fn new(
         comm: &'a Comm,
         node: &Comm,
@@ -66,19 +66,19 @@ impl<'a> ProtectionSession<'a> {
         bus::install();
         signals::obey();
         let Prerequisites { host, left_out, memory_store, .. } = prerequisites;
-        // Two nodes may have one name, so a node is identified by its first rank.
+        // Two nodes may have the same name, so a node is identified by its first rank.
         let leader = shared_by(node, 0, || comm.rank());
         let all = comm.split(Some(0), comm.rank()).expect("everybody is in the world");
         let world = Positions::new(all);
-        // All ranks have rank 0's settings, so either all or none take part.
+        // All ranks have rank 0's settings, so either all ranks take part or none.
         if let Some(domains) = &settings.domains
             && let Some(node) = first_left_out(&world, *left_out, host)
             && comm.rank() == 0
             && !begun
         {
             say(format_args!(
-                "mind: {} names failure domains of nodes, but not of {node}: it counts as a domain by itself, as does \
-                 every other node that is left out",
+                "warning: {} names failure domains of nodes, but not of {node}. Each node that the file leaves out counts as \
+                 a domain by itself. The file must have the name that the node gives itself (hostname)",
                 domains.display()
             ));
         }
@@ -111,19 +111,19 @@ impl<'a> ProtectionSession<'a> {
         Ok(this)
     }
 
-    /// Opens storage, unless memory has everything that it may have; and decides whether earlier runs are unwanted. Collective
-    /// call.
+    /// Opens storage, and decides whether the leftovers of earlier runs are unwanted. If storage cannot be used, but memory has
+    /// everything that storage may have, the run continues without storage. Collective call.
     fn look_at_storage(&mut self, node: &Comm, history: &RecoveryHistory) -> Result<(), Refusal> {
         let timeout = if history.known.begun { IN_PLACE } else { TIMEOUT };
         let never = self.settings.restart == Restart::Never && !history.known.begun;
-        // A supervised run is one run in all its launches: memory and files of earlier launches are its own.
+        // A supervised run is one run in all its launches: memory and files of earlier launches belong to it.
         let again = never && launched_before(self.comm);
         self.unwanted = never && !again;
         if self.unwanted {
             self.forget_memory();
         }
         // If memory has the checkpoint, storage is not needed. If only storage may have it, the run cannot resume without
-        // storage. Between two tests there are only results, which memory has, too.
+        // storage. Between two tests there are only results, and memory has these, too.
         let has = |test: usize| self.arrival.finished.contains_key(&(test as u32));
         let in_memory = self.arrival.test.is_some() || history.is_between_tests(has);
         self.level2 = match self.open_level2(node, timeout, self.unwanted) {
@@ -134,7 +134,7 @@ impl<'a> ProtectionSession<'a> {
             opened => opened?,
         };
         if again && self.storage_gone.is_none() && !self.has_own() {
-            // Earlier launches ended before they removed what others had left.
+            // Earlier launches ended before they could remove the leftovers of other runs.
             self.unwanted = true;
             self.forget_memory();
             self.level2 = self.open_level2(node, TIMEOUT, true)?;
@@ -142,12 +142,12 @@ impl<'a> ProtectionSession<'a> {
         Ok(())
     }
 
-    /// Ignores the memory that this launch has found.
+    /// Makes the session ignore the memory that this launch has found.
     fn forget_memory(&mut self) {
         self.arrival = std::mem::take(&mut self.arrival).without_memory();
     }
 
-    /// Opens storage, once the contents of memory are known. Collective call.
+    /// Opens storage. The contents of memory must be known. Collective call.
     fn open_level2(
         &self,
         node: &Comm,
@@ -165,7 +165,8 @@ impl<'a> ProtectionSession<'a> {
         Level2::open(self.comm, node, self.settings, &self.prerequisites.domain, conditions)
     }
 
-    /// Returns true if an earlier launch of this supervised run has left anything here. The same on every rank.
+    /// Returns true if an earlier launch of this supervised run has left anything in memory or on storage. The same on every
+    /// rank.
     fn has_own(&self) -> bool {
         let Some(own) = own_run_id() else { return false };
         let none = Inventory::default();
@@ -176,7 +177,7 @@ impl<'a> ProtectionSession<'a> {
             || inventory.results.iter().any(|(_, bytes)| record::was_kept_by(bytes, &own))
     }
 
-    /// Determines the run to which the memory belongs, and its results.
+    /// Determines to which run the memory belongs, and which results of that run count.
     fn take_stock(&mut self, node: &Comm) -> Result<(), Refusal> {
         if let Some(level2) = &self.level2 {
             level2.check(self.tests, self.rounding, &self.settings.job)?;
@@ -198,7 +199,7 @@ impl<'a> ProtectionSession<'a> {
             || !inventory.damaged.is_empty();
         let something = self.arrival.run.is_some() || on_storage;
         if stale {
-            // Results of a run that has ended or was given up, without anything to resume.
+            // The results belong to a run that has ended or was given up, and there is nothing to resume.
             self.finished.clear();
             self.remove(node, None)?;
             self.level2 = self.open_level2(node, TIMEOUT, false)?;
@@ -210,8 +211,8 @@ impl<'a> ProtectionSession<'a> {
         Ok(())
     }
 
-    /// Refuses memory or checkpoints that do not belong to this run. `other_tests` means that there are checkpoints of a run with
-    /// other tests.
+    /// Refuses memory or checkpoints that do not belong to this run. `other_tests` means that there are checkpoints of a run
+    /// with other tests than this run's.
     fn check_memory(&self, other_tests: bool) -> Result<(), Refusal> {
         let (tests, rounding) = (self.tests, self.rounding);
         let here = self.arrival.test.and_then(|test| tests.get(test as usize));
@@ -219,33 +220,33 @@ impl<'a> ProtectionSession<'a> {
             && rounds_otherwise(here, there)
         {
             return Err(Refusal::environment(format!(
-                "job {:?} has memory of this run that was computed with another arithmetic than {rounding}, \
-                 which these ranks have: resuming would change the last bits of the result. Start on nodes \
-                 whose processors and BLAS are as before, or give this run another --job name",
+                "job {:?} has memory of this run that was computed with another arithmetic than that of these ranks \
+                 ({rounding}): resuming would change the last bits of the result. Start on nodes with the same \
+                 processors and BLAS as before, or give this run another --job name",
                 self.settings.job
             )));
         }
         if other_tests {
             return Err(Refusal::bad_input(format!(
-                "job {job:?} has checkpoints of a run with other tests. Finish that run, give this one \
-                 another --job name, or remove them with `skt-hpl clean --job {job}` or --restart never",
+                "job {job:?} has checkpoints of a run with other tests. Finish that run, give this run \
+                 another --job name, or remove the checkpoints with `skt-hpl clean --job {job}` or --restart never",
                 job = self.settings.job
             )));
         }
         let open = |test: &u32| self.finished(*test as usize).is_none();
         let theirs = |test: &u32| tests.get(*test as usize).copied() != self.arrival.params_digest;
         if let Some(test) = self.arrival.test.filter(open).filter(theirs)
-            // The first test checks its own memory when it begins, with more precise messages.
+            // If it is the first open test, that test checks its own memory when it begins, with more precise messages.
             && (0..tests.len() as u32).find(open) != Some(test)
         {
-            let what = format!("its test {} is none of this one's", test + 1);
+            let what = format!("test {} of that run is not a test of this run", test + 1);
             return Err(StartError::Other { job: self.settings.job.clone(), what }.into());
         }
         Ok(())
     }
 
-    /// Removes everything that earlier runs left, if the run begins from scratch and all `tests` can be protected. A run that is
-    /// refused removes nothing. Collective call.
+    /// Removes everything that earlier runs left, if the run begins from scratch and all `tests` can be protected. Otherwise
+    /// the run is refused, and nothing is removed. Collective call.
     pub fn clear_ground(
         &self,
         node: &Comm,
@@ -274,13 +275,13 @@ impl<'a> ProtectionSession<'a> {
         self.remove(node, None)
     }
 
-    /// Removes all memory of the finished run, and its files on storage, unless a later start writes there.
+    /// Removes all memory of the finished run, and its files on storage, unless a later start has taken over the files.
     pub fn clean(&self, node: &Comm) -> Result<(), Refusal> {
         self.remove(node, Some(self.fresh_run))
     }
 
-    /// Removes all memory of the job, and its files on storage, unless a start later than `start` writes there. Memory comes
-    /// first: its locks show whether a run is active under this name, and then storage is left alone.
+    /// Removes all memory of the job, and its files on storage. With `start`, files that a later start has taken over stay.
+    /// Memory is removed first, because its locks show whether a run of this name is active. If so, storage is left alone.
     fn remove(&self, node: &Comm, start: Option<u128>) -> Result<(), Refusal> {
         self.comm.barrier();
         let inject = |point| {
@@ -298,7 +299,7 @@ impl<'a> ProtectionSession<'a> {
         let scope = self.settings.level2.as_ref().map(|level2| level2.scope).unwrap_or_default();
         let checkpoint_dir = level2::checkpoint_dir(self.settings, &self.prerequisites.domain);
         // A start without an id has written nothing yet, and removes everything. The locks on memory have shown that no run of
-        // this name is active on these nodes. A run on other nodes that share DIR would lose its checkpoints.
+        // this name is active on these nodes. But a run on other nodes that share DIR would lose its checkpoints.
         let checkpoint_dir = checkpoint_dir.map(|checkpoint_dir| match start {
             None => checkpoint_dir,
             Some(number) => checkpoint_dir.held_by(number),
@@ -309,12 +310,12 @@ impl<'a> ProtectionSession<'a> {
         let left = match checkpoint_dir
             .map_or(Ok(()), |checkpoint_dir| self.clean_storage(checkpoint_dir))
         {
-            // The run has ended and does not depend on the removal.
+            // The run has ended, so a failed removal is only reported.
             Err(why) if start.is_some() => {
                 say(why);
                 Ok(())
             }
-            // A restart of the run that begins would find these files.
+            // If the run that begins is restarted, it would find these files.
             left => left.map_err(Refusal::environment),
         };
         // No rank reads storage before the removal is complete.
@@ -323,10 +324,10 @@ impl<'a> ProtectionSession<'a> {
         Ok(())
     }
 
-    /// Removes all files of the job from this DIR, unless another start has taken them over. The error is a message.
+    /// Removes all files of the job from this DIR, unless another start has taken over the files. The error is a message.
     fn clean_storage(&self, checkpoint_dir: CheckpointDir) -> Result<(), String> {
         let (dir, job) = (checkpoint_dir.dir().to_owned(), &self.settings.job);
-        // A missing DIR seems to have nothing to remove.
+        // In a missing DIR there would seem to be nothing to remove, so DIR is checked first.
         let removed = with_timeout(move |flow| {
             checkpoint_dir.check()?;
             let cleaned = checkpoint_dir.clean(flow);
@@ -340,12 +341,12 @@ impl<'a> ProtectionSession<'a> {
         match removed {
             Ok(None) => Ok(()),
             Ok(Some(theirs)) => {
-                say(format_args!("checkpoints on storage are left there: {theirs}"));
+                say(format_args!("checkpoints on storage are not removed: {theirs}"));
                 Ok(())
             }
             Err(why) => Err(format!(
-                "the checkpoints of job {job:?} on storage could not be removed: {why}. The next start would resume from there: \
-                 `skt-hpl clean --job {job} --level2 {}` removes it",
+                "the checkpoints of job {job:?} on storage could not be removed: {why}. The next start would resume \
+                 from these checkpoints. To remove them, give `skt-hpl clean --job {job} --level2 {}`",
                 dir.display()
             )),
         }

@@ -1,11 +1,13 @@
 //! Benchmark under protection: finds this run's memory and finished tests, and solves tests.
 //!
-//! For each test, `benchmark` asks a [`ProtectionSession`], the protection session, for an existing result and for the position
-//! of each rank, and lets it solve the test. `checkpoint` handles all details of checkpoints and headers.
+//! For each test, `benchmark` takes an existing result from a [`ProtectionSession`], the protection session. If there is none,
+//! the session determines the position of each rank, and solves the test. `checkpoint` handles all details of checkpoints and
+//! headers.
 //!
-//! `prerequisites` checks a rank's prerequisites. `inventory` finds, once a launch, what is left of earlier starts, and `record`
-//! decides which results count. `solve` runs one test on a rank of the grid, `dedicated` on a dedicated checksum rank. During a
-//! test, `checkpoint_observer` saves, obeys `signals` and keeps the `account`. `words` has the messages.
+//! `prerequisites` checks a rank's prerequisites. `inventory` finds, once in each launch, what earlier starts have left, and
+//! `record` decides which results count. `solve` runs one test on a rank of the grid, and `dedicated` runs it on a dedicated
+//! checksum rank. During a test, `checkpoint_observer` saves, obeys `signals` and keeps the `account`. `words` has the
+//! messages.
 
 mod account;
 mod checkpoint_observer;
@@ -40,17 +42,17 @@ pub struct ProtectionSession<'a> {
     comm: &'a Comm,
     settings: &'a settings::Saves,
     prerequisites: &'a Prerequisites,
-    /// Id of the run in memory. It changes when a test resumes from storage.
+    /// Id of the run in memory. The id changes when a test resumes from storage.
     run: Cell<u128>,
-    /// Run id that no run has had.
+    /// Run id that no run has used yet.
     fresh_run: u128,
-    /// True if something of this run was found at the start.
+    /// True if this start found memory or files of this run.
     continued: bool,
-    /// True if memory and files of earlier runs still exist and must be removed.
+    /// True if memory and files of earlier runs still exist, and must be removed before the first test.
     unwanted: bool,
-    /// Level two, if there is one.
+    /// Level two; `None` without it, or if storage cannot be used.
     level2: Option<Level2>,
-    /// Reason why this start runs without level two, although it was requested.
+    /// Reason why this start runs without level two, although the settings request it.
     storage_gone: Option<String>,
     /// True once the warning was printed that nothing is written to storage.
     warned: Cell<bool>,
@@ -58,35 +60,35 @@ pub struct ProtectionSession<'a> {
     rounding: &'a str,
     /// Digests of the run's tests.
     tests: &'a [u64],
-    /// Finished tests.
+    /// Finished tests of this run, with their results.
     finished: Vec<Finished>,
-    /// Tests that have ended since `finished` was determined.
+    /// Tests that have ended since `finished` was determined, by number.
     ended: RefCell<Vec<u32>>,
-    /// Memory that the launch found on its nodes.
+    /// Memory that this launch found on all nodes.
     arrival: Arrival,
-    /// First rank on its node.
+    /// First rank on this rank's node.
     leader: usize,
     started_unix_s: f64,
 }
 
 impl ProtectionSession<'_> {
-    /// Returns true if checkpoints are kept on storage only.
+    /// Returns true if the run keeps its checkpoints only on storage.
     fn on_disk_alone(&self) -> bool {
         self.settings.scheme.method == Method::Disk
     }
 
-    /// Result of test `number`, if it is finished.
+    /// Result of test `number`, or `None` if the test is not finished.
     pub fn finished(&self, number: usize) -> Option<&Outcome> {
         let found = self.finished.iter().find(|test| test.number as usize == number);
         found.map(|test| &test.record.outcome)
     }
 
-    /// Records that a test has ended, on this rank or on others.
+    /// Records that test `number` has ended, on this rank or on other ranks.
     pub fn has_ended(&self, number: usize) {
         self.ended.borrow_mut().push(number as u32);
     }
 
-    /// Unfinished test of the last launch, if there is one. The same on every rank.
+    /// Unfinished test of the last launch, or `None`. The same on every rank.
     pub fn under_way(&self) -> Option<usize> {
         let open = |test: &u32| self.finished(*test as usize).is_none();
         let inventory = self.level2.as_ref().map(|level2| &level2.inventory);
@@ -96,8 +98,9 @@ impl ProtectionSession<'_> {
         self.arrival.test.filter(open).or(stored.filter(open)).map(|test| test as usize)
     }
 
-    /// Assigns a position in a test to each rank: where the memory of its node is, or its file. `candidates` are the
-    /// candidate ranks after a loss; each keeps its own position. None if there are too few ranks. Collective call.
+    /// Assigns a position in a test to each rank, so that a rank has its position's memory or file on its node. `candidates`
+    /// are the candidate ranks after a loss; each of them keeps its own position. Returns `None` if there are too few ranks.
+    /// Collective call.
     pub fn place(
         &self,
         number: usize,
@@ -109,7 +112,8 @@ impl ProtectionSession<'_> {
         let files = level2.and_then(|level2| level2.files_of(number as u32, self.tests[number]));
         let files = files.as_ref().map(|(nodes, found)| Lying { nodes, found });
         let nobody_keeps = candidates.iter().all(|candidate| candidate.kept.is_none());
-        // After a loss, a new rank finds its position's data in memory of the group. Files decide only if all ranks start.
+        // After a loss, a new rank gets its position's data from memory of the group. Files count only if no rank keeps a
+        // position.
         let by_files = files.is_some() && nobody_keeps && candidates.len() >= positions;
         if candidates.is_empty() || by_files {
             Some(self.arrival.place(number as u32, positions, files))
@@ -118,7 +122,7 @@ impl ProtectionSession<'_> {
         }
     }
 
-    /// Distribution of a test over all positions, including those outside of the grid.
+    /// Layout of a test over all positions, including positions outside of the grid.
     pub fn layout(&self, params: &TestParams) -> Layout {
         Layout::of(params).kept_by(&self.settings.scheme, self.settings.group)
     }

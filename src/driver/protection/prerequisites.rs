@@ -1,6 +1,5 @@
-//! Prerequisites for protection on this node. Each rank checks them by itself, before all ranks agree to begin.
-//!
-//! A missing prerequisite is a refusal like any other.
+//! Prerequisites for protection on this node. Each rank checks its own prerequisites before all ranks agree to begin. A missing
+//! prerequisite makes the rank refuse the run.
 
 use std::path::Path;
 
@@ -11,11 +10,11 @@ use crate::checkpoint::groups::DomainFile;
 use crate::config::settings;
 use crate::shm::MemoryStore;
 
-/// Host and failure domain of this rank, and the place of its memory.
+/// Host and failure domain of this rank, and the shared-memory store of its node.
 pub struct Prerequisites {
     pub host: String,
     pub domain: String,
-    /// True if the domain file names hosts, but not this one.
+    /// True if the domain file lists hosts, but not this one.
     pub(super) left_out: bool,
     pub(super) memory_store: MemoryStore,
 }
@@ -36,6 +35,6 @@ impl Prerequisites {
 
 pub fn read_domains(path: &Path) -> Result<DomainFile, String> {
     let text = bounded_read::text(path)
-        .map_err(|e| format!("the domain file {} cannot be read: {e}", path.display()))?;
+        .map_err(|e| format!("the file {} of --domains cannot be read: {e}", path.display()))?;
     DomainFile::parse(&text).map_err(|e| format!("{}: {e}", path.display()))
 }

@@ -1,6 +1,7 @@
-//! Records of finished tests, in memory and on storage, and the choice of those that belong to this run. Pure.
+//! Records of finished tests, in memory and on storage, and the choice of the records that belong to this run. Pure.
 //!
-//! A restart does not compute finished tests again: `inventory` selects from the records that it finds, `solve` writes new ones.
+//! A restart does not compute finished tests again. `inventory` selects from the records that it finds, and `solve` writes new
+//! records.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -11,34 +12,35 @@ use crate::base::params::TestParams;
 /// Record of a finished test, as kept in memory.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Record {
-    /// Digest of the test: an input file that was changed meanwhile has other tests.
+    /// Digest of the test. If the input file has changed since, its tests have other digests.
     pub(super) digest: u64,
-    /// Supervised run that computed the result, if any.
+    /// Supervised run that computed the result, or `None`.
     #[serde(default)]
     pub(super) run_id: Option<String>,
     pub(super) outcome: Outcome,
 }
 
-/// Digest of everything that identifies a test: the upper half covers its parameters, the lower half the arithmetic on which the
-/// last bits of results depend.
+/// Returns a digest of everything that identifies a test. The upper half covers the parameters of the test, the lower half the
+/// arithmetic on which the last bits of results depend.
 pub fn digest(params: &TestParams, rounding: &str) -> u64 {
     let text = serde_json::to_string(params).expect("plain values have a JSON form");
     xxh3_64(text.as_bytes()) >> 32 << 32 | xxh3_64(rounding.as_bytes()) >> 32
 }
 
-/// Returns true if two digests belong to the same test with different arithmetic.
+/// Returns true if two digests belong to the same test, computed with different arithmetic.
 pub(super) fn rounds_otherwise(one: u64, other: u64) -> bool {
     one >> 32 == other >> 32 && one != other
 }
 
-/// Mark of a supervised run: the lower half of its runs' ids, by which memory and files show their owner. The mark is small
-/// enough for ranks to find the greatest id of all by MPI (`checkpoint/world.rs`), which compares signed numbers.
+/// Returns the mark of a supervised run. The mark is the lower half of every run id of the supervised run. By the mark, memory
+/// and files show to which supervised run they belong. The mark is below 2^62: ranks find the greatest id by MPI
+/// (`checkpoint/world.rs`), which compares signed numbers.
 fn mark(own: &str) -> u64 {
     xxh3_64(own.as_bytes()) >> 2
 }
 
-/// Returns the id of a new run: by the clock, and marked as the supervised run `own`, if any. Clocks differ, so the id is made
-/// greater than `latest`, the greatest one found.
+/// Returns the id of a new run. The upper half is the clock; the lower half is the mark of the supervised run `own`, if there
+/// is one. Clocks differ, so the id is made greater than `latest`, the greatest id found.
 pub(super) fn run_number(clock: u128, own: Option<&str>, latest: Option<u128>) -> u128 {
     let lower = own.map_or(clock as u64, mark);
     let number = |upper: u64| u128::from(upper) << 64 | u128::from(lower);
@@ -49,12 +51,12 @@ pub(super) fn run_number(clock: u128, own: Option<&str>, latest: Option<u128>) -
     }
 }
 
-/// Returns true if a run belongs to the supervised run `own`, in whichever of its launches it began.
+/// Returns true if the run belongs to the supervised run `own`, in any of its launches.
 pub(super) fn is_of(run: u128, own: &str) -> bool {
     run as u64 == mark(own)
 }
 
-/// Returns true if a result was computed in the supervised run `own`.
+/// Returns true if the result in `bytes` was computed in the supervised run `own`.
 pub(super) fn was_kept_by(bytes: &[u8], own: &str) -> bool {
     serde_json::from_slice::<Record>(bytes)
         .is_ok_and(|record| record.run_id.as_deref() == Some(own))
@@ -64,21 +66,21 @@ pub(super) fn was_kept_by(bytes: &[u8], own: &str) -> bool {
 pub(super) struct Finished {
     pub(super) number: u32,
     pub(super) record: Record,
-    /// Text of the record as kept. It is passed on unchanged, because equal texts identify equal results.
+    /// Text of the record as it was kept. The text is passed on unchanged, because equal texts identify equal results.
     pub(super) text: Vec<u8>,
 }
 
-/// Selection from the records found.
+/// Result of a selection from the records found.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// Records of this run, one per test.
+    /// Records of this run, one for each finished test.
     pub(super) finished: Vec<Finished>,
-    /// True if there are other records.
+    /// True if there are records of other runs, or unreadable records.
     pub(super) stale: bool,
 }
 
-/// Selects from `results` (number and text) those of a run of tests with these digests, supervised as `own`, if any.
-/// `in_progress` is true if there is an unfinished test to resume.
+/// Selects the records of this run from `results` (number and text). `tests` are the digests of this run's tests, and `own` is
+/// its supervised run, if there is one. `in_progress` is true if there is an unfinished test to resume.
 pub(super) fn sort<'r>(
     results: impl Iterator<Item = (u32, &'r Vec<u8>)>,
     tests: &[u64],
@@ -86,8 +88,8 @@ pub(super) fn sort<'r>(
     in_progress: bool,
 ) -> Kept {
     let mut kept = Kept::default();
-    // A result of another supervised run, for example on a node that was lost to it, is not this run's; unless there is an
-    // unfinished test to resume.
+    // A result of another supervised run does not count. The result may be on a node that was lost to that run. But if there is
+    // an unfinished test to resume, the result belongs to the same work, and counts.
     let others = |record: &Record| {
         let both = own.is_some() && record.run_id.is_some();
         both && own != record.run_id.as_deref() && !in_progress
@@ -129,7 +131,8 @@ mod tests {
         (finished.into_iter().map(|test| test.number).collect(), stale)
     }
 
-    /// Serializing again may give another text: with another build, or if a figure was read as its neighbour.
+    /// A record that is read and written again may get another text: from another build, or if a figure is read with another
+    /// last bit.
     #[test]
     fn a_result_is_handed_on_as_it_was_kept() {
         let mut text = record(10, None);
@@ -138,8 +141,8 @@ mod tests {
         assert!(kept.finished.iter().map(|test| &test.text).eq([&text]));
     }
 
-    /// Figures are read exactly as written, to the last bit: a restarted run reports the same figures of a finished test in its
-    /// document as the first start did.
+    /// Figures are read exactly as they were written, to the last bit. So the document of a restarted run has the same figures
+    /// of a finished test as the first start's document.
     #[test]
     fn figures_are_read_to_the_last_bit() {
         let mut seconds = 1.0f64 / 3.0;
@@ -156,7 +159,7 @@ mod tests {
     fn results_of_this_runs_tests_count_once() {
         let all = [(1, record(11, None)), (0, record(10, None)), (1, record(11, None))];
         assert_eq!(sorted(&all, &[10, 11, 12], None, false), (vec![1, 0], false));
-        // Another test under its number, no such test, and an unreadable record.
+        // Another test has the record's number, no test has the number, or the record is unreadable.
         assert_eq!(sorted(&all, &[10, 99], None, false), (vec![0], true));
         assert_eq!(sorted(&all, &[10], None, false), (vec![0], true));
         assert_eq!(sorted(&[(0, b"{".to_vec())], &[10], None, true), (vec![], true));

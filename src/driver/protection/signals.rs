@@ -1,6 +1,6 @@
-//! Signals that ask a protected run to stop: at the next boundary (SIGTERM, SIGUSR1), or after the next save (SIGUSR2).
+//! Signals that request a stop of a protected run: at the next boundary (SIGTERM, SIGUSR1), or after the next save (SIGUSR2).
 //!
-//! The handler only sets flags. `checkpoint_observer` checks them at boundaries, where all ranks follow rank 0.
+//! The signal handler only sets flags. `checkpoint_observer` checks the flags at boundaries, where all ranks do as rank 0 does.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,7 +19,7 @@ extern "C" fn on_signal(signal: libc::c_int) {
     }
 }
 
-/// Installs the handlers.
+/// Installs the handler for all three signals.
 pub fn obey() {
     let action =
         SigAction::new(SigHandler::Handler(on_signal), SaFlags::SA_RESTART, SigSet::empty());

@@ -1,6 +1,6 @@
-//! Test under protection on a rank of the grid: takes the position's memory, starts or resumes the test, and keeps its result.
+//! Test under protection on a rank of the grid. Takes the position's memory, starts or resumes the test, and keeps its result.
 //!
-//! `take` and the functions for the end of a test serve dedicated checksum ranks, too (`dedicated`).
+//! Dedicated checksum ranks (`dedicated`) also use `take` and the functions for the end of a test.
 
 use std::sync::Arc;
 
@@ -102,7 +102,8 @@ impl ProtectionSession<'_> {
             self.take(params, number, world, shape.ld, storage, device, pool)?;
         for (domain, count) in crowded.iter().filter(|_| context.grid.rank() == 0) {
             say(format_args!(
-                "warning: {domain} now holds {count} members of one group, which survives {}: losing it would end the run",
+                "warning: {domain} now holds {count} members of one group, which survives the loss of {}: \
+                 if {domain} is lost, the run ends",
                 self.settings.scheme.losses
             ));
         }
@@ -149,7 +150,8 @@ impl ProtectionSession<'_> {
         self.conclude(params, number, checkpoint_observer, outcome)
     }
 
-    /// Keeps the outcome of a test; without one, the run stops. Collective call of all ranks of the grid.
+    /// Keeps the outcome of a test. Without an outcome the test was stopped, and the refusal ends the run. Collective call of
+    /// all ranks of the grid.
     fn conclude<O: Observer>(
         &self,
         params: &TestParams,
@@ -159,7 +161,7 @@ impl ProtectionSession<'_> {
     ) -> Result<Outcome, Refusal> {
         let CheckpointObserver { mut checkpointer, mut account, earlier, stored, .. } =
             checkpoint_observer;
-        // An observer must not take the end of this process for a failure.
+        // A reader of the heartbeats must not take the end of this process for a failure.
         checkpointer.tick(Doing::Done, params.blocks());
         let Some(mut outcome) = outcome else {
             return Err(Refusal::new(Exit::Stopped, words::stopped(self.settings, stored)));
@@ -170,13 +172,13 @@ impl ProtectionSession<'_> {
         outcome.timeline = account.way.timeline(params.n, params.nb);
         let record = Record { digest: self.tests[number], run_id: own_run_id(), outcome };
         let bytes = serde_json::to_vec(&record).expect("plain values have a JSON form");
-        // All nodes keep the same text. If nodes have different texts, these come from different runs.
+        // All nodes keep the same text. Different texts on nodes would mean different runs.
         let bytes = checkpointer.world().tell(&bytes, dedicated::TELLER);
         self.end(checkpointer, number as u32, bytes);
         Ok(record.outcome)
     }
 
-    /// Reports the origin of a test's matrix, and continues the account of earlier starts. `last_sign` is the time of the
+    /// Prints the origin of a test's matrix, and continues the account of earlier starts. `last_sign` is the time of the
     /// position's last heartbeat. Collective call of all ranks of the grid.
     fn resume(
         &self,
@@ -211,7 +213,8 @@ impl ProtectionSession<'_> {
                     let notice = history.notice.take();
                     say(notice.map_or(how.clone(), |notice| notice.told(&how)));
                 }
-                // Time of the last heartbeat of any survivor; zero for positions without memory.
+                // The first number is the time of the last heartbeat of this position, or 0 if this node does not have the
+                // position's memory.
                 let mut times =
                     [last_sign.unwrap_or(0.0), account.saved_unix_s, account.began_unix_s];
                 context.grid.all_reduce(&mut times, Reduce::Max);
@@ -233,12 +236,12 @@ impl ProtectionSession<'_> {
         account.told.memory_bytes_max = max(context, checkpointer.bytes() as u64);
         let members = checkpointer.members().len() as u64;
         account.told.group_min = reduced(&context.grid, members, Reduce::Min) as usize;
-        // Clears the figures of the process before this one.
+        // Clears the figures of the process that had this memory before.
         checkpointer.worked(0.0, 0.0);
         (start, account)
     }
 
-    /// Ends a test: keeps its result and removes its matrix. Collective call of all ranks with a position.
+    /// Ends a test: keeps its result, and removes its matrix from memory. Collective call of all ranks with a position.
     pub(super) fn end(
         &self,
         mut checkpointer: Checkpointer<Positions, Group>,
@@ -246,7 +249,10 @@ impl ProtectionSession<'_> {
         result: Vec<u8>,
     ) {
         if !checkpointer.record(number, &result) && checkpointer.position() == 0 {
-            say("no room to keep this result: a restart would run the test again");
+            say(format_args!(
+                "there is no memory to keep the result of test {}: a restart would run the test again",
+                number + 1
+            ));
         }
         let first = self.level2.as_ref().filter(|_| checkpointer.speaks_for_dir());
         let checkpoint_dir =
@@ -255,37 +261,38 @@ impl ProtectionSession<'_> {
             with_timeout(move |_| checkpoint_dir.put_result(number, &result))
         });
         if let Some(Err(why)) = &kept {
-            say(format_args!("this result is kept in memory alone: {why}"));
+            say(format_args!("the result of test {} is kept in memory only: {why}", number + 1));
         }
-        // If only some nodes have the result, it would not be trusted, and the checkpoints of the other nodes would not suffice
-        // either. So checkpoints stay then.
+        // A result that only some nodes have would not be trusted. The checkpoints of the remaining nodes would not suffice
+        // either. So in this case the checkpoints stay.
         let is_kept = !matches!(kept, Some(Err(_)));
         let everywhere = checkpointer.world().all(is_kept);
         checkpointer.finish();
         if let Some(checkpoint_dir) = checkpoint_dir.filter(|_| everywhere) {
-            // Files that cannot be removed now are removed at the end of the run.
+            // Files that cannot be removed at this time are removed at the end of the run.
             let _ = with_timeout(move |flow| {
                 checkpoint_dir.prune(flow).map_err(|stopped| stopped.to_string())
             });
         }
     }
 
-    /// Warns once if nothing will be written to storage, although it should be.
+    /// Warns once if the run writes nothing to storage, although the settings request it.
     fn warn_of_storage(&self) {
         let unwritable = self.level2.as_ref().and_then(|level2| level2.unwritable.as_ref());
         let told = match (&self.storage_gone, unwritable) {
             (Some(why), _) => format!("{why}. The run continues from memory alone"),
-            (None, Some(why)) => format!("{why}. The run continues from what is there"),
+            (None, Some(why)) => format!("{why}. The run uses the checkpoints that are there"),
             (None, None) => return,
         };
         if !self.warned.replace(true) {
             say(format_args!(
-                "warning: {told}, and puts nothing on storage until it is started again"
+                "warning: {told}, and writes nothing to storage until it is started again"
             ));
         }
     }
 
-    /// Description of storage for the start of a test. `in_place` is true in a launch that has lost ranks.
+    /// Description of storage for the start of a test; `None` without level two. `in_place` is true in a launch that has lost
+    /// ranks.
     pub(super) fn storage(&self, number: usize, in_place: bool) -> Option<Storage> {
         let (number, digest) = (number as u32, self.tests[number]);
         let level2 = self.level2.as_ref()?;
@@ -311,13 +318,13 @@ impl ProtectionSession<'_> {
         })
     }
 
-    /// Adopts the id of the new run that a checkpoint from storage has started in memory.
+    /// Adopts the id of the new run in memory, which began when a checkpoint was read from storage.
     pub(super) fn go_on_as_another_run(&self, checkpointer: &mut Checkpointer<Positions, Group>) {
         self.run.set(checkpointer.run().0);
     }
 
-    /// Copies results of finished tests to memory without them: memory of a replacement, or of a new run. Otherwise these tests
-    /// would be run again, once all ranks that had the results were lost.
+    /// Copies the results of finished tests to memory that lacks them, because it belongs to a replaced position or to a new
+    /// run. Otherwise the tests would be run again after the loss of all ranks that had the results.
     pub(super) fn hand_results_on(&self, checkpointer: &mut Checkpointer<Positions, Group>) {
         let here = checkpointer.results();
         for test in self.finished.iter().filter(|test| !here.contains(&test.number)) {
@@ -326,14 +333,14 @@ impl ProtectionSession<'_> {
     }
 
     /// Adopts the run id of rank `teller`, which took part in the test. A test that resumed from storage has a new id, and idle
-    /// ranks need it, too. Collective call.
+    /// ranks must know it. Collective call.
     pub fn follow(&self, teller: usize) {
         if self.level2.is_some() {
             self.run.set(shared_by(self.comm, teller, || self.run.get()));
         }
     }
 
-    /// Time at which the position's memory was last worked on, if it is on this node.
+    /// Time of the last work on the position's memory; `None` if the memory is not on this node.
     fn last_sign_of_life(&self, position: usize) -> Option<f64> {
         let region = self.prerequisites.memory_store.peek(position as u32, Part::Head).ok()?;
         let progress = Head::new(region).ok()?.progress();
@@ -341,11 +348,11 @@ impl ProtectionSession<'_> {
     }
 }
 
-/// Counts the losses of ranks that the test has survived, according to all ranks.
+/// Adds the losses of ranks that the test has survived, according to all ranks, to the account.
 fn count_losses(context: &Context, account: &mut Account, history: &mut RecoveryHistory) {
-    // The last save may be older than the last loss.
+    // The account is as old as the last save, and may lack later losses. So the losses in the ranks' histories count.
     let losses = max(context, history.losses.into()) as u32;
-    // Rank 0, which also passes here, has printed the last notice.
+    // Rank 0, which also runs this function, has printed the last notice.
     history.notice = None;
     history.losses_before = match losses {
         0 => account.told.in_place,

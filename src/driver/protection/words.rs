@@ -1,4 +1,4 @@
-//! Messages about a protected test: why it cannot begin, from where it resumes, how it was stopped. Pure.
+//! Messages about a protected test: why it cannot begin, from where it resumes, and how it was stopped. Pure.
 
 use crate::base::exit::{Exit, Refusal};
 use crate::checkpoint::protocol::Method;
@@ -22,14 +22,14 @@ impl From<StartError> for Refusal {
     }
 }
 
-/// Reason why a test cannot begin; `gone` is the problem of storage, which might have helped.
+/// Returns the reason why a test cannot begin. `gone` is the reason why storage, which might have helped, cannot be used.
 pub(super) fn refused(gone: Option<&str>, error: StartError) -> Refusal {
     match (gone, error) {
         (None, error) => error.into(),
         (Some(why), StartError::Nothing { job }) => Refusal::environment(format!(
             "memory of job {job:?} has no checkpoint of this run, and storage, which may have one, cannot be used: \
-             {why}. Nothing is removed; start again when it is there, or begin from scratch with --restart never \
-             without --level2"
+             {why}. Nothing is removed. Start again when storage can be used, or begin from scratch with --restart never \
+             and without --level2"
         )),
         (Some(gone), error) => {
             let Refusal { exit, why } = error.into();
@@ -38,7 +38,7 @@ pub(super) fn refused(gone: Option<&str>, error: StartError) -> Refusal {
     }
 }
 
-/// Describes the restored checkpoint, its place in the test, and the necessary recovery.
+/// Describes the restored checkpoint, its boundary in the test (`from`), and the recovery that was necessary.
 pub(super) fn restored(settings: &settings::Saves, restored: &Restored, from: &str) -> String {
     let rebuilt = match restored.rebuilt.len() {
         0 => "nothing had to be rebuilt".to_owned(),
@@ -46,17 +46,18 @@ pub(super) fn restored(settings: &settings::Saves, restored: &Restored, from: &s
     };
     let rebuilt = match settings.level2.as_ref().filter(|_| restored.fetched.is_some()) {
         Some(settings::Level2 { dir, scope: DirScope::Shared, .. }) => {
-            format!("it was read from {}", dir.display())
+            format!("the checkpoint was read from {}", dir.display())
         }
         Some(settings::Level2 { dir, scope: DirScope::Node, .. }) => {
-            format!("it was read from {} of the nodes; {rebuilt}", dir.display())
+            format!("the checkpoint was read from {} of the nodes; {rebuilt}", dir.display())
         }
         None => rebuilt,
     };
     format!("{from} (checkpoint {}); {rebuilt}", restored.checkpoint)
 }
 
-/// Describes a stop. `stored` is true if the save was written to storage, None if nothing could be written from the start.
+/// Describes a stop. `stored` is true if the save was written to storage, and `None` if the run could not write to storage at
+/// all.
 pub(super) fn stopped(settings: &settings::Saves, stored: Option<bool>) -> String {
     let job = &settings.job;
     let level2 = settings.level2.as_ref();
@@ -66,27 +67,27 @@ pub(super) fn stopped(settings: &settings::Saves, stored: Option<bool>) -> Strin
     let memory = if on_disk_alone { "" } else { " in memory and" };
     match (stored.unwrap_or(false), dir) {
         (false, Some(dir)) if on_disk_alone => format!(
-            "stopped as asked, but THE SAVE DID NOT GET TO {dir}; whatever lay there before is still there, and the same \
-             command resumes from it. Its name is {job}: from another batch job add --job {job}"
+            "stopped as asked, but THE SAVE IS NOT IN {dir}. Earlier checkpoints are still there, and the same command \
+             resumes from them. The job's name is {job}: from another batch job add --job {job}"
         ),
         (true, Some(dir)) if own => format!(
-            "stopped as asked, after a save{memory} in {dir} of each node; the same command resumes, on these nodes, \
-             {} of each group of which may be others by then. Its name is {job}: from another batch job with \
+            "stopped as asked, after a save{memory} in {dir} of each node. The same command resumes on these nodes; \
+             up to {} of each group may be replaced by then. The job's name is {job}: from another batch job with \
              these nodes add --job {job}",
             settings.scheme.losses
         ),
         (true, Some(dir)) => format!(
-            "stopped as asked, after a save{memory} in {dir}; the same command resumes, on these nodes or any \
-             others that see {dir}. Its name is {job}: from another batch job add --job {job}"
+            "stopped as asked, after a save{memory} in {dir}. The same command resumes, on these nodes or any \
+             nodes that see {dir}. The job's name is {job}: from another batch job add --job {job}"
         ),
         (false, Some(dir)) => format!(
-            "stopped as asked, after a save in memory; IT DID NOT GET TO {dir}, whatever lay there before is still \
-             there. The same command resumes from memory, on these nodes. Its name is {job}: from another \
-             batch job with these nodes, add --job {job}"
+            "stopped as asked, after a save in memory. THE SAVE IS NOT IN {dir}; earlier checkpoints are \
+             still there. The same command resumes from memory, on these nodes. The job's name is {job}: from another \
+             batch job with these nodes add --job {job}"
         ),
         _ => format!(
-            "stopped as asked, after a save; the same command resumes from memory. Its name is {job}: from \
-             another batch job with these nodes, add --job {job}"
+            "stopped as asked, after a save. The same command resumes from memory, on these nodes. The job's name is {job}: from \
+             another batch job with these nodes add --job {job}"
         ),
     }
 }
@@ -129,31 +130,37 @@ mod tests {
         }
     }
 
-    /// A message about a stop shows the reader what to start again, and on which nodes.
+    /// A message about a stop shows the user which job to start again, and on which nodes.
     #[test]
     fn a_stop_names_the_job_and_where_the_save_is() {
         use Method::{Disk, SelfCheckpoint};
         let all = [
             (SelfCheckpoint, None, None, "resumes from memory", true),
-            (SelfCheckpoint, Some(DirScope::Shared), Some(true), "others that see /scratch", false),
+            (SelfCheckpoint, Some(DirScope::Shared), Some(true), "nodes that see /scratch", false),
             (
                 SelfCheckpoint,
                 Some(DirScope::Node),
                 Some(true),
-                "1 of each group of which may be others",
+                "up to 1 of each group may be replaced",
                 true,
             ),
             (
                 SelfCheckpoint,
                 Some(DirScope::Shared),
                 Some(false),
-                "IT DID NOT GET TO /scratch",
+                "THE SAVE IS NOT IN /scratch",
                 true,
             ),
-            (SelfCheckpoint, Some(DirScope::Node), Some(false), "IT DID NOT GET TO /scratch", true),
+            (
+                SelfCheckpoint,
+                Some(DirScope::Node),
+                Some(false),
+                "THE SAVE IS NOT IN /scratch",
+                true,
+            ),
             (Disk, Some(DirScope::Shared), Some(true), "after a save in /scratch", false),
             (Disk, Some(DirScope::Node), Some(true), "after a save in /scratch of each node", true),
-            (Disk, Some(DirScope::Shared), Some(false), "THE SAVE DID NOT GET TO /scratch", false),
+            (Disk, Some(DirScope::Shared), Some(false), "THE SAVE IS NOT IN /scratch", false),
         ];
         for (method, scope, stored, says, same_nodes) in all {
             let text = stopped(&settings(method, scope), stored);
@@ -184,15 +191,18 @@ mod tests {
         found.rebuilt = vec![1, 4];
         assert_eq!(restored(&own, &found, "on"), "on (checkpoint 3); rebuilt positions [1, 4]");
         found.fetched = Some(0);
-        assert_eq!(restored(&shared, &found, "on"), "on (checkpoint 3); it was read from /scratch");
+        assert_eq!(
+            restored(&shared, &found, "on"),
+            "on (checkpoint 3); the checkpoint was read from /scratch"
+        );
         let text = restored(&own, &found, "on");
         assert_eq!(
             text,
-            "on (checkpoint 3); it was read from /scratch of the nodes; rebuilt positions [1, 4]"
+            "on (checkpoint 3); the checkpoint was read from /scratch of the nodes; rebuilt positions [1, 4]"
         );
     }
 
-    /// The user can change the input, but cannot get lost memory back.
+    /// The user can change the input, but cannot recover lost memory.
     #[test]
     fn each_reason_has_its_exit_code() {
         let too_many = Refusal::TooManyLost { group: 0, size: 2, losses: 1, lost: vec![0, 1] };
@@ -215,7 +225,7 @@ mod tests {
         ];
         for (error, exit) in all {
             let (why, nothing) = (error.to_string(), matches!(error, StartError::Nothing { .. }));
-            // Missing storage changes the exit code only if storage may have a checkpoint that memory lacks.
+            // If storage cannot be used, the exit code differs only if storage may have a checkpoint that memory lacks.
             let gone = refused(Some("it hangs"), copy(&error));
             assert!(gone.why.contains("it hangs"), "{}", gone.why);
             assert_eq!(gone.exit, if nothing { Exit::Environment } else { exit });

@@ -1,8 +1,9 @@
 //! Replacement of process columns that have lost ranks by checksum columns: `--method abft`.
 //!
 //! The in-place attempts are those of [`nonstop`](super::nonstop), but nothing is restored at their beginning. After the roll
-//! call each rank knows the progress of every process column. [`roles`], a pure function of that, assigns a role to each rank and
-//! the boundary at which all resume, or explains why it cannot. docs/dev/nonstop.md describes the whole protocol.
+//! call each rank knows the progress of every process column. From this progress the pure module [`roles`] assigns a role to
+//! each rank and the boundary at which all ranks resume, or explains why that is impossible. docs/dev/nonstop.md describes the
+//! whole protocol.
 
 pub mod roles;
 
@@ -34,7 +35,7 @@ pub struct Held {
     grid_place: GridPlace,
     abft_test: AbftTest,
     past: Past,
-    /// New checksums that are complete as far as this rank knows, but perhaps not yet elsewhere.
+    /// New checksums that are complete as far as this rank knows. Other ranks may not have completed theirs.
     renewed: Option<Renewed>,
     way: Recorder,
     told: Checksums,
@@ -61,7 +62,7 @@ impl Renewed {
         }
     }
 
-    /// Returns true if they are complete, by the roles of the next attempt.
+    /// Returns true if the roles of the next attempt show that the new checksums are complete.
     fn stand(&self, roles: &RoleAssignment, q: usize) -> bool {
         let exchanges = roles.from.iter().flat_map(|from| &from.past.exchanges);
         let cols = roles.grid_places.iter().flatten().map(|grid_place| grid_place.col);
@@ -88,21 +89,21 @@ impl Held {
     }
 }
 
-/// Adopts this rank's new role. All ranks must call this as soon as the role is known: a rank that leaves the attempt later must
-/// not report an older role.
+/// Gives this rank its new role. All ranks must call this as soon as the role is known: a rank that leaves the attempt later
+/// must not report an older role.
 pub fn take_role(held: &mut Option<Held>, grid_place: Option<GridPlace>, roles: &RoleAssignment) {
-    // Idle ranks have no role. State of another test is freed when this one begins.
+    // Idle ranks have no role. If the test begins, state of another test is freed elsewhere.
     let (Some(grid_place), Some(from)) = (grid_place, &roles.from) else { return };
     if roles.new.contains(&grid_place.col) {
-        // The rank has no state until it has room for new checksums.
+        // The rank has no state until it has allocated memory for new checksums.
         *held = None;
     } else if let Some(held) = held {
         (held.grid_place, held.past) = (grid_place, from.past.clone());
     }
 }
 
-/// Prepares ranks for new checksums: they receive the facts about test `number` from the others, and allocate memory. Collective
-/// call of all ranks with a role.
+/// Prepares ranks for new checksums: such ranks receive the facts about test `number` from the first rank of the grid, and
+/// allocate memory. Collective call of all ranks with a role.
 fn join(
     context: &Context,
     number: usize,
@@ -119,9 +120,10 @@ fn join(
     }
     let abft_test = AbftTest::joining(context, began_unix_s, pool).unwrap_or_else(|error| {
         say(format_args!(
-            "no room for new checksums here ({error}): this rank ends, and the others continue"
+            "position {} has no memory for new checksums ({error}): its rank ends, and the other ranks continue",
+            context.place
         ));
-        // Ends like a lost rank: the others can continue without its new checksums.
+        // The rank ends like a lost rank. The other ranks can continue without its new checksums.
         let _ = raise(Signal::SIGKILL);
         unreachable!("nobody outlives that signal")
     });
@@ -142,7 +144,7 @@ pub fn solve(
     history: &mut RecoveryHistory,
 ) -> Result<Option<Outcome>, String> {
     if roles.from.is_none() {
-        // State of another test, or of this one before it starts again, is freed first.
+        // State of another test is freed first, and state of this test before it begins from scratch.
         let losses = held.take().filter(|held| held.test == number).map_or(0, |h| h.told.losses);
         let abft_test = AbftTest::new(context, pool).map_err(|error| error.to_string())?;
         let mut bytes = [0, 0];
@@ -156,8 +158,8 @@ pub fn solve(
             GridPlace { row: context.shape.row, col: context.shape.col, place: context.place };
         let (past, way) = (Past::default(), Recorder::default());
         *held = Some(Held { test: number, grid_place, abft_test, past, renewed: None, way, told });
-        // After this barrier each rank knows that all have generated their parts: a rank without state cannot be taken for a lost
-        // one.
+        // After this barrier each rank knows that all ranks have generated their parts. A rank without state is then not
+        // mistaken for a lost rank.
         context.grid.barrier();
     }
     if !roles.new.is_empty() {
@@ -193,7 +195,7 @@ pub fn solve(
     Ok(Some(Outcome { checksums: Some(told.clone()), timeline, ..outcome }))
 }
 
-/// Describes the point at which test `number` resumes.
+/// Describes the point at which test `number` resumes or begins.
 fn words(number: usize, params: &TestParams, roles: &RoleAssignment) -> String {
     let (test, blocks, columns) = (number + 1, params.blocks(), roles.columns);
     let Some(from) = &roles.from else {
@@ -202,16 +204,16 @@ fn words(number: usize, params: &TestParams, roles: &RoleAssignment) -> String {
             sums if sums < columns => format!(" with {}", so_many(sums)),
             _ => String::new(),
         };
-        return format!("test {test} {FROM_SCRATCH}{with}, nothing was factored");
+        return format!("test {test} {FROM_SCRATCH}{with}, because nothing was factored");
     };
     let (left, exchanges) = (roles.sums - roles.new.len(), from.past.exchanges.len());
     let how = match roles.exchanges() {
         [] if left + exchanges < columns => match left {
             0 => "from here on there are no checksums".to_owned(),
-            left => format!("from here on there is {} left", so_many(left)),
+            left => format!("from here on the run has only {}", so_many(left)),
         },
-        [] if exchanges == 0 => "nobody lost had a part".to_owned(),
-        [] => "whom it had was idle".to_owned(),
+        [] if exchanges == 0 => "no lost rank had a part in the test".to_owned(),
+        [] => "no further column of checksums takes a role".to_owned(),
         [one] => format!("the checksums take the place of process column {}", one.col),
         several => {
             let all = listed(several.iter().map(|e| e.col));
@@ -224,14 +226,14 @@ fn words(number: usize, params: &TestParams, roles: &RoleAssignment) -> String {
         0 if from.boundary + usize::from(from.ready) >= blocks => {
             "; new checksums would come too late".to_owned()
         }
-        0 if columns + from.past.renewals.len() == SUMS_EVER => format!(
-            "; no new checksums: {SUMS_EVER} columns of them are the most that a test makes"
-        ),
+        0 if columns + from.past.renewals.len() == SUMS_EVER => {
+            format!("; no new checksums: a test makes at most {SUMS_EVER} columns of checksums")
+        }
         0 => format!(
             "; no new checksums, for which {} ranks are needed, and {} {free} free",
             params.p, roles.idle
         ),
-        new => format!("; {} ranks that were free make new checksums", new * params.p),
+        new => format!("; {} idle ranks make new checksums", new * params.p),
     };
     format!("{how}{new}; {}", in_place::from_boundary(test, from.boundary, blocks))
 }
@@ -243,8 +245,8 @@ fn so_many(sums: usize) -> String {
     }
 }
 
-/// Observer that records the timeline of a test, triggers injected faults, and reports a loss when all ranks are ready to
-/// continue.
+/// Observer that records the timeline of a test and triggers injected faults. The observer also reports a loss once all ranks
+/// are ready to continue.
 struct Steps<'a, O> {
     number: usize,
     params: &'a TestParams,
@@ -264,15 +266,15 @@ impl<O> Steps<'_, O> {
         (unix_seconds() - self.began_unix_s).max(0.0)
     }
 
-    /// Records complete checksums: no rank reaches iteration `k` before new checksums of an earlier boundary are complete
-    /// everywhere.
+    /// Records new checksums as complete. No rank reaches iteration `k` before new checksums of an earlier boundary are
+    /// complete on all ranks.
     fn take_in_renewed(&mut self, k: usize) {
         if let Some(new) = self.renewed.take_if(|new| new.boundary < k) {
             new.take_in(self.told, self.number, self.speaks);
         }
     }
 
-    /// Records when the clock started, and the loss that this attempt recovers.
+    /// Records when the clock started, and the loss that this attempt recovers from.
     fn begin(&mut self, unix_s: f64) {
         self.began_unix_s = unix_s;
         let Some(notice) = self.notice.take() else { return };
@@ -338,7 +340,7 @@ mod tests {
             words(0, &usual(1000, 100, (2, 3)), &roles)
         };
         let told = renewed(SUMS_EVER);
-        assert!(told.contains("no new checksums: 16 columns of them are the most"), "{told}");
-        assert!(!renewed(SUMS_EVER - 1).contains("are the most"));
+        assert!(told.contains("no new checksums: a test makes at most 16 columns"), "{told}");
+        assert!(!renewed(SUMS_EVER - 1).contains("at most"));
     }
 }

@@ -1,5 +1,5 @@
-//! Role assignment after a loss under `--method abft`: the role of each rank, the boundary at which all resume, and the ranks
-//! that get new checksums. Pure.
+//! Role assignment after a loss under `--method abft`. The assignment gives the role of each rank, the boundary at which all
+//! ranks resume, and the ranks that make new checksums. Pure.
 
 use std::ops::Range;
 
@@ -11,19 +11,19 @@ use crate::grid::ProcessGrid;
 use crate::lu::{Exchange, Exchanges, From, GridPlace, Past, Progress, Renewal, SUMS_EVER};
 use crate::matrix::Shape;
 
-/// State of a test on one rank, as sent to the others.
+/// State of a test on one rank, as the rank sends it to all ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     pub test: usize,
     pub row: usize,
     pub col: usize,
     pub place: usize,
-    /// True if the rank's memory contains checksums, whatever its role.
+    /// True if the rank's memory contains checksums, even if the rank has since taken the role of a process column.
     pub sums: bool,
     /// Number of checksum columns with which the test began.
     pub columns: usize,
     pub progress: Progress,
-    /// Exchanges and renewals that the rank knows of.
+    /// Exchanges and renewals that this rank knows.
     pub past: Past,
 }
 
@@ -35,18 +35,18 @@ pub struct RoleAssignment {
     pub sums: usize,
     /// Number of checksum columns with which the test began, or should begin.
     pub columns: usize,
-    /// State from which all resume; None if the test begins.
+    /// State from which all ranks resume; `None` if the test begins.
     pub from: Option<From>,
-    /// Number of exchanges, the last ones, that are new in this attempt.
+    /// Number of exchanges that are new in this attempt. The last exchanges in `from.past` are the new ones.
     pub exchanged: usize,
-    /// Columns after the grid's last one whose ranks make new checksums now.
+    /// Process columns, numbered on from the grid's last one, whose ranks make new checksums in this attempt.
     pub new: Range<usize>,
     /// Number of ranks without a role.
     pub idle: usize,
 }
 
 impl RoleAssignment {
-    /// Assignment without checksums: the positions of ranks in a test.
+    /// Makes an assignment without checksums. `taken` has the position of each rank in the test.
     pub fn plain(params: &TestParams, taken: impl Iterator<Item = Option<usize>>) -> Self {
         let grid = ProcessGrid::of(params);
         let grid_place = |position: Option<usize>| {
@@ -56,7 +56,7 @@ impl RoleAssignment {
         Self { grid_places: taken.map(grid_place).collect(), ..Self::default() }
     }
 
-    /// First rank of the grid.
+    /// Rank at the first position of the grid.
     pub fn first_rank(&self) -> usize {
         let first = |grid_place: &GridPlace| (grid_place.row, grid_place.col) == (0, 0);
         self.grid_places
@@ -73,7 +73,7 @@ impl RoleAssignment {
 }
 
 impl Status {
-    /// Returns true if the rank should have new checksums, but has not finished them.
+    /// Returns true if the rank belongs to a column of new checksums, and has not completed its part.
     fn lacks_new_ones(&self, q: usize) -> bool {
         self.col >= q + self.columns && !self.progress.generated
     }
@@ -83,11 +83,11 @@ impl Status {
     }
 }
 
-/// Process columns of a test after losses, by the states of the ranks that are left.
+/// Process columns of a test after losses, derived from the states of the ranks that are left.
 struct Survivors<'a> {
     params: &'a TestParams,
     candidates: &'a [Option<Status>],
-    /// All exchanges and renewals: a rank may have left an attempt before it heard of the last ones.
+    /// All exchanges and renewals. A single rank may know fewer, if it left an attempt before it received the last assignment.
     past: Past,
 }
 
@@ -98,13 +98,13 @@ impl<'a> Survivors<'a> {
         Self { params, candidates, past: longest.cloned().unwrap_or_default() }
     }
 
-    /// States of ranks with a part in the test. Unfinished checksums do not count.
+    /// States of the ranks with a part in the test, without ranks whose new checksums are incomplete.
     fn known(&self) -> impl Iterator<Item = &'a Status> {
         let q = self.params.q;
         self.candidates.iter().flatten().filter(move |s| !s.lacks_new_ones(q))
     }
 
-    /// Process column of a rank after all exchanges; None if it is idle.
+    /// Process column of a rank after all exchanges; `None` if the rank is idle.
     fn col(&self, s: &Status) -> Option<usize> {
         after(s.col, &self.past.exchanges[s.past.exchanges.len()..], self.params.q)
     }
@@ -113,17 +113,17 @@ impl<'a> Survivors<'a> {
         self.known().filter(move |s| self.col(s) == Some(col))
     }
 
-    /// Returns true if a process column has each row exactly once: two ranks with the same row do not complete a column.
+    /// Returns true if a process column has each row exactly once. Two ranks with the same row do not complete a column.
     fn is_whole(&self, col: usize) -> bool {
         let p = self.params.p;
         self.members(col).count() == p && (0..p).all(|row| self.members(col).any(|s| s.row == row))
     }
 
-    /// Boundary at which all resume, if these process columns are whole.
+    /// Returns the boundary at which all ranks resume, if the process columns in `whole` are complete.
     fn boundary(&self, whole: &[usize]) -> Result<usize, String> {
         let applied = |col: usize| self.members(col).map(|s| s.progress.applied);
-        // Checksums that took over a role contain the computation up to the boundary of their exchange. All ranks that had come
-        // so far may be lost since; the others have the data to catch up.
+        // Checksums that took over a role contain the computation up to the boundary of their exchange. All ranks that had
+        // reached this boundary may be lost since. The ranks that are left have the data to reach it.
         let exchanged_at = self.past.exchanges.iter().map(|e| e.boundary);
         let reached = whole.iter().flat_map(|&col| applied(col));
         let boundary = reached.chain(exchanged_at).max().unwrap_or(0);
@@ -131,14 +131,16 @@ impl<'a> Survivors<'a> {
             let (least, most) = (applied(col).min(), applied(col).max());
             if least != most || least.is_some_and(|k| k + 1 < boundary) {
                 return Err(format!(
-                    "process column {col} stands at boundaries {least:?} to {most:?}, the furthest at {boundary}: this is a bug in skt-hpl"
+                    "process column {col} is at boundaries {least:?} to {most:?}, and the furthest column at {boundary}: \
+                     this is a bug in skt-hpl"
                 ));
             }
         }
         Ok(boundary)
     }
 
-    /// Returns true if the owner of the boundary's panel has factored it. The owner must not be one of the `lacking` columns.
+    /// Returns true if the process column that owns the boundary's panel has factored it, or factors it in its next step. The
+    /// column must not be one of the `lacking` columns.
     fn is_ready(&self, boundary: usize, lacking: &[usize]) -> bool {
         let owner = boundary % self.params.q;
         boundary < self.params.blocks()
@@ -149,12 +151,12 @@ impl<'a> Survivors<'a> {
             })
     }
 
-    /// Positions of all ranks after these exchanges; None for an idle rank.
+    /// Returns the positions of all ranks after these exchanges; `None` for an idle rank.
     fn assign_seats(&self, exchanges: &[Exchange]) -> Vec<Option<GridPlace>> {
         let q = self.params.q;
         let grid_place = |s: &Status| {
             let col = after(self.col(s)?, exchanges, q)?;
-            // Remaining ranks of an incomplete checksum column become idle.
+            // The ranks that are left of an incomplete checksum column become idle.
             (col < q || self.is_whole(col)).then_some(GridPlace { row: s.row, col, place: s.place })
         };
         let has_part = |s: &&Status| !s.lacks_new_ones(q);
@@ -165,11 +167,12 @@ impl<'a> Survivors<'a> {
     }
 }
 
-/// Assigns roles in a test to the ranks that are left, by the state of each. `asked` is the number of checksum columns of a test
-/// that begins.
+/// Assigns roles in a test to the ranks that are left, according to the state of each. If the test begins, `asked` is the
+/// number of checksum columns that it should have.
 ///
 /// # Errors
-/// More is lost than the checksums can replace; in words.
+///
+/// The loss is larger than the checksums can replace. The error is a message.
 pub fn assign_roles(
     params: &TestParams,
     asked: usize,
@@ -178,7 +181,7 @@ pub fn assign_roles(
     let (p, q) = (params.p, params.q);
     let all = Survivors::new(params, candidates);
     if all.known().next().is_none() || all.known().any(|s| !s.progress.generated) {
-        // No rank computes before all have generated their parts.
+        // No rank computes before all ranks have generated their parts.
         return begin(params, asked, candidates.len());
     }
     let columns = all.known().map(|s| s.columns).max().unwrap_or(0);
@@ -189,7 +192,7 @@ pub fn assign_roles(
     let sums: Vec<usize> = (0..numbers).filter(|by| all.is_whole(q + by)).collect();
     if lacking.len() > sums.len() {
         if all.known().all(|s| s.has_not_computed()) {
-            // Only generated data are lost, which are soon generated again.
+            // Only generated data are lost, and generating them again takes little time.
             return begin(params, asked, candidates.len());
         }
         return Err(too_many(&lacking, &sums, before, columns, past.renewals.len()));
@@ -203,17 +206,17 @@ pub fn assign_roles(
     let ready = all.is_ready(boundary, &lacking);
     let mut grid_places = all.assign_seats(&now);
     let (left, exchanged) = (sums.len() - now.len(), now.len());
-    // Idle ranks make new checksums: as many columns as there were, or as there are ranks for.
+    // Idle ranks make new checksums: as many columns as the test began with, or fewer if there are too few idle ranks.
     let idle: Vec<usize> =
         (0..grid_places.len()).filter(|&rank| grid_places[rank].is_none()).collect();
-    // New checksums are made at a boundary without a panel factored ahead, and are useful as long as there are panels.
+    // New checksums are made at a boundary without a panel factored ahead. New checksums are useful only while panels are left.
     let in_time = boundary + usize::from(ready) < params.blocks();
     let most = if in_time { SUMS_EVER - numbers } else { 0 };
     let count = (columns.saturating_sub(left)).min(idle.len() / p).min(most);
     let new = q + numbers..q + numbers + count;
     let roles = new.clone().flat_map(|col| (0..p).map(move |row| (row, col)));
     for (&rank, (row, col)) in idle.iter().zip(roles) {
-        // No earlier rank had this number.
+        // No rank had this place before.
         grid_places[rank] = Some(GridPlace { row, col, place: col * p + row });
     }
     let renew: Vec<usize> = (numbers..numbers + count).collect();
@@ -227,7 +230,7 @@ pub fn assign_roles(
     Ok(RoleAssignment { grid_places, sums: left + count, columns, from, exchanged, new, idle })
 }
 
-/// Role of a column after exchanges; None if it becomes idle.
+/// Role of a process column after exchanges; `None` if the column becomes idle.
 fn after(col: usize, exchanges: &[Exchange], q: usize) -> Option<usize> {
     exchanges.iter().try_fold(col, |col, e| match col {
         col if col == q + e.by => Some(e.col),
@@ -236,7 +239,7 @@ fn after(col: usize, exchanges: &[Exchange], q: usize) -> Option<usize> {
     })
 }
 
-/// Explains why the lost columns cannot be replaced.
+/// Explains why the checksums cannot replace the lost columns.
 fn too_many(
     lacking: &[usize],
     sums: &[usize],
@@ -255,14 +258,14 @@ fn too_many(
     let gone = (gone > 0 || columns == 0).then(|| match (columns, gone) {
         (0, _) => "there are no checksums".to_owned(),
         (_, 1) if renewed > 0 => {
-            "a column of checksums has lost one, too, or was not finished".to_owned()
+            "a column of checksums has lost a rank, too, or was not finished".to_owned()
         }
         (_, gone) if renewed > 0 => {
-            format!("{gone} columns of checksums have lost some, too, or were not finished")
+            format!("{gone} columns of checksums have lost ranks, too, or were not finished")
         }
-        (1, _) => "the column of checksums has lost one, too".to_owned(),
-        (_, 1) => "a column of checksums has lost one, too".to_owned(),
-        (_, gone) => format!("{gone} columns of checksums have lost some, too"),
+        (1, _) => "the column of checksums has lost a rank, too".to_owned(),
+        (_, 1) => "a column of checksums has lost a rank, too".to_owned(),
+        (_, gone) => format!("{gone} columns of checksums have lost ranks, too"),
     });
     let left = match (sums.len(), &took) {
         (0, Some(took)) => Some(format!("the checksums are used up: {took}")),
@@ -273,7 +276,7 @@ fn too_many(
         }
     };
     let last = (columns + renewed == SUMS_EVER)
-        .then(|| format!("{SUMS_EVER} columns of checksums are the most that a test makes"));
+        .then(|| format!("a test makes at most {SUMS_EVER} columns of checksums"));
     let why: Vec<String> = [left, gone, last].into_iter().flatten().collect();
     format!("{lost}, and {}", why.join("; "))
 }
@@ -284,12 +287,13 @@ fn number(count: usize) -> String {
         .map_or_else(|| count.to_string(), |&word| word.into())
 }
 
-/// Joins several items into a list in words.
+/// Joins items into a list in words.
 pub fn listed(all: impl Iterator<Item = impl ToString>) -> String {
     and_list(&all.map(|one| one.to_string()).collect::<Vec<_>>())
 }
 
-/// Assigns roles in the launcher's order. With too few ranks, there are fewer checksum columns, or none.
+/// Assigns roles in the order of ranks, for a test that begins. With too few ranks there are fewer than `asked` checksum
+/// columns, or none.
 fn begin(params: &TestParams, asked: usize, ranks: usize) -> Result<RoleAssignment, String> {
     let (p, q) = (params.p, params.q);
     if ranks < p * q {
@@ -307,7 +311,7 @@ fn begin(params: &TestParams, asked: usize, ranks: usize) -> Result<RoleAssignme
 }
 
 impl Status {
-    /// Returns the state if it belongs to that test.
+    /// Returns the state if it belongs to test `test`, and otherwise `None`.
     pub fn of(&self, test: usize) -> Option<Self> {
         (self.test == test).then(|| self.clone())
     }
@@ -337,13 +341,13 @@ mod tests {
         dat.tests(Rng::Hpl, 100).next().unwrap()
     }
 
-    /// States of all ranks: the columns in `behind` are one step before boundary `K`, and `factored` is true if the owner has its
-    /// panel.
+    /// Returns the states of all ranks. The columns in the bit set `behind` are one step before boundary `K`. `factored` is
+    /// true if the owner has factored the panel of `K`.
     fn everybody(behind: usize, factored: bool) -> Vec<Status> {
         everybody_with(1, behind, factored)
     }
 
-    /// States of all ranks, with so many checksum columns.
+    /// Returns the states of all ranks, with `columns` checksum columns.
     fn everybody_with(columns: usize, behind: usize, factored: bool) -> Vec<Status> {
         let one = |rank: usize| {
             let (row, col) = (rank / (Q + columns), rank % (Q + columns));
@@ -364,7 +368,7 @@ mod tests {
         all.iter().enumerate().filter_map(alive).collect()
     }
 
-    /// Takes a role like `take_role`.
+    /// Gives a rank its role, as `take_role` does.
     fn take(status: &mut Option<Status>, grid_place: Option<GridPlace>, from: &From) {
         let joins = |grid_place: &GridPlace| from.renew.iter().any(|by| grid_place.col == Q + by);
         let grid_place = grid_place.filter(|grid_place| !joins(grid_place));
@@ -376,7 +380,8 @@ mod tests {
         });
     }
 
-    /// Takes roles on all ranks. Ranks with new checksums have room for them; the ones in `finished` have also completed them.
+    /// Gives all ranks their roles. Ranks with new checksums have allocated memory. Ranks in the bit set `finished` have also
+    /// completed their new checksums.
     fn take_all(
         candidates: &[Option<Status>],
         found: &RoleAssignment,
@@ -407,7 +412,7 @@ mod tests {
         (0..=Q).filter(|col| (0..P).any(|row| lost >> (row * (Q + 1) + col) & 1 == 1)).collect()
     }
 
-    /// Covers every lost rank and every set of columns that are one step behind.
+    /// Covers every set of lost ranks and every set of columns that are one step behind.
     #[test]
     fn one_column_is_replaced_and_everybody_else_keeps_its_role() {
         for depth in 0..=DEPTH_IN_STEPS {
@@ -425,7 +430,7 @@ mod tests {
                     }
                     let found = assign_roles(&params(depth), 1, &candidates).unwrap();
                     let from = found.from.clone().unwrap();
-                    // If no complete column has taken the step, no other must take it.
+                    // If no complete column has taken the step, no rank may take it.
                     let whole = |col: &usize| *col != hit[0];
                     let ahead = (0..=Q).filter(whole).any(|col| behind >> col & 1 == 0);
                     let boundary = if ahead { K } else { K - 1 };
@@ -456,12 +461,12 @@ mod tests {
                     }
                     let owner = boundary % Q;
                     let has = match boundary {
-                        // A column that is behind factors the panel while catching up.
+                        // A column that is one step behind factors the panel in that step.
                         K => {
                             (factored && behind >> owner & 1 == 0)
                                 || (behind >> owner & 1 == 1 && depth > 0)
                         }
-                        // All columns had the panel when the step began.
+                        // The owner had factored the panel when the step began.
                         _ => true,
                     };
                     assert_eq!(from.ready, owner != hit[0] && has, "{lost:b} {behind:b} {depth}");
@@ -470,8 +475,8 @@ mod tests {
         }
     }
 
-    /// Some ranks may leave before they hear of the assignment, and join others who have heard. Roles stay as assigned in every
-    /// case.
+    /// Some ranks may leave before they receive the assignment, and then join ranks that have received it. The roles stay as
+    /// assigned in every case.
     #[test]
     fn a_roll_call_that_is_cut_short_changes_nothing() {
         for (behind, lost) in (0..7).flat_map(|b| (0..RANKS).map(move |rank| (b, 1 << rank))) {
@@ -519,7 +524,7 @@ mod tests {
         says(
             0b100_010,
             None,
-            "process column 1 has lost a rank, and the column of checksums has lost one, too",
+            "process column 1 has lost a rank, and the column of checksums has lost a rank, too",
         );
         says(0b000_010, Some(0b000_001), "they took the place of process column 0 at boundary 4");
         says(
@@ -532,7 +537,7 @@ mod tests {
             Some(0b000_100),
             "process column 1 has lost a rank, and the column of checksums",
         );
-        // Idle ranks are not missed.
+        // The loss of idle ranks needs no replacement.
         assert!(refused(0b001_000, Some(0b000_001)).is_ok());
         assert!(refused(0b100_000, Some(0b000_100)).is_ok());
     }
@@ -548,10 +553,10 @@ mod tests {
         assert_eq!(few.sums, 0);
         assert_eq!(few.grid_places[2], Some(GridPlace { row: 1, col: 0, place: 2 }));
         assert!(begins(3).unwrap_err().contains("3 ranks are left, and the grid needs 4"));
-        // With as many checksum columns as there are ranks for.
+        // The test gets two checksum columns, or fewer if there are too few ranks.
         let sums = |ranks| assign_roles(&params(1), 2, &vec![None; ranks]).unwrap().sums;
         assert_eq!([4, 5, 6, 7, 8, 11].map(sums), [0, 0, 1, 1, 2, 2]);
-        // Only some ranks have generated their parts, so none can have computed.
+        // Only some ranks have generated their parts, so no rank can have computed.
         let mut some: Vec<_> = everybody(0, false).into_iter().map(Some).collect();
         some[3].as_mut().unwrap().progress.generated = false;
         assert_eq!(assign_roles(&params(1), 1, &some).unwrap().from, None);
@@ -576,7 +581,7 @@ mod tests {
                 .unwrap_err()
                 .contains("3 ranks are")
         );
-        // Losses that the checksums can replace are replaced.
+        // If checksums can replace the lost columns, the test does not begin from scratch.
         assert!(assign_roles(&params(1), 1, &left(&all, 0b000_001)).unwrap().from.is_some());
     }
 
@@ -598,8 +603,8 @@ mod tests {
         assert_eq!(found.exchanges(), [Exchange { col: 1, by: 0, boundary: K }]);
     }
 
-    /// Loses any rank of a grid with two checksum columns, and then any other, while some did not hear of the first exchange. As
-    /// long as there are as many complete columns as the grid has, each role is taken and stays with its rank.
+    /// Loses any rank of a grid with two checksum columns, and then any other rank, while some ranks have not received the
+    /// first assignment. As long as enough columns are complete for the grid, each role is taken and stays with its rank.
     #[test]
     fn two_columns_are_replaced_at_once_or_one_after_another() {
         const COLUMNS: usize = 2;
@@ -652,8 +657,8 @@ mod tests {
         }
     }
 
-    /// The only column that had come so far is lost after its boundary was used for an exchange. The checksums that took over are
-    /// at that boundary, so all others catch up to it.
+    /// Loses the only column at the furthest boundary, after an exchange at this boundary. The checksums that took over are at
+    /// that boundary, so all columns must reach it.
     #[test]
     fn an_exchange_that_was_made_binds_the_boundary() {
         const COLUMNS: usize = 2;
@@ -677,7 +682,8 @@ mod tests {
         }
     }
 
-    /// The first checksum column has lost a rank as well. Of the others, the third has the largest weight of process column 1.
+    /// Loses a rank of the first checksum column, too. Of the three checksum columns left, the third has the largest weight of
+    /// process column 1.
     #[test]
     fn the_checksums_with_the_largest_weight_take_the_place() {
         let candidates = left(&everybody_with(4, 0, true), 0b110);
@@ -692,7 +698,7 @@ mod tests {
         let refused = loop {
             let there = candidates.iter().flatten().find(|s| s.col < Q).map(|s| s.place);
             let mut left = without(&candidates, there.unwrap());
-            // As many idle ranks as a column needs.
+            // Adds as many idle ranks as a column needs.
             left.extend([None, None]);
             match assign_roles(&params(1), 1, &left) {
                 Ok(found) => {
@@ -703,7 +709,7 @@ mod tests {
             }
         };
         assert_eq!(made, SUMS_EVER);
-        assert!(refused.contains("16 columns of checksums are the most"), "{refused}");
+        assert!(refused.contains("a test makes at most 16 columns"), "{refused}");
     }
 
     #[test]
@@ -725,21 +731,21 @@ mod tests {
         assert_eq!(
             refused(&[0b0001_0110]),
             "process columns 0 and 1 have lost ranks, and the checksums can take the place of one; \
-             a column of checksums has lost one, too"
+             a column of checksums has lost a rank, too"
         );
         assert_eq!(
             refused(&[1, 2, 4]),
             "process column 0 has lost a rank, and the checksums are used up: they took the place of process column 0 \
-             at boundary 4 and process column 1 at boundary 4; a column of checksums has lost one, too, or was not finished"
+             at boundary 4 and process column 1 at boundary 4; a column of checksums has lost a rank, too, or was not finished"
         );
         assert_eq!(
             refused(&[1, 8, 2]),
             "process column 1 has lost a rank, and the checksums are used up: they took the place of process column 0 \
-             at boundary 4; 2 columns of checksums have lost some, too, or were not finished"
+             at boundary 4; 2 columns of checksums have lost ranks, too, or were not finished"
         );
         assert_eq!(
             refused(&[4, 8, 2]),
-            "process column 1 has lost a rank, and 3 columns of checksums have lost some, too, or were not finished"
+            "process column 1 has lost a rank, and 3 columns of checksums have lost ranks, too, or were not finished"
         );
         assert_eq!(
             refused(&[1, 0b0110]),
@@ -748,7 +754,7 @@ mod tests {
         );
     }
 
-    /// A single rank is idle: with the rest of a lost column there are enough for a column.
+    /// Adds one idle rank. Together with the rank that is left of a lost column, it is enough for a new column.
     fn with_a_spare() -> Vec<Option<Status>> {
         everybody(0, true).into_iter().map(Some).chain([None]).collect()
     }
@@ -758,7 +764,8 @@ mod tests {
         candidates.iter().filter(lives).cloned().collect()
     }
 
-    /// Loses any rank, of a process column or of the checksums. Idle ranks make new checksums, and these replace the next loss.
+    /// Loses any rank, of a process column or of a checksum column. Idle ranks make new checksums, and these replace the next
+    /// loss.
     #[test]
     fn new_checksums_take_the_place_of_the_next_column() {
         for lost in 0..RANKS {
@@ -781,11 +788,11 @@ mod tests {
                 let past = second.from.clone().unwrap().past;
                 assert_eq!(past.exchanges[..made], from.past.exchanges[..]);
                 assert_eq!(past.renewals[0], from.past.renewals[0]);
-                // One rank is idle, and two are needed.
+                // One rank is idle, and a new column needs two.
                 assert_eq!((second.new.len(), second.idle), (0, 1));
                 let takes = past.exchanges.last().filter(|_| past.exchanges.len() > made);
                 assert!(takes.is_none_or(|e| e.by == 1));
-                // The first exchange and the second renewal have left nothing to replace a third loss.
+                // The first exchange and the second renewal leave nothing that could replace a third loss.
                 let now = take_all(&left, &second, 0);
                 for third in now.iter().flatten().filter(|s| s.col < Q).map(|s| s.place) {
                     assert!(assign_roles(&params(1), 1, &without(&now, third)).is_err());
@@ -794,7 +801,7 @@ mod tests {
         }
     }
 
-    /// As long as one of their ranks has not finished, new checksums do not count. They are started again under another number.
+    /// New checksums count only once all their ranks have finished. Otherwise they are started again under another number.
     #[test]
     fn checksums_that_are_not_finished_are_none() {
         let two_spares: Vec<_> = with_a_spare().into_iter().chain([None]).collect();
@@ -803,7 +810,7 @@ mod tests {
         assert_eq!(first.idle, 1);
         for finished in 0..3 {
             let now = take_all(&candidates, &first, finished);
-            // A rank without a role is lost.
+            // Loses the rank without a role.
             let mut left = now.clone();
             left.retain(Option::is_some);
             left.push(None);
@@ -812,13 +819,13 @@ mod tests {
             let numbers: Vec<usize> =
                 second.from.unwrap().past.renewals.iter().map(|renewal| renewal.by).collect();
             assert_eq!(numbers, [1, 2]);
-            // A process column is lost, and nothing can take its place.
+            // Loses a process column, when nothing can take its place.
             let why = assign_roles(&params(1), 1, &without(&now, 1)).unwrap_err();
             assert!(why.contains("or was not finished"), "{why}");
         }
     }
 
-    /// New checksums are not started too late, nor more of them than there were.
+    /// No new checksums are started too late, and never more columns than the test began with.
     #[test]
     fn new_checksums_are_made_while_there_are_panels() {
         let at = |applied: usize, factored: usize| {

@@ -1,21 +1,22 @@
-//! The common code of the kernels, generic over registers of any width.
+//! Code that the kernels have in common, generic over the width of registers.
 //!
-//! All functions here are inlined into functions that are compiled for an instruction set. On their own they would be slow.
+//! All functions are inlined into functions that are compiled for an instruction set. Compiled without that instruction set,
+//! they would be slow.
 
 use super::Slabs;
 use crate::kernels::cache::ask_for;
 use crate::kernels::operands::Matrix;
 
-/// A register of doubles.
+/// Register of doubles.
 pub trait Lanes {
     type Register: Copy;
     /// Number of doubles in a register.
     const LEN: usize;
     /// # Safety
-    /// The address is readable. For this and all functions below, the processor has the instructions.
+    /// The address is readable, and the processor has the instructions.
     unsafe fn load(from: *const f64) -> Self::Register;
     /// # Safety
-    /// The address is writable.
+    /// The address is writable, and the processor has the instructions.
     unsafe fn store(to: *mut f64, value: Self::Register);
     /// # Safety
     /// The processor has the instructions.
@@ -31,9 +32,10 @@ pub trait Lanes {
     ) -> Self::Register;
 }
 
-/// Computes C(v, s) -= sum over p < k of V(p, v) S(p, s) for R registers times H rows. V and S are stored by rows.
+/// Computes C(v, s) -= sum over p < k of V(p, v) S(p, s). The vector side has R registers, the scalar side H elements. V and S
+/// are stored by rows.
 ///
-/// `next` is the same part of a later tile of C, which is prefetched; it need not be valid.
+/// `next` is the same part of a later tile of C, which is prefetched. The address need not be valid.
 ///
 /// # Safety
 /// The ranges are valid and the processor has the instructions.
@@ -59,7 +61,7 @@ pub unsafe fn multiply<L: Lanes, const R: usize, const H: usize>(
             for r in 0..R {
                 a[r] = L::load(v.at.add(r * L::LEN));
             }
-            // One row in each step: a core has few buffers for lines in transit.
+            // Only one row is prefetched in each step, because a core has few buffers for lines in transit.
             if let Some(next) = next.filter(|_| p < H) {
                 ask_for(next.wrapping_add(p * c.ld), R * L::LEN);
             }
@@ -80,7 +82,7 @@ pub unsafe fn multiply<L: Lanes, const R: usize, const H: usize>(
     }
 }
 
-/// Implements [`super::Kernel::narrow`] for tiles of R registers times H.
+/// Implements [`super::Kernel::narrow`] for tiles whose vector side has R registers and whose scalar side has H elements.
 ///
 /// # Safety
 /// The ranges are valid and the processor has the instructions.
@@ -94,7 +96,7 @@ pub unsafe fn narrow<L: Lanes, const R: usize, const H: usize>(
     ldc: usize,
 ) {
     let (v, s, c) = (Matrix::new(v, R * L::LEN), Matrix::new(s, H), Matrix::new(c, ldc));
-    // SAFETY: ensured by the caller; no more registers than a tile has.
+    // SAFETY: ensured by the caller. No more registers are used than a tile has.
     unsafe {
         match width.div_ceil(L::LEN).min(R) {
             1 => multiply::<L, 1, H>(k, v, s, c, None),
@@ -105,7 +107,7 @@ pub unsafe fn narrow<L: Lanes, const R: usize, const H: usize>(
     }
 }
 
-/// Implements [`super::Kernel::triangle`] for tiles of R registers.
+/// Implements [`super::Kernel::triangle`] for tiles whose vector side has R registers.
 ///
 /// # Safety
 /// The ranges are valid and the processor has the instructions.
@@ -119,7 +121,7 @@ pub unsafe fn triangle<L: Lanes, const R: usize>(
     let width = R * L::LEN;
     // SAFETY: ensured by the caller.
     unsafe {
-        // A row is reduced by the rows above it, in their order.
+        // The rows above a row are subtracted from it in their order.
         for row in 1..n {
             for r in 0..R {
                 let to = u.add(row * width + r * L::LEN);
@@ -134,7 +136,7 @@ pub unsafe fn triangle<L: Lanes, const R: usize>(
     }
 }
 
-/// Implements [`super::InPanel::multiply`] with tiles of R registers times `H` columns.
+/// Implements [`super::InPanel::multiply`] with tiles of R registers by `H` columns.
 ///
 /// # Safety
 /// The ranges are valid and the processor has the instructions.
@@ -149,7 +151,7 @@ pub unsafe fn in_panel<L: Lanes, const R: usize, const H: usize>(
     let tall = R * L::LEN;
     let whole = rows / tall;
     let (right, ld) = (Matrix::new(b, H), c.ld);
-    // Slabs are packed if A is large. C then comes from memory, too.
+    // Slabs are packed only if A is large. In this case C comes from memory, too, and is prefetched.
     let is_packed = a.stride == tall;
     // SAFETY: ensured by the caller.
     unsafe {
@@ -179,7 +181,8 @@ pub unsafe fn in_panel<L: Lanes, const R: usize, const H: usize>(
     }
 }
 
-/// Defines `in_panel` for tiles of `$r` registers and any number of columns in the list, compiled with `$feature`.
+/// Defines `in_panel` for tiles of `$r` registers and for each number of columns in the list. The attributes select the
+/// instruction set.
 macro_rules! in_panel_function {
     ($(#[$attribute:meta])* $name:ident, $lanes:ty, $r:literal, [$($h:literal)*]) => {
         $(#[$attribute])*

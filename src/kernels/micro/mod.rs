@@ -1,12 +1,12 @@
-//! The family of multiplication kernels: one for each instruction set and tile, with one descriptor through which
-//! [`super::packed`] calls them.
+//! Multiplication kernels: one for each instruction set and tile. Each has a descriptor, through which [`super::packed`] calls
+//! it.
 //!
 //! A tile has a *vector* side, whose elements are contiguous in C, and a *scalar* side, whose elements are a leading dimension
-//! apart. For the trailing update, C is row-major, so the vector side runs along columns and takes U. Within a panel, C is
-//! column-major, so the vector side runs along rows and takes L.
+//! apart. For the trailing update, C is row-major, so the vector side runs along columns and belongs to U. Within a panel, C is
+//! column-major, so the vector side runs along rows and belongs to L.
 //!
-//! Each element of C becomes `c - v[0] s[0] - v[1] s[1] - ...`, where each step is one fused multiply-add. This is independent of
-//! the kernel, of the division into tiles, tasks or threads, and of the length of a chunk of k. So all kernels, on all
+//! Each element of C becomes `c - v[0] s[0] - v[1] s[1] - ...`, where each step is one fused multiply-add. The result does not
+//! depend on the kernel, on the division into tiles, tasks or threads, or on the length of a chunk of k. So all kernels, on all
 //! processors, give the same bits.
 
 use std::fmt;
@@ -21,7 +21,7 @@ mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-/// The instruction set of a kernel.
+/// Instruction set of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
     Avx512,
@@ -31,7 +31,7 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// Returns whether this processor can run these kernels, with its own fused multiply-add instructions.
+    /// Returns whether this processor can run these kernels with fused multiply-add instructions of its own.
     pub fn runs_here(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -40,7 +40,7 @@ impl Isa {
             Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => true,
-            // Without the instruction, each multiply-add is some hundred instructions.
+            // Without the instruction, each fused multiply-add takes some hundred instructions.
             #[cfg(target_arch = "x86_64")]
             Isa::Portable => is_x86_feature_detected!("fma"),
             #[cfg(not(target_arch = "x86_64"))]
@@ -51,8 +51,8 @@ impl Isa {
     }
 }
 
-/// Names of all kernels of all architectures, the best guess first. Ranks agree on a kernel by its number, so the list must be
-/// the same on all.
+/// Names of all kernels of all architectures, in order of preference. Ranks agree on a kernel by its number in this list, so
+/// the list must be the same on all ranks.
 pub const NAMES: &[(&str, Isa)] = &[
     ("avx512-24x8", Isa::Avx512),
     ("avx512-32x6", Isa::Avx512),
@@ -66,7 +66,7 @@ pub const NAMES: &[(&str, Isa)] = &[
     ("portable-4x4", Isa::Portable),
 ];
 
-/// A kernel. Its functions require a processor with its instruction set, and valid ranges.
+/// Kernel. Its functions require a processor with the kernel's instruction set, and valid ranges.
 pub struct Kernel {
     pub name: &'static str,
     pub isa: Isa,
@@ -74,9 +74,9 @@ pub struct Kernel {
     pub vector: usize,
     /// Number of elements on the scalar side of a tile.
     pub scalar: usize,
-    /// Computes one whole tile.
+    /// Computes a whole tile.
     pub tile: Tile,
-    /// Computes part of a tile.
+    /// Computes a part of a tile.
     pub narrow: Narrow,
     /// Solves the diagonal tile of a triangular solve.
     pub triangle: Triangle,
@@ -87,35 +87,35 @@ pub struct Kernel {
 pub struct InPanel {
     /// Number of rows of a tile.
     pub rows: usize,
-    /// Maximum number of columns of C at a time.
+    /// Maximum number of columns of C that are computed at a time.
     pub cols: usize,
     /// `(size, a, b, c)`: computes C(m x n) -= A(m x k) B(k x n). C is column-major, and B(p, j) is at `b + p * n + j`.
     pub multiply: unsafe fn(Size, Slabs, *const f64, Matrix<*mut f64>),
 }
 
-/// Addresses that will be read after a tile, which a kernel may prefetch. They need not be valid.
+/// Addresses that will be read after a tile. A kernel may prefetch them. The addresses need not be valid.
 #[derive(Clone, Copy)]
 pub struct Soon {
     /// Start of the next tile of C.
     pub tile: *const f64,
-    /// Part of V's next panel that this tile should prefetch, and its number of cache lines.
+    /// Part of V's next panel that this tile should prefetch (`vector`), and its number of cache lines (`lines`).
     pub vector: *const f64,
     pub lines: usize,
 }
 
-/// `(k, v, s, c, ldc, soon)`: computes C(v, s) -= sum over p < k of V(p, v) S(p, s). V(p, v) is at `v + p * vector + v`, S(p, s)
-/// at `s + p * scalar + s` and C(v, s) at `c + s * ldc + v`.
+/// `(k, v, s, c, ldc, soon)`: computes C(v, s) -= sum over p < k of V(p, v) S(p, s). V(p, v) is at `v + p * vector + v`, and
+/// S(p, s) is at `s + p * scalar + s`. C(v, s) is at `c + s * ldc + v`.
 pub type Tile = unsafe fn(usize, *const f64, *const f64, *mut f64, usize, Soon);
 
-/// `(width, k, v, s, c, ldc)`: computes a tile as [`Tile`] does, in the first `width` elements of the vector side, rounded up to
-/// whole registers. Fewer elements take less time.
+/// `(width, k, v, s, c, ldc)`: computes a tile as [`Tile`] does, but only the first `width` elements of the vector side,
+/// rounded up to whole registers. Fewer elements take less time.
 pub type Narrow = unsafe fn(usize, usize, *const f64, *const f64, *mut f64, usize);
 
-/// `(n, l, u)`: solves the unit lower triangle of order `n`, at most `scalar`, for `vector` columns. L(r, p) is at `l + p *
-/// scalar + r`, U(r, v) at `u + r * vector + v`. L is read only below the diagonal.
+/// `(n, l, u)`: solves with the unit lower triangle of order `n`, at most `scalar`, for `vector` columns. L(r, p) is at element
+/// `p * scalar + r` of `l`, and U(r, v) at element `r * vector + v` of `u`. L is read only below the diagonal.
 pub type Triangle = unsafe fn(usize, *const f64, *mut f64);
 
-/// A as [`InPanel::multiply`] reads it, divided into slabs of `rows` rows: A(i, p) is at `at + i / rows * slab + i % rows + p *
+/// A as [`InPanel::multiply`] reads it, divided into slabs of `rows` rows. A(i, p) is at `at + i / rows * slab + i % rows + p *
 /// stride`. So A may be stored by columns or slab by slab.
 #[derive(Clone, Copy)]
 pub struct Slabs {
@@ -138,8 +138,8 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// Returns the kernels that are compiled for this architecture, even if this processor cannot run them. The first of an
-/// instruction set is the best guess without a measurement.
+/// Returns the kernels that are compiled for this architecture, even if this processor cannot run them. Without a measurement,
+/// the first kernel of an instruction set is chosen.
 pub fn all() -> impl Iterator<Item = &'static Kernel> {
     #[cfg(target_arch = "x86_64")]
     let made = x86::KERNELS;
@@ -153,7 +153,7 @@ pub fn all() -> impl Iterator<Item = &'static Kernel> {
 /// Number of elements that is a multiple of the vector side of every kernel on every processor.
 pub const COMMON_UNIT: usize = 96;
 
-/// Returns the kernels that this processor can run, the best guess first.
+/// Returns the kernels that this processor can run, in order of preference.
 pub fn runnable() -> impl Iterator<Item = &'static Kernel> {
     all().filter(|kernel| kernel.isa.runs_here())
 }

@@ -1,4 +1,4 @@
-//! Kernels for 64-bit ARM: two doubles per register, thirty-two registers.
+//! Kernels for 64-bit ARM, which has thirty-two registers of two doubles.
 
 use std::arch::aarch64::*;
 
@@ -23,12 +23,12 @@ impl Lanes for Neon {
     }
     #[inline(always)]
     unsafe fn splat(value: f64) -> float64x2_t {
-        // SAFETY: every such processor has the instruction.
+        // SAFETY: every 64-bit ARM processor has the instruction.
         unsafe { vdupq_n_f64(value) }
     }
     #[inline(always)]
     unsafe fn subtract_product(c: float64x2_t, a: float64x2_t, b: float64x2_t) -> float64x2_t {
-        // SAFETY: every such processor has the instruction.
+        // SAFETY: every 64-bit ARM processor has the instruction.
         unsafe { vfmsq_f64(c, a, b) }
     }
 }

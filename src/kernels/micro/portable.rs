@@ -1,7 +1,7 @@
-//! The kernel for every processor: plain Rust that the compiler may vectorise.
+//! Kernel for every processor, in plain Rust that the compiler may vectorise.
 //!
-//! If the processor has no fused multiply-add, each is computed in software, exactly and slowly, so that results have the same
-//! bits there too. This kernel is not chosen for speed then.
+//! If the processor has no fused multiply-add instruction, each fused multiply-add is computed in software. Software is slow,
+//! but gives the same bits. On such a processor this kernel is not chosen for its speed.
 
 use super::lanes::{self, Lanes};
 use super::{InPanel, Isa, Kernel, Slabs, Soon};
@@ -52,8 +52,8 @@ unsafe fn tile_anywhere(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc
     }
 }
 
-/// Computes a tile with fused multiply-add instructions, for processors that have them although not every processor of the
-/// architecture does. Some (AMD's Piledriver) have them but no AVX2.
+/// Computes a tile with fused multiply-add instructions. Not every processor of the architecture has these instructions, and
+/// some that have them (AMD's Piledriver) have no AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "fma")]
 unsafe fn tile_fused(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize) {
@@ -62,7 +62,7 @@ unsafe fn tile_fused(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: u
 }
 
 unsafe fn tile(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize, _: Soon) {
-    // SAFETY: ensured by the caller; the processor has the instructions that the copy was compiled for.
+    // SAFETY: ensured by the caller. The processor has the instructions for which the copy was compiled.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         if Isa::Portable.runs_here() {
@@ -72,7 +72,7 @@ unsafe fn tile(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize, 
     }
 }
 
-/// Computes a whole tile, which is one register wide.
+/// Computes a whole tile, because a tile is only one register wide.
 unsafe fn narrow(_: usize, k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize) {
     // SAFETY: ensured by the caller.
     unsafe { tile(k, v, s, c, ldc, Soon { tile: c, vector: v, lines: 0 }) }

@@ -1,14 +1,15 @@
 //! Kernels for AVX-512 and for AVX2 with fused multiply-add.
 //!
-//! The loop of a whole tile is written in assembly. The loop keeps all of C in registers. Each element of S is broadcast once and
-//! used for all of V. A turn does four steps of k and prefetches the next data in time. Compilers were seen to spill registers,
-//! or to read S from memory for each multiplication.
+//! The loop of a whole tile is written in assembly, and keeps all of C in registers. Each element of S is broadcast once and
+//! used for all of V. A turn of the loop does four steps of k, and prefetches data in time. Compilers spilled registers, or
+//! read S from memory for each multiplication.
 //!
-//! Each turn prefetches one cache line and no more. A core has few buffers for lines in transit, and V and S come from the
-//! second-level cache through the same buffers. The lines of the next tile of C come first, then those of V's next panel.
+//! Each turn prefetches one cache line and no more. A core has few buffers for lines in transit, and the lines of V and S from
+//! the second-level cache use the same buffers. The lines of the next tile of C are prefetched first, then those of V's next
+//! panel.
 //!
-//! If k is so small that the last lines of C would arrive too late, each turn prefetches a whole row of C. Then the time is
-//! dominated by C, and each late line costs more. The same happens if too few turns would remain for V.
+//! If k is so small that the last lines of C would arrive too late, each turn prefetches a whole row of C. In this case, access
+//! to C takes most of the time, and each late line costs more. The same is done if too few turns would be left to prefetch V.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -16,7 +17,7 @@ use std::arch::x86_64::*;
 use super::lanes::{self, Lanes};
 use super::{InPanel, Isa, Kernel, Soon};
 
-/// Approximate number of turns until a line arrives from memory: some hundreds of cycles.
+/// Approximate number of turns until a line arrives from memory, which takes some hundreds of cycles.
 const TO_COME: usize = 8;
 
 struct Wide;
@@ -73,10 +74,11 @@ impl Lanes for Middle {
     }
 }
 
-/// Defines a kernel: its tile in assembly and its other functions.
+/// Defines a kernel: its tile in assembly, and its other functions.
 ///
-/// `[$acc]` has one entry for each row of C: the register for the broadcast element of S, then those of the row, one for each
-/// register of V. The registers of V are `[$v]`. `$at` numbers the rows.
+/// `$rows` has one group for each row of C: the number of the row, the register for the broadcast element of S, and the
+/// registers of the row, one for each register of V. `$v` numbers the registers of V. `$line` is an offset in bytes within a
+/// row of C.
 macro_rules! kernel {
     (
         avx512 $name:ident $text:literal, $r:literal, $h:literal,
@@ -140,13 +142,14 @@ macro_rules! kernel {
                 soon: Soon,
             ) {
                 let turns = k / 4;
-                // Rows of the next tile that are prefetched line by line, or one whole row per turn.
+                // Number of rows of the next tile that are prefetched line by line (`by_lines`), or as a whole row in one turn
+                // (`at_once`).
                 let lines = [$($line),*].len();
                 let left = turns.saturating_sub($h * lines);
                 let in_time = left >= TO_COME.max(soon.lines);
                 let (by_lines, at_once) = if in_time { ($h, 0) } else { (0, turns.min($h)) };
-                // SAFETY: reads k times `vector` and `scalar` elements and reads and writes a tile of C, as the caller ensures;
-                // prefetching an invalid address does nothing.
+                // SAFETY: reads k times `vector` elements of V and k times `scalar` elements of S, and reads and writes a tile
+                // of C. The caller ensures that these are valid. Prefetching an invalid address does nothing.
                 unsafe {
                     asm!(
                         "mov {at}, {c}",
@@ -191,8 +194,8 @@ macro_rules! kernel {
                         "7:",
                         "mov {at}, {c}",
                         move_rows!("store", $register, $bytes, $v, $rows),
-                        // Values left in the upper halves would slow down all later code of another kind. A compiler inserts this
-                        // instruction itself into code that it generates.
+                        // Values left in the upper halves of registers would slow down later code with older instructions. In
+                        // code that a compiler generates, the compiler inserts this instruction itself.
                         "vzeroupper",
                         at = out(reg) _,
                         c = in(reg) c,
@@ -244,7 +247,7 @@ macro_rules! kernel {
     };
 }
 
-/// A turn: four steps.
+/// A turn of the loop: four steps.
 macro_rules! turn {
     ($reg:literal, $bytes:literal, $r:literal, $h:literal, $v:tt, $rows:tt) => {
         concat!(
@@ -264,21 +267,21 @@ macro_rules! turn {
     };
 }
 
-/// A turn that prefetches the line at byte `$line` of a row of the next tile.
+/// A turn that also prefetches the line at byte `$line` of a row of the next tile.
 macro_rules! ask_and_turn {
     ($line:literal, $reg:literal, $bytes:literal, $r:literal, $h:literal, $v:tt, $rows:tt) => {
         concat!("prefetchw [{tile} + ", $line, "]\n", turn!($reg, $bytes, $r, $h, $v, $rows))
     };
 }
 
-/// Loads or stores a tile of C, a row at a time.
+/// Loads or stores a tile of C, row by row.
 macro_rules! move_rows {
     ($what:tt, $reg:literal, $bytes:literal, $v:tt, [$($row:tt)*]) => {
         concat!($(move_row!($what, $reg, $bytes, $v, $row), "\n",)*)
     };
 }
 
-/// Loads or stores a row of C and advances to the next.
+/// Loads or stores a row of C, and advances to the next row.
 macro_rules! move_row {
     ("load", $reg:literal, $bytes:literal, [$($v:literal)*], ($i:literal $b:literal $($acc:literal)*)) => {
         concat!($("vmovupd ", $reg, $acc, ", [{at} + ", $bytes, "*", $v, "]\n",)* "add {at}, {ldc}")
@@ -288,7 +291,7 @@ macro_rules! move_row {
     };
 }
 
-/// Step `$u` of a turn: C -= V(u, :) S(u, :).
+/// Step `$u` of a turn, which subtracts the product of row `$u` of V and row `$u` of S from C.
 macro_rules! step {
     ($u:literal, $reg:literal, $bytes:literal, $r:literal, $h:literal, $v:tt, [$($row:tt)*]) => {
         concat!(
@@ -371,7 +374,8 @@ pub const KERNELS: &[Kernel] = &[
     AVX512_24X8,
     AVX512_32X6,
     AVX512_16X14,
-    // Narrow registers, for processors that divide each wide operation in two. Within a panel, wide registers are still faster.
+    // Narrow registers are for processors that divide each wide operation in two. Within a panel, wide registers are still
+    // faster.
     Kernel { name: "avx512-12x4", isa: Isa::Avx512, panel: AVX512_PANEL, ..AVX2_12X4 },
     Kernel { name: "avx512-8x6", isa: Isa::Avx512, panel: AVX512_PANEL, ..AVX2_8X6 },
     AVX2_12X4,

@@ -118,5 +118,9 @@ fn memory_of_the_device_is_counted() {
 fn a_device_is_refused_together_with_checkpoints() {
     let ran = Job::tests(&Dat::default()).args(&["--device", "host", "--checkpoint", "1"]).run();
     let ran = ran.expect_code(1);
-    assert!(ran.err.contains("a matrix in device memory cannot be saved yet"), "{}", ran.told());
+    assert!(
+        ran.err.contains("the program cannot save a matrix in device memory"),
+        "{}",
+        ran.told()
+    );
 }

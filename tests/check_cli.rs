@@ -281,7 +281,7 @@ fn values_that_the_reference_replaces_are_replaced_with_a_warning() {
         let ran = check(&[(no, text)]);
         assert_eq!(ran.code, 0, "line {no}: {}", ran.err);
         assert!(ran.err.contains("warning: "), "{}", ran.err);
-        assert!(ran.err.contains("without a word"), "{}", ran.err);
+        assert!(ran.err.contains("without a warning"), "{}", ran.err);
         assert!(ran.out.contains(here), "{here}\n{}", ran.out);
         assert!(ran.out.contains("usable, with"), "{}", ran.out);
     }

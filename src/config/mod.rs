@@ -122,7 +122,8 @@ fn overwritten(
     written.iter().find_map(|(name, to)| {
         let (path, what) = read.iter().find(|(path, _)| same_file(path, to))?;
         let path = path.display();
-        let what = format!("{name} is {path}, but {what} are read from this file: it would be lost");
+        let what =
+            format!("{name} is {path}, but {what} are read from this file: it would be lost");
         Some(Diagnostic::error("settings", what).help("name another file for the results"))
     })
 }

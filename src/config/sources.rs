@@ -134,8 +134,8 @@ impl Layers {
         found
     }
 
-    /// Adds to the help of `fault` the sources of the settings that `fault` names, except flags. A user who gave no flag --x cannot
-    /// leave --x out.
+    /// Adds to the help of `fault` the sources of the settings that `fault` names, except flags. A user who gave no flag --x
+    /// cannot leave --x out.
     pub fn with_sources(&self, fault: Diagnostic) -> Diagnostic {
         let text = format!("{} {}", fault.message, fault.help.as_deref().unwrap_or_default());
         let from: Vec<String> = self

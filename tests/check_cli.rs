@@ -332,8 +332,8 @@ fn a_short_file_and_a_long_one() {
 fn a_file_in_place_of_a_command_is_told_its_flag() {
     let case = Case::new().file("HPL.dat", SHIPPED.join("\n")).file("own.toml", "n = 5\n");
     for (word, hint) in [
-        ("HPL.dat", "skt-hpl: to run its tests: skt-hpl --dat HPL.dat\n"),
-        ("own.toml", "skt-hpl: to run with its settings: skt-hpl --config own.toml\n"),
+        ("HPL.dat", "skt-hpl: to run the tests of HPL.dat: skt-hpl --dat HPL.dat\n"),
+        ("own.toml", "skt-hpl: to run with the settings of own.toml: skt-hpl --config own.toml\n"),
     ] {
         let ran = case.run(&[word]);
         assert_eq!(ran.code, 2, "{}", ran.err);

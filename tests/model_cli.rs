@@ -210,7 +210,7 @@ fn runs_with_checksums_are_simulated() {
     let mut renewing = [&words[..], &waiting].concat();
     renewing[2] = "73";
     let renewing = stdout(&renewing);
-    assert!(renewing.contains("a run were made again"), "{renewing}");
+    assert!(renewing.contains("per run were rebuilt"), "{renewing}");
     assert!(from_scratch(&renewing) < from_scratch(&text), "{renewing}\n{text}");
     let uneven = refusal(&[&words[..], &waiting].concat(), 1);
     assert!(uneven.contains("72 nodes with a rank each, less 1 spare"), "{uneven}");
@@ -450,7 +450,7 @@ fn results_of_earlier_runs_set_the_rate() {
     let empty = dir.path().join("empty");
     std::fs::write(&empty, "nothing\n").unwrap();
     assert!(
-        refusal(&["plan", "--results", empty.to_str().unwrap()], 1).contains("holds no result")
+        refusal(&["plan", "--results", empty.to_str().unwrap()], 1).contains("contains no result")
     );
     assert!(refusal(&["plan", "--results", "/nowhere"], 1).contains("/nowhere"));
 }
@@ -614,7 +614,7 @@ fn every_figure_prints_and_draws() {
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
     }
     assert!(refusal(&["model", "figure", "self-99"], 1).contains("self-12"));
-    assert!(refusal(&["model", "figure", "--svg", "x.svg"], 2).contains("name a figure"));
+    assert!(refusal(&["model", "figure", "--svg", "x.svg"], 2).contains("no figure to draw"));
     assert!(
         refusal(&["model", "figure", "self-12", "--svg", "/nowhere/x.svg"], 6)
             .contains("/nowhere/x.svg")

@@ -114,8 +114,8 @@ impl Diagnostic {
 /// Largest number of characters of a source line that are shown.
 const SHOWN_CHARS_MAX: usize = 120;
 
-/// Returns the part of a line to show, and the place of the caret in this part. Each control character becomes a visible character,
-/// because a file may contain terminal escapes. Columns do not change.
+/// Returns the part of a line to show, and the place of the caret in this part. Each control character becomes a visible
+/// character, because a file may contain terminal escapes. Columns do not change.
 fn excerpt(span: &Span) -> (String, usize) {
     let start = span.column.saturating_sub(SHOWN_CHARS_MAX / 2);
     let shown: String = span

@@ -74,7 +74,10 @@ fn a_plan_with_checkpoints_to_disk_alone_says_where_they_go() {
 
     let storage = ["--level2", dir.path().to_str().unwrap()];
     let text = stdout(&[&words[..], &disk, &storage, &written].concat());
-    assert!(text.contains("Start it there with") && text.contains("self-checkpoint"), "{text}");
+    assert!(
+        text.contains("Start the run in that folder with") && text.contains("self-checkpoint"),
+        "{text}"
+    );
     let toml = std::fs::read_to_string(at.join("skt.toml")).unwrap();
     assert!(toml.contains("method = \"disk\"") && toml.contains("level2 = "), "{toml}");
     assert!(!toml.contains("losses") && !toml.contains("group"), "{toml}");
@@ -92,7 +95,7 @@ fn a_written_plan_passes_the_check() {
         "plan", "--nodes", "64", "--memory", "64GB", "--cores", "24", "--mtbf", "5h", "--write", at,
     ];
     let text = stdout(&plan);
-    assert!(text.contains("Start it there with"), "{text}");
+    assert!(text.contains("Start the run in that folder with"), "{text}");
     for part in [
         "N = ",
         "groups of 16",
@@ -171,7 +174,7 @@ fn a_written_plan_with_two_columns_of_checksums_passes_the_check() {
     let text = stdout(&plan.split(' ').chain([at]).collect::<Vec<_>>());
     for part in [
         "8 x 8, row-major",
-        "2 columns of 8 ranks with checksums, which bear the loss of 2 process columns",
+        "2 columns of 8 ranks with checksums, which survive the loss of 2 process columns",
         "  2 columns of checksums ",
         "3 columns of checksums",
         "16 ranks more than the grid has",
@@ -194,12 +197,12 @@ fn runs_with_checksums_are_simulated() {
     let text = stdout(&words);
     // Two hours and an eighth.
     assert!(text.contains("2.25 h work") && text.contains("without a restart"), "{text}");
-    assert!(text.contains("began from scratch"), "{text}");
+    assert!(text.contains("start from scratch"), "{text}");
     // A quarter more with two columns, and they survive more.
     let double = stdout(&[&words[..], &["--checksum-columns", "2"]].concat());
     assert!(double.contains("2.50 h work"), "{double}");
     let from_scratch = |text: &str| {
-        let line = text.lines().find(|line| line.contains("began from scratch")).unwrap();
+        let line = text.lines().find(|line| line.contains("start from scratch")).unwrap();
         line.split_whitespace().next().unwrap().parse::<f64>().unwrap()
     };
     assert!(from_scratch(&double) < from_scratch(&text), "{double}\n{text}");

@@ -324,7 +324,7 @@ pub(super) fn copy_bandwidth(machine: &MachineFlags, cores: u64) -> Option<f64> 
     Some(this_machine::copy_bandwidth(cores.saturating_mul(here) as usize)? / here as f64)
 }
 
-/// Returns the inputs from the flags, completed by values of this machine. Adds to `warnings` which values come from this machine.
+/// Returns the inputs from the flags, completed by values of this machine. Adds a warning for values that come from this machine.
 pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refusal> {
     let PlanFlags { machine, failures, run, output } = flags;
     let cores = machine.cores.unwrap_or_else(|| take_cores(machine, warnings));

@@ -1030,7 +1030,14 @@ fn the_doctor_tells_of_helpers_and_of_what_it_does_not_look_at() {
     };
     // No folder has this node's name, and none is needed.
     let ran = doctor("--level2-scope node", "{domain}");
-    said(&ran, 0, &["not looked at: --domains says what each rank's is", "no problem found"]);
+    said(
+        &ran,
+        0,
+        &[
+            "not checked, because its path depends on the domains of ranks (--domains)",
+            "no problem found",
+        ],
+    );
     let off = doctor("--helpers off", ".");
     said(&off, 0, &["this node alone writes", "for which all ranks stop"]);
     let ran = doctor("--helper-cores 1000", ".");

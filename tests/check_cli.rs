@@ -206,11 +206,11 @@ fn a_dash_makes_no_file() {
     ] {
         let ran = case.run(words);
         assert_eq!(ran.code, 2, "{words:?} {}", ran.err);
-        assert!(ran.err.contains("a file of its own"), "{words:?} {}", ran.err);
+        assert!(ran.err.contains("name another file here"), "{words:?} {}", ran.err);
     }
     let ran = case.run_env(&["-n", "20"], &[("SKT_JSON", "-")]);
     assert_eq!(ran.code, 1, "{}", ran.err);
-    assert!(ran.err.contains("a file of its own"), "{}", ran.err);
+    assert!(ran.err.contains("name another file here"), "{}", ran.err);
     assert_eq!(fs::read_dir(case.dir.path()).unwrap().count(), 0);
 }
 

@@ -115,7 +115,7 @@ fn a_failed_measurement_is_reported() {
         (
             &["--launch-command", "/no/such/launcher {ranks}"][..],
             6,
-            "say another with --launch-command",
+            "name another with --launch-command",
         ),
         (&["--launch-command", "false"], 6, "the first job could not be run"),
         (&["--nb", "0"], 2, "1 or more"),

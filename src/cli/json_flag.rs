@@ -1,5 +1,5 @@
 //! `--json [FILE]` of the commands that print text. The JSON document goes into FILE in addition to the text. Without FILE, or
-//! with `-`, the document is printed instead of the text. This file also writes drawings and other files of these commands.
+//! with `-`, the document is printed instead of the text. This module also writes drawings and other files of these commands.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -13,7 +13,7 @@ use super::dat_values::{ANY, LINES, MOST, Reader, plural};
 use super::diagnostic::{Diagnostic, Severity};
 use super::hpl_dat::{HplDat, Output};
 
-/// Values that settings give. If a value is given here, the file may end before the value's lines.
+/// Shows which values settings give. The file may end before the lines of such a value.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Given {
     pub n: bool,
@@ -35,7 +35,7 @@ impl Read {
     }
 }
 
-/// Reads the bytes of a file. `origin` is the file's name in diagnostics. The values in `given` replace those of the file.
+/// Reads the bytes of a file. `origin` is the file's name in diagnostics. The file may lack values that are `given` elsewhere.
 pub fn read(bytes: &[u8], origin: &str, given: Given) -> Read {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         let fault = Diagnostic::error(origin, "the file is UTF-16 text")

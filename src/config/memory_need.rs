@@ -1,7 +1,7 @@
 //! Need of the tests on a node: memory and ranks. Pure arithmetic.
 //!
-//! Before the benchmark allocates memory, it calls [`fits`] with the free memory that `shm::room` read. Otherwise the kernel's
-//! out-of-memory killer would end a run, in its middle, whose problem is a few per cent too large.
+//! Before the benchmark allocates memory, it calls [`fits`] with the free memory that `shm::room` read. Without this check, the
+//! kernel's out-of-memory killer would end a slightly too large run in its middle.
 
 use std::convert::Infallible;
 

@@ -128,7 +128,7 @@ impl Overrides {
         })
     }
 
-    /// Refuses saves under --method abft, because checksum columns protect the run. Refuses checksum columns without it.
+    /// Refuses saves and a deep lookahead under --method abft. Refuses checksum columns under all other methods.
     fn check_checksums(&self, depths: &[usize]) -> Result<(), Diagnostic> {
         refuse_if(
             self.checksum_columns.is_some() && !self.is_abft(),

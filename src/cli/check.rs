@@ -1,7 +1,7 @@
-//! `skt-hpl check [FILE]`: reads a file and explains its content. It runs no test.
+//! `skt-hpl check [FILE]`: reads a file and explains its content, without running a test.
 //!
-//! The explanation goes to the standard output, the diagnostics to the standard error. They include notes, which the benchmark
-//! does not print.
+//! The explanation goes to the standard output, the diagnostics to the standard error. The diagnostics include notes, which the
+//! benchmark does not print.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

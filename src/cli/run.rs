@@ -400,7 +400,7 @@ pub(super) fn usable(tool: &Tool, state: &Path) -> Result<(), Refusal> {
 fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     let own_command = own_command();
     if flags.program.is_none() {
-        // These words may contain a misspelt flag of this command. It is reported before errors that it would cause later.
+        // These words may contain a misspelt flag of this command. Such a flag is reported before its later effects.
         bench_flags(&flags.bench, &own_command)?;
     }
     let mut nodes = flags.nodes.some_nodes(flags.detection.node_timeout)?;

@@ -81,7 +81,7 @@ pub fn cores_of_ranks(words: &[String], threads: usize) -> Vec<(&'static str, St
     count.into_iter().chain(hint).collect()
 }
 
-/// Variable with the resources that a Slurm job requests for each task. It must not contradict [`cores_of_ranks`].
+/// Variable with the resources that a Slurm job requests for each task. The variable must not contradict [`cores_of_ranks`].
 pub const WISH_OF_THE_JOB: &str = "SLURM_TRES_PER_TASK";
 
 /// Returns the command that starts `program` by these words, with `threads` threads a rank. The caller adds the program's

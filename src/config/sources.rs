@@ -37,8 +37,8 @@ pub fn setting_of(key: &str, in_table: bool) -> String {
     }
 }
 
-/// Prefixes of all variables that are no settings. They include the variables of the project's tests, and the crash points that
-/// `faults` reads.
+/// Prefixes of all variables that are no settings. The prefixes cover also the variables of the project's tests, and the crash
+/// points that `faults` reads.
 const ENV_OTHERS: [&str; 3] = [ENV_INTERNAL_PREFIX, "SKT_TEST_", "SKT_FAULT"];
 
 /// Variables of a run that a supervisor started, read by `supervise`.

@@ -1,5 +1,5 @@
 //! Checks that settings go together. Settings that exclude each other are refused, and the refusal names the setting to leave out
-//! or to add. The checks are pure. They run when settings replace values of HPL.dat, before costly work begins.
+//! or to add. The checks are pure, and run when settings replace values of HPL.dat, before costly work begins.
 
 use super::diagnostic::{Diagnostic, Severity, and_list};
 use super::settings::{Guarding, Overrides, Restart, Saving};

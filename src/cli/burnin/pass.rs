@@ -25,7 +25,7 @@ use crate::supervise::start::launch::{LaunchPlan, launch};
 use crate::supervise::start::room::Room;
 use crate::supervise::talk::shell::{RemoteShell, library_path, variables};
 
-/// Time of a measurement between two nodes, in slots. It includes the wait until both nodes are ready.
+/// Time of a measurement between two nodes, in slots. The wait until both nodes are ready is included.
 const GAME_SLOTS: f64 = 1.5;
 
 /// Time of each measurement that every node makes by itself, in slots.

@@ -251,7 +251,7 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
     Ok(Domain { n, nodes: flags.nodes, cores, ranks_per_node, nbs, nb_is_free: free, grids, blas })
 }
 
-/// Returns the order of the matrix whose parts are timed. It is `wanted`, or a smaller order if too few trials of `wanted` fit in
+/// Returns the order of the matrix whose parts are timed. The order is `wanted`, or smaller if too few trials of `wanted` fit in
 /// `budget` seconds. Blocks have size `nb`, and all `cores` together are used, with `peak` flop/s each.
 fn trial_size(wanted: usize, nb: usize, cores: usize, peak: f64, budget: f64) -> usize {
     /// Number of trials that a search should have time for.

@@ -1,8 +1,8 @@
 //! skt-hpl: High-Performance Linpack that survives the loss of nodes.
 //!
-//! The map of the house, from the cellar up. Imports run downward only.
+//! Imports between folders run downward only, as the table in docs/ARCHITECTURE.md shows.
 
-// The BLAS is found by the linker through this crate; nothing calls it by name.
+// The linker finds the BLAS through this crate. No code names the crate.
 extern crate blas_src as _;
 
 #[macro_use]

@@ -74,7 +74,10 @@ fn a_plan_with_checkpoints_to_disk_alone_says_where_they_go() {
 
     let storage = ["--level2", dir.path().to_str().unwrap()];
     let text = stdout(&[&words[..], &disk, &storage, &written].concat());
-    assert!(text.contains("Start it there with") && text.contains("self-checkpoint"), "{text}");
+    assert!(
+        text.contains("Start the run in that folder with") && text.contains("self-checkpoint"),
+        "{text}"
+    );
     let toml = std::fs::read_to_string(at.join("skt.toml")).unwrap();
     assert!(toml.contains("method = \"disk\"") && toml.contains("level2 = "), "{toml}");
     assert!(!toml.contains("losses") && !toml.contains("group"), "{toml}");
@@ -92,7 +95,7 @@ fn a_written_plan_passes_the_check() {
         "plan", "--nodes", "64", "--memory", "64GB", "--cores", "24", "--mtbf", "5h", "--write", at,
     ];
     let text = stdout(&plan);
-    assert!(text.contains("Start it there with"), "{text}");
+    assert!(text.contains("Start the run in that folder with"), "{text}");
     for part in [
         "N = ",
         "groups of 16",
@@ -171,7 +174,7 @@ fn a_written_plan_with_two_columns_of_checksums_passes_the_check() {
     let text = stdout(&plan.split(' ').chain([at]).collect::<Vec<_>>());
     for part in [
         "8 x 8, row-major",
-        "2 columns of 8 ranks with checksums, which bear the loss of 2 process columns",
+        "2 columns of 8 ranks with checksums, which survive the loss of 2 process columns",
         "  2 columns of checksums ",
         "3 columns of checksums",
         "16 ranks more than the grid has",
@@ -194,12 +197,12 @@ fn runs_with_checksums_are_simulated() {
     let text = stdout(&words);
     // Two hours and an eighth.
     assert!(text.contains("2.25 h work") && text.contains("without a restart"), "{text}");
-    assert!(text.contains("began from scratch"), "{text}");
+    assert!(text.contains("start from scratch"), "{text}");
     // A quarter more with two columns, and they survive more.
     let double = stdout(&[&words[..], &["--checksum-columns", "2"]].concat());
     assert!(double.contains("2.50 h work"), "{double}");
     let from_scratch = |text: &str| {
-        let line = text.lines().find(|line| line.contains("began from scratch")).unwrap();
+        let line = text.lines().find(|line| line.contains("start from scratch")).unwrap();
         line.split_whitespace().next().unwrap().parse::<f64>().unwrap()
     };
     assert!(from_scratch(&double) < from_scratch(&text), "{double}\n{text}");
@@ -210,7 +213,7 @@ fn runs_with_checksums_are_simulated() {
     let mut renewing = [&words[..], &waiting].concat();
     renewing[2] = "73";
     let renewing = stdout(&renewing);
-    assert!(renewing.contains("a run were made again"), "{renewing}");
+    assert!(renewing.contains("per run were rebuilt"), "{renewing}");
     assert!(from_scratch(&renewing) < from_scratch(&text), "{renewing}\n{text}");
     let uneven = refusal(&[&words[..], &waiting].concat(), 1);
     assert!(uneven.contains("72 nodes with a rank each, less 1 spare"), "{uneven}");
@@ -450,7 +453,7 @@ fn results_of_earlier_runs_set_the_rate() {
     let empty = dir.path().join("empty");
     std::fs::write(&empty, "nothing\n").unwrap();
     assert!(
-        refusal(&["plan", "--results", empty.to_str().unwrap()], 1).contains("holds no result")
+        refusal(&["plan", "--results", empty.to_str().unwrap()], 1).contains("contains no result")
     );
     assert!(refusal(&["plan", "--results", "/nowhere"], 1).contains("/nowhere"));
 }
@@ -614,7 +617,7 @@ fn every_figure_prints_and_draws() {
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
     }
     assert!(refusal(&["model", "figure", "self-99"], 1).contains("self-12"));
-    assert!(refusal(&["model", "figure", "--svg", "x.svg"], 2).contains("name a figure"));
+    assert!(refusal(&["model", "figure", "--svg", "x.svg"], 2).contains("no figure to draw"));
     assert!(
         refusal(&["model", "figure", "self-12", "--svg", "/nowhere/x.svg"], 6)
             .contains("/nowhere/x.svg")

@@ -189,7 +189,7 @@ pub enum Device {
     None,
     /// A GPU of NVIDIA
     Cuda,
-    /// The processor in the part of a device, for tests of the program
+    /// The processor in place of a device, to test the program
     Host,
 }
 

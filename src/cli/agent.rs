@@ -35,7 +35,7 @@ pub struct AgentFlags {
     #[arg(long, value_name = "LIBRARY")]
     pub look_at_blas: Option<String>,
 
-    /// Report the room in the folder of the run's second level of checkpoints
+    /// Report the free space in the folder of the run's second level of checkpoints
     #[arg(long, value_name = "DIR", requires = "job")]
     pub level2: Option<PathBuf>,
 
@@ -43,7 +43,7 @@ pub struct AgentFlags {
     #[arg(long, value_name = "NAME")]
     pub job: Option<String>,
 
-    /// Report also the content of this folder, which is of this node alone
+    /// Also report the content of this folder, which belongs to this node alone
     #[arg(long, requires = "job")]
     pub own: bool,
 
@@ -51,11 +51,11 @@ pub struct AgentFlags {
     #[arg(long, value_name = "LIST")]
     pub helper_cores: Option<String>,
 
-    /// Instead of serving, report the room of this node in DIR, and end
+    /// Instead of serving, report this node's free space in DIR, and end
     #[arg(long, value_name = "DIR", requires = "job")]
     pub look_at_level2: Option<PathBuf>,
 
-    /// Run of this agent, by which a later agent knows its predecessor
+    /// Id of this agent's run, with which a later agent finds this one
     #[arg(long, requires = "node")]
     pub run: Option<String>,
 
@@ -72,7 +72,7 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
         return burnin::rank(extent);
     }
     if let Some(name) = &flags.look_at_blas {
-        // Some libraries end their process. The caller counts on that, and a core file of it would be useless.
+        // Some libraries end the process that loads them. The caller expects that, and a core file would be useless.
         let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
         let told = serde_json::to_string(&preflight::look(name));
         // The answer has a line of its own, even if the library prints something.
@@ -85,7 +85,8 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
         show!("{}", told.expect("plain values have a JSON form"));
         return ExitCode::SUCCESS;
     }
-    // An agent that is called again during a run must answer at once, and storage may hang: the run continues without storage.
+    // An agent that is started again during a run must answer at once. Storage may hang, so the agent does not check storage
+    // then.
     let amid = flags.run.as_deref().is_some_and(|run| !processes::of_run(run).is_empty());
     let storage = flags.level2.clone().filter(|_| !amid);
     let storage = storage.map(|path| Dir { path, job, own: flags.own });
@@ -97,21 +98,22 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
     }
 }
 
-/// Starts MPI on trial. Each process reports its node and the /dev/shm it sees, and reports again when MPI has carried a sum.
+/// Makes a trial start of MPI. Each process reports its node and the /dev/shm that it sees, and reports again after a sum over
+/// all ranks.
 fn trial_start() -> ExitCode {
     let facts = agent::facts(&Asked::default());
-    // Pipes keep text back, so the line is written out at once: a process that hangs in MPI must have reported before.
+    // Output to a pipe is buffered, so the line is flushed at once: a process that later hangs in MPI must have reported.
     crate::base::terminal::print(trial::line(&Said::Started(Place::of(&facts))).as_bytes());
     let world = World::init(false);
     let comm = world.comm();
     let sum = reduced(comm, 1, Reduce::Sum) as usize;
     if sum != comm.size() {
-        tell!("MPI adds {} ones up to {sum}", comm.size());
+        tell!("MPI computes wrong: the sum of {} ones is {sum}", comm.size());
         return Exit::Environment.into();
     }
     let joined = Said::Joined { size: sum, place: Place::of(&facts) };
     crate::base::terminal::print(trial::line(&joined).as_bytes());
-    // No rank ends before all have received the sum: launchers end the rest with the first.
+    // No rank ends before all ranks have received the sum: a launcher may end all ranks when the first one ends.
     comm.barrier();
     ExitCode::SUCCESS
 }

@@ -1,7 +1,7 @@
-//! `skt-hpl check [FILE]`: reads a file and explains in words what it asks for; runs nothing.
+//! `skt-hpl check [FILE]`: reads a file and explains its content, without running a test.
 //!
-//! The explanation goes to the standard output, the diagnostics to the standard error. They include notes, which the benchmark
-//! does not print.
+//! The explanation goes to the standard output, the diagnostics to the standard error. The diagnostics include notes, which the
+//! benchmark does not print.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ fn check_toml(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
     let mut text = format!("{name}: settings of skt-hpl\n\n");
     let merged = &layers.merged;
     let set = serde_json::to_value(merged).expect("settings serialise");
-    // The settings as people write them; ranks send them to each other in another form.
+    // The explanation shows values as the user wrote them; the serialised settings have another form.
     let file: toml::Table =
         std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).unwrap_or_default();
     let mut written = toml::Table::new();
@@ -87,14 +87,14 @@ fn check_toml(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
         }
     }
     if !any {
-        text.push_str("  nothing is set: every key is left at its default\n");
+        text.push_str("  nothing is set: every key has its default\n");
     }
     let alone = merged.alone();
     layers.diagnostics.extend(alone);
     (text, layers.diagnostics)
 }
 
-/// Notes on the settings that a run in this folder would take in place of the file's lines, without a flag for it.
+/// Returns notes on the settings that replace lines of this file in a run that starts in this folder without flags.
 fn replaced(name: &str) -> Vec<Diagnostic> {
     let config = std::env::var_os(ENV_CONFIG).map(PathBuf::from);
     let config = config.as_deref().filter(|config| !config.as_os_str().is_empty());
@@ -103,11 +103,11 @@ fn replaced(name: &str) -> Vec<Diagnostic> {
     let note = |origin: &str, what: String| Diagnostic::new(Severity::Note, origin, what);
     let faulty = layers.diagnostics.iter().any(Diagnostic::is_error);
     let faulty = faulty.then(|| {
-        note(&file, "settings outside the file have faults, and a run here would be refused".into())
-            .help(format!("`skt-hpl check {file}` points at them, if they are in there; else see the SKT_ variables"))
+        note(&file, "settings outside the file have faults, so a run here would be refused".into())
+            .help(format!("`skt-hpl check {file}` shows the faults of that file; other faults are in SKT_ variables"))
     });
     let told = layers.told(name, true).into_iter().map(|line| {
-        note(name, format!("a run started from here does not take all lines of this file: {line}"))
+        note(name, format!("a run started here does not use all lines of this file: {line}"))
     });
     faulty.into_iter().chain(told).collect()
 }
@@ -148,7 +148,7 @@ fn explain(dat: &HplDat, name: &str) -> String {
         if dat.swap == crate::base::params::Swap::Mix {
             ""
         } else {
-            " (not used: only SWAP mix asks for it)"
+            " (not used: only SWAP mix has a threshold)"
         }
     );
     let check = if dat.threshold > 0.0 {
@@ -184,7 +184,7 @@ fn explain(dat: &HplDat, name: &str) -> String {
     text
 }
 
-/// Explains how many tests, how many ranks and how much memory the file asks for.
+/// Explains how many tests the file has, and how many ranks and how much memory these tests need.
 fn explain_cost(dat: &HplDat) -> String {
     let settings = Settings::default();
     let tests = dat.test_count();
@@ -193,7 +193,7 @@ fn explain_cost(dat: &HplDat) -> String {
     let largest = dat
         .largest_tests(settings.rng, settings.seed)
         .max_by_key(|test| grid_bytes(test, means))
-        .expect("a file without errors asks for a test");
+        .expect("a file without errors has a test");
     let all = grid_bytes(&largest, means);
     let mut text = String::new();
     let _ = writeln!(
@@ -217,7 +217,7 @@ fn explain_cost(dat: &HplDat) -> String {
         let fit = if all <= available { "would" } else { "would not" };
         let _ = writeln!(
             text,
-            "This node has {} available: all ranks of it {fit} fit here.",
+            "This node has {} available: all ranks of this test {fit} fit here.",
             human(available)
         );
     }

@@ -16,8 +16,8 @@ pub struct CompletionsFlags {
 pub fn run(flags: &CompletionsFlags) -> ExitCode {
     let mut text = Vec::new();
     clap_complete::generate(flags.shell, &mut super::command(), "skt-hpl", &mut text);
-    // In our name, the generator for bash takes the hyphen for the seam between command and subcommand. It does so in its list of
-    // the subcommands' options, but not in the look-up: none of them would ever be found.
+    // The name skt-hpl has a hyphen. In its list of the subcommands' options, the generator for bash takes this hyphen for the
+    // one between command and subcommand. In the look-up it does not, so bash would find no options of subcommands.
     let text = String::from_utf8_lossy(&text).replace("skt__subcmd__hpl__", "skt__hpl__");
     crate::base::terminal::print(text.as_bytes())
 }

@@ -1,8 +1,8 @@
-//! `skt-hpl doctor`: reports in words whether these nodes can run the benchmark, and which node has which problem.
+//! `skt-hpl doctor`: prints whether these nodes can run the benchmark, and which node has which problem.
 //!
-//! Without `--hosts` it looks at this node alone. With it, it checks each node: can it be reached, is the same program there, is
-//! there memory for the run (with the benchmark's flags: for that very run), do the clocks agree, and does MPI start over all of
-//! them. `skt-hpl run` checks the same before its first launch.
+//! Without `--hosts`, the doctor checks this node alone. With `--hosts`, the doctor checks of each node that it can be reached,
+//! has the same program, enough memory and the right time. The doctor also checks that MPI starts over all nodes. If flags of the
+//! benchmark are given, the memory need is that of their run. `skt-hpl run` makes the same checks before its first launch.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -62,7 +62,7 @@ pub struct DoctorFlags {
     #[arg(long, value_name = "TIME", value_parser = some_time, default_value = "60s")]
     pub mpi_timeout: Duration,
 
-    /// Flags of the benchmark: the nodes are then checked for the needs of that run
+    /// Flags of the benchmark: the doctor then checks that the nodes have the memory and storage of that run
     #[arg(value_name = "BENCHMARK FLAGS", allow_hyphen_values = true)]
     pub bench: Vec<OsString>,
 }
@@ -88,9 +88,10 @@ fn told(name: &str, findings: &[Finding]) -> usize {
     findings.iter().filter(|f| matches!(f, Finding::Problem(_))).count()
 }
 
-/// Needs of the run on these hosts. `tell`: the hosts report their own room on storage; otherwise they are this node.
+/// Returns the needs of the run on these hosts. `tell`: each host reports its own free space on storage. Otherwise the single
+/// host is this node.
 fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<Needs, Refusal> {
-    // On a single node without a list, all ranks are on it.
+    // Without a list of nodes, this node has all ranks.
     let slots: usize = hosts.iter().map(|h| h.slots).sum();
     run::enough_slots(plan.ranks, slots, hosts.len())?;
     let goes_on = plan.loaded.settings.saves().is_some_and(need::may_go_on);
@@ -105,13 +106,14 @@ fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<Needs, Refusal> {
         let dir = level2.dir.display();
         let waits = protection.helpers == Helpers::Off;
         let looked = run::asked(&plan.loaded).storage.map(|dir| {
-            // Storage that does not answer would block this process for ever, so another process asks first.
+            // Storage that does not answer would block this process for ever, so another process accesses the storage first.
             storage(&dir)?;
             stored_checkpoints::examine(level2, &protection.job, needs.checkpoint_bytes(), waits)
         });
         match looked {
             None => show!(
-                "{dir}: not looked at: --domains says what each rank's is; a checkpoint has {} on the node with the most",
+                "{dir}: not checked, because its path depends on the domains of ranks (--domains); a checkpoint takes {} on the \
+                 node that has the largest part",
                 human(u128::from(needs.checkpoint_bytes()))
             ),
             Some(Ok(told)) => show!("{dir}: {told}"),
@@ -132,7 +134,7 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let Some(mut nodes) = flags.nodes.nodes(Duration::ZERO)? else {
         return this_node(flags, planned.as_ref(), &own);
     };
-    // The roles of nodes are settled as in the run.
+    // The same nodes become spares as in the run.
     if let Some(plan) = &planned
         && !flags.nodes.launcher().is_ok_and(|(_, extra)| maps(&extra))
         && let Some(words) = nodes.stand_by(plan.ranks)
@@ -146,11 +148,11 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let rules = planned.as_ref().and_then(|plan| run::rounding_rules(&plan.loaded, &[]));
     let run_id = format!("doctor-{}-{}", std::process::id(), unix_ms());
     let agent = run::agent_words(&own, &asked);
-    // Memory that this run has already is not asked for again; memory of other runs is not this run's.
+    // Memory that this run has already counts for it. Memory of other runs does not.
     let job = planned.as_ref().and_then(|plan| plan.job.clone()).unwrap_or_else(|| run_id.clone());
     let attend = Attend {
         fanout: flags.nodes.fanout as usize,
-        // Agents receive nothing while MPI starts, and must not end it as orphaned.
+        // Agents receive no messages while MPI starts, and must not end its processes as orphaned.
         orphan_timeout_ms: (2 * flags.mpi_timeout + LEFT_ALONE).as_millis() as u64,
         ..Attend::new(nodes.shell.clone(), agent, &run_id, Some(job))
     };
@@ -178,13 +180,13 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let settings = planned.as_ref().map(|plan| &plan.loaded.settings);
     let tried = start_mpi(flags, settings, &nodes.shell, &pairs, cores, &own, &run_id);
     if !matches!(tried, Ok(0)) {
-        // Processes that hang on other nodes are ended by their agents.
+        // The agents end processes that hang on their nodes.
         cluster.end_run(Duration::from_secs(8));
     }
     Ok(problems + tried?)
 }
 
-/// Prints the facts and the findings of all nodes; the first `working` have ranks. Returns the number of problems.
+/// Prints the facts and the findings of all nodes. The first `working` nodes have ranks. Returns the number of problems.
 fn report_nodes(cluster: &Cluster, working: usize, needs: &[Need], rules: Option<Rules>) -> usize {
     let binary = binary_digest();
     let most = needs.iter().copied().reduce(Need::max);
@@ -205,8 +207,8 @@ fn report_nodes(cluster: &Cluster, working: usize, needs: &[Need], rules: Option
     problems
 }
 
-/// Hosts of a trial start: with the very ranks of the run if these are known, otherwise one a node. Each spare has as many as the
-/// fullest node.
+/// Returns the hosts of a trial start: with the `ranks` of the run if these are known, or else with one rank on each node. Each
+/// spare gets as many ranks as the node with the most ranks.
 fn trial_hosts(nodes: &Nodes, ranks: Option<usize>) -> Vec<Host> {
     let mut hosts: Vec<Host> = match ranks {
         Some(_) => nodes.hosts.clone(),
@@ -222,7 +224,7 @@ fn trial_hosts(nodes: &Nodes, ranks: Option<usize>) -> Vec<Host> {
     hosts
 }
 
-/// Waits for the first heartbeat of each node, which reports the memory of the run there and the free memory.
+/// Waits for the first heartbeat of each node, which reports the memory of the run on that node and the free memory.
 fn hear_of_all(cluster: &mut Cluster) {
     cluster.beat_all();
     let mut missing = cluster.up();
@@ -239,13 +241,13 @@ fn hear_of_all(cluster: &mut Cluster) {
 fn this_node(flags: &DoctorFlags, planned: Option<&Plan>, own: &str) -> Result<usize, Refusal> {
     if let Some(flag) = flags.nodes.speaks_of_nodes() {
         let why = format!(
-            "on which nodes? {flag} needs --hosts FILE, or a Slurm, PBS or LSF allocation; without, the doctor looks at this \
-             node alone"
+            "{flag} needs --hosts FILE, or a Slurm, PBS or LSF allocation: without a list of nodes, the doctor checks this node \
+             alone"
         );
         return Err(Refusal::usage(why));
     }
     let mut asked = planned.map(|plan| run::asked(&plan.loaded)).unwrap_or_default();
-    // `needs` itself finds out about the ranks' storage.
+    // `needs` itself checks the ranks' storage.
     asked.storage = None;
     let facts = facts(&asked);
     show!("{}: {}", facts.host, facts.line());
@@ -268,7 +270,7 @@ fn this_node(flags: &DoctorFlags, planned: Option<&Plan>, own: &str) -> Result<u
     let binary = binary_digest();
     let expected = Expected { binary: &binary, need, rounding: None };
     problems += told(&facts.host, &judge(&facts, unix_ms(), held_bytes, &expected));
-    // The launcher alone starts processes on this node, so the remote shell does not matter.
+    // On this node the launcher starts processes without the remote shell, so the choice of the shell does not matter.
     let host = Host::new("localhost", ranks);
     let pair = [(host, Place::of(&facts))];
     let shell = RemoteShell::parse(None).map_err(Refusal::usage)?;
@@ -277,8 +279,8 @@ fn this_node(flags: &DoctorFlags, planned: Option<&Plan>, own: &str) -> Result<u
     Ok(problems + tried)
 }
 
-/// Starts MPI over the nodes, if wanted, and as a run with these settings would start it. Reports the result, and returns the
-/// number of problems. An interrupted start leaves nothing behind.
+/// Starts MPI over the nodes as a run with these settings does, unless --no-mpi is given. Prints the result, and returns the
+/// number of problems. An interrupted start leaves no processes or files behind.
 fn start_mpi(
     flags: &DoctorFlags,
     settings: Option<&Settings>,
@@ -328,7 +330,7 @@ fn start_mpi(
         && since.elapsed() < WORTH_ANOTHER
         && !asked_by_signal()
     {
-        show!("MPI: it did not start and is tried again: {}", trouble.what);
+        show!("MPI: did not start, a second try follows: {}", trouble.what);
         result = try_mpi(&plan, own, nodes, flags.mpi_timeout, &io_thread);
     }
     let _ = std::fs::remove_dir_all(&dir);
@@ -355,9 +357,9 @@ fn report_trial(tried: Tried, hosts: &[Host], tool: &Tool) -> usize {
     1
 }
 
-/// Makes a folder for the launcher's files, by a path that the launcher can use.
+/// Makes a folder for the launcher's files, whose path the launcher can use.
 fn private_folder(tool: &Tool, run_id: &str) -> Result<PathBuf, Refusal> {
-    // Open MPI's daemons look for the script by the same path on their nodes, which may have a /tmp of their own.
+    // Open MPI's daemons open the script by the same path on their nodes. A node may have its own /tmp, which comes second here.
     let name = format!("skt-hpl-{run_id}");
     let folders = [std::env::current_dir().ok(), Some(std::env::temp_dir())];
     let mut folders = folders.into_iter().flatten().map(|folder| folder.join(&name));
@@ -365,16 +367,17 @@ fn private_folder(tool: &Tool, run_id: &str) -> Result<PathBuf, Refusal> {
     let mut private = DirBuilder::new();
     private.mode(0o700);
     folders.find(|dir| tool.can_use(dir) && private.create(dir).is_ok()).ok_or_else(|| {
-        let why = "a folder for the launcher's files can be made neither here nor in the one for temporary files; for Open MPI \
-                   its whole path must be without spaces and colons";
+        let why = "cannot make a folder for the launcher's files, neither in the working directory nor in the one for temporary \
+                   files; for Open MPI the whole path must be without spaces and colons";
         Refusal::environment(why)
     })
 }
 
-/// Result of a trial start of MPI: the processes in words, or why they did not start. Error: the launcher did not start.
+/// Result of a trial start of MPI: text that describes the processes, or the reason why MPI did not start. Error: the launcher
+/// did not start.
 type Tried = std::io::Result<Result<String, Trouble>>;
 
-/// Makes a trial start of MPI. Returns the processes that were started, in words, or the error.
+/// Makes a trial start of MPI. Returns text that describes the started processes, or the error.
 fn try_mpi(
     plan: &LaunchPlan,
     own: &str,

@@ -1,4 +1,4 @@
-//! `skt-hpl halt`: asks a supervised run to save and stop; it can be resumed.
+//! `skt-hpl halt`: asks a supervised run to save and stop. The run can be resumed later.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,7 +34,7 @@ fn moment(text: &str) -> Result<u64, String> {
     moment_after(text, unix_ms())
 }
 
-/// A moment in Unix milliseconds, seen from `now_ms`.
+/// Parses a moment. Returns it in Unix milliseconds; `now_ms` is the present moment.
 fn moment_after(text: &str, now_ms: u64) -> Result<u64, String> {
     let wrong = || "+90m, 23:30 (UTC) or @SECONDS is needed".to_owned();
     if let Some(later) = text.strip_prefix('+') {
@@ -65,12 +65,12 @@ fn halt(flags: &HaltFlags) -> Result<String, Refusal> {
         Held::Yes => {}
         Held::No => {
             let why = format!(
-                "no supervisor is at work on {path}; is --state right, and does `skt-hpl run` run?"
+                "no supervisor works on {path}: check --state, and whether `skt-hpl run` still runs"
             );
             return Err(Refusal::usage(why));
         }
         Held::Unknown(why) => tell!(
-            "skt-hpl halt: whether a supervisor is at work on {path} cannot be told ({why}); the request is left there"
+            "skt-hpl halt: it is not known whether a supervisor works on {path} ({why}); the request was written to this folder"
         ),
     }
     let request = HaltRequest { after_checkpoint: flags.after_checkpoint, at_ms: flags.at };
@@ -80,7 +80,7 @@ fn halt(flags: &HaltFlags) -> Result<String, Refusal> {
     Ok(format!("{words}; `skt-hpl run` then ends with status 75\n"))
 }
 
-/// Describes a request in words.
+/// Describes a request as text.
 fn words(request: &HaltRequest, now_ms: u64) -> String {
     let how = if request.after_checkpoint { "after its next regular save" } else { "now" };
     match request.at_ms.map(|at| at.saturating_sub(now_ms) / 1000) {

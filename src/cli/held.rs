@@ -1,4 +1,4 @@
-//! Memory that protected runs left on this node: listed by `status`, removed by `clean`.
+//! Memory of protected runs on this node, which `status` lists and `clean` removes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,14 +19,14 @@ use crate::shm::header::{Claim, Doing, Head, Header, Phase, Stage, count_of};
 use crate::shm::{Held, MemoryStore, Part, Store, memory_store};
 use crate::supervise::talk::progress::{self, Role};
 
-/// Memory of a grid position, as far as its header is valid.
+/// Memory of a grid position, with the content of its header if the header is valid.
 #[derive(Debug, Serialize)]
 pub struct Position {
     pub position: u32,
     pub bytes: u64,
-    /// Whether a process is attached to it now.
+    /// Whether a process uses this memory now.
     pub in_use: bool,
-    /// Content of the header; `None` if it is missing, damaged or of another version.
+    /// Content of the header; `None` if the header is missing, damaged or of another version.
     pub header: Option<Known>,
     /// Reason why the header is not valid.
     pub fault: Option<String>,
@@ -44,11 +44,12 @@ pub struct Known {
     pub method: Option<Method>,
     pub group: Vec<u32>,
     pub losses: u8,
-    /// Layout of the group's checksums.
+    /// Layout of the group's parity.
     pub parity_layout: Option<ParityLayout>,
-    /// Role of the rank in a test of method abft, of which nothing is saved, and the process column whose work it does.
+    /// Role of the rank in a test of method abft; `None` for other methods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
+    /// Process column whose work this rank does under method abft.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
     pub attempt: u64,
@@ -57,7 +58,7 @@ pub struct Known {
     pub boundary: Option<u64>,
     pub iteration: u64,
     pub doing: Option<Doing>,
-    /// Seconds since the last heartbeat of its process.
+    /// Seconds since the last heartbeat of the process that uses this memory.
     pub heartbeat_age_s: Option<f64>,
 }
 
@@ -131,10 +132,10 @@ fn known(header: Header, progress: crate::shm::header::Progress) -> Known {
     }
 }
 
-/// Describes the memory in words.
+/// Describes the memory as text.
 pub fn words(jobs: &[Job]) -> String {
     if jobs.is_empty() {
-        return "no memory of protected runs of yours on this node\n".to_owned();
+        return "this node has no memory of your protected runs\n".to_owned();
     }
     let mut text = String::new();
     for job in jobs {
@@ -151,17 +152,17 @@ pub fn words(jobs: &[Job]) -> String {
 }
 
 /// Note on memory of a test under `--method abft`.
-const WITH_CHECKSUMS: &str = "  method abft saves nothing: this shows progress and roles while the ranks live (a spare or idle rank has no memory \
-                              here); once they have ended it is of no use, and the next run begins from scratch\n";
+const WITH_CHECKSUMS: &str = "  method abft saves nothing: this memory shows progress and roles while the ranks live (spare and idle ranks have \
+                              none); after the ranks have ended, the next run begins from scratch\n";
 
 fn line(position: &Position) -> String {
     let Some(h) = &position.header else {
-        let why = position.fault.as_deref().unwrap_or("its header cannot be read");
+        let why = position.fault.as_deref().unwrap_or("the header cannot be read");
         return format!("{}; not usable: {why}", human(u128::from(position.bytes)));
     };
     let blocks = h.n.div_ceil(h.nb.max(1));
     let held = match (h.claim.stage, h.claim.base, h.claim.seal, h.boundary) {
-        (Stage::Overwriting, ..) => "its only copy was being overwritten".to_owned(),
+        (Stage::Overwriting, ..) => "a save was overwriting the only copy".to_owned(),
         (_, Some(base), _, Some(at)) if h.method == Some(Method::Disk) => {
             format!("checkpoint {} (boundary {at}) is on storage, none in memory", base.number)
         }
@@ -175,13 +176,13 @@ fn line(position: &Position) -> String {
         // This memory shows only the progress of a test under `skt-hpl run`.
         0 => match (h.role, h.column) {
             (None, _) => "nothing is saved".to_owned(),
-            // A killed process could not remove it.
-            (Some(_), _) if !position.in_use => "its rank is gone".to_owned(),
+            // A killed process could not remove its memory.
+            (Some(_), _) if !position.in_use => "its rank has ended".to_owned(),
             (Some(Role::Own), Some(column)) => format!("computes, in process column {column}"),
             (Some(Role::InPlaceOf(column)), _) => {
-                format!("its checksums compute in the place of process column {column}")
+                format!("its checksums replace process column {column}")
             }
-            (Some(_), _) => "keeps checksums".to_owned(),
+            (Some(_), _) => "holds checksums".to_owned(),
         },
         1 => format!("{held}; start {}", h.attempt),
         members => format!(
@@ -190,12 +191,12 @@ fn line(position: &Position) -> String {
             h.losses,
             match h.parity_layout {
                 None | Some(ParityLayout::Striped) => String::new(),
-                Some(layout) => format!(", checksums {}", layout.words()),
+                Some(layout) => format!(", parity {}", layout.words()),
             }
         ),
     };
     let at = match h.doing {
-        // Iterations are counted while the rank computes; otherwise the saved checkpoint is more useful than the present work.
+        // A rank that saves nothing shows its present work, except while it computes. In all other cases the iteration is shown.
         Some(doing) if h.group.is_empty() && doing != Doing::Computing => progress::words(doing),
         _ => format!("iteration {} of {blocks}", h.iteration),
     };
@@ -234,7 +235,7 @@ fn clean(flags: &CleanFlags) -> Result<String, Refusal> {
     // An empty variable counts as unset, as for a run.
     let job = flags.job.clone().filter(|job| !job.is_empty());
     let job = job.unwrap_or_else(|| job_name(|name| std::env::var(name).ok()));
-    // A job whose name memory cannot have has no memory.
+    // If the name is not valid for memory, the job has no memory.
     let gone = match MemoryStore::new(Store::Posix, &job) {
         Ok(memory_store) => memory_store.clean(),
         Err(_) => Ok(Vec::new()),
@@ -257,7 +258,7 @@ mod tests {
     use crate::shm::header::{NO_CODE, Progress, SUMS, WITHOUT_SUMS};
     use crate::testkit::memory::sample;
 
-    /// Makes a header that shows the progress of a test of which nothing is saved (`signs`).
+    /// Makes memory whose header shows the progress of a test that saves nothing.
     fn shown(code: u8, column: u32, doing: Doing) -> Position {
         let mut header = sample();
         (header.id.code, header.id.group, header.id.q) = (code, column, 2);
@@ -274,13 +275,12 @@ mod tests {
         let test = "test 3, N = 1000, NB = 64, 2 x 2";
         let computes = format!("{test}, iteration 7 of 16; computes, in process column 1");
         assert_eq!(line(&own), computes);
-        assert_eq!(of(SUMS, 2), format!("{test}, solving; keeps checksums"));
-        let taken =
-            format!("{test}, solving; its checksums compute in the place of process column 0");
+        assert_eq!(of(SUMS, 2), format!("{test}, solving; holds checksums"));
+        let taken = format!("{test}, solving; its checksums replace process column 0");
         assert_eq!(of(SUMS, 0), taken);
         assert_eq!(of(NO_CODE, 1), format!("{test}, solving; nothing is saved"));
         let dead = Position { in_use: false, ..shown(WITHOUT_SUMS, 1, Doing::Computing) };
-        assert_eq!(line(&dead), format!("{test}, iteration 7 of 16; its rank is gone"));
+        assert_eq!(line(&dead), format!("{test}, iteration 7 of 16; its rank has ended"));
         let job = |position: Position| Job {
             job: "r".into(),
             store: Store::Posix,

@@ -1,5 +1,5 @@
-//! `--json [FILE]` of the commands that answer on stdout. The document goes into FILE in addition to the text. Without FILE, or
-//! with `-`, it is printed instead of the text. Drawings and other files of these commands are written here, too.
+//! `--json [FILE]` of the commands that print text. The JSON document goes into FILE in addition to the text. Without FILE, or
+//! with `-`, the document is printed instead of the text. This module also writes drawings and other files of these commands.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub fn instead(json: &JsonFlag) -> bool {
     json.as_ref().is_some_and(|_| file(json).is_none())
 }
 
-/// Destination of the document, unless it is stdout, by whatever name.
+/// Returns the file of the document; None if the document goes to stdout, under any name of stdout.
 fn file(json: &JsonFlag) -> Option<&Path> {
     let stdout = |file: &Path| {
         file == Path::new("-") || output_target::is_open_as(file, io::stdout()).is_some()
@@ -30,7 +30,7 @@ fn cannot(file: &Path, error: &io::Error) -> Refusal {
     Refusal::environment(format!("cannot write JSON to {}: {error}", file.display()))
 }
 
-/// Checks before anything costly begins that FILE can be written, and is none of the files that are `read`, which would be lost.
+/// Checks, before costly work begins, that FILE can be written. FILE must be none of the files in `read`, which would be lost.
 pub fn ready<'a>(
     json: &JsonFlag,
     read: impl IntoIterator<Item = &'a PathBuf>,
@@ -40,7 +40,7 @@ pub fn ready<'a>(
     output_target::is_open_to_us(file).map_err(|error| cannot(file, &error))
 }
 
-/// The check of [`ready`], also for a drawing in addition to the document.
+/// Makes the check of [`ready`] for the file of a drawing, which must also not be the file of the document.
 pub fn ready_to_draw<'a>(
     svg: Option<&PathBuf>,
     json: &JsonFlag,
@@ -49,13 +49,13 @@ pub fn ready_to_draw<'a>(
     let Some(svg) = svg else { return Ok(()) };
     spares("--svg", svg, read)?;
     if file(json).is_some_and(|json| same_file(json, svg)) {
-        let why = format!("--json and --svg name one file, {}: name two", svg.display());
+        let why = format!("--json and --svg name the same file, {}: name two files", svg.display());
         return Err(Refusal::bad_input(why));
     }
     output_target::is_open_to_us(svg).map_err(|error| cannot_write(svg, &error))
 }
 
-/// Writes over a file other than the document, unless it is write-protected.
+/// Writes a file other than the document, in place of its old content. A write-protected file is an error.
 pub fn overwrite(file: &Path, text: &str) -> Result<(), Refusal> {
     std::fs::write(file, text).map_err(|error| cannot_write(file, &error))
 }
@@ -83,7 +83,7 @@ fn spares<'a>(
     Ok(())
 }
 
-/// Returns the text for stdout; writes the document to FILE if there is one.
+/// Returns the text for stdout. If FILE is given, writes the document to FILE.
 pub fn answer(
     json: &JsonFlag,
     document: &impl Serialize,

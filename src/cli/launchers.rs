@@ -1,7 +1,7 @@
-//! Choice of the launcher that starts the ranks: the one that belongs to the MPI library this program is linked to.
+//! Choice of the launcher that starts the ranks: the launcher of the MPI library to which this program is linked.
 //!
-//! `run` and `doctor` get a [`Tool`] from here, and nothing later asks which Open MPI it is. A machine may have several: the one
-//! installed with the linked library comes first, then those in PATH of the library's version.
+//! `run` and `doctor` get a [`Tool`] from here, which also has the launcher's version. A machine may have several launchers. The
+//! launcher installed with the linked library comes first, then launchers in PATH that have the library's version.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::base::timed_command::ask;
 use crate::comm::World;
 use crate::supervise::start::launcher::{Launcher, PMIX_FENCE_VAR, Tool, major_version};
 
-/// Value of srun's `--mpi` for the MPI library this program is linked to.
+/// Returns the value of srun's `--mpi` for the MPI library `library`.
 fn pmi(library: &str) -> &'static str {
     match Launcher::of_library(library) {
         Some(Launcher::Openmpi) => "pmix",
@@ -27,7 +27,8 @@ pub(super) fn in_path(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Folder that MPI is installed in, from the path of the linked library: `DIR` of `DIR/lib/libmpi.so.40`.
+/// Returns the folder in which MPI is installed, from the path of the linked library: `DIR` of `DIR/lib/libmpi.so.40`. `maps` is
+/// the content of /proc/self/maps.
 fn prefix_of_library(maps: &str) -> Option<PathBuf> {
     let loaded = maps.lines().find_map(|line| {
         let path = Path::new(line.split_whitespace().nth(5)?);
@@ -40,13 +41,14 @@ fn prefix_of_library(maps: &str) -> Option<PathBuf> {
 /// Timeout for the version of a launcher: its files may lie on a slow disk.
 const ANSWERS: Duration = Duration::from_secs(20);
 
-/// Returns the version that a launcher prints, if it does so in time. A launcher without that option prints nothing useful.
+/// Returns the version that a launcher prints. None if the launcher prints no version, or does not answer in time.
 fn version_of(program: &Path, answers: Duration) -> Option<u32> {
     let (_, text) = ask(Command::new(program).arg("--version"), answers).ok()?;
     major_version(&text)
 }
 
-/// Chooses the first program of the version wanted, else the first of all. Pure but for asking.
+/// Returns the first program of the version `wanted`, or else the first of all programs, with its version. None if there is no
+/// program. `version` asks a program for its version.
 fn choose(
     found: Vec<PathBuf>,
     wanted: Option<u32>,
@@ -63,7 +65,7 @@ fn choose(
     first
 }
 
-/// Folder a launcher is installed in, if its daemons would not be found without it.
+/// Returns the folder in which a launcher is installed, if the launcher's daemons would not be found without it; otherwise None.
 fn own_prefix(program: &Path) -> Option<PathBuf> {
     let folder = std::fs::canonicalize(program.parent()?).ok()?;
     let prefix = folder.parent().filter(|_| folder.ends_with("bin"))?;
@@ -72,14 +74,14 @@ fn own_prefix(program: &Path) -> Option<PathBuf> {
         .then(|| prefix.to_path_buf())
 }
 
-/// Version that a launcher must have: for Open MPI the linked library's.
+/// Returns the version that a launcher must have: for Open MPI the version of the linked library, otherwise None.
 fn wanted(kind: Launcher, library: &str) -> Option<u32> {
     let own = Launcher::of_library(library) == Some(kind);
     major_version(library).filter(|_| own && kind == Launcher::Openmpi)
 }
 
-/// Program of a launcher and its version, if it prints one: the one installed with the library this program is linked to, else
-/// the first in PATH of that version.
+/// Returns the program of a launcher, and the version if the program prints one. The program installed with the linked library
+/// comes first, then the first program in PATH that has the library's version.
 fn program_of(kind: Launcher, library: &str) -> Option<(PathBuf, Option<u32>)> {
     let own = Launcher::of_library(library) == Some(kind);
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -92,8 +94,8 @@ fn program_of(kind: Launcher, library: &str) -> Option<(PathBuf, Option<u32>)> {
     choose(found, wanted(kind, library), |program| version_of(program, ANSWERS))
 }
 
-/// Words that start a job if the user gave none: the launcher of this program's MPI, with as many ranks on each of several nodes.
-/// By default the launcher would fill one node after the other.
+/// Returns the words that start a job if the user gave none: the launcher of this program's MPI, with the same number of ranks on
+/// each node. By default the launcher would fill one node after the other.
 pub(super) fn usual_words(nodes: usize) -> String {
     let library = World::library();
     let kind = Launcher::of_library(&library);
@@ -104,7 +106,7 @@ pub(super) fn usual_words(nodes: usize) -> String {
     format!("{} {}", program.as_deref().unwrap_or("mpirun"), words_after(kind, nodes))
 }
 
-/// Words after the launcher's name. Nothing is bound: ranks of a node divide its cores among themselves.
+/// Returns the words after the launcher's name. The launcher binds no rank: the ranks of a node divide its cores themselves.
 fn words_after(kind: Option<Launcher>, nodes: usize) -> String {
     let spread = match kind {
         _ if nodes <= 1 => "",
@@ -114,14 +116,14 @@ fn words_after(kind: Option<Launcher>, nodes: usize) -> String {
     format!("-np {{ranks}}{spread} --bind-to none")
 }
 
-/// Words that a person types to start so many ranks on so many nodes, without the program's name. The launcher is `kind`'s, or
-/// that of this program's MPI if none is given.
+/// Returns the words after the launcher's name that a user types to start `ranks` ranks on `nodes` nodes. Without `kind`, the
+/// launcher is that of this program's MPI.
 pub(super) fn typed(kind: Option<Launcher>, nodes: usize, ranks: usize, per_node: usize) -> String {
     let kind = kind.or_else(|| Launcher::of_library(&World::library()));
     template::words(&words_after(kind, nodes), ranks, per_node, 1).join(" ")
 }
 
-/// Flags for a supervised run, so that its ranks have the cores that a person would give them with [`typed`].
+/// Returns the flags with which the ranks of a supervised run get the same cores as with the words of [`typed`].
 pub(super) fn typed_for_run() -> &'static str {
     match Launcher::of_library(&World::library()) {
         // MPICH binds nothing by default.
@@ -130,20 +132,20 @@ pub(super) fn typed_for_run() -> &'static str {
     }
 }
 
-/// Returns the launcher `kind` in the program at `path`. Without a kind, it is that of this program's MPI; without a path, the
-/// program is looked for.
+/// Returns the launcher `kind` in the program at `path`. Without a kind, the launcher is that of this program's MPI. Without a
+/// path, the function searches for the program.
 pub(super) fn tool(kind: Option<Launcher>, path: Option<&Path>) -> Result<Tool, Refusal> {
     let library = World::library();
     let Some(kind) = kind.or_else(|| Launcher::of_library(&library)) else {
         return Err(Refusal::environment(format!(
-            "no launcher is known for the MPI library '{library}'; name one: --launcher"
+            "no launcher is known for the MPI library '{library}'; name one with --launcher"
         )));
     };
     let (program, major) = match path {
         Some(path) => (path.to_owned(), version_of(path, ANSWERS)),
         None => program_of(kind, &library).ok_or_else(|| {
             Refusal::environment(format!(
-                "none of {} is in PATH; install it or name it: --launcher-program",
+                "none of {} is in PATH; install one, or name one with --launcher-program",
                 kind.programs().join(", ")
             ))
         })?,
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!(prefix_of_library("7f0 r--p 0 00:00 0 \n"), None);
     }
 
-    /// Wrappers of sites have been seen to wait for a licence, or a disk.
+    /// At some sites the launcher is a script that can wait for a licence or a disk.
     #[test]
     fn a_launcher_that_does_not_answer_is_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
@@ -214,7 +216,7 @@ mod tests {
         assert_eq!(choice(Some(5)), Path::new("/opt/5/bin/mpirun"));
         assert_eq!(choice(Some(4)), Path::new("/usr/bin/mpirun.openmpi"));
         assert_eq!(choice(None), Path::new("/usr/bin/mpirun.openmpi"));
-        // No program has the version: the trial start will report it, with its name.
+        // If no program has the version, the trial start reports this later, with the program's name.
         assert_eq!(choice(Some(6)), Path::new("/usr/bin/mpirun.openmpi"));
         assert_eq!(choose(Vec::new(), Some(5), version), None);
     }

@@ -15,7 +15,7 @@ use crate::base::terminal::print;
 
 #[derive(Debug, Args)]
 pub struct ManFlags {
-    /// Print the page of this subcommand [default: the program's own]
+    /// Print the page of this subcommand [default: the page of the program itself]
     #[arg(value_name = "COMMAND")]
     command: Option<String>,
 
@@ -28,7 +28,7 @@ pub fn run(flags: &ManFlags) -> ExitCode {
     man(flags).map_or_else(|refusal| super::say_refusal("man", refusal), |page| print(&page))
 }
 
-/// Returns the page to print: none if all are written into a folder.
+/// Returns the page to print. With --dir, writes all pages into that folder and returns an empty page.
 fn man(flags: &ManFlags) -> Result<Vec<u8>, Refusal> {
     let definition = built();
     if let Some(dir) = &flags.dir {
@@ -43,7 +43,7 @@ fn man(flags: &ManFlags) -> Result<Vec<u8>, Refusal> {
             None => {
                 let names: Vec<&str> = described(&definition).map(Command::get_name).collect();
                 let names = names.join(", ");
-                let why = format!("there is no subcommand {name:?}; there are {names}");
+                let why = format!("there is no subcommand {name:?}; the subcommands are {names}");
                 return Err(Refusal::usage(why));
             }
         },
@@ -51,14 +51,14 @@ fn man(flags: &ManFlags) -> Result<Vec<u8>, Refusal> {
     page.map_err(|error| Refusal::environment(format!("cannot make the page: {error}")))
 }
 
-/// The definition with clap's own additions: the full names of subcommands.
+/// Returns the definition with clap's own additions, such as the full names of subcommands.
 fn built() -> Command {
     let mut definition = command().after_help("");
     definition.build();
     definition
 }
 
-/// Subcommands that are documented.
+/// Returns the subcommands that have a man page.
 fn described(definition: &Command) -> impl Iterator<Item = &Command> {
     definition.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help")
 }
@@ -94,7 +94,7 @@ fn main_page(definition: &Command) -> io::Result<Vec<u8>> {
 fn sub_page(sub: &Command) -> io::Result<Vec<u8>> {
     let title = format!("skt-hpl-{}", sub.get_name());
     let mut page = Vec::new();
-    // A subcommand's name is written with a hyphen, its synopsis as it is typed.
+    // The title has the subcommand's name with a hyphen; the synopsis has it as the user types it.
     let man = Man::new(sub.clone()).title(title.clone());
     man.render_title(&mut page)?;
     let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
@@ -102,7 +102,7 @@ fn sub_page(sub: &Command) -> io::Result<Vec<u8>> {
     man.render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
-    // Topics of a subcommand, with their flags.
+    // Some subcommands have topics, each with its own flags.
     for topic in sub.get_subcommands().filter(|topic| topic.get_name() != "help") {
         let about = topic.get_about().map(ToString::to_string).unwrap_or_default();
         writeln!(page, ".SH {}\n{}", escaped(&topic.get_name().to_uppercase()), escaped(&about))?;
@@ -116,7 +116,7 @@ fn sub_page(sub: &Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// Escapes text for the formatter. Lines that would begin with a control character do not occur: ours begin with a letter or a
+/// Escapes text for the formatter. No line begins with a control character of the formatter: each line begins with a letter or a
 /// blank.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-")

@@ -1,9 +1,8 @@
-//! The command line: one definition of every flag, a file a subcommand.
+//! The command line: one definition of every flag, and one file for each subcommand.
 //!
-//! The definition below feeds the parser, `--help`, the completions and the man page; the
-//! benchmark's own settings come from `config::settings`, where `skt.toml` and the environment find
-//! them too. `main` calls [`main`] and nothing else. Without a subcommand the program is the
-//! benchmark, so `mpirun skt-hpl` stands where `mpirun xhpl` stood.
+//! The parser, `--help`, the completions and the man page are made from the definition below. The benchmark's own settings come
+//! from `config::settings`, which `skt.toml` and the environment use, too. The program's `main` only calls [`main`]. Without a
+//! subcommand the program is the benchmark, so `mpirun skt-hpl` replaces `mpirun xhpl`.
 
 pub mod agent;
 pub mod burnin;
@@ -110,7 +109,7 @@ const EXAMPLES: &str = "  mpirun -n 4 skt-hpl
   skt-hpl completions bash > /etc/bash_completion.d/skt-hpl
       completions of the shell";
 
-/// Text of `-h`: one screen, and a pointer to the rest.
+/// Text of `-h`: one screen, which names the commands that print more.
 const OVERVIEW: &str = "\
 High-Performance Linpack that survives the loss of nodes
 
@@ -147,7 +146,7 @@ skt-hpl --help          every option        skt-hpl COMMAND -h    those of a com
 skt-hpl man | man -l -  the man page        skt-hpl --version
 ";
 
-/// Whether the words ask for the short help of the program itself.
+/// Whether the arguments of a call for help want the short help of the program itself, and not of a subcommand.
 fn wants_overview(arguments: &[String], definition: &Command) -> bool {
     let all = arguments.iter().any(|word| word == "--help");
     let first = arguments.first().map(String::as_str);
@@ -159,7 +158,7 @@ fn wants_overview(arguments: &[String], definition: &Command) -> bool {
     !all && !of_subcommand
 }
 
-/// Options that few users need: `--help` lists them, and `-h` does not.
+/// Options that few users need. `--help` lists these options, and `-h` does not.
 const ADVANCED: [&str; 21] = [
     "align",
     "device",
@@ -184,7 +183,7 @@ const ADVANCED: [&str; 21] = [
     "u",
 ];
 
-/// Hides the advanced options of a command, and of those below it, from `-h`.
+/// Hides the advanced options of a command and of its subcommands from `-h`.
 fn with_advanced_hidden(command: Command) -> Command {
     let hidden = |arg: Arg| {
         let advanced = arg.get_long().is_some_and(|long| ADVANCED.contains(&long));
@@ -193,7 +192,7 @@ fn with_advanced_hidden(command: Command) -> Command {
     command.mut_args(hidden).mut_subcommands(with_advanced_hidden)
 }
 
-/// The whole definition, with the parts that are made from tables.
+/// Returns the whole definition, with the examples and the table of exit statuses.
 pub fn command() -> Command {
     with_advanced_hidden(Cli::command())
         .after_help(format!("Examples:\n{EXAMPLES}\n\nExit status:\n{}", Exit::table()))
@@ -201,10 +200,10 @@ pub fn command() -> Command {
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    // Processes started by this one need it, too.
+    // Processes that this process starts inherit the effect of both calls.
     cores::take_back();
     closed::take_for_full();
-    // A file that must not grow any more (`ulimit -f`) is then an error like a full disk, and not the end of the process.
+    // A file that must not grow any more (`ulimit -f`) then causes an error like a full disk, and does not end the process.
     // Persistent shared memory, results, saves on storage and the journal are files.
     // SAFETY: no handler is set; the call only makes the process ignore the signal.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
@@ -244,11 +243,11 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Prints help, version or a usage error on a single rank for all.
+/// Prints help, the version or a usage error. If a launcher started several ranks, only one of them prints.
 fn tell_once(answer: &clap::Error) -> ExitCode {
     let exit = if answer.exit_code() == 0 { Exit::Passed } else { Exit::Usage };
     if !launcher_rank::speaks_for_all() {
-        // A launcher ends the job when the first rank fails, so the others leave rank 0 the time to print the reason.
+        // A launcher ends the job when the first rank fails. So all ranks but one wait until that rank has printed the reason.
         std::thread::sleep(std::time::Duration::from_millis(500));
         return exit.into();
     }
@@ -266,10 +265,10 @@ fn tell_once(answer: &clap::Error) -> ExitCode {
     exit.into()
 }
 
-/// Returns a hint for the user if the word that is no subcommand is a file.
+/// Returns a hint if the user gave the name of a file in place of a subcommand; None if there is no such file.
 fn file_in_place_of_a_command(answer: &clap::Error) -> Option<String> {
     use clap::error::{ContextKind, ContextValue};
-    // Behind other flags it is a subcommand that does not go with them, or an argument too many.
+    // After other flags, clap reports such a word as a subcommand that conflicts with these flags, or as an argument too many.
     let said = |kind| match answer.get(kind) {
         Some(ContextValue::String(word)) => Some(word),
         _ => None,
@@ -277,26 +276,26 @@ fn file_in_place_of_a_command(answer: &clap::Error) -> Option<String> {
     let word = said(ContextKind::InvalidSubcommand).or_else(|| said(ContextKind::InvalidArg))?;
     std::path::Path::new(word).is_file().then(|| {
         if word.ends_with(".toml") {
-            format!("to run with its settings: skt-hpl --config {word}")
+            format!("to run with the settings of {word}: skt-hpl --config {word}")
         } else {
-            format!("to run its tests: skt-hpl --dat {word}")
+            format!("to run the tests of {word}: skt-hpl --dat {word}")
         }
     })
 }
 
-/// Reports the error of a subcommand.
+/// Reports the error of a subcommand, with its name, on stderr.
 fn refuse(command: &str, Refusal { exit, why }: Refusal) -> ExitCode {
     tell!("skt-hpl {command}: {why}");
     exit.into()
 }
 
-/// Reports the error of a subcommand as a message of the program.
+/// Reports the error of a subcommand as a message of the program, without the subcommand's name.
 fn say_why(Refusal { exit, why }: Refusal) -> ExitCode {
     say(why);
     exit.into()
 }
 
-/// Reports the error of a subcommand, with its name, as a message of the program.
+/// Reports the error of a subcommand, with the subcommand's name, as a message of the program.
 fn say_refusal(command: &str, Refusal { exit, why }: Refusal) -> ExitCode {
     say_why(Refusal { exit, why: format!("{command}: {why}") })
 }
@@ -315,8 +314,8 @@ mod tests {
     use super::*;
     use crate::supervise::talk::shell::split_words;
 
-    /// Returns the commands in the code blocks of a page, each in one line. Commands that stand for many, or go through a shell,
-    /// are left out.
+    /// Returns the commands in the code blocks of a page, each in one line. Commands with placeholders, or with features of a
+    /// shell, are left out.
     fn commands(page: &str) -> Vec<String> {
         let joined = page.replace("\\\n", " ");
         let blocks = joined.split("\n```").skip(1).step_by(2);
@@ -325,7 +324,7 @@ mod tests {
             let line = line.split("  #").next().unwrap_or_default().trim();
             let line = line.strip_suffix('&').unwrap_or(line).trim();
             let at = line.find("skt-hpl ").filter(|&at| at == 0 || line.starts_with("mpirun "))?;
-            // The program's output begins in the same way, with a colon.
+            // Lines of the program's output also begin with `skt-hpl`, but with a colon after it.
             let plain = !["...", ": ", "<", "|", "$(", ";", "&&", ">", "[", " = "]
                 .iter()
                 .any(|odd| line.contains(odd));
@@ -334,7 +333,7 @@ mod tests {
         lines.filter_map(command).collect()
     }
 
-    /// Parses words as the program would; flags of the benchmark are parsed by the benchmark's own definition.
+    /// Parses words as the program does. The benchmark's own definition parses flags of the benchmark.
     fn understood(words: &[OsString]) -> Result<(), clap::Error> {
         let cli = Cli::try_parse_from(words)?;
         let bench = match cli.command {
@@ -345,7 +344,7 @@ mod tests {
         Cli::try_parse_from([OsString::from("skt-hpl")].into_iter().chain(bench)).map(|_| ())
     }
 
-    /// Turns help and version, which are no faults, into success.
+    /// Turns the answers help and version into success, because they are no faults.
     fn shown(error: clap::Error) -> Result<(), clap::Error> {
         if error.use_stderr() { Err(error) } else { Ok(()) }
     }
@@ -398,7 +397,7 @@ mod tests {
         assert!(!wants(&["run", "-h"]) && !wants(&["help", "run"]) && !wants(&["--help"]));
     }
 
-    /// `-h` and `--help` of a command differ by the advanced options alone; each of these belongs to some command.
+    /// `-h` and `--help` of a command differ by the advanced options alone. Each advanced option belongs to some command.
     #[test]
     fn advanced_options_are_hidden_from_the_short_help() {
         let mut definition = command();

@@ -1,4 +1,4 @@
-//! `skt-hpl model`: the formulas, printed or plotted, for the papers' machines or one's own.
+//! `skt-hpl model`: prints or plots the formulas, for the machines of the papers or the user's machine.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -125,11 +125,11 @@ enum Topic {
         /// Bandwidth of the network out of a process
         #[arg(long, value_name = "RATE", value_parser = bytes_per_second, default_value = "120MB/s")]
         network: f64,
-        /// Bytes added or xored a second
+        /// Bytes that a process adds or xors in a second
         #[arg(long, value_name = "RATE", value_parser = bytes_per_second, default_value = "1GB/s")]
         arithmetic: f64,
     },
-    /// Whether helper cores pay (helpers, section 5.1)
+    /// Whether helper cores save time (helpers, section 5.1)
     Helpers {
         /// Cores of a node
         #[arg(long, value_name = "COUNT,..", value_delimiter = ',', default_value = "8,16,32")]
@@ -144,9 +144,9 @@ enum Topic {
         #[arg(long, value_name = "TIME", value_parser = seconds)]
         interval: f64,
     },
-    /// Rate of one rank with many cores, from the parts of runs with few
+    /// Rate of one rank with many cores, computed from the parts of runs with few cores
     Cores {
-        /// JSON documents of one rank: two sizes with one thread, and two with more, all with DEPTH 0.
+        /// JSON documents of one rank: two sizes with one thread, and two with more threads, all with DEPTH 0.
         ///
         /// Documents with DEPTH 1 are compared with the model.
         #[arg(long, value_name = "FILE", required = true)]
@@ -163,7 +163,7 @@ enum Topic {
             value_name = "N,.."
         )]
         n: Vec<u64>,
-        /// Cores whose copying the memory serves at once [default: 8, and all of them]
+        /// Cores whose copying the memory serves at once [default: 8, and all cores]
         #[arg(long, value_name = "COUNT")]
         memory_cores: Option<u64>,
     },
@@ -184,7 +184,7 @@ struct NonstopFlags {
     /// Process columns that compute, without the checksum columns
     #[arg(long, value_delimiter = ',', default_value = "7,31,127", value_name = "Q,..")]
     columns: Vec<u64>,
-    /// Process columns that hold checksums, 1 to 4; as many may be lost
+    /// Process columns that hold checksums, 1 to 4: as many process columns may be lost
     #[arg(long, value_delimiter = ',', default_value = "1", value_name = "R,..",
           value_parser = clap::value_parser!(u64).range(1..=Columns::SUMS_MAX))]
     checksum_columns: Vec<u64>,
@@ -196,7 +196,7 @@ struct NonstopFlags {
     /// Ranks that stand by to rebuild checksums
     #[arg(long, value_name = "K", requires = "rows", default_value_t = 0)]
     spare_ranks: u64,
-    /// Time to rebuild a checksum column [default: as a save]
+    /// Time to rebuild a checksum column [default: the cost of a save]
     #[arg(long, value_name = "TIME", value_parser = seconds_or_none, requires = "rows")]
     renew_time: Option<f64>,
     /// Time of the work on all ranks, without checksum columns
@@ -208,13 +208,13 @@ struct NonstopFlags {
     /// Time until a failure is noticed
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "63s")]
     detect: f64,
-    /// Time to start again
+    /// Time of a restart
     #[arg(long = "restart-time", value_name = "TIME", value_parser = seconds, default_value = "19s")]
     restart: f64,
     /// Cost of a recovery
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "20s")]
     recover: f64,
-    /// Time to continue without a restart, without --recover
+    /// Time to continue without a restart, in addition to --recover
     #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "1s")]
     in_place: f64,
     /// Members of a group, for the memory that self-checkpoint leaves
@@ -224,10 +224,10 @@ struct NonstopFlags {
 
 #[derive(Debug, Args)]
 struct WasteFlags {
-    /// Machine of the paper
+    /// Machine, as in the paper "Unified Model for Assessing Checkpointing Protocols" (RR-7950)
     #[arg(long, value_name = "NAME", value_enum, default_value_t = Machine::Titan)]
     machine: Machine,
-    /// Use the inputs as printed in Table 1, and not those that give Table 2
+    /// Use the inputs printed in Table 1, and not the inputs that give Table 2
     #[arg(long)]
     printed: bool,
     /// Mean time between failures of one processor
@@ -245,10 +245,10 @@ struct WasteFlags {
     /// Speed of the computation while messages are logged: 1 undisturbed
     #[arg(long, value_name = "X", default_value_t = 0.98)]
     lambda: f64,
-    /// Factor by which logged work is faster when it is repeated
+    /// Factor by which the repetition of logged work is faster
     #[arg(long, value_name = "X", default_value_t = 1.5)]
     rho: f64,
-    /// Keep T <= mu_p/10, where the formulas are proved
+    /// Keep the period T <= mu_p/10, for which the formulas are proved
     #[arg(long)]
     first_order: bool,
 }
@@ -265,7 +265,7 @@ fn model(flags: &ModelFlags) -> Result<String, Refusal> {
     json_flag::ready_to_draw(flags.svg.as_ref(), &None, read)?;
     let (mut text, figure) = answer(&flags.topic)?;
     if let Some(file) = &flags.svg {
-        let why = "name a figure to draw; `skt-hpl model figure` lists them";
+        let why = "this topic has no figure to draw; `skt-hpl model figure` lists the figures";
         let figure = figure.ok_or_else(|| Refusal::usage(why))?;
         json_flag::write(file, &figure.svg())?;
         let _ = writeln!(text, "\nDrawn: {}", file.display());
@@ -319,7 +319,7 @@ fn answer(topic: &Topic) -> Result<Answer, Refusal> {
     }
 }
 
-/// Reads all results in files; each file must have some. `lacking`: the content that a file without results should have.
+/// Reads all results in the files. A file without results is refused; `lacking` is the end of this message.
 pub(super) fn read_all<T>(
     files: &[PathBuf],
     read: fn(&str) -> Vec<T>,
@@ -345,7 +345,7 @@ fn many_cores(
     sizes: &[u64],
     memory_cores: Option<u64>,
 ) -> Result<Answer, Refusal> {
-    let lacking = "holds no test of one rank without protection in JSON";
+    let lacking = "contains no test of one rank without protection in JSON";
     let runs = read_all(results, cores::read, lacking)?;
     let paces = Paces::fit(&runs)?;
     let mut text = format!(
@@ -362,7 +362,7 @@ fn many_cores(
         );
     }
     let memories = memory_cores.map_or(vec![8.0, f64::INFINITY], |cores| vec![cores as f64]);
-    text += "\nA model, not a measurement: one rank, DEPTH 1, each core as fast as those measured. Parts in % of the time\n\
+    text += "\nA model, not a measurement: one rank, DEPTH 1, each core as fast as the measured cores. Parts in % of the time\n\
              \n        N  threads  memory for  of DGEMM  multiply  panels   swaps  triangles  last tasks   solve   other\n";
     for (&n, &threads) in sizes.iter().flat_map(|n| cores.iter().map(move |cores| (n, cores))) {
         for &served in &memories {
@@ -388,14 +388,17 @@ fn many_cores(
 }
 
 fn efficiency(results: &[PathBuf], sizes: &[u64], peak: Option<f64>) -> Result<Answer, Refusal> {
-    let samples = read_all(results, read, "holds no result")?;
+    let samples = read_all(results, read, "contains no result")?;
     let found = samples.len();
     let samples = best_of_each(&samples);
     let fit = fit(&samples, None)?;
     let peak = peak.map(|g| g * 1e9);
     let mut head = String::new();
     if samples.len() < found {
-        let _ = writeln!(head, "Of {found} results these: on most ranks, of each N the fastest.\n");
+        let _ = writeln!(
+            head,
+            "Of {found} results these are used: those with the most ranks, and for each N the fastest.\n"
+        );
     }
     let mut text = head + "        N       seconds          measured            fitted\n";
     for s in &samples {
@@ -410,7 +413,7 @@ fn efficiency(results: &[PathBuf], sizes: &[u64], peak: Option<f64>) -> Result<A
     }
     let _ = writeln!(
         text,
-        "\n{} for large N, half of it at N = {:.0}; off by {:.1} % at most",
+        "\n{} for large N, half of this rate at N = {:.0}; the fit is off by {:.1} % at most",
         show_flops(fit.model.r_inf),
         fit.model.n_half,
         100.0 * fit.worst
@@ -473,7 +476,7 @@ fn intervals(save: f64, mtbf: f64, detect: f64, recover: f64) -> Result<Answer, 
         ("Daly, eq. 9", interval::daly(save, mtbf)?),
         ("exact optimum", best),
     ] {
-        // Daly's series may fall to zero work if saves are as long as the time between failures.
+        // Daly's series may give zero work if a save takes as long as the time between failures.
         let cost = if tau > 0.0 {
             format!("{:.3} % over the undisturbed time", 100.0 * overhead(tau)?)
         } else {
@@ -685,7 +688,7 @@ fn waste(flags: &WasteFlags) -> Result<Answer, Refusal> {
     let figure = Figure { title, panels, note: note.into() };
     let _ = writeln!(
         text,
-        "\n{} hours between failures of the machine, {:.1} years between those of a processor",
+        "\n{} hours between failures of the machine, {:.1} years between failures of a processor",
         (mu_p / HOUR_S * 100.0).round() / 100.0,
         flags.mtbf / YEAR_S
     );

@@ -1,4 +1,4 @@
-//! Flags for the nodes, the remote shell and the launcher: those of `run`, `doctor` and `burnin`.
+//! Flags for the nodes, the remote shell and the launcher, which `run`, `doctor` and `burnin` have.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::supervise::start::launcher::{Launcher, Tool};
 use crate::supervise::talk::shell::{RemoteShell, split_words};
 use crate::supervise::talk::wire::FANOUT;
 
-/// Flags for the nodes and the remote shell; shared with `skt-hpl doctor`.
+/// Flags for the nodes, the remote shell and the launcher.
 #[derive(Clone, Debug, Default, Args)]
 pub struct NodeFlags {
     /// Host file: lines `n1`, `n1 slots=4` or `n1:4` [default: the batch system's nodes]
@@ -35,18 +35,18 @@ pub struct NodeFlags {
     #[arg(long, value_name = "COMMAND", help_heading = "Nodes")]
     pub rsh: Option<String>,
 
-    /// Most connections to nodes that the supervisor, or an agent, has.
+    /// Largest number of nodes to which the supervisor, or an agent, connects itself.
     ///
-    /// With more nodes, agents connect to the others.
+    /// If there are more nodes, agents connect to the rest.
     #[arg(long, value_name = "K", default_value_t = FANOUT as u32, help_heading = "Nodes",
           value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub fanout: u32,
 
-    /// MPI launcher [default: the one of the MPI library this program is linked to]
+    /// MPI launcher [default: the launcher of the MPI library to which this program is linked]
     #[arg(long, value_name = "KIND", help_heading = "Nodes")]
     pub launcher: Option<Launcher>,
 
-    /// Program of the launcher [default: the one next to the MPI library, else one of its version in PATH]
+    /// Program of the launcher [default: the program installed with the MPI library, or else one of its version in PATH]
     #[arg(long, value_name = "PATH", help_heading = "Nodes")]
     pub launcher_program: Option<PathBuf>,
 
@@ -64,7 +64,7 @@ pub struct Nodes {
 }
 
 impl NodeFlags {
-    /// Returns a flag for nodes that would do nothing without any named node.
+    /// Returns a given flag that has no effect if no node is named; None if no such flag is given.
     pub fn speaks_of_nodes(&self) -> Option<&'static str> {
         let flags = [
             ("--spares", self.spares.is_some()),
@@ -75,24 +75,26 @@ impl NodeFlags {
         flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)
     }
 
-    /// Reads the lists as `nodes` does, and refuses a run without any named node.
+    /// Reads the lists of nodes as [`NodeFlags::nodes`] does, and refuses a run if no node is named.
     pub fn some_nodes(&self, node_timeout: Duration) -> Result<Nodes, Refusal> {
-        let why = "on which nodes? Give --hosts FILE, or run inside a Slurm, PBS or LSF allocation";
+        let why =
+            "no node is named: give --hosts FILE, or run inside a Slurm, PBS or LSF allocation";
         self.nodes(node_timeout)?.ok_or_else(|| Refusal::usage(why))
     }
 
-    /// Reads the lists; None if neither a file nor a batch system names a node. `node_timeout`: the time without a heartbeat that
-    /// a node may have and keep its connections.
+    /// Reads the lists of nodes. None if neither a file nor a batch system names a node. `node_timeout`: time without a heartbeat
+    /// during which a node keeps its connections.
     pub fn nodes(&self, node_timeout: Duration) -> Result<Option<Nodes>, Refusal> {
         let allocation = from_allocation(
             |name| std::env::var(name).ok().filter(|v| !v.is_empty()),
             |path| bounded_read::text(Path::new(path)),
         )
         .map_err(Refusal::environment);
-        // A shell may have outlived its job, or be a step of it with counts of its own.
+        // The variables of the batch system can be wrong: a shell may live longer than its job, or may be a step of the job that
+        // has its own counts.
         let allocation = match (allocation, &self.hosts) {
             (Err(Refusal { why, .. }), Some(hosts)) => {
-                tell!("skt-hpl: mind: {why}; {} says which nodes", hosts.display());
+                tell!("skt-hpl: mind: {why}; the nodes are those of {}", hosts.display());
                 None
             }
             (allocation, _) => allocation?,
@@ -104,7 +106,7 @@ impl NodeFlags {
         };
         if self.spare_nodes >= hosts.len() {
             return Err(Refusal::usage(format!(
-                "--spare-nodes {}: there are only {} nodes",
+                "--spare-nodes {} leaves no node for ranks: there are only {} nodes",
                 self.spare_nodes,
                 hosts.len()
             )));
@@ -115,26 +117,26 @@ impl NodeFlags {
         }
         if let Some(twice) = spares.iter().find(|s| hosts.iter().any(|h| h.name == s.name)) {
             return Err(Refusal::usage(format!(
-                "{} is both a working node and a spare; take it off one list",
+                "{} is both a working node and a spare; remove it from one list",
                 twice.name
             )));
         }
         let mut names = BTreeSet::new();
         if let Some(twice) = spares.iter().find(|spare| !names.insert(&spare.name)) {
             let why = format!("{} is a spare twice, by --spares and by --spare-nodes", twice.name);
-            return Err(Refusal::usage(format!("{why}; take it off one of them")));
+            return Err(Refusal::usage(format!("{why}; remove it from one list")));
         }
         let shell = self.shell(allocation.as_ref())?.noticing_death(node_timeout);
         Ok(Some(Nodes { hosts, spares, shell, allocation }))
     }
 
-    /// Chooses the remote shell: the user's, or the one of the batch system.
+    /// Returns the remote shell: the shell of --rsh, or else the shell of the batch system, or else ssh.
     fn shell(&self, allocation: Option<&Allocation>) -> Result<RemoteShell, Refusal> {
         match (&self.rsh, allocation) {
             (None, Some(a)) if a.system == BatchSystem::Slurm && self.hosts.is_none() => {
                 Ok(RemoteShell::Srun { job: a.job.clone() })
             }
-            // LSF counts the processes that its own shell starts, and ends them with the job.
+            // LSF counts processes that its own shell starts, and ends such processes with the job.
             (None, Some(a)) if a.system == BatchSystem::Lsf && in_path("blaunch").is_some() => {
                 RemoteShell::parse(Some("blaunch"))
                     .map_err(|e| Refusal::environment(format!("blaunch: {e}")))
@@ -165,8 +167,8 @@ fn read(path: &Path) -> Result<Vec<Host>, Refusal> {
 }
 
 impl Nodes {
-    /// Turns nodes without a rank into spares: the ranks do not depend on them, and they can take a lost node's place. Returns a
-    /// message about that, if any.
+    /// Turns nodes without a rank into spares: no rank depends on such a node, and it can replace a lost node. Returns a message
+    /// about the new spares; None if there are none.
     pub(super) fn stand_by(&mut self, ranks: usize) -> Option<String> {
         let beyond = self.hosts.split_off(filled(&self.hosts, ranks));
         let names: Vec<&str> = beyond.iter().map(|host| host.name.as_str()).collect();

@@ -1,4 +1,4 @@
-//! A folder for jobs that a command starts by itself, removed when they have ended.
+//! A folder for jobs that a command starts by itself. The folder is removed when the jobs have ended.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,18 @@ use nix::unistd::mkdtemp;
 pub struct Passing(PathBuf);
 
 impl Passing {
-    /// Makes the folder where ranks can read it: ranks on other nodes have another /tmp.
+    /// Makes the folder. `elsewhere`: ranks on other nodes read it. The folder is then in the working directory, because other
+    /// nodes have another /tmp.
     pub fn new(command: &str, elsewhere: bool) -> Result<Self, String> {
         let parent = if elsewhere {
             std::env::current_dir()
-                .map_err(|e| format!("cannot tell the working directory: {e}"))?
+                .map_err(|e| format!("cannot find the working directory: {e}"))?
         } else {
             std::env::temp_dir()
         };
         mkdtemp(&parent.join(format!("skt-hpl-{command}-XXXXXX"))).map(Self).map_err(|e| {
-            let all = if elsewhere { "; start this in one that all nodes see" } else { "" };
+            let all =
+                if elsewhere { "; start this command in a folder that all nodes see" } else { "" };
             format!("cannot make a folder in {}: {e}{all}", parent.display())
         })
     }

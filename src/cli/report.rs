@@ -1,4 +1,4 @@
-//! `skt-hpl report`: results of finished runs, for a terminal and as one HTML page.
+//! `skt-hpl report`: reports the results of finished runs, on a terminal and as an HTML page.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -45,7 +45,7 @@ fn report(flags: &ReportFlags) -> Result<String, Refusal> {
     let mut files: Vec<PathBuf> = Vec::new();
     for path in flags.files.iter().map(|path| file_of(path)) {
         if files.iter().any(|other| same_file(other, &path)) {
-            say(format_args!("report: {} is named twice, and read once", path.display()));
+            say(format_args!("report: {} is named twice, but is read once", path.display()));
         } else {
             files.push(path);
         }
@@ -60,7 +60,7 @@ fn report(flags: &ReportFlags) -> Result<String, Refusal> {
     if let Some(file) = flags.output.as_ref().filter(read) {
         let file = file.display();
         return Err(Refusal::bad_input(format!(
-            "{file} is read, and would be lost: name another --output"
+            "{file} is read, and would be lost: name another file for --output"
         )));
     }
     let mut words = text::text(&material, flags.rpeak);
@@ -75,12 +75,12 @@ fn report(flags: &ReportFlags) -> Result<String, Refusal> {
     Ok(words)
 }
 
-/// Returns the file to read: in a run's folder the event log.
+/// Returns the file to read: for the folder of a run its event log, otherwise the file itself.
 fn file_of(path: &Path) -> PathBuf {
     if path.is_dir() { Folder::new(path).journal() } else { path.to_owned() }
 }
 
-/// Returns a name for each file: its own, with as many of the folders before it as distinguish it from the others.
+/// Returns a name for each file: the file's own name, after as many folder names as distinguish it from all other files.
 fn names(files: &[PathBuf]) -> Vec<String> {
     let end = |path: &Path, parts: usize| -> PathBuf {
         let all: Vec<_> = path.components().collect();

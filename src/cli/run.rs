@@ -1,7 +1,7 @@
 //! `skt-hpl run`: the benchmark under supervision, from its start to its result.
 //!
-//! Flags, files and the batch system's environment in, `supervise::Settings` out. Everything after the
-//! first word that is no flag of this subcommand goes to the benchmark as it is.
+//! Makes `supervise::Settings` from the flags, the files and the batch system's environment. The first word that is no flag of
+//! this subcommand, and all words after it, go to the benchmark unchanged.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -53,13 +53,13 @@ pub struct RunFlags {
 
     /// Interval of progress lines if no terminal shows the progress; 0 for none.
     ///
-    /// Further lines come at every 5 % of the run.
+    /// A line also appears at every 5 % of the run.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s", help_heading = "Run")]
     pub progress_every: Duration,
 
     /// Give up an unfinished run in the folder of --state, and begin a new one.
     ///
-    /// The supervisor ends its processes and removes its memory, on every node that it can reach.
+    /// The supervisor ends the old run's processes and removes its memory, on every node that the supervisor can reach.
     #[arg(long, help_heading = "Run")]
     pub new: bool,
 
@@ -81,19 +81,19 @@ pub struct RunFlags {
 
     /// Shared memory that a rank needs, such as 2G [default: computed from the test].
     ///
-    /// A spare must have this much room.
+    /// A spare node must have this much free for each rank that it takes.
     #[arg(long, value_name = "SIZE", value_parser = whole_bytes, help_heading = "Run")]
     pub rank_memory: Option<u64>,
 
-    /// Do not start MPI on trial before the first launch.
+    /// Skip the trial start of MPI before the first launch.
     ///
-    /// With --program there is never a trial.
+    /// With --program there is no trial start.
     #[arg(long, help_heading = "Run")]
     pub no_trial: bool,
 
     /// Save and stop after this time, such as 90m or 3600s.
     ///
-    /// In a Slurm job the run stops --stop-early before the end of the job at the latest.
+    /// In a Slurm job the run stops at the latest --stop-early before the job ends.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Run")]
     pub time_limit: Option<Duration>,
 
@@ -103,7 +103,8 @@ pub struct RunFlags {
 
     /// Longest time for saving and stopping.
     ///
-    /// After this time the supervisor ends the ranks. The wait of `halt --after-checkpoint` does not count.
+    /// After this time the supervisor ends the ranks. The time that `halt --after-checkpoint` waits for a checkpoint does not
+    /// count.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300s", help_heading = "Run")]
     pub stop_timeout: Duration,
 
@@ -115,16 +116,16 @@ pub struct RunFlags {
     #[arg(long, help_heading = "Recovery")]
     pub no_doubling: bool,
 
-    /// Give up after so many faults in a row without progress between them
+    /// Give up after N faults in a row without progress between two of them
     #[arg(long, value_name = "N", default_value_t = MAX_RESTARTS,
           value_parser = clap::value_parser!(u32).range(1..), help_heading = "Recovery")]
     pub max_restarts: u32,
 
-    /// Flags of the benchmark; all of this command's own flags come before them
+    /// Flags of the benchmark, after all flags of this command itself
     #[arg(value_name = "BENCHMARK FLAGS", allow_hyphen_values = true)]
     pub bench: Vec<OsString>,
 
-    // Last, because its heading would also apply to arguments after it.
+    // This field is the last, because its heading would also apply to fields after it.
     #[command(flatten)]
     pub detection: DetectionFlags,
 }
@@ -147,13 +148,13 @@ pub struct DetectionFlags {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = flag_time(ORPHAN_TIMEOUT_MS))]
     pub orphan_timeout: Duration,
 
-    /// Factor: a rank hangs if an iteration takes so many times its usual time
+    /// Factor X: a rank hangs if an iteration takes X times its usual time
     #[arg(long, value_name = "X", default_value_t = Thresholds::default().hang_factor)]
     pub hang_factor: f64,
 
-    /// Least time after which a rank hangs.
+    /// Shortest time without progress after which a rank counts as hanging.
     ///
-    /// Under --nonstop and --method abft it is at least 15 s.
+    /// Under --nonstop and --method abft this time is at least 15 s.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = flag_time(Thresholds::default().hang_min_ms))]
     pub hang_min: Duration,
 
@@ -167,7 +168,7 @@ pub struct DetectionFlags {
           default_value = flag_time(Thresholds::default().startup_timeout_ms))]
     pub startup_timeout: Duration,
 
-    /// Factor: a node is slow if its ranks take so many times as long as others for the same work.
+    /// Factor X: a node is slow if its ranks take X times as long as ranks of other nodes for the same work.
     ///
     /// The supervisor names slow nodes.
     #[arg(long, value_name = "X", default_value_t = Thresholds::default().pace_factor, value_parser = more_than_one)]
@@ -178,7 +179,7 @@ pub struct DetectionFlags {
     pub slow_after: Duration,
 }
 
-/// Writes a default as the user would write it.
+/// Returns a default time as the user would write it.
 fn flag_time(ms: u64) -> String {
     if ms.is_multiple_of(1000) { format!("{}s", ms / 1000) } else { format!("{ms}ms") }
 }
@@ -191,7 +192,7 @@ fn beat(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a factor above 1, which makes a difference.
+/// Parses a factor above 1: a factor of 1 or less would make every node slow.
 fn more_than_one(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > 1.0 => Ok(value),
@@ -199,11 +200,11 @@ fn more_than_one(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Time that a rank's place may be vacant under `--nonstop`, or a loss unreported under `--method abft`: the longest time of the
-/// ranks' detector, and as much again for the rest.
+/// Time that a grid position may be vacant under `--nonstop`, or a loss unreported under `--method abft`. One half is the longest
+/// time of the ranks' failure detector; the other half is for all that follows.
 const IN_PLACE_MS: u64 = 15_000;
 
-/// Adds the launcher's options for a run that continues after a loss. They come before the user's words, which override them.
+/// Adds the launcher's options for a run that continues after a loss. The user's words come later and override these options.
 pub(super) fn words_to_go_on(
     tool: &Tool,
     extra: &mut Vec<String>,
@@ -213,7 +214,7 @@ pub(super) fn words_to_go_on(
     let Some(words) = tool.goes_on() else {
         return Err(Refusal::environment(format!(
             "{} needs a launcher that lets a job continue without a lost rank: Open MPI 5's mpirun \
-             (scripts/setup.sh --with-openmpi5); this is {}",
+             (scripts/setup.sh --with-openmpi5); the launcher here is {}",
             if settings.sums() > 0 { "--method abft" } else { "--nonstop" },
             tool.program.display()
         )));
@@ -226,16 +227,16 @@ pub(super) fn words_to_go_on(
 #[derive(Debug, PartialEq)]
 pub(super) struct Plan {
     pub(super) loaded: Loaded,
-    /// Number of ranks of the largest grid, including those that stand by.
+    /// Number of ranks of the largest grid, plus the spare ranks.
     pub(super) ranks: usize,
-    /// The problem, if there is only one.
+    /// The problem; None if the tests have several problems.
     problem: Option<Problem>,
-    /// Name of the ranks' memory; None if nothing is saved.
+    /// Name of the ranks' memory; None if the run saves nothing.
     pub(super) job: Option<String>,
 }
 
-/// Refuses the benchmark's flags that were given to the command `own`. The benchmark takes every flag that `own` does not know,
-/// so the flags of both are searched for an unknown one.
+/// Returns the refusal of benchmark flags that were given to the command `own`. For an unknown flag, the refusal suggests the
+/// most similar flag of `own` and the benchmark.
 fn usage(error: clap::Error, own: &Command, bench: &Command) -> Refusal {
     let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(name)) => name.to_string(),
@@ -250,7 +251,7 @@ fn usage(error: clap::Error, own: &Command, bench: &Command) -> Refusal {
         let (of_own, of_bench) = (longs(own), longs(bench));
         if long == "help" || of_own.iter().any(|name| name == long) {
             why += &format!(
-                "\n\n  --{long} is a flag of `{command}` itself: such flags come before the first one of the benchmark"
+                "\n\n  --{long} is a flag of `{command}` itself: write it before the first flag of the benchmark"
             );
         } else if let Some(near) = nearest(long, of_own.iter().chain(&of_bench)) {
             let own = of_own.contains(near).then(|| format!("`{command}`"));
@@ -261,7 +262,7 @@ fn usage(error: clap::Error, own: &Command, bench: &Command) -> Refusal {
     Refusal::usage(own.clone().error(ErrorKind::UnknownArgument, why))
 }
 
-/// Returns the name that is most like `word`, the first of several; None if no name is like it.
+/// Returns the name that is most similar to `word`, the first of equally similar names; None if no name is similar.
 fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a String>) -> Option<&'a String> {
     let distance = |name: &&String| strsim::damerau_levenshtein(name, word);
     names.min_by_key(distance).filter(|name| distance(name) <= 1 + word.chars().count() / 3)
@@ -269,7 +270,7 @@ fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a String>) -> Option<&'
 
 /// Parses the benchmark's flags that were given to the command `own`.
 pub(super) fn bench_flags(arguments: &[OsString], own: &Command) -> Result<BenchFlags, Refusal> {
-    // The command has the only help, and its flags come before these.
+    // `own` has the only help flag, and reads its flags before the benchmark's.
     let command = Command::new("skt-hpl").no_binary_name(true).disable_help_flag(true);
     let command = BenchFlags::augment_args(command);
     let matches = command.clone().try_get_matches_from(arguments);
@@ -282,7 +283,7 @@ pub(super) fn own_command() -> Command {
     RunFlags::augment_args(Command::new("skt-hpl run"))
 }
 
-/// Plan of a run whose benchmark flags are given to the command `own`.
+/// Returns the plan of a run whose benchmark flags are given to the command `own`.
 pub(super) fn plan(arguments: &[OsString], own: &Command) -> Result<Plan, Refusal> {
     let flags = bench_flags(arguments, own)?;
     flags.input().told().iter().for_each(crate::base::terminal::say);
@@ -313,7 +314,7 @@ pub(super) fn agent_words(own: &str, asked: &Asked) -> Vec<String> {
     [own.to_owned(), "agent".to_owned()].into_iter().chain(asked.words()).collect()
 }
 
-/// Rules that decide whether nodes compute the same bits; None if identical bits are not promised.
+/// Returns the rules that decide whether nodes compute the same bits; None if the run does not promise identical bits.
 pub(super) fn rounding_rules(loaded: &Loaded, exported: &[String]) -> Option<Rules> {
     loaded.settings.saves()?;
     let settings = &loaded.settings;
@@ -332,14 +333,14 @@ pub(super) fn enough_slots(ranks: usize, slots: usize, nodes: usize) -> Result<(
         return Ok(());
     }
     Err(Refusal::usage(format!(
-        "{ranks} ranks are needed, the {nodes} node(s) have {slots} slots; write `n1 slots=4` in the host file"
+        "{ranks} ranks are needed, but the {nodes} node(s) have {slots} slots: write for example `n1 slots=4` in the host file"
     )))
 }
 
-/// Timeout for Slurm's answer on the end of a job: its controller may be busy, or away.
+/// Timeout for Slurm's answer on the end of a job: Slurm's controller may be busy or down.
 const SLURM_ANSWERS: Duration = Duration::from_secs(20);
 
-/// Moment at which the Slurm job ends, in Unix milliseconds.
+/// Returns the moment at which the Slurm job ends, in Unix milliseconds; None if the job has no limit or Slurm does not answer.
 fn slurm_end_ms(job: &str) -> Option<u64> {
     if let Some(end_s) =
         std::env::var("SLURM_JOB_END_TIME").ok().and_then(|t| t.parse::<u64>().ok())
@@ -352,14 +353,14 @@ fn slurm_end_ms(job: &str) -> Option<u64> {
         Err(why) => {
             tell!(
                 "skt-hpl run: squeue does not say when job {job} ends ({why}), so the run will not stop in time before \
-                 that; --time-limit TIME says when it is to"
+                 that; set --time-limit TIME"
             );
             None
         }
     }
 }
 
-/// Returns the seconds that this command prints as the time left of a job, the least if it prints several; None without a limit.
+/// Returns the time left of a job in seconds, as `squeue` prints it: the smallest of several times; None if the job has no limit.
 fn time_left(squeue: &mut Process, answers: Duration) -> Result<Option<u64>, String> {
     let (status, text) = ask(squeue, answers).map_err(|error| error.to_string())?;
     if status.success() {
@@ -382,15 +383,15 @@ fn slurm_time(text: &str) -> Option<u64> {
     Some(days * 86_400 + seconds)
 }
 
-/// Refuses a folder of --state from which the launcher could not start its files.
+/// Refuses a folder of --state whose path the launcher cannot use.
 pub(super) fn usable(tool: &Tool, state: &Path) -> Result<(), Refusal> {
     let state = std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
     if tool.can_use(&state) {
         return Ok(());
     }
     let why = format!(
-        "the path of --state, {}, has a space or a colon in it: Open MPI's mpirun reaches nodes by a file there, and \
-         takes that path apart there. Give a --state whose whole path has none",
+        "the path of --state, {}, has a space or a colon in it: Open MPI's mpirun reaches nodes by a file in this folder, \
+         and splits the file's path at these characters. Give a --state whose whole path has none",
         state.display()
     );
     Err(Refusal::usage(why))
@@ -399,7 +400,7 @@ pub(super) fn usable(tool: &Tool, state: &Path) -> Result<(), Refusal> {
 fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     let own_command = own_command();
     if flags.program.is_none() {
-        // A misspelt flag of this command is among them, and is reported before all that follows from its absence.
+        // These words may contain a misspelt flag of this command. Such a flag is reported before its later effects.
         bench_flags(&flags.bench, &own_command)?;
     }
     let mut nodes = flags.nodes.some_nodes(flags.detection.node_timeout)?;
@@ -427,7 +428,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     usable(&tool, &flags.state)?;
     let trial = !flags.no_trial && planned.is_some();
     let mut job = planned.and_then(|p| p.job);
-    // A batch system's variables are kept from the ranks, and the default name comes from them.
+    // The ranks do not get the batch system's variables, from which the default name is made. So they get the name itself.
     if let Some(name) = &mut job
         && !env.iter().any(|(n, _)| n == "SKT_JOB")
     {
@@ -463,23 +464,26 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     })
 }
 
-/// Warns that a run which saves nothing starts over after a fault.
+/// Warns that a run without checkpoints starts its test from scratch after a fault.
 fn warn_unprotected(plan: &Plan) {
     if plan.job.is_some() {
         return;
     }
     let fault = if plan.loaded.settings.sums() > 0 {
-        "every fault that checksums cannot bear, such as the loss of a node,"
+        "a fault that checksums cannot recover, such as the loss of a node,"
     } else {
-        "every fault"
+        "any fault"
     };
-    tell!("skt-hpl run: nothing will be saved, so {fault} starts the test over; see --checkpoint");
+    tell!(
+        "skt-hpl run: nothing will be saved, so after {fault} the test starts from scratch; see --checkpoint"
+    );
 }
 
-/// Refuses ranks for which the nodes have too few slots. Makes nodes without a rank spares, if the launcher maps as usual.
+/// Returns the number of ranks. Refuses more ranks than the nodes have slots. Makes nodes without a rank spares, unless the user
+/// sets the launcher's mapping.
 fn fit_ranks(ranks: Option<usize>, nodes: &mut Nodes, extra: &[String]) -> Result<usize, Refusal> {
     let Some(ranks) = ranks else {
-        let why = "--program needs --ranks: only skt-hpl's own tests tell how many";
+        let why = "--program needs --ranks: the number is known only for skt-hpl's own tests";
         return Err(Refusal::usage(why));
     };
     let slots = nodes.hosts.iter().map(|h| h.slots).sum();
@@ -492,7 +496,7 @@ fn fit_ranks(ranks: Option<usize>, nodes: &mut Nodes, extra: &[String]) -> Resul
     Ok(ranks)
 }
 
-/// Gives a resumed run the name that its memory began with: the default name differs in another batch job.
+/// Gives a resumed run the name that its memory had at the first start: the default name differs in another batch job.
 fn keep_name(name: &mut String, began: Option<String>, asked: &mut Asked) {
     let Some(began) = began.filter(|began| began != name) else { return };
     tell!("skt-hpl run: continues with the memory it began with: job {began}");
@@ -502,7 +506,7 @@ fn keep_name(name: &mut String, began: Option<String>, asked: &mut Asked) {
     *name = began;
 }
 
-/// Needs of the run on each host. `began`: an unfinished run is resumed.
+/// Returns the needs of the run on each host. `began`: the folder of --state has an unfinished run, which is resumed.
 fn needs(
     loaded: &Loaded,
     flags: &RunFlags,
@@ -519,7 +523,7 @@ fn needs(
     Ok(needs)
 }
 
-/// Facts about the benchmark from its own settings.
+/// Returns the facts about the benchmark that its own settings contain.
 fn known_benchmark(
     planned: &Plan,
     needs: Needs,
@@ -557,7 +561,7 @@ fn command(program: &Path, words: &[OsString]) -> Result<Vec<String>, Refusal> {
         .collect()
 }
 
-/// Variables for the ranks: those of `--export`, settings of the benchmark, and the path to its libraries.
+/// Returns the variables for the ranks: those of `--export`, settings of the benchmark, and the library path.
 fn environment(export: &[String]) -> Result<Vec<(String, String)>, Refusal> {
     let mut env = Vec::new();
     for item in export {
@@ -566,14 +570,14 @@ fn environment(export: &[String]) -> Result<Vec<(String, String)>, Refusal> {
             None => match std::env::var(item) {
                 Ok(value) => (item.as_str(), value),
                 Err(_) => {
-                    let why = format!("--export {item}: there is no such variable");
+                    let why = format!("--export {item}: the variable {item} is not set");
                     return Err(Refusal::usage(why));
                 }
             },
         };
         env.push((name.to_owned(), value));
     }
-    // Settings of the benchmark may come as variables; every launcher must pass them on.
+    // Settings of the benchmark may be given as variables; every launcher must pass these variables on.
     let own = ["SKT_RUN_ID", "SKT_ATTEMPT"];
     let set =
         variables().filter(|(name, _)| name.starts_with("SKT_") && !own.contains(&name.as_str()));
@@ -589,7 +593,8 @@ fn ms(time: Duration) -> u64 {
     time.as_millis() as u64
 }
 
-/// Moment at which the run is to stop: at its own limit, or before its Slurm job ends.
+/// Returns the moment at which the run is to stop: the earlier of its own limit and the time before its Slurm job ends. None: no
+/// limit.
 fn stop_at_ms(flags: &RunFlags, allocation: Option<&Allocation>) -> Option<u64> {
     let slurm = allocation.filter(|a| a.system == BatchSystem::Slurm);
     let job_end = slurm
@@ -606,13 +611,13 @@ fn thresholds(flags: &DetectionFlags, in_place: bool) -> Thresholds {
         node_timeout_ms: ms(flags.node_timeout),
         hang_factor: flags.hang_factor,
         hang_min_ms: ms(flags.hang_min).max(if in_place { IN_PLACE_MS } else { 0 }),
-        // The others take a stopped rank for dead, and continue without it; if they do not, they stop making progress.
+        // The other ranks take a stopped rank for dead and continue without that rank. Otherwise they stop making progress.
         stopped_ms: ms(if in_place { flags.progress_timeout } else { flags.hang_min }),
         progress_timeout_ms: ms(flags.progress_timeout),
         startup_timeout_ms: ms(flags.startup_timeout),
         pace_factor: flags.slow_factor,
         pace_ms: ms(flags.slow_after),
-        // Another rank, or checksums, may take a dead one's place.
+        // Another rank, or checksums, may replace a dead rank.
         exit_grace_ms: if in_place { IN_PLACE_MS } else { usual.exit_grace_ms },
         ..usual
     }
@@ -622,11 +627,11 @@ fn thresholds(flags: &DetectionFlags, in_place: bool) -> Thresholds {
 fn long_enough(flags: &DetectionFlags, beat_ms: u64) -> Result<(), Refusal> {
     let heard = [
         ("node-timeout", flags.node_timeout, "a late answer looks like a loss"),
-        ("hang-min", flags.hang_min, "a rank hangs before anything can be heard of it"),
+        ("hang-min", flags.hang_min, "a rank seems to hang before its first heartbeat arrives"),
         (
             "progress-timeout",
             flags.progress_timeout,
-            "a rank hangs before anything can be heard of it",
+            "a rank seems to hang before its first heartbeat arrives",
         ),
         ("startup-timeout", flags.startup_timeout, "no rank can show progress in time"),
     ];
@@ -637,13 +642,13 @@ fn long_enough(flags: &DetectionFlags, beat_ms: u64) -> Result<(), Refusal> {
         }
     }
     if flags.orphan_timeout <= flags.node_timeout {
-        let why = "--orphan-timeout must be longer than --node-timeout, or nodes end their ranks before they count as lost";
+        let why = "--orphan-timeout must be longer than --node-timeout, or a node ends its ranks before the node counts as lost";
         return Err(Refusal::usage(why));
     }
     Ok(())
 }
 
-/// Name of the memory of an unfinished run in this folder.
+/// Returns the name of the memory of an unfinished run in this folder; None if there is no such run, or it has no memory.
 fn began_as(folder: &Folder) -> Option<String> {
     let path = folder.journal();
     let (records, _) = journal::parse(&std::fs::read(&path).ok()?, &path).ok()?;
@@ -651,7 +656,7 @@ fn began_as(folder: &Folder) -> Option<String> {
     if state.can_go_on() { state.job } else { None }
 }
 
-/// Command that resumes a run, as a shell reads it: this command without --new, which would give the run up.
+/// Returns the shell command that resumes a run: the command of this process without --new, which would give the run up.
 fn again(words: impl Iterator<Item = OsString>) -> String {
     let words = words.map(|word| word.to_string_lossy().into_owned());
     let words: Vec<String> = words.filter(|word| word != "--new").collect();
@@ -855,7 +860,7 @@ mod tests {
             ("n1 n2 n3 n4".into(), "s1 n5".into())
         );
         assert_eq!(four.benchmark.needs.len(), 4);
-        // A user who maps ranks otherwise knows their places.
+        // If the user sets the mapping, all nodes may get ranks, so no node becomes a spare.
         let mapped = settled(&["--launcher-args", "--map-by node"]);
         assert_eq!(
             (names(&mapped.hosts), names(&mapped.spares)),

@@ -1,5 +1,5 @@
-//! A job that a command has started, while it runs: the lines of its ranks, the timeouts for them, and the end of all its
-//! processes when the job is dropped.
+//! A running job that a command has started. The command reads the lines of the job's ranks, with a timeout for each line. When
+//! the value is dropped, all processes of the job are ended.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -12,14 +12,14 @@ use nix::unistd::Pid;
 
 use crate::supervise::signals::{asked_again, asked_by_signal};
 
-/// Time for a launcher to end its ranks, on all nodes, before it is killed.
+/// Time that a launcher has to end its ranks on all nodes. After this time the launcher is killed.
 const TO_END: Duration = Duration::from_secs(10);
-/// Time without output after which a job will print nothing more; the time of its work is added.
+/// Time without output after which a job is given up. Callers add the time of the job's work.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
-/// Interval at which signals are looked for.
+/// Interval between checks for a signal.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Error: a signal asks to stop.
+/// Error: a signal asked this process to stop.
 #[derive(Debug)]
 pub struct Interrupted;
 
@@ -27,13 +27,13 @@ pub struct Interrupted;
 #[derive(Debug, PartialEq)]
 pub enum Next {
     Line(String),
-    /// The output is at its end.
+    /// The output has ended.
     End,
-    /// No output for so long that none will come any more.
+    /// There was no output during the timeout.
     Timeout,
 }
 
-/// A launcher and all that it has started on this machine: dropping the value ends them.
+/// A launcher, and all processes that it has started on this machine. Dropping the value ends all of these.
 pub struct RunningJob {
     child: Child,
     lines: Receiver<String>,
@@ -42,19 +42,19 @@ pub struct RunningJob {
 
 impl RunningJob {
     pub fn start(command: &mut Command) -> io::Result<Self> {
-        // The launcher has a process group of its own: if it is a script, its children end with it.
+        // The launcher gets a process group of its own. If it is a script, its children then end together with it.
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        // A process outside the terminal's own group is stopped when it reads from the terminal, as MPICH's launcher does.
+        // MPICH's launcher reads its standard input. A process outside the terminal's group is stopped if that is the terminal.
         command.stdin(Stdio::null());
         let mut child = command.spawn()?;
         let (lines, errors) = (lines_of(&mut child), errors_of(&mut child));
         Ok(Self { child, lines, errors })
     }
 
-    /// Waits for the next line, at most for the time given.
+    /// Waits for the next line, at most for `timeout`.
     pub fn next(&self, timeout: Duration) -> Result<Next, Interrupted> {
         let mut waited = Duration::ZERO;
-        // The time is counted by looks: a process stopped by Ctrl-Z and continued has not waited meanwhile.
+        // Only the time in `recv_timeout` is counted: the time for which Ctrl-Z stops this process is no waiting time.
         while waited < timeout {
             match self.lines.recv_timeout(LOOK) {
                 Ok(line) => return Ok(Next::Line(line)),
@@ -68,11 +68,11 @@ impl RunningJob {
         Ok(Next::Timeout)
     }
 
-    /// Waits for the launcher's end, at most for the time given; None if it has not ended.
+    /// Waits for the launcher's end, at most for `timeout`. None if the launcher has not ended.
     pub fn ended(&mut self, timeout: Duration) -> Result<Option<ExitStatus>, Interrupted> {
         let mut waited = Duration::ZERO;
         loop {
-            // If the status cannot be asked for, another part of the process has waited for it.
+            // An error means that another part of this process has already received the status.
             if let Some(status) = self.child.try_wait().ok().flatten() {
                 return Ok(Some(status));
             }
@@ -87,7 +87,7 @@ impl RunningJob {
         }
     }
 
-    /// Ends the launcher, if it has not ended, and returns its errors.
+    /// Ends the launcher, if it has not ended, and returns its standard error output.
     pub fn troubles(mut self) -> String {
         self.end();
         self.errors.recv_timeout(Duration::from_secs(1)).unwrap_or_default()
@@ -102,7 +102,7 @@ impl RunningJob {
         let since = Instant::now();
         while since.elapsed() < TO_END && !asked_again() {
             let ended = !matches!(self.child.try_wait(), Ok(None));
-            // A script ends before the launcher in it, which has ranks to end.
+            // A script can end before the launcher that it started, which still ends its ranks.
             if ended && killpg(group, None).is_err() {
                 return;
             }
@@ -119,14 +119,14 @@ impl Drop for RunningJob {
     }
 }
 
-/// Receives a job's lines, as they come; the end of the channel is the end of its output.
+/// Returns a channel with the lines of a job. The channel ends when the job's output ends.
 fn lines_of(child: &mut Child) -> Receiver<String> {
     let (send, lines) = channel();
-    let out = child.stdout.take().expect("it was asked for");
+    let out = child.stdout.take().expect("stdout is a pipe");
     std::thread::spawn(move || {
         let mut out = BufReader::new(out);
         let mut line = Vec::new();
-        // Lines are read as bytes: a launcher may print in another encoding, and the lines after that count.
+        // Lines are read as bytes: a launcher may print a line in another encoding, and later lines must be read, too.
         while out.read_until(b'\n', &mut line).is_ok_and(|got| got > 0) {
             let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line));
             if send.send(text.into_owned()).is_err() {
@@ -138,10 +138,10 @@ fn lines_of(child: &mut Child) -> Receiver<String> {
     lines
 }
 
-/// Receives a job's errors, once it has ended.
+/// Returns a channel with the standard error output of a job, which arrives when the job has ended.
 fn errors_of(child: &mut Child) -> Receiver<String> {
     let (send, said) = channel();
-    let mut errors = child.stderr.take().expect("it was asked for");
+    let mut errors = child.stderr.take().expect("stderr is a pipe");
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         let _ = errors.read_to_end(&mut bytes);
@@ -177,7 +177,7 @@ mod tests {
         assert!(since.elapsed() < Duration::from_secs(8), "it ends when it is asked to");
     }
 
-    /// A dropped job is ended, together with the processes it had started.
+    /// Dropping a job ends the job and the processes that it has started.
     #[test]
     fn a_dropped_job_is_ended() {
         for text in ["sh -c 'echo $$; sleep 300; :'; :", "exec sh -c 'echo $$; sleep 300; :'"] {

@@ -1,4 +1,4 @@
-//! `skt-hpl simulate`: thousands of whole runs under failures, in seconds.
+//! `skt-hpl simulate`: simulates thousands of whole runs under failures, in seconds.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -67,7 +67,7 @@ struct WorkFlags {
     #[arg(long, value_name = "TFLOPS", conflicts_with = "work")]
     rate: Option<f64>,
 
-    /// Order at which half of this rate is reached
+    /// Order of the matrix at which the run reaches half of this rate
     #[arg(long, value_name = "N", default_value_t = 0.0, conflicts_with = "work")]
     n_half: f64,
 
@@ -90,7 +90,7 @@ struct ProtectionFlags {
     #[arg(long, value_name = "Q", required_if_eq("method", "abft"))]
     columns: Option<u64>,
 
-    /// Process columns that hold checksums, 1 to 4; as many may be lost [default: 1]
+    /// Process columns that hold checksums, 1 to 4: as many process columns may be lost [default: 1]
     #[arg(long, value_name = "R", requires = "columns", value_parser = clap::value_parser!(u64).range(1..=Columns::SUMS_MAX))]
     checksum_columns: Option<u64>,
 
@@ -102,7 +102,7 @@ struct ProtectionFlags {
     #[arg(long = "checkpoint", value_name = "TIME", value_parser = seconds)]
     every: Option<f64>,
 
-    /// Time to encode the whole matrix, or to write it [default: 15s]
+    /// Time to encode the whole matrix, or with method disk to write it [default: 15s]
     #[arg(long = "encode-time", value_name = "TIME", value_parser = seconds)]
     encode: Option<f64>,
 
@@ -110,8 +110,8 @@ struct ProtectionFlags {
     #[arg(long = "flush-time", value_name = "TIME", value_parser = seconds_or_none)]
     flush: Option<f64>,
 
-    /// Nodes of a group, which protect each other [default: 16]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT",
+          help = format!("Nodes of a group, which protect each other [default: {GROUP_DEFAULT}]"))]
     group: Option<u64>,
 
     /// Losses that each group survives [default: 1]
@@ -166,7 +166,7 @@ struct FailureFlags {
 
     /// Share of the failures that end a process and leave its node, 0 to 1.
     ///
-    /// Only these failures are survived without a restart.
+    /// The run survives only these failures without a restart.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     process_share: f64,
 }
@@ -175,23 +175,24 @@ struct FailureFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = REPAIR)]
 struct RepairFlags {
-    /// Time to continue without a restart after such a failure, without --recover [default: a restart; for abft 1s]
+    /// Time to continue without a restart after the loss of a process, in addition to --recover [default: restart; for abft 1s]
     #[arg(long, value_name = "TIME", value_parser = seconds_or_none)]
     in_place: Option<f64>,
 
     /// Ranks that stand by.
     ///
-    /// With --in-place they replace lost ranks [default: enough]. With --renew-time they rebuild checksums [default: 0].
+    /// With --in-place, spare ranks replace lost ranks [default: as many as needed]. With --renew-time, spare ranks rebuild
+    /// checksums [default: 0].
     #[arg(long, value_name = "K")]
     spare_ranks: Option<u64>,
 
-    /// Time to rebuild a checksum column, for --method abft [default: none is rebuilt].
+    /// Time to rebuild a checksum column, for --method abft [default: no column is rebuilt].
     ///
-    /// As many ranks as a column has rebuild it after a loss: ranks that stand by, or ranks of lost columns.
+    /// After a loss, as many ranks as a column has rebuild the column: spare ranks, or ranks of lost columns.
     #[arg(long, value_name = "TIME", value_parser = seconds_or_none)]
     renew_time: Option<f64>,
 
-    /// Spare nodes [default: enough]
+    /// Spare nodes [default: as many as needed]
     #[arg(long = "spare-nodes", value_name = "COUNT")]
     spares: Option<u64>,
 
@@ -203,11 +204,11 @@ struct RepairFlags {
     #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "60s")]
     detect: f64,
 
-    /// Time to replace nodes and to start again
+    /// Time to replace nodes and to restart
     #[arg(long = "restart-time", value_name = "TIME", value_parser = seconds_or_none, default_value = "20s")]
     restart: f64,
 
-    /// Time to rebuild the lost members [default: 20s]
+    /// Time to rebuild the lost members of a group [default: 20s]
     #[arg(long, value_name = "TIME", value_parser = seconds_or_none)]
     recover: Option<f64>,
 
@@ -215,7 +216,7 @@ struct RepairFlags {
     #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "10s")]
     regenerate: f64,
 
-    /// Wall time after which a run is given up
+    /// Wall time after which the run is given up
     #[arg(long = "time-limit", value_name = "TIME", value_parser = seconds)]
     limit: Option<f64>,
 }
@@ -234,15 +235,15 @@ struct OutputFlags {
 
     /// Threads of the simulation [default: all cores].
     ///
-    /// The results do not depend on it.
+    /// The results do not depend on the number of threads.
     #[arg(long, value_name = "COUNT")]
     simulation_threads: Option<usize>,
 
-    /// JSON, into FILE; without FILE, or with `-`, on stdout in place of the text
+    /// Write JSON to FILE; without FILE, or with `-`, print JSON in place of the text
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     json: Option<Option<PathBuf>>,
 
-    /// Draw the end times of the runs, and the parts of their time
+    /// Draw the end times of the runs, and the parts of these times, into FILE
     #[arg(long, value_name = "FILE", value_parser = other_than_stdout)]
     svg: Option<PathBuf>,
 }
@@ -283,7 +284,7 @@ fn answer(flags: &SimulateFlags) -> Result<String, Refusal> {
     json_flag::answer(json, &document, || describe(&scenario, &summary))
 }
 
-/// Finds a flag of saves or groups that does nothing under this method.
+/// Returns the first flag of saves or groups that does nothing under this method; None if there is no such flag.
 fn idle(flags: &SimulateFlags) -> Option<&'static str> {
     let protection = &flags.protection;
     let of_saves = [
@@ -332,14 +333,14 @@ fn scenario(flags: &SimulateFlags) -> Result<Scenario, Refusal> {
 }
 
 impl FailureFlags {
-    /// Failures of the nodes, recorded or drawn.
+    /// Returns the failures of the nodes, from a record or at random.
     fn of_nodes(&self) -> Result<Failures, Refusal> {
         if let Some(file) = &self.trace {
             let text = bounded_read::text(file)
                 .map_err(|e| Refusal::bad_input(format!("cannot read {}: {e}", file.display())))?;
             return Ok(Failures::Trace(Trace::parse(&text)?));
         }
-        // The parser ensures that one of the two is given.
+        // The parser ensures that --mtbf or --mtbf-node is given.
         let mtbf = self.mtbf_node.unwrap_or_else(|| self.mtbf.unwrap_or(0.0) * self.nodes as f64);
         Ok(match self.weibull {
             Some(shape) => Failures::Weibull { mtbf, shape, age: self.age },
@@ -351,7 +352,7 @@ impl FailureFlags {
         self.domain_size.zip(self.domain_mtbf).map(|(size, mtbf)| Domains { size, mtbf })
     }
 
-    /// Failures in a second of the whole system: domains add theirs to those of the nodes.
+    /// Returns the number of failures of the whole system in a second: failures of nodes plus failures of domains.
     fn rate(&self, of_nodes: &Failures) -> f64 {
         let mtbf = match of_nodes {
             Failures::Trace(trace) => trace.mtbf(),
@@ -366,7 +367,7 @@ impl FailureFlags {
 }
 
 impl WorkFlags {
-    /// Work and saves of the run. The ranks of `columns` that keep checksums do not share the others' work.
+    /// Returns the work and the saves of the run. Ranks of checksum columns take over no work of the grid's ranks.
     fn schedule(
         &self,
         cost: &SaveCost,
@@ -375,7 +376,7 @@ impl WorkFlags {
     ) -> Result<Schedule, ModelError> {
         let factor = columns.map_or(Ok(1.0), Columns::factor)?;
         if let Some(n) = self.n {
-            // The parser asks for --rate together with -n.
+            // The parser requires --rate together with -n.
             let mut rate = RateModel::new(self.rate.unwrap_or(0.0) * 1e12, self.n_half)?;
             if let Some(columns) = columns {
                 rate = rate.scaled(columns.all(), columns.q)?;
@@ -393,7 +394,7 @@ impl WorkFlags {
     }
 }
 
-/// The nodes, their groups and their repair.
+/// Returns the nodes, their groups and their repair.
 fn system(flags: &SimulateFlags, columns: Option<Columns>, recover: f64) -> System {
     let SimulateFlags { protection, failures, repair, .. } = flags;
     let in_place = match protection.method {
@@ -443,7 +444,7 @@ fn describe(scenario: &Scenario, s: &Summary) -> String {
     let _ = writeln!(t, "\nfinish     {finished} (95 % interval {low} to {high})");
     for (count, why) in [
         (s.late, "too late"),
-        (s.group_lost, "more losses in a group than it survives"),
+        (s.group_lost, "more losses in a group than the group survives"),
         (s.lost_while_saving, "a loss during a save"),
         (s.no_spare, "no spare node left"),
     ] {
@@ -466,11 +467,11 @@ fn describe(scenario: &Scenario, s: &Summary) -> String {
         }
     }
     let _ =
-        writeln!(t, "failures   {:.2} a run (+- {:.2})", s.failures.value, s.failures.confidence);
+        writeln!(t, "failures   {:.2} per run (+- {:.2})", s.failures.value, s.failures.confidence);
     for (count, what) in [
-        (s.in_place, "a run were recovered without a restart"),
-        (s.renewed, "columns of checksums a run were made again"),
-        (s.from_scratch, "a run were not survived: the run began from scratch"),
+        (s.in_place, "per run were recovered without a restart"),
+        (s.renewed, "columns of checksums per run were rebuilt"),
+        (s.from_scratch, "per run ended in a start from scratch"),
     ] {
         if count > 0.0 {
             let _ = writeln!(t, "           {count:.2} {what}");

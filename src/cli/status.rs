@@ -1,4 +1,4 @@
-//! `skt-hpl status`: the supervised run, if there is one here, and the content of this node's memory.
+//! `skt-hpl status`: prints the supervised run of this folder, if there is one, and the memory of protected runs on this node.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use crate::supervise::tell::status::{Status, supervised};
 
 #[derive(Clone, Debug, Args)]
 pub struct StatusFlags {
-    /// Folder of the supervised run [default: skt-hpl.run, if it is there]
+    /// Folder of the supervised run [default: skt-hpl.run, if it exists]
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
 
@@ -25,7 +25,7 @@ pub struct StatusFlags {
     #[arg(long, value_name = "DIR")]
     pub level2: Option<PathBuf>,
 
-    /// JSON, into FILE; without FILE, or with `-`, on stdout in place of the text
+    /// Write JSON to FILE; without FILE, or with `-`, print JSON in place of the text
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pub json: Option<Option<PathBuf>>,
 
@@ -41,7 +41,7 @@ struct Page {
     run: Option<Status>,
     /// This node's memory, by job.
     memory: Vec<held::Job>,
-    /// Content of storage, by job; only if it was asked for.
+    /// Checkpoints on storage, by job; absent without --level2.
     #[serde(skip_serializing_if = "Option::is_none")]
     storage: Option<Vec<stored_checkpoints::Job>>,
 }
@@ -56,7 +56,7 @@ fn status(flags: &StatusFlags) -> Result<ExitCode, Refusal> {
     let run: Option<Status> = read_whole(&folder.status());
     if run.is_none() && (flags.state.is_some() || flags.watch) {
         let folder = folder.path().display();
-        let why = format!("{folder} holds no supervised run; is --state right?");
+        let why = format!("{folder} contains no supervised run: check --state");
         return Err(Refusal::usage(why));
     }
     let storage = flags.level2.as_deref().map(stored_checkpoints::survey).transpose();

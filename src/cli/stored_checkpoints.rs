@@ -1,4 +1,5 @@
-//! Data of protected runs on storage; `held` has those in memory. Listed by `status`, removed by `clean`, measured by `doctor`.
+//! Data of protected runs on storage, which `status` lists and `clean` removes, and free space there, which `doctor` measures.
+//! The file `held.rs` is about data in memory.
 
 use std::path::{Path, PathBuf};
 
@@ -16,15 +17,15 @@ use crate::lu::unix_seconds;
 use crate::supervise::talk::agent::Dir;
 use crate::supervise::talk::wire::{Lying, Storage};
 
-/// Folder of a job.
+/// Content of the checkpoint directory of a job.
 #[derive(Debug, Serialize)]
 pub struct Job {
     pub job: String,
     pub bytes: u64,
     pub checkpoints: Vec<StoredCheckpoint>,
-    /// Tests whose results are in it.
+    /// Tests whose results are in this directory.
     pub results: Vec<u32>,
-    /// Folders of checkpoints that were never completed, or not yet.
+    /// Folders of checkpoints that are not complete.
     pub unfinished: Vec<String>,
     /// Invalid files, with the reason.
     pub damaged: Vec<String>,
@@ -43,7 +44,8 @@ pub struct StoredCheckpoint {
     pub q: u32,
     pub arithmetic: String,
     pub bytes: u64,
-    /// Positions whose files lie here, if each node has its own folder; the checkpoint then needs other nodes' files as well.
+    /// Positions whose files this node has, if each node has its own DIR: the checkpoint also needs files of other nodes. `None`
+    /// if all nodes share one DIR.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub positions: Option<Vec<u32>>,
     pub written_unix_s: u64,
@@ -98,7 +100,7 @@ pub fn survey(dir: &Path) -> Result<Vec<Job>, String> {
     Ok(jobs.collect())
 }
 
-/// Describes the jobs in words.
+/// Describes the jobs as text.
 pub fn words(dir: &Path, jobs: &[Job]) -> String {
     let mut text = if jobs.is_empty() {
         format!("nothing of yours in {}\n", dir.display())
@@ -133,7 +135,7 @@ pub fn words(dir: &Path, jobs: &[Job]) -> String {
     text
 }
 
-/// Removes the files of a job, and describes the result in words.
+/// Removes the files of a job, and describes the result as text.
 pub fn clean(dir: &Path, job: &str) -> Result<String, String> {
     let dir = &here(dir);
     let (files, bytes) = CheckpointDir::new(dir, job).clean(&Flow::default())?;
@@ -147,7 +149,8 @@ pub fn clean(dir: &Path, job: &str) -> Result<String, String> {
     })
 }
 
-/// Returns the room that this node has in a DIR for the checkpoints of a job; if DIR is the node's `own`, also its content.
+/// Returns the free space in a DIR, and the bytes that the job `job` has there. `own`: this node alone has this DIR, and the
+/// result also lists the job's files.
 pub fn room(dir: &Path, job: &str, own: bool) -> Result<Storage, String> {
     let at = here(dir);
     let checkpoint_dir = CheckpointDir::new(&at, job);
@@ -155,7 +158,7 @@ pub fn room(dir: &Path, job: &str, own: bool) -> Result<Storage, String> {
     let free_bytes = free_bytes(&at)?;
     let listed = checkpoint_dir::list_user(&at)?.into_iter().find(|listed| listed.job == job);
     let held_bytes = listed.as_ref().map_or(0, |listed| listed.bytes);
-    // Invalid checkpoints attract no rank to this node.
+    // An invalid checkpoint is no reason to place a rank on this node.
     let whole = listed.and_then(|listed| listed.inventory.ok()).map(|inventory| inventory.whole);
     let whole = whole.unwrap_or_default();
     let lying = |(key, positions): (Key, Vec<u32>)| {
@@ -168,19 +171,19 @@ pub fn room(dir: &Path, job: &str, own: bool) -> Result<Storage, String> {
     Ok(Storage { dir: at.display().to_string(), free_bytes, held_bytes, lying })
 }
 
-/// Folder that nodes are asked to look at for a run with a second level. None if they cannot know the path of DIR: it is named by
-/// failure domains, which follow ranks.
+/// Returns the folder that agents check for a run with a second level. None if the path of DIR depends on failure domains: these
+/// follow ranks, so agents do not know the path.
 pub fn asked(protection: &Saves) -> Option<Dir> {
     let level2 = protection.level2.as_ref()?;
     let follows = protection.domains.is_some() && dir_of(&level2.dir, "") != level2.dir;
-    // A path is relative to the folder in which ranks start; agents start in another.
+    // A relative path starts at the folder in which ranks start; agents start in another folder.
     let path = std::path::absolute(&level2.dir).unwrap_or_else(|_| level2.dir.clone());
     let job = protection.job.clone();
     (!follows).then_some(Dir { path, job, own: level2.scope == DirScope::Node })
 }
 
-/// Judges a DIR for a run whose checkpoints have so many bytes: a message for `doctor`, and whether it is a problem. `waits`: the
-/// ranks wait while checkpoints are written.
+/// Judges a DIR for a run whose checkpoints have `checkpoint_bytes` bytes. Returns a message for `doctor`, which is a problem if
+/// it is an error. `waits`: the ranks wait while checkpoints are written.
 pub fn examine(
     level2: &Level2,
     job: &str,
@@ -195,14 +198,14 @@ pub fn examine(
     let free = storage.free_bytes + storage.held_bytes;
     let one = human(u128::from(checkpoint_bytes));
     let (of_what, others) = match level2.scope {
-        DirScope::Shared => ("", "all nodes together may be faster, as fast as the file system is"),
+        DirScope::Shared => ("", "all nodes together may be faster, up to the file system's limit"),
         DirScope::Node => (
-            " on the node with the most, parity included",
-            "how fast the other nodes' own storage is was not measured",
+            " (parity included) on the node that has the largest part",
+            "the storage of other nodes was not measured",
         ),
     };
     Ok(format!(
-        "{} free; a checkpoint has {one}{of_what}; this node alone writes {}/s there, at which it takes {:.1} s{}; {others}",
+        "{} free; a checkpoint takes {one}{of_what}; this node alone writes {}/s there and needs {:.1} s for one{}; {others}",
         human(u128::from(free)),
         human(speed as u128),
         checkpoint_bytes as f64 / speed,
@@ -210,7 +213,7 @@ pub fn examine(
     ))
 }
 
-/// Path of DIR on this node.
+/// Returns the path of DIR on this node.
 fn here(dir: &Path) -> PathBuf {
     dir_of(dir, &host_name())
 }
@@ -229,21 +232,20 @@ mod tests {
             scope: DirScope::Shared,
         };
         let told = examine(&level2(dir.path()), "x", 1 << 20, false).unwrap();
-        assert!(told.contains("a checkpoint has 1.0 MiB") && told.contains("/s"), "{told}");
+        assert!(told.contains("a checkpoint takes 1.0 MiB") && told.contains("/s"), "{told}");
         assert!(!told.contains("ranks stop"), "{told}");
         let told = examine(&level2(dir.path()), "x", 1 << 20, true).unwrap();
         assert!(told.contains("for which all ranks stop"), "{told}");
         let why = examine(&level2(dir.path()), "x", 1 << 60, false).unwrap_err();
         assert!(why.contains("are free"), "{why}");
-        // Data of the job there counts as room.
+        // Data of the job in DIR counts as free space.
         let checkpoint_dir = CheckpointDir::new(dir.path(), "x");
         let before = room(dir.path(), "x", true).unwrap();
         checkpoint_dir.prepare("token").unwrap();
         let after = room(dir.path(), "x", true).unwrap();
         assert_eq!((before.held_bytes, after.held_bytes), (0, 5));
         assert_eq!(after.lying, []);
-        // A file without a manifest does not count for the checkpoint; if all nodes share a DIR, the owner of files does not
-        // matter.
+        // A file without a manifest does not count for the checkpoint. If all nodes share a DIR, its files are not listed.
         let key = Key { run: 7, test: 1, checkpoint: 4 };
         checkpoint_dir.make_folder(key).unwrap();
         std::fs::write(checkpoint_dir.position(key, 3), "x").unwrap();

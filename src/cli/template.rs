@@ -1,4 +1,4 @@
-//! Jobs that a command starts by itself, with the user's words for the launcher: `mpirun -np {ranks}`.
+//! Jobs that a command starts by itself, with a launch command of the user such as `mpirun -np {ranks}`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,13 +10,13 @@ use crate::model::hpl_dat;
 use crate::supervise::start::launcher::Launcher;
 use crate::supervise::start::room::has_option;
 
-/// Path of this program, for starting it once more.
+/// Returns the path of this program, with which it can be started again.
 pub fn own_program() -> Result<PathBuf, Refusal> {
     std::env::current_exe()
-        .map_err(|e| Refusal::environment(format!("cannot tell where this program is: {e}")))
+        .map_err(|e| Refusal::environment(format!("cannot find the path of this program: {e}")))
 }
 
-/// Makes a path absolute; a name without a folder, which is searched for elsewhere, is left as it is.
+/// Makes a path absolute. A name without a folder is not changed, because programs search other folders for such a name.
 pub fn from_any_folder(name: &str) -> String {
     match std::path::absolute(name) {
         Ok(whole) if name.contains('/') => whole.to_string_lossy().into_owned(),
@@ -24,7 +24,7 @@ pub fn from_any_folder(name: &str) -> String {
     }
 }
 
-/// The launcher's words, with numbers filled in: of all ranks, of those of a node, and of threads of a rank.
+/// Returns the launcher's words, with the numbers of all ranks, of the ranks of a node, and of the threads of a rank filled in.
 pub fn words(launcher: &str, ranks: usize, per_node: usize, threads: usize) -> Vec<String> {
     let numbers = [("{ranks}", ranks), ("{per_node}", per_node), ("{threads}", threads)];
     let fill = |word: &str| {
@@ -35,7 +35,8 @@ pub fn words(launcher: &str, ranks: usize, per_node: usize, threads: usize) -> V
     launcher.split_whitespace().map(fill).collect()
 }
 
-/// Adds to the words the option for a script that root will start: Open MPI's launcher refuses root without it.
+/// Adds an option to the words of a script that root will start: Open MPI's launcher refuses root without it. Words of other
+/// launchers are not changed.
 pub fn for_root(mut words: Vec<String>) -> Vec<String> {
     const FLAG: &str = "--allow-run-as-root";
     let name = words.first().and_then(|first| Path::new(first).file_name()?.to_str());
@@ -55,21 +56,21 @@ fn is_srun(words: &[String]) -> bool {
     commands.any(|word| Path::new(word).file_name() == Some("srun".as_ref()))
 }
 
-/// Hint by which Slurm gives whole cores, although it counts hardware threads. The CPUs that are asked for are then as many cores
-/// as there are threads of ranks, and not half of them.
+/// Hint with which Slurm gives a whole core for each requested CPU. Without this hint, Slurm counts hardware threads as CPUs, and
+/// a rank gets only half as many cores as it has threads.
 const WHOLE_CORES: &str = "nomultithread";
 
-/// Hint to Slurm that [`cores_of_ranks`] are cores. None if the words are srun's and state themselves how to divide a core's
-/// hardware threads: srun then takes no hint.
+/// Returns the hint to Slurm that the CPUs of [`cores_of_ranks`] are cores. None if the words start srun and have an option about
+/// hardware threads: srun accepts no hint together with such an option.
 pub fn hint(words: &[String]) -> Option<&'static str> {
     let own = ["hint", "threads-per-core", "ntasks-per-core", "B", "extra-node-info"];
     let says = is_srun(words) && own.iter().any(|name| has_option(words, name));
     (!says).then_some(WHOLE_CORES)
 }
 
-/// Variables by which srun gives each rank a core for each of its threads: within a job it would give a single one. Which of the
-/// first two it reads depends on its version. None for other launchers, which start daemons of their own by srun: those must not
-/// have so few.
+/// Returns the variables with which srun gives each rank a core for each of its threads. Without these variables, srun gives a
+/// rank a single core within a job. The version of srun decides which of the first two variables it reads. Other launchers get no
+/// variables: they start daemons with srun, which must not have so few cores.
 pub fn cores_of_ranks(words: &[String], threads: usize) -> Vec<(&'static str, String)> {
     if !is_srun(words) {
         return Vec::new();
@@ -80,17 +81,18 @@ pub fn cores_of_ranks(words: &[String], threads: usize) -> Vec<(&'static str, St
     count.into_iter().chain(hint).collect()
 }
 
-/// Variable of a job's own wish for each of its tasks, which must not contradict [`cores_of_ranks`].
+/// Variable with the resources that a Slurm job requests for each task. The variable must not contradict [`cores_of_ranks`].
 pub const WISH_OF_THE_JOB: &str = "SLURM_TRES_PER_TASK";
 
-/// Command that starts `program` by these words, with so many threads a rank; the caller adds the program's arguments.
+/// Returns the command that starts `program` by these words, with `threads` threads a rank. The caller adds the program's
+/// arguments.
 pub fn command(words: &[String], program: &Path, threads: usize) -> Result<Command, Refusal> {
     let Some((first, rest)) = words.split_first() else {
         return Err(Refusal::usage("--launch-command is empty"));
     };
     let mut command = Command::new(first);
     command.args(rest).arg(program).stdin(Stdio::null());
-    // Open MPI refuses root without these; other launchers ignore them.
+    // Open MPI refuses root without these variables, which other launchers ignore.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     let cores = cores_of_ranks(words, threads);
     if !cores.is_empty() {
@@ -99,13 +101,13 @@ pub fn command(words: &[String], program: &Path, threads: usize) -> Result<Comma
     Ok(command)
 }
 
-/// A file that is on every node and is empty.
+/// An empty file that every node has.
 const NOTHING: &str = "/dev/null";
 
-/// Makes a benchmark that a command starts run `test` at each of the sizes `ns`, without the user's own settings. It reads no
-/// `HPL.dat` and no `skt.toml` of this folder. No variables give it other sizes, or make it overwrite the results of the last
-/// run. The user's settings of the machine, such as the engine, count. Everything is given in flags, since the ranks may see no
-/// folder of ours.
+/// Adds flags to the command of a benchmark, which then runs `test` at each of the sizes `ns`. The benchmark reads no `HPL.dat`
+/// and no `skt.toml` of this folder. Variables for a single run are removed: they could change the sizes, or make the benchmark
+/// overwrite earlier results. Variables for the machine, such as the engine, stay. The test is given in flags, because the ranks
+/// may not see this folder.
 pub fn run_this(command: &mut Command, test: &TestParams, ns: &[usize]) {
     command.args(["--dat", NOTHING, "--config", NOTHING]).args(hpl_dat::flags(test, ns));
     for variable in variables_of_own_runs() {
@@ -113,14 +115,14 @@ pub fn run_this(command: &mut Command, test: &TestParams, ns: &[usize]) {
     }
 }
 
-/// Error: the launcher itself could not be started.
+/// Returns the error that the launcher itself could not be started.
 pub fn cannot_start(command: &Command, error: &std::io::Error) -> Refusal {
     let first = command.get_program().to_string_lossy();
-    let why = format!("cannot start `{first}`: {error}; say another with --launch-command");
+    let why = format!("cannot start `{first}`: {error}; name another with --launch-command");
     Refusal::environment(why)
 }
 
-/// Returns the last lines of a job's errors.
+/// Returns the last lines of `said`, the standard error output of a job.
 pub fn last_lines(said: &str) -> String {
     const LINES: usize = 6;
     let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -203,7 +205,7 @@ mod tests {
         assert_eq!(told("/opt/slurm/bin/srun"), all);
         assert_eq!(told("env UCX_TLS=rc srun -n {ranks}"), all);
         assert_eq!(told("mpirun -np {ranks}"), "");
-        // Slurm takes no hint together with these.
+        // Slurm accepts no hint together with these options.
         for said in
             ["--hint=multithread", "--threads-per-core 1", "--ntasks-per-core=1", "-B 1:8:2"]
         {

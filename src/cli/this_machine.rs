@@ -1,4 +1,4 @@
-//! Memory, cores and clock of this computer. For `plan`, which uses them if the user describes no other.
+//! Memory, cores and clock of this machine. `plan` uses these values if the user describes no other machine.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,25 +13,26 @@ use crate::model::planner::NamedRoom;
 use crate::shm::copying::Copying;
 use crate::shm::room;
 
-/// Bytes that can be taken without swapping, a container's limit included. `advice`: what to do if they are not known.
+/// Returns the bytes that a program can use without swapping, within the limit of a container. `advice` ends the error message.
 pub fn memory(advice: &str) -> Result<f64, Refusal> {
-    let unknown = || Refusal::environment(format!("this machine does not tell its memory{advice}"));
+    let unknown =
+        || Refusal::environment(format!("the free memory of this machine is not known{advice}"));
     room::available_bytes().map(|b| b as f64).ok_or_else(unknown)
 }
 
-/// Bytes of persistent shared memory that can be taken, by its place.
+/// Returns the free bytes for persistent shared memory, separately for POSIX and System V.
 pub fn named_room() -> NamedRoom {
     let known = |bytes: Option<u64>| bytes.map(|b| b as f64);
     NamedRoom { posix: known(room::shm_bytes()), sysv: known(room::sysv_bytes()) }
 }
 
-/// Number of ranks that suit the cores which this process may use, and number of threads each.
+/// Returns the number of ranks that suits the cores which this process may use, and the number of threads of each rank.
 pub fn layout() -> Layout {
     layout_of(Topology::here(), cores::bound_to(), cores::count(), cores::are_whole())
 }
 
-/// Layout on `processors`, of which so many cores may be used, all their time or not. A single rank takes all cores if fewer are
-/// usable than there are, or if the place of some is unknown (a container without /sys).
+/// Returns the layout on `processors`, of which `cores` cores may be used. `whole`: they may be used all the time. A single rank
+/// gets all cores if they may not be used all the time, or if the place of some processors is unknown (a container without /sys).
 fn layout_of(known: &Topology, processors: &BTreeSet<usize>, cores: usize, whole: bool) -> Layout {
     if whole && known.lacking(processors).is_empty() {
         known.among(processors).layout()
@@ -40,13 +41,13 @@ fn layout_of(known: &Topology, processors: &BTreeSet<usize>, cores: usize, whole
     }
 }
 
-/// Bytes a second that `threads` cores together copy in memory: the best of three rounds over 64 MiB each, far more than caches
-/// can store.
+/// Returns the bytes that `threads` cores together copy in memory in a second, or None if this cannot be measured. The rate is
+/// the best of three rounds.
 pub fn copy_bandwidth(threads: usize) -> Option<f64> {
     const EACH: usize = 8 << 20;
-    /// More threads do not copy faster.
+    /// Largest number of threads: more threads do not copy faster.
     const THREADS_MOST: usize = 64;
-    // The machine that is planned for may be larger than this one.
+    // The planned machine may have more cores than this machine.
     let threads = threads.min(cores::count()).clamp(1, THREADS_MOST);
     let mut pool = Pool::try_new(threads).ok()?;
     let mut copying = Copying::new(EACH, &mut pool).ok()?;
@@ -59,7 +60,7 @@ pub fn copy_bandwidth(threads: usize) -> Option<f64> {
     (best.is_finite() && best > 0.0).then_some(best)
 }
 
-/// Flop/s of a core at its listed clock, from /proc/cpuinfo; good to choose sizes by, not to publish.
+/// Returns the flop/s of a core at the clock in /proc/cpuinfo. The value is good enough to choose sizes, but not to publish.
 pub fn peak_per_core() -> Option<f64> {
     peak_of(&fs::read_to_string("/proc/cpuinfo").ok()?)
 }
@@ -99,7 +100,7 @@ mod tests {
     #[test]
     fn this_machine_answers() {
         assert!(memory("").is_ok_and(|m| m > 0.0));
-        // Between a tenth of a GB/s and a hundred TB/s: a unit mistaken would show.
+        // The rate is between a tenth of a GB/s and a hundred TB/s, so a wrong unit would show.
         assert!(copy_bandwidth(1).is_some_and(|b| (1e8..1e14).contains(&b)));
     }
 }

@@ -1,7 +1,7 @@
-//! The choices that HPL.dat spells as digits.
+//! The choices that HPL.dat writes as digits.
 //!
 //! [`params`](crate::base::params) defines the values with their digits, names and meanings. The file's reader, the flags, their
-//! help and `skt-hpl check` all read these. So the digit 4 of line 23 and `--bcast blong` cannot drift apart.
+//! help and `skt-hpl check` all use this definition. So the digit 4 of line 23 and `--bcast blong` always mean the same.
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
@@ -10,7 +10,7 @@ use crate::base::params::{Bcast, Fact, Form, Mapping, Swap};
 
 /// A choice of HPL.dat. The digits count the values from 0.
 pub trait Choice: ValueEnum + Copy + PartialEq + 'static {
-    /// Value that the reference takes without a warning if the digit is none of these.
+    /// Value that the reference takes, without a warning, for a digit that stands for no value.
     const FALLBACK: Self;
 
     fn from_digit(digit: i128) -> Option<Self> {
@@ -22,7 +22,7 @@ pub trait Choice: ValueEnum + Copy + PartialEq + 'static {
         place.expect("every value is among all of them")
     }
 
-    /// Returns the value as the command line, `skt.toml` and the environment have it: its name and its meaning.
+    /// Returns the name and the meaning that the value has on the command line, in `skt.toml` and in the environment.
     fn named(self) -> PossibleValue {
         self.to_possible_value().expect("no value of a choice is hidden")
     }
@@ -31,7 +31,7 @@ pub trait Choice: ValueEnum + Copy + PartialEq + 'static {
         self.named().get_name().to_owned()
     }
 
-    /// Lists the digits with their names: "0 (left), 1 (crout), 2 (right)".
+    /// Returns the list of the digits with their names: "0 (left), 1 (crout), 2 (right)".
     fn allowed() -> String {
         let named = |value: &Self| format!("{} ({})", value.digit(), value.name());
         Self::value_variants().iter().map(named).collect::<Vec<_>>().join(", ")

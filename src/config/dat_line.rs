@@ -1,9 +1,9 @@
 //! A line of HPL.dat: its leading values with their columns, and the values that the reference's reader takes from the same line.
 //!
-//! `dat_reader` is the only caller. The reference's reader is kept here as a small emulation. With it, every warning states the
-//! numbers that the reference would really have run with, instead of guessing from the look of the line.
+//! `dat_reader` is the only caller. A small emulation of the reference's reader is here, too. With this emulation, every warning
+//! states the numbers with which the reference would really run.
 
-/// A piece of a line that was taken for a value. `column` counts from 1. Column and length are in characters.
+/// A piece of a line. `column` counts from 1. Column and length are in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     pub column: usize,
@@ -17,9 +17,9 @@ pub enum Piece {
     Whole(i128, Token),
     /// A whole number with a word attached, `900Ns`: the reference takes the number.
     Stuck(i128, Token),
-    /// A piece that begins like a number but is no number that fits: `1e5`, `10k`, `1.5`.
+    /// A piece that begins like a number but is no whole number, or too large: `1e5`, `10k`, `1.5`.
     Bad(Token),
-    /// Free text that begins here. At the end of a line its column is one past the last character.
+    /// The first word of free text. If the line ends here, the text is empty, and its column is one past the last character.
     Comment(Token),
 }
 
@@ -27,14 +27,15 @@ fn is_separator(c: char) -> bool {
     c.is_whitespace() || c == ','
 }
 
-/// Number of characters of a leading whole number, with or without a sign; 0 without digits.
+/// Returns the number of characters of a leading whole number, with or without a sign; 0 without digits.
 fn whole_len(chars: &[char]) -> usize {
     let sign = usize::from(matches!(chars.first(), Some('+' | '-')));
     let digits = chars[sign..].iter().take_while(|c| c.is_ascii_digit()).count();
     if digits == 0 { 0 } else { sign + digits }
 }
 
-/// Returns the number that a word of letters is attached to. A single letter, or a unit, may be meant as a part of the number.
+/// Returns the number in `digits` if `rest` is a word of letters. Returns `None` for a single letter or a unit: either may be
+/// meant as a part of the number.
 fn stuck(digits: &[char], rest: &[char]) -> Option<i128> {
     const UNITS: [&str; 8] = ["kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib"];
     let word: String = rest.iter().collect();
@@ -47,8 +48,8 @@ fn stuck(digits: &[char], rest: &[char]) -> Option<i128> {
 
 /// Returns the leading pieces of a line: every value, then a last piece that is no value.
 ///
-/// Blanks, tabs or commas separate values. A comment may follow a value without a space if it cannot be mistaken for a part of
-/// the number: `4#sizes` and `4(sizes)` are the value 4, `4k` is a fault.
+/// Blanks, tabs or commas separate values. A comment may follow a value without a space if the comment cannot be a part of the
+/// number: `4#sizes` and `4(sizes)` are the value 4, but `4k` is a fault.
 pub fn wholes(line: &str) -> Vec<Piece> {
     let chars: Vec<char> = line.chars().collect();
     let mut pieces = Vec::new();
@@ -88,7 +89,7 @@ pub fn wholes(line: &str) -> Vec<Piece> {
                 Err(_) => Piece::Bad(token(number)),
             }
         } else {
-            // The values after it are still worth checking.
+            // The values after a bad piece are checked as well.
             Piece::Bad(token(word))
         });
         if comment_follows {
@@ -103,13 +104,13 @@ pub fn wholes(line: &str) -> Vec<Piece> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Real {
     pub value: f64,
-    /// The number as text, including a word attached to it.
+    /// The number as text, including an attached word.
     pub token: Token,
-    /// True if a word of letters is attached that cannot belong to the number: the reference takes the number.
+    /// Whether a word of letters is attached that cannot belong to the number: the reference takes the number.
     pub stuck: bool,
 }
 
-/// Returns the real number at the beginning of a line, or the word in its place.
+/// Returns the real number at the beginning of a line. If there is none, returns the first word as an error.
 pub fn real(line: &str) -> Result<Real, Token> {
     let chars: Vec<char> = line.chars().collect();
     let at = chars.iter().take_while(|c| is_separator(**c)).count();
@@ -120,8 +121,8 @@ pub fn real(line: &str) -> Result<Real, Token> {
     if !word.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
         return Err(token(&word));
     }
-    // The longest beginning comes first, so that `16.0#` gives 16.0 and `16.0e1` gives 160. The rest must not be able to belong
-    // to the number.
+    // The loop tries the longest beginning first, so that `16.0#` gives 16.0 and `16.0e1` gives 160. The rest of the word must
+    // not be a possible part of the number.
     for cut in word.char_indices().rev().map(|(k, c)| k + c.len_utf8()) {
         let Some(value) = word[..cut].parse().ok().filter(|value: &f64| value.is_finite()) else {
             continue;
@@ -147,14 +148,14 @@ fn is_stuck_to_a_real(rest: &str) -> bool {
         && !(one && MAY_BELONG.contains(&rest.to_lowercase()))
 }
 
-/// Returns the real number that the reference reads from a line: C's `atof` of its first word. Returns None without a word: the
-/// reference then takes a word that it has read before.
+/// Returns the real number that the reference reads from a line: C's `atof` of the first word. Returns `None` for a line without
+/// a word: the reference then uses a word of an earlier line.
 pub fn reference_reads_real(line: &str) -> Option<f64> {
     let blank = |c: char| c.is_ascii_whitespace() || c == '\x0b';
     line.split(blank).find(|word| !word.is_empty()).map(atof)
 }
 
-/// C's `atoi` as the usual C library has it: 0 without a number, the low 32 bits of a number that is too long.
+/// Returns the result of `atoi` in glibc: 0 without a number, and the low 32 bits of a number that is too large.
 pub fn atoi(text: &[u8]) -> i32 {
     let blank = text.iter().take_while(|b| b.is_ascii_whitespace() || **b == 0x0b).count();
     let text = &text[blank..];
@@ -180,17 +181,17 @@ pub fn atoi(text: &[u8]) -> i32 {
     value as i32
 }
 
-/// C's `atof` of a word: its longest beginning that is a number, or 0.
+/// Returns the result of C's `atof` for a word: the longest beginning that is a number, or 0.
 pub fn atof(word: &str) -> f64 {
     let ends = word.char_indices().map(|(k, c)| k + c.len_utf8());
     ends.rev().find_map(|end| word[..end].parse().ok()).unwrap_or(0.0)
 }
 
-/// Returns the values that the reference's reader takes from a line. `None` means that it reads past the line's end: it then
-/// takes a value that an earlier line left in its buffer.
+/// Returns the `want` values that the reference's reader takes from a line. `None`: the reader is past the line's end, and takes
+/// a value that an earlier line left in its buffer.
 ///
-/// The reader takes a word, then moves on by the word's length and one, without counting the blanks that it skipped before the
-/// word. After two blanks it therefore stands inside the word that it has just read.
+/// The reader takes a word, then advances by the word's length and one. The blanks that the reader skipped before the word are
+/// not counted. After two blanks, the reader is therefore still inside the word that it has just read.
 pub fn reference_reads(line: &str, want: usize) -> Vec<Option<i32>> {
     let mut bytes = line.as_bytes().to_vec();
     bytes.push(b'\n');
@@ -208,7 +209,7 @@ pub fn reference_reads(line: &str, want: usize) -> Vec<Option<i32>> {
         if len > 0 {
             word = Some(&bytes[from..from + len]);
         }
-        // At the end of the line, the word read before stays in place.
+        // At the end of the line, the reader takes the previous word again.
         values.push(word.map(atoi));
         at += word.map_or(0, <[u8]>::len) + 1;
     }
@@ -328,7 +329,7 @@ mod tests {
         }
     }
 
-    /// Cases of the contract: wide spacing and missing values.
+    /// Lines with wide spacing and missing values, which the reference misreads.
     #[test]
     fn the_reference_misreads_as_known() {
         let some = |v: &[i32]| v.iter().copied().map(Some).collect::<Vec<_>>();

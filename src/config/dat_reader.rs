@@ -1,9 +1,9 @@
-//! Reader of HPL.dat's 31 lines: bytes in, checked values and every fault out.
+//! Reads the 31 lines of HPL.dat, and returns checked values and every fault found.
 //!
-//! `Input::load` calls it for the benchmark, and `skt-hpl check` calls it too. The rules are the reference's, but not the faults
-//! of its reader. Wide spacing, tabs, other line ends, attached comments and missing last lines are read as meant. If the
-//! reference would run with other numbers, a warning names them. A file that is read here without a warning therefore gives the
-//! same tests under both programs.
+//! `Input::load` calls [`read`] for the benchmark, and so does `skt-hpl check`. The rules are those of the reference HPL, without
+//! the faults of its reader. Wide spacing, tabs, other line ends, attached comments and missing last lines are read as the user
+//! means them. If the reference would run with other numbers, a warning names these numbers. A file that is read here without a
+//! warning therefore gives the same tests under both programs.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use super::dat_values::{ANY, LINES, MOST, Reader, plural};
 use super::diagnostic::{Diagnostic, Severity};
 use super::hpl_dat::{HplDat, Output};
 
-/// Values given elsewhere (flags, environment), without which the file may end before their lines.
+/// Shows which values settings give. The file may end before the lines of such a value.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Given {
     pub n: bool,
@@ -35,7 +35,7 @@ impl Read {
     }
 }
 
-/// Reads the bytes of a file; `origin` is the name shown in diagnostics.
+/// Reads the bytes of a file. `origin` is the file's name in diagnostics. The file may lack values that are `given` elsewhere.
 pub fn read(bytes: &[u8], origin: &str, given: Given) -> Read {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         let fault = Diagnostic::error(origin, "the file is UTF-16 text")
@@ -56,7 +56,7 @@ pub fn read(bytes: &[u8], origin: &str, given: Given) -> Read {
 }
 
 impl Reader<'_> {
-    /// Finds `file` in place of the output device, which the reference reads as 0 and takes for a file.
+    /// Returns the word `file` if line 4 has this word in place of the output device. The reference reads it as 0: a file.
     fn word_for_a_file(&mut self) -> Option<Token> {
         let line = self.line(4)?;
         let blank = line.chars().take_while(|c| c.is_whitespace()).count();
@@ -65,8 +65,8 @@ impl Reader<'_> {
         let warning = self
             .diagnose(Severity::Warning, 4, &token, "the output device is a word")
             .read("a file, named on line 3")
-            .reference("reads 0, which is a file, too")
-            .help("6 is the standard output, 7 the standard error, any other number a file");
+            .reference("reads 0, which also means a file")
+            .help("write 6 for the standard output, 7 for the standard error, any other number for a file");
         self.found.push(warning);
         Some(token)
     }
@@ -89,8 +89,8 @@ impl Reader<'_> {
         let fault = self
             .diagnose(Severity::Error, 3, &nowhere, "there is no output file name")
             .read("an empty line")
-            .allowed(format!("a file name, as line 4 asks for a file (device {})", token.text))
-            .reference("takes whatever its buffer held before")
+            .allowed(format!("a file name, because line 4 selects a file (device {})", token.text))
+            .reference("takes the text that an earlier line left in its buffer")
             .help("name the file here, or write 6 (standard output) on line 4");
         self.found.push(fault);
         None
@@ -100,7 +100,7 @@ impl Reader<'_> {
         let want = self.count(10, "process grids")?;
         let ps = self.sizes(11, want, "P", 1..=ANY);
         let qs = self.sizes(12, want, "Q", 1..=ANY);
-        // A list that the file lacks, and that is given elsewhere, is filled up with ones.
+        // A list that the file lacks, and that a setting gives, is filled with ones. The setting then replaces them.
         let fill = |list: Option<Vec<usize>>, missing: bool| match list {
             None if missing => Some(vec![1; want]),
             other => other,
@@ -118,7 +118,7 @@ impl Reader<'_> {
                     let warning = self
                         .diagnose(Severity::Warning, 13, &token, "a word is stuck to the threshold")
                         .read(format!("{value}, as the reference HPL does"))
-                        .help("put a blank between the value and what follows");
+                        .help("put a blank between the value and the word");
                     self.found.push(warning);
                 }
                 let taken = dat_line::reference_reads_real(&line);
@@ -156,7 +156,7 @@ impl Reader<'_> {
                     .diagnose(Severity::Error, 13, &token, "the threshold is not a finite number")
                     .read(read)
                     .allowed("a number such as 16.0; zero or less skips the check");
-                // For an empty line, the reference takes the word it read last.
+                // For an empty line, the reference takes the last word that it read.
                 let fault = match dat_line::atof(&token.text) {
                     _ if token.text.is_empty() => fault,
                     0.0 => fault.reference("takes 0 and skips the check"),
@@ -214,7 +214,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Warns if the reference splits the file into other lines, and therefore has other values from there on.
+    /// Warns if the reference splits the file into other lines, and so reads other values from that place on.
     fn other_lines(&mut self, bytes: &[u8]) {
         let Some(OtherLine { line, column, len, why }) = dat_shape::other_line(bytes) else {
             return;
@@ -223,7 +223,7 @@ impl Reader<'_> {
         let warning = match why {
             Why::LoneReturn => self
                 .diagnose(Severity::Warning, line, &place, "the line ends with a CR alone, as on old Macintoshes")
-                .reference("continues the same line, as a CR does not end a line to it")
+                .reference("continues the same line, because a CR does not end a line")
                 .help("end lines with LF, for example with `tr '\\r' '\\n'`"),
             Why::TooLong => self
                 .diagnose(
@@ -232,13 +232,13 @@ impl Reader<'_> {
                     &place,
                     format!("with its end, the line has more than the {REFERENCE_LINE_MAX} bytes the reference HPL reads at once"),
                 )
-                .reference("takes what is left, if only the line's end, for the next line, and those below for others")
+                .reference("takes the rest of this line for the next line, so all lines below are shifted")
                 .help("shorten the line"),
         };
         self.found.push(warning);
     }
 
-    /// Warns if comments stand at other lines than they belong to: lines above are missing or too many.
+    /// Warns if comments stand on other lines than they belong to: some lines above are missing, or there are too many.
     fn out_of_step(&mut self) {
         let Some(shift) = dat_shape::out_of_step(&self.lines) else { return };
         let line = self.line(shift.at).unwrap_or_default();
@@ -256,15 +256,15 @@ impl Reader<'_> {
                 shift.at,
                 &token,
                 format!(
-                    "from here on comments speak of other values than those of their lines: this one belongs to line {}",
+                    "from here on comments describe other values than those of their lines: this one belongs to line {}",
                     shift.belongs
                 ),
             )
-            .help(format!("{why}; `skt-hpl check` shows what each line was taken for"));
+            .help(format!("{why}; `skt-hpl check` shows the meaning of each line"));
         self.found.push(warning);
     }
 
-    /// Makes a single diagnostic for all the lines that a file lacks because it ends early.
+    /// Makes a single diagnostic for all lines that are missing at the end of the file.
     fn end_of_file(&mut self, given: Given) {
         let have = self.lines.len();
         if have >= LINES {
@@ -304,14 +304,14 @@ impl Reader<'_> {
                 .allowed(format!("{}, which have no default", lacking.join(", ")))
         };
         let fault = fault.reference(match have {
-            0 => "takes whatever its buffer held before",
+            0 => "takes whatever is in its buffer",
             _ => "reads the last line again for each missing one",
         });
         self.found.push(fault);
     }
 }
 
-/// Values of [`HplDat::default`], in words, by the last line that each is read from.
+/// Values of [`HplDat::default`] in words, each with the last line from which it is read.
 const DEFAULTED: [(usize, &str); 15] = [
     (4, "standard output"),
     (9, "row-major mapping"),
@@ -408,7 +408,7 @@ mod tests {
         read(text.as_bytes(), "HPL.dat", Given::default())
     }
 
-    /// Returns the single diagnostic of a file, after checking its place.
+    /// Returns the single diagnostic of a file, and checks its severity and place.
     fn only(text: &str, severity: Severity, line: usize, column: usize) -> (HplDat, Diagnostic) {
         let mut got = read_text(text);
         assert_eq!(got.diagnostics.len(), 1, "{:#?}", got.diagnostics);
@@ -479,13 +479,13 @@ mod tests {
         assert!(one.message.contains("no output file name"));
     }
 
-    /// Values that the reference replaces without a warning are replaced alike, with a warning.
+    /// Values that the reference replaces without a warning are replaced by the same values, with a warning.
     #[test]
     fn silent_substitutions_become_warnings() {
         let check = |no: usize, text: &str, column: usize, holds: fn(&HplDat) -> bool| {
             let (dat, one) = only(&file(&[(no, text)]), Severity::Warning, no, column);
             assert!(holds(&dat), "{one}");
-            assert!(one.help.unwrap().contains("without a word"));
+            assert!(one.help.unwrap().contains("without a warning"));
         };
         check(9, "2 PMAP", 1, |d| d.mapping == Mapping::Row);
         check(15, "0 7 2 PFACTs", 3, |d| d.pfacts == [Fact::Left, Fact::Right, Fact::Right]);
@@ -707,7 +707,7 @@ mod tests {
         assert_eq!(got.dat.grids, [(2, 1), (1, 1), (4, 1)]);
     }
 
-    /// The defaults and their words in the warning are written down twice; they must agree.
+    /// The defaults, and their words in the warning, are written in two places that must agree.
     #[test]
     fn the_defaults_in_words_are_the_defaults() {
         let d = HplDat::default();

@@ -1,11 +1,11 @@
-//! Checks on a whole HPL.dat, before its lines are read: whether the file is unfinished, whether its comments stand at the lines
-//! they belong to, and whether the reference splits it into the same lines.
+//! Checks on a whole HPL.dat: whether the file is unfinished, whether its comments stand on the lines to which they belong, and
+//! whether the reference splits the file into the same lines.
 
 use super::dat_values::LINES;
 use super::diagnostic::Diagnostic;
 
-/// Finds marks of a merge that was left with conflicts, or of a template that was not filled in: a single fault in place of a
-/// fault for every line.
+/// Returns an error if the file has marks of a merge with conflicts, or of a template that was not filled in. This single error
+/// replaces an error for every line. Returns `None` if the file has no such marks.
 pub fn unfinished(bytes: &[u8], origin: &str) -> Option<Diagnostic> {
     let text = String::from_utf8_lossy(bytes);
     let numbered = || text.lines().enumerate().map(|(at, line)| (at + 1, line));
@@ -14,9 +14,9 @@ pub fn unfinished(bytes: &[u8], origin: &str) -> Option<Diagnostic> {
         && line < end
     {
         let fault =
-            Diagnostic::error(origin, "the file holds both sides of a merge with conflicts")
+            Diagnostic::error(origin, "the file contains both sides of a merge with conflicts")
                 .at(line, 1, text.chars().count(), text)
-                .help("keep one of them: no line may begin with <<<<<<<, ======= or >>>>>>>");
+                .help("keep one side: no line may begin with <<<<<<<, ======= or >>>>>>>");
         return Some(fault);
     }
     // Titles are free text, and so is the text after a value.
@@ -33,17 +33,17 @@ pub fn unfinished(bytes: &[u8], origin: &str) -> Option<Diagnostic> {
             || named('@')
             || named('%')
     };
-    // Line 3 names a file, and is read only if line 4 asks for a file.
+    // Line 3 is not searched: it names a file, and is read only if line 4 selects a file.
     let (line, text) =
         numbered().skip(3).take(LINES - 3).find(|(_, line)| in_place_of_a_value(line))?;
-    let what = "a template's place that was not filled in stands where a value belongs";
+    let what = "the line has a placeholder of a template in place of a value";
     let fault = Diagnostic::error(origin, what)
         .at(line, 1, text.chars().count(), text)
-        .help("give the file to the program that fills it in, or write the values");
+        .help("fill the template in with its own program, or write the values");
     Some(fault)
 }
 
-/// Comments that stand at other lines than they belong to.
+/// Comments that stand on other lines than they belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shift {
     /// First line with such a comment.
@@ -52,7 +52,7 @@ pub struct Shift {
     pub belongs: usize,
 }
 
-/// Words of comments that name a single value, with that value's line.
+/// Words in comments, each with the line of the value that it names.
 const NAMES: [(&str, usize); 9] = [
     ("pmap", 9),
     ("pfact", 15),
@@ -67,7 +67,8 @@ const NAMES: [(&str, usize); 9] = [
 /// Number of comments that must agree on the shift before it is reported.
 const WITNESSES: usize = 3;
 
-/// Distance from a comment's line to the line the comment belongs to, counted downward. None if the comment does not show it.
+/// Returns the number of lines from line `no` down to the line to which its comment belongs; negative upward. None if the comment
+/// names no value, or more than one.
 fn off_by(no: usize, line: &str) -> Option<isize> {
     let comment = line.trim_start_matches(|c: char| !c.is_alphabetic() && c != '#').to_lowercase();
     let mut named = NAMES.iter().filter(|(name, _)| comment.contains(name));
@@ -80,8 +81,8 @@ fn off_by(no: usize, line: &str) -> Option<isize> {
     Some(*home as isize - isize::from(counts) - no as isize)
 }
 
-/// Finds the first comment that is out of step with its line. Several comments must be out of step, in the same direction and by
-/// a few lines at most. No later comment may be in step again.
+/// Finds the first comment that stands on a wrong line. Several comments must do so, in the same direction and by a few lines at
+/// most. No later comment may stand on its own line again. Otherwise returns `None`.
 pub fn out_of_step(lines: &[String]) -> Option<Shift> {
     let told: Vec<(usize, isize)> = lines
         .iter()
@@ -100,11 +101,11 @@ pub fn out_of_step(lines: &[String]) -> Option<Shift> {
     Some(Shift { at, belongs: at.checked_add_signed(off)? })
 }
 
-/// Number of bytes of a line that the reference reads at once, the line end included. `fgets` is given two less than its buffer
-/// of 256 bytes, and the last of these is the string's end.
+/// Number of bytes of a line that the reference reads at once, the line end included. The reference gives `fgets` a size of 254
+/// bytes, and the last of these bytes is the string's end.
 pub const REFERENCE_LINE_MAX: usize = 253;
 
-/// A line that the reference splits, or does not take for a line at all.
+/// A line that the reference splits, or joins with the next line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherLine {
     /// Line and column, in characters from 1, after which the reference reads differently.
@@ -122,7 +123,8 @@ pub enum Why {
     TooLong,
 }
 
-/// Finds the first such line among those with a meaning; the reference takes all lines from there on for others.
+/// Returns the first line with a meaning that the reference splits or joins, or `None`. In the reference, all later lines are
+/// then shifted.
 pub fn other_line(bytes: &[u8]) -> Option<OtherLine> {
     let mut rest = bytes;
     for line in 1..LINES {
@@ -176,7 +178,7 @@ mod tests {
         for bare in ["", "1\n2\n3\n", "<<<<<<<\n", "{{ title }}\n${x}\n6\n"] {
             assert_eq!((unfinished(bare.as_bytes()), out_of_step(&lines(bare))), (None, None));
         }
-        // A ruler below the title, and money in a comment.
+        // A ruler below the title, and marks of a template in a comment.
         let odd = SHIPPED.replace("more", "=======").replace("29 Ns", "29 ${money} {{braces}}");
         assert_eq!(unfinished(odd.as_bytes()), None);
     }
@@ -203,7 +205,7 @@ mod tests {
             let mut file = all.clone();
             file.remove(gone);
             let found = out_of_step(&file);
-            // With too few comments below, nothing is proved.
+            // If there are too few comments below, no shift is reported.
             if gone < 22 {
                 let Shift { at, belongs } = found.unwrap_or_else(|| panic!("line {}", gone + 1));
                 assert!(

@@ -1,5 +1,5 @@
-//! Readers for the values of a line of HPL.dat: whole numbers, sizes, choices, alone or in a list that is counted on the line
-//! above.
+//! Readers for the values of a line of HPL.dat: whole numbers, sizes and choices. A line has one value, or a list whose length is
+//! on the line above.
 //!
 //! A faulty value is reported with its place and the value that the reference takes instead. [`dat_reader`](super::dat_reader)
 //! knows which line contains which value.
@@ -15,13 +15,13 @@ use crate::base::params::SIZE_MOST;
 /// Range of a size.
 pub type Within = RangeInclusive<i128>;
 
-/// Largest value of a size that only the memory bounds.
+/// Largest value of a size that has no bound except memory.
 pub const ANY: i128 = i64::MAX as i128;
 
 /// Largest block size and largest alignment.
 pub const MOST: i128 = SIZE_MOST as i128;
 
-/// Last line with a meaning.
+/// Number of lines with a meaning.
 pub const LINES: usize = 31;
 
 /// Largest number of values in a list.
@@ -34,7 +34,7 @@ pub struct Reader<'a> {
     pub found: Vec<Diagnostic>,
 }
 
-/// Splits bytes into lines, at LF, CR LF or a lone CR. Bytes that are no UTF-8 are shown as U+FFFD.
+/// Splits bytes into lines, at LF, CR LF or a lone CR. Bytes that are no UTF-8 become U+FFFD.
 fn split_lines(bytes: &[u8]) -> Vec<String> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let text = String::from_utf8_lossy(bytes).replace("\r\n", "\n").replace('\r', "\n");
@@ -45,11 +45,11 @@ fn split_lines(bytes: &[u8]) -> Vec<String> {
     lines
 }
 
-/// Values that the reference reads from a line; None for a value that it keeps from an earlier line.
+/// Values that the reference reads from a line; `None` for a value that an earlier line left in the reference's buffer.
 struct Misread(Vec<Option<i32>>);
 
 impl Misread {
-    /// Whether these are the values that this program reads.
+    /// Whether the reference reads the same values as this program, which reads `ours`.
     fn is(&self, ours: &[i128]) -> bool {
         ours.iter().zip(&self.0).all(|(ours, theirs)| theirs.map(i128::from) == Some(*ours))
     }
@@ -58,8 +58,7 @@ impl Misread {
 impl fmt::Display for Misread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = self.0.iter().map(|v| v.map_or("?".to_owned(), |v| v.to_string()));
-        let left =
-            if self.0.contains(&None) { " (?: what is left of an earlier line)" } else { "" };
+        let left = if self.0.contains(&None) { " (?: left from an earlier line)" } else { "" };
         write!(f, "reads {}{left}", words.collect::<Vec<_>>().join(" "))
     }
 }
@@ -69,7 +68,7 @@ impl<'a> Reader<'a> {
         Reader { origin, lines: split_lines(bytes), found: Vec::new() }
     }
 
-    /// Returns line `no`, or `None` past the end of the file.
+    /// Returns line `no`, counted from 1, or `None` past the end of the file.
     pub fn line(&self, no: usize) -> Option<&str> {
         self.lines.get(no - 1).map(String::as_str)
     }
@@ -89,8 +88,8 @@ impl<'a> Reader<'a> {
         )
     }
 
-    /// Returns the first `want` whole numbers of a line, or `None` if the line has fewer. Reports each wrong number, with the
-    /// value that the reference would have read instead.
+    /// Returns the first `want` whole numbers of line `no`, or `None` if the line has fewer. Reports each wrong number, with the
+    /// value that the reference would read. `name` is the name of these values in reports.
     pub fn wholes(&mut self, no: usize, want: usize, name: &str) -> Option<Vec<(i128, Token)>> {
         let line = self.line(no)?.to_owned();
         let misread = Misread(dat_line::reference_reads(&line, want));
@@ -107,7 +106,7 @@ impl<'a> Reader<'a> {
                     let warning = self
                         .diagnose(Severity::Warning, no, &token, message)
                         .read(format!("{value}, as the reference HPL does"))
-                        .help("put a blank between the value and what follows");
+                        .help("put a blank between the value and the word");
                     values.push((value, token));
                     warning
                 }
@@ -116,7 +115,7 @@ impl<'a> Reader<'a> {
                     let message = format!("{name} is not a whole number");
                     self.diagnose(Severity::Error, no, &token, message)
                         .read(token.text)
-                        .allowed("digits, parted from what follows by a blank")
+                        .allowed("digits, then a blank before any other text")
                         .reference(format!("takes {taken}"))
                 }
                 Piece::Comment(token) => {
@@ -159,12 +158,12 @@ impl<'a> Reader<'a> {
         misread: &Misread,
     ) {
         let ours: Vec<i128> = values.iter().map(|(value, _)| *value).collect();
-        // A value that no machine word can represent is an error of its own, made by the caller.
+        // If a value does not fit in 64 bits, the caller makes an error, and no warning is needed.
         if ours.iter().any(|v| i64::try_from(*v).is_err()) || misread.is(&ours) {
             return;
         }
         let help = if ours.iter().any(|v| i32::try_from(*v).is_err()) {
-            "the reference's sizes are 32-bit numbers; this program's are not"
+            "the reference HPL has 32-bit sizes, and this program has 64-bit sizes"
         } else {
             "begin the line with the first value and put one blank between values"
         };
@@ -182,7 +181,7 @@ impl<'a> Reader<'a> {
         self.wholes(no, 1, name).map(|mut one| one.remove(0))
     }
 
-    /// Returns the number of values that the list below has.
+    /// Returns the number of values in the list on the next line.
     pub fn count(&mut self, no: usize, of: &str) -> Option<usize> {
         let (value, token) = self.whole(no, &format!("the number of {of}"))?;
         if (1..=VALUES_MAX).contains(&value) {
@@ -196,7 +195,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// Returns `value` as a size in the range `within`.
+    /// Returns `value` as a size in the range `within`, or reports an error and returns `None`.
     pub fn size(
         &mut self,
         no: usize,
@@ -226,7 +225,7 @@ impl<'a> Reader<'a> {
         size
     }
 
-    /// Returns a list of sizes on line `no`. Their number is on the line before it, or given.
+    /// Returns the `want` sizes on line `no`, or `None` if there are fewer or one is not in the range `within`.
     pub fn sizes(
         &mut self,
         no: usize,
@@ -253,7 +252,7 @@ impl<'a> Reader<'a> {
         self.sizes(no, want, name, within)
     }
 
-    /// Warns of a value in whose place this program takes another one, as the reference does without a word.
+    /// Warns of a value that this program replaces by the value `instead`, as the reference does without a warning.
     pub fn warn_of_replaced(
         &mut self,
         no: usize,
@@ -266,11 +265,11 @@ impl<'a> Reader<'a> {
             .diagnose(Severity::Warning, no, token, message)
             .read(token.text.clone())
             .allowed(allowed)
-            .help(format!("the reference HPL takes {instead} without a word"));
+            .help(format!("the reference HPL takes {instead} without a warning"));
         self.found.push(warning);
     }
 
-    /// Returns the choice of a digit. Any other digit is replaced as the reference does, with a warning.
+    /// Returns the choice that `digit` stands for. A digit without a choice is replaced as in the reference, with a warning.
     pub fn choice<T: Choice>(&mut self, no: usize, name: &str, digit: i128, token: &Token) -> T {
         T::from_digit(digit).unwrap_or_else(|| {
             let (instead, word) = (T::FALLBACK.digit(), T::FALLBACK.name());
@@ -297,7 +296,8 @@ impl<'a> Reader<'a> {
         Some(self.choice(no, name, value, &token))
     }
 
-    /// Returns a scalar; the reference silently raises a value below `least` to `instead`.
+    /// Returns the single value of line `no`. A value below the range `within` is replaced by `instead`, with a warning. The
+    /// reference replaces such a value without a warning.
     pub fn raised(
         &mut self,
         no: usize,
@@ -317,7 +317,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Range from the first to the last value of a line.
+/// Returns the range from the first to the last value of a line.
 fn cover(values: &[(i128, Token)]) -> Token {
     let (first, last) = (&values[0].1, &values[values.len() - 1].1);
     let len = last.column + last.len - first.column;
@@ -328,7 +328,7 @@ pub fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-/// Whether a line is a list, where numbers beyond the announced count look like values.
+/// Whether line `no` is a list. On such a line, numbers beyond the announced count look like values.
 fn is_list(no: usize) -> bool {
     matches!(no, 6 | 8 | 11 | 12 | 15 | 17 | 19 | 21 | 23 | 25)
 }

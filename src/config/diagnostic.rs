@@ -1,18 +1,18 @@
 //! A fault of an input, described so that a person can correct it.
 //!
-//! The readers of HPL.dat, `skt.toml`, the environment and the command line make [`Diagnostic`]s; `cli` and `driver` print them.
-//! They are plain values with all their text inside, so rank 0 can find a fault and any rank can print it. A file with three
-//! faults gives three diagnostics, never only the first: three typing errors should not cost three jobs in the queue.
+//! The readers of HPL.dat, `skt.toml`, the environment and the command line make [`Diagnostic`]s; `cli` and `driver` print these.
+//! A diagnostic is a plain value that contains all its text, so rank 0 can find a fault and any rank can print it. A file with
+//! three faults gives three diagnostics, never only the first: three typing errors should not cost three jobs in the queue.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Weight of a diagnostic. Only an [`Severity::Error`] keeps the program from running.
+/// Severity of a diagnostic. Only an [`Severity::Error`] keeps the program from running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Worth knowing; only `skt-hpl check` shows it.
+    /// Hint that only `skt-hpl check` prints.
     Note,
     Warning,
     Error,
@@ -34,7 +34,7 @@ pub struct Span {
     pub line: usize,
     pub column: usize,
     pub len: usize,
-    /// The whole line, for showing.
+    /// The whole line, which is printed with the diagnostic.
     pub text: String,
 }
 
@@ -44,14 +44,14 @@ pub struct Diagnostic {
     pub severity: Severity,
     /// Name of a file or of an environment variable, or `command line`.
     pub origin: String,
-    /// Absent if there is no line to point at.
+    /// Part of the line to which the diagnostic points; `None` if the fault has no line.
     pub span: Option<Span>,
     pub message: String,
     pub read: Option<String>,
     pub allowed: Option<String>,
-    /// Present only if the reference would behave differently from this program.
+    /// What the reference HPL does; `None` if the reference does the same as this program.
     pub reference: Option<String>,
-    /// Advice, if `allowed` does not give it already.
+    /// Advice; `None` if `allowed` says enough.
     pub help: Option<String>,
 }
 
@@ -114,8 +114,8 @@ impl Diagnostic {
 /// Largest number of characters of a source line that are shown.
 const SHOWN_CHARS_MAX: usize = 120;
 
-/// Returns the part of a line to show, and the caret's place in it. Control characters (a file may contain terminal escapes)
-/// become a visible character each, so that columns stay true.
+/// Returns the part of a line to show, and the place of the caret in this part. Each control character becomes a visible
+/// character, because a file may contain terminal escapes. Columns do not change.
 fn excerpt(span: &Span) -> (String, usize) {
     let start = span.column.saturating_sub(SHOWN_CHARS_MAX / 2);
     let shown: String = span
@@ -128,7 +128,7 @@ fn excerpt(span: &Span) -> (String, usize) {
     (shown, span.column.saturating_sub(1 + start))
 }
 
-/// Replaces control characters, so that text from an input takes a single visible line.
+/// Replaces control characters, so that text from an input is printed as a single visible line.
 fn visible(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
@@ -145,7 +145,7 @@ impl fmt::Display for Diagnostic {
             Some(span) => {
                 let margin = span.line.to_string().len() + 1;
                 let (shown, before) = excerpt(span);
-                // Tabs are repeated under the line, so that the caret lands under its character.
+                // The padding repeats the line's tabs, so that the caret stands under its character.
                 let pad: String = shown
                     .chars()
                     .chain(std::iter::repeat(' '))
@@ -177,7 +177,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// All faults found. If they are returned as an `Err`, at least one is an error.
+/// All faults found. In an `Err`, at least one of the faults is an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 

@@ -10,7 +10,7 @@ use super::{Input, sources};
 /// Flags of the benchmark.
 #[derive(Clone, Debug, Default, Args)]
 pub struct BenchFlags {
-    /// Read settings from FILE [default: skt.toml, if it is there]
+    /// Read settings from FILE [default: skt.toml, if it exists]
     #[arg(long, value_name = "FILE", env = sources::ENV_CONFIG, hide_env_values = true,
           help_heading = "Input and output")]
     pub config: Option<PathBuf>,
@@ -24,7 +24,7 @@ pub struct BenchFlags {
 }
 
 impl BenchFlags {
-    /// Settings among the flags, shorthands resolved.
+    /// Returns the settings that the flags give. Short forms such as --no-preflight become the settings that they stand for.
     pub fn overrides(&self) -> Overrides {
         let mut overrides = self.overrides.clone();
         if self.no_preflight {

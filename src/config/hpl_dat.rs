@@ -1,7 +1,7 @@
-//! Content of an HPL.dat as checked values, and the tests it stands for.
+//! Content of an HPL.dat as checked values, and the tests that these values describe.
 //!
-//! `dat_reader` makes an [`HplDat`], the settings may override parts of it, and the benchmark runs [`HplDat::tests`] in order:
-//! the order of the lines in the output is the order of this iterator.
+//! `dat_reader` makes an [`HplDat`], and settings may replace parts of it. The benchmark runs the tests in the order of
+//! [`HplDat::tests`], so the lines of the output have the same order.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 pub enum Output {
     Stdout,
     Stderr,
-    /// A file, created, or emptied if it exists.
+    /// A file, which is created, or emptied if it exists.
     File(PathBuf),
 }
 
@@ -57,8 +57,8 @@ pub struct HplDat {
 }
 
 impl Default for HplDat {
-    /// Returns the values for lines that a file does not have. Sizes and grids have no default: an invented number would be run
-    /// as if it had been asked for.
+    /// Returns the values for lines that a file does not have. Sizes and grids have no default: the program would run tests that
+    /// no user wanted.
     fn default() -> HplDat {
         HplDat {
             output: Output::Stdout,
@@ -83,11 +83,12 @@ impl Default for HplDat {
     }
 }
 
-/// Largest number of tests in a run: at a millisecond each they take a quarter of an hour, and some 100 MB of each rank's memory.
+/// Largest number of tests in a run. At a millisecond each, so many tests take a quarter of an hour. The list of these tests
+/// takes some 100 MB of each rank's memory.
 const TESTS_MAX: u64 = 1_000_000;
 
 impl HplDat {
-    /// Number of values of each loop over the tests, slowest loop first.
+    /// Returns the number of values of each loop over the tests, slowest loop first.
     fn loops(&self) -> [usize; 9] {
         [
             self.grids.len(),
@@ -102,7 +103,7 @@ impl HplDat {
         ]
     }
 
-    /// Number of combinations in these loops.
+    /// Returns the number of combinations of the values of `loops`.
     fn combinations(loops: &[usize]) -> u64 {
         loops.iter().fold(1, |product, len| product.saturating_mul(*len as u64))
     }
@@ -111,36 +112,36 @@ impl HplDat {
         Self::combinations(&self.loops())
     }
 
-    /// Error: the file asks for too many tests. Every rank keeps a list of all tests that it is to run.
+    /// Returns an error if there are too many tests: every rank keeps a list of all tests that it is to run.
     pub fn too_many(&self) -> Option<Diagnostic> {
         let all = self.test_count();
         (all > TESTS_MAX).then(|| {
             Diagnostic::error(
                 "settings",
-                format!("{all} tests are asked for, and {TESTS_MAX} is the most"),
+                format!("there are {all} tests, but a run can have at most {TESTS_MAX}"),
             )
-            .help("the lists of HPL.dat multiply: shorten some of them")
+            .help("the number of tests is the product of the lists' lengths: shorten some lists")
         })
     }
 
     /// Iterates over the tests in the reference's order: grid, N, NB, DEPTH, BCAST, RFACT, PFACT, NBMIN, NDIV, the last varying
-    /// fastest. Tests are made one at a time: a file can ask for 20^9 of them.
+    /// fastest. Each test is made only when it is needed: a file can describe 20^9 tests.
     pub fn tests(&self, rng: Rng, seed: u64) -> impl Iterator<Item = TestParams> + '_ {
         self.first_of_each(9, rng, seed)
     }
 
-    /// Iterates over a test for each grid, N, NB and lookahead: no other choice makes a difference to the memory.
+    /// Iterates over one test for each combination of grid, N, NB and lookahead. The memory need depends on nothing else.
     pub fn tests_by_memory(&self, rng: Rng, seed: u64) -> impl Iterator<Item = TestParams> + '_ {
         self.first_of_each(4, rng, seed)
     }
 
-    /// Iterates over a test for each grid, N and NB, with the deepest lookahead, which takes the most memory.
+    /// Iterates over one test for each combination of grid, N and NB, with the deepest lookahead, which takes the most memory.
     pub fn largest_tests(&self, rng: Rng, seed: u64) -> impl Iterator<Item = TestParams> + '_ {
         let depth = self.depths.iter().copied().max().unwrap_or(0);
         self.first_of_each(3, rng, seed).map(move |test| TestParams { depth, ..test })
     }
 
-    /// Iterates over the first test of each combination in the `outer` slowest loops.
+    /// Iterates over the first test of each combination of the values of the `outer` slowest loops.
     fn first_of_each(
         &self,
         outer: usize,
@@ -152,7 +153,7 @@ impl HplDat {
             .map(move |k| self.test(k * inner, rng, seed))
     }
 
-    /// Returns test number `k`, by writing `k` in the mixed base of the loops' lengths.
+    /// Returns test number `k`. The digits of `k`, in the mixed base of the loops' lengths, are the places in the loops' lists.
     fn test(&self, k: u64, rng: Rng, seed: u64) -> TestParams {
         let mut rest = k;
         let mut at = [0; 9];
@@ -186,7 +187,7 @@ impl HplDat {
         }
     }
 
-    /// Number of ranks that the largest grid needs. `usize::MAX` stands for more than can be counted.
+    /// Returns the number of ranks that the largest grid needs, or `usize::MAX` if the number is too large for this type.
     pub fn ranks_needed(&self) -> usize {
         self.grids.iter().map(|(p, q)| p.saturating_mul(*q)).max().unwrap_or(0)
     }
@@ -211,7 +212,7 @@ mod tests {
         }
     }
 
-    /// Compares with nine loops written out.
+    /// Compares the iterator with nine nested loops.
     #[test]
     fn tests_come_in_the_references_order() {
         let dat = several();

@@ -1,13 +1,13 @@
-//! Name of a run's memory if the user gives none, made from the batch job's number.
+//! Default name of a run's memory, made from the number of the batch job.
 //!
-//! `settings` asks once. Two jobs of one user, and two elements of a job array, must not share a name: each would take the
-//! other's memory for its own. A restart inside the same job must find the name again. In another job the name differs: only a
-//! name given by the user (`--job`) outlives the job.
+//! Two jobs of one user, and two elements of a job array, must not share a name: each run would use the memory of the other run.
+//! A restart inside the same job must give the same name. In another job the default name differs: only a name given by the user
+//! (`--job`) is the same there.
 
-/// Longest name that there is room for; `--job` has the same bound.
+/// Largest number of characters of a name, also of a name given with `--job`.
 pub const LENGTH_MAX: usize = 64;
 
-/// Returns the name, from the environment; `default` outside of any batch system.
+/// Returns the default name. `var` returns a variable of the environment. Outside of any batch system the name is `default`.
 pub fn job_name(var: impl Fn(&str) -> Option<String>) -> String {
     let var = |name: &str| var(name).filter(|value| !value.is_empty());
     slurm(&var)
@@ -19,7 +19,7 @@ pub fn job_name(var: impl Fn(&str) -> Option<String>) -> String {
         .unwrap_or_else(|| "default".to_owned())
 }
 
-/// Returns the letters and digits of a text, up to the length that a name may have.
+/// Returns the letters and digits of a text, cut so that two such texts and `_` fit in a name.
 fn plain(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).take(LENGTH_MAX / 2 - 1).collect()
 }
@@ -38,7 +38,7 @@ fn slurm(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
     }
 }
 
-/// `1234.server`, or `1234[5].server` for an element of an array.
+/// Name in PBS, where a job has the id `1234.server`, and an element of an array has the id `1234[5].server`.
 fn pbs(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
     let id = var("PBS_JOBID")?;
     let number = id.split(['.', '[']).next().unwrap_or_default();
@@ -48,18 +48,19 @@ fn pbs(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
     Some(element(number, index))
 }
 
-/// LSF's index is 0 if the job is no array.
+/// Name in LSF, where the index is 0 if the job is no array.
 fn lsf(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
     let job = var("LSB_JOBID")?;
     Some(element(&job, var("LSB_JOBINDEX").filter(|index| index != "0")))
 }
 
-/// Within an allocation every `flux run` is a job of its own, so the allocation's id counts.
+/// Name in Flux. Within an allocation every `flux run` is a job of its own, so the name is made from the allocation's id.
 fn flux(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
     var("FLUX_ENCLOSING_ID").or_else(|| var("FLUX_JOB_ID")).map(|id| plain(&id))
 }
 
-/// `JOB_ID` alone may come from another program. The index is `undefined` if the job is no array.
+/// Name in Grid Engine. A `JOB_ID` without `SGE_TASK_ID` may come from another program. The index is `undefined` if the job is no
+/// array.
 fn grid_engine(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
     let index = var("SGE_TASK_ID")?;
     Some(element(&var("JOB_ID")?, Some(index).filter(|index| index != "undefined")))

@@ -1,7 +1,7 @@
 //! Need of the tests on a node: memory and ranks. Pure arithmetic.
 //!
-//! The benchmark asks [`fits`] before anything is allocated, with the figure that `shm::room` read. Otherwise the kernel's
-//! out-of-memory killer would find a problem that is a few per cent too large, in the middle of the run.
+//! Before the benchmark allocates memory, it calls [`fits`] with the free memory that `shm::room` read. Without this check, the
+//! kernel's out-of-memory killer would end a slightly too large run in its middle.
 
 use std::convert::Infallible;
 
@@ -15,10 +15,10 @@ use super::settings::Settings;
 
 /// Memory of a process apart from its arrays: the program, and the buffers of MPI and of the BLAS.
 ///
-/// With Open MPI 4.1 the most resident memory of any rank (VmHWM) was 25.3 MiB. These were runs of N = 400 on one node, with 1, 4
-/// and 8 ranks, by our own kernels, BLIS's and OpenBLAS's. A bare process of MPICH 4 took 4 to 7 MiB more than one of Open MPI,
-/// with 4 and 16 ranks. Ranks of a node share program and libraries: counted once (PSS), each of 8 took 6 to 7 MiB. The rest is
-/// room for the buffers of networks, which a single node does not show.
+/// With Open MPI 4.1 the largest resident memory of a rank (VmHWM) was 25.3 MiB, in runs of N = 400 on one node. The runs had 1,
+/// 4 and 8 ranks, and used our own kernels, BLIS and OpenBLAS. With 4 and 16 ranks, a bare process of MPICH 4 took 4 to 7 MiB
+/// more than a process of Open MPI. Ranks of a node share the program and its libraries. If this shared memory is counted once
+/// (PSS), each of 8 ranks took 6 to 7 MiB. The rest of the 40 MiB is for network buffers, which a run on one node does not have.
 pub const PROCESS_BYTES: u128 = 40 << 20;
 
 /// Bytes that the largest rank of a test needs: its part of [A|b], the solver's work arrays, the process.
@@ -44,20 +44,20 @@ fn wide(size: usize) -> u128 {
     size as u128
 }
 
-/// Ranks of a node in a test, and the data that they keep.
+/// Ranks of a node in a test, and the data that these ranks keep.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OnNode {
     pub ranks: usize,
-    /// Number of ranks among these that keep only checksums of saves.
+    /// Number of dedicated ranks among `ranks`, which hold only parity.
     pub keepers: usize,
     /// Bytes of persistent shared memory, the matrix included; None without protection.
     pub named: Option<u128>,
-    /// Number of process columns in addition to the grid's that keep checksums.
+    /// Number of process columns that hold checksums, in addition to the columns of the grid.
     pub checksums: usize,
     pub means: Means,
 }
 
-/// Bytes that ranks of a node take: memory that outlives them, and memory of their own.
+/// Bytes that the ranks of a node take: persistent shared memory (`named`), and memory of the processes (`own`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes {
     pub named: u128,
@@ -74,14 +74,13 @@ impl Bytes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     pub memory: u128,
-    /// Bytes in the pool of huge pages, if persistent shared memory is taken from there. They are set aside already, and are no
-    /// part of `memory`.
+    /// Bytes in the pool of huge pages, if persistent shared memory is taken from this pool. The pool is no part of `memory`.
     pub huge_pages: Option<u128>,
 }
 
 impl Room {
-    /// Returns the memory of which there is too little, if any: bytes needed, bytes free, and whether huge pages are meant. The
-    /// supervisor judges a node beforehand by the same rule (`supervise/judge/fitness.rs`).
+    /// Returns `None` if there is enough memory for `need`. Otherwise returns the bytes needed, the bytes free, and whether huge
+    /// pages are meant. The supervisor judges a node by the same rule (`supervise/judge/fitness.rs`) before a run.
     fn short_of(self, need: Bytes) -> Option<(u128, u128, bool)> {
         match self.huge_pages {
             Some(free) if need.named > free => Some((need.named, free, true)),
@@ -91,8 +90,8 @@ impl Room {
     }
 }
 
-/// Largest need of a test on a node, for any places of its ranks in the grid. Ranks without a place in the grid, or with
-/// checksums alone, count as bare processes in addition to what is in persistent shared memory.
+/// Largest need of a test on a node, for any grid positions of its ranks. Spare ranks and dedicated ranks count as processes
+/// without work arrays. The persistent shared memory of dedicated ranks is in `on.named`.
 pub fn node_need(test: &TestParams, on: OnNode) -> Bytes {
     let ranks = wide(on.ranks);
     let columns = wide(test.q).saturating_add(wide(on.checksums));
@@ -121,7 +120,7 @@ pub fn node_need(test: &TestParams, on: OnNode) -> Bytes {
     Bytes { named: on.named.unwrap_or(0), own: own.saturating_add(processes) }
 }
 
-/// Error: a test does not fit; with both numbers.
+/// Error: a test does not fit on a node. The error has the bytes needed and the bytes available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TooLarge {
     pub n: usize,
@@ -131,14 +130,14 @@ pub struct TooLarge {
     pub ranks_on_node: usize,
     pub needed_bytes: u128,
     pub available_bytes: u128,
-    /// Whether huge pages are meant.
+    /// Whether both numbers of bytes are about huge pages.
     pub of_huge_pages: bool,
     /// Largest N that fits with the other parameters unchanged; `None` if even N = 0 does not fit.
     pub largest_n: Option<usize>,
 }
 
 impl TooLarge {
-    /// Message with the need and the memory there is, for use after the test has been named.
+    /// Returns the second part of a message: the bytes needed, the bytes available and advice. The first part names the test.
     pub fn numbers(&self) -> String {
         let (of_what, advice) = if self.of_huge_pages {
             let advice = "; or enlarge the pool of huge pages (/proc/sys/vm/nr_hugepages)";
@@ -178,8 +177,8 @@ impl std::fmt::Display for TooLarge {
 
 impl std::error::Error for TooLarge {}
 
-/// Checks that every test fits a node with that room, if its ranks have the parts that `on` describes. Returns the test with the
-/// largest need of those that do not fit.
+/// Checks that every test fits on a node that has the memory `room` and, in that test, the ranks `on(test)`. Otherwise returns an
+/// error for the test with the largest need of all tests that do not fit.
 pub fn fits(
     tests: impl IntoIterator<Item = TestParams>,
     on: impl Fn(&TestParams) -> OnNode,
@@ -203,7 +202,7 @@ pub fn fits(
     }
 }
 
-/// Largest N with which `test` fits, by bisection: the need never falls as N grows.
+/// Returns the largest N with which `test` fits, or `None` if no N fits. Bisection is correct: the need never falls as N grows.
 pub fn largest_n(
     test: &TestParams,
     on: impl Fn(&TestParams) -> OnNode,
@@ -230,16 +229,17 @@ pub fn largest_n(
     Some(n as usize)
 }
 
-/// Error: the run asks for more ranks than there are.
+/// Error: the tests need more ranks than the job has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooFewRanks {
     pub p: usize,
     pub q: usize,
     pub needed: usize,
-    /// Number of spares among these.
+    /// Number of spare ranks among `needed`.
     pub spares: usize,
-    /// Number of ranks among these that keep checksums: under --method abft, or of saves.
+    /// Number of ranks among `needed` that hold checksums, under --method abft.
     pub checksums: usize,
+    /// Number of ranks among `needed` that hold only parity.
     pub dedicated: usize,
     pub have: usize,
 }
@@ -248,18 +248,18 @@ impl std::fmt::Display for TooFewRanks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let TooFewRanks { p, q, needed, spares, checksums, dedicated, have } = self;
         let others: String = [
-            (checksums, "more keep checksums (--method abft)"),
-            (dedicated, "more keep checksums (--parity-layout dedicated)"),
-            (spares, "stand by (--spare-ranks)"),
+            (checksums, "to hold checksums (--method abft)"),
+            (dedicated, "to hold parity (--parity-layout dedicated)"),
+            (spares, "to stand by (--spare-ranks)"),
         ]
         .into_iter()
         .filter(|(ranks, _)| **ranks > 0)
-        .map(|(ranks, do_what)| format!(", {ranks} {do_what}"))
+        .map(|(ranks, do_what)| format!(", plus {ranks} {do_what}"))
         .collect();
         write!(
             f,
             "Need at least {needed} processes for these tests: the largest grid is {p} x {q}{others}, and \
-             there {} only {have}; start more (mpirun -n {needed}) or ask for a smaller grid",
+             there {} only {have}; start more (mpirun -n {needed}) or set a smaller grid",
             if *have == 1 { "is" } else { "are" }
         )
     }
@@ -267,7 +267,7 @@ impl std::fmt::Display for TooFewRanks {
 
 impl std::error::Error for TooFewRanks {}
 
-/// Checks that `have` ranks are enough for every grid plus the ranks that `settings` ask for.
+/// Checks that `have` ranks are enough for every grid, plus the additional ranks that `settings` require.
 pub fn enough_ranks(dat: &HplDat, settings: &Settings, have: usize) -> Result<(), TooFewRanks> {
     let ranks = |&(p, q): &(usize, usize)| settings.ranks(p, q);
     let Some(&(p, q)) = dat.grids.iter().rev().max_by_key(|grid| ranks(grid)) else {
@@ -283,7 +283,7 @@ pub fn enough_ranks(dat: &HplDat, settings: &Settings, have: usize) -> Result<()
     }
 }
 
-/// A size in words: GiB with two digits, MiB for smaller sizes.
+/// Returns a size as text: in GiB with two decimals, or in MiB with one decimal for less than a GiB.
 pub fn human(bytes: u128) -> String {
     const GIB: f64 = (1u64 << 30) as f64;
     let bytes = bytes as f64;
@@ -381,7 +381,7 @@ mod tests {
             fits([small.clone(), large, small.clone()], |_| PLAIN, room(16 * GIB)).unwrap_err();
         assert_eq!((refusal.n, refusal.nb), (100_000, 128));
         let text = refusal.to_string();
-        // The kernels that may be chosen on other processors have work arrays of other sizes.
+        // Kernels for other processors have work arrays of other sizes.
         let needed = if cfg!(target_arch = "x86_64") { "74.95" } else { "74.94" };
         let needed =
             format!("N=100000 with NB=128 on a 1 x 1 grid needs {needed} GiB on this node");
@@ -399,7 +399,7 @@ mod tests {
         assert_eq!(fits([], |_| PLAIN, room(0)), Ok(()));
     }
 
-    /// The pool of huge pages is no part of the memory that the system calls available, and nothing else comes from it.
+    /// The pool of huge pages is no part of the memory that the system calls available. Only persistent shared memory uses it.
     #[test]
     fn huge_pages_hold_what_is_named_and_nothing_else() {
         let t = test(40_000, 128, 1, 1, 1);
@@ -421,7 +421,7 @@ mod tests {
         assert_eq!(fits([t], |_| PLAIN, Room { memory: 13 * GIB, huge_pages: None }), Ok(()));
     }
 
-    /// Ranks that keep checksums alone have neither work arrays nor a matrix.
+    /// Dedicated ranks, which hold only parity, have neither work arrays nor a matrix.
     #[test]
     fn ranks_for_checksums_take_these_alone() {
         let t = test(40_000, 256, 2, 2, 1);

@@ -1,10 +1,10 @@
-//! Reading of the benchmark's input: text in, checked values or diagnostics with a place out.
+//! Reads the benchmark's input, and returns checked values, or diagnostics that point at a line and a column.
 //!
-//! HPL.dat lists the tests. `skt.toml`, `SKT_*` variables and flags change them, each over the one before. [`Input::load`] is the
-//! entry: `driver` calls it on rank 0 and sends the result, plain values only, to the other ranks. Nothing here prints, allocates
-//! a matrix or calls MPI, so a bad file is reported before anything costly begins.
+//! HPL.dat lists the tests. `skt.toml` changes them; `SKT_*` variables win over `skt.toml`, and flags win over variables.
+//! [`Input::load`] is the entry: `driver` calls it on rank 0 and sends the result, plain values only, to the other ranks. No code
+//! here prints, allocates a matrix or calls MPI, so a bad file is reported before costly work begins.
 
-// Faults of the input are rare, and made once.
+// Diagnostics of the input are large, but few are made.
 #![allow(clippy::result_large_err)]
 
 pub mod choices;
@@ -36,37 +36,37 @@ use hpl_dat::{HplDat, Output};
 use settings::{CONFIG_DEFAULT, Overrides, Settings};
 use sources::Layers;
 
-/// All input of a run, and the warnings to print first.
+/// All input of a run, and its warnings, which are printed first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Loaded {
-    /// The file with the overrides applied.
+    /// The values of HPL.dat, some of them replaced by settings.
     pub dat: HplDat,
     pub settings: Settings,
     pub warnings: Vec<Diagnostic>,
 }
 
 impl Loaded {
-    /// Iterates over the tests, in the order to run them.
+    /// Iterates over the tests, in the order in which they run.
     pub fn tests(&self) -> impl Iterator<Item = TestParams> + '_ {
         self.dat.tests(self.settings.rng, self.settings.seed)
     }
 
-    /// Iterates over a test for each grid, N, NB and lookahead, to judge the memory of each.
+    /// Iterates over one test for each combination of grid, N, NB and lookahead. The memory need depends on nothing else.
     pub fn tests_by_memory(&self) -> impl Iterator<Item = TestParams> + '_ {
         self.dat.tests_by_memory(self.settings.rng, self.settings.seed)
     }
 
-    /// Iterates over a test for each grid, N and NB: enough to judge the most memory.
+    /// Iterates over one test for each combination of grid, N and NB. These suffice to find the largest memory need.
     pub fn largest_tests(&self) -> impl Iterator<Item = TestParams> + '_ {
         self.dat.largest_tests(self.settings.rng, self.settings.seed)
     }
 }
 
-/// Largest size of a file of tests or settings, in bytes: some have hundreds of lines, none has a million.
+/// Largest size of a file of tests or settings, in bytes. No such file has as many as a million lines.
 const LONGEST: u64 = 16 << 20;
 
-/// Returns a file's bytes, or the reason why they cannot be read. A file without an end (a device), or one given by mistake, is
-/// not read whole.
+/// Returns the bytes of a file, or an error if the file cannot be read or is too large. A file without an end (a device) is not
+/// read whole.
 pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostic> {
     let why = match bytes_up_to(path, LONGEST) {
         Ok(Some(bytes)) => return Ok(bytes),
@@ -79,12 +79,13 @@ pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostic> {
     Err(Diagnostic::error(path.display().to_string(), why))
 }
 
-/// Whether data read there cannot be read again, as with `/dev/stdin` or `<(command)`.
+/// Whether `path` is a pipe or a socket, such as `/dev/stdin` or `<(command)`, whose data cannot be read twice.
 fn is_a_pipe(path: &Path) -> bool {
     path.metadata().is_ok_and(|about| about.file_type().is_fifo() || about.file_type().is_socket())
 }
 
-/// Whether both names are the same file, existing or not. A device or a pipe keeps nothing that could be lost.
+/// Whether both paths name the same file, which need not exist. For a device or a pipe the result is false: no data there can be
+/// overwritten.
 pub fn same_file(one: &Path, other: &Path) -> bool {
     if let (Ok(one), Ok(other)) = (one.metadata(), other.metadata()) {
         return one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino());
@@ -97,7 +98,7 @@ pub fn same_file(one: &Path, other: &Path) -> bool {
     whole(one).is_some_and(|one| whole(other) == Some(one))
 }
 
-/// Error: results would overwrite each other, or a file that is `read`.
+/// Returns an error if results would overwrite each other, or would overwrite a file in `read`; None if all files are different.
 fn overwritten(
     folder: &Path,
     dat: &HplDat,
@@ -116,22 +117,23 @@ fn overwritten(
         && same_file(output, json)
     {
         let what = format!("output and json are one file, {}", json.display());
-        return Some(Diagnostic::error("settings", what).help("give each a file of its own"));
+        return Some(Diagnostic::error("settings", what).help("name a different file for json"));
     }
     written.iter().find_map(|(name, to)| {
         let (path, what) = read.iter().find(|(path, _)| same_file(path, to))?;
         let path = path.display();
-        let what = format!("{name} is {path}, which {what} are read from and which would be lost");
+        let what =
+            format!("{name} is {path}, but {what} are read from this file: it would be lost");
         Some(Diagnostic::error("settings", what).help("name another file for the results"))
     })
 }
 
-/// Variables of the environment, as [`std::env::vars_os`] gives them.
+/// Variables of the environment, as [`std::env::vars_os`] returns them.
 pub type Variables = Vec<(OsString, OsString)>;
 
-/// Sources of the benchmark's input. HPL.dat is named by the settings.
+/// Sources of the benchmark's input, except HPL.dat. The settings name the file that is read as HPL.dat.
 pub struct Input<'a> {
-    /// Folder that all names are relative to.
+    /// Folder to which all file names are relative.
     pub folder: &'a Path,
     /// File of settings. Without it `skt.toml` is read if it exists.
     pub config: Option<&'a Path>,
@@ -149,14 +151,14 @@ impl<'a> Input<'a> {
         self.folder.join(self.config.unwrap_or(Path::new(CONFIG_DEFAULT)))
     }
 
-    /// Merges file of settings, environment and flags, each over the one before, with all their faults.
+    /// Merges the settings of the file, the environment and the flags. Later sources win. The result also has all faults found.
     pub fn layers(&self) -> Layers {
         let mut layers = Layers::new();
         let path = self.config();
-        // A broken link counts as a file that is named but cannot be read.
+        // A broken link is a file that exists but cannot be read.
         if self.config.is_some() || path.symlink_metadata().is_ok() {
             let read = if is_a_pipe(&path) {
-                let why = "this is a pipe, and settings are read more than once, also by ranks on other nodes: name a file";
+                let why = "this is a pipe, but the program reads settings several times, also on other nodes: name a file";
                 Err(Diagnostic::error(path.display().to_string(), why))
             } else {
                 bytes_of(&path)
@@ -171,22 +173,22 @@ impl<'a> Input<'a> {
         layers
     }
 
-    /// Merges the settings, without reading HPL.dat. `None` if they have faults, which [`Input::load`] reports.
+    /// Merges the settings, without reading HPL.dat. `None` if the settings have faults, which [`Input::load`] reports.
     pub fn overrides(&self) -> Option<Overrides> {
         let Layers { merged, diagnostics, .. } = self.layers();
         (!diagnostics.iter().any(Diagnostic::is_error)).then_some(merged)
     }
 
-    /// Lists the settings that a file of settings and variables set and no flag does, in a line for each source. Returns nothing
-    /// if neither sets any. [`Input::load`] reports their faults.
+    /// Returns a line for the file of settings and one for the variables, with all settings in force that no flag sets. A source
+    /// without such settings has no line. [`Input::load`] reports the faults of the settings.
     pub fn told(&self) -> Vec<String> {
         let layers = self.layers();
         layers.told(&Settings::from(&layers.merged).dat.display().to_string(), false)
     }
 
-    /// Reads the tests and lays the settings over them.
+    /// Reads HPL.dat, and replaces its values by the settings.
     ///
-    /// On failure the diagnostics hold every fault found, warnings included.
+    /// On failure the diagnostics contain every fault found, warnings included.
     pub fn load(&self) -> Result<Loaded, Diagnostics> {
         let mut layers = self.layers();
         let mut found = std::mem::take(&mut layers.diagnostics);
@@ -223,7 +225,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Reads HPL.dat, which the user has `named` or not. Adds faults to `found`. `None` if one of them is an error.
+/// Reads HPL.dat. `named`: the user gave the file's name. Adds all faults to `found`. `None` if a fault is an error.
 fn read_dat(path: &Path, given: Given, named: bool, found: &mut Vec<Diagnostic>) -> Option<HplDat> {
     let all_given = given.n && given.nb && given.p && given.q;
     if !named && all_given && path.symlink_metadata().is_err() {
@@ -231,7 +233,7 @@ fn read_dat(path: &Path, given: Given, named: bool, found: &mut Vec<Diagnostic>)
         return Some(HplDat::default());
     }
     match bytes_of(path) {
-        // An empty file is enough, too: a user who gives everything in flags may name one so that no other file counts.
+        // An empty file suffices, too: a user who gives all values in flags may name an empty file, so that no HPL.dat counts.
         Ok(bytes) if bytes.is_empty() && all_given => Some(HplDat::default()),
         Ok(bytes) => {
             let read = dat_reader::read(&bytes, &path.display().to_string(), given);
@@ -240,8 +242,8 @@ fn read_dat(path: &Path, given: Given, named: bool, found: &mut Vec<Diagnostic>)
             dat
         }
         Err(fault) => {
-            let help = "name the file with --dat FILE, or give -n, --nb, -p and -q and do \
-                        without one";
+            let help = "name the file with --dat FILE, or give -n, --nb, -p and -q and no \
+                        file at all";
             found.push(fault.help(help));
             None
         }

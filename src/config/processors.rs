@@ -1,4 +1,4 @@
-//! Lists of processors as people write them: `7,15` or `0-3,8`. Settings read them; messages that name processors write them.
+//! Lists of processors as users write them: `7,15` or `0-3,8`. Settings read such lists, and messages print them.
 
 use std::collections::BTreeSet;
 use std::fmt;

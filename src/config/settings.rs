@@ -1,10 +1,11 @@
 //! Every setting of the benchmark, defined once.
 //!
 //! The fields of [`Overrides`] are the flags of the command line, the keys of `skt.toml` (`swap-threshold`) and the environment
-//! variables (`SKT_SWAP_THRESHOLD`). Each has one parser and one help text. `flags` puts it among the program's flags, `sources`
-//! fills it from the file and the environment. A new field here is therefore known everywhere at once.
+//! variables (`SKT_SWAP_THRESHOLD`). Each field has one parser and one help text. `flags` adds the fields to the program's flags;
+//! `sources` fills the fields from the file and the environment. A new field is therefore a flag, a key and a variable at once.
 //!
-//! Fields that stand for a line of HPL.dat replace that line's values ([`Overrides::apply`]); the rest become [`Settings`].
+//! A field that belongs to a line of HPL.dat replaces that line's values ([`Overrides::apply`]). All other fields become
+//! [`Settings`].
 
 use std::fmt;
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use crate::base::params::{
 };
 use crate::base::threads::THREADS_MAX;
 use crate::base::units::seconds;
+use crate::checkpoint::groups::GROUP_DEFAULT;
 use crate::checkpoint::layout::ParityLayout;
 use crate::checkpoint::level2::EVERY_DEFAULT_S;
 use crate::checkpoint::plan::{Encoding, Helpers, Scheme, Scope};
@@ -36,13 +38,13 @@ use crate::lu::need::Means;
 use crate::parity::Code;
 use crate::shm::Store;
 
-/// Seed of the reference's matrix.
+/// Seed of the matrix in the reference HPL.
 pub const SEED_DEFAULT: u64 = Rng::HPL_SEED;
 
 /// Default name of the file of tests.
 pub const DAT_DEFAULT: &str = "HPL.dat";
 
-/// File of settings that is read if it exists.
+/// Default name of the file of settings, which is read if it exists.
 pub const CONFIG_DEFAULT: &str = "skt.toml";
 
 const INPUT: &str = "Input and output";
@@ -80,7 +82,7 @@ pub fn other_than_stdout(text: &str) -> Result<PathBuf, String> {
     // The file would overwrite the destination of stdout.
     if text == "-" || output_target::is_open_as(&file, std::io::stdout()) == Some(true) {
         let why =
-            "stdout has the text, so this needs a file of its own (one that is called -: ./-)";
+            "the text goes to stdout, so name another file here (./- is a file with the name -)";
         return Err(why.to_owned());
     }
     Ok(file)
@@ -132,19 +134,19 @@ pub(super) fn level2_every(text: &str) -> Result<Interval, String> {
 fn job(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if text.is_empty() || text.len() > LENGTH_MAX || !text.chars().all(fits) {
-        return Err("a name of letters, digits, `-` and `_`, at most 64, is needed".to_owned());
+        return Err("a name of at most 64 letters, digits, `-` and `_` is needed".to_owned());
     }
     Ok(text.to_owned())
 }
 
-/// Defines a parser that takes a word of several, each standing for a value.
+/// Defines a parser that accepts only certain words, and returns the value that belongs to the word.
 macro_rules! words {
     ($vis:vis $name:ident: $type:ty { $($word:literal => $value:expr),+ $(,)? }) => {
         $vis fn $name() -> impl clap::builder::TypedValueParser<Value = $type> {
             clap::builder::PossibleValuesParser::new([$($word),+]).map(|word: String| {
                 match word.as_str() {
                     $($word => $value,)+
-                    _ => unreachable!("only the words above are let through"),
+                    _ => unreachable!("clap accepts only the words above"),
                 }
             })
         }
@@ -155,9 +157,9 @@ macro_rules! words {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Guarding {
-    /// Saves, by this method.
+    /// Checkpoints, made by this method.
     Saves(Method),
-    /// Additional process columns that keep checksums of the others.
+    /// Additional process columns that hold checksums of the process columns of the grid.
     Checksums,
 }
 
@@ -195,12 +197,12 @@ words!(restart: Restart {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Restart {
-    /// Continue from it if it exists.
+    /// Resume from this memory if it exists.
     #[default]
     Auto,
-    /// Remove it and begin from scratch.
+    /// Remove this memory and begin from scratch.
     Never,
-    /// Continue from it, or fail.
+    /// Resume from this memory, or fail if it does not exist.
     Require,
 }
 
@@ -215,7 +217,7 @@ fn finite(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Some of the settings: what one source (command line, environment, file) has to say.
+/// Settings of one source: command line, environment or file. A setting that the source does not give is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 pub struct Overrides {
     /// Read the tests from FILE [default: HPL.dat]
@@ -324,7 +326,7 @@ pub struct Overrides {
 
     /// Threads of each rank [default: one for each core of the rank].
     ///
-    /// Hardware threads of one core count once. Ranks that are bound to the same cores share them.
+    /// Hardware threads of one core count once. Ranks that are bound to the same cores share these cores.
     #[arg(long, value_name = "COUNT", value_parser = count::<THREADS_MAX>, help_heading = RUN)]
     pub threads: Option<usize>,
 
@@ -340,7 +342,7 @@ pub struct Overrides {
     #[arg(long, value_name = "NAME", ignore_case = true, help_heading = RUN)]
     pub engine: Option<Engine>,
 
-    /// Accelerator that keeps the matrix in its memory and updates it [default: none]
+    /// Accelerator that keeps the matrix in its memory and updates the matrix there [default: none]
     #[arg(long, value_name = "NAME", ignore_case = true, help_heading = RUN)]
     pub device: Option<Device>,
 
@@ -403,19 +405,19 @@ pub struct Overrides {
     #[arg(long, value_name = "COUNT", value_parser = size::<1>, help_heading = PROTECT)]
     pub losses: Option<usize>,
 
-    /// Positions of a group, which protect each other [default: up to 16].
-    ///
-    /// With `--parity-layout localised` the default is K (K+1) for K losses. With `dedicated`, ranks that hold only parity do not
-    /// count.
-    #[arg(long, value_name = "COUNT", value_parser = size::<2>, help_heading = PROTECT)]
+    #[arg(long, value_name = "COUNT", value_parser = size::<2>, help_heading = PROTECT,
+          help = format!("Positions of a group, which protect each other [default: up to {GROUP_DEFAULT}]"),
+          long_help = format!("Positions of a group, which protect each other [default: up to {GROUP_DEFAULT}].\n\n\
+                               With `--parity-layout localised` the default is K (K+1) for K losses. With `dedicated`, ranks \
+                               that hold only parity do not count."))]
     pub group: Option<usize>,
 
     /// Distribution of the parity over the members of a group [default: striped].
     ///
-    /// `striped`: all members take turns. `grid`: the same, and the groups are rows or columns of the process grid. `localised`:
-    /// more members than may be lost hold each parity whole, which takes as much memory as the matrix. `dedicated`: the last
-    /// ranks of the job hold the parity, and do not compute. Each group has one such rank for each loss, on other nodes than its
-    /// members.
+    /// `striped`: the members take turns in holding parity. `grid`: as `striped`, and the groups are rows or columns of the
+    /// process grid. `localised`: each parity lies whole on more members than may be lost. This takes as much memory as the
+    /// matrix. `dedicated`: the last ranks of the job hold the parity, and do not compute. Each group has one such rank for each
+    /// loss, on other nodes than the group's members.
     #[arg(long, value_name = "NAME", value_parser = parity_layout(), help_heading = PROTECT)]
     pub parity_layout: Option<ParityLayout>,
 
@@ -432,8 +434,8 @@ pub struct Overrides {
 
     /// Name of this run's memory and checkpoints.
     ///
-    /// A run of the same name resumes in another batch job. The default is the number of the batch job, with the element of an
-    /// array, or else `default`.
+    /// In another batch job, a run resumes if it has the same name. The default is the number of the batch job, with the element
+    /// of an array. Outside of a batch job the default is `default`.
     #[arg(long, value_name = "NAME", value_parser = job, help_heading = PROTECT)]
     pub job: Option<String>,
 
@@ -446,8 +448,8 @@ pub struct Overrides {
 
     /// Also keep checkpoints in DIR, on a file system that all nodes share.
     ///
-    /// From DIR the run resumes if all memory is lost, on any nodes and in another job. `{domain}` in DIR stands for the name of
-    /// the failure domain.
+    /// If all memory is lost, the run resumes from DIR, on any nodes and also in another job. `{domain}` in DIR stands for the
+    /// name of the failure domain.
     #[arg(long, value_name = "DIR", value_parser = path, help_heading = PROTECT)]
     pub level2: Option<PathBuf>,
 
@@ -455,23 +457,24 @@ pub struct Overrides {
     #[arg(long, value_name = "K|TIME", value_parser = level2_every, help_heading = PROTECT)]
     pub level2_every: Option<Interval>,
 
-    /// Nodes that see the same DIR [default: shared].
+    /// Whether all nodes see the same DIR [default: shared].
     ///
     /// `shared`: all nodes see one folder. `node`: each node has a folder of its own, which is lost with the node. The parity of
-    /// each group then lies next to the data, and restores as many lost nodes of a group as --losses says.
+    /// each group then lies next to the data, and restores at most as many lost nodes of the group as --losses says.
     #[arg(long, value_name = "NAME", value_parser = level2_scope(), help_heading = PROTECT)]
     pub level2_scope: Option<DirScope>,
 
     /// Way to write checkpoints to storage [default: threads].
     ///
     /// `threads`: a thread of each rank writes while the rank computes. `off`: all ranks wait at each save that goes to storage.
-    /// This suits nodes without time to spare.
+    /// This suits nodes on which a helper would slow the ranks down more.
     #[arg(long, value_name = "NAME", value_parser = helpers(), help_heading = PROTECT)]
     pub helpers: Option<Helpers>,
 
     /// Processors of each node for the helpers alone, by the system's numbers: 7,15 or 60-63.
     ///
-    /// Nothing else of this run uses their cores. By default the helpers share the cores of the ranks, where there is room.
+    /// Nothing else of this run uses the cores of these processors. By default a helper runs on any processor that its rank may
+    /// use.
     #[arg(long, value_name = "LIST", value_parser = List::from_str, help_heading = PROTECT)]
     pub helper_cores: Option<List>,
 
@@ -488,7 +491,8 @@ pub struct Overrides {
 
     /// Ranks that stand by, in addition to those of the grid [default: 0].
     ///
-    /// They are the last ranks of the job. Under --nonstop they replace failed ranks; under --method abft they rebuild checksums.
+    /// The spare ranks are the last ranks of the job. Under --nonstop a spare rank replaces a failed rank; under --method abft
+    /// spare ranks rebuild checksums.
     #[arg(long, value_name = "K", value_parser = size::<0>, help_heading = PROTECT)]
     pub spare_ranks: Option<usize>,
 
@@ -530,7 +534,7 @@ impl Overrides {
         set(&mut qs, &self.q);
         if ps.len() != qs.len() {
             let from = |given: bool| if given { "settings" } else { "HPL.dat" };
-            let what = "P and Q make the grids in pairs, and their numbers differ";
+            let what = "P and Q form the grids in pairs, but one has more values than the other";
             return Err(Diagnostic::error("settings", what)
                 .read(format!(
                     "P = {} ({}), Q = {} ({})",
@@ -548,20 +552,20 @@ impl Overrides {
         self.go_together(&dat.depths)
     }
 
-    /// Whether the run makes parity. It does not if nothing lies in memory and all nodes can read the saves.
+    /// Whether the run makes parity. A run makes none if it keeps no checkpoint in memory and all nodes can read its saves.
     pub(super) fn has_parity(&self) -> bool {
         self.method != Some(Guarding::Saves(Method::Disk))
             || self.level2_scope == Some(DirScope::Node)
     }
 }
 
-/// Whether settings under this heading of the help describe how runs use a machine, such as the engine. The others belong to a
-/// single run: its problem, its output, its protection.
+/// Whether settings under this heading of the help describe how runs use a machine, such as the engine. Settings under other
+/// headings belong to a single run: its problem, its output, its protection.
 pub(super) fn is_of_the_machine(heading: Option<&str>) -> bool {
     heading == Some(RUN)
 }
 
-/// Whether a setting stands for a line of HPL.dat, which it replaces: see [`Overrides::apply`].
+/// Whether the setting `key` replaces a line of HPL.dat: see [`Overrides::apply`].
 pub fn replaces_a_line(key: &str) -> bool {
     const LINES: &str = "output n nb p q pmap threshold pfact nbmin ndiv rfact bcast depth swap swap-threshold l1 u equil align";
     LINES.split(' ').any(|line| line == key)
@@ -572,7 +576,7 @@ fn join(values: &[usize]) -> String {
     words.join(",")
 }
 
-/// All settings beyond the lines of HPL.dat, every default filled in.
+/// All settings that belong to no line of HPL.dat, with every default filled in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     pub dat: PathBuf,
@@ -612,7 +616,7 @@ impl Settings {
         }
     }
 
-    /// Number of process columns that keep checksums.
+    /// Number of process columns that hold checksums.
     pub fn sums(&self) -> usize {
         match self.protection {
             Protection::Checksums { columns, .. } => columns,
@@ -620,12 +624,12 @@ impl Settings {
         }
     }
 
-    /// Returns the settings that determine the memory need of ranks with so many threads.
+    /// Returns the settings that determine the memory need of ranks with `threads` threads each.
     pub fn means(&self, threads: usize) -> Means {
         Means { engine: self.engine, threads, device: self.device }
     }
 
-    /// Number of ranks that stand by, if the job continues in its processes when a process is lost.
+    /// Number of spare ranks. `None`: the job cannot continue in its processes when a process is lost.
     fn standing_by(&self) -> Option<usize> {
         match &self.protection {
             Protection::None => None,
@@ -643,13 +647,13 @@ impl Settings {
         self.standing_by().unwrap_or(0)
     }
 
-    /// Number of ranks with a part in a test on a P x Q grid.
+    /// Number of ranks that take part in a test on a P x Q grid.
     pub fn ranks(&self, p: usize, q: usize) -> usize {
         let grid = p.saturating_mul(q.saturating_add(self.sums()));
         grid.saturating_add(self.dedicated(p, q))
     }
 
-    /// Number of ranks among these that keep checksums of saves and do nothing else.
+    /// Number of ranks of a test on a P x Q grid that hold only parity.
     pub fn dedicated(&self, p: usize, q: usize) -> usize {
         self.saves().map_or(0, |Saves { scheme, group, .. }| {
             scheme.layout.dedicated(p.saturating_mul(q), *group, scheme.losses)
@@ -658,7 +662,7 @@ impl Settings {
 }
 
 impl Overrides {
-    /// Whether helpers communicate by MPI, which must be known before MPI starts.
+    /// Whether helpers communicate by MPI. This must be known before MPI starts.
     pub fn helpers_talk(&self) -> bool {
         self.saves() && self.encode == Some(Encoding::Helper)
     }
@@ -668,7 +672,7 @@ impl Overrides {
         self.device.is_some_and(|device| device != Device::None)
     }
 
-    /// Engine of the run. A device multiplies operands in the layouts of `blas`.
+    /// Engine of the run. A device needs operands in the layouts of the engine `blas`.
     fn engine(&self) -> Engine {
         if self.has_device() { Engine::Blas } else { self.engine.unwrap_or_default() }
     }
@@ -678,7 +682,7 @@ impl Overrides {
         !matches!(self.checkpoint, None | Some(Saving::Off))
     }
 
-    /// Same question as [`Settings::goes_on`], which must be known before MPI starts.
+    /// Whether the job continues in its processes, as [`Settings::goes_on`] returns. This must be known before MPI starts.
     pub fn goes_on(&self) -> bool {
         self.nonstop == Some(true) || self.method == Some(Guarding::Checksums)
     }
@@ -689,10 +693,10 @@ impl Overrides {
 pub enum Protection {
     None,
     Saves(Saves),
-    /// Additional process columns that keep checksums.
+    /// Additional process columns that hold checksums.
     Checksums {
         columns: usize,
-        /// Ranks that stand by, to make new columns after a loss.
+        /// Ranks that stand by, to rebuild checksum columns after a loss.
         spare_ranks: usize,
     },
 }
@@ -700,7 +704,7 @@ pub enum Protection {
 /// Checkpoints of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Saves {
-    /// Number of ranks that stand by, if a lost rank is survived without a restart.
+    /// Number of spare ranks under --nonstop; `None`: a lost rank needs a restart.
     pub nonstop: Option<usize>,
     pub interval: Interval,
     pub scheme: Scheme,
@@ -709,7 +713,7 @@ pub struct Saves {
     pub encode: Encoding,
     #[serde(default)]
     pub helpers: Helpers,
-    /// Processors of each node that are reserved for helpers.
+    /// Processors of each node that are reserved for helpers; `None`: helpers have no processors of their own.
     #[serde(default)]
     pub helper_cores: Option<List>,
     pub store: Store,
@@ -730,11 +734,11 @@ pub struct Level2 {
     pub scope: DirScope,
 }
 
-/// Mean time between failures that `auto` assumes: a day, as large systems have it.
+/// Mean time between failures that `auto` assumes without --mtbf: a day, which is usual on large systems.
 const MTBF_DEFAULT_S: f64 = 86400.0;
 
 impl Saves {
-    /// Whether checkpoints in memory go to storage as well. With method disk they are on storage alone.
+    /// Whether checkpoints in memory go to storage as well. With method disk all checkpoints are on storage alone.
     pub fn has_second_level(&self) -> bool {
         self.level2.is_some() && self.scheme.method != Method::Disk
     }
@@ -744,7 +748,7 @@ impl Saves {
         if let Interval::Auto { mtbf_s } = &mut interval {
             *mtbf_s = set.mtbf.unwrap_or(MTBF_DEFAULT_S);
         }
-        // Without parity each position is a group by itself, which survives nothing and need not.
+        // Without parity each position is a group by itself. Such a group need not survive a loss: all nodes can read the saves.
         let (losses, group) =
             if set.has_parity() { (set.losses.unwrap_or(1), set.group) } else { (0, Some(1)) };
         Some(Saves {
@@ -834,7 +838,7 @@ mod tests {
         assert_eq!(changed, dat());
     }
 
-    /// The settings listed as replacing lines are those whose `--help` names a line.
+    /// [`replaces_a_line`] lists exactly the settings whose `--help` names a line.
     #[test]
     fn settings_that_replace_a_line_say_so() {
         let command = Overrides::augment_args(clap::Command::new("settings"));

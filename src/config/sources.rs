@@ -19,17 +19,17 @@ use super::settings::{Overrides, is_of_the_machine, replaces_a_line};
 /// Prefix of the environment variables of settings.
 pub const ENV_PREFIX: &str = "SKT_";
 
-/// Prefix of variables that are messages of the program to itself (across a re-exec, or from a supervisor to its ranks) and never
-/// settings.
+/// Prefix of variables that the program sets for itself, across a re-exec or from a supervisor to its ranks. Such variables are
+/// never settings.
 pub const ENV_INTERNAL_PREFIX: &str = "SKT_INTERNAL_";
 
-/// Variable that names the file of settings; read by `flags`, like the flag `--config`.
+/// Variable that names the file of settings; `flags` reads it, like the flag `--config`.
 pub const ENV_CONFIG: &str = "SKT_CONFIG";
 
-/// Table of `skt.toml` in which settings of protection may stand; `every` in it is the setting of the table's own name.
+/// Table of `skt.toml` in which settings of protection may stand. The key `every` in this table is the setting `checkpoint`.
 pub const CHECKPOINT: &str = "checkpoint";
 
-/// Returns the setting that a key of `skt.toml` is for; `in_table`: the key stands in that table.
+/// Returns the name of the setting that a key of `skt.toml` sets. `in_table`: the key stands in the table [`CHECKPOINT`].
 pub fn setting_of(key: &str, in_table: bool) -> String {
     match key.replace('_', "-") {
         name if in_table && name == "every" => CHECKPOINT.to_owned(),
@@ -37,8 +37,8 @@ pub fn setting_of(key: &str, in_table: bool) -> String {
     }
 }
 
-/// Prefixes of all variables that are no settings: also those of the project's tests, which its own programs read, and of crash
-/// points, which `faults` reads.
+/// Prefixes of all variables that are no settings. The prefixes cover also the variables of the project's tests, and the crash
+/// points that `faults` reads.
 const ENV_OTHERS: [&str; 3] = [ENV_INTERNAL_PREFIX, "SKT_TEST_", "SKT_FAULT"];
 
 /// Variables of a run that a supervisor started, read by `supervise`.
@@ -72,12 +72,12 @@ impl fmt::Display for Source {
     }
 }
 
-/// Settings, with each source laid over the ones before.
+/// Settings of all sources read so far. The values of each source replace those of earlier sources.
 pub struct Layers {
     command: Command,
     /// Names of all settings, as flags have them: `swap-threshold`.
     pub keys: Vec<String>,
-    /// All settings merged so far, higher layers winning.
+    /// Settings of all sources read so far; a later source replaces the value of an earlier one.
     pub merged: Overrides,
     /// Settings in force that no flag gives, in the order in which they were read.
     unasked: Vec<(String, Source)>,
@@ -101,9 +101,9 @@ impl Layers {
         Layers { command, keys, merged, unasked, diagnostics: Vec::new() }
     }
 
-    /// Lists the settings of each source other than the command line, a line for each source that sets any. A user who copies a
-    /// folder, or has forgotten an `export`, thus sees the origin of these values. `dat` is the file of tests, whose lines some
-    /// settings replace. With `lines_alone`, lists only these.
+    /// Returns a line for each source that sets any settings, except the command line. From this list a user who copies a folder,
+    /// or has forgotten an `export`, sees the origin of a value. `dat` is the file of tests, whose lines some settings replace.
+    /// With `lines_alone`, the list has only settings that replace lines.
     pub fn told(&self, dat: &str, lines_alone: bool) -> Vec<String> {
         let told = self.by_source().into_iter().filter_map(|(source, lines, others)| {
             let what = match (others.is_empty() || lines_alone, lines.is_empty()) {
@@ -120,7 +120,7 @@ impl Layers {
         told.collect()
     }
 
-    /// Returns the sources in turn, with the keys of each: keys that replace lines of HPL.dat, and the others.
+    /// Returns each source with the keys that replace lines of HPL.dat, and with all other keys.
     fn by_source(&self) -> Vec<(&Source, Vec<&str>, Vec<&str>)> {
         let mut found: Vec<(&Source, Vec<&str>, Vec<&str>)> = Vec::new();
         for (key, source) in &self.unasked {
@@ -134,8 +134,8 @@ impl Layers {
         found
     }
 
-    /// Adds to `fault` the sources of the settings that it names, if these are no flags: a flag that was not given cannot be left
-    /// out.
+    /// Adds to the help of `fault` the sources of the settings that `fault` names, except flags. A user who gave no flag --x
+    /// cannot leave --x out.
     pub fn with_sources(&self, fault: Diagnostic) -> Diagnostic {
         let text = format!("{} {}", fault.message, fault.help.as_deref().unwrap_or_default());
         let from: Vec<String> = self
@@ -154,7 +154,7 @@ impl Layers {
         fault.help(help.join("; "))
     }
 
-    /// Whether a setting comes from a source that outranks the source of another.
+    /// Whether the setting `key` comes from a source that outranks the source of the setting `other`.
     pub fn outranks(&self, key: &str, other: &str) -> bool {
         let rank = |key: &str| match self.unasked.iter().find(|(known, _)| known == key) {
             Some((_, Source::File(_))) => 0,
@@ -164,28 +164,28 @@ impl Layers {
         rank(key) > rank(other)
     }
 
-    /// Notes that a setting comes from `source`, which replaces its earlier source.
+    /// Notes that the setting `key` comes from `source`. An earlier source of this setting is forgotten.
     fn comes_from(&mut self, key: &str, source: Source) {
         self.unasked.retain(|(known, _)| known != key);
         self.unasked.push((key.to_owned(), source));
     }
 
-    /// Reads a setting's text with the flag's parser.
+    /// Parses the text of the setting `key` with the flag's parser.
     fn parsed(&mut self, key: &str, text: &OsStr) -> Result<ArgMatches, Fault> {
         let mut flag = OsString::from(format!("--{key}="));
         flag.push(text);
         self.command.try_get_matches_from_mut([flag]).map_err(|error| Fault::from_clap(&error))
     }
 
-    /// Lays a setting's text over the present value.
+    /// Parses the text of the setting `key`, and replaces the present value.
     fn set(&mut self, key: &str, text: &OsStr) -> Result<(), Fault> {
         let matches = self.parsed(key, text)?;
         self.merged.update_from_arg_matches(&matches).map_err(|error| Fault::from_clap(&error))
     }
 
-    /// Lays the flags, parsed already, over everything else.
+    /// Replaces values of all earlier sources by the flags, which are parsed already.
     pub fn flags(&mut self, flags: &Overrides) {
-        // The flags go through the serialised form, so that no field can be forgotten here: a set field in `flags` is not null.
+        // The flags are merged in serialised form, so that this code cannot forget a field. A field that a flag sets is not null.
         let mut merged = serde_json::to_value(&self.merged).expect("settings serialise");
         let flags = serde_json::to_value(flags).expect("settings serialise");
         self.unasked.retain(|(key, _)| flags[key.replace('-', "_")].is_null());
@@ -195,7 +195,7 @@ impl Layers {
         self.merged = serde_json::from_value(merged).expect("settings survive their own form");
     }
 
-    /// Lays the content of `skt.toml` over the defaults. `origin` is the file's name.
+    /// Replaces present values by those of `skt.toml`, whose content is `bytes`. `origin` is the file's name.
     pub fn toml(&mut self, bytes: &[u8], origin: &str) {
         let text = match std::str::from_utf8(bytes) {
             Ok(text) => text,
@@ -228,7 +228,7 @@ impl Layers {
         self.toml_table(&file, table.get_ref(), false);
     }
 
-    /// Lays the entries of a table over the present values. `inside` is true for those of `[checkpoint]`.
+    /// Replaces present values by the entries of `table`. `inside`: the table is `[checkpoint]`.
     fn toml_table(&mut self, file: &File, table: &DeTable, inside: bool) {
         let mut entries: Vec<_> = table.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
@@ -281,7 +281,7 @@ impl Layers {
             self.diagnostics.push(file.point(fault, value.span()));
             return;
         };
-        // The diagnostics point at the wrong items, not at the list.
+        // Each diagnostic points at a wrong item, not at the whole list.
         let mut wrong = false;
         for (item, span) in &items {
             if let Err(fault) = self.parsed(name, OsStr::new(item)) {
@@ -302,7 +302,7 @@ impl Layers {
         }
     }
 
-    /// Lays the `SKT_*` variables over the present values. Empty variables count as unset.
+    /// Replaces present values by those of the `SKT_*` variables. Empty variables count as unset.
     pub fn env(&mut self, vars: impl IntoIterator<Item = (OsString, OsString)>) {
         let mut vars: Vec<(String, OsString)> = vars
             .into_iter()
@@ -321,7 +321,7 @@ impl Layers {
             if name != env_name(&key) || !self.keys.contains(&key) {
                 let warning = Diagnostic::warning(
                     format!("environment variable {name}"),
-                    "there is no setting of this name; the variable has no effect",
+                    "there is no setting of this name, so the variable has no effect",
                 )
                 .help(self.nearest(&key, env_name));
                 self.diagnostics.push(warning);
@@ -338,7 +338,7 @@ impl Layers {
         }
     }
 
-    /// Suggests the nearest name ("did you mean X?"), or lists all names if none is near.
+    /// Suggests the setting with the most similar name ("did you mean X?"). If no name is similar, lists all settings.
     fn nearest(&self, name: &str, spell: impl Fn(&str) -> String) -> String {
         let near = self.keys.iter().map(|key| (strsim::damerau_levenshtein(key, name), key)).min();
         match near {
@@ -353,13 +353,13 @@ impl Layers {
     }
 }
 
-/// Environment variable of a setting: `SKT_SWAP_THRESHOLD` for `swap-threshold`.
+/// Returns the environment variable of a setting: `SKT_SWAP_THRESHOLD` for `swap-threshold`.
 pub fn env_name(key: &str) -> String {
     format!("{ENV_PREFIX}{}", key.replace('-', "_").to_uppercase())
 }
 
-/// Variables of settings that belong to a single run and not to a machine. A program that starts a run of another problem keeps
-/// the user's variables away from it.
+/// Returns the variables of settings that belong to a single run and not to a machine. A program that starts a run of another
+/// problem removes these variables from that run's environment.
 pub fn variables_of_own_runs() -> Vec<String> {
     let layers = Layers::new();
     let own =
@@ -367,7 +367,7 @@ pub fn variables_of_own_runs() -> Vec<String> {
     own.filter_map(|arg| arg.get_long().map(env_name)).collect()
 }
 
-/// Whether a refusal names a setting: as the flag of that name, or as `encode is helper`.
+/// Whether the text of a refusal names the setting `key`: as a flag such as `--encode`, or in words such as `encode is helper`.
 fn speaks_of(text: &str, key: &str) -> bool {
     let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-');
     let flag = format!("--{key}");
@@ -396,7 +396,7 @@ impl Fault {
             or_list(&words)
         } else if let Some(source) = std::error::Error::source(error) {
             match source.to_string().as_str() {
-                // Clap's text states the mistake, not the values allowed.
+                // Clap's text names the mistake and not the allowed values.
                 "value was not a boolean" => "true or false".to_owned(),
                 words => words.to_owned(),
             }
@@ -413,11 +413,11 @@ impl Fault {
     }
 }
 
-/// Returns a scalar as the text of a flag.
+/// Returns a scalar as the text of a flag; None for a date, a list and a table.
 fn plain(value: &DeValue) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
-        // A number in another base than ten is converted, because no flag would read it.
+        // No flag accepts a number in another base than ten, so such a number is converted.
         DeValue::Integer(integer) => {
             Some(match u64::from_str_radix(integer.as_str(), integer.radix()) {
                 Ok(value) => value.to_string(),
@@ -440,7 +440,7 @@ fn type_words(value: &DeValue) -> &'static str {
     }
 }
 
-/// Line and column, from 1, of a byte of a text.
+/// Returns the line and the column, counted from 1, of the byte `at` of a text.
 fn place(bytes: &[u8], at: usize) -> (usize, usize) {
     let before = &bytes[..at.min(bytes.len())];
     let start = before.iter().rposition(|b| *b == b'\n').map_or(0, |k| k + 1);
@@ -653,7 +653,7 @@ mod tests {
         assert_eq!(set.threshold, Some(0.1));
     }
 
-    /// A line a source, with its settings in force: a setting given as a flag is not listed.
+    /// Each source has one line, with its settings in force. A setting given as a flag is not listed.
     #[test]
     fn settings_that_are_no_flags_are_reported_with_their_source() {
         let mut layers =

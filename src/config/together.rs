@@ -1,5 +1,5 @@
-//! Checks that settings go together. A setting that needs what another takes away is refused, and the refusal names the setting
-//! to leave out or to add. Pure; called when settings are laid over HPL.dat, so before anything costly begins.
+//! Checks that settings go together. Settings that exclude each other are refused, and the refusal names the setting to leave out
+//! or to add. The checks are pure, and run when settings replace values of HPL.dat, before costly work begins.
 
 use super::diagnostic::{Diagnostic, Severity, and_list};
 use super::settings::{Guarding, Overrides, Restart, Saving};
@@ -12,7 +12,7 @@ use crate::checkpoint::when::Interval;
 use crate::lu::DEPTH_IN_STEPS;
 
 impl Overrides {
-    /// Refuses the first setting that does not go with another one, or with a lookahead of `depths`.
+    /// Refuses the first setting that does not go together with another setting, or with one of the lookahead `depths`.
     pub(super) fn go_together(&self, depths: &[usize]) -> Result<(), Diagnostic> {
         self.check_checksums(depths)?;
         self.check_nonstop()?;
@@ -25,12 +25,12 @@ impl Overrides {
         self.check_device()
     }
 
-    /// Returns whether checksum columns take the place of saves.
+    /// Returns whether checksum columns protect the run in place of saves.
     fn is_abft(&self) -> bool {
         self.method == Some(Guarding::Checksums)
     }
 
-    /// Returns whether saves are turned off, and not only left out.
+    /// Returns whether checkpoint is set to off. If checkpoint is not set, the result is false.
     fn is_off(&self) -> bool {
         self.checkpoint == Some(Saving::Off)
     }
@@ -39,7 +39,8 @@ impl Overrides {
         self.method == Some(Guarding::Saves(method))
     }
 
-    /// Warnings of what a run with these settings and no others would refuse or ignore. Further settings may still change that.
+    /// Returns a warning for each of these settings that a run would refuse or ignore. Settings from other sources, which these
+    /// checks do not see, may change this.
     pub fn alone(&self) -> Vec<Diagnostic> {
         let refused = self.go_together(&[]).err().map(|fault| {
             let message = format!("a run with these settings alone is refused: {}", fault.message);
@@ -49,7 +50,7 @@ impl Overrides {
         refused.into_iter().chain(self.idle(false)).chain(unchecked).collect()
     }
 
-    /// Warns if a run continues after a loss and nothing checks its result.
+    /// Warns if a run continues after a loss, and a `threshold` of zero or less turns the check of its result off.
     pub(super) fn unchecked(&self, threshold: f64) -> Option<Diagnostic> {
         let way = match self.method {
             Some(Guarding::Checksums) => "method abft",
@@ -57,14 +58,14 @@ impl Overrides {
             _ => return None,
         };
         let what = format!(
-            "threshold is {threshold}, so the result is not checked, also not after a loss that {way} recovers from"
+            "threshold is {threshold}, so the result is not checked, not even after a loss that {way} recovers"
         );
         let help = "set --threshold 16.0 (line 13 of HPL.dat)";
         (threshold <= 0.0).then(|| Diagnostic::warning("settings", what).help(help))
     }
 
-    /// Warns of settings without effect, unless --checkpoint off shows that this is intended. The computation is the same.
-    /// `checkpoint_since`: checkpoint comes from a source that outranks the source of mtbf.
+    /// Warns of settings without effect, unless --checkpoint off shows that this is intended. Such settings do not change the
+    /// computation. `checkpoint_since`: checkpoint comes from a source that outranks the source of mtbf.
     pub(super) fn idle(&self, checkpoint_since: bool) -> Option<Diagnostic> {
         match self.checkpoint {
             Some(Saving::Off) => None,
@@ -99,14 +100,15 @@ impl Overrides {
         let (is, does) = if set.len() > 1 { ("are", "do") } else { ("is", "does") };
         let (why, help) = if abft {
             let instead = match self.losses {
-                Some(_) => "say with --checksum-columns how many process columns may be lost, and ",
+                Some(_) => {
+                    "set --checksum-columns to the number of process columns that may be lost, and "
+                }
                 None => "",
             };
             let help = format!("{instead}leave {} out, or give --checkpoint off", all("--"));
-            ("method abft makes no saves", format!("{help} if it is meant so"))
+            ("method abft makes no saves", format!("{help} if this is intended"))
         } else {
-            let help =
-                "give --checkpoint auto to protect it, or --checkpoint off if it is meant so";
+            let help = "give --checkpoint auto to protect the run, or --checkpoint off if this is intended";
             ("the run is not protected, since checkpoint is not set", help.to_owned())
         };
         let what = format!("{} {is} set and {does} nothing: {why}", all(""));
@@ -115,22 +117,22 @@ impl Overrides {
 
     /// Warns of an mtbf that the interval of saves does not use.
     fn idle_mtbf(&self, interval: Interval, checkpoint_since: bool) -> Option<Diagnostic> {
-        // A file may keep its mtbf if a single run sets another interval.
+        // If a single run sets another interval, the mtbf of a file needs no warning.
         let asked = !matches!(interval, Interval::Auto { .. }) && !checkpoint_since;
         (self.mtbf.is_some() && asked).then(|| {
             let what = format!(
-                "mtbf is set and does nothing: checkpoint is {interval}, and auto alone asks for it"
+                "mtbf is set and does nothing: checkpoint is {interval}, and only --checkpoint auto uses the mtbf"
             );
             Diagnostic::warning("settings", what)
                 .help("give --checkpoint auto, or leave --mtbf out")
         })
     }
 
-    /// Refuses saves under --method abft: checksum columns take their place.
+    /// Refuses saves and a deep lookahead under --method abft. Refuses checksum columns under all other methods.
     fn check_checksums(&self, depths: &[usize]) -> Result<(), Diagnostic> {
         refuse_if(
             self.checksum_columns.is_some() && !self.is_abft(),
-            "checksum-columns is set, and method is not abft, whose columns these are",
+            "checksum-columns is set, and method is not abft: only that method has checksum columns",
             "give --method abft, or leave --checksum-columns out",
         )?;
         refuse_if(
@@ -140,23 +142,23 @@ impl Overrides {
         )?;
         refuse_if(
             self.is_abft() && depths.iter().any(|&depth| depth > DEPTH_IN_STEPS),
-            "method abft goes with a lookahead of 0 or 1",
+            "method abft needs a lookahead of 0 or 1",
             "set --depth 1 (line 25 of HPL.dat)",
         )
     }
 
-    /// Refuses settings with which a rank cannot continue without a restart: it takes the checkpoint from memory, and from its
-    /// own.
+    /// Refuses settings with which ranks cannot continue without a restart. Under nonstop, each rank resumes from a checkpoint in
+    /// memory.
     fn check_nonstop(&self) -> Result<(), Diagnostic> {
         if self.nonstop != Some(true) {
             return refuse_if(
                 !self.is_abft() && self.spare_ranks.unwrap_or(0) > 0,
-                "spare-ranks is set, and they stand by for nothing without nonstop or method abft",
+                "spare-ranks is set, but without nonstop or method abft spare ranks stand by for nothing",
                 "give --nonstop or --method abft, or leave --spare-ranks out",
             );
         }
         let (what, help) = match self.method {
-            // [`Overrides::idle`] warns that nonstop does nothing there.
+            // [`Overrides::idle`] warns that nonstop does nothing under method abft.
             Some(Guarding::Checksums) => return Ok(()),
             _ if !self.saves() => (
                 "--nonstop resumes from a checkpoint: add --checkpoint",
@@ -175,14 +177,14 @@ impl Overrides {
         refuse(what, help)
     }
 
-    /// Refuses --restart without saves: only a run that saves leaves something to resume from, or to remove.
+    /// Refuses --restart without saves: only a run that saves leaves memory from which to resume, or which to remove.
     fn check_restart(&self) -> Result<(), Diagnostic> {
         let (word, help) = match self.restart {
             Some(Restart::Require) => (
                 "require",
-                "give --checkpoint as the run was given that is to resume, or leave --restart out",
+                "give the same --checkpoint as at the earlier start, or leave --restart out",
             ),
-            // With saves turned off for once, nothing is removed and nothing is resumed.
+            // With --checkpoint off the run neither removes memory nor resumes from it, so `never` does no harm.
             Some(Restart::Never) if !self.is_off() => {
                 ("never", "leave --restart out: without --checkpoint no run resumes from memory")
             }
@@ -197,16 +199,16 @@ impl Overrides {
         refuse(&format!("restart is {word}, and {what}"), help)
     }
 
-    /// Refuses encoding by helpers without a copy of a save. Helpers encode the state that the ranks change further, so there
-    /// must be a copy of it in addition to the last checkpoint.
+    /// Refuses encoding by helpers without a second copy in memory. The ranks change the matrix while helpers encode, so helpers
+    /// need a copy of the new state in addition to the last checkpoint.
     fn check_encoding(&self) -> Result<(), Diagnostic> {
         if self.encode != Some(Encoding::Helper) || self.is_off() {
             return Ok(());
         }
-        let saves = "encode is helper, which leaves a part of each save to helpers";
+        let saves = "encode is helper, with which helpers do a part of each save";
         refuse_if(
             self.is_abft(),
-            &format!("{saves}, and method abft makes none"),
+            &format!("{saves}, and method abft makes no saves"),
             "leave --encode out",
         )?;
         refuse_if(
@@ -216,7 +218,7 @@ impl Overrides {
         )?;
         refuse_if(
             self.nonstop == Some(true),
-            "encode is helper, and nonstop is set: a helper that waits for a lost rank's cannot be brought back",
+            "encode is helper, and nonstop is set: a helper that waits for the helper of a lost rank cannot be interrupted",
             "give --encode pipelined, or leave --nonstop out and let `skt-hpl run` start again",
         )?;
         let why = match self.method {
@@ -227,13 +229,13 @@ impl Overrides {
         refuse_if(
             !self.saves_by(Method::Double),
             &format!(
-                "encode is helper, which needs a copy of the matrix next to the last checkpoint, and method {why}"
+                "encode is helper, which needs a copy of the matrix in addition to the last checkpoint, and method {why}"
             ),
-            "give --method double, which has that (`skt-hpl plan` says how much memory is left), or --encode pipelined",
+            "give --method double, which has this copy (`skt-hpl plan` prints how much memory is left), or --encode pipelined",
         )
     }
 
-    /// Refuses cores for helpers that have no work.
+    /// Refuses cores for helpers that have no work, and encoding by helpers that are off.
     fn check_helpers(&self) -> Result<(), Diagnostic> {
         if self.is_off() {
             return Ok(());
@@ -243,32 +245,32 @@ impl Overrides {
         refuse_if(
             off && encode,
             "encode is helper, and helpers is off: no helper would compute the parity",
-            "give --encode pipelined, with which the ranks compute it, or leave --helpers out",
+            "give --encode pipelined, with which the ranks compute the parity, or leave --helpers out",
         )?;
         refuse_if(
             cores && off,
             "helper-cores is set, and helpers is off: no helper would run there",
-            "leave one of the two out",
+            "leave --helper-cores or --helpers out",
         )?;
         refuse_if(
             cores && self.saves_by(Method::Disk),
-            "helper-cores is set, and method is disk, where all ranks wait for storage: their cores are free then",
+            "helper-cores is set, and method is disk: all ranks wait for storage, so their own cores are free for this work",
             "leave --helper-cores out",
         )?;
         refuse_if(
             cores && self.is_abft(),
-            "helper-cores is set, and method abft makes no saves that helpers would have a part in",
+            "helper-cores is set, and method abft makes no saves in which helpers would take part",
             "leave --helper-cores out",
         )?;
         refuse_if(
             cores && self.level2.is_none() && !encode,
             "helper-cores is set, and this run has no helpers",
-            "they come with --level2 DIR, or with --encode helper: give one of these, or leave --helper-cores out",
+            "a run has helpers with --level2 DIR or --encode helper: give one of these, or leave --helper-cores out",
         )
     }
 
-    /// Refuses dedicated ranks without saves in memory, and in a run that continues without a restart: these ranks are part of
-    /// saves in memory alone.
+    /// Refuses dedicated ranks without saves in memory, and in a run that continues without a restart. Dedicated ranks hold the
+    /// parity of saves in memory and do nothing else.
     fn check_dedicated_ranks(&self) -> Result<(), Diagnostic> {
         if self.parity_layout != Some(ParityLayout::Dedicated) {
             return Ok(());
@@ -276,14 +278,14 @@ impl Overrides {
         let saves = self.saves();
         let refuse_ranks = |broken: bool, what: &str, help: &str| {
             let what = format!(
-                "parity-layout is dedicated, which keeps the parity on ranks of their own: {what}"
+                "parity-layout is dedicated, which keeps the parity on additional ranks: {what}"
             );
             refuse_if(broken, &what, help)
         };
         refuse_ranks(
             self.is_abft() && !self.is_off(),
             "method abft has checksum columns in place of parity",
-            "say with --checksum-columns how many, and leave --parity-layout out",
+            "set --checksum-columns to their number, and leave --parity-layout out",
         )?;
         refuse_ranks(
             saves && self.saves_by(Method::Disk),
@@ -292,30 +294,30 @@ impl Overrides {
         )?;
         refuse_ranks(
             saves && self.nonstop == Some(true),
-            "under nonstop a spare rank replaces ranks of the grid, but not these ranks",
+            "under nonstop a spare rank replaces ranks of the grid, but not ranks that hold parity",
             "give --parity-layout striped, or leave --nonstop out and let `skt-hpl run` start again",
         )?;
         refuse_ranks(
             saves && self.encode == Some(Encoding::Helper),
-            "a helper encodes while its rank computes, and these ranks do not compute",
+            "a helper encodes while its rank computes, and ranks that hold parity do not compute",
             "give --encode pipelined or reduce, or --parity-layout striped",
         )
     }
 
-    /// Refuses method disk without DIR: it has nowhere else to save to, and each save goes there.
+    /// Refuses method disk without DIR, where each of its saves goes, and with settings that method disk does not use.
     fn check_disk(&self) -> Result<(), Diagnostic> {
         if !self.saves_by(Method::Disk) || self.is_off() {
             return Ok(());
         }
         refuse_if(
             self.level2.is_none(),
-            "method is disk, and nothing says where its checkpoints are to go",
-            "give --level2 DIR, a folder that all nodes share, or with --level2-scope node one on a disk of each node",
+            "method is disk, and no setting names the folder of its checkpoints",
+            "give --level2 DIR: a folder that all nodes share, or with --level2-scope node a folder on a disk of each node",
         )?;
         refuse_if(
             self.level2_every.is_some(),
-            "method is disk, of which every save goes to DIR, and level2-every is set",
-            "say with --checkpoint how often to save, and leave --level2-every out",
+            "method is disk, with which every save goes to DIR, and level2-every is set",
+            "set the interval of saves with --checkpoint, and leave --level2-every out",
         )?;
         let of_parity = [
             ("losses", self.losses.is_some()),
@@ -331,16 +333,16 @@ impl Overrides {
                     "method is disk, which keeps no parity on a DIR that all nodes share, and {name} is set"
                 ),
                 &format!(
-                    "any number of nodes may be lost there: leave --{name} out, or give --level2-scope node"
+                    "a shared DIR survives the loss of all nodes: leave --{name} out, or give --level2-scope node"
                 ),
             )?;
         }
         Ok(())
     }
 
-    /// Refuses a second level without a first: a second level copies checkpoints in memory. A user who asks for it must not be
-    /// left without. Refuses codes that are not exact, too: files that are lost with a node are rebuilt by the code, and must be
-    /// identical.
+    /// Refuses level two without checkpoints, from which the files on storage are made. A user who sets level two must not get a
+    /// run without it. Also refuses inexact codes if each node has its own DIR: the code rebuilds the files of a lost node, and
+    /// rebuilt files must be identical.
     fn check_level2(&self) -> Result<(), Diagnostic> {
         refuse_if(
             self.is_abft() && self.checkpoint.is_none() && self.level2.is_some(),
@@ -365,12 +367,12 @@ impl Overrides {
         let inexact = self.parity_code.is_some_and(|code| !code.exact());
         refuse_if(
             self.level2_scope == Some(DirScope::Node) && inexact,
-            "level2-scope is node, and the code gives lost rows back only up to rounding",
+            "level2-scope is node, and the code rebuilds lost rows only up to rounding",
             "give --parity-code xor or --parity-code reed-solomon, or leave --parity-code out",
         )
     }
 
-    /// Refuses what a run in device memory cannot do.
+    /// Refuses settings that do not work with a matrix in device memory.
     fn check_device(&self) -> Result<(), Diagnostic> {
         if !self.has_device() {
             return Ok(());
@@ -387,12 +389,12 @@ impl Overrides {
         )?;
         refuse_if(
             self.is_abft(),
-            "device is set, and method abft has no checksum columns in device memory yet",
+            "device is set, and method abft has no checksum columns in device memory",
             "give --method self, or leave --device out",
         )?;
         refuse_if(
             self.engine.is_some_and(|engine| !matches!(engine, Engine::Auto | Engine::Blas)),
-            "device is set, and engine names kernels of the processor",
+            "device is set, and engine is a kernel of the processor",
             "leave --engine or --device out",
         )
     }
@@ -558,7 +560,7 @@ mod tests {
         apply(&Overrides { checkpoint: Some(Saving::Off), ..abft.clone() }).unwrap();
         for depths in [vec![0, 2], vec![3]] {
             let why = apply(&Overrides { depth: Some(depths), ..abft.clone() }).unwrap_err();
-            assert!(why.contains("lookahead of 0 or 1") && why.contains("--depth 1"), "{why}");
+            assert!(why.contains("a lookahead of 0 or 1") && why.contains("--depth 1"), "{why}");
         }
         // Values of HPL.dat count as well.
         let mut deep = HplDat { depths: vec![2], ..dat() };
@@ -793,7 +795,7 @@ mod tests {
         assert!(why(Overrides { checkpoint: None, ..double.clone() }).contains("--checkpoint"));
         assert!(why(Overrides { nonstop: Some(true), ..double.clone() }).contains("nonstop"));
         let abft = Overrides { method: Some(Guarding::Checksums), ..double.clone() };
-        assert!(why(Overrides { checkpoint: None, ..abft }).contains("abft makes none"));
+        assert!(why(Overrides { checkpoint: None, ..abft }).contains("abft makes no saves"));
         for (method, says) in [
             (None, "self encodes"),
             (Some(Method::SelfCheckpoint), "self encodes"),

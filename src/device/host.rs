@@ -209,7 +209,7 @@ unsafe fn copy_row(
 
 impl Device for Host {
     fn name(&self) -> &str {
-        "the processor in the part of a device, for tests; its rate means nothing"
+        "the processor in place of a device, for tests; its rate means nothing"
     }
 
     fn allocate(&self, len: usize) -> io::Result<NonNull<f64>> {

@@ -172,7 +172,7 @@ fn ranks_of_their_own_that_cannot_be_had_are_told() {
     let mut scene = Scene::new(2, 2).protect(DEDICATED);
     let ran = scene.job().run().expect_code(1);
     for word in
-        ["at least 5 processes", "1 more keep checksums (--parity-layout dedicated)", "only 4"]
+        ["at least 5 processes", "plus 1 to hold parity (--parity-layout dedicated)", "only 4"]
     {
         assert!(ran.err.contains(word), "{word}: {}", ran.told());
     }

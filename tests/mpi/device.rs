@@ -115,8 +115,8 @@ fn memory_of_the_device_is_counted() {
 }
 
 #[test]
-fn a_device_is_refused_together_with_checkpoints() {
+fn a_device_is_refused_together_with_most_methods() {
     let ran = Job::tests(&Dat::default()).args(&["--device", "host", "--checkpoint", "1"]).run();
     let ran = ran.expect_code(1);
-    assert!(ran.err.contains("a matrix in device memory cannot be saved yet"), "{}", ran.told());
+    assert!(ran.err.contains("can be saved by method double alone"), "{}", ran.told());
 }

@@ -57,10 +57,10 @@ fn an_interrupted_search_goes_on_and_what_it_finds_runs() {
     let out = tune_small(dir, &flags).output().unwrap();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.success(), "{said}");
-    assert!(said.contains("continuing with N = 700: "), "{said}");
+    assert!(said.contains("resumes with N = 700: "), "{said}");
     let told = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(
-        told.contains("The best of what was tried") && told.contains("How sure that is"),
+        told.contains("The best candidate") && told.contains("How certain the result is"),
         "{told}"
     );
     let after = measured(dir);
@@ -101,7 +101,7 @@ fn a_search_without_n_goes_on_whatever_memory_is_free() {
     let before = measured(dir);
     let again = tune(dir, &flags).output().unwrap();
     let said = String::from_utf8_lossy(&again.stderr).into_owned();
-    assert!(again.status.success() && said.contains("continuing with N = 700: "), "{said}");
+    assert!(again.status.success() && said.contains("resumes with N = 700: "), "{said}");
     assert_eq!(measured(dir)[..before.len()], before);
     // N was not asked for, so it has whole blocks.
     let dat = std::fs::read_to_string(dir.join("HPL.dat")).unwrap();
@@ -115,7 +115,7 @@ fn a_failed_measurement_is_reported() {
         (
             &["--launch-command", "/no/such/launcher {ranks}"][..],
             6,
-            "say another with --launch-command",
+            "name another with --launch-command",
         ),
         (&["--launch-command", "false"], 6, "the first job could not be run"),
         (&["--nb", "0"], 2, "1 or more"),

@@ -237,13 +237,13 @@ fn settings_that_contradict_checksums_are_refused() {
     };
     said(6, &["-q", "2"], 6, "--method abft: mpirun was not started");
     said(6, &["-q", "2", "--checkpoint", "5"], 1, "does not go together with checkpoint");
-    said(7, &["-q", "2", "--checksum-columns", "2"], 1, "is 2 x 2, 4 more keep checksums");
-    said(6, &["-q", "2", "--depth", "0,2"], 1, "goes with a lookahead of 0 or 1");
+    said(7, &["-q", "2", "--checksum-columns", "2"], 1, "is 2 x 2, plus 4 to hold checksums");
+    said(6, &["-q", "2", "--depth", "0,2"], 1, "needs a lookahead of 0 or 1");
     said(
         6,
         &["-q", "2", "--spare-ranks", "1"],
         1,
-        "2 more keep checksums (--method abft), 1 stand by",
+        "plus 2 to hold checksums (--method abft), plus 1 to stand by",
     );
     said(
         7,

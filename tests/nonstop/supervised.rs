@@ -166,8 +166,8 @@ fn checksums_are_rebuilt_between_two_losses_in_the_first_of_two_tests() {
     assert_eq!(roles, expected, "{text}");
     for words in [
         "computes, in process column 0",
-        "keeps checksums",
-        "its rank is gone",
+        "holds checksums",
+        "its rank has ended",
         "the next run begins from scratch",
     ] {
         assert!(text.contains(words), "{words}: {text}");

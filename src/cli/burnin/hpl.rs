@@ -1,4 +1,4 @@
-//! HPL in a loop: `skt-hpl run` again and again until the time is over, with the result of each run.
+//! HPL in a loop: starts `skt-hpl run` until the time is over, and returns the result of each run.
 
 use std::fs::File;
 use std::path::Path;
@@ -29,16 +29,17 @@ use crate::supervise::start::room::has_option;
 
 const NB: u64 = 192;
 
-/// Share of the time left that a run takes if the user gives no size: some are to follow.
+/// Share of the remaining time for which a run is sized if the user gives no size. Further runs then fit in the rest.
 const PART: f64 = 0.25;
 
-/// Rate of HPL as a share of the nodes' own rates of multiplying, at the sizes that fit into minutes.
+/// Rate of HPL in a run of some minutes, as a share of the sum of the nodes' multiplication rates.
 const REACHED: f64 = 0.5;
 
 /// Largest share of the free memory that a matrix takes.
 const MEMORY: f64 = 0.4;
 
-/// Size whose run takes about so long on the first `hosts` of these nodes, the others being spares; with the ranks' grid.
+/// Returns the size of a run that takes about `time` on the first `hosts` nodes, and the grid of its ranks. Later nodes are
+/// spares.
 fn size(pass: &Pass, hosts: usize, ranks: usize, time: Duration) -> (u64, (u64, u64)) {
     let here = pass.here.iter().take(hosts);
     let marks: Vec<String> = here.map(|here| here.machine.clone()).collect();
@@ -48,7 +49,7 @@ fn size(pass: &Pass, hosts: usize, ranks: usize, time: Duration) -> (u64, (u64, 
             pass.sweeps.iter().filter_map(|s| s.multiply.get(node)).copied().collect();
         median(&seen)
     };
-    // Nodes that share a machine share what it can do.
+    // Nodes on one machine share its rate and its memory, so the machine counts once.
     let firsts = (0..machine.len()).filter(|&node| machine[node] == node);
     let (mut flops, mut bytes) = (0.0, 0.0);
     for node in firsts {
@@ -61,21 +62,21 @@ fn size(pass: &Pass, hosts: usize, ranks: usize, time: Duration) -> (u64, (u64, 
     (n / NB * NB, squarest_grid(ranks as u64))
 }
 
-/// Time that a run is sized for; others follow if `left` of the time allows. A run of next to nothing would pass on nodes that
-/// fail at any other, and no run at all would show nothing. So if measuring took longer than expected, on nodes that others use
-/// too, a run still gets the time as if a quarter were left.
+/// Returns the time for which a run is sized. `left` is the rest of the whole `time`, in which further runs should fit. A very
+/// small run would pass on nodes that fail every larger run. So if the measurements took longer than expected, because other
+/// users also use the nodes, a run still gets the time as if a quarter of `time` were left.
 fn time_of_a_run(time: Duration, left: Duration) -> Duration {
     left.max(time.mul_f64(PART)).mul_f64(PART)
 }
 
-/// Words for the launcher in addition to the user's: a rank is to use all of its share of the node, but Open MPI would give it a
-/// core.
+/// Returns words for the launcher in addition to the user's words `said`; None if none are needed. A rank must use its whole
+/// share of the node, but Open MPI would bind it to a single core.
 fn not_bound(kind: Launcher, said: &[String]) -> Option<String> {
     let binds = kind != Launcher::Srun && !has_option(said, "bind-to");
     binds.then(|| "--bind-to none".to_owned())
 }
 
-/// Flags of the nodes, as the user gave them.
+/// Returns the flags for the nodes, as the user gave them.
 fn node_words(nodes: &NodeFlags) -> Vec<String> {
     let mut words = Vec::new();
     let mut give = |flag: &str, value: Option<String>| {
@@ -100,7 +101,7 @@ fn node_words(nodes: &NodeFlags) -> Vec<String> {
     words
 }
 
-/// Interval at which the end of a run is looked for.
+/// Interval between checks whether a run has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Runs HPL until the time is over, at least once.
@@ -113,7 +114,7 @@ pub fn repeat(
 ) -> Result<Vec<HplRun>, Refusal> {
     let left = until.saturating_sub(began.elapsed());
     let ranks: usize = hosts.iter().map(|host| host.slots).sum();
-    // Without the user's flags a run has one problem, which is checked, whatever files lie here for the user's own runs.
+    // Without flags of the user, a run has a single problem, whose result is checked. Files in this folder have no effect on it.
     let own_test = flags.bench.is_empty().then(|| {
         let (n, (p, q)) = size(pass, hosts.len(), ranks, time_of_a_run(flags.time, left));
         usual(n as usize, NB as usize, (p as usize, q as usize))
@@ -142,14 +143,15 @@ pub fn repeat(
         );
         let fails = !matches!(run.status, Some(0 | 3));
         runs.push(run);
-        // A run that fails at once will fail the next time.
+        // If a run fails, the next run would fail as well.
         if fails || began.elapsed() + took > until {
             return Ok(runs);
         }
     }
 }
 
-/// Starts a run with its files in `dir`. `unbound`: further words for the launcher; `test`: the problem, if not the user's.
+/// Starts a run with its files in `dir`. `unbound`: further words for the launcher. `test`: the problem; None if the user's flags
+/// describe it.
 fn start(
     flags: &BurninFlags,
     unbound: Option<&str>,
@@ -179,7 +181,7 @@ fn start(
         .map_err(|e| Refusal::environment(format!("cannot start {}: {e}", own.display())))
 }
 
-/// Waits for a run's end. An interrupted burn-in interrupts its run as well, which ends its own processes itself.
+/// Waits for the end of a run. If a signal interrupts the burn-in, the run is interrupted as well, and ends its own processes.
 fn until_ended(run: &mut Child) -> std::io::Result<ExitStatus> {
     let mut told = false;
     loop {
@@ -187,7 +189,7 @@ fn until_ended(run: &mut Child) -> std::io::Result<ExitStatus> {
             return Ok(status);
         }
         if asked_by_signal() && !std::mem::replace(&mut told, true) {
-            // The run may have ended by itself meanwhile.
+            // An error means that the run has just ended.
             let _ = kill(Pid::from_raw(run.id() as i32), Signal::SIGTERM);
         }
         std::thread::sleep(LOOK_EVERY);

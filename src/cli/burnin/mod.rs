@@ -1,8 +1,8 @@
-//! `skt-hpl burnin`: finds nodes and links that are slower than their peers, or compute wrong.
+//! `skt-hpl burnin`: finds nodes and links that are slower than their peers, and nodes that compute wrong results.
 //!
-//! First come the doctor's checks. Then nodes and links are measured in a pass ([`pass`]), HPL runs in a loop under the
-//! supervisor ([`hpl`]), and a second pass follows, with the nodes warm. A slow node or link is named if two passes are sure of
-//! it; if only one is, a third decides.
+//! First the doctor checks the nodes. Then a pass ([`pass`]) measures nodes and links, and HPL runs in a loop under the
+//! supervisor ([`hpl`]). A second pass measures the warm nodes. A slow node or link is named if two passes are sure that it is
+//! slow. If only one pass is sure, a third pass decides.
 
 mod hpl;
 mod pass;
@@ -93,7 +93,7 @@ pub struct BurninFlags {
 fn percent(text: &str) -> Result<f64, String> {
     match text.trim().trim_end_matches('%').trim_end().parse::<f64>() {
         Ok(value) if (0.0..100.0).contains(&value) => Ok(value / 100.0),
-        _ => Err("a part in per cent is needed, from 0 to below 100, such as 2%".to_owned()),
+        _ => Err("a percentage from 0 to below 100 is needed, such as 2%".to_owned()),
     }
 }
 
@@ -101,9 +101,9 @@ pub fn run(flags: &BurninFlags) -> ExitCode {
     burn_in(flags).map_or_else(|refusal| super::say_refusal("burnin", refusal), Exit::into)
 }
 
-/// Runs a rank of a pass, one on each node.
+/// Runs a rank of a pass. A pass has one rank on each node.
 pub fn rank(extent: &Extent) -> ExitCode {
-    // Open MPI gives each of few ranks a single core: without this the others would never be measured.
+    // Open MPI binds each rank of a small job to a single core. Without this call, all other cores would not be measured.
     crate::base::cores::take_all();
     let threads = if extent.threads == 0 { crate::base::cores::count() } else { extent.threads };
     let here = Here {
@@ -121,7 +121,7 @@ pub fn rank(extent: &Extent) -> ExitCode {
     Exit::Passed.into()
 }
 
-/// Refuses flags that the benchmark would not understand, before anything is measured.
+/// Refuses flags that the benchmark would not accept, before the measurements begin.
 fn check_bench(bench: &[OsString]) -> Result<(), Refusal> {
     if bench.is_empty() {
         return Ok(());
@@ -132,7 +132,7 @@ fn check_bench(bench: &[OsString]) -> Result<(), Refusal> {
         word == "--json" || word.starts_with("--json=")
     };
     if bench.iter().any(is_json) {
-        let why = "--json after a flag of the benchmark would be each HPL run's own, one over the other: give it before them";
+        let why = "--json after a flag of the benchmark goes to the HPL runs, which overwrite the file: give it first";
         return Err(Refusal::usage(why));
     }
     Ok(())
@@ -146,7 +146,7 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
     let hosts: Vec<Host> =
         nodes.hosts.iter().chain(&nodes.spares).map(|h| Host::new(&h.name, 1)).collect();
     if hosts.len() < 2 {
-        let why = "one node has no peers to be compared with; name two or more";
+        let why = "a single node has no peers for a comparison: name two or more nodes";
         return Err(Refusal::usage(why));
     }
     let names = names_of(&hosts);
@@ -178,12 +178,12 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         if document.findings.is_empty() {
             return Err(Refusal { exit, why });
         }
-        tell!("skt-hpl burnin: not measured once more: {why}");
+        tell!("skt-hpl burnin: a further pass could not be measured: {why}");
     }
     Ok(answer(&json, &document))
 }
 
-/// Refuses nodes on which the doctor finds a problem, MPI left out.
+/// Refuses nodes on which the doctor finds a problem. The doctor does not start MPI here.
 fn refuse_problems(nodes: &NodeFlags) -> Result<(), Refusal> {
     let looked = doctor::examine(&DoctorFlags {
         nodes: nodes.clone(),
@@ -192,7 +192,7 @@ fn refuse_problems(nodes: &NodeFlags) -> Result<(), Refusal> {
         bench: Vec::new(),
     })?;
     if looked > 0 {
-        let why = format!("not begun: correct {looked} problem(s) first");
+        let why = format!("the burn-in did not begin: correct {looked} problem(s) first");
         return Err(Refusal::environment(why));
     }
     Ok(())
@@ -222,20 +222,20 @@ fn measure_again(
         match pass::measure(flags, shell, hosts, document) {
             Ok(pass) => passes.push(pass.judged),
             Err(refusal) if asked_by_signal() => return Err(refusal),
-            // A node may have been lost since then: earlier findings must not be lost with it.
+            // A node may have failed since the earlier passes, whose findings must not be lost.
             Err(refusal) => return Ok(Some(refusal)),
         }
     }
 }
 
-/// Findings of all passes together.
+/// Returns the findings of all passes together.
 fn findings(names: &[String], passes: &[Judged]) -> Vec<Finding> {
     let wrong: Vec<Wrong> = passes.iter().flat_map(|pass| pass.wrong.clone()).collect();
     let torn: BTreeSet<Vec<usize>> = passes.iter().flat_map(|pass| pass.torn.clone()).collect();
     document::findings(names, &named(passes), &Wrong::merged(&wrong), &Vec::from_iter(torn))
 }
 
-/// Prints the document, writes it where asked for, and returns the verdict.
+/// Prints the document as text, writes it to the file of --json, and returns the verdict.
 fn answer(json: &Option<Option<PathBuf>>, document: &Document) -> Exit {
     let written = json_flag::answer(json, document, String::new);
     let found = match (&written, document.findings.is_empty()) {
@@ -243,7 +243,7 @@ fn answer(json: &Option<Option<PathBuf>>, document: &Document) -> Exit {
         (Ok(_), true) => Exit::Passed,
         (Err(Refusal { exit, .. }), true) => *exit,
     };
-    // The progress has been reported on stdout all along: the document goes there only if the named file is stdout.
+    // Stdout already has the progress of the burn-in. The JSON document goes to stdout only if the file of --json is stdout.
     let mut text = written.unwrap_or_else(|Refusal { why, .. }| {
         tell!("skt-hpl burnin: {why}");
         String::new()

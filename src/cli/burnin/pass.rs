@@ -1,6 +1,6 @@
-//! A pass over all nodes: starts a rank on each, reads the output of rank 0, and has it judged.
+//! A pass over all nodes: starts a rank on each node, reads the output of rank 0, and judges the measurements.
 //!
-//! A pass without progress is ended: a node that hangs costs the burn-in a minute, not for ever.
+//! A pass without progress is ended, so a node that hangs costs the burn-in minutes and does not block it for ever.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
@@ -25,16 +25,16 @@ use crate::supervise::start::launch::{LaunchPlan, launch};
 use crate::supervise::start::room::Room;
 use crate::supervise::talk::shell::{RemoteShell, library_path, variables};
 
-/// Time of a measurement between two nodes, and of meeting before it, in slots.
+/// Time of a measurement between two nodes, in slots. The wait until both nodes are ready is included.
 const GAME_SLOTS: f64 = 1.5;
 
 /// Time of each measurement that every node makes by itself, in slots.
 const ALONE_SLOTS: f64 = 1.5;
 
-/// Share of the time that a pass may take.
+/// Share of the burn-in's time that a pass may take.
 const PART: f64 = 0.25;
 
-/// Time that rank 0 may print nothing while MPI starts, and in addition to the time of a sweep.
+/// Time for which rank 0 may print nothing while MPI starts. During a sweep, the time of the sweep is added.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -49,7 +49,8 @@ pub struct Pass {
     pub took: Duration,
 }
 
-/// Measurements that fit into the time: enough sweeps always, and in each as many tournament rounds as there is time for.
+/// Returns the number of measurements of a pass. The number of sweeps does not depend on `time`. Each sweep has as many rounds of
+/// the tournament as fit in the time.
 fn extent(nodes: usize, time: Duration, threads: usize, slot: Duration) -> Extent {
     let sweeps = sweeps_wanted(nodes);
     let whole = (sweeps / WHOLE_EVERY) as f64;
@@ -58,16 +59,16 @@ fn extent(nodes: usize, time: Duration, threads: usize, slot: Duration) -> Exten
     Extent { sweeps, rounds: rounds.min(all_rounds(nodes)), threads, slot }
 }
 
-/// Least number of measurements of each link in a pass.
+/// Returns the smallest number of measurements of a link in a pass.
 fn meetings(nodes: usize, extent: &Extent) -> usize {
     extent.sweeps / WHOLE_EVERY * extent.rounds / all_rounds(nodes).max(1)
 }
 
-/// The least time in which a pass measures each link so often that a slow one can be named.
+/// Returns the shortest time of a burn-in in which a pass measures each link often enough to name a slow link.
 fn time_for_links(nodes: usize, slot: Duration) -> Duration {
     let whole = sweeps_wanted(nodes) / WHOLE_EVERY;
     let rounds = (sweeps_least(nodes) * all_rounds(nodes)).div_ceil(whole);
-    // `extent` cuts off less than a round, too.
+    // Half a round is added, because `extent` rounds the number of rounds down.
     let slots = GAME_SLOTS * (rounds as f64 + 0.5) + ALONE_SLOTS * (WHOLE_EVERY + 1) as f64;
     slot.max(Duration::from_millis(1)).mul_f64(slots * whole as f64 / PART)
 }
@@ -77,15 +78,16 @@ pub fn too_short(nodes: usize, time: Duration, slot: Duration) -> Option<String>
     let (often, least) = (meetings(nodes, &extent(nodes, time, 0, slot)), sweeps_least(nodes));
     (often < least).then(|| {
         format!(
-            "in {} some links are measured {often} times in a pass, and none that is slow can be named with fewer than {least}: \
-             that takes --time {}min",
+            "in {} some links are measured {often} times in a pass, and with fewer than {least} measurements a slow link cannot \
+             be named: give --time {}min",
             show_seconds(time.as_secs_f64()),
             time_for_links(nodes, slot).as_secs().div_ceil(60)
         )
     })
 }
 
-/// Time that rank 0 may print nothing: it prints when a sweep is over, and a sweep may take twice its time.
+/// Returns the time for which rank 0 may print nothing. Rank 0 prints at the end of each sweep, and a sweep may take twice its
+/// planned time.
 fn timeout(extent: &Extent) -> Duration {
     let slots = GAME_SLOTS * extent.rounds as f64 + ALONE_SLOTS;
     TIMEOUT + extent.slot.mul_f64(2.0 * slots)
@@ -214,7 +216,7 @@ impl Measuring<'_> {
         }
     }
 
-    /// Error: the measurements ended after so many sweeps. `late`: nothing was measured for too long.
+    /// Returns the error that the measurements ended after `measured` sweeps. `late`: nothing was measured for too long.
     fn failure(&self, job: &Job, said: &[Said], measured: usize, late: bool) -> Refusal {
         let complaint = job.last_words().wait_for(ENDS).map(|words| words.complaint);
         let complaint = complaint.filter(|words| !words.is_empty());
@@ -226,11 +228,11 @@ impl Measuring<'_> {
                 words::absent(absent, &names_of(self.hosts))
             ),
             (None, true) => format!(
-                "nothing was measured for {} s{complaint}; skt-hpl doctor tells whether MPI starts over these nodes",
+                "nothing was measured for {} s{complaint}; skt-hpl doctor checks whether MPI starts over these nodes",
                 timeout(&self.extent).as_secs()
             ),
             (None, false) => format!(
-                "the measurements ended after {measured} of {} sweeps{complaint}; skt-hpl doctor tells whether MPI starts over \
+                "the measurements ended after {measured} of {} sweeps{complaint}; skt-hpl doctor checks whether MPI starts over \
                  these nodes",
                 self.extent.sweeps
             ),
@@ -268,7 +270,7 @@ mod tests {
         assert!(words.ends_with("--time 12min"), "{words}");
         assert_eq!(too_short(100, minutes(12), slot), None);
         assert!(too_short(100, minutes(10), slot / 2).is_none());
-        // Few nodes have met often enough by then.
+        // With few nodes, five minutes are enough.
         for nodes in 2..8 {
             assert_eq!(too_short(nodes, Duration::from_secs(300), slot), None, "{nodes}");
         }

@@ -1,4 +1,4 @@
-//! Flags of `skt-hpl plan`, and the planner's inputs that follow from them and, for those not given, from this machine.
+//! Flags of `skt-hpl plan`, and the planner's inputs. If a flag is not given, the input may come from this machine.
 
 use std::path::PathBuf;
 
@@ -8,6 +8,7 @@ use crate::base::cores;
 use crate::base::exit::Refusal;
 use crate::base::topology::{Layout, Topology};
 use crate::base::units::{bytes, bytes_per_second, seconds, seconds_or_none, show_bytes};
+use crate::checkpoint::groups::GROUP_DEFAULT;
 use crate::checkpoint::layout::ParityLayout;
 use crate::cli::this_machine;
 use crate::config::settings;
@@ -16,9 +17,9 @@ use crate::model::nonstop::Columns;
 use crate::model::planner::{Inputs, Mtbf, NamedRoom};
 
 const MACHINE: &str =
-    "The machine (defaults come from this one, or are guesses that the plan lists)";
+    "The machine (defaults are values of this machine, or guesses that the plan lists)";
 const FAILURES: &str = "Failures and deadlines";
-const RUN: &str = "The run (the plan chooses what is not given)";
+const RUN: &str = "The run (the plan chooses values that are not given)";
 const OUTPUT: &str = "Measuring and writing";
 
 /// Durations are written `90s`, `30min`, `5h`, `3d`, `5y`; memory `64GiB`, `64GB`; bandwidths `12.5GB/s`, `100Gbit/s`.
@@ -49,11 +50,11 @@ pub(super) struct MachineFlags {
     #[arg(long, value_name = "COUNT")]
     pub(super) ranks_per_node: Option<u64>,
 
-    /// NUMA nodes of each node, with as many cores each [default: 1 where --cores is given]
+    /// NUMA nodes of each node, all with the same number of cores [default: 1 if --cores is given]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub(super) numa: Option<u64>,
 
-    /// Cores of each node, hardware threads of one counted once
+    /// Cores of each node; the hardware threads of a core count once
     #[arg(long, value_name = "COUNT")]
     pub(super) cores: Option<u64>,
 
@@ -61,16 +62,16 @@ pub(super) struct MachineFlags {
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(super) memory: Option<f64>,
 
-    /// Room in /dev/shm of each node.
+    /// Free space of /dev/shm on each node.
     ///
-    /// The default is the room of this machine, if its memory is taken, too. Memory for which the room is too small goes to
-    /// System V shared memory.
+    /// Without --memory, the default is the free space on this machine. Persistent shared memory for which the space is too small
+    /// goes to System V shared memory.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(super) shm: Option<f64>,
 
     /// Number of the plan's nodes that are on this machine.
     ///
-    /// Each has its share of the cores, the memory and the room in /dev/shm.
+    /// Each of these nodes has its share of this machine's cores, memory and free space of /dev/shm.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100_000),
           conflicts_with = "memory")]
     pub(super) nodes_here: u64,
@@ -116,21 +117,21 @@ pub(super) struct FailureFlags {
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub(super) detect: Option<f64>,
 
-    /// Time to replace a dead node and to start again
+    /// Time to replace a dead node and to restart
     #[arg(long = "restart-time", value_name = "TIME", value_parser = seconds)]
     pub(super) restart: Option<f64>,
 
     /// Share of the failures that end a process and leave its node, 0 to 1 [default: 0].
     ///
-    /// Only these failures are survived without a restart.
+    /// The run survives only these failures without a restart.
     #[arg(long, value_name = "SHARE")]
     pub(super) process_share: Option<f64>,
 
-    /// Time to continue without a restart after such a failure, without the restore
+    /// Time to continue without a restart after the loss of a process, in addition to the time of the recovery
     #[arg(long, value_name = "TIME", value_parser = seconds_or_none)]
     pub(super) in_place: Option<f64>,
 
-    /// Spare nodes [default: enough]
+    /// Spare nodes [default: as many as needed]
     #[arg(long = "spare-nodes", value_name = "COUNT")]
     pub(super) spares: Option<u64>,
 
@@ -143,7 +144,7 @@ pub(super) struct FailureFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = RUN)]
 pub(super) struct ChoiceFlags {
-    /// Order of the matrix [default: the largest that fits memory and limit]
+    /// Order of the matrix [default: the largest that fits the memory and --time-limit]
     #[arg(short, long, value_name = "N")]
     pub(super) n: Option<u64>,
 
@@ -171,8 +172,8 @@ pub(super) struct ChoiceFlags {
     #[arg(long, value_name = "SCOPE", default_value = "corner")]
     pub(super) scope: Scope,
 
-    /// Nodes of a group, which protect each other [default: about 16]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT",
+          help = format!("Nodes of a group, which protect each other [default: about {GROUP_DEFAULT}]"))]
     pub(super) group: Option<u64>,
 
     /// Losses that each group survives
@@ -181,26 +182,26 @@ pub(super) struct ChoiceFlags {
 
     /// Distribution of the parity over the members of a group.
     ///
-    /// With `dedicated`, ranks of their own hold the parity. --ranks-per-node counts them, and --group does not.
+    /// With `dedicated`, additional ranks hold the parity. --ranks-per-node counts these ranks, and --group does not.
     #[arg(long, value_name = "LAYOUT", default_value = "striped", value_parser = settings::parity_layout())]
     pub(super) parity_layout: ParityLayout,
 
     /// Way to compute the parity.
     ///
-    /// `pipelined`: segments travel round the group. `helper`: a helper of each rank computes it while the rank computes; this
-    /// needs method double.
+    /// `pipelined`: segments travel round the group. `helper`: a helper of each rank computes the parity while the rank computes.
+    /// This needs method double.
     #[arg(long, value_name = "NAME", default_value = "pipelined", value_parser = ["pipelined", "helper"])]
     pub(super) encode: String,
 
     /// Process columns that hold checksums, 1 to 4 [default: 1].
     ///
-    /// They count for method abft, and for its comparison with other methods.
+    /// The plan uses this number for method abft, and to compare other methods with abft.
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..=Columns::SUMS_MAX))]
     pub(super) checksum_columns: Option<u64>,
 
     /// Ranks that stand by to rebuild checksums [default: 0].
     ///
-    /// They count for method abft, and for its comparison with other methods.
+    /// The plan uses this number for method abft, and to compare other methods with abft.
     #[arg(long, value_name = "K")]
     pub(super) spare_ranks: Option<u64>,
 
@@ -210,7 +211,7 @@ pub(super) struct ChoiceFlags {
 
     /// Folder for checkpoints on storage, which all nodes share.
     ///
-    /// Method disk saves there. For other methods it holds the second level.
+    /// Method disk saves to this folder. For other methods the folder is the second level of checkpoints.
     #[arg(long, value_name = "DIR")]
     pub(super) level2: Option<PathBuf>,
 
@@ -219,7 +220,7 @@ pub(super) struct ChoiceFlags {
     pub(super) level2_every: Option<f64>,
 }
 
-/// Flags of measurements and of what is written.
+/// Flags of measurements and of output.
 #[derive(Debug, Args)]
 #[command(next_help_heading = OUTPUT)]
 pub(super) struct OutputFlags {
@@ -229,11 +230,11 @@ pub(super) struct OutputFlags {
     #[arg(long, value_name = "FILE")]
     pub(super) results: Vec<PathBuf>,
 
-    /// Ranks of those runs [default: P x Q of the results]
+    /// Ranks of the runs in --results [default: P x Q of the results]
     #[arg(long, value_name = "COUNT", requires = "results")]
     pub(super) results_ranks: Option<u64>,
 
-    /// Threads of each of these ranks [default: those of the results, else those of the plan]
+    /// Threads of each rank of the runs in --results [default: as in the results, or else as in the plan]
     #[arg(long, value_name = "COUNT", requires = "results", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) results_threads: Option<u64>,
 
@@ -260,17 +261,17 @@ pub(super) struct OutputFlags {
     #[arg(long, requires = "write")]
     pub(super) force: bool,
 
-    /// Print only the number of ranks that suits the cores of a node, and the threads of each
+    /// Print only the number of ranks that suits the cores of a node, and the threads of each rank
     #[arg(long, conflicts_with_all = ["calibrate", "results", "write", "json"])]
     pub(super) show_ranks: bool,
 
     /// Print only the free memory of this machine.
     ///
-    /// The limits of a container and of a job count.
+    /// The result respects the limits of a container and of a batch job.
     #[arg(long, conflicts_with_all = ["calibrate", "results", "write", "json", "show_ranks"])]
     pub(super) free_memory: bool,
 
-    /// JSON, into FILE; without FILE, or with `-`, on stdout in place of the text
+    /// Write JSON to FILE; without FILE, or with `-`, print JSON in place of the text
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pub(super) json: Option<Option<PathBuf>>,
 
@@ -283,17 +284,17 @@ pub(super) struct OutputFlags {
     pub(super) seed: u64,
 }
 
-/// Cores of a node if none are given: this machine's, or its share of them.
+/// Returns the cores of a node if --cores is not given: this machine's cores, divided by the number of nodes on this machine.
 fn cores_here(machine: &MachineFlags) -> usize {
     (cores::count() / machine.nodes_here as usize).max(1)
 }
 
-/// Number of ranks that suit a node, and number of threads each.
+/// Returns the number of ranks that suits a node, and the number of threads of each rank.
 pub(super) fn layout(machine: &MachineFlags) -> Layout {
     let own = match (machine.cores, machine.numa) {
         (None, None) => share_of(this_machine::layout(), machine.nodes_here as usize),
         (cores, numa) => {
-            // More than there are of anything, but not more than fit here.
+            // The bound is above every real machine, and keeps the topology small enough to build.
             let cores =
                 cores.map_or_else(|| cores_here(machine), |cores| cores.clamp(1, 1 << 16) as usize);
             Topology::even(cores, numa.unwrap_or(1) as usize).layout()
@@ -305,8 +306,8 @@ pub(super) fn layout(machine: &MachineFlags) -> Layout {
     }
 }
 
-/// The layout of one of so many nodes that share a machine like this one: its part of the ranks, or a rank with its part of the
-/// cores if these do not divide evenly.
+/// Returns the layout of one of `nodes` nodes that share a machine with the layout `machine`. Each node gets an equal part of the
+/// ranks. If the ranks do not divide evenly, each node gets one rank with an equal part of the cores.
 fn share_of(machine: Layout, nodes: usize) -> Layout {
     let Layout { ranks, threads } = machine;
     if ranks.is_multiple_of(nodes) {
@@ -316,26 +317,27 @@ fn share_of(machine: Layout, nodes: usize) -> Layout {
     }
 }
 
-/// Bytes a second that a node copies, measured on this machine: its part of the bytes that all nodes here copy at once.
+/// Returns the bytes that a node copies in a second: an equal part of the bytes that all nodes on this machine copy at once. None
+/// if this machine cannot be measured.
 pub(super) fn copy_bandwidth(machine: &MachineFlags, cores: u64) -> Option<f64> {
     let here = machine.nodes_here;
     Some(this_machine::copy_bandwidth(cores.saturating_mul(here) as usize)? / here as f64)
 }
 
-/// Inputs from the flags, completed by this machine.
+/// Returns the inputs from the flags, completed by values of this machine. Adds a warning for values that come from this machine.
 pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refusal> {
     let PlanFlags { machine, failures, run, output } = flags;
     let cores = machine.cores.unwrap_or_else(|| take_cores(machine, warnings));
     let ranks_per_node = machine.ranks_per_node.unwrap_or_else(|| choose_ranks(machine, warnings));
     let memory = machine.memory.map_or_else(|| take_memory(machine, warnings), Ok)?;
-    // The room on this machine does not apply to nodes with another memory.
+    // If --memory is given, the nodes differ from this machine, and its shared memory does not count.
     let here = match machine.memory {
         Some(_) => NamedRoom::default(),
         None => this_machine::named_room().among(machine.nodes_here),
     };
     let named = NamedRoom { posix: machine.shm.or(here.posix), ..here };
     let peak = machine.peak_per_core.map(|g| g * 1e9).or_else(|| {
-        // This guess is useful only if the nodes are like this one.
+        // This guess is useful only if the nodes are like this machine.
         (machine.cores.is_none()).then(this_machine::peak_per_core).flatten()
     });
     Ok(Inputs {
@@ -379,34 +381,34 @@ pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<In
     })
 }
 
-/// Cores of a node, taken from this machine.
+/// Returns the cores of a node, taken from this machine, with a warning.
 fn take_cores(machine: &MachineFlags, warnings: &mut Vec<String>) -> u64 {
     let cores = cores_here(machine) as u64;
-    let of = if machine.nodes_here > 1 { "its part of those of" } else { "taken from" };
+    let of = if machine.nodes_here > 1 { "an equal part of the cores of" } else { "the cores of" };
     warnings.push(format!("{cores} cores a node: {of} this machine (--cores)"));
     cores
 }
 
-/// Number of ranks that suits a node.
+/// Returns the number of ranks that suits a node. Warns if this is more than one.
 fn choose_ranks(machine: &MachineFlags, warnings: &mut Vec<String>) -> u64 {
     let ranks = layout(machine).ranks as u64;
     if ranks > 1 {
         warnings.push(format!(
-            "{ranks} ranks a node: one for each part of it with caches or memory of its own (--ranks-per-node)"
+            "{ranks} ranks a node: one for each part of a node with its own caches or memory (--ranks-per-node)"
         ));
     }
     ranks
 }
 
-/// Memory of a node, taken from this machine.
+/// Returns the memory of a node, taken from this machine, with a warning.
 fn take_memory(machine: &MachineFlags, warnings: &mut Vec<String>) -> Result<f64, Refusal> {
-    let memory = this_machine::memory("; say it with --memory")?;
+    let memory = this_machine::memory("; give it with --memory")?;
     let (memory, of) = match machine.nodes_here {
         1 => (memory, ""),
-        here => (memory / here as f64, "its part of "),
+        here => (memory / here as f64, "an equal part of "),
     };
     warnings.push(format!(
-        "{} of memory a node: {of}what is free on this machine now (--memory)",
+        "{} of memory a node: {of}the memory that is free on this machine now (--memory)",
         show_bytes(memory)
     ));
     Ok(memory)

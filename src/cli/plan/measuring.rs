@@ -1,4 +1,4 @@
-//! Rates that a plan begins from: those of earlier runs, read from their results, or of some short ones that are started here.
+//! Rates from which a plan begins: rates of earlier runs, read from their results, or rates of short runs that are started here.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,8 +15,9 @@ use crate::model::fit::{Sample, best_of_each, read};
 use crate::model::planner::{self, Inputs, calibration_sizes, test_params};
 use crate::supervise::signals::{asked_by_signal, listen_no_more, listen_to_signals};
 
-/// The half-rate order to assume if only one size was measured, on `ranks` ranks of `threads` threads. It is the guess for the
-/// machine that is planned, carried back as [`RateModel::scaled`](crate::model::fit::RateModel::scaled) will carry it forward.
+/// Returns the half-rate order to assume if only one size was measured, on `ranks` ranks of `threads` threads. The order is the
+/// guess for the planned machine, scaled to the measured ranks. The plan scales the fit back, by
+/// [`RateModel::scaled`](crate::model::fit::RateModel::scaled).
 pub(super) fn guessed_half(inputs: &Inputs, ranks: u64, threads: u64) -> Option<f64> {
     let quick = Inputs { simulate: 0, limit: None, n: None, ..inputs.clone() };
     let planned = planner::plan(&quick).ok()?.plan;
@@ -25,18 +26,18 @@ pub(super) fn guessed_half(inputs: &Inputs, ranks: u64, threads: u64) -> Option<
 }
 
 pub(super) fn samples_of(files: &[PathBuf]) -> Result<Vec<Sample>, Refusal> {
-    let lacking = "holds no result, or failed ones alone: neither lines such as `WR11C2R4 12000 192 1 2 5.58 2.0645e+02` nor \
-                   JSON with seconds and gflops";
+    let lacking = "contains no result that passed: neither lines such as `WR11C2R4 12000 192 1 2 5.58 2.0645e+02` nor JSON with \
+                   seconds and gflops";
     read_all(files, read, lacking)
 }
 
-/// Three short runs of the benchmark itself.
+/// Measures the rate of the benchmark itself, in short runs that take about `time` seconds in all.
 pub(super) fn calibrate(
     output: &OutputFlags,
     inputs: &Inputs,
     time: f64,
 ) -> Result<Vec<Sample>, Refusal> {
-    // The plan without any measurement gives the sizes that fit and, roughly, the rate.
+    // A plan without measurements gives the sizes that fit and, roughly, the rate.
     let rough =
         planner::plan(&Inputs { simulate: 0, limit: None, n: None, ..inputs.clone() })?.plan;
     let nb = inputs.nb.unwrap_or(192.min(rough.shape.nb));
@@ -46,7 +47,7 @@ pub(super) fn calibrate(
     let mut test = test_params(&rough);
     test.nb = nb as usize;
     test.threshold = -1.0;
-    // A signal must end the job that is started; nothing after it needs that.
+    // While the job runs, a signal must end the job. After the job, signals have their usual effect.
     listen_to_signals().map_err(Refusal::environment)?;
     let result = runs(output, inputs, time, &test, &sizes);
     listen_no_more().map_err(Refusal::environment)?;
@@ -62,10 +63,10 @@ pub(super) fn calibrate(
     Ok(samples)
 }
 
-/// Number of measurements of each size: one slow run of the smallest would tilt the fit, so the fastest of each counts.
+/// Number of measurements of each size. Only the fastest one counts: one slow run of the smallest size would spoil the fit.
 const REPEATS: usize = 3;
 
-/// The runs of a test at several sizes.
+/// Runs a test at several sizes, in one job of about `time` seconds, and returns the results.
 fn runs(
     output: &OutputFlags,
     inputs: &Inputs,
@@ -91,9 +92,9 @@ fn runs(
         Err(Refusal::environment(format!("the calibration failed ({how}):\n{said}")))
     };
     let interrupted = |_| Refusal::environment("interrupted by a signal");
-    // Twenty times the time that all of them were expected to take.
+    // The timeout is at least twenty times the expected time of all runs.
     let timeout = TIMEOUT + Duration::try_from_secs_f64(20.0 * time).unwrap_or(TIMEOUT);
-    let unheard = || format!("it said nothing for {} s; it is ended", timeout.as_secs());
+    let unheard = || format!("the job printed nothing for {} s and was ended", timeout.as_secs());
     let mut said = String::new();
     loop {
         match job.next(timeout).map_err(interrupted)? {

@@ -1,7 +1,7 @@
-//! `skt-hpl plan`: a run for a machine, and the times to expect.
+//! `skt-hpl plan`: plans a run for a machine, and prints the expected times.
 //!
-//! The planning itself is in `model::planner`, which is pure. Here are its inputs (`flags`), the rate that it may begin from
-//! (`measuring`), and its answer in words (`text`) and as files (`written`).
+//! The planner itself is `model::planner`, which is pure. This folder has the planner's inputs (`flags`), measured rates
+//! (`measuring`), and the plan as text (`text`) and as files (`written`).
 
 mod flags;
 mod measuring;
@@ -54,7 +54,7 @@ fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
                 warnings.push(format!("copying runs at {:.1} GB/s: measured here", copy / 1e9));
             }
         }
-        // Ranks that keep checksums alone had no part in the rate.
+        // Dedicated ranks, which hold only parity, contributed nothing to the rate, so they do not count.
         let (ranks, threads) = (samples[0].ranks(), inputs.threads_per_rank());
         let fit = fit(&samples, guessed_half(&inputs, ranks, threads))?;
         inputs.measured = Some(Measured { fit, ranks, threads });
@@ -84,7 +84,7 @@ fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
     Ok(text)
 }
 
-/// Fits the rate to results of earlier runs. Returns the results used.
+/// Fits the rate to results of earlier runs. Returns the results that the fit uses.
 fn read_results(
     output: &OutputFlags,
     inputs: &mut Inputs,
@@ -94,7 +94,7 @@ fn read_results(
     let samples = best_of_each(&all);
     if samples.len() < all.len() {
         warnings.push(format!(
-            "of {} results only {} are used: those on most ranks, of each N the fastest",
+            "of {} results only {} are used: those with the most ranks, and for each N the fastest",
             all.len(),
             samples.len()
         ));
@@ -103,7 +103,7 @@ fn read_results(
     let threads = output.results_threads.or(samples[0].threads).unwrap_or_else(|| {
         if planned > 1 {
             warnings.push(format!(
-                "the results do not tell how many threads a rank had: {planned}, as planned, are counted with \
+                "the results do not contain the number of threads of a rank: {planned}, as planned, are assumed \
                  (--results-threads)"
             ));
         }

@@ -1,4 +1,4 @@
-//! A plan in words: the rates measured, the plan itself, the alternatives, and the warnings.
+//! A plan as text: the measured rates, the plan itself, the alternatives, and the warnings.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::model::planner::{
 
 fn percent(x: f64) -> String {
     if x < 1.0 && x > 0.999 {
-        // 99.9996 % must not read as 100: as many digits as there are nines, cut off, not rounded.
+        // 99.9996 % must not become 100 %. The text has a digit for each nine, and is cut off, not rounded.
         let nines = (-(1.0 - x).log10()).floor().clamp(3.0, 9.0);
         let scale = 10f64.powf(nines - 1.0);
         format!("{:.*} %", nines as usize - 1, (100.0 * x * scale).floor() / scale)
@@ -26,15 +26,15 @@ fn protection(plan: &Plan) -> String {
     match plan.protection.method {
         Method::None => "none".into(),
         Method::Abft => format!(
-            "{} of {} ranks with checksums, which bear{} the loss of {}{}",
+            "{} of {} ranks with checksums, which survive{} the loss of {}{}",
             Columns::told(plan.protection.checksum_columns),
             plan.shape.p,
             if plan.protection.checksum_columns == 1 { "s" } else { "" },
             Columns::borne(plan.protection.checksum_columns),
             match plan.protection.spare_ranks {
                 0 => String::new(),
-                1 => "; a rank waits to make new ones".to_owned(),
-                waiting => format!("; {waiting} ranks wait to make new ones"),
+                1 => "; a spare rank waits to rebuild checksums".to_owned(),
+                waiting => format!("; {waiting} spare ranks wait to rebuild checksums"),
             }
         ),
         Method::Disk => {
@@ -47,10 +47,10 @@ fn protection(plan: &Plan) -> String {
             match plan.protection.parity_layout {
                 ParityLayout::Striped => String::new(),
                 ParityLayout::Grid => "rows or columns of the grid as ".into(),
-                ParityLayout::Localised => "localised checksums, ".into(),
+                ParityLayout::Localised => "localised parity, ".into(),
                 ParityLayout::Dedicated => {
                     let computing = plan.shape.p * plan.shape.q;
-                    format!("checksums on ranks behind the {computing} that compute, with those ")
+                    format!("parity on ranks after the {computing} that compute, with these ranks ")
                 }
             },
             plan.protection.group,
@@ -60,7 +60,7 @@ fn protection(plan: &Plan) -> String {
     }
 }
 
-/// Share of all nodes' memory that the matrix takes.
+/// Returns the share of all nodes' memory that the matrix takes.
 fn matrix_share(plan: &Plan, ranks_per_node: u64) -> f64 {
     let computing = match plan.protection.parity_layout {
         ParityLayout::Dedicated => (plan.shape.p * plan.shape.q) as f64 / plan.ranks as f64,
@@ -69,12 +69,12 @@ fn matrix_share(plan: &Plan, ranks_per_node: u64) -> f64 {
     computing * plan.rank.matrix * ranks_per_node as f64 / plan.node_budget
 }
 
-/// Describes the work of helpers in a save, and whether a core should be kept free for them.
+/// Describes the work of helpers in a save, and whether a core should be kept free for the helpers.
 fn by_helpers(helpers: &Helpers, cores: u64) -> String {
     let even = show_seconds(helpers.break_even);
     format!(
-        "encode the matrix in {} during the computation, which stops for {} to copy it; a core kept free for them in each node \
-         (--helper-cores), of {cores}, pays {}",
+        "encode the matrix in {} during the computation, which stops for {} to copy the matrix; a core kept free for helpers in \
+         each node (--helper-cores), of {cores}, pays {}",
         show_seconds(helpers.encode),
         show_seconds(helpers.copy),
         match helpers.core_pays {
@@ -85,7 +85,7 @@ fn by_helpers(helpers: &Helpers, cores: u64) -> String {
     )
 }
 
-/// Describes the cost of writing checkpoints to storage, by writer, and whether a core should be kept free for it.
+/// Describes the cost of writing checkpoints to storage, for each kind of writer, and whether a core should be kept free.
 fn on_storage(storing: &Storing, cores: u64) -> Vec<String> {
     let even = show_seconds(storing.break_even);
     vec![
@@ -96,7 +96,7 @@ fn on_storage(storing: &Storing, cores: u64) -> Vec<String> {
             show_seconds(storing.write)
         ),
         format!(
-            "by further threads: {} of the cores' time at most, nothing where one is idle",
+            "by further threads: {} of the cores' time at most, nothing where a core is idle",
             percent(storing.threads)
         ),
         format!(
@@ -108,10 +108,10 @@ fn on_storage(storing: &Storing, cores: u64) -> Vec<String> {
             percent(storing.kept_free),
             match storing.core_pays {
                 Some(true) =>
-                    format!("against ranks that wait it pays here, and up to every {even}"),
+                    format!("better than ranks that wait here, and at intervals up to {even}"),
                 Some(false) =>
-                    format!("against ranks that wait it pays up to every {even}, so not here"),
-                None => "this run ends before the first".to_owned(),
+                    format!("better than ranks that wait at intervals up to {even}, so not here"),
+                None => "this run ends before the first checkpoint on storage".to_owned(),
             }
         ),
     ]
@@ -133,7 +133,7 @@ fn without_restart(c: &Comparison) -> String {
         let told = rate.map_or("never, or not possible".into(), show_flops);
         let _ = writeln!(t, "  {what:<28} {told:>16} expected");
     }
-    // Recovery in place is never slower; if it gains nothing, a restart is the simpler way.
+    // Recovery in place is never slower than a restart. If recovery in place gains nothing, a restart is simpler.
     let gains = |a: Option<f64>, b: Option<f64>| a.unwrap_or(0.0) > 1.001 * b.unwrap_or(0.0);
     if [c.restart, c.in_place, c.abft] == [None; 3] {
         return t;
@@ -143,16 +143,16 @@ fn without_restart(c: &Comparison) -> String {
     } else if gains(c.in_place, c.restart) {
         "Self-checkpoint in place is"
     } else {
-        "Self-checkpoint with restarts: recovery in place gains less than 0.1 %, so it is"
+        "Recovery in place gains less than 0.1 %, so self-checkpoint with restarts is"
     };
     let _ = writeln!(t, "  {best} better here.");
     let _ = match c.abft_from {
         Some(0.0) => {
-            writeln!(t, "  Checksums are faster at these sizes even if every failure takes a node.")
+            writeln!(t, "  Checksums are faster at these sizes even if all failures are of nodes.")
         }
         Some(share) => writeln!(
             t,
-            "  Checksums are faster where {:.0} % of the failures or more are of processes alone, at these sizes.",
+            "  Checksums are faster at these sizes if at least {:.0} % of the failures are of processes alone.",
             100.0 * share
         ),
         None => writeln!(
@@ -163,10 +163,10 @@ fn without_restart(c: &Comparison) -> String {
     t
 }
 
-/// Rows of a table: a name, empty if the row belongs to the one above, and a text.
+/// Rows of a table, each with a name and a text. The name is empty if the row belongs to the row above.
 type Rows = Vec<(&'static str, String)>;
 
-/// Describes the whole plan. `measured`: the fit of its rate and the runs that were measured for it.
+/// Describes the whole plan. `measured`: the fit of the measured rates, and the measured runs; None if nothing was measured.
 pub(super) fn describe(
     inputs: &Inputs,
     advice: &Advice,
@@ -221,7 +221,7 @@ fn measurements(fit: &Fit, samples: &[Sample]) -> String {
     }
     let _ = writeln!(
         t,
-        "  fitted: {} for large N, half of it at N = {:.0}; off by {:.1} % at most",
+        "  fitted: {} for large N, half of this rate at N = {:.0}; the fit is off by {:.1} % at most",
         show_flops(fit.model.r_inf),
         fit.model.n_half,
         100.0 * fit.worst
@@ -229,10 +229,10 @@ fn measurements(fit: &Fit, samples: &[Sample]) -> String {
     t
 }
 
-/// Memory of a node, and its parts.
+/// Describes the memory that the run takes on a node, and its parts.
 fn memory(plan: &Plan, ranks_per_node: u64) -> Rows {
     let (taken, budget) = (show_bytes(plan.node_memory), show_bytes(plan.node_budget));
-    let mut rows = vec![("memory", format!("{taken} a node of {budget} that may be taken"))];
+    let mut rows = vec![("memory", format!("{taken} a node, of {budget} that the run may take"))];
     for (name, part) in [
         ("matrix", plan.rank.matrix),
         ("copies", plan.rank.checkpoint),
@@ -248,7 +248,7 @@ fn memory(plan: &Plan, ranks_per_node: u64) -> Rows {
     rows
 }
 
-/// Saves in memory, the work of helpers, and checkpoints on storage.
+/// Describes saves in memory, the work of helpers, and checkpoints on storage.
 fn saves(plan: &Plan, cores: u64) -> Rows {
     let mut rows = Vec::new();
     if let (Some((first, last)), Some((cost, cheapest))) =
@@ -276,7 +276,7 @@ fn saves(plan: &Plan, cores: u64) -> Rows {
     rows
 }
 
-/// Times without failures, with saves, and expected.
+/// Describes the times without failures, with saves, and with the expected failures.
 fn times(plan: &Plan) -> Rows {
     let both = |seconds, rate| (show_seconds(seconds), show_flops(rate));
     let (bare, rate) = both(plan.pace.seconds_bare, plan.pace.rate_bare);
@@ -296,7 +296,7 @@ fn times(plan: &Plan) -> Rows {
     rows
 }
 
-/// Expected failures, and the chance to finish in spite of them.
+/// Describes the expected failures, and the chance that the run finishes in spite of failures.
 fn failures(inputs: &Inputs, advice: &Advice) -> Rows {
     let plan = &advice.plan;
     let during =
@@ -307,7 +307,7 @@ fn failures(inputs: &Inputs, advice: &Advice) -> Rows {
         let time = show_seconds(seconds);
         rows.push((
             "",
-            format!("new checksums are made in {time} each, where ranks are left for them"),
+            format!("checksum columns are rebuilt in {time} each, if ranks are left for this work"),
         ));
     }
     let chance = match plan.protection.method {
@@ -333,7 +333,7 @@ fn failures(inputs: &Inputs, advice: &Advice) -> Rows {
     rows
 }
 
-/// The table of the plan and its alternatives.
+/// Returns the table of the plan and its alternatives.
 fn alternatives(inputs: &Inputs, advice: &Advice) -> String {
     let line = |what: &str, [n, matrix, rate, expected, time, survives]: [String; 6]| {
         format!(

@@ -1,4 +1,4 @@
-//! Files to start a planned run with: HPL.dat, skt.toml, and the command.
+//! Files with which a planned run starts, HPL.dat and skt.toml, and the command that starts it.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub(super) fn write_files(
 ) -> Result<(), Refusal> {
     if advice.plan.protection.method == Method::Disk && inputs.level2.is_none() {
         return Err(Refusal::bad_input(
-            "nothing says where the checkpoints of --method disk are to go: give --level2 DIR, a folder that all nodes share",
+            "--method disk needs a folder for its checkpoints: give --level2 DIR, a folder that all nodes share",
         ));
     }
     let files = [("HPL.dat", &advice.hpl_dat), ("skt.toml", &advice.skt_toml)];
@@ -26,7 +26,7 @@ pub(super) fn write_files(
             let path = dir.join(name);
             if path.exists() {
                 return Err(Refusal::bad_input(format!(
-                    "{} is there already; --force overwrites it",
+                    "{} exists already; --force overwrites it",
                     path.display()
                 )));
             }
@@ -40,23 +40,23 @@ pub(super) fn write_files(
     Ok(())
 }
 
-/// Command that starts the written run.
+/// Returns the text with the command that starts the written run.
 pub(super) fn start(inputs: &Inputs, plan: &Plan) -> String {
     let ranks = plan.ranks;
     let each = inputs.ranks_per_node;
     let typed = |kind| typed(kind, inputs.nodes as usize, ranks as usize, each as usize);
     let plain = format!("  mpirun {} skt-hpl", typed(None));
     match plan.protection.method {
-        Method::None => format!("Start it there with\n{plain}"),
+        Method::None => format!("Start the run in that folder with\n{plain}"),
         Method::Abft => format!(
-            "Start it there, with Open MPI 5 and {} ranks more than the grid has, with\n  mpirun {} {} skt-hpl",
+            "Start the run in that folder, with Open MPI 5 and {} ranks more than the grid has, with\n  mpirun {} {} skt-hpl",
             plan.shape.p * plan.protection.checksum_columns + plan.protection.spare_ranks,
             WITH_ULFM.join(" "),
             typed(Some(Launcher::Openmpi))
         ),
         _ => format!(
-            "Start it there with\n  skt-hpl run --hosts HOSTS --spares SPARES{}    (a line a node: `name slots={each}`)\nor, to start it \
-             again by hand after a loss,\n{plain}",
+            "Start the run in that folder with\n  skt-hpl run --hosts HOSTS --spares SPARES{}    (one line for each node: \
+             `name slots={each}`)\nor, to restart the run by hand after a loss,\n{plain}",
             typed_for_run()
         ),
     }

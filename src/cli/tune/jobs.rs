@@ -1,4 +1,4 @@
-//! Jobs that measure: each times parts of some runs, and its results are kept at once.
+//! Jobs that measure: each job times parts of some runs. Every result is written to the folder as soon as it arrives.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,7 +20,7 @@ const TRIALS: &str = "trials.json";
 /// Files of a search in its folder.
 pub const FILES: [&str; 2] = [KEPT, TRIALS];
 
-/// Jobs that measure, and their results.
+/// Jobs that measure, and the results of these jobs.
 pub struct Jobs {
     pub kept: Kept,
     file: PathBuf,
@@ -31,11 +31,11 @@ pub struct Jobs {
     /// Number of kept measurements of each candidate that were replayed to the search.
     retold: HashMap<String, usize>,
     spent: f64,
-    /// Time without output after which a job will print nothing more; that of some measurements is added.
+    /// Time without output after which a job is given up. The time of twenty measurements is added.
     timeout: Duration,
 }
 
-/// Trials of a single job, and the place of each in the round.
+/// Trials of a single job: their common layout, and the place of each trial in the round.
 struct Batch<'a> {
     layout: &'a Layout,
     places: Vec<usize>,
@@ -43,21 +43,21 @@ struct Batch<'a> {
 
 /// A job that ended before it had reported all measurements.
 struct Cut {
-    /// Number of measurements that it has reported.
+    /// Number of measurements that the job has reported.
     told: usize,
-    /// Whether it was measuring, and not only starting.
+    /// Whether the job was measuring, and not only starting.
     began: bool,
-    /// Whether it had to be ended.
+    /// Whether the search had to end the job.
     ended: bool,
     why: String,
     engine: String,
-    /// Seconds since its last report.
+    /// Seconds since the last report of the job.
     spent: f64,
 }
 
 /// Reason for the end of a search that a signal has asked to stop.
 fn interrupted(_: Interrupted) -> String {
-    "interrupted by a signal; its job is ended".into()
+    "interrupted by a signal; the job was ended".into()
 }
 
 impl Jobs {
@@ -73,13 +73,13 @@ impl Jobs {
             .map_err(|error| format!("cannot write {}: {error}", self.file.display()))
     }
 
-    /// Engine that multiplied when `candidate` was measured last.
+    /// Returns the engine of the last measurement of `candidate`, or an empty text.
     pub fn engine_of(&self, candidate: &Candidate) -> String {
         let last = self.kept.measured.iter().rev().find(|m| m.candidate == *candidate);
         last.map(|m| m.engine.clone()).unwrap_or_default()
     }
 
-    /// Returns a kept measurement that was not replayed to this search yet.
+    /// Returns a kept measurement of `candidate` that this search has not got yet; None if there is none.
     fn recall(&mut self, candidate: &Candidate, care: Care) -> Option<Measured> {
         let key = serde_json::to_string(&(candidate, care)).expect("plain values");
         let told = self.retold.entry(key).or_default();
@@ -89,7 +89,7 @@ impl Jobs {
         found
     }
 
-    /// Command that starts the job which times `trials`.
+    /// Writes `trials` to a file, and returns the command of the job that times these trials.
     fn command(&self, layout: &Layout, trials: &[Trial]) -> Result<Command, String> {
         let text = serde_json::to_vec(trials).expect("plain values have a JSON form");
         fs::write(&self.trials, text)
@@ -107,7 +107,7 @@ impl Jobs {
         Ok(command)
     }
 
-    /// Measures all of `batch`, in a single job if that lives so long.
+    /// Measures all candidates of `batch`. If a job ends early, another job measures the rest.
     fn batch(
         &mut self,
         round: &[&Candidate],
@@ -122,7 +122,8 @@ impl Jobs {
             }
             places = &places[cut.told..];
             match places.split_first() {
-                // The candidate that was being measured is to blame: the others are measured in another job.
+                // The loss of the job counts as a failure of the candidate that was being measured. Another job measures the
+                // rest.
                 Some((&first, rest)) if cut.began => {
                     self.keep(Measured {
                         candidate: round[first].clone(),
@@ -130,7 +131,7 @@ impl Jobs {
                         found: None,
                         spent: cut.spent,
                         engine: cut.engine,
-                        why: Some(format!("its job was lost: {}", cut.why)),
+                        why: Some(format!("the job was lost: {}", cut.why)),
                         job_ended: true,
                     })?;
                     places = rest;
@@ -142,7 +143,7 @@ impl Jobs {
             }
             if cut.ended || !cut.began {
                 self.table.say(&format!(
-                    "{} more to be measured were not, their job was lost: {}",
+                    "{} more candidates were not measured, because their job was lost: {}",
                     places.len(),
                     cut.why
                 ));
@@ -152,8 +153,8 @@ impl Jobs {
         Ok(())
     }
 
-    /// Starts a single job for the candidates in these places. Each measurement is kept as soon as it arrives. None if all have
-    /// arrived.
+    /// Starts a single job for the candidates in these places of the round. Each measurement is kept as soon as it arrives.
+    /// Returns None if all measurements have arrived.
     fn job(
         &mut self,
         round: &[&Candidate],
@@ -186,7 +187,7 @@ impl Jobs {
                 }
                 Ok(Told::Seconds(seconds)) => Ok(seconds),
                 Ok(Told::Failed(why)) => Err(why),
-                // Launchers print lines, too.
+                // A line that is no report comes from the launcher.
                 Err(_) => continue,
             };
             timeout = timeout.max(self.timeout + 20 * since.elapsed());
@@ -204,7 +205,7 @@ impl Jobs {
             if status.is_none() {
                 self.spent += since.elapsed().as_secs_f64();
                 self.table.say(&format!(
-                    "a job had told all and did not end for {} s; it is ended",
+                    "a job reported all measurements, but did not end for {} s, and was ended",
                     timeout.as_secs()
                 ));
             }
@@ -233,15 +234,15 @@ fn trial(candidate: &Candidate, care: Care) -> Trial {
 fn estimate_whole(trial: &Trial, seconds: &[f64]) -> Result<Found, String> {
     let Trial { test, stretches } = trial;
     let whole = estimate::whole(test.n, test.nb, stretches, seconds)
-        .ok_or_else(|| format!("its times make no sense: {seconds:?}"))?;
+        .ok_or_else(|| format!("the measured times make no sense: {seconds:?}"))?;
     Ok(Found { seconds: whole, off: estimate::off(test.n, test.nb, stretches, seconds) })
 }
 
 /// Describes the end of a job that did not report all measurements.
 fn describe_end(status: Option<ExitStatus>, timeout: Duration, job: RunningJob) -> String {
     let why = match status {
-        Some(status) => format!("it ended with {status}"),
-        None => format!("it said nothing for {} s", timeout.as_secs()),
+        Some(status) => format!("the job ended with {status}"),
+        None => format!("the job printed nothing for {} s", timeout.as_secs()),
     };
     let said = template::last_lines(&job.troubles());
     if said.is_empty() { why } else { format!("{why}\n{said}") }
@@ -319,7 +320,7 @@ mod tests {
             Ok(found.iter().map(Option::is_some).collect())
         }
 
-        /// For each kept measurement: whether it was made, and whether its job's end is to blame.
+        /// Returns for each kept measurement whether it was made, and whether the job ended during it.
         fn kept(&self) -> Vec<(bool, bool)> {
             let all = self.jobs.kept.measured.iter();
             all.map(|m| (m.found.is_some(), m.job_ended)).collect()

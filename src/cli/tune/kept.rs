@@ -1,4 +1,4 @@
-//! Measurements of a search, as a file keeps them while it proceeds.
+//! Measurements of a search, which a file keeps during the search.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,18 +9,18 @@ use crate::tune::space::{Candidate, Domain};
 /// File in which measurements are kept.
 pub const KEPT: &str = "tune.json";
 
-/// Data of a search that are kept as it proceeds.
+/// Data of a search that are kept during the search.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Kept {
     pub domain: Domain,
     pub launcher: String,
-    /// Order of the matrix that was asked for; parts of a smaller one may be timed.
+    /// Order of the matrix for which parameters are searched. Parts of a smaller matrix may be timed.
     pub n: usize,
     pub measured: Vec<Measured>,
     pub tuned: Option<Tuned>,
 }
 
-/// A measurement, and the seconds of its whole trial.
+/// A measurement. `spent` is the time of the whole trial in seconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
     pub candidate: Candidate,
@@ -28,9 +28,9 @@ pub struct Measured {
     pub found: Option<Found>,
     pub spent: f64,
     pub engine: String,
-    /// Reason why nothing was found.
+    /// Reason why there is no result.
     pub why: Option<String>,
-    /// True if the job ended during this measurement, for whatever reason: a resumed search measures it again.
+    /// Whether the job ended during this measurement, for any reason. A resumed search then measures the candidate again.
     #[serde(default)]
     pub job_ended: bool,
 }

@@ -1,7 +1,7 @@
-//! `skt-hpl tune`: starts jobs that time parts of runs, searches among their results, and writes the best.
+//! `skt-hpl tune`: starts jobs that time parts of runs, searches for the best parameters, and writes these.
 //!
-//! Every measurement is kept in DIR/tune.json. The search itself has no memory: earlier measurements are replayed to it, it
-//! reaches the same point, and continues from there. So it can be interrupted at any time.
+//! DIR/tune.json keeps every measurement. The search itself keeps no state. A resumed search gets the earlier measurements again,
+//! reaches the same point, and continues from there. So a search can be interrupted at any time.
 
 mod jobs;
 mod kept;
@@ -40,7 +40,7 @@ const SEARCH: &str = "The search";
 pub struct TuneFlags {
     /// Order of the matrix.
     ///
-    /// The default fills four fifths of the free memory. A search that continues keeps its order.
+    /// The default fills four fifths of the free memory. A resumed search keeps its order.
     #[arg(short, long, value_name = "N", help_heading = "The problem")]
     n: Option<usize>,
 
@@ -48,11 +48,11 @@ pub struct TuneFlags {
     #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = "The problem")]
     nodes: usize,
 
-    /// Cores of each node [default: those of this machine]
+    /// Cores of each node [default: the cores of this machine]
     #[arg(long, value_name = "COUNT", help_heading = "The problem")]
     cores: Option<usize>,
 
-    /// Time to spend
+    /// Time of the search
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "20min", help_heading = SEARCH)]
     budget: f64,
 
@@ -60,7 +60,7 @@ pub struct TuneFlags {
     #[arg(long, value_name = "NB", value_delimiter = ',', help_heading = SEARCH)]
     nb: Vec<usize>,
 
-    /// Try only these process rows, each with the value of -q at the same place
+    /// Try only these process rows, each with the value of -q at the same place in the list
     #[arg(short, long, value_name = "P", value_delimiter = ',', requires = "q", help_heading = SEARCH)]
     p: Vec<usize>,
 
@@ -70,8 +70,8 @@ pub struct TuneFlags {
 
     /// Try only these numbers of ranks a node.
     ///
-    /// The default is as many as suit the caches of the node, twice as many, one a NUMA node, one, and one a core. With -p and -q
-    /// it follows from them.
+    /// By default the search tries the number that suits the node's caches, twice this number, one for each NUMA node, a single
+    /// rank, and one for each core. With -p and -q it also tries the numbers that fill these grids.
     #[arg(long, value_name = "COUNT", value_delimiter = ',', help_heading = SEARCH)]
     ranks_per_node: Vec<usize>,
 
@@ -99,7 +99,7 @@ pub struct TuneFlags {
     #[arg(long, requires = "write", help_heading = "Results")]
     new: bool,
 
-    /// JSON, into FILE; without FILE, or with `-`, on stdout in place of the text
+    /// Write JSON to FILE; without FILE, or with `-`, print JSON in place of the text
     #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = "Results")]
     json: Option<Option<PathBuf>>,
 }
@@ -112,7 +112,7 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
     let domain = domain(flags)?;
     let wanted = wanted(flags)?;
     let program = flags.program.clone().map_or_else(own_program, Ok)?;
-    // Signals end nothing by themselves any more: the job is ended, and the folder removed, on the way out.
+    // From here on a signal does not end this process at once: the search first ends its job and removes its folder.
     listen_to_signals().map_err(Refusal::environment)?;
     let own;
     let dir = match &flags.write {
@@ -123,11 +123,11 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
         }
         None => {
             own = Passing::new("tune", flags.nodes > 1 || flags.launch_command.is_some())
-                .map_err(|why| Refusal::environment(format!("{why}, or say --write DIR")))?;
+                .map_err(|why| Refusal::environment(format!("{why}, or give --write DIR")))?;
             own.path()
         }
     };
-    // Files in the folder of --write are read by the search, or written at its end.
+    // The search reads some files in the folder of --write, and writes others at its end. The document must replace none of them.
     let names = written::FILES.iter().chain(&jobs::FILES).map(|name| dir.join(name));
     json_flag::ready(&flags.json, &names.collect::<Vec<PathBuf>>())?;
     let kept = begin(flags, dir, domain, wanted)?;
@@ -136,7 +136,7 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
     let mut jobs = Jobs::new(kept, dir, program.clone(), table);
     if wanted > jobs.kept.domain.n {
         tell!(
-            "skt-hpl tune: N = {} stands in for N = {wanted}: what {} allows to try",
+            "skt-hpl tune: tries N = {} in place of N = {wanted}, because {} are too short for more",
             jobs.kept.domain.n,
             show_seconds(flags.budget)
         );
@@ -159,7 +159,7 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
         }
     } else if !document_alone {
         text += &format!(
-            "\nStart it with\n  {}\nand this HPL.dat (--write DIR writes all of it):\n\n{}",
+            "\nStart the best run with\n  {}\nand this HPL.dat (--write DIR writes all these files):\n\n{}",
             launch_text(&jobs.kept.launcher, &tuned.best, domain.nodes, &program),
             dat(&tuned, n)
         );
@@ -167,16 +167,16 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
     Ok(text)
 }
 
-/// Refusal of a search that ended early.
+/// Returns the refusal of a search that ended early, for the reason `why`.
 fn unfinished(flags: &TuneFlags, dir: &Path, why: String) -> Refusal {
     if flags.write.is_none() || !asked_by_signal() {
         return Refusal::environment(why);
     }
-    let on = format!("the same command continues with what is in {}", dir.display());
+    let on = format!("the same command resumes with the measurements in {}", dir.display());
     Refusal::new(Exit::Stopped, format!("{why}; {on}"))
 }
 
-/// Order of the matrix to run: of whole blocks, unless the user asked for an exact N.
+/// Returns the order of the matrix to run: a multiple of NB, unless the user gave N.
 fn order(flags: &TuneFlags, wanted: usize, nb: usize) -> usize {
     match wanted - wanted % nb {
         whole if flags.n.is_none() && whole > 0 => whole,
@@ -184,39 +184,37 @@ fn order(flags: &TuneFlags, wanted: usize, nb: usize) -> usize {
     }
 }
 
-/// Order of the matrix whose parameters are searched for.
+/// Returns the order of the matrix for which the search finds parameters.
 fn wanted(flags: &TuneFlags) -> Result<usize, Refusal> {
     if let Some(n) = flags.n {
         return match n {
-            0 => Err(Refusal::usage("-n 0 has nothing to tune")),
+            0 => Err(Refusal::usage("-n 0 leaves nothing to tune: give 1 or more")),
             n => Ok(n),
         };
     }
-    let memory = this_machine::memory("; say -n")?;
+    let memory = this_machine::memory("; give -n")?;
     Ok((0.8 * memory * flags.nodes as f64 / 8.0).sqrt() as usize)
 }
 
-/// A hundred times the cores of the largest machine.
+/// Largest number of cores that is accepted: a hundred times the cores of the largest machine.
 const CORES_MOST: usize = 1 << 30;
 
-/// Choices of the search, by the flags and this machine.
+/// Returns the choices of the search, from the flags and this machine.
 fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
     let cores = flags.cores.unwrap_or_else(cores::count);
     let positive = |numbers: &[usize]| numbers.iter().all(|&number| number > 0);
     let numbers = [&flags.nb, &flags.p, &flags.q, &flags.ranks_per_node];
     if cores == 0 || flags.nodes == 0 || !numbers.iter().all(|numbers| positive(numbers)) {
         return Err(Refusal::usage(
-            "numbers of cores, nodes, ranks, rows, columns and NB are 1 or more",
+            "numbers of cores, nodes, ranks, rows, columns and NB must be 1 or more",
         ));
     }
     if flags.nodes.checked_mul(cores).is_none_or(|all| all > CORES_MOST) {
-        return Err(Refusal::usage(
-            "there are more cores on all nodes together than any machine has",
-        ));
+        return Err(Refusal::usage("--nodes and --cores make more cores than any machine has"));
     }
     if flags.p.len() != flags.q.len() {
         return Err(Refusal::usage(
-            "-p and -q are as many: they belong together in pairs, as in HPL.dat",
+            "-p and -q must have as many values: they form pairs, as in HPL.dat",
         ));
     }
     let grids: Vec<(usize, usize)> = flags.p.iter().copied().zip(flags.q.iter().copied()).collect();
@@ -225,7 +223,7 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
             "-p and -q make a grid of more ranks than any machine has cores",
         ));
     }
-    // Only the cores of a machine are known if it is described by --cores.
+    // If --cores describes the machine, nothing but the number of its cores is known.
     let (suits, memories) = match flags.cores {
         None => (this_machine::layout().ranks, Topology::here().memories_of(cores::bound_to())),
         Some(cores) => (Topology::even(cores, 1).layout().ranks, 1),
@@ -236,7 +234,7 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
         flags.ranks_per_node.clone()
     };
     if flags.ranks_per_node.is_empty() {
-        // The grids asked for determine the number of ranks.
+        // The grids of -p and -q determine further numbers of ranks.
         for ranks in grids.iter().map(|(p, q)| p * q) {
             let each = ranks / flags.nodes;
             if ranks.is_multiple_of(flags.nodes) && !ranks_per_node.contains(&each) {
@@ -253,12 +251,12 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
     Ok(Domain { n, nodes: flags.nodes, cores, ranks_per_node, nbs, nb_is_free: free, grids, blas })
 }
 
-/// Order of the matrix whose parts are timed, in blocks of `nb`, on all `cores` of such a peak each: the wanted one, or a smaller
-/// one if too few trials of that fit the budget.
+/// Returns the order of the matrix whose parts are timed. The order is `wanted`, or smaller if too few trials of `wanted` fit in
+/// `budget` seconds. Blocks have size `nb`, and all `cores` together are used, with `peak` flop/s each.
 fn trial_size(wanted: usize, nb: usize, cores: usize, peak: f64, budget: f64) -> usize {
     /// Number of trials that a search should have time for.
     const TRIALS: f64 = 60.0;
-    /// Time of starting a job, a trial's share of it.
+    /// Share of a trial in the time of starting a job.
     const START_S: f64 = 0.3;
     let rate = 0.7 * peak * cores as f64;
     let generating = 2e8 * cores as f64;
@@ -290,7 +288,7 @@ fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept
     };
     let told = |what: &str| {
         Refusal::bad_input(format!(
-            "{} {what}; --new begins from scratch, another --write leaves it alone",
+            "{} {what}; --new begins from scratch, and another --write DIR keeps this file",
             file.display()
         ))
     };
@@ -298,19 +296,19 @@ fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept
         serde_json::from_slice(&text).map_err(|error| told(&format!("cannot be read: {error}")))?;
     let mut asked = fresh;
     if flags.n.is_none() {
-        // The order that fills the memory changes from moment to moment; the search keeps the one it has.
+        // The free memory, and with it the default order, changes from moment to moment. The search keeps its first order.
         (asked.n, asked.domain.n) = (kept.n, kept.domain.n);
     }
     let other = differences(&kept, &asked);
     if !other.is_empty() {
-        return Err(told(&format!("is of a search among other things ({})", other.join("; "))));
+        return Err(told(&format!("is of another search ({})", other.join("; "))));
     }
     // The machine may have caused the loss of a job, so the measurement is repeated.
     kept.measured.retain(|m| !m.job_ended);
     if !kept.measured.is_empty() {
         let spent: f64 = kept.measured.iter().map(|m| m.spent).sum();
         tell!(
-            "skt-hpl tune: continuing with N = {}: {} measurements of {} are in {}",
+            "skt-hpl tune: resumes with N = {}: {} measurements of {} are in {}",
             kept.n,
             kept.measured.len(),
             show_seconds(spent),
@@ -320,7 +318,7 @@ fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept
     Ok(Kept { tuned: None, ..kept })
 }
 
-/// Differences between a kept search and the one asked for, by the flags that set them.
+/// Returns the differences between the kept search and the search that the flags describe. Each difference names its flag.
 fn differences(kept: &Kept, asked: &Kept) -> Vec<String> {
     let (was, is) = (&kept.domain, &asked.domain);
     let list = |numbers: &[usize]| {
@@ -361,7 +359,7 @@ fn differences(kept: &Kept, asked: &Kept) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Four nodes of 64 cores with AVX-512 at 2.5 GHz: 60 trials of 0.23 % of a run each, and of generating its matrix.
+    /// Four nodes of 64 cores with AVX-512 at 2.5 GHz. Each of 60 trials generates a matrix and times 0.23 % of a run.
     #[test]
     fn a_large_matrix_is_tried_as_it_is_where_its_trials_fit() {
         let size = |n, minutes: f64| trial_size(n, USUAL_NBS[0], 256, 80e9, 60.0 * minutes);
@@ -374,7 +372,7 @@ mod tests {
         assert_eq!(size(1000, 0.0), 1000, "as small as any");
     }
 
-    /// Every field of a domain that can differ is named; a forgotten one would let a search resume with another domain.
+    /// Every field of a domain that can differ is named. If one were forgotten, a search could resume with another domain.
     #[test]
     fn what_differs_is_named() {
         let kept = |domain: Domain| Kept {

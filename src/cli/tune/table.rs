@@ -1,4 +1,4 @@
-//! Output of a search: a table while it measures, and its result.
+//! Output of a search: a table during the measurements, and the result.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
@@ -13,14 +13,14 @@ use crate::tune::space::words;
 /// Number of lines of the table during the search.
 const SHOWN: usize = 10;
 
-/// The table during the search: redrawn on a terminal, elsewhere a line for each measurement.
+/// The table during the search. A terminal shows the table, which is redrawn. Elsewhere each measurement is printed as a line.
 pub struct Table {
     budget: f64,
     live: bool,
-    /// Number of lines of the last drawing, to be drawn over.
+    /// Number of lines of the last drawing, which the next drawing overwrites.
     drawn: usize,
     stage: Option<(Stage, usize, usize)>,
-    /// Candidates of this stage: name, best seconds, times measured.
+    /// Candidates of this stage, each with its name, its best seconds, and its number of measurements.
     rows: Vec<(String, f64, usize)>,
     flops: f64,
 }
@@ -31,7 +31,7 @@ impl Table {
         Self { budget, live, drawn: 0, stage: None, rows: Vec::new(), flops: 0.0 }
     }
 
-    /// Begins a round of so many candidates.
+    /// Begins a round of `count` candidates.
     pub fn begin(&mut self, stage: Stage, count: usize) {
         if self.stage.is_none_or(|(before, ..)| before != stage) {
             self.rows.clear();
@@ -59,7 +59,7 @@ impl Table {
             (None, Some(why)) => format!("not measured: {why}"),
             (None, None) => "not measured".into(),
         };
-        // The table itself has no place for reasons.
+        // The table itself does not show reasons.
         if !self.live || found.is_none() {
             self.say(&format!("{:>7}  {name}  {said}", show_seconds(spent)));
         }
@@ -68,7 +68,7 @@ impl Table {
         }
     }
 
-    /// Prints a line that stays; a table is redrawn below it.
+    /// Prints a line that stays on the terminal. The table is then redrawn below this line.
     pub fn say(&mut self, line: &str) {
         let over = match std::mem::take(&mut self.drawn) {
             0 => String::new(),
@@ -99,7 +99,7 @@ impl Table {
         };
         let mut lines = vec![status];
         lines.extend(self.rows.iter().take(SHOWN).map(row));
-        // A shorter table than before must not leave the old one's end.
+        // If the table is shorter than before, empty lines overwrite the end of the old table.
         lines.resize(lines.len().max(self.drawn), String::new());
         for line in &lines {
             let _ = writeln!(text, "\x1b[K{line}");
@@ -109,7 +109,7 @@ impl Table {
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
 
-    /// Keeps the last drawing: nothing more is drawn over it.
+    /// Keeps the last drawing on the terminal: later output does not overwrite it.
     pub fn end(&mut self) {
         self.drawn = 0;
     }
@@ -119,19 +119,15 @@ fn percent(ratio: f64) -> String {
     format!("{:+.1} %", 100.0 * (ratio - 1.0))
 }
 
-/// Describes the result of a search for people.
+/// Describes the result of a search as text. `wanted` is the order of the matrix to run.
 pub fn report(tuned: &Tuned, wanted: usize, engine: &str) -> String {
     let mut t = String::new();
     let test: &TestParams = &tuned.best.test;
     let rate = test.flops() / tuned.seconds;
+    let _ = writeln!(t, "The best candidate\n  {}; multiplies with {engine}", words(&tuned.best));
     let _ = writeln!(
         t,
-        "The best of what was tried\n  {}; multiplies with {engine}",
-        words(&tuned.best)
-    );
-    let _ = writeln!(
-        t,
-        "  N = {}: {}, {} for the factorisation, give or take {:.1} % on this machine as it is now",
+        "  N = {}: {}, {} for the factorisation, give or take {:.1} % on this machine in its present state",
         test.n,
         show_flops(rate),
         show_seconds(tuned.seconds),
@@ -140,12 +136,12 @@ pub fn report(tuned: &Tuned, wanted: usize, engine: &str) -> String {
     if wanted > test.n {
         let _ = writeln!(
             t,
-            "  N = {wanted} was asked for, parts of N = {} were timed: the choices are for the larger one, too, its rate is higher",
+            "  N = {wanted} was asked for, parts of N = {} timed: the choices suit the larger N, too, and its rate is higher",
             test.n
         );
     }
     write_certainty(&mut t, tuned);
-    let _ = writeln!(t, "\nThe last against each other, {} times each", tuned.rounds);
+    let _ = writeln!(t, "\nThe finalists, each measured {} times", tuned.rounds);
     for one in &tuned.finalists {
         let _ = writeln!(t, "  {:<60} {:>8}", words(&one.candidate), percent(one.ratio));
     }
@@ -168,12 +164,12 @@ pub fn report(tuned: &Tuned, wanted: usize, engine: &str) -> String {
     t
 }
 
-/// Writes how sure the result is.
+/// Writes how certain the result is.
 fn write_certainty(t: &mut String, tuned: &Tuned) {
     let _ = writeln!(
         t,
-        "How sure that is\n  {} measurements in {}; one scatters by {:.1} %; {} of {} shapes and {} of {} single choices \
-         were tried",
+        "How certain the result is\n  {} measurements in {}; a measurement scatters by {:.1} %; {} of {} shapes and {} of {} \
+         single choices were tried",
         tuned.measured,
         show_seconds(tuned.spent),
         100.0 * tuned.noise,
@@ -185,7 +181,7 @@ fn write_certainty(t: &mut String, tuned: &Tuned) {
     if let Some(off) = tuned.off {
         let _ = writeln!(
             t,
-            "  parts of runs are extended by a model; where it could be checked it was off by {:.1} % at most",
+            "  a model computes a run's time from the times of its parts; where checked, the model was off by {:.1} % at most",
             100.0 * off.abs()
         );
     }

@@ -1,4 +1,5 @@
-//! Program that `skt-hpl tune` starts on all ranks: times parts of one factorisation after the other, and reports each at once.
+//! Program that `skt-hpl tune` starts on all ranks. The program times parts of one factorisation after the other, and reports
+//! each result at once.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -33,14 +34,14 @@ pub struct TrialsFlags {
     blas: Option<String>,
 }
 
-/// A factorisation to be timed in parts.
+/// A factorisation whose parts are timed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     pub test: TestParams,
     pub stretches: Vec<Range<usize>>,
 }
 
-/// Report of rank 0 on each trial, in a line.
+/// A report of rank 0, in a line of JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Told {
@@ -54,7 +55,7 @@ pub enum Told {
 pub fn run(flags: &TrialsFlags) -> ExitCode {
     let chosen = flags.blas.as_deref().map_or(Ok(()), kernels::load);
     preflight::run(true);
-    // The threads are ours: the library's own would compete with them.
+    // This program makes its own threads. Threads of the library would compete with these.
     set_library_threads(1);
     let world = World::init(false);
     let comm = world.comm();
@@ -85,13 +86,13 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
     let trials = read(comm, flags)?;
     set_phase("looking at the nodes");
     let node = comm.split_by_node();
-    // The threads are pinned as in the run whose parts these are.
+    // Threads are pinned as in the run whose parts are timed.
     let pins = pins::decide(comm, flags.threads, true, Pinning::Auto);
     let mut proposal =
         Proposal::new(comm.rank(), Engine::Auto, true, flags.threads, pins.is_ok(), None, None);
     proposal.needs(chosen.map_err(Refusal::environment));
     let pool = proposal.needs(pins::pool(flags.threads, &pins));
-    // If nothing will be computed, a pool of one thread is enough.
+    // Without a pool the ranks refuse the work together, and until then a pool of one thread is enough.
     let mut pool = pool.unwrap_or_else(|| Pool::new(1));
     let agreed = agreement::agree(comm, proposal, Engine::Auto, false)?;
     let tests: Vec<TestParams> = trials.iter().map(|trial| trial.test.clone()).collect();
@@ -109,7 +110,7 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
         }
         let context = Context::new(comm, test, engine, order, position);
         let timed = context.map(|context| time_stretches(&context, stretches, &mut pool));
-        // Rank 0 has a place in every grid.
+        // Rank 0 has a position in every grid.
         match timed {
             Some(Ok(seconds)) => tell(comm, &Told::Seconds(seconds)),
             Some(Err(why)) => tell(comm, &Told::Failed(why.to_string())),
@@ -124,7 +125,7 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
 fn tell(comm: &Comm, told: &Told) {
     if comm.rank() == 0 {
         let line = serde_json::to_string(told).expect("plain values have a JSON form");
-        // If the reader has ended, the next trial ends all the same.
+        // If the reader has ended, an error here does not matter: the job is ended soon.
         let _ = put(format!("{line}\n").as_bytes());
     }
 }

@@ -1,4 +1,5 @@
-//! Files to start the best run of a search with: HPL.dat, settings, a launch command, a job script, a picture.
+//! Files with which the best run of a search starts: HPL.dat, settings, a launch script and a job script. A picture is written,
+//! too.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,14 +19,14 @@ use crate::tune::picture;
 use crate::tune::search::Tuned;
 use crate::tune::space::{Candidate, Layout};
 
-/// Command that starts the run, as a shell reads it.
+/// Returns the shell command that starts the run.
 pub fn launch_text(launcher: &str, best: &Candidate, nodes: usize, program: &Path) -> String {
     let Layout { ranks_per_node, threads, blas } = &best.layout;
     let mut words = template::words(launcher, nodes * ranks_per_node, *ranks_per_node, *threads);
     if let Some(first) = words.first_mut() {
         *first = template::from_any_folder(first);
     }
-    // The jobs that measured were root's as well, and were allowed by a variable that is set only there.
+    // If root runs this program, root also ran the jobs that measured. A variable allowed that, which is set only for these jobs.
     if geteuid().is_root() && Launcher::of_library(&World::library()) == Some(Launcher::Openmpi) {
         words = template::for_root(words);
     }
@@ -37,7 +38,8 @@ pub fn launch_text(launcher: &str, best: &Candidate, nodes: usize, program: &Pat
     quote_all(&words)
 }
 
-/// Lines of a shell script by which srun, if it is the launcher, gives each rank the cores for its threads.
+/// Returns lines of a shell script. With these lines srun gives each rank a core for each of its threads. For other launchers the
+/// text is empty.
 fn cores_text(launcher: &str, threads: usize) -> String {
     let words: Vec<String> = launcher.split_whitespace().map(str::to_owned).collect();
     let cores = template::cores_of_ranks(&words, threads);
@@ -46,19 +48,20 @@ fn cores_text(launcher: &str, threads: usize) -> String {
     }
     let set: String =
         cores.iter().map(|(name, value)| format!("export {name}={value}\n")).collect();
-    let why = "# Within a job srun gives each rank a single core otherwise.";
+    let why = "# Without these lines srun gives each rank a single core within a job.";
     format!("{why}\n{set}unset {}\n", template::WISH_OF_THE_JOB)
 }
 
-/// Minutes to ask a batch system for, for a run of order `n`. The time of the timed factorisation is carried over, with half as
-/// much again, and ten minutes for everything else.
+/// Returns the minutes that a batch job needs for a run of order `n`: one and a half times the expected time of the
+/// factorisation, and ten minutes for everything else.
 fn minutes(tuned: &Tuned, n: usize) -> u64 {
     let larger = (n as f64 / tuned.best.test.n as f64).powi(3);
     (1.5 * tuned.seconds * larger / 60.0 + 10.0).ceil() as u64
 }
 
-/// The command as a Slurm job, wherever it is submitted: HPL.dat lies in `dir`. Partitions with a limit refuse a job that states
-/// none, and some give a job only a part of the memory of nodes that it has to itself.
+/// Returns a Slurm job script with the command `launch`, which can be submitted from any folder: HPL.dat is in `dir`. The script
+/// states a time, because some partitions refuse a job without a time. The script asks for all memory, because otherwise some
+/// partitions give a job only a part of it.
 fn job_text(
     launch: &str,
     cores: &str,
@@ -73,7 +76,7 @@ fn job_text(
     format!(
         "#!/bin/bash\n#SBATCH --job-name=hpl\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node={ranks_per_node}\n\
          #SBATCH --cpus-per-task={threads}\n{hint}#SBATCH --exclusive\n#SBATCH --mem=0\n\
-         # The time that tune expects, half as much again, and ten minutes; in minutes.\n#SBATCH --time={minutes}\n\
+         # One and a half times the time that tune expects, and ten minutes; in minutes.\n#SBATCH --time={minutes}\n\
          {cores}\
          # Modules that the launcher needs go here.\ncd {} || exit 1\nexec {launch}\n",
         quote(&dir.to_string_lossy())
@@ -84,10 +87,10 @@ pub fn dat(tuned: &Tuned, n: usize) -> String {
     hpl_dat(&tuned.best.test, &[n], "found by skt-hpl tune")
 }
 
-/// Files written to the folder, in this order, in addition to those kept there during the search.
+/// Files that are written to the folder, in this order, in addition to the files of the search.
 pub const FILES: [&str; 5] = ["HPL.dat", "skt.toml", "launch.sh", "job.slurm", "tune.svg"];
 
-/// Writes everything that starts the best run, and the picture. Returns the names of the files.
+/// Writes the files that start the best run, and the picture. Returns the names of all files in the folder.
 pub fn write(
     dir: &Path,
     tuned: &Tuned,
@@ -116,7 +119,7 @@ pub fn write(
     for (name, text) in FILES.into_iter().zip(texts) {
         json_flag::overwrite(&dir.join(name), &text)?;
     }
-    // A script that cannot be made executable can still be started by name.
+    // If the script cannot be made executable, users can still start it with `sh launch.sh`.
     let _ = fs::set_permissions(dir.join("launch.sh"), fs::Permissions::from_mode(0o755));
     Ok(FILES.into_iter().chain([KEPT]).collect())
 }
@@ -140,7 +143,7 @@ mod tests {
         assert_eq!(text, "/own/launcher -np 2 /bin/skt-hpl --threads 3 --blas libmkl_rt.so");
     }
 
-    /// The written command is started in a folder of its own, so its paths are absolute.
+    /// Users may start the written command in another folder, so its paths are absolute.
     #[test]
     fn paths_of_the_folder_in_which_it_was_searched_are_whole() {
         let layout = candidate(256).layout;
@@ -188,7 +191,7 @@ mod tests {
             "{job}"
         );
         assert!(job.contains("\n#SBATCH --time=25\n") && !job.contains("UNLIMITED"), "{job}");
-        // HPL.dat takes four fifths of the node's memory, and the layout counts cores.
+        // HPL.dat needs four fifths of the node's memory, and the layout counts cores.
         assert!(job.contains("\n#SBATCH --exclusive\n#SBATCH --mem=0\n"), "{job}");
         let cores = "\n#SBATCH --cpus-per-task=3\n#SBATCH --hint=nomultithread\n";
         assert!(job.contains(cores), "{job}");

@@ -122,15 +122,15 @@ pub struct Front {
     pub ld: u64,
     /// Number of words after the header: the small state and the digests of the matrix, and of the parity if there is any.
     pub vouch_words: u64,
-    /// Digest of these words. It covers the whole file, because the words contain all other digests.
+    /// Digest of these words. The digest also covers matrix and parity, because the words contain their digests.
     #[serde(with = "hex")]
     pub root: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<Check>,
 }
 
-/// Bytes of the blocks that hold `words` words. If a damaged number is huge, the result does not overflow, and no file is that
-/// long.
+/// Bytes of the blocks that hold `words` words. For absurdly large numbers the result does not overflow, but exceeds the length
+/// of any file.
 fn blocks_of(words: u64) -> u64 {
     words.min(1 << 58).saturating_mul(8).next_multiple_of(BLOCK_BYTES as u64)
 }

@@ -1,4 +1,4 @@
-//! Writer of a position's file. Bypasses the page cache if the file system allows it.
+//! Writer of a position's file. The writer bypasses the page cache if the file system allows it.
 //!
 //! The matrix fills the memory of a node, so there is no room for a second copy of the data in the page cache. So data goes to
 //! the device directly from persistent shared memory (`O_DIRECT`). If the file system refuses `O_DIRECT`, data is written in

@@ -1,11 +1,11 @@
 //! Checkpoint directory of one job: its contents, and the writing and removal of files.
 //!
-//! Every file under its final name is complete: it is written under another name, synced, and renamed. The manifest of a
-//! checkpoint is written last and removed first. Errors are sentences that name the file.
+//! A file is written under another name, synced, and then renamed. Every file with its final name is therefore complete. The
+//! manifest of a checkpoint is written last and removed first. Error texts are sentences that name the file.
 //!
-//! A folder belongs to one start at a time. Two starts under one name on different nodes share no memory, so each start that will
-//! write leaves a file named by its number. The greatest number has the folder; a start checks this before it writes, lists or
-//! removes anything.
+//! The job's folder belongs to one start at a time. Two starts of a job on different nodes share no memory. So each start that
+//! will write leaves a file whose name contains the start's number. The start with the greatest number owns the folder. A start
+//! checks that it owns the folder before it writes a manifest or a result, or removes a file.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -24,19 +24,19 @@ use super::writing::{Flow, Stopped, cannot, give_name, sync_folder};
 use crate::base::clock::{self, Instant};
 use crate::base::faults::{self, Point, Sabotage, hit, sabotaged};
 
-/// Number by which injected faults know the writer of manifests, results and the token.
+/// Position that injected faults use for work that belongs to no position, such as removing all files of a job.
 const FIRST: usize = 0;
 
-/// Place of one job's checkpoints.
+/// Folder in DIR with one job's checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointDir {
     dir: PathBuf,
     folder: PathBuf,
-    /// Number of the start that writes here; None for reading, or for removal at the user's request.
+    /// Number of the start that writes here; None if the folder is only read, or is removed at the user's request.
     start: Option<u128>,
 }
 
-/// Job of one user in a DIR, for `status`.
+/// Job of this user that has files in a DIR, for `status`.
 pub struct Listed {
     pub job: String,
     pub bytes: u64,
@@ -54,7 +54,8 @@ pub fn list_user(dir: &Path) -> Result<Vec<Listed>, String> {
     jobs.sort();
     let listed = jobs.into_iter().map(|job| {
         let checkpoint_dir = CheckpointDir::new(dir, &job);
-        let all = checkpoint_dir.all_files(&Flow::default()).expect("nobody gives it up");
+        let all =
+            checkpoint_dir.all_files(&Flow::default()).expect("the listing is never cancelled");
         Listed {
             bytes: all.iter().map(|(_, bytes)| bytes).sum(),
             inventory: checkpoint_dir.survey(),
@@ -66,11 +67,12 @@ pub fn list_user(dir: &Path) -> Result<Vec<Listed>, String> {
 
 /// Free bytes on the file system of `path`.
 pub fn free_bytes(path: &Path) -> Result<u64, String> {
-    let found = nix::sys::statvfs::statvfs(path).map_err(|e| cannot("ask", path, e.into()))?;
+    let found = nix::sys::statvfs::statvfs(path)
+        .map_err(|e| cannot("determine the free space of", path, e.into()))?;
     Ok(found.blocks_available() as u64 * found.fragment_size() as u64)
 }
 
-/// State of a folder before it was claimed: this start's already, or not.
+/// Result of a claim: this start claimed the folder `Before` or claims it `Now`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
     Before,
@@ -83,12 +85,12 @@ impl CheckpointDir {
         Self { dir: dir.into(), folder: dir.join(names::job_folder(uid, job)), start: None }
     }
 
-    /// Returns the same folder for the start of this number.
+    /// Returns the same folder for the start with the number `start`.
     pub fn held_by(self, start: u128) -> Self {
         Self { start: Some(start), ..self }
     }
 
-    /// Returns true if both are the same folder, for any start.
+    /// Returns true if both are the same folder, whichever starts they are for.
     pub fn is_at(&self, other: &Self) -> bool {
         self.folder == other.folder
     }
@@ -102,7 +104,7 @@ impl CheckpointDir {
         let dir = self.dir.display();
         match fs::metadata(&self.dir) {
             Err(error) => Err(format!("--level2 {dir}: {error}")),
-            Ok(meta) if !meta.is_dir() => Err(format!("--level2 {dir} is no folder")),
+            Ok(meta) if !meta.is_dir() => Err(format!("--level2 {dir} is not a folder")),
             Ok(_) => Ok(()),
         }
     }
@@ -115,8 +117,9 @@ impl CheckpointDir {
             .map_err(|error| format!("--level2 {dir} cannot be written in: {error}"))
     }
 
-    /// Creates the job's folder and leaves a token that all nodes must find there. Unlike all other files, the token is written
-    /// under its final name: if another node writes to the same folder, [`Self::is_apart`] must see the last one.
+    /// Creates the job's folder and writes a token that all nodes must find there. Unlike all other files, the token is written
+    /// under its final name at once. If two nodes write to the same folder, [`Self::is_apart`] thus finds the token that was
+    /// written last.
     pub fn prepare(&self, token: &str) -> Result<(), String> {
         private_folder(&self.folder)?;
         let path = self.folder.join(TOKEN);
@@ -124,18 +127,18 @@ impl CheckpointDir {
         sync_folder(&self.folder)
     }
 
-    /// Checks that this node finds the token.
+    /// Checks that this node finds `token` in the folder.
     pub fn sees(&self, token: &str) -> Result<(), String> {
-        /// Time during which the check is repeated: a node may cache for a while that a folder did not exist.
+        /// Time during which the check is repeated. A node's cache may say for a while that a new folder does not exist.
         const FOR: Duration = Duration::from_secs(3);
         let path = self.folder.join(TOKEN);
         let look = || {
-            // Over NFS, opening a folder makes the node ask for its contents again.
+            // Over NFS, opening a folder makes the node read the folder's contents from the server again.
             let _ = fs::read_dir(&self.dir);
             let _ = fs::read_dir(&self.folder);
             match fs::read_to_string(&path) {
                 Ok(found) if found == token => Ok(()),
-                Ok(_) => Err("it holds an older start's token".to_owned()),
+                Ok(_) => Err("the token there is of an older start".to_owned()),
                 Err(error) => Err(error.to_string()),
             }
         };
@@ -147,21 +150,21 @@ impl CheckpointDir {
         }
         seen.map_err(|why| {
             format!(
-                "--level2 {}: this node does not see what rank 0 has just written there ({why}); it must be \
-                 on a file system that all nodes share",
+                "--level2 {}: this node does not see the token file that rank 0 has just written there ({why}). \
+                 DIR must be on a file system that all nodes share",
                 self.dir.display()
             )
         })
     }
 
-    /// Checks that this node has a folder of its own, by the `token` of this folder.
+    /// Checks that no other node uses this node's folder: the folder must still contain this node's `token`.
     pub fn is_apart(&self, token: &str) -> Result<(), String> {
         let path = self.folder.join(TOKEN);
         match fs::read_to_string(&path) {
             Ok(found) if found == token => Ok(()),
             Ok(_) => Err(format!(
-                "--level2 {}: another node writes into the same folder; with --level2-scope node it must be each \
-                 node's own. On a file system that all nodes share, --level2-scope shared does with less",
+                "--level2 {}: another node writes to the same folder. --level2-scope node needs a folder of its own \
+                 on each node. On a file system that all nodes share, use --level2-scope shared, which needs less storage",
                 self.dir.display()
             )),
             Err(error) => Err(cannot("read", &path, error)),
@@ -176,7 +179,7 @@ impl CheckpointDir {
         self.folder_of(key).join(names::position(position))
     }
 
-    /// Positions that have a file here in a checkpoint, in order.
+    /// Positions that have a file in this DIR for checkpoint `key`, in ascending order.
     pub fn positions(&self, key: Key) -> Result<Vec<u32>, String> {
         let mut found: Vec<u32> = names_if_there(&self.folder_of(key))?
             .iter()
@@ -186,14 +189,14 @@ impl CheckpointDir {
         Ok(found)
     }
 
-    /// Positions that have a file here, for every checkpoint, with a manifest or without.
+    /// Positions that have a file in this DIR, for every checkpoint, with or without a manifest.
     pub fn files(&self) -> Result<Vec<(Key, Vec<u32>)>, String> {
         let found = names_if_there(&self.folder)?;
         let keys = found.iter().filter_map(|name| names::parse_checkpoint_folder(name));
         keys.map(|key| Ok((key, self.positions(key)?))).collect()
     }
 
-    /// Latest start that has claimed the folder.
+    /// Number of the latest start that has claimed the folder; None if no start has.
     fn owner(&self) -> Result<Option<u128>, String> {
         Ok(names_if_there(&self.folder)?.iter().filter_map(|name| names::parse_owner(name)).max())
     }
@@ -203,7 +206,7 @@ impl CheckpointDir {
         let Some(start) = self.start else { return Ok(()) };
         match self.owner()? {
             Some(other) if other > start => Err(format!(
-                "another start of this job, later than this one, writes to {}. Give each of several runs a \
+                "another start of this job, which is later than this start, writes to {}. Give each run a \
                  --job name of its own",
                 self.folder.display()
             )),
@@ -211,8 +214,8 @@ impl CheckpointDir {
         }
     }
 
-    /// Claims the folder for this start, unless a later one has it; returns whether it was claimed before. Each start leaves a
-    /// file of its own, so that of two simultaneous claims neither overwrites the other.
+    /// Claims the folder for this start, and fails if a later start has claimed it. Each start leaves a file of its own, so that
+    /// two simultaneous claims do not overwrite each other.
     pub fn claim(&self) -> Result<Claimed, String> {
         self.is_held()?;
         let Some(start) = self.start else { return Ok(Claimed::Before) };
@@ -232,8 +235,9 @@ impl CheckpointDir {
         Ok(Claimed::Now)
     }
 
-    /// Records that a start resumes from a checkpoint here: if all memory is lost before that start saves anything, no other
-    /// trace of it is left. Returns the number of starts that did so before, as far as known; it is only used for a count.
+    /// Records that a start resumes from checkpoint `key`. If all memory is lost before that start saves a checkpoint, no other
+    /// record of the start is left. Returns the number of earlier starts that resumed from the checkpoint, zero if it cannot be
+    /// read.
     pub fn set_out_from(&self, key: Key) -> u32 {
         let path = self.folder_of(key).join(STARTS);
         let before = read_sealed(&path).unwrap_or(0u32);
@@ -244,25 +248,25 @@ impl CheckpointDir {
         before
     }
 
-    /// Checks before each removal that it is not cancelled and that no later start has claimed the folder. The claim is checked
-    /// last, so that nothing comes between the check and the removal.
+    /// Checks before a removal that it is not cancelled and that no later start has claimed the folder. The claim is checked
+    /// last, immediately before the removal.
     fn may_remove(&self, flow: &Flow) -> Result<(), Stopped> {
         flow.step()?;
         Ok(self.is_held()?)
     }
 
-    /// Creates the folder of a checkpoint, and the job's if it was removed; any rank may be the first.
+    /// Creates the folder of a checkpoint, and the job's folder if it was removed. Several ranks may call this at the same time.
     pub fn make_folder(&self, key: Key) -> Result<(), String> {
         private_folder(&self.folder)?;
         private_folder(&self.folder_of(key))
     }
 
-    /// Takes the inventory: all entries, and those that are valid by name and manifest.
+    /// Takes the inventory of the job's folder: results, and checkpoints with valid, damaged or missing manifest.
     pub fn survey(&self) -> Result<Inventory, String> {
         self.survey_for(&Flow::default())
     }
 
-    /// Takes the inventory, and reports each step to `flow`.
+    /// Takes the inventory as [`Self::survey`] does, and reports each step to `flow`.
     pub fn survey_for(&self, flow: &Flow) -> Result<Inventory, String> {
         let mut inventory = Inventory::default();
         let mut found = names_if_there(&self.folder)?;
@@ -297,19 +301,21 @@ impl CheckpointDir {
     }
 
     fn is_ours(&self) -> Result<(), String> {
-        let meta = fs::metadata(&self.folder).map_err(|e| cannot("look at", &self.folder, e))?;
+        let meta =
+            fs::metadata(&self.folder).map_err(|e| cannot("read the owner of", &self.folder, e))?;
         if meta.uid() == nix::unistd::geteuid().as_raw() && meta.mode() & 0o022 == 0 {
             return Ok(());
         }
         Err(format!(
-            "{} belongs to user {} with mode {:o}: it is left alone and not used",
+            "{} belongs to user {} and has mode {:o}. It is not used, because it must belong to you, and only you may \
+             have permission to write to it",
             self.folder.display(),
             meta.uid(),
             meta.mode() & 0o7777
         ))
     }
 
-    /// Manifest of a checkpoint; None if it is incomplete.
+    /// Manifest of a checkpoint; None if the checkpoint has no manifest.
     pub fn manifest(&self, key: Key) -> Result<Option<Manifest>, String> {
         let path = self.folder_of(key).join(MANIFEST);
         let text = match fs::read(&path) {
@@ -320,15 +326,15 @@ impl CheckpointDir {
         match Manifest::from_text(&text) {
             Ok(manifest) if manifest.about.key() == key => Ok(Some(manifest)),
             Ok(_) => {
-                Err(format!("{}: it names another checkpoint than its folder", path.display()))
+                Err(format!("{}: it names another checkpoint than its folder does", path.display()))
             }
             Err(fault) => Err(format!("{}: {fault}", path.display())),
         }
     }
 
-    /// Concludes a checkpoint of which every position has reported a complete file. Checks the files of `positions` from here,
-    /// lists them, and writes the manifest. Then removes all older checkpoints, except for `stays`. Returns the bytes of the
-    /// listed files.
+    /// Completes a checkpoint after every position has reported a complete file. Checks that this node can read the files of
+    /// `positions`, and lists these files in the manifest. Then removes older checkpoints; with `stays`, removes all except this
+    /// checkpoint and `stays`. Returns the bytes of the listed files.
     pub fn conclude(
         &self,
         about: &About,
@@ -346,9 +352,9 @@ impl CheckpointDir {
         let bytes =
             self.list(about, dir_scope, positions, || hit(Point::ManifestSynced, first), flow)?;
         hit(Point::ManifestWhole, first);
-        // A cancelled request must not remove files that others have begun since.
+        // A cancelled request must not remove files that other ranks have begun since.
         flow.step()?;
-        // Files that cannot be removed now are removed next time. They are not preferred to this checkpoint.
+        // Files that cannot be removed now are removed after the next checkpoint. No start prefers such files to this checkpoint.
         match stays {
             None => self.prune_before(Some(key), first, flow)?,
             Some(stays) => self.prune_but(&[key, stays], first, flow)?,
@@ -357,8 +363,8 @@ impl CheckpointDir {
         Ok(bytes)
     }
 
-    /// Writes a manifest for the files here, if a checkpoint is complete by another node's manifest only, which may be lost
-    /// later.
+    /// Writes a manifest that lists this node's valid files of a complete checkpoint, if the node has no manifest of the
+    /// checkpoint. Without it, the checkpoint is lost if the nodes that have a manifest are lost.
     pub fn list_too(&self, about: &About, flow: &Flow) -> Result<(), Stopped> {
         self.claim()?;
         let mut here = self.positions(about.key())?;
@@ -384,8 +390,8 @@ impl CheckpointDir {
             let source = Source::open(&path, about, position).map_err(|why| {
                 let asks = match dir_scope {
                     DirScope::Shared => format!(
-                        ". It was written by the node of position {position}: is {} on a file system that all nodes \
-                         share?",
+                        ". The node of position {position} wrote this file. Check that {} is on a file system that \
+                         all nodes share",
                         self.dir.display()
                     ),
                     DirScope::Node => String::new(),
@@ -407,12 +413,12 @@ impl CheckpointDir {
         Ok(manifest.bytes())
     }
 
-    /// Removes all checkpoints, as far as possible.
+    /// Removes all checkpoints. Files that cannot be removed stay.
     pub fn prune(&self, flow: &Flow) -> Result<(), Stopped> {
         self.prune_before(None, FIRST, flow)
     }
 
-    /// Invalidates a checkpoint whose files will be overwritten.
+    /// Removes the manifest of a checkpoint whose files will be overwritten.
     pub fn give_up(&self, key: Key, who: usize) -> Result<(), Stopped> {
         self.claim()?;
         self.disown(&self.folder_of(key));
@@ -420,7 +426,7 @@ impl CheckpointDir {
         Ok(())
     }
 
-    /// Removes incomplete checkpoints, except for those to `keep`: those without a manifest here, nor a known one elsewhere.
+    /// Removes checkpoints that have no manifest in this DIR, except for the checkpoints in `keep`.
     pub fn tidy(&self, keep: &[Key], who: usize, flow: &Flow) -> Result<(), Stopped> {
         let unfinished = |key: Key| {
             !keep.contains(&key)
@@ -429,10 +435,10 @@ impl CheckpointDir {
         self.prune_where(unfinished, || hit(Point::TidyHalf, who), flow)
     }
 
-    /// Removes checkpoints that are outdated by one that is further. The writer of that one's manifest would have removed them,
-    /// had it not been interrupted. Only checkpoints of the same test count, listed here or among the `whole`. There must be room
-    /// for two checkpoints, not three. If run `run` begins or resumes from memory, none of its own is removed for one of an
-    /// earlier run.
+    /// Removes checkpoints that are outdated by a further checkpoint of the same test with a manifest in this DIR. Such
+    /// checkpoints are left if the writer of that manifest was interrupted. A checkpoint is removed only if it has a manifest in
+    /// this DIR or is one of `whole`. DIR need have room for two checkpoints only, not three. No checkpoint of run `run` is
+    /// removed for a checkpoint of an earlier run. Injected faults use `who` as position.
     pub fn outdate(
         &self,
         whole: &[About],
@@ -451,8 +457,8 @@ impl CheckpointDir {
         self.prune_where(outdated, || hit(Point::TidyHalf, who), flow)
     }
 
-    /// Removes all other checkpoints of a test, if run `run` resumes `from` one here; also one that is further, which could not
-    /// be read.
+    /// Removes all checkpoints of earlier runs of a test, if run `run` resumes from checkpoint `from`, which stays. This includes
+    /// further checkpoints, which could not be read.
     pub fn outdate_but(
         &self,
         from: Key,
@@ -465,18 +471,20 @@ impl CheckpointDir {
         self.prune_where(outdated, || hit(Point::TidyHalf, who), flow)
     }
 
-    /// Removes all checkpoints but these, as far as possible.
+    /// Removes all checkpoints except those in `keep`. Files that cannot be removed stay.
     pub fn prune_but(&self, keep: &[Key], who: usize, flow: &Flow) -> Result<(), Stopped> {
         self.prune_where(|key| !keep.contains(&key), || hit(Point::PruneHalf, who), flow)
     }
 
-    /// Removes all checkpoints but `keep` and later ones of its run, which others may already be writing.
+    /// Removes all checkpoints except `keep` and later checkpoints of the same run, which other ranks may already be writing. If
+    /// `keep` is None, removes all.
     fn prune_before(&self, keep: Option<Key>, who: usize, flow: &Flow) -> Result<(), Stopped> {
         let older = |key: Key| keep.is_none_or(|keep| key.run != keep.run || key < keep);
         self.prune_where(older, || hit(Point::PruneHalf, who), flow)
     }
 
-    /// Removes the checkpoints for which `goes` returns true. `halfway` is called for each between its manifest and its files.
+    /// Removes the checkpoints for which `goes` returns true. Calls `halfway` for each checkpoint, after its manifest and before
+    /// its files are removed.
     fn prune_where(
         &self,
         goes: impl Fn(Key) -> bool,
@@ -484,21 +492,21 @@ impl CheckpointDir {
         flow: &Flow,
     ) -> Result<(), Stopped> {
         let goes = |name: &str| names::parse_checkpoint_folder(name).is_some_and(&goes);
-        // Files that cannot be removed disturb nothing.
+        // Files that cannot be removed do no harm.
         self.remove_where(goes, halfway, flow).map(|_| ())
     }
 
-    /// Removes the entries of the job's folder for which `goes` returns true, except those of later starts, and reports what
-    /// could not be removed. Checkpoints are removed first, and of each the manifest: without it the rest is not trusted. The
-    /// claim of this start is removed last. `halfway` is called for each checkpoint between its manifest and its files, and
-    /// before each other entry.
+    /// Removes the entries of the job's folder for which `goes` returns true, except entries of later starts. Returns the first
+    /// path that could not be removed. Checkpoints are removed first, and of each checkpoint first the manifest: files without a
+    /// manifest are not trusted. The claim of this start is removed last. Calls `halfway` for each checkpoint after its manifest
+    /// is removed, and before each other entry.
     fn remove_where(
         &self,
         goes: impl Fn(&str) -> bool,
         halfway: impl Fn(),
         flow: &Flow,
     ) -> Result<Removed, Stopped> {
-        // Numbers of later starts are greater than any number found here.
+        // Returns true for the number of a later start.
         let later = |number: u128| self.start.is_some_and(|start| number > start);
         let mut removed = Ok(());
         let mut found = names_in(&self.folder).unwrap_or_default();
@@ -540,8 +548,8 @@ impl CheckpointDir {
         }
     }
 
-    /// Removes one position's part of a failed checkpoint, even if its writer had no time to do so, and the folder if it becomes
-    /// empty. Otherwise a later start removes them.
+    /// Removes the file of one position of a failed checkpoint, even if the file is incomplete. Removes the checkpoint's folder
+    /// if it becomes empty. If a file or folder cannot be removed now, a later start removes it.
     pub fn withdraw(&self, key: Key, position: u32) {
         if self.is_held().is_err() {
             return;
@@ -552,14 +560,14 @@ impl CheckpointDir {
         let _ = fs::remove_dir(self.folder_of(key));
     }
 
-    /// Keeps a finished test's result.
+    /// Writes the result of a finished test to storage.
     pub fn put_result(&self, test: u32, bytes: &[u8]) -> Result<(), String> {
         self.is_held()?;
         let text = record::seal(&bytes);
         write_whole(&self.folder.join(names::result(test)), text.as_bytes(), || {})
     }
 
-    /// Removes results that do not count: a later start might take them for this one's.
+    /// Removes results that do not count. Otherwise a later start might take them for results of this start.
     pub fn keep_results(&self, counting: &Results, flow: &Flow) -> Result<(), Stopped> {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let Some(test) = entry.file_name().to_str().and_then(names::parse_result) else {
@@ -568,7 +576,7 @@ impl CheckpointDir {
             self.may_remove(flow)?;
             // An unreadable result never counts.
             if read_sealed(&entry.path()).is_ok_and(|text: Vec<u8>| !counting.has(test, &text)) {
-                // A result that cannot be removed only disturbs a later start.
+                // An error is ignored: this start does not read the result again.
                 let _ = fs::remove_file(entry.path());
             }
         }
@@ -591,8 +599,8 @@ impl CheckpointDir {
         Ok(files)
     }
 
-    /// Removes all files of this job here, except those of later starts. Returns the number of files and their bytes, or an error
-    /// if a later start has claimed the folder.
+    /// Removes all files of this job in DIR, except for files of later starts. Returns the number of files and their bytes, or an
+    /// error if a later start has claimed the folder.
     pub fn clean(&self, flow: &Flow) -> Result<(usize, u64), String> {
         if !self.folder.exists() {
             return Ok((0, 0));
@@ -602,7 +610,7 @@ impl CheckpointDir {
         let files = self.all_files(flow).map_err(given_up)?;
         let removed =
             self.remove_where(|_| true, || hit(Point::PruneHalf, FIRST), flow).map_err(given_up)?;
-        // A start that has claimed the folder since keeps it: it has files there.
+        // If a later start has claimed the folder since, the folder contains that start's files and stays.
         let removed = removed.and_then(|()| remove(&self.folder, fs::remove_dir(&self.folder)));
         self.is_held()?;
         removed.map_err(|(path, error)| cannot("remove", &path, error))?;
@@ -610,10 +618,10 @@ impl CheckpointDir {
     }
 }
 
-/// Path that could not be removed, and the reason.
+/// Ok if everything was removed; otherwise a path that could not be removed, and the reason.
 type Removed = Result<(), (PathBuf, io::Error)>;
 
-/// Result of a removal; a missing file counts as removed.
+/// Converts the result of a removal; a missing file counts as removed.
 fn remove(path: &Path, done: io::Result<()>) -> Removed {
     match done {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err((path.to_owned(), error)),
@@ -621,8 +629,8 @@ fn remove(path: &Path, done: io::Result<()>) -> Removed {
     }
 }
 
-/// Removes a folder with its contents, file by file, unless cancelled; returns the first path that could not be removed, and the
-/// reason.
+/// Removes a folder with its contents, file by file. Fails if `flow` is cancelled; otherwise returns the first path that could
+/// not be removed, and the reason.
 fn remove_all(folder: &Path, flow: &Flow) -> Result<Removed, Stopped> {
     let entries = match fs::read_dir(folder) {
         Err(error) => return Ok(remove(folder, Err(error))),
@@ -644,7 +652,7 @@ fn remove_all(folder: &Path, flow: &Flow) -> Result<Removed, Stopped> {
     Ok(removed.and(remove(folder, fs::remove_dir(folder))))
 }
 
-/// Names in a folder. An error while reading is an error of the whole: the rest may be missing.
+/// Names in a folder. Returns an error if any entry cannot be read, because other names may then be missing.
 fn names_in(folder: &Path) -> io::Result<Vec<String>> {
     let entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
     Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
@@ -658,16 +666,16 @@ fn names_if_there(folder: &Path) -> Result<Vec<String>, String> {
     }
 }
 
-/// Creates a folder for its owner alone, if it does not exist.
+/// Creates a folder that only its owner can use, if the folder does not exist.
 fn private_folder(path: &Path) -> Result<(), String> {
     match DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => sync_folder(path.parent().unwrap_or(path)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(cannot("make", path, error)),
+        Err(error) => Err(cannot("create", path, error)),
     }
 }
 
-/// Writes a small file under another name, syncs and renames it; `synced` is called in between.
+/// Writes a small file under another name, syncs it, calls `synced`, and renames the file to `path`.
 fn write_whole(path: &Path, bytes: &[u8], synced: impl FnOnce()) -> Result<(), String> {
     let aside = names::aside(path);
     write_synced(&aside, bytes).map_err(|e| cannot("write", &aside, e))?;
@@ -718,7 +726,7 @@ mod tests {
         checkpoint_dir.conclude(about, DirScope::Shared, &[0, 1], None, &Flow::default())
     }
 
-    /// Two starts under one name that share nothing but this folder.
+    /// Two starts of the same job, on different nodes, use the same DIR.
     #[test]
     fn of_two_starts_the_later_one_writes_and_neither_removes_what_the_other_has() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
@@ -731,7 +739,7 @@ mod tests {
         two.claim().unwrap();
         store(&checkpoint_dir, &late);
         store(&checkpoint_dir, &about(1, 0, 3, 30));
-        // The later start has not concluded anything yet: nothing is removed, and the earlier one can do nothing.
+        // The later start has not completed a checkpoint yet. Nothing is removed, and every operation of the earlier start fails.
         let flow = Flow::default();
         let told = one.is_held().unwrap_err();
         assert!(told.contains("another start of this job"), "{told}");
@@ -758,11 +766,12 @@ mod tests {
     }
 
     thread_local! {
-        /// Remaining steps of [`late_start`], and the later start's folder.
+        /// Number of steps before [`late_start`] claims the folder, and the folder as the later start uses it.
         static LATE_START: RefCell<Option<(usize, CheckpointDir)>> = const { RefCell::new(None) };
     }
 
-    /// Claims the folder for a later start, with a checkpoint and a result, when no step remains.
+    /// Counts down one step. When no step remains, claims the folder for a later start, and writes a result and a checkpoint for
+    /// it.
     fn late_start() {
         let due = LATE_START.with_borrow_mut(|start| match start {
             Some((left @ 1.., _)) => {
@@ -852,7 +861,7 @@ mod tests {
         assert!(!checkpoint_dir.folder_of(one.key()).exists());
         checkpoint_dir.clone().held_by(2).claim().unwrap();
         let sets_out = |start| checkpoint_dir.clone().held_by(start).set_out_from(two.key());
-        // A start that has lost the folder to a later one writes nothing there.
+        // After a later start has claimed the folder, an earlier start records nothing there.
         assert_eq!([1, 1, 2, 3].map(sets_out), [2, 2, 2, 3]);
         fs::write(checkpoint_dir.folder_of(two.key()).join(STARTS), "5\n").unwrap();
         assert_eq!(sets_out(2), 0);
@@ -876,7 +885,7 @@ mod tests {
     fn outdated_checkpoints_are_removed() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
         let flow = Flow::default();
-        // Two of one test, an incomplete one, one of another test, and one of the run that resumed from storage.
+        // Two checkpoints of a test, an incomplete one, one of another test, and one of the run that resumed from storage.
         let all = [(1, 0, 1), (1, 0, 2), (1, 0, 3), (1, 1, 1), (2, 0, 4)];
         let all = all.map(|(run, test, checkpoint)| about(run, test, checkpoint, 10 * checkpoint));
         let fill = |count: usize| {
@@ -894,12 +903,12 @@ mod tests {
         fill(5);
         checkpoint_dir.outdate(&[], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, true, true, true]);
-        // A checkpoint with a manifest on another node only is removed, too; those that are further here stay.
+        // A checkpoint with a manifest on another node only is removed as well. Checkpoints that are further stay.
         checkpoint_dir.outdate(&all[2..3], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, false, true, true]);
         checkpoint_dir.outdate(&[about(3, 0, 9, 90)], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, false, true, true]);
-        // The run resumes from the older one: the later one could not be read.
+        // The run resumes from the oldest checkpoint, because the later checkpoint could not be read.
         fill(5);
         checkpoint_dir.outdate_but(all[0].key(), 2, 0, &flow).unwrap();
         assert_eq!(there(), [true, false, false, true, true]);
@@ -910,7 +919,7 @@ mod tests {
         assert!(checkpoint_dir.clone().held_by(2).outdate_but(all[1].key(), 2, 0, &flow).is_err());
     }
 
-    /// A run that resumes from memory may be further than a later one that resumed from storage and has ended.
+    /// A run that resumes from memory may be further than a later run that resumed from storage and has ended.
     #[test]
     fn of_two_runs_the_checkpoint_that_has_got_further_stays() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
@@ -920,19 +929,20 @@ mod tests {
             store(&checkpoint_dir, about);
             checkpoint_dir.list(about, DirScope::Shared, &[0, 1], || {}, &flow).unwrap();
         }
-        // Next checkpoint of the run, which others are writing, without a manifest.
+        // Next checkpoint of the run, which other ranks are writing. It has no manifest.
         let next = about(1, 0, 7, 65);
         store(&checkpoint_dir, &next);
         checkpoint_dir.outdate(&[further.clone(), later.clone()], 1, 0, &flow).unwrap();
         let there = |about: &About| checkpoint_dir.folder_of(about.key()).exists();
         assert!(there(&further) && there(&next) && !there(&later));
-        // Complete by another node's manifest, and further than those listed here.
+        // The next checkpoint is complete by another node's manifest. It is further than the checkpoints with a manifest in this
+        // DIR.
         checkpoint_dir.outdate(std::slice::from_ref(&next), 1, 0, &flow).unwrap();
         assert!(there(&further) && there(&next));
     }
 
-    /// A node came with a checkpoint of another problem, or was away since an earlier run of this one, which was further. The run
-    /// resumes from neither.
+    /// DIR has a checkpoint that is further, either of another problem or of an earlier run of this problem. The run's own
+    /// checkpoint stays.
     #[test]
     fn foreign_checkpoints_outdate_nothing_of_the_run() {
         let (foreign, earlier) = (about(1, 0, 9, 90), about(1, 0, 8, 80));
@@ -965,7 +975,7 @@ mod tests {
         assert_eq!(checkpoint_dir.files(), Ok(vec![(one.key(), vec![1])]));
         let inventory = checkpoint_dir.survey().unwrap();
         assert_eq!((inventory.whole, inventory.sights), (vec![one.clone()], vec![DirScope::Node]));
-        // A later checkpoint that is being written is not removed with the older ones.
+        // A later checkpoint that is being written is not removed with the older checkpoints.
         store(&two);
         store(&three);
         conclude(&two).unwrap();
@@ -988,7 +998,7 @@ mod tests {
         assert!(checkpoint_dir.folder_of(two.key()).exists());
     }
 
-    /// Two nodes with the same folder notice it by the token, whichever wrote last.
+    /// Of two nodes with the same folder, at least one notices it by the token, in any order of the writes.
     #[test]
     fn folders_that_are_one_are_noticed_in_any_order_of_writes() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
@@ -1037,7 +1047,7 @@ mod tests {
         conclude(&checkpoint_dir, &one).unwrap();
         let all = || checkpoint_dir.all_files(&Flow::default()).unwrap();
         let there = all();
-        // A cancelled request must not touch files that others have begun since.
+        // A cancelled request must not remove files that other ranks have begun since.
         let flow = Flow::default();
         flow.give_up();
         assert_eq!(checkpoint_dir.prune(&flow), Err(Stopped::GivenUp));
@@ -1069,7 +1079,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         let why = conclude(&checkpoint_dir, &one).unwrap_err().to_string();
         assert!(why.contains("share"), "{why}");
-        // Each position withdraws its part of a failed checkpoint; the last one removes the folder.
+        // Each position removes its file of a failed checkpoint. The last position removes the folder.
         checkpoint_dir.withdraw(one.key(), 0);
         assert!(!checkpoint_dir.folder_of(one.key()).exists());
     }
@@ -1079,7 +1089,7 @@ mod tests {
         let (_dir, checkpoint_dir) = checkpoint_dir();
         let texts = [b"a", b"b", b"c", b"d"];
         (0..4).for_each(|test| checkpoint_dir.put_result(test, texts[test as usize]).unwrap());
-        // A result found on storage, one found in memory, and one with another text than the one that counts.
+        // A result found on storage, a result found in memory, and a result whose text is not the text that counts.
         let counting =
             [(0, Some(Results::mark(b"a"))), (1, None), (2, Some(Results::mark(b"other")))];
         let counting = Results(counting.into_iter().collect());
@@ -1111,7 +1121,7 @@ mod tests {
             let damaged = checkpoint_dir.survey().unwrap().damaged;
             assert!(damaged.iter().any(|why| why.contains(says)), "{damaged:?}");
         }
-        // A manifest in another checkpoint's folder.
+        // A manifest lies in the folder of another checkpoint.
         let two = about(1, 0, 2, 20);
         store(&checkpoint_dir, &two);
         conclude(&checkpoint_dir, &two).unwrap();
@@ -1131,7 +1141,7 @@ mod tests {
         checkpoint_dir.check().unwrap();
         checkpoint_dir.sees("token").unwrap();
         assert!(checkpoint_dir.sees("other").unwrap_err().contains("share"));
-        // A node that sees the folder only after a while.
+        // A node sees the token only after a while.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(300));

@@ -1,6 +1,6 @@
-//! Choice of the checkpoints on storage from which a run can resume, and their order of preference. Pure.
+//! Choice of the checkpoints on storage from which a run can resume, and their order of preference. All functions are pure.
 //!
-//! All ranks choose from the same list, so they choose alike.
+//! All ranks choose from the same list, so all ranks choose the same checkpoint.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -12,24 +12,24 @@ use super::DirScope;
 use super::names::{Key, parse_checkpoint_folder};
 use super::record::About;
 
-/// Inventory of checkpoints: the findings in a job's folder.
+/// Inventory of checkpoints: contents of a job's folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
     /// Checkpoints with a valid manifest.
     pub whole: Vec<About>,
-    /// Directory scopes that the manifests state.
+    /// Directory scopes that the manifests name.
     pub sights: Vec<DirScope>,
-    /// Manifests, results and file headers that are damaged, with reasons.
+    /// Damaged manifests, results and file headers: error texts that name the file.
     pub damaged: Vec<String>,
     /// Folders of incomplete checkpoints.
     pub unfinished: Vec<String>,
-    /// Results of finished tests, as they were written.
+    /// Results of finished tests, each with its test number and its text as it was written.
     pub results: Vec<(u32, Vec<u8>)>,
-    /// Number of the last start that came to write there.
+    /// Number of the latest start that has claimed the folder; None if no start has.
     pub owner: Option<u128>,
 }
 
-/// Results of finished tests that count, each with a mark of its text if storage has the text.
+/// Results of finished tests that count, by test number. Each has a hash of its text, or None if any text counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Results(pub BTreeMap<u32, Option<u64>>);
 
@@ -44,26 +44,28 @@ impl Results {
     }
 }
 
-/// Results on storage that count, as they were found when the launch began. Others are removed at the launch's `first` test. They
-/// are also removed later, on storage whose ranks took no part in a test before, so that its files come from an earlier launch.
+/// Results that count, as they were found when the launch began. Other results on storage are removed at the first test of the
+/// launch, for which `first` is true. In a later test, they are removed if this launch has not claimed the DIR before, because
+/// all results there are then from earlier launches.
 #[derive(Clone, Debug)]
 pub struct Counting {
     pub results: Results,
     pub first: bool,
 }
 
-/// Relation of a checkpoint to the run that begins.
+/// Relation of a checkpoint to the run that is starting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The checkpoint belongs to one of the run's tests, with the same arithmetic.
     Ours,
-    /// The checkpoint belongs to one of the run's tests, but with another arithmetic.
+    /// The checkpoint belongs to one of the run's tests, but was computed with another arithmetic.
     RoundsOtherwise,
     /// The checkpoint belongs to another problem.
     Foreign,
 }
 
-/// Determines the relation. `tests` are the digests of the run's tests: parameters in the upper half, arithmetic in the lower.
+/// Determines the relation of a checkpoint to a run. `tests` are the digests of the run's tests: the upper half of the bits is of
+/// the parameters, the lower half of the arithmetic.
 pub fn kind(about: &About, tests: &[u64]) -> Kind {
     match tests.get(about.test as usize) {
         Some(&digest) if digest == about.params_digest => Kind::Ours,
@@ -72,20 +74,21 @@ pub fn kind(about: &About, tests: &[u64]) -> Kind {
     }
 }
 
-/// Facts about the run that begins, before storage is read.
+/// Facts about a starting run that are known before storage is read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known {
-    /// Run to which memory of one of its tests belongs.
+    /// Number of the run to which memory of one of the tests belongs; None if there is no such memory.
     pub in_memory: Option<u128>,
-    /// True if a supervisor has launched the run before, and may have replaced nodes by itself.
+    /// True if a supervisor has launched the run before: the supervisor may then have replaced nodes.
     pub launched_before: bool,
 }
 
-/// Leaves out foreign checkpoints in DIRs of replacement nodes, of which only the numbers count. `stocks` are the inventories
-/// with the names of their nodes. Returns one checkpoint of each such DIR, for a message.
+/// Leaves out the checkpoints of DIRs that have foreign checkpoints only, as DIRs of replacement nodes may have. `stocks` are the
+/// inventories with the names of their nodes. Of an inventory that is left out, only the greatest number stays, because a new
+/// run's number must be greater. Returns the node and one checkpoint of each such DIR, for a message.
 ///
-/// Foreign DIRs are left out only if the run has a checkpoint of its own: memory of one of the `tests`, if not all DIRs are
-/// foreign; or, in a later launch, at least as many DIRs with checkpoints of its own.
+/// DIRs are left out in two cases only. In the first, there is memory of one of the `tests`, and not all DIRs are foreign. In the
+/// second, this is a later launch, and at least as many DIRs have checkpoints of the run as are foreign.
 pub fn leave_out_strays(
     stocks: &mut [(String, Inventory)],
     tests: &[u64],
@@ -116,14 +119,15 @@ impl Inventory {
     /// Merges the inventories of several DIRs, given with the names of their nodes. A single manifest makes a checkpoint
     /// complete, because none is written before all nodes have their files.
     ///
-    /// A result counts if its node also has a part of the latest run, or if more than half of the nodes have the same text. A
-    /// node that was away when a run ended still has that run's result. The latest run may exist in memory only.
+    /// A result counts if its node also has a checkpoint of the latest run. It also counts if more than half of the nodes have
+    /// the same text. Other results do not count: a node that was absent when a run ended may still have results of that run.
+    /// `in_memory` is the run to which memory belongs; it may be the latest run.
     pub fn merged(stocks: Vec<(String, Inventory)>, in_memory: Option<u128>) -> Inventory {
         let mut all = Inventory::default();
         let nodes = stocks.len();
         let on_storage = stocks.iter().filter_map(|(_, inventory)| inventory.latest_run()).max();
         let latest = on_storage.max(in_memory);
-        // All nodes of a run keep the same text of a result.
+        // All nodes of a run have the same text of a result.
         let mut texts: BTreeMap<u32, BTreeMap<Vec<u8>, usize>> = BTreeMap::new();
         for (node, inventory) in stocks {
             let trusted = latest.is_some() && inventory.latest_run() == latest;
@@ -148,7 +152,7 @@ impl Inventory {
         }
         all.sights.sort_by_key(|dir_scope| *dir_scope == DirScope::Node);
         all.sights.dedup();
-        // If only this node's manifest is missing, the checkpoint was completed.
+        // A checkpoint without a manifest on one node is complete if another node has its manifest.
         let whole: Vec<Key> = all.whole.iter().map(About::key).collect();
         let key = |folder: &str| {
             Path::new(folder).file_name().and_then(|name| parse_checkpoint_folder(name.to_str()?))
@@ -157,7 +161,7 @@ impl Inventory {
         all
     }
 
-    /// Checkpoints from which test `test` with this digest can resume, the best first.
+    /// Checkpoints from which test `test` with digest `digest` can resume, in order of preference: the best first.
     pub fn for_test(&self, test: u32, digest: u64) -> Vec<About> {
         let ours = |about: &&About| about.test == test && about.params_digest == digest;
         let mut found: Vec<About> = self.whole.iter().filter(ours).cloned().collect();
@@ -171,12 +175,12 @@ impl Inventory {
         kinds.into_iter().find(|(_, kind)| *kind != Kind::Ours)
     }
 
-    /// Greatest run id of any checkpoint.
+    /// Greatest run number of any complete checkpoint.
     pub fn latest_run(&self) -> Option<u128> {
         self.whole.iter().map(|about| about.run).max()
     }
 
-    /// Greatest number found here: a new run's id must be greater.
+    /// Greatest number of any run or start in the inventory. A new run's number must be greater.
     pub fn latest(&self) -> Option<u128> {
         self.latest_run().max(self.owner)
     }
@@ -248,14 +252,14 @@ mod tests {
             (inventory(&[Kind::Ours]), inventory(&[]), inventory(&[Kind::Foreign; 2]));
         let otherwise = inventory(&[Kind::RoundsOtherwise]);
         let both = inventory(&[Kind::Foreign, Kind::Ours]);
-        // Contents of the nodes, knowledge from memory, later launch or not, and the DIRs that are left out.
+        // Each case: inventories of the nodes, facts that are known before storage is read, and the DIRs that are left out.
         let neither = Known::default();
         let memory = Known { in_memory: Some(9), ..neither };
         let later = Known { launched_before: true, ..neither };
         type Case<'a> = (&'a [&'a Inventory], Known, &'a [usize]);
         let cases: [Case; 14] = [
             (&[&ours, &stray], later, &[1]),
-            // The user has brought these nodes together.
+            // In a first launch, the user has chosen these nodes, so no DIR is left out.
             (&[&ours, &stray], neither, &[]),
             (&[&ours, &stray, &stray], later, &[]),
             (&[&ours, &stray, &stray], memory, &[1, 2]),
@@ -265,7 +269,7 @@ mod tests {
             (&[&stray], memory, &[]),
             (&[&both, &both], later, &[]),
             (&[&both, &stray], later, &[1]),
-            // Reported as such, and not taken for another run's.
+            // A checkpoint with another arithmetic belongs to the run, so it is not foreign.
             (&[&otherwise, &stray], later, &[1]),
             (&[&none, &none], memory, &[]),
             (&[&none, &ours], memory, &[]),
@@ -299,7 +303,7 @@ mod tests {
             results: vec![(0, b"a".to_vec())],
             ..Inventory::default()
         };
-        // The node did not write its manifest of the newer checkpoint, nor its part of the next.
+        // The node has not written its manifest of the newer checkpoint, and has not completed its part of the next checkpoint.
         let other = Inventory {
             whole: vec![old.clone()],
             sights: vec![DirScope::Node],
@@ -333,13 +337,13 @@ mod tests {
         let (earlier, latest) = (vec![about(3, 0, 1, 10)], vec![about(5, 1, 1, 10)]);
         let stocks = vec![with(&[0], latest), with(&[1], earlier.clone()), with(&[], none())];
         assert_eq!(tests(stocks), [0]);
-        // Memory has a later run, which has nothing on storage yet.
+        // There is memory of a later run, which has no checkpoint on storage yet.
         let stocks = || vec![with(&[0], earlier.clone()), with(&[], none()), with(&[], none())];
         let counting = |in_memory| Inventory::merged(stocks(), in_memory).results.len();
         assert_eq!([None, Some(3), Some(5)].map(counting), [1, 1, 0]);
     }
 
-    /// The order of the nodes does not matter.
+    /// The later run's result counts in any order of the nodes.
     #[test]
     fn of_two_results_of_one_test_the_latest_runs_counts() {
         let with = |text: &[u8], run: Option<u128>| {
@@ -355,14 +359,15 @@ mod tests {
         for stocks in [[old.clone(), new.clone()], [new.clone(), old.clone()]] {
             assert_eq!(results(&stocks), [(0, b"new".to_vec())]);
         }
-        // Without checkpoints no node is trusted, and two of three nodes have different results.
+        // No node has a checkpoint, so the majority of the nodes decides. Two of three nodes first have different results, then
+        // the same result.
         let (one, other, none) = (with(b"a", None), with(b"b", None), Inventory::default());
         assert_eq!(results(&[one.clone(), other.clone(), none]), []);
         assert_eq!(results(&[one, other.clone(), other]), [(0, b"b".to_vec())]);
     }
 
     proptest! {
-        /// The order in which a folder is read does not matter.
+        /// The order of the entries of a folder does not change the choice.
         #[test]
         fn the_order_of_finding_does_not_matter(
             kinds in proptest::collection::vec((0u128..4, 0u32..2, 0u64..4, 0u64..5), 0..12),

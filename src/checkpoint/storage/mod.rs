@@ -1,11 +1,12 @@
 //! Checkpoints on storage, level two: files that outlive the job and all of its memory.
 //!
-//! DIR is one folder that all nodes share, or a folder of each node's own, which is lost with the node. In the second case files
-//! include the parity of their group.
+//! DIR is one folder that all nodes share, or each node has a DIR of its own, which is lost with the node. In the second case,
+//! each file includes parity of its position's group.
 //!
-//! `names`, `record` and `choice` are pure: the places of files, their contents, and the choice of those that count.
-//! `checkpoint_dir` is one job's folder; `writing` and `reading` stream a position's file. Nothing here communicates with other
-//! ranks: `checkpoint` agrees on when to write and what to trust. docs/dev/protocol.md describes the whole protocol.
+//! `names`, `record` and `choice` are pure. They define the paths of files, the contents of files, and the choice of a checkpoint
+//! to resume from. `checkpoint_dir` handles one job's folder; `writing` and `reading` stream a position's file. This folder does
+//! not communicate with other ranks: `checkpoint` lets the ranks agree on when to write and which files to trust.
+//! docs/dev/protocol.md describes the whole protocol.
 
 pub mod checkpoint_dir;
 pub mod choice;
@@ -25,14 +26,14 @@ pub use record::{About, Check, Front, Manifest};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DirScope {
-    /// All nodes see one folder.
+    /// All nodes see the same folder.
     #[default]
     Shared,
     /// Each node has a folder of its own, which no other node sees.
     Node,
 }
 
-/// Alignment of the parts of a file, so that a device can be written past the page cache.
+/// Alignment of the parts of a file, in bytes. `O_DIRECT`, which bypasses the page cache, requires it.
 pub const BLOCK_BYTES: usize = 4096;
-/// Version of the format. Raise it with every change of anything written to storage.
+/// Version of the file format. Raise this number with every change of a file's contents.
 pub const FORMAT: u32 = 3;

@@ -1,24 +1,24 @@
-//! Names of files and folders on storage. Pure; every name can be parsed back.
+//! Names of files and folders on storage. The functions are pure, and every name can be parsed back.
 //!
 //! ```text
 //! DIR/skt-hpl.<uid>.<job>/                  one job's folder
-//!     token                                 written by this start, so that all nodes can check that they see one DIR
-//!     owner-<start>                         left by a start that writes here: the greatest number has the folder
-//!     result-<test>                         the result of a finished test
+//!     token                                 written by this start: shows whether all nodes see the same DIR
+//!     owner-<start>                         left by a start that writes here: the greatest number owns the folder
+//!     result-<test>                         result of a finished test
 //!     run-<run>.test-<test>.checkpoint-<number>/  one checkpoint
-//!         p<position>                       a position's state, digests and matrix; with its parity if DIR is the node's own
+//!         p<position>                       a position's state, digests and matrix, and parity if each node has its own DIR
 //!         manifest                          written last: without it the checkpoint is incomplete
-//!         starts                            number of starts that have resumed from it, if any
+//!         starts                            number of starts that have resumed from the checkpoint, if any
 //! ```
-//! If each node has a DIR of its own, it contains the files of this node only, and a manifest on any node shows that the
-//! checkpoint is complete on all. A file is written under its name with the suffix `.aside`, and renamed once all of it is on the
-//! device.
+//! If each node has a DIR of its own, DIR contains the files of this node only. A manifest on any node then shows that the
+//! checkpoint is complete on all nodes. A file is written under its name with the suffix `.aside`. The file is renamed when it is
+//! completely on the device.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Suffix of a file that is being written.
+/// Suffix of the name of a file that is being written.
 const ASIDE: &str = ".aside";
 pub const MANIFEST: &str = "manifest";
 pub const TOKEN: &str = "token";
@@ -27,7 +27,7 @@ pub const STARTS: &str = "starts";
 /// Placeholder in DIR for the name of the rank's failure domain.
 const DOMAIN: &str = "{domain}";
 
-/// DIR for a rank of this failure domain.
+/// Returns DIR for a rank of failure domain `domain`.
 pub fn dir_of(dir: &Path, domain: &str) -> PathBuf {
     match dir.to_str() {
         Some(text) => text.replace(DOMAIN, domain).into(),
@@ -35,7 +35,7 @@ pub fn dir_of(dir: &Path, domain: &str) -> PathBuf {
     }
 }
 
-/// Path under which a file is written that will become `path`.
+/// Returns the path at which a file is written before it is renamed to `path`.
 pub(super) fn aside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ASIDE);
@@ -54,7 +54,7 @@ pub fn job_folder(uid: u32, job: &str) -> String {
     format!("skt-hpl.{uid}.{job}")
 }
 
-/// Job to which a folder belongs, if it is one of this user's.
+/// Returns the job to which a folder belongs; None if it is not the folder of a job of user `uid`.
 pub fn parse_job_folder(name: &str, uid: u32) -> Option<&str> {
     let job = name.strip_prefix("skt-hpl.")?.strip_prefix(&uid.to_string())?.strip_prefix('.')?;
     (!job.is_empty() && !job.contains('.')).then_some(job)
@@ -70,7 +70,7 @@ pub fn parse_checkpoint_folder(name: &str) -> Option<Key> {
     let test = fields.next()?.strip_prefix("test-")?.parse().ok()?;
     let checkpoint = fields.next()?.strip_prefix("checkpoint-")?.parse().ok()?;
     let key = Key { run: u128::from_str_radix(run, 16).ok()?, test, checkpoint };
-    // Accepts only names in exactly the form written here.
+    // A name counts only if it is written exactly as `checkpoint_folder` writes it.
     (checkpoint_folder(key) == name).then_some(key)
 }
 

@@ -1,4 +1,4 @@
-//! Reader of a position's file: reads it once, and trusts only data that match their digests.
+//! Reader of a position's file. Reads the file once, and trusts only data that match their digests.
 
 use std::fs::File;
 use std::io;
@@ -11,12 +11,13 @@ use crate::base::heartbeat;
 use crate::parity::digest::digest;
 use crate::shm::Region;
 
-/// Bytes read at a time, and checked while they are in the cache.
+/// Maximum number of bytes that are read at a time, unless one row is longer. The bytes are checked while they are in the
+/// processor's cache.
 const CHUNK_BYTES: usize = 4 << 20;
 
 /// Origin of the bytes of a position's file: a local file, or another rank.
 pub trait Feed {
-    /// Reads bytes from `at` on; successive calls go forward through the file.
+    /// Reads bytes from offset `at`. Callers read at ascending offsets.
     fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()>;
 }
 
@@ -26,14 +27,14 @@ impl Feed for File {
     }
 }
 
-/// Consecutive rows in a file.
+/// Consecutive rows in a file: offset of the first row, number of rows, and words of a row.
 struct Rows {
     at: u64,
     count: usize,
     ld: usize,
 }
 
-/// Position's file with a valid header.
+/// File of a position, with a valid header.
 pub struct Source<'a> {
     feed: Box<dyn Feed + 'a>,
     path: PathBuf,
@@ -41,25 +42,29 @@ pub struct Source<'a> {
 }
 
 impl Source<'static> {
-    /// Opens the file of a position in a checkpoint; an error names the file and the problem.
+    /// Opens the file of a position in a checkpoint. An error text names the file and the problem.
     pub fn open(path: &Path, about: &About, position: u32) -> Result<Self, String> {
         let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
         let file = File::open(path).map_err(|e| wrong(&e))?;
         let length = file.metadata().map_err(|e| wrong(&e))?.len();
         if length < BLOCK_BYTES as u64 {
-            return Err(wrong(&format!("it is {length} bytes long, too short for any position")));
+            return Err(wrong(&format!(
+                "the file is {length} bytes long, too short for the file of a position"
+            )));
         }
         let this = Self::over(Box::new(file), path, about, position)?;
         if this.front.file_bytes() != length {
             let wanted = this.front.file_bytes();
-            return Err(wrong(&format!("it is {length} bytes long where {wanted} were written")));
+            return Err(wrong(&format!(
+                "the file is {length} bytes long, but {wanted} bytes were written"
+            )));
         }
         Ok(this)
     }
 }
 
 impl<'a> Source<'a> {
-    /// Opens a file from another origin; `path` is for errors.
+    /// Opens a file whose bytes come from `feed`. Error texts name `path`.
     pub fn over(
         feed: Box<dyn Feed + 'a>,
         path: &Path,
@@ -71,7 +76,7 @@ impl<'a> Source<'a> {
         feed.read_exact_at(&mut block, 0).map_err(|e| wrong(&e))?;
         let front = Front::from_block(&block).map_err(|e| wrong(&e))?;
         if front.about != *about || front.position != position {
-            return Err(wrong(&"it belongs to another checkpoint or position"));
+            return Err(wrong(&"the file belongs to another checkpoint or position"));
         }
         Ok(Self { feed, path: path.into(), front })
     }
@@ -90,11 +95,12 @@ impl<'a> Source<'a> {
         if digest(region.words()) == self.front.root {
             Ok(region)
         } else {
-            Err(self.wrong(&"its state and digests are not what was written"))
+            Err(self.wrong(&"the small state and the digests are not as they were written"))
         }
     }
 
-    /// Reads the matrix into `target`, or only checks it. `sound` must return true for every row; `half` is called midway.
+    /// Reads the matrix into `target`, or only checks the matrix if `target` is None. Fails if `sound` returns false for a row.
+    /// Calls `half` midway.
     pub fn rows(
         &self,
         target: Option<&mut [u8]>,
@@ -105,7 +111,8 @@ impl<'a> Source<'a> {
         self.read("matrix", Rows { at: self.front.data_at(), count, ld }, target, sound, half)
     }
 
-    /// Reads or checks the parity: of the matrix, in `count` rows of `pitch` words, and then of the small state, as one row.
+    /// Reads the parity into `target`, or only checks the parity if `target` is None. The parity of the matrix has `count` rows
+    /// of `pitch` words. The parity of the small state follows as one row.
     pub fn check(
         &self,
         target: Option<&mut [u8]>,
@@ -115,7 +122,7 @@ impl<'a> Source<'a> {
     ) -> Result<(), String> {
         let words = self.front.check.as_ref().map_or(0, |check| check.words as usize);
         let Some(tail) = words.checked_sub(count * pitch) else {
-            return Err(self.wrong(&"its parity is too short"));
+            return Err(self.wrong(&"the parity is too short"));
         };
         let at = self.front.check_at();
         let (rows, rest) = match target {
@@ -127,7 +134,7 @@ impl<'a> Source<'a> {
         };
         self.read("parity", Rows { at, count, ld: pitch }, rows, &mut sound, || {})?;
         let last = Rows { at: at + (count * pitch * 8) as u64, count: 1, ld: tail };
-        self.read("state's parity", last, rest, |_, line| sound(count, line), || {})
+        self.read("parity of the small state", last, rest, |_, line| sound(count, line), || {})
     }
 
     fn read(
@@ -144,7 +151,8 @@ impl<'a> Source<'a> {
         }
         // At least two chunks, so that `half` is called between them.
         let step = (CHUNK_BYTES / row_bytes).clamp(1, rows.div_ceil(2));
-        // Bytes of a file are words of this machine. On a machine with another byte order, digests do not match.
+        // A file contains words in the byte order of the machine that wrote it. On a machine with another byte order, digests do
+        // not match.
         let mut chunk = Region::anonymous(step * row_bytes).map_err(|e| self.wrong(&e))?;
         let mut midway = false;
         for first in (0..rows).step_by(step) {
@@ -160,7 +168,7 @@ impl<'a> Source<'a> {
             for (row, line) in chunk.words().chunks_exact(ld).take(count).enumerate() {
                 if !sound(first + row, line) {
                     return Err(self.wrong(&format!(
-                        "row {} of its {what} is not what was written",
+                        "row {} of the {what} is not as it was written",
                         first + row
                     )));
                 }
@@ -199,7 +207,7 @@ mod tests {
     fn written_rows_are_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p1");
-        // Less than a block, many blocks, more than a chunk.
+        // The matrix has less than a block, many blocks, or more than a chunk.
         for rows in [1, 30, 4096 / 40, 40_000] {
             let (front, vouch, data) = sample(&about(1, 0, 1, 10), 1, rows);
             write_new(&path, &front, &vouch, [data.bytes(), &[]]).unwrap();
@@ -212,7 +220,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p0");
         let (mut front, vouch, data) = sample(&about(1, 0, 1, 10), 0, 30);
-        // Ten rows of 70 words, then 64 of the small state.
+        // The parity has ten rows of 70 words, then 64 words for the small state.
         let (rows, pitch, words) = (10, 70, 764);
         let mut parity = Region::anonymous(words * 8).unwrap();
         parity.words_mut().iter_mut().enumerate().for_each(|(i, word)| *word = i as u64 * 977);
@@ -239,11 +247,11 @@ mod tests {
         assert!(into.words() == parity.words());
         assert_eq!((seen.len(), seen[9], seen[10]), (11, (9, 70), (10, 64)));
         let why = source.check(None, rows, pitch, |row, _| row != 10).unwrap_err();
-        assert!(why.contains("its state's parity"), "{why}");
+        assert!(why.contains("the parity of the small state"), "{why}");
         assert!(source.check(None, rows, 77, |_, _| true).is_err());
     }
 
-    /// Dedicated ranks have no data rows, and the ranks that they protect no parity.
+    /// Dedicated ranks have no rows of the matrix. The ranks that dedicated ranks protect have no parity.
     #[test]
     fn a_part_that_is_empty_is_read_as_nothing() {
         let dir = tempfile::tempdir().unwrap();
@@ -257,7 +265,7 @@ mod tests {
         assert!(read(&path, &front.about, 0).unwrap() == data.words());
         let source = Source::open(&path, &front.about, 0).unwrap();
         source.check(Some(&mut []), 0, 40, |_, _| false).unwrap();
-        // The same words as parity only, in thirty rows of 40 and none for the small state.
+        // A file with parity only: thirty rows of 40 words, and no words for the small state.
         let alone = Front { rows: 0, cols: 0, ld: 0, check: check(1200), ..front };
         write_new(&path, &alone, &vouch, [&[], data.bytes()]).unwrap();
         let source = Source::open(&path, &alone.about, 0).unwrap();
@@ -281,7 +289,7 @@ mod tests {
             [(about(1, 0, 2, 20), 1), (about(2, 0, 1, 10), 1), (about(1, 0, 1, 10), 0)]
         {
             let why = read(&path, &about, position).unwrap_err();
-            assert!(why.contains("p1: it belongs to another"), "{why}");
+            assert!(why.contains("p1: the file belongs to another"), "{why}");
         }
         let length = fs::metadata(&path).unwrap().len();
         for wrong in [0, 100, length - 1, length + 4096] {

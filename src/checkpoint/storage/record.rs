@@ -1,7 +1,7 @@
-//! Records in files on storage, as readable text in which any damaged byte is detected.
+//! Records in files on storage: readable text in which every changed byte is detected.
 //!
-//! A record is a JSON document, followed by its digest on a line of its own. A position's file begins with one that fills
-//! [`BLOCK_BYTES`]; the manifest is one. Both are trusted only if the digest is right.
+//! A record is a JSON document, followed by its digest on a line of its own. A position's file begins with a record that is
+//! padded to [`BLOCK_BYTES`]. The manifest is a record. A record is trusted only if its digest matches.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64;
@@ -10,7 +10,7 @@ use super::names::Key;
 use super::{BLOCK_BYTES, DirScope, FORMAT};
 use crate::base::params::{Mapping, Rng};
 
-/// Numbers of more than 53 bits are written as hexadecimal digits, because JSON readers would round them.
+/// Text form of numbers that may have more than 53 bits: hexadecimal digits. JSON readers would round such numbers.
 mod hex {
     use super::*;
 
@@ -38,8 +38,8 @@ pub struct About {
     pub run: u128,
     pub test: u32,
     pub checkpoint: u64,
-    /// Attempt that made it. After a start from scratch, another attempt may make a checkpoint of the same number, and the files
-    /// of the two must not mix.
+    /// Number of the attempt that made the checkpoint. After a start from scratch, another attempt may make a checkpoint with the
+    /// same number. Files of the two checkpoints must not be mixed.
     #[serde(with = "hex")]
     pub made: u64,
     pub boundary: u64,
@@ -50,12 +50,12 @@ pub struct About {
     pub mapping: Mapping,
     pub rng: Rng,
     pub seed: u64,
-    /// Digest of all settings that must be the same to resume, and of the arithmetic.
+    /// Digest of the arithmetic and of all settings that must be the same when a run resumes.
     #[serde(with = "hex")]
     pub params_digest: u64,
-    /// Arithmetic on which the last bits depend, in words.
+    /// Description of the arithmetic, on which the last bits of the result depend.
     pub arithmetic: String,
-    /// Size of the room for the small state, in bytes.
+    /// Bytes reserved for the small state.
     pub state_bytes: u64,
 }
 
@@ -64,19 +64,20 @@ impl About {
         Key { run: self.run, test: self.test, checkpoint: self.checkpoint }
     }
 
-    /// Order by progress: of two checkpoints of a test the greater one is better, because every run computes the same bits. Of
-    /// equal ones the one of the later run.
+    /// Returns the progress of a checkpoint. Of two checkpoints of a test, the one with the greater progress is better, because
+    /// every run computes the same bits. At the same boundary, the checkpoint of the later run is better.
     pub fn progress(&self) -> (u64, Key) {
         (self.boundary, self.key())
     }
 
-    /// Worth to run `run`, which resumes from memory. Checkpoints of earlier runs come last, because this run began without them.
+    /// Returns the worth of the checkpoint to run `run`, which resumes from memory. Checkpoints of earlier runs have the least
+    /// worth, because run `run` began without them.
     pub fn worth(&self, run: u128) -> (bool, (u64, Key)) {
         (self.run >= run, self.progress())
     }
 
-    /// Returns true if this checkpoint makes `other` useless to run `run`: both belong to the same test, and this one is further
-    /// and worth more.
+    /// Returns true if this checkpoint makes checkpoint `other` useless to run `run`. Both must belong to the same test, and this
+    /// checkpoint must have greater progress and greater worth.
     pub fn outdates(&self, other: &Self, run: u128) -> bool {
         let test = |about: &Self| (about.test, about.params_digest);
         test(self) == test(other)
@@ -93,20 +94,20 @@ impl About {
     }
 }
 
-/// Group of a position whose parity is in the file after the data, if each node has a DIR of its own.
+/// Group and parity of a position. If each node has a DIR of its own, the file contains the parity after the matrix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     pub group: u32,
-    /// Positions, in the order of the code.
+    /// Positions of the group, in the order in which the code numbers members.
     pub members: Vec<u32>,
-    /// Number of lost members that the group survives.
+    /// Number of members that the group can lose at once and still rebuild.
     pub losses: u32,
-    /// Number of the code, as in headers.
+    /// Number of the code, the same as in headers in memory.
     pub code: u8,
-    /// Number of the layout, which determines the place of the parity.
+    /// Number of the parity layout.
     #[serde(default)]
     pub layout: u8,
-    /// Words of this member's parity, of the matrix and of the small state.
+    /// Words of this member's parity, for the matrix and the small state together.
     pub words: u64,
 }
 
@@ -117,18 +118,19 @@ pub struct Front {
     pub position: u32,
     pub rows: u64,
     pub cols: u64,
-    /// Words from one row to the next.
+    /// Words from the beginning of a row to the beginning of the next row.
     pub ld: u64,
     /// Number of words after the header: the small state and the digests of the matrix, and of the parity if there is any.
     pub vouch_words: u64,
-    /// Digest of these words, hence of everything.
+    /// Digest of these words. The digest also covers matrix and parity, because the words contain their digests.
     #[serde(with = "hex")]
     pub root: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<Check>,
 }
 
-/// Bytes of the blocks for so many words; for absurd numbers, more than any file can have.
+/// Bytes of the blocks that hold `words` words. For absurdly large numbers the result does not overflow, but exceeds the length
+/// of any file.
 fn blocks_of(words: u64) -> u64 {
     words.min(1 << 58).saturating_mul(8).next_multiple_of(BLOCK_BYTES as u64)
 }
@@ -143,7 +145,7 @@ impl Front {
         self.rows.saturating_mul(self.ld)
     }
 
-    /// Offset of the parity, if there is any, or of the end of the data.
+    /// Offset of the parity in the file. Without parity, this is the length of the file.
     pub fn check_at(&self) -> u64 {
         self.data_at() + blocks_of(self.data_words())
     }
@@ -153,13 +155,17 @@ impl Front {
             .saturating_add(self.check.as_ref().map_or(0, |check| blocks_of(check.words)))
     }
 
-    /// First block of the file.
+    /// Returns the first block of the file.
     ///
     /// # Panics
-    /// If the text is longer than a block; names of processors and libraries are not that long.
+    /// If the text is longer than a block. Names of processors and libraries are too short for that.
     pub fn to_block(&self) -> Vec<u8> {
         let mut block = seal(self).into_bytes();
-        assert!(block.len() <= BLOCK_BYTES, "a front of {} bytes", block.len());
+        assert!(
+            block.len() <= BLOCK_BYTES,
+            "the header of {} bytes does not fit into a block",
+            block.len()
+        );
         block.resize(BLOCK_BYTES, b'\n');
         block
     }
@@ -178,7 +184,7 @@ pub struct File {
     pub root: u64,
 }
 
-/// Manifest: states that a checkpoint is complete, and lists all files of it, or those of one node.
+/// Manifest: states that a checkpoint is complete, and lists all its files, or the files of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     pub about: About,
@@ -203,7 +209,7 @@ impl Manifest {
         let known = files.iter().all(|file| (file.position as usize) < positions);
         let ordered = files.windows(2).all(|pair| pair[0].position < pair[1].position);
         let listed = ordered && !files.is_empty();
-        // A node's own storage may have parity of dedicated positions.
+        // If each node has its own DIR, the files may include parity of dedicated positions.
         if listed && (manifest.dir_scope == DirScope::Node || (known && files.len() == positions)) {
             Ok(manifest)
         } else {
@@ -215,19 +221,19 @@ impl Manifest {
 /// Reason why a record is not trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    #[error("its digest does not match: it is damaged")]
+    #[error("the digest does not match: the file is damaged")]
     Damaged,
-    #[error("it has format {0}, this program knows {FORMAT}")]
+    #[error("the file has format {0}, but this program can only read format {FORMAT}")]
     Format(u32),
 }
 
-/// Writes a document with its digest.
+/// Returns the text of a record: the document and its digest.
 pub fn seal(document: &impl Serialize) -> String {
     let text = serde_json::to_string(document).expect("plain values have a JSON form");
     format!("{text}\n{:016x}\n", xxh3_64(text.as_bytes()))
 }
 
-/// Parses a document, if its digest is right.
+/// Parses the document of a record. Fails if the digest does not match or the format is another one.
 pub fn unseal<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, Fault> {
     let text = std::str::from_utf8(bytes).map_err(|_| Fault::Damaged)?;
     let (document, rest) = text.split_once('\n').ok_or(Fault::Damaged)?;
@@ -236,7 +242,7 @@ pub fn unseal<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, Fault> {
     if !blank || digest != format!("{:016x}", xxh3_64(document.as_bytes())) {
         return Err(Fault::Damaged);
     }
-    // Another format may have anything but this field.
+    // Every format has this field. All other fields may differ.
     #[derive(Deserialize)]
     struct Outer {
         about: Option<Inner>,
@@ -260,7 +266,7 @@ mod tests {
     use super::*;
     use crate::testkit::stored::about;
 
-    /// A checkpoint of an earlier run of this test that is further: it came with a node that was away.
+    /// An earlier run of this test has a further checkpoint, on a node that was absent.
     #[test]
     fn to_a_run_in_memory_what_an_earlier_one_has_is_worth_less() {
         let (earlier, ours, next) = (about(1, 0, 8, 80), about(2, 0, 4, 40), about(2, 0, 5, 50));
@@ -302,7 +308,7 @@ mod tests {
         assert_eq!(Front::from_block(&block), Ok(front()));
         let whole = manifest(about(5, 0, 2, 8));
         assert_eq!(Manifest::from_text(whole.to_text().as_bytes()), Ok(whole));
-        // The largest possible group.
+        // The group is the largest possible group.
         let members = (1_000_000..1_000_240).collect();
         let check =
             Check { group: 1 << 20, members, losses: 16, code: 2, layout: 2, words: 1 << 40 };
@@ -317,7 +323,7 @@ mod tests {
         assert!(front.data_at() >= BLOCK_BYTES as u64 + front.vouch_words * 8);
         assert!(front.file_bytes() >= front.data_at() + front.data_words() * 8);
         assert!(front.file_bytes() < front.data_at() + front.data_words() * 8 + 4096);
-        // Forged sizes do not overflow.
+        // Sizes that are far too large do not overflow.
         let huge = Front { rows: u64::MAX / 2, ld: 9, vouch_words: 1 << 50, ..front };
         assert!(huge.file_bytes() > 1 << 60);
     }
@@ -349,7 +355,7 @@ mod tests {
             }
             let block = front().to_block();
             let text = block.iter().rposition(|&b| b != b'\n').unwrap();
-            // Bytes after the line of the digest do not count.
+            // Line feeds after the line of the digest do not count.
             if cut <= text {
                 prop_assert!(Front::from_block(&block[..cut]).is_err());
             }
@@ -363,7 +369,7 @@ mod tests {
         let mut short = manifest(about(5, 0, 2, 8));
         short.files.pop();
         assert_eq!(Manifest::from_text(short.to_text().as_bytes()), Err(Fault::Damaged));
-        // A manifest of one node may list fewer files, but not none, and none twice.
+        // A manifest of one node may list fewer files. It must list at least one file, and no file twice.
         short.dir_scope = DirScope::Node;
         assert_eq!(Manifest::from_text(short.to_text().as_bytes()), Ok(short.clone()));
         let file = short.files[0];
@@ -371,7 +377,8 @@ mod tests {
             let odd = Manifest { files, ..short.clone() };
             assert_eq!(Manifest::from_text(odd.to_text().as_bytes()), Err(Fault::Damaged));
         }
-        // Dedicated positions have numbers after those of the grid, on a node's own storage only.
+        // Dedicated positions have greater numbers than positions of the grid. Only the manifest of one node may list dedicated
+        // positions.
         let dedicated = Manifest { files: vec![File { position: 2, ..file }], ..short };
         assert_eq!(Manifest::from_text(dedicated.to_text().as_bytes()), Ok(dedicated.clone()));
         let mut shared = manifest(about(5, 0, 2, 8));

@@ -1,8 +1,9 @@
-//! Writer of a position's file, past the page cache if the file system allows it.
+//! Writer of a position's file. The writer bypasses the page cache if the file system allows it.
 //!
-//! The page cache would hold a second copy of the data, on a node whose memory the matrix fills. So data goes to the device
-//! directly from persistent shared memory (`O_DIRECT`). If that is refused, data is written in pieces that are synced and dropped
-//! from the cache. A waiting thread follows the progress in a [`Flow`], and can cancel there.
+//! The matrix fills the memory of a node, so there is no room for a second copy of the data in the page cache. So data goes to
+//! the device directly from persistent shared memory (`O_DIRECT`). If the file system refuses `O_DIRECT`, data is written in
+//! pieces, which are synced and dropped from the cache. A thread that waits for the writer sees its progress in a [`Flow`], by
+//! which the thread can also cancel the write.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -23,23 +24,23 @@ use crate::base::heartbeat;
 use crate::parity::code::bytes;
 use crate::shm::Region;
 
-/// Bytes written by one system call.
+/// Maximum number of bytes written by one system call.
 const CHUNK_BYTES: usize = 8 << 20;
-/// Maximum number of bytes in the page cache before they are synced and dropped.
+/// Number of bytes in the page cache at which they are synced and dropped.
 const CACHED_BYTES: u64 = 64 << 20;
-/// Number of bytes between syncs if the file system accepts `O_DIRECT`. Some that do (ext4 with data=journal) keep all of it in
-/// the page cache. A sync at the end would then take as long as the whole file, without reported progress. If nothing is cached,
-/// a sync costs little.
+/// Number of bytes between syncs if the file system accepts `O_DIRECT`. Some file systems accept it (ext4 with data=journal), but
+/// keep all data in the page cache. A single sync at the end would then take as long as writing the whole file, without reported
+/// progress. If nothing is cached, a sync costs little.
 const TAKEN_BYTES: u64 = 512 << 20;
 
 /// Progress of a transfer, visible to other threads.
 #[derive(Debug, Default)]
 pub struct Flow {
-    /// Steps of any kind, such as a written piece, or a removed file.
+    /// Number of steps so far. A step is, for example, a written piece or a removed file.
     steps: AtomicU64,
     given_up: AtomicBool,
     awaited: AtomicBool,
-    /// Function that a test runs at each step.
+    /// Function that is called at each step, for tests.
     #[cfg(test)]
     tell: Option<fn()>,
 }
@@ -47,13 +48,13 @@ pub struct Flow {
 /// Reason why a transfer failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Stopped {
-    #[error("it was given up")]
+    #[error("the operation was cancelled")]
     GivenUp,
     #[error("{0}")]
     Failed(String),
 }
 
-/// Error text of an operation on files.
+/// Takes the error text of an operation on files.
 impl From<String> for Stopped {
     fn from(why: String) -> Self {
         Self::Failed(why)
@@ -61,13 +62,13 @@ impl From<String> for Stopped {
 }
 
 impl Flow {
-    /// Makes a flow whose steps a test sees.
+    /// Creates a flow that calls `tell` at each step.
     #[cfg(test)]
     pub fn told_to(tell: fn()) -> Self {
         Self { tell: Some(tell), ..Self::default() }
     }
 
-    /// Reports a step; returns an error if the transfer is cancelled.
+    /// Counts a step. Returns an error if the transfer is cancelled.
     pub fn step(&self) -> Result<(), Stopped> {
         self.steps.fetch_add(1, Ordering::Relaxed);
         #[cfg(test)]
@@ -75,7 +76,8 @@ impl Flow {
             tell();
         }
         if self.awaited.load(Ordering::Relaxed) {
-            // Only while the rank waits: heartbeats for a computing rank would hide that it hangs.
+            // The heartbeat is sent only while the rank waits for the transfer. While the rank computes, such heartbeats would
+            // hide that the rank hangs.
             heartbeat::beat();
         }
         if self.given_up.load(Ordering::Relaxed) { Err(Stopped::GivenUp) } else { Ok(()) }
@@ -90,36 +92,36 @@ impl Flow {
         self.given_up.store(true, Ordering::Relaxed);
     }
 
-    /// Declares that from here on the rank only waits for this.
+    /// Declares that from now on the rank does nothing but wait for this transfer.
     pub fn is_awaited(&self) {
         self.awaited.store(true, Ordering::Relaxed);
     }
 }
 
-/// File that is being written in whole blocks, from its beginning or over its old contents.
+/// File that is being written in whole blocks, either from its beginning or over its old contents.
 pub(super) struct Target {
     file: File,
     path: PathBuf,
-    /// True if it is written past the page cache.
+    /// True if the file is open with `O_DIRECT`, which bypasses the page cache.
     direct: bool,
     at: u64,
     /// Bytes that may be in the page cache.
     cached: u64,
 }
 
-/// Obsolete file of a checkpoint, to be turned into the new file: equal parts are not written again.
+/// File of an obsolete checkpoint that becomes the new file. Parts that are equal in both are not written again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Over {
     pub from: PathBuf,
-    /// Byte ranges of the matrix, and of the parity, that differ: ascending, without overlap.
+    /// Byte ranges of the matrix (`data`) and of the parity (`check`) that differ, in ascending order, without overlap.
     pub data: Vec<Range<u64>>,
     pub check: Vec<Range<u64>>,
 }
 
-/// Gap between two pieces up to which both are written as one: a further call costs more.
+/// Maximum gap between two ranges that are written as one range. Writing the gap costs less than another system call.
 const GAP_BYTES: u64 = 32 << 10;
 
-/// Whole blocks that cover these ranges, in a part of so many bytes.
+/// Returns whole blocks that cover these ranges, cut at `bytes`, the length of the part.
 fn in_blocks(ranges: &[Range<u64>], bytes: u64) -> Vec<Range<u64>> {
     let block = BLOCK_BYTES as u64;
     let mut found: Vec<Range<u64>> = Vec::new();
@@ -134,7 +136,8 @@ fn in_blocks(ranges: &[Range<u64>], bytes: u64) -> Vec<Range<u64>> {
     found
 }
 
-/// Cuts ranges into pieces for one call each: at least two if there is more than a block, so that a crash point fits in between.
+/// Cuts ranges into pieces, each of which one system call writes. If there is more than a block, there are at least two pieces,
+/// so that a crash point fits between the pieces.
 fn in_pieces(ranges: &[Range<u64>]) -> Vec<Range<usize>> {
     let all: u64 = ranges.iter().map(|range| range.end - range.start).sum();
     let piece = (all as usize / 2).next_multiple_of(BLOCK_BYTES).clamp(BLOCK_BYTES, CHUNK_BYTES);
@@ -156,7 +159,7 @@ impl Target {
         Self::with(options().create(true).truncate(true), path)
     }
 
-    /// Opens a file past the page cache if the file system allows it.
+    /// Opens a file with `O_DIRECT`, or without if the file system refuses it.
     fn with(options: &mut OpenOptions, path: &Path) -> io::Result<Self> {
         faults::stores()?;
         let (file, direct) = match options.custom_flags(libc::O_DIRECT).open(path) {
@@ -168,22 +171,24 @@ impl Target {
         Ok(Self { file, path: path.into(), direct, at: 0, cached: 0 })
     }
 
-    /// Opens an existing file, which must have this length.
+    /// Opens an existing file. Fails if its length is not `bytes`.
     fn open(path: &Path, bytes: u64) -> io::Result<Self> {
         let target = Self::with(&mut options(), path)?;
         if target.file.metadata()?.len() != bytes {
-            return Err(io::Error::other("it is not as long as it was written"));
+            return Err(io::Error::other(
+                "the old file, which is to be overwritten, does not have the expected length",
+            ));
         }
         Ok(target)
     }
 
-    /// Writes whole blocks from page-aligned memory.
+    /// Writes `bytes`, which must be whole blocks in page-aligned memory.
     pub(super) fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         debug_assert!(bytes.len().is_multiple_of(BLOCK_BYTES));
         faults::stores()?;
         let mut written = self.file.write_all_at(bytes, self.at);
         if self.direct && matches!(&written, Err(e) if e.raw_os_error() == Some(libc::EINVAL)) {
-            // The device needs other blocks, or does not accept this memory.
+            // The device requires larger blocks, or does not accept this memory.
             self.file = options().open(&self.path)?;
             self.direct = false;
             written = self.file.write_all_at(bytes, self.at);
@@ -193,7 +198,7 @@ impl Target {
         self.cached += bytes.len() as u64;
         if self.cached >= if self.direct { TAKEN_BYTES } else { CACHED_BYTES } {
             self.file.sync_data()?;
-            // Nothing depends on this advice.
+            // An error is ignored: the advice only frees memory earlier.
             let _ = posix_fadvise(&self.file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
             self.cached = 0;
         }
@@ -206,11 +211,13 @@ impl Target {
     }
 }
 
-/// Writes the file of a position: `front`, then `vouch`, then the matrix, which is the beginning of `data`, then the parity, if
-/// the header has any, from the beginning of `check`. Both must be page-aligned.
+/// Writes the file of a position: the header `front`, the small state and digests `vouch`, the matrix, and the parity if the
+/// header has any. The matrix is the beginning of `data`, the parity is the beginning of `check`. Both `data` and `check` must be
+/// page-aligned.
 ///
-/// The file gets its name when it is complete and on the device, and if `same` confirms that the source has not changed
-/// meanwhile. Returns the number of bytes written: all of the file, or those that differ from `over`.
+/// The file gets its final name when it is complete and on the device. Before this, `same` checks that the source has not changed
+/// meanwhile; if it fails, the file is removed. Returns the number of bytes written. With `over`, only blocks that differ from
+/// that file are written.
 pub fn write_position(
     path: &Path,
     front: &Front,
@@ -247,13 +254,13 @@ fn stream(
     hit(Point::StreamBegin, position);
     let target = match over {
         None => Target::create(aside),
-        // From here on the old file is gone.
+        // After this rename, the old file no longer exists.
         Some(over) => {
             fs::rename(&over.from, aside).and_then(|()| Target::open(aside, front.file_bytes()))
         }
     };
-    let target = target.map_err(|e| cannot("make", aside, e))?;
-    // Data not aligned to pages is copied to aligned memory.
+    let target = target.map_err(|e| cannot("create", aside, e))?;
+    // Data that is not page-aligned is copied to page-aligned memory.
     let room = Region::anonymous(CHUNK_BYTES.min(front.data_at() as usize).max(BLOCK_BYTES));
     let mut room = room.map_err(|e| Stopped::Failed(e.to_string()))?;
     let room = room.bytes_mut();
@@ -263,7 +270,7 @@ fn stream(
     let data = &data[..front.data_words() as usize * 8];
     let check = &check[..front.check.as_ref().map_or(0, |check| check.words as usize * 8)];
     let half = || hit(Point::StreamHalf, position);
-    // A position without a part of the matrix writes parity only.
+    // If a position has no part of the matrix, only parity is written, and the crash point is midway in the parity.
     let half: &dyn Fn() = &half;
     let halves = if data.is_empty() { [None, Some(half)] } else { [Some(half), None] };
     stream.part(front.data_at(), data, over.map(|over| &over.data[..]), room, halves[0])?;
@@ -289,7 +296,7 @@ impl Stream<'_> {
         self.flow.step()
     }
 
-    /// Writes the header, the small state and the digests; `room` is aligned memory.
+    /// Writes the header, the small state and the digests, each copied to `room`, which is page-aligned.
     fn head(&mut self, front: &Front, vouch: &[u64], room: &mut [u8]) -> Result<(), Stopped> {
         for piece in iter::once(&front.to_block()[..]).chain(bytes(vouch).chunks(room.len())) {
             let blocks = piece.len().next_multiple_of(BLOCK_BYTES);
@@ -300,7 +307,8 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// Writes the matrix or the parity to offset `at`: all of it, or only the `changed` ranges. `half` is called midway.
+    /// Writes `bytes`, the matrix or the parity, to offset `at` of the file. If `changed` is given, writes only these ranges.
+    /// Calls `half` midway.
     fn part(
         &mut self,
         at: u64,
@@ -334,12 +342,12 @@ impl Stream<'_> {
     }
 }
 
-/// Error text for an operation on a file or folder.
+/// Returns the error text for a failed operation `what` on a file or folder.
 pub(super) fn cannot(what: &str, path: &Path, error: io::Error) -> String {
     format!("cannot {what} {}: {error}", path.display())
 }
 
-/// Syncs a folder's names to the device. A file system that reports EINVAL does not need it.
+/// Syncs the names in a folder to the device. A file system that reports EINVAL needs no such sync.
 pub fn sync_names(folder: &Path) -> io::Result<()> {
     match File::open(folder).and_then(|folder| folder.sync_all()) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
@@ -375,7 +383,7 @@ mod tests {
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     }
 
-    /// Confirms that the source does not change.
+    /// Confirms that the source has not changed.
     fn same() -> Result<(), Stopped> {
         Ok(())
     }
@@ -404,7 +412,7 @@ mod tests {
     }
 
     proptest! {
-        /// All differing bytes are covered, by whole blocks, in order, without more than that needs.
+        /// The pieces cover all bytes that differ, in whole blocks and in ascending order.
         #[test]
         fn pieces_cover_what_differs(
             rows in 1u64..60, ld in 1u64..3000, from in (0.0f64..1.0, 0.0f64..1.0),
@@ -430,7 +438,7 @@ mod tests {
         }
     }
 
-    /// An old file becomes the new one by its differences, and equals a newly written one.
+    /// A file that is written over an old file, only where the contents differ, equals a file that is newly written.
     #[test]
     fn a_file_written_over_is_the_file_written_from_scratch() {
         let dir = tempfile::tempdir().unwrap();
@@ -458,6 +466,6 @@ mod tests {
         let what = Over { from: over.clone(), ..what };
         File::options().write(true).open(&over).unwrap().set_len(8192).unwrap();
         let stopped = write_position(&from, &front, &vouch, parts, Some(&what), &flow, same);
-        assert!(matches!(stopped, Err(Stopped::Failed(why)) if why.contains("not as long")));
+        assert!(matches!(stopped, Err(Stopped::Failed(why)) if why.contains("expected length")));
     }
 }

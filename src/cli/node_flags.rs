@@ -94,7 +94,7 @@ impl NodeFlags {
         // has its own counts.
         let allocation = match (allocation, &self.hosts) {
             (Err(Refusal { why, .. }), Some(hosts)) => {
-                tell!("skt-hpl: mind: {why}; the nodes are those of {}", hosts.display());
+                tell!("skt-hpl: warning: {why}; the nodes are those of {}", hosts.display());
                 None
             }
             (allocation, _) => allocation?,

@@ -518,7 +518,7 @@ fn needs(
     let resumes = !flags.new && protection.is_some_and(|p| began || need::may_go_on(p));
     let needs = need::of_hosts(loaded, hosts, ranks, resumes).map_err(Refusal::bad_input)?;
     for words in needs.other_groups_words().into_iter().chain(needs.left_out_words()) {
-        tell!("skt-hpl run: mind: {words}");
+        tell!("skt-hpl run: warning: {words}");
     }
     Ok(needs)
 }

@@ -136,8 +136,8 @@ pub trait Device: Send + Sync {
         found: *mut f64,
     );
 
-    /// Computes A(m x n) -= L(m x k) B(k x n) within a panel. All are stored by columns, except B as its strides say. A and L have
-    /// the same leading dimension.
+    /// Computes A(m x n) -= L(m x k) B(k x n) within a panel. All are stored by columns, except B as its strides say. A and L
+    /// have the same leading dimension.
     ///
     /// # Safety
     /// As for all operations ([`Device`]); A overlaps neither L nor B.

@@ -143,8 +143,8 @@ impl Panel {
         }
     }
 
-    /// Takes L from the rows of W below `first`, where a device has computed it. If other process columns need L, also copies L to
-    /// the message.
+    /// Takes L from the rows of W below `first`, where a device has computed it. If other process columns need L, also copies L
+    /// to the message.
     ///
     /// # Safety
     /// W has the panel's rows.

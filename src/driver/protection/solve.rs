@@ -31,8 +31,8 @@ use crate::supervise::start::in_place::{self, FROM_SCRATCH};
 use crate::supervise::start::launcher::own_run_id;
 
 impl ProtectionSession<'_> {
-    /// Takes this position's memory for a test, and restores it if there is a checkpoint. If there is a `device`, the matrix is in
-    /// its memory. Collective call of the `world`.
+    /// Takes this position's memory for a test, and restores it if there is a checkpoint. If there is a `device`, the matrix is
+    /// in its memory. Collective call of the `world`.
     pub(super) fn take(
         &self,
         params: &TestParams,

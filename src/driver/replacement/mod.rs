@@ -158,8 +158,8 @@ pub fn solve(
             GridPlace { row: context.shape.row, col: context.shape.col, place: context.place };
         let (past, way) = (Past::default(), Recorder::default());
         *held = Some(Held { test: number, grid_place, abft_test, past, renewed: None, way, told });
-        // After this barrier each rank knows that all ranks have generated their parts. A rank without state is then not
-        // mistaken for a lost rank.
+        // No rank generates its part before all ranks have state. Otherwise a rank that has no state yet could be taken for an
+        // idle rank, and its column for a lost column.
         context.grid.barrier();
     }
     if !roles.new.is_empty() {

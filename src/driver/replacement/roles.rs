@@ -39,7 +39,7 @@ pub struct RoleAssignment {
     pub from: Option<From>,
     /// Number of exchanges that are new in this attempt. The last exchanges in `from.past` are the new ones.
     pub exchanged: usize,
-    /// Process columns, numbered on from the grid's last one, whose ranks make new checksums in this attempt.
+    /// Checksum columns whose ranks make new checksums in this attempt, numbered from Q on: after the process columns.
     pub new: Range<usize>,
     /// Number of ranks without a role.
     pub idle: usize,

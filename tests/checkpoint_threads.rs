@@ -1159,7 +1159,7 @@ fn a_rebuilt_position_that_is_not_what_was_lost_is_refused() {
         head.write(&header);
         drop(head);
         let text = refused(launch(job, &[]));
-        assert!(text.contains("position 2: as rebuilt it is not what"), "{text}");
+        assert!(text.contains("position 2: its rebuilt checkpoint differs from"), "{text}");
     });
 }
 

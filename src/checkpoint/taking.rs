@@ -38,7 +38,7 @@ type Made = Result<(Holding, Region), MemoryError>;
 fn words(error: &MemoryError, resumes: bool) -> String {
     match error {
         MemoryError::NoRoom { what, wanted, available, place } if resumes => format!(
-            "{what}: {wanted} bytes are needed, {available} bytes are free in {place} on this node; make room there (a larger \
+            "{what}: {wanted} bytes are wanted, {available} bytes are free in {place} on this node; make room there (a larger \
              size= mount option, or less memory of other jobs), or start with another node instead"
         ),
         other => other.to_string(),

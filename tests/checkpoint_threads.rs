@@ -147,7 +147,7 @@ fn rank_main(job: &Job, run: u128, me: usize, world: ThreadWorld, groups: Arc<Po
         Err(error) => {
             // Only a test that has forged a header gets here.
             assert!(
-                !matches!(&error, StartError::NotWhole { why, .. } if !why.contains("as rebuilt"))
+                !matches!(&error, StartError::NotWhole { why, .. } if !why.contains("its rebuilt checkpoint"))
             );
             return End::Refused(format!("{error}"));
         }

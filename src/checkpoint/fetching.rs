@@ -77,7 +77,8 @@ impl<'a> Opened<'a> {
         let found = [front.rows, front.cols, front.ld, front.vouch_words];
         if wanted.map(|words| words as u64) != found {
             return Err(source.wrong(&format!(
-                "its matrix has another layout than this run's (rows, columns, leading dimension, words of digests: {found:?}, not {wanted:?})"
+                "its matrix has another layout than this run's (rows, columns, leading dimension, words of \
+                 digests: {found:?}, not {wanted:?})"
             )));
         }
         let vouch = source.vouch()?;

@@ -45,7 +45,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Collects the facts. The run in progress was determined before; memory of any other run is foreign.
+    /// Collects the facts. All ranks use the run in rank 0's fact. Memory of any other run is not used.
     pub(super) fn new(
         mut facts: Vec<Fact>,
         test: &Test,

@@ -175,7 +175,7 @@ enum Source {
 struct Agreement<'a> {
     terms: Terms<'a>,
     known: Known,
-    /// True if any memory belonged to this test.
+    /// True if memory at any position belongs to this test.
     has_memory: bool,
     setup: Setup,
     offers: Offers,

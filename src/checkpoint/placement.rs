@@ -159,7 +159,6 @@ pub struct RankCandidate {
 ///
 /// A vacant position goes to a rank on the node with its memory. If no such rank is free, it goes to a rank whose failure domain
 /// has no other position of its group. Otherwise it goes to any free rank.
-/// position of its group. If there is none, it goes to any rank.
 pub fn reassign(
     positions: usize,
     candidates: &[RankCandidate],

@@ -154,8 +154,8 @@ pub enum Refusal {
     )]
     OnStorage(u64),
     #[error(
-        "memory has checkpoints of this run, but none of them can be used: they are damaged, or were made with another --store or by \
-         another version of this program"
+        "memory has checkpoints of this run, but none of them can be used: they are damaged, or were made with another --store or \
+         by another version of this program"
     )]
     NoneUsable,
 }
@@ -244,7 +244,7 @@ impl Order {
     }
 
     /// Rank of an attempt: greater for the later one. An attempt that knows of a checkpoint committed by all ranks higher, then
-    /// one with a greater count. If both are equal, the leading one, or else the one with the later start time.
+    /// one with a greater count. If both are equal, the leading attempt ranks higher, then the one with the later start time.
     pub fn rank(&self, joined: u64) -> (bool, u64, bool, u64) {
         let leads = Some(joined) == self.leading;
         (self.past_the_first.contains(&joined), count_of(joined), leads, joined)
@@ -776,7 +776,7 @@ mod tests {
                 }
             }
             Decision::Refuse(_) => assert!(must_refuse(setup, claims, &pins), "{claims:?}"),
-            Decision::Fetch => panic!("nobody spoke of storage"),
+            Decision::Fetch => panic!("no checkpoint on storage was given"),
         }
     }
 

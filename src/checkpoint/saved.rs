@@ -25,11 +25,11 @@ use crate::shm::Region;
 /// Copies, parity and small states.
 #[derive(Debug)]
 pub struct Saved {
-    /// Copy; None if memory has none (disk).
+    /// Copy of the matrix. None with method disk.
     pub(super) b: Option<Region>,
-    /// Parity; None if there is none.
+    /// Parity. None if this position has none.
     pub(super) c: Option<Region>,
-    /// Parity of odd checkpoints: D (self), F (double). C is then the parity of even ones.
+    /// Parity of odd checkpoints: part D (method self) or F (method double). C is then the parity of even checkpoints.
     pub(super) d: Option<Region>,
     /// Second copy of method double.
     pub(super) e: Option<Region>,
@@ -51,7 +51,7 @@ pub struct Coding {
 }
 
 impl Saved {
-    /// Copy that contains this checkpoint, or will when it is committed; empty if there is none.
+    /// Copy that contains this checkpoint, or will contain it when it is committed. Empty if memory has no copy.
     fn copy(&mut self, number: u64) -> &mut [u64] {
         let words = self.buffers.data_words();
         match of_checkpoint(number, &mut self.b, &mut self.e) {
@@ -133,7 +133,7 @@ impl Saved {
     }
 
     /// Encodes the parity of checkpoint `number` from the frozen matrix `a`, or from its copy, and computes digests of the rows
-    /// on the way. Reading the rows from memory once more would cost as much as encoding. `between` is called now and then.
+    /// at the same time. Reading the rows again for this would cost as much as encoding. `between` is called after each batch.
     pub fn encode(
         &mut self,
         group: &(impl GroupComm + ?Sized),

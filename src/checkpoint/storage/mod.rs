@@ -1,11 +1,12 @@
 //! Checkpoints on storage, level two: files that outlive the job and all of its memory.
 //!
-//! DIR is one folder that all nodes share, or a folder of each node's own, which is lost with the node. In the second case files
-//! include the parity of their group.
+//! DIR is one folder that all nodes share, or each node has a DIR of its own, which is lost with the node. In the second case the
+//! files include the parity of their group.
 //!
-//! `names`, `record` and `choice` are pure: the places of files, their contents, and the choice of those that count.
-//! `checkpoint_dir` is one job's folder; `writing` and `reading` stream a position's file. Nothing here communicates with other
-//! ranks: `checkpoint` agrees on when to write and what to trust. docs/dev/protocol.md describes the whole protocol.
+//! `names`, `record` and `choice` are pure: the names of files, their contents, and the choice of the files from which a run can
+//! resume. `checkpoint_dir` is the folder of one job. `writing` and `reading` stream a position's file. This module does not
+//! communicate with other ranks: `checkpoint` agrees with them on when to write and what to trust. docs/dev/protocol.md describes
+//! the whole protocol.
 
 pub mod checkpoint_dir;
 pub mod choice;

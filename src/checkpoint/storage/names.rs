@@ -2,17 +2,17 @@
 //!
 //! ```text
 //! DIR/skt-hpl.<uid>.<job>/                  one job's folder
-//!     token                                 written by this start, so that all nodes can check that they see one DIR
-//!     owner-<start>                         left by a start that writes here: the greatest number has the folder
+//!     token                                 written at a start; if nodes read it, they share DIR
+//!     owner-<start>                         written by a start that claims the folder; the greatest number has the folder
 //!     result-<test>                         the result of a finished test
 //!     run-<run>.test-<test>.checkpoint-<number>/  one checkpoint
 //!         p<position>                       a position's state, digests and matrix; with its parity if DIR is the node's own
 //!         manifest                          written last: without it the checkpoint is incomplete
 //!         starts                            number of starts that have resumed from it, if any
 //! ```
-//! If each node has a DIR of its own, it contains the files of this node only, and a manifest on any node shows that the
-//! checkpoint is complete on all. A file is written under its name with the suffix `.aside`, and renamed once all of it is on the
-//! device.
+//! If each node has a DIR of its own, it contains only the files of this node. A manifest on any node then shows that the
+//! checkpoint is complete on all nodes. A file is written under its name with the suffix `.aside`. It is renamed when it is
+//! complete on the device.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,7 @@ pub const STARTS: &str = "starts";
 /// Placeholder in DIR for the name of the rank's failure domain.
 const DOMAIN: &str = "{domain}";
 
-/// DIR for a rank of this failure domain.
+/// DIR of a rank in this failure domain.
 pub fn dir_of(dir: &Path, domain: &str) -> PathBuf {
     match dir.to_str() {
         Some(text) => text.replace(DOMAIN, domain).into(),
@@ -35,7 +35,7 @@ pub fn dir_of(dir: &Path, domain: &str) -> PathBuf {
     }
 }
 
-/// Path under which a file is written that will become `path`.
+/// Temporary name of a file while it is written. Later it is renamed to `path`.
 pub(super) fn aside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ASIDE);
@@ -54,7 +54,7 @@ pub fn job_folder(uid: u32, job: &str) -> String {
     format!("skt-hpl.{uid}.{job}")
 }
 
-/// Job to which a folder belongs, if it is one of this user's.
+/// Job to which a folder belongs. None if the folder is not a job folder of this user.
 pub fn parse_job_folder(name: &str, uid: u32) -> Option<&str> {
     let job = name.strip_prefix("skt-hpl.")?.strip_prefix(&uid.to_string())?.strip_prefix('.')?;
     (!job.is_empty() && !job.contains('.')).then_some(job)
@@ -70,7 +70,7 @@ pub fn parse_checkpoint_folder(name: &str) -> Option<Key> {
     let test = fields.next()?.strip_prefix("test-")?.parse().ok()?;
     let checkpoint = fields.next()?.strip_prefix("checkpoint-")?.parse().ok()?;
     let key = Key { run: u128::from_str_radix(run, 16).ok()?, test, checkpoint };
-    // Accepts only names in exactly the form written here.
+    // Only names in exactly this form are accepted.
     (checkpoint_folder(key) == name).then_some(key)
 }
 

@@ -1,4 +1,4 @@
-//! Reader of a position's file: reads it once, and trusts only data that match their digests.
+//! Reader of a position's file. Reads the file once, and trusts only data that match their digests.
 
 use std::fs::File;
 use std::io;
@@ -11,12 +11,12 @@ use crate::base::heartbeat;
 use crate::parity::digest::digest;
 use crate::shm::Region;
 
-/// Bytes read at a time, and checked while they are in the cache.
+/// Number of bytes that are read at a time. They are checked while they are in the cache.
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// Origin of the bytes of a position's file: a local file, or another rank.
+/// Source of the bytes of a position's file: a local file, or another rank.
 pub trait Feed {
-    /// Reads bytes from `at` on; successive calls go forward through the file.
+    /// Reads bytes from offset `at`. Each call has a greater offset than the one before.
     fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()>;
 }
 
@@ -26,14 +26,14 @@ impl Feed for File {
     }
 }
 
-/// Consecutive rows in a file.
+/// Consecutive rows in a file, from offset `at`.
 struct Rows {
     at: u64,
     count: usize,
     ld: usize,
 }
 
-/// Position's file with a valid header.
+/// A position's file with a valid header.
 pub struct Source<'a> {
     feed: Box<dyn Feed + 'a>,
     path: PathBuf,
@@ -41,25 +41,25 @@ pub struct Source<'a> {
 }
 
 impl Source<'static> {
-    /// Opens the file of a position in a checkpoint; an error names the file and the problem.
+    /// Opens the file of a position in the checkpoint `about`. An error names the file and the problem.
     pub fn open(path: &Path, about: &About, position: u32) -> Result<Self, String> {
         let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
         let file = File::open(path).map_err(|e| wrong(&e))?;
         let length = file.metadata().map_err(|e| wrong(&e))?.len();
         if length < BLOCK_BYTES as u64 {
-            return Err(wrong(&format!("it is {length} bytes long, too short for any position")));
+            return Err(wrong(&format!("it is {length} bytes long, too short for a position's file")));
         }
         let this = Self::over(Box::new(file), path, about, position)?;
         if this.front.file_bytes() != length {
             let wanted = this.front.file_bytes();
-            return Err(wrong(&format!("it is {length} bytes long where {wanted} were written")));
+            return Err(wrong(&format!("it is {length} bytes long, but {wanted} were written")));
         }
         Ok(this)
     }
 }
 
 impl<'a> Source<'a> {
-    /// Opens a file from another origin; `path` is for errors.
+    /// Opens a file that is read from `feed`. `path` is only for error texts.
     pub fn over(
         feed: Box<dyn Feed + 'a>,
         path: &Path,
@@ -76,7 +76,7 @@ impl<'a> Source<'a> {
         Ok(Self { feed, path: path.into(), front })
     }
 
-    /// Error text that names the file.
+    /// Returns an error text that names the file.
     pub fn wrong(&self, why: &dyn std::fmt::Display) -> String {
         format!("{}: {why}", self.path.display())
     }
@@ -90,11 +90,12 @@ impl<'a> Source<'a> {
         if digest(region.words()) == self.front.root {
             Ok(region)
         } else {
-            Err(self.wrong(&"its state and digests are not what was written"))
+            Err(self.wrong(&"its state and digests differ from what was written"))
         }
     }
 
-    /// Reads the matrix into `target`, or only checks it. `sound` must return true for every row; `half` is called midway.
+    /// Reads the matrix into `target`, or only checks it. Returns an error if `sound` returns false for a row. `half` is called
+    /// midway.
     pub fn rows(
         &self,
         target: Option<&mut [u8]>,
@@ -105,7 +106,7 @@ impl<'a> Source<'a> {
         self.read("matrix", Rows { at: self.front.data_at(), count, ld }, target, sound, half)
     }
 
-    /// Reads or checks the parity: of the matrix, in `count` rows of `pitch` words, and then of the small state, as one row.
+    /// Reads or checks the parity: that of the matrix in `count` rows of `pitch` words, then that of the small state as one row.
     pub fn check(
         &self,
         target: Option<&mut [u8]>,
@@ -142,9 +143,10 @@ impl<'a> Source<'a> {
         if rows * row_bytes == 0 {
             return Ok(());
         }
-        // At least two chunks, so that `half` is called between them.
+        // There are at least two chunks, so that `half` is called between them.
         let step = (CHUNK_BYTES / row_bytes).clamp(1, rows.div_ceil(2));
-        // Bytes of a file are words of this machine. On a machine with another byte order, digests do not match.
+        // The words in a file have the byte order of the machine that wrote them. On a machine with another byte order, digests
+        // do not match.
         let mut chunk = Region::anonymous(step * row_bytes).map_err(|e| self.wrong(&e))?;
         let mut midway = false;
         for first in (0..rows).step_by(step) {
@@ -160,7 +162,7 @@ impl<'a> Source<'a> {
             for (row, line) in chunk.words().chunks_exact(ld).take(count).enumerate() {
                 if !sound(first + row, line) {
                     return Err(self.wrong(&format!(
-                        "row {} of its {what} is not what was written",
+                        "row {} of its {what} differs from what was written",
                         first + row
                     )));
                 }
@@ -199,7 +201,7 @@ mod tests {
     fn written_rows_are_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p1");
-        // Less than a block, many blocks, more than a chunk.
+        // Less than a block, many blocks, and more than a chunk.
         for rows in [1, 30, 4096 / 40, 40_000] {
             let (front, vouch, data) = sample(&about(1, 0, 1, 10), 1, rows);
             write_new(&path, &front, &vouch, [data.bytes(), &[]]).unwrap();
@@ -243,7 +245,7 @@ mod tests {
         assert!(source.check(None, rows, 77, |_, _| true).is_err());
     }
 
-    /// Dedicated ranks have no data rows, and the ranks that they protect no parity.
+    /// Dedicated ranks have no rows of data. The ranks that they protect have no parity.
     #[test]
     fn a_part_that_is_empty_is_read_as_nothing() {
         let dir = tempfile::tempdir().unwrap();
@@ -257,7 +259,7 @@ mod tests {
         assert!(read(&path, &front.about, 0).unwrap() == data.words());
         let source = Source::open(&path, &front.about, 0).unwrap();
         source.check(Some(&mut []), 0, 40, |_, _| false).unwrap();
-        // The same words as parity only, in thirty rows of 40 and none for the small state.
+        // The same words, but as parity: thirty rows of 40 words, and none for the small state.
         let alone = Front { rows: 0, cols: 0, ld: 0, check: check(1200), ..front };
         write_new(&path, &alone, &vouch, [&[], data.bytes()]).unwrap();
         let source = Source::open(&path, &alone.about, 0).unwrap();

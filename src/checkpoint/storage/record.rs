@@ -1,7 +1,7 @@
-//! Records in files on storage, as readable text in which any damaged byte is detected.
+//! Records in files on storage: readable text in which any damaged byte is detected.
 //!
-//! A record is a JSON document, followed by its digest on a line of its own. A position's file begins with one that fills
-//! [`BLOCK_BYTES`]; the manifest is one. Both are trusted only if the digest is right.
+//! A record is a JSON document, followed by its digest on a separate line. A position's file begins with a record that fills
+//! [`BLOCK_BYTES`]. The manifest is a record. Both are trusted only if the digest matches.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64;
@@ -10,7 +10,7 @@ use super::names::Key;
 use super::{BLOCK_BYTES, DirScope, FORMAT};
 use crate::base::params::{Mapping, Rng};
 
-/// Numbers of more than 53 bits are written as hexadecimal digits, because JSON readers would round them.
+/// Writes numbers of more than 53 bits as hexadecimal digits, because JSON readers would round them.
 mod hex {
     use super::*;
 
@@ -30,7 +30,7 @@ mod hex {
     }
 }
 
-/// Identity of a checkpoint.
+/// Identity and position in the run of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     pub format: u32,
@@ -38,8 +38,8 @@ pub struct About {
     pub run: u128,
     pub test: u32,
     pub checkpoint: u64,
-    /// Attempt that made it. After a start from scratch, another attempt may make a checkpoint of the same number, and the files
-    /// of the two must not mix.
+    /// Attempt that made the checkpoint. After a start from scratch, another attempt may make a checkpoint of the same number.
+    /// The files of both must not be mixed.
     #[serde(with = "hex")]
     pub made: u64,
     pub boundary: u64,
@@ -53,9 +53,9 @@ pub struct About {
     /// Digest of all settings that must be the same to resume, and of the arithmetic.
     #[serde(with = "hex")]
     pub params_digest: u64,
-    /// Arithmetic on which the last bits depend, in words.
+    /// Arithmetic on which the last bits of results depend, as text.
     pub arithmetic: String,
-    /// Size of the room for the small state, in bytes.
+    /// Maximum size of the small state, in bytes.
     pub state_bytes: u64,
 }
 
@@ -64,19 +64,20 @@ impl About {
         Key { run: self.run, test: self.test, checkpoint: self.checkpoint }
     }
 
-    /// Order by progress: of two checkpoints of a test the greater one is better, because every run computes the same bits. Of
-    /// equal ones the one of the later run.
+    /// Sort key by progress. Of two checkpoints of a test, the greater one is better, because every run computes the same bits.
+    /// If both have the same boundary, the one of the later run is greater.
     pub fn progress(&self) -> (u64, Key) {
         (self.boundary, self.key())
     }
 
-    /// Worth to run `run`, which resumes from memory. Checkpoints of earlier runs come last, because this run began without them.
+    /// Sort key for run `run`, which resumes from memory. Checkpoints of earlier runs are less, because this run began without
+    /// them.
     pub fn worth(&self, run: u128) -> (bool, (u64, Key)) {
         (self.run >= run, self.progress())
     }
 
-    /// Returns true if this checkpoint makes `other` useless to run `run`: both belong to the same test, and this one is further
-    /// and worth more.
+    /// Returns true if this checkpoint makes `other` useless to run `run`: both belong to the same test, and this one has a later
+    /// boundary and is preferred by `run`.
     pub fn outdates(&self, other: &Self, run: u128) -> bool {
         let test = |about: &Self| (about.test, about.params_digest);
         test(self) == test(other)
@@ -93,20 +94,20 @@ impl About {
     }
 }
 
-/// Group of a position whose parity is in the file after the data, if each node has a DIR of its own.
+/// Group of a position whose file contains parity. Only if each node has a DIR of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     pub group: u32,
-    /// Positions, in the order of the code.
+    /// Members of the group, in the order of the code.
     pub members: Vec<u32>,
     /// Number of lost members that the group survives.
     pub losses: u32,
-    /// Number of the code, as in headers.
+    /// Number of the code; the same number is in headers.
     pub code: u8,
-    /// Number of the layout, which determines the place of the parity.
+    /// Number of the parity layout, which determines which members store parity.
     #[serde(default)]
     pub layout: u8,
-    /// Words of this member's parity, of the matrix and of the small state.
+    /// Number of words of this member's parity, for the matrix and the small state.
     pub words: u64,
 }
 
@@ -119,16 +120,17 @@ pub struct Front {
     pub cols: u64,
     /// Words from one row to the next.
     pub ld: u64,
-    /// Number of words after the header: the small state and the digests of the matrix, and of the parity if there is any.
+    /// Number of words after the header: the small state, the digests of the matrix, and those of the parity if the file has
+    /// parity.
     pub vouch_words: u64,
-    /// Digest of these words, hence of everything.
+    /// Digest of these words, and so of the whole checkpoint of this position.
     #[serde(with = "hex")]
     pub root: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<Check>,
 }
 
-/// Bytes of the blocks for so many words; for absurd numbers, more than any file can have.
+/// Bytes of the blocks for this number of words. For impossible numbers, more bytes than any file can have.
 fn blocks_of(words: u64) -> u64 {
     words.min(1 << 58).saturating_mul(8).next_multiple_of(BLOCK_BYTES as u64)
 }
@@ -143,7 +145,7 @@ impl Front {
         self.rows.saturating_mul(self.ld)
     }
 
-    /// Offset of the parity, if there is any, or of the end of the data.
+    /// Offset of the parity. Without parity, the offset of the end of the data.
     pub fn check_at(&self) -> u64 {
         self.data_at() + blocks_of(self.data_words())
     }
@@ -156,7 +158,7 @@ impl Front {
     /// First block of the file.
     ///
     /// # Panics
-    /// If the text is longer than a block; names of processors and libraries are not that long.
+    /// If the text is longer than a block. Names of processors and libraries are never so long.
     pub fn to_block(&self) -> Vec<u8> {
         let mut block = seal(self).into_bytes();
         assert!(block.len() <= BLOCK_BYTES, "a front of {} bytes", block.len());
@@ -178,7 +180,7 @@ pub struct File {
     pub root: u64,
 }
 
-/// Manifest: states that a checkpoint is complete, and lists all files of it, or those of one node.
+/// Manifest: states that a checkpoint is complete. Lists all its files, or those of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     pub about: About,
@@ -203,7 +205,7 @@ impl Manifest {
         let known = files.iter().all(|file| (file.position as usize) < positions);
         let ordered = files.windows(2).all(|pair| pair[0].position < pair[1].position);
         let listed = ordered && !files.is_empty();
-        // A node's own storage may have parity of dedicated positions.
+        // On a node's own storage there may be parity of dedicated positions.
         if listed && (manifest.dir_scope == DirScope::Node || (known && files.len() == positions)) {
             Ok(manifest)
         } else {
@@ -217,7 +219,7 @@ impl Manifest {
 pub enum Fault {
     #[error("its digest does not match: it is damaged")]
     Damaged,
-    #[error("it has format {0}, this program knows {FORMAT}")]
+    #[error("it has format {0}, but this program reads only format {FORMAT}")]
     Format(u32),
 }
 
@@ -227,7 +229,7 @@ pub fn seal(document: &impl Serialize) -> String {
     format!("{text}\n{:016x}\n", xxh3_64(text.as_bytes()))
 }
 
-/// Parses a document, if its digest is right.
+/// Parses a document if its digest matches.
 pub fn unseal<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, Fault> {
     let text = std::str::from_utf8(bytes).map_err(|_| Fault::Damaged)?;
     let (document, rest) = text.split_once('\n').ok_or(Fault::Damaged)?;
@@ -236,7 +238,7 @@ pub fn unseal<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, Fault> {
     if !blank || digest != format!("{:016x}", xxh3_64(document.as_bytes())) {
         return Err(Fault::Damaged);
     }
-    // Another format may have anything but this field.
+    // In another format, only this field is known.
     #[derive(Deserialize)]
     struct Outer {
         about: Option<Inner>,
@@ -260,7 +262,7 @@ mod tests {
     use super::*;
     use crate::testkit::stored::about;
 
-    /// A checkpoint of an earlier run of this test that is further: it came with a node that was away.
+    /// A node that was away has a checkpoint of an earlier run of this test, with a later boundary.
     #[test]
     fn to_a_run_in_memory_what_an_earlier_one_has_is_worth_less() {
         let (earlier, ours, next) = (about(1, 0, 8, 80), about(2, 0, 4, 40), about(2, 0, 5, 50));
@@ -363,7 +365,7 @@ mod tests {
         let mut short = manifest(about(5, 0, 2, 8));
         short.files.pop();
         assert_eq!(Manifest::from_text(short.to_text().as_bytes()), Err(Fault::Damaged));
-        // A manifest of one node may list fewer files, but not none, and none twice.
+        // A manifest of one node may list fewer files than there are positions, but at least one, and none twice.
         short.dir_scope = DirScope::Node;
         assert_eq!(Manifest::from_text(short.to_text().as_bytes()), Ok(short.clone()));
         let file = short.files[0];
@@ -371,7 +373,7 @@ mod tests {
             let odd = Manifest { files, ..short.clone() };
             assert_eq!(Manifest::from_text(odd.to_text().as_bytes()), Err(Fault::Damaged));
         }
-        // Dedicated positions have numbers after those of the grid, on a node's own storage only.
+        // Dedicated positions have numbers after those of the grid. They have files only on a node's own storage.
         let dedicated = Manifest { files: vec![File { position: 2, ..file }], ..short };
         assert_eq!(Manifest::from_text(dedicated.to_text().as_bytes()), Ok(dedicated.clone()));
         let mut shared = manifest(about(5, 0, 2, 8));

@@ -1,8 +1,8 @@
-//! Writer of a position's file, past the page cache if the file system allows it.
+//! Writer of a position's file. Bypasses the page cache if the file system allows it.
 //!
-//! The page cache would hold a second copy of the data, on a node whose memory the matrix fills. So data goes to the device
-//! directly from persistent shared memory (`O_DIRECT`). If that is refused, data is written in pieces that are synced and dropped
-//! from the cache. A waiting thread follows the progress in a [`Flow`], and can cancel there.
+//! In the page cache would be a second copy of the data, on a node whose memory is full of the matrix. So data is written to the
+//! device directly from persistent shared memory (`O_DIRECT`). If that is refused, data is written in pieces, each of which is
+//! synced and dropped from the cache. A waiting thread follows the progress in a [`Flow`], and can cancel the writer there.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -23,7 +23,7 @@ use crate::base::heartbeat;
 use crate::parity::code::bytes;
 use crate::shm::Region;
 
-/// Bytes written by one system call.
+/// Number of bytes written by one system call.
 const CHUNK_BYTES: usize = 8 << 20;
 /// Maximum number of bytes in the page cache before they are synced and dropped.
 const CACHED_BYTES: u64 = 64 << 20;
@@ -32,10 +32,10 @@ const CACHED_BYTES: u64 = 64 << 20;
 /// a sync costs little.
 const TAKEN_BYTES: u64 = 512 << 20;
 
-/// Progress of a transfer, visible to other threads.
+/// Progress of a task on storage, visible to other threads.
 #[derive(Debug, Default)]
 pub struct Flow {
-    /// Steps of any kind, such as a written piece, or a removed file.
+    /// Number of steps of any kind, such as a written piece or a removed file.
     steps: AtomicU64,
     given_up: AtomicBool,
     awaited: AtomicBool,
@@ -44,16 +44,16 @@ pub struct Flow {
     tell: Option<fn()>,
 }
 
-/// Reason why a transfer failed.
+/// Reason why a task on storage failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Stopped {
-    #[error("it was given up")]
+    #[error("it was cancelled")]
     GivenUp,
     #[error("{0}")]
     Failed(String),
 }
 
-/// Error text of an operation on files.
+/// Makes a failure of an error text.
 impl From<String> for Stopped {
     fn from(why: String) -> Self {
         Self::Failed(why)
@@ -61,13 +61,13 @@ impl From<String> for Stopped {
 }
 
 impl Flow {
-    /// Makes a flow whose steps a test sees.
+    /// Makes a flow that calls a test's function at each step.
     #[cfg(test)]
     pub fn told_to(tell: fn()) -> Self {
         Self { tell: Some(tell), ..Self::default() }
     }
 
-    /// Reports a step; returns an error if the transfer is cancelled.
+    /// Reports a step. Returns an error if the task is cancelled.
     pub fn step(&self) -> Result<(), Stopped> {
         self.steps.fetch_add(1, Ordering::Relaxed);
         #[cfg(test)]
@@ -75,13 +75,14 @@ impl Flow {
             tell();
         }
         if self.awaited.load(Ordering::Relaxed) {
-            // Only while the rank waits: heartbeats for a computing rank would hide that it hangs.
+            // This is done only while the rank waits. If the rank computes, heartbeats of a helper would hide that the rank
+            // hangs.
             heartbeat::beat();
         }
         if self.given_up.load(Ordering::Relaxed) { Err(Stopped::GivenUp) } else { Ok(()) }
     }
 
-    /// Number of steps so far.
+    /// Number of steps reported so far.
     pub fn steps(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)
     }
@@ -90,36 +91,36 @@ impl Flow {
         self.given_up.store(true, Ordering::Relaxed);
     }
 
-    /// Declares that from here on the rank only waits for this.
+    /// Declares that the rank does nothing but wait for this task from now on.
     pub fn is_awaited(&self) {
         self.awaited.store(true, Ordering::Relaxed);
     }
 }
 
-/// File that is being written in whole blocks, from its beginning or over its old contents.
+/// File that is being written in whole blocks: a new file, or one whose old contents are overwritten.
 pub(super) struct Target {
     file: File,
     path: PathBuf,
-    /// True if it is written past the page cache.
+    /// True if writes bypass the page cache.
     direct: bool,
     at: u64,
     /// Bytes that may be in the page cache.
     cached: u64,
 }
 
-/// Obsolete file of a checkpoint, to be turned into the new file: equal parts are not written again.
+/// File of an obsolete checkpoint that will become the new file. Only parts that differ are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Over {
     pub from: PathBuf,
-    /// Byte ranges of the matrix, and of the parity, that differ: ascending, without overlap.
+    /// Byte ranges that differ in the matrix, and in the parity (`check`). They ascend and do not overlap.
     pub data: Vec<Range<u64>>,
     pub check: Vec<Range<u64>>,
 }
 
-/// Gap between two pieces up to which both are written as one: a further call costs more.
+/// Maximum gap between two pieces that are written as one, because one more call would cost more.
 const GAP_BYTES: u64 = 32 << 10;
 
-/// Whole blocks that cover these ranges, in a part of so many bytes.
+/// Whole blocks that cover these ranges, in a part of `bytes` bytes.
 fn in_blocks(ranges: &[Range<u64>], bytes: u64) -> Vec<Range<u64>> {
     let block = BLOCK_BYTES as u64;
     let mut found: Vec<Range<u64>> = Vec::new();
@@ -134,7 +135,8 @@ fn in_blocks(ranges: &[Range<u64>], bytes: u64) -> Vec<Range<u64>> {
     found
 }
 
-/// Cuts ranges into pieces for one call each: at least two if there is more than a block, so that a crash point fits in between.
+/// Cuts ranges into pieces for one call each. If there is more than a block, there are at least two pieces, so that a crash point
+/// fits between them.
 fn in_pieces(ranges: &[Range<u64>]) -> Vec<Range<usize>> {
     let all: u64 = ranges.iter().map(|range| range.end - range.start).sum();
     let piece = (all as usize / 2).next_multiple_of(BLOCK_BYTES).clamp(BLOCK_BYTES, CHUNK_BYTES);
@@ -156,7 +158,7 @@ impl Target {
         Self::with(options().create(true).truncate(true), path)
     }
 
-    /// Opens a file past the page cache if the file system allows it.
+    /// Opens a file, and bypasses the page cache if the file system allows it.
     fn with(options: &mut OpenOptions, path: &Path) -> io::Result<Self> {
         faults::stores()?;
         let (file, direct) = match options.custom_flags(libc::O_DIRECT).open(path) {
@@ -168,11 +170,11 @@ impl Target {
         Ok(Self { file, path: path.into(), direct, at: 0, cached: 0 })
     }
 
-    /// Opens an existing file, which must have this length.
+    /// Opens an existing file, which must be `bytes` bytes long.
     fn open(path: &Path, bytes: u64) -> io::Result<Self> {
         let target = Self::with(&mut options(), path)?;
         if target.file.metadata()?.len() != bytes {
-            return Err(io::Error::other("it is not as long as it was written"));
+            return Err(io::Error::other("its length differs from what was written"));
         }
         Ok(target)
     }
@@ -183,7 +185,7 @@ impl Target {
         faults::stores()?;
         let mut written = self.file.write_all_at(bytes, self.at);
         if self.direct && matches!(&written, Err(e) if e.raw_os_error() == Some(libc::EINVAL)) {
-            // The device needs other blocks, or does not accept this memory.
+            // The device needs larger blocks, or cannot write from this memory.
             self.file = options().open(&self.path)?;
             self.direct = false;
             written = self.file.write_all_at(bytes, self.at);
@@ -193,7 +195,7 @@ impl Target {
         self.cached += bytes.len() as u64;
         if self.cached >= if self.direct { TAKEN_BYTES } else { CACHED_BYTES } {
             self.file.sync_data()?;
-            // Nothing depends on this advice.
+            // The result is ignored, because this is only advice to the kernel.
             let _ = posix_fadvise(&self.file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
             self.cached = 0;
         }
@@ -206,11 +208,11 @@ impl Target {
     }
 }
 
-/// Writes the file of a position: `front`, then `vouch`, then the matrix, which is the beginning of `data`, then the parity, if
-/// the header has any, from the beginning of `check`. Both must be page-aligned.
+/// Writes the file of a position: `front`, then `vouch`, then the matrix from the beginning of `data`. Then writes the parity
+/// from the beginning of `check`, if the header states parity. `data` and `check` must be page-aligned.
 ///
-/// The file gets its name when it is complete and on the device, and if `same` confirms that the source has not changed
-/// meanwhile. Returns the number of bytes written: all of the file, or those that differ from `over`.
+/// The file gets its final name when it is complete on the device and `same` confirms that the data has not changed meanwhile.
+/// Returns the number of bytes written: all of the file, or those that differ from `over`.
 pub fn write_position(
     path: &Path,
     front: &Front,
@@ -247,13 +249,13 @@ fn stream(
     hit(Point::StreamBegin, position);
     let target = match over {
         None => Target::create(aside),
-        // From here on the old file is gone.
+        // From here on the old checkpoint has lost this file.
         Some(over) => {
             fs::rename(&over.from, aside).and_then(|()| Target::open(aside, front.file_bytes()))
         }
     };
     let target = target.map_err(|e| cannot("make", aside, e))?;
-    // Data not aligned to pages is copied to aligned memory.
+    // Data that is not page-aligned is copied to aligned memory.
     let room = Region::anonymous(CHUNK_BYTES.min(front.data_at() as usize).max(BLOCK_BYTES));
     let mut room = room.map_err(|e| Stopped::Failed(e.to_string()))?;
     let room = room.bytes_mut();
@@ -263,7 +265,7 @@ fn stream(
     let data = &data[..front.data_words() as usize * 8];
     let check = &check[..front.check.as_ref().map_or(0, |check| check.words as usize * 8)];
     let half = || hit(Point::StreamHalf, position);
-    // A position without a part of the matrix writes parity only.
+    // A position without a part of the matrix writes only parity.
     let half: &dyn Fn() = &half;
     let halves = if data.is_empty() { [None, Some(half)] } else { [Some(half), None] };
     stream.part(front.data_at(), data, over.map(|over| &over.data[..]), room, halves[0])?;
@@ -289,7 +291,7 @@ impl Stream<'_> {
         self.flow.step()
     }
 
-    /// Writes the header, the small state and the digests; `room` is aligned memory.
+    /// Writes the header, the small state and the digests. `room` is page-aligned memory for this.
     fn head(&mut self, front: &Front, vouch: &[u64], room: &mut [u8]) -> Result<(), Stopped> {
         for piece in iter::once(&front.to_block()[..]).chain(bytes(vouch).chunks(room.len())) {
             let blocks = piece.len().next_multiple_of(BLOCK_BYTES);
@@ -334,12 +336,12 @@ impl Stream<'_> {
     }
 }
 
-/// Error text for an operation on a file or folder.
+/// Returns the error text for an operation on a file or folder.
 pub(super) fn cannot(what: &str, path: &Path, error: io::Error) -> String {
     format!("cannot {what} {}: {error}", path.display())
 }
 
-/// Syncs a folder's names to the device. A file system that reports EINVAL does not need it.
+/// Syncs the names in a folder to the device. A file system that reports EINVAL does not need this.
 pub fn sync_names(folder: &Path) -> io::Result<()> {
     match File::open(folder).and_then(|folder| folder.sync_all()) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
@@ -366,7 +368,7 @@ mod tests {
     use crate::parity::digest::digest;
     use crate::testkit::stored::{about, sample, write_new};
 
-    /// procfs reports EINVAL, like file systems that cannot sync.
+    /// procfs reports EINVAL, as do file systems that cannot sync folders.
     #[test]
     fn a_file_system_that_cannot_sync_names_need_not() {
         assert!(File::open("/proc").unwrap().sync_all().is_err());
@@ -375,7 +377,7 @@ mod tests {
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     }
 
-    /// Confirms that the source does not change.
+    /// States that the data has not changed.
     fn same() -> Result<(), Stopped> {
         Ok(())
     }
@@ -404,7 +406,7 @@ mod tests {
     }
 
     proptest! {
-        /// All differing bytes are covered, by whole blocks, in order, without more than that needs.
+        /// Pieces cover all bytes that differ, in whole blocks and in order, and no more than this needs.
         #[test]
         fn pieces_cover_what_differs(
             rows in 1u64..60, ld in 1u64..3000, from in (0.0f64..1.0, 0.0f64..1.0),
@@ -430,7 +432,7 @@ mod tests {
         }
     }
 
-    /// An old file becomes the new one by its differences, and equals a newly written one.
+    /// Where it differs, an old file is overwritten. The result equals a newly written file.
     #[test]
     fn a_file_written_over_is_the_file_written_from_scratch() {
         let dir = tempfile::tempdir().unwrap();
@@ -458,6 +460,6 @@ mod tests {
         let what = Over { from: over.clone(), ..what };
         File::options().write(true).open(&over).unwrap().set_len(8192).unwrap();
         let stopped = write_position(&from, &front, &vouch, parts, Some(&what), &flow, same);
-        assert!(matches!(stopped, Err(Stopped::Failed(why)) if why.contains("not as long")));
+        assert!(matches!(stopped, Err(Stopped::Failed(why)) if why.contains("its length differs")));
     }
 }

@@ -63,9 +63,13 @@ impl<'a> Opened<'a> {
         let path = stored.path(me);
         let source = stored.open(me)?;
         let listed = stored.storage.checkpoint_dir.manifest(stored.about.key())?;
-        let listed = listed.ok_or_else(|| format!("{}: its manifest no longer exists", path.display()))?;
+        let listed =
+            listed.ok_or_else(|| format!("{}: its manifest no longer exists", path.display()))?;
         if listed.files[me].root != source.front.root {
-            return Err(format!("{}: the manifest has another digest for this file", path.display()));
+            return Err(format!(
+                "{}: the manifest has another digest for this file",
+                path.display()
+            ));
         }
         Self::of(source, buffers, false)
     }

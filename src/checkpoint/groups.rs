@@ -352,8 +352,9 @@ impl DomainFile {
             };
             let twice = match who.strip_prefix("rank:") {
                 Some(rank) => {
-                    let rank: usize =
-                        rank.parse().map_err(|_| format!("line {at}: {rank:?} is no rank number"))?;
+                    let rank: usize = rank
+                        .parse()
+                        .map_err(|_| format!("line {at}: {rank:?} is no rank number"))?;
                     file.ranks.insert(rank, domain.into()).is_some()
                 }
                 None => file.hosts.insert(who.into(), domain.into()).is_some(),
@@ -558,7 +559,8 @@ mod tests {
             [(0, "n7"), (0, "n1"), (3, "n7")].map(|(rank, host)| file.leaves_out(rank, host));
         assert_eq!(left_out, [true, false, false]);
         assert!(!DomainFile::parse("rank:0 a").unwrap().leaves_out(1, "n7"), "it names no host");
-        for (text, says) in [("n1", "line 1"), ("a b\na c", "second time"), ("rank:x y", "no rank")] {
+        for (text, says) in [("n1", "line 1"), ("a b\na c", "second time"), ("rank:x y", "no rank")]
+        {
             assert!(DomainFile::parse(text).unwrap_err().contains(says));
         }
     }

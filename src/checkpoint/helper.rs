@@ -81,7 +81,9 @@ impl<T: Send + 'static> Task<T> {
         match thread {
             Ok(thread) => task.thread = Some(thread),
             Err(NoThread(error)) => {
-                task.result = Some(Err(Stopped::Failed(format!("no helper thread could be started: {error}"))));
+                task.result = Some(Err(Stopped::Failed(format!(
+                    "no helper thread could be started: {error}"
+                ))));
             }
         }
         task
@@ -104,7 +106,8 @@ impl<T: Send + 'static> Task<T> {
     pub(super) fn state(&mut self) -> State {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             let ended = thread.join();
-            let ended = ended.unwrap_or_else(|_| Err(Stopped::Failed("a helper thread panicked".into())));
+            let ended =
+                ended.unwrap_or_else(|_| Err(Stopped::Failed("a helper thread panicked".into())));
             self.result = Some(ended);
         }
         let steps = self.flow.steps();

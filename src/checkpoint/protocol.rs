@@ -367,9 +367,11 @@ fn pinned_target(leaders: &[(usize, Claim)]) -> Result<Option<CheckpointId>, Dec
     };
     let pins: Vec<(usize, CheckpointId)> = leaders.iter().filter_map(pin).collect();
     match pins.windows(2).find(|pair| pair[0].1 != pair[1].1) {
-        Some(pair) => {
-            Err(inconsistent(pair[0].0, pair[1].0, "their headers name recoveries to different checkpoints"))
-        }
+        Some(pair) => Err(inconsistent(
+            pair[0].0,
+            pair[1].0,
+            "their headers name recoveries to different checkpoints",
+        )),
         None => Ok(pins.first().map(|(_, target)| *target)),
     }
 }

@@ -103,7 +103,9 @@ fn check_members(members: &[u32], positions: usize, working: usize) -> Result<()
     match missing.first() {
         None => Ok(()),
         Some(&first) if first >= working => dedicated("fewer"),
-        Some(_) => Err(format!("no file is left of any member of the groups of positions {missing:?}")),
+        Some(_) => {
+            Err(format!("no file is left of any member of the groups of positions {missing:?}"))
+        }
     }
 }
 
@@ -154,8 +156,7 @@ pub fn recall(
         }
         let lost =
             members.enumerate().filter(|(_, m)| is_lost(m)).map(|(place, _)| place).collect();
-        let code =
-            Code::from_byte(check.code).ok_or("its parity has a code that is not known")?;
+        let code = Code::from_byte(check.code).ok_or("its parity has a code that is not known")?;
         let layout = ParityLayout::from_byte(check.layout)
             .ok_or("its parity has a layout that is not known")?;
         stored.push(Stored { check: check.clone(), of, code, layout, lost });
@@ -256,7 +257,10 @@ mod tests {
         let more = apart(&[&[0], &[1], &[2], &[3], &[]], 4, 1);
         assert!(recall(4, &more, &none).unwrap_err().contains("have fewer members"));
         let why = recall(5, &more, &none).unwrap_err();
-        assert!(why.contains("no file is left of any member of the groups of positions [4]"), "{why}");
+        assert!(
+            why.contains("no file is left of any member of the groups of positions [4]"),
+            "{why}"
+        );
     }
 
     /// Each node may be at any step between two checkpoints, and any node may be lost then. If a remaining node has a manifest of

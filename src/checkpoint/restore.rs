@@ -214,7 +214,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
         let why = match self.world.troubles(wrong) {
             None => "start again to repeat the recovery".to_owned(),
-            Some(said) => format!("{said}; a further start would accept the rebuilt checkpoint as it is"),
+            Some(said) => {
+                format!("{said}; a further start would accept the rebuilt checkpoint as it is")
+            }
         };
         Err(StartError::NotWhole { checkpoint: target.number, why })
     }

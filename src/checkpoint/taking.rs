@@ -132,7 +132,8 @@ impl<'a> PositionMemory<'a> {
         }
         let (holding, a) = self.found.as_mut().expect("opened just now");
         let number = recovery.target.number;
-        let mark = header.mark_of(recovery.target).ok_or("its header does not name the checkpoint")?;
+        let mark =
+            header.mark_of(recovery.target).ok_or("its header does not name the checkpoint")?;
         let finish = header.claim.base != Some(recovery.target);
         let words = holding.buffers.data_words();
         let workspace =

@@ -448,7 +448,7 @@ fn a_stop_and_what_is_told_of_dir() {
     fs::rename(scene.dir(2), &aside).unwrap();
     symlink(scene.dir(1), scene.dir(2)).unwrap();
     let ran = scene.job().run().expect_code(6);
-    assert!(ran.err.contains("--level2-scope shared does with less"), "{}", ran.told());
+    assert!(ran.err.contains("--level2-scope shared writes less"), "{}", ran.told());
     fs::remove_file(scene.dir(2)).unwrap();
     fs::rename(&aside, scene.dir(2)).unwrap();
     let ran = scene.comes_back(&[0]);

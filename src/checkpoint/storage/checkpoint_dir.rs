@@ -1,11 +1,11 @@
-//! Checkpoint directory of one job: its contents, and the writing and removal of files.
+//! Checkpoint directory of one job: lists, writes and removes its files.
 //!
-//! Every file under its final name is complete: it is written under another name, synced, and renamed. The manifest of a
-//! checkpoint is written last and removed first. Errors are sentences that name the file.
+//! Every file under its final name is complete, because it is written under another name, synced, and renamed. The manifest of a
+//! checkpoint is written last and removed first. Errors are texts that name the file.
 //!
-//! A folder belongs to one start at a time. Two starts under one name on different nodes share no memory, so each start that will
-//! write leaves a file named by its number. The greatest number has the folder; a start checks this before it writes, lists or
-//! removes anything.
+//! A folder belongs to one start at a time. Two starts with one job name on different nodes share no memory. So each start that
+//! will write creates a file whose name contains the start's number. The folder belongs to the start with the greatest number. A
+//! start checks this before it writes, lists or removes files.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -24,19 +24,19 @@ use super::writing::{Flow, Stopped, cannot, give_name, sync_folder};
 use crate::base::clock::{self, Instant};
 use crate::base::faults::{self, Point, Sabotage, hit, sabotaged};
 
-/// Number by which injected faults know the writer of manifests, results and the token.
+/// Position by which injected faults name the writer of manifests, results and the token.
 const FIRST: usize = 0;
 
-/// Place of one job's checkpoints.
+/// Folder of one job's checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointDir {
     dir: PathBuf,
     folder: PathBuf,
-    /// Number of the start that writes here; None for reading, or for removal at the user's request.
+    /// Number of the start that writes here. None if the folder is only read, or is removed at the user's request.
     start: Option<u128>,
 }
 
-/// Job of one user in a DIR, for `status`.
+/// A job of this user in a DIR, for `skt-hpl status`.
 pub struct Listed {
     pub job: String,
     pub bytes: u64,
@@ -64,13 +64,14 @@ pub fn list_user(dir: &Path) -> Result<Vec<Listed>, String> {
     Ok(listed.collect())
 }
 
-/// Free bytes on the file system of `path`.
+/// Returns the free bytes of the file system with `path`.
 pub fn free_bytes(path: &Path) -> Result<u64, String> {
-    let found = nix::sys::statvfs::statvfs(path).map_err(|e| cannot("ask", path, e.into()))?;
+    let found = nix::sys::statvfs::statvfs(path)
+        .map_err(|e| cannot("find the free bytes of", path, e.into()))?;
     Ok(found.blocks_available() as u64 * found.fragment_size() as u64)
 }
 
-/// State of a folder before it was claimed: this start's already, or not.
+/// Whether a folder was claimed by this start before, or is claimed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
     Before,
@@ -83,12 +84,12 @@ impl CheckpointDir {
         Self { dir: dir.into(), folder: dir.join(names::job_folder(uid, job)), start: None }
     }
 
-    /// Returns the same folder for the start of this number.
+    /// Returns the same folder, to be used by the start with this number.
     pub fn held_by(self, start: u128) -> Self {
         Self { start: Some(start), ..self }
     }
 
-    /// Returns true if both are the same folder, for any start.
+    /// Returns true if both are the same folder, whatever their starts.
     pub fn is_at(&self, other: &Self) -> bool {
         self.folder == other.folder
     }
@@ -102,7 +103,7 @@ impl CheckpointDir {
         let dir = self.dir.display();
         match fs::metadata(&self.dir) {
             Err(error) => Err(format!("--level2 {dir}: {error}")),
-            Ok(meta) if !meta.is_dir() => Err(format!("--level2 {dir} is no folder")),
+            Ok(meta) if !meta.is_dir() => Err(format!("--level2 {dir} is not a folder")),
             Ok(_) => Ok(()),
         }
     }
@@ -115,8 +116,8 @@ impl CheckpointDir {
             .map_err(|error| format!("--level2 {dir} cannot be written in: {error}"))
     }
 
-    /// Creates the job's folder and leaves a token that all nodes must find there. Unlike all other files, the token is written
-    /// under its final name: if another node writes to the same folder, [`Self::is_apart`] must see the last one.
+    /// Creates the job's folder and writes a token that all nodes must find there. Unlike all other files, the token is written
+    /// under its final name: if another node writes to the same folder, [`Self::is_apart`] must find the last token.
     pub fn prepare(&self, token: &str) -> Result<(), String> {
         private_folder(&self.folder)?;
         let path = self.folder.join(TOKEN);
@@ -124,18 +125,18 @@ impl CheckpointDir {
         sync_folder(&self.folder)
     }
 
-    /// Checks that this node finds the token.
+    /// Checks that this node finds the token in the folder.
     pub fn sees(&self, token: &str) -> Result<(), String> {
-        /// Time during which the check is repeated: a node may cache for a while that a folder did not exist.
+        /// Time for which the check is repeated, because a node may have cached that the folder does not exist.
         const FOR: Duration = Duration::from_secs(3);
         let path = self.folder.join(TOKEN);
         let look = || {
-            // Over NFS, opening a folder makes the node ask for its contents again.
+            // Over NFS, opening a folder makes the node read its contents again.
             let _ = fs::read_dir(&self.dir);
             let _ = fs::read_dir(&self.folder);
             match fs::read_to_string(&path) {
                 Ok(found) if found == token => Ok(()),
-                Ok(_) => Err("it holds an older start's token".to_owned()),
+                Ok(_) => Err("it finds the token of an older start".to_owned()),
                 Err(error) => Err(error.to_string()),
             }
         };
@@ -147,21 +148,21 @@ impl CheckpointDir {
         }
         seen.map_err(|why| {
             format!(
-                "--level2 {}: this node does not see what rank 0 has just written there ({why}); it must be \
+                "--level2 {}: this node does not find the token that rank 0 has just written there ({why}); DIR must be \
                  on a file system that all nodes share",
                 self.dir.display()
             )
         })
     }
 
-    /// Checks that this node has a folder of its own, by the `token` of this folder.
+    /// Checks that this node has a folder of its own: the folder must contain the `token` that this node has written.
     pub fn is_apart(&self, token: &str) -> Result<(), String> {
         let path = self.folder.join(TOKEN);
         match fs::read_to_string(&path) {
             Ok(found) if found == token => Ok(()),
             Ok(_) => Err(format!(
-                "--level2 {}: another node writes into the same folder; with --level2-scope node it must be each \
-                 node's own. On a file system that all nodes share, --level2-scope shared does with less",
+                "--level2 {}: another node writes to the same folder; with --level2-scope node, each node needs a \
+                 DIR of its own. On a file system that all nodes share, --level2-scope shared writes less",
                 self.dir.display()
             )),
             Err(error) => Err(cannot("read", &path, error)),
@@ -176,7 +177,7 @@ impl CheckpointDir {
         self.folder_of(key).join(names::position(position))
     }
 
-    /// Positions that have a file here in a checkpoint, in order.
+    /// Positions that have a file of a checkpoint in this folder, in order.
     pub fn positions(&self, key: Key) -> Result<Vec<u32>, String> {
         let mut found: Vec<u32> = names_if_there(&self.folder_of(key))?
             .iter()
@@ -186,19 +187,19 @@ impl CheckpointDir {
         Ok(found)
     }
 
-    /// Positions that have a file here, for every checkpoint, with a manifest or without.
+    /// Positions that have a file in this folder, for every checkpoint, with or without a manifest.
     pub fn files(&self) -> Result<Vec<(Key, Vec<u32>)>, String> {
         let found = names_if_there(&self.folder)?;
         let keys = found.iter().filter_map(|name| names::parse_checkpoint_folder(name));
         keys.map(|key| Ok((key, self.positions(key)?))).collect()
     }
 
-    /// Latest start that has claimed the folder.
+    /// Greatest number of a start that has claimed the folder.
     fn owner(&self) -> Result<Option<u128>, String> {
         Ok(names_if_there(&self.folder)?.iter().filter_map(|name| names::parse_owner(name)).max())
     }
 
-    /// Fails if a later start than this one has claimed the folder.
+    /// Returns an error if a later start has claimed the folder.
     pub fn is_held(&self) -> Result<(), String> {
         let Some(start) = self.start else { return Ok(()) };
         match self.owner()? {
@@ -211,8 +212,8 @@ impl CheckpointDir {
         }
     }
 
-    /// Claims the folder for this start, unless a later one has it; returns whether it was claimed before. Each start leaves a
-    /// file of its own, so that of two simultaneous claims neither overwrites the other.
+    /// Claims the folder for this start, and returns whether this start had claimed it before. Returns an error if a later start
+    /// has claimed it. Each start creates another file, so that two simultaneous claims cannot overwrite each other.
     pub fn claim(&self) -> Result<Claimed, String> {
         self.is_held()?;
         let Some(start) = self.start else { return Ok(Claimed::Before) };
@@ -232,8 +233,9 @@ impl CheckpointDir {
         Ok(Claimed::Now)
     }
 
-    /// Records that a start resumes from a checkpoint here: if all memory is lost before that start saves anything, no other
-    /// trace of it is left. Returns the number of starts that did so before, as far as known; it is only used for a count.
+    /// Records that a start resumes from a checkpoint in this folder. If all memory is lost before that start saves anything,
+    /// this is the only trace of the start. Returns the number of earlier starts that resumed from it, as far as known. The
+    /// number is only counted.
     pub fn set_out_from(&self, key: Key) -> u32 {
         let path = self.folder_of(key).join(STARTS);
         let before = read_sealed(&path).unwrap_or(0u32);
@@ -244,20 +246,20 @@ impl CheckpointDir {
         before
     }
 
-    /// Checks before each removal that it is not cancelled and that no later start has claimed the folder. The claim is checked
-    /// last, so that nothing comes between the check and the removal.
+    /// Checks before each removal that the request is not cancelled and that no later start has claimed the folder. The claim is
+    /// checked last, so that nothing happens between this check and the removal.
     fn may_remove(&self, flow: &Flow) -> Result<(), Stopped> {
         flow.step()?;
         Ok(self.is_held()?)
     }
 
-    /// Creates the folder of a checkpoint, and the job's if it was removed; any rank may be the first.
+    /// Creates the folder of a checkpoint, and the job's folder if it was removed. Any rank may be the first to do this.
     pub fn make_folder(&self, key: Key) -> Result<(), String> {
         private_folder(&self.folder)?;
         private_folder(&self.folder_of(key))
     }
 
-    /// Takes the inventory: all entries, and those that are valid by name and manifest.
+    /// Takes the inventory of the job's folder.
     pub fn survey(&self) -> Result<Inventory, String> {
         self.survey_for(&Flow::default())
     }
@@ -297,19 +299,20 @@ impl CheckpointDir {
     }
 
     fn is_ours(&self) -> Result<(), String> {
-        let meta = fs::metadata(&self.folder).map_err(|e| cannot("look at", &self.folder, e))?;
+        let meta =
+            fs::metadata(&self.folder).map_err(|e| cannot("read the owner of", &self.folder, e))?;
         if meta.uid() == nix::unistd::geteuid().as_raw() && meta.mode() & 0o022 == 0 {
             return Ok(());
         }
         Err(format!(
-            "{} belongs to user {} with mode {:o}: it is left alone and not used",
+            "{} belongs to user {} with mode {:o}: it is not changed and not used",
             self.folder.display(),
             meta.uid(),
             meta.mode() & 0o7777
         ))
     }
 
-    /// Manifest of a checkpoint; None if it is incomplete.
+    /// Manifest of a checkpoint. None if the checkpoint is incomplete.
     pub fn manifest(&self, key: Key) -> Result<Option<Manifest>, String> {
         let path = self.folder_of(key).join(MANIFEST);
         let text = match fs::read(&path) {
@@ -319,16 +322,17 @@ impl CheckpointDir {
         };
         match Manifest::from_text(&text) {
             Ok(manifest) if manifest.about.key() == key => Ok(Some(manifest)),
-            Ok(_) => {
-                Err(format!("{}: it names another checkpoint than its folder", path.display()))
-            }
+            Ok(_) => Err(format!(
+                "{}: it names another checkpoint than the name of its folder",
+                path.display()
+            )),
             Err(fault) => Err(format!("{}: {fault}", path.display())),
         }
     }
 
-    /// Concludes a checkpoint of which every position has reported a complete file. Checks the files of `positions` from here,
-    /// lists them, and writes the manifest. Then removes all older checkpoints, except for `stays`. Returns the bytes of the
-    /// listed files.
+    /// Concludes a checkpoint after every position has reported a complete file. Checks the files of `positions` from this node,
+    /// and writes a manifest that lists them. Then removes all older checkpoints except `stays`. Returns the bytes of the listed
+    /// files.
     pub fn conclude(
         &self,
         about: &About,
@@ -346,9 +350,9 @@ impl CheckpointDir {
         let bytes =
             self.list(about, dir_scope, positions, || hit(Point::ManifestSynced, first), flow)?;
         hit(Point::ManifestWhole, first);
-        // A cancelled request must not remove files that others have begun since.
+        // A cancelled request must not remove files that other ranks have begun since.
         flow.step()?;
-        // Files that cannot be removed now are removed next time. They are not preferred to this checkpoint.
+        // Files that cannot be removed now are removed the next time. The run prefers the new checkpoint to theirs.
         match stays {
             None => self.prune_before(Some(key), first, flow)?,
             Some(stays) => self.prune_but(&[key, stays], first, flow)?,
@@ -357,8 +361,8 @@ impl CheckpointDir {
         Ok(bytes)
     }
 
-    /// Writes a manifest for the files here, if a checkpoint is complete by another node's manifest only, which may be lost
-    /// later.
+    /// Writes a manifest for the files in this folder if only another node's manifest shows that the checkpoint is complete. That
+    /// manifest may be lost later.
     pub fn list_too(&self, about: &About, flow: &Flow) -> Result<(), Stopped> {
         self.claim()?;
         let mut here = self.positions(about.key())?;
@@ -407,7 +411,7 @@ impl CheckpointDir {
         Ok(manifest.bytes())
     }
 
-    /// Removes all checkpoints, as far as possible.
+    /// Removes all checkpoints, except those that cannot be removed.
     pub fn prune(&self, flow: &Flow) -> Result<(), Stopped> {
         self.prune_before(None, FIRST, flow)
     }
@@ -420,7 +424,8 @@ impl CheckpointDir {
         Ok(())
     }
 
-    /// Removes incomplete checkpoints, except for those to `keep`: those without a manifest here, nor a known one elsewhere.
+    /// Removes incomplete checkpoints: those without a manifest in this folder, except those in `keep`, which have one on another
+    /// node or are being written.
     pub fn tidy(&self, keep: &[Key], who: usize, flow: &Flow) -> Result<(), Stopped> {
         let unfinished = |key: Key| {
             !keep.contains(&key)
@@ -429,10 +434,10 @@ impl CheckpointDir {
         self.prune_where(unfinished, || hit(Point::TidyHalf, who), flow)
     }
 
-    /// Removes checkpoints that are outdated by one that is further. The writer of that one's manifest would have removed them,
-    /// had it not been interrupted. Only checkpoints of the same test count, listed here or among the `whole`. There must be room
-    /// for two checkpoints, not three. If run `run` begins or resumes from memory, none of its own is removed for one of an
-    /// earlier run.
+    /// Removes outdated checkpoints: those for which this folder lists a better checkpoint of the same test. An interrupted
+    /// writer of a manifest may have left them. A checkpoint is outdated only if it is listed here or is among the `whole`. There
+    /// must be room for two checkpoints, not three. If run `run` begins or resumes from memory, none of its own checkpoints is
+    /// removed for one of an earlier run.
     pub fn outdate(
         &self,
         whole: &[About],
@@ -451,8 +456,8 @@ impl CheckpointDir {
         self.prune_where(outdated, || hit(Point::TidyHalf, who), flow)
     }
 
-    /// Removes all other checkpoints of a test, if run `run` resumes `from` one here; also one that is further, which could not
-    /// be read.
+    /// Removes all checkpoints of a test except `from`, from which run `run` resumes, and except those of this run. A removed
+    /// checkpoint may have a later boundary; then it could not be read.
     pub fn outdate_but(
         &self,
         from: Key,
@@ -465,18 +470,19 @@ impl CheckpointDir {
         self.prune_where(outdated, || hit(Point::TidyHalf, who), flow)
     }
 
-    /// Removes all checkpoints but these, as far as possible.
+    /// Removes all checkpoints except those in `keep`, as far as they can be removed.
     pub fn prune_but(&self, keep: &[Key], who: usize, flow: &Flow) -> Result<(), Stopped> {
         self.prune_where(|key| !keep.contains(&key), || hit(Point::PruneHalf, who), flow)
     }
 
-    /// Removes all checkpoints but `keep` and later ones of its run, which others may already be writing.
+    /// Removes all checkpoints except `keep` and later ones of its run, which other ranks may already be writing.
     fn prune_before(&self, keep: Option<Key>, who: usize, flow: &Flow) -> Result<(), Stopped> {
         let older = |key: Key| keep.is_none_or(|keep| key.run != keep.run || key < keep);
         self.prune_where(older, || hit(Point::PruneHalf, who), flow)
     }
 
-    /// Removes the checkpoints for which `goes` returns true. `halfway` is called for each between its manifest and its files.
+    /// Removes the checkpoints for which `goes` returns true. `halfway` is called for each after its manifest is removed and
+    /// before its files are.
     fn prune_where(
         &self,
         goes: impl Fn(Key) -> bool,
@@ -484,21 +490,21 @@ impl CheckpointDir {
         flow: &Flow,
     ) -> Result<(), Stopped> {
         let goes = |name: &str| names::parse_checkpoint_folder(name).is_some_and(&goes);
-        // Files that cannot be removed disturb nothing.
+        // Files that cannot be removed do no harm.
         self.remove_where(goes, halfway, flow).map(|_| ())
     }
 
-    /// Removes the entries of the job's folder for which `goes` returns true, except those of later starts, and reports what
-    /// could not be removed. Checkpoints are removed first, and of each the manifest: without it the rest is not trusted. The
-    /// claim of this start is removed last. `halfway` is called for each checkpoint between its manifest and its files, and
-    /// before each other entry.
+    /// Removes the entries of the job's folder for which `goes` returns true, except those of later starts. Returns what could
+    /// not be removed. Checkpoints are removed first, and each one's manifest before its files: without it the files are not
+    /// trusted. The claim of this start is removed last. `halfway` is called for each checkpoint after its manifest is removed
+    /// and before its files are, and before each other entry.
     fn remove_where(
         &self,
         goes: impl Fn(&str) -> bool,
         halfway: impl Fn(),
         flow: &Flow,
     ) -> Result<Removed, Stopped> {
-        // Numbers of later starts are greater than any number found here.
+        // The numbers of later starts are greater than any number found here.
         let later = |number: u128| self.start.is_some_and(|start| number > start);
         let mut removed = Ok(());
         let mut found = names_in(&self.folder).unwrap_or_default();
@@ -540,8 +546,8 @@ impl CheckpointDir {
         }
     }
 
-    /// Removes one position's part of a failed checkpoint, even if its writer had no time to do so, and the folder if it becomes
-    /// empty. Otherwise a later start removes them.
+    /// Removes one position's file of a failed checkpoint, even if its writer did not remove it, and the folder if it becomes
+    /// empty. What is left is removed by a later start.
     pub fn withdraw(&self, key: Key, position: u32) {
         if self.is_held().is_err() {
             return;
@@ -552,23 +558,23 @@ impl CheckpointDir {
         let _ = fs::remove_dir(self.folder_of(key));
     }
 
-    /// Keeps a finished test's result.
+    /// Writes the result of a finished test.
     pub fn put_result(&self, test: u32, bytes: &[u8]) -> Result<(), String> {
         self.is_held()?;
         let text = record::seal(&bytes);
         write_whole(&self.folder.join(names::result(test)), text.as_bytes(), || {})
     }
 
-    /// Removes results that do not count: a later start might take them for this one's.
+    /// Removes results that are not valid, because a later start might use them.
     pub fn keep_results(&self, counting: &Results, flow: &Flow) -> Result<(), Stopped> {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let Some(test) = entry.file_name().to_str().and_then(names::parse_result) else {
                 continue;
             };
             self.may_remove(flow)?;
-            // An unreadable result never counts.
+            // An unreadable result is never valid, so it can stay.
             if read_sealed(&entry.path()).is_ok_and(|text: Vec<u8>| !counting.has(test, &text)) {
-                // A result that cannot be removed only disturbs a later start.
+                // If the result cannot be removed, only a later start is affected.
                 let _ = fs::remove_file(entry.path());
             }
         }
@@ -591,8 +597,8 @@ impl CheckpointDir {
         Ok(files)
     }
 
-    /// Removes all files of this job here, except those of later starts. Returns the number of files and their bytes, or an error
-    /// if a later start has claimed the folder.
+    /// Removes all files of this job here, except those of later starts. Returns the number of files and their bytes. Returns an
+    /// error if a later start has claimed the folder.
     pub fn clean(&self, flow: &Flow) -> Result<(usize, u64), String> {
         if !self.folder.exists() {
             return Ok((0, 0));
@@ -602,7 +608,7 @@ impl CheckpointDir {
         let files = self.all_files(flow).map_err(given_up)?;
         let removed =
             self.remove_where(|_| true, || hit(Point::PruneHalf, FIRST), flow).map_err(given_up)?;
-        // A start that has claimed the folder since keeps it: it has files there.
+        // If another start has claimed the folder meanwhile, the folder is not empty and stays.
         let removed = removed.and_then(|()| remove(&self.folder, fs::remove_dir(&self.folder)));
         self.is_held()?;
         removed.map_err(|(path, error)| cannot("remove", &path, error))?;
@@ -613,7 +619,7 @@ impl CheckpointDir {
 /// Path that could not be removed, and the reason.
 type Removed = Result<(), (PathBuf, io::Error)>;
 
-/// Result of a removal; a missing file counts as removed.
+/// Returns the result of a removal. A missing file counts as removed.
 fn remove(path: &Path, done: io::Result<()>) -> Removed {
     match done {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err((path.to_owned(), error)),
@@ -621,8 +627,8 @@ fn remove(path: &Path, done: io::Result<()>) -> Removed {
     }
 }
 
-/// Removes a folder with its contents, file by file, unless cancelled; returns the first path that could not be removed, and the
-/// reason.
+/// Removes a folder with its contents, file by file, unless it is cancelled. Returns the first path that could not be removed,
+/// with the reason.
 fn remove_all(folder: &Path, flow: &Flow) -> Result<Removed, Stopped> {
     let entries = match fs::read_dir(folder) {
         Err(error) => return Ok(remove(folder, Err(error))),
@@ -644,13 +650,13 @@ fn remove_all(folder: &Path, flow: &Flow) -> Result<Removed, Stopped> {
     Ok(removed.and(remove(folder, fs::remove_dir(folder))))
 }
 
-/// Names in a folder. An error while reading is an error of the whole: the rest may be missing.
+/// Returns the names in a folder. If one entry cannot be read, returns an error, because further entries may be missing.
 fn names_in(folder: &Path) -> io::Result<Vec<String>> {
     let entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
     Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
 }
 
-/// Names in a folder; none if it does not exist.
+/// Returns the names in a folder, or no names if the folder does not exist.
 fn names_if_there(folder: &Path) -> Result<Vec<String>, String> {
     match names_in(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -658,16 +664,16 @@ fn names_if_there(folder: &Path) -> Result<Vec<String>, String> {
     }
 }
 
-/// Creates a folder for its owner alone, if it does not exist.
+/// Creates a folder that only its owner can use, if it does not exist.
 fn private_folder(path: &Path) -> Result<(), String> {
     match DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => sync_folder(path.parent().unwrap_or(path)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(cannot("make", path, error)),
+        Err(error) => Err(cannot("create", path, error)),
     }
 }
 
-/// Writes a small file under another name, syncs and renames it; `synced` is called in between.
+/// Writes a small file under another name, syncs it and renames it. `synced` is called before it is renamed.
 fn write_whole(path: &Path, bytes: &[u8], synced: impl FnOnce()) -> Result<(), String> {
     let aside = names::aside(path);
     write_synced(&aside, bytes).map_err(|e| cannot("write", &aside, e))?;
@@ -718,7 +724,7 @@ mod tests {
         checkpoint_dir.conclude(about, DirScope::Shared, &[0, 1], None, &Flow::default())
     }
 
-    /// Two starts under one name that share nothing but this folder.
+    /// Two starts with one job name share only this folder.
     #[test]
     fn of_two_starts_the_later_one_writes_and_neither_removes_what_the_other_has() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
@@ -731,7 +737,7 @@ mod tests {
         two.claim().unwrap();
         store(&checkpoint_dir, &late);
         store(&checkpoint_dir, &about(1, 0, 3, 30));
-        // The later start has not concluded anything yet: nothing is removed, and the earlier one can do nothing.
+        // The later start has not concluded any checkpoint yet: nothing is removed, and the earlier start can do nothing.
         let flow = Flow::default();
         let told = one.is_held().unwrap_err();
         assert!(told.contains("another start of this job"), "{told}");
@@ -758,11 +764,11 @@ mod tests {
     }
 
     thread_local! {
-        /// Remaining steps of [`late_start`], and the later start's folder.
+        /// Number of steps until [`late_start`] claims the folder, and the later start's folder.
         static LATE_START: RefCell<Option<(usize, CheckpointDir)>> = const { RefCell::new(None) };
     }
 
-    /// Claims the folder for a later start, with a checkpoint and a result, when no step remains.
+    /// Claims the folder for a later start, when no step remains, and writes a checkpoint and a result.
     fn late_start() {
         let due = LATE_START.with_borrow_mut(|start| match start {
             Some((left @ 1.., _)) => {
@@ -844,7 +850,7 @@ mod tests {
             store(&checkpoint_dir, about);
             conclude(&checkpoint_dir, about).unwrap();
         }
-        // A missing checkpoint has no count.
+        // A checkpoint whose folder does not exist has no count.
         assert_eq!(
             [one.key(), two.key(), two.key()].map(|key| checkpoint_dir.set_out_from(key)),
             [0, 0, 1]
@@ -852,7 +858,7 @@ mod tests {
         assert!(!checkpoint_dir.folder_of(one.key()).exists());
         checkpoint_dir.clone().held_by(2).claim().unwrap();
         let sets_out = |start| checkpoint_dir.clone().held_by(start).set_out_from(two.key());
-        // A start that has lost the folder to a later one writes nothing there.
+        // If a later start has claimed the folder, an earlier one writes nothing there.
         assert_eq!([1, 1, 2, 3].map(sets_out), [2, 2, 2, 3]);
         fs::write(checkpoint_dir.folder_of(two.key()).join(STARTS), "5\n").unwrap();
         assert_eq!(sets_out(2), 0);
@@ -876,7 +882,7 @@ mod tests {
     fn outdated_checkpoints_are_removed() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
         let flow = Flow::default();
-        // Two of one test, an incomplete one, one of another test, and one of the run that resumed from storage.
+        // Two checkpoints of one test, an incomplete one, one of another test, and one of a run that resumed from storage.
         let all = [(1, 0, 1), (1, 0, 2), (1, 0, 3), (1, 1, 1), (2, 0, 4)];
         let all = all.map(|(run, test, checkpoint)| about(run, test, checkpoint, 10 * checkpoint));
         let fill = |count: usize| {
@@ -894,12 +900,12 @@ mod tests {
         fill(5);
         checkpoint_dir.outdate(&[], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, true, true, true]);
-        // A checkpoint with a manifest on another node only is removed, too; those that are further here stay.
+        // A checkpoint with a manifest only on another node is removed, too. Those with a later boundary stay.
         checkpoint_dir.outdate(&all[2..3], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, false, true, true]);
         checkpoint_dir.outdate(&[about(3, 0, 9, 90)], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, false, true, true]);
-        // The run resumes from the older one: the later one could not be read.
+        // The run resumes from the older checkpoint, because the later one could not be read.
         fill(5);
         checkpoint_dir.outdate_but(all[0].key(), 2, 0, &flow).unwrap();
         assert_eq!(there(), [true, false, false, true, true]);
@@ -910,7 +916,7 @@ mod tests {
         assert!(checkpoint_dir.clone().held_by(2).outdate_but(all[1].key(), 2, 0, &flow).is_err());
     }
 
-    /// A run that resumes from memory may be further than a later one that resumed from storage and has ended.
+    /// A run that resumes from memory may have a later boundary than a newer run, which resumed from storage and has ended.
     #[test]
     fn of_two_runs_the_checkpoint_that_has_got_further_stays() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
@@ -920,18 +926,18 @@ mod tests {
             store(&checkpoint_dir, about);
             checkpoint_dir.list(about, DirScope::Shared, &[0, 1], || {}, &flow).unwrap();
         }
-        // Next checkpoint of the run, which others are writing, without a manifest.
+        // The next checkpoint of the run has no manifest, because other ranks are writing it.
         let next = about(1, 0, 7, 65);
         store(&checkpoint_dir, &next);
         checkpoint_dir.outdate(&[further.clone(), later.clone()], 1, 0, &flow).unwrap();
         let there = |about: &About| checkpoint_dir.folder_of(about.key()).exists();
         assert!(there(&further) && there(&next) && !there(&later));
-        // Complete by another node's manifest, and further than those listed here.
+        // It is complete by another node's manifest, and has a later boundary than those listed here.
         checkpoint_dir.outdate(std::slice::from_ref(&next), 1, 0, &flow).unwrap();
         assert!(there(&further) && there(&next));
     }
 
-    /// A node came with a checkpoint of another problem, or was away since an earlier run of this one, which was further. The run
+    /// A returning node has a checkpoint of another problem, or of an earlier run of this one with a later boundary. The run
     /// resumes from neither.
     #[test]
     fn foreign_checkpoints_outdate_nothing_of_the_run() {
@@ -973,7 +979,7 @@ mod tests {
             !checkpoint_dir.folder_of(one.key()).exists()
                 && checkpoint_dir.folder_of(three.key()).exists()
         );
-        // No other node writes here.
+        // No other node writes to this folder.
         checkpoint_dir.is_apart("token").unwrap();
         assert!(
             checkpoint_dir
@@ -988,7 +994,7 @@ mod tests {
         assert!(checkpoint_dir.folder_of(two.key()).exists());
     }
 
-    /// Two nodes with the same folder notice it by the token, whichever wrote last.
+    /// Two nodes with the same folder notice it by the token, whichever node wrote last.
     #[test]
     fn folders_that_are_one_are_noticed_in_any_order_of_writes() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
@@ -1037,7 +1043,7 @@ mod tests {
         conclude(&checkpoint_dir, &one).unwrap();
         let all = || checkpoint_dir.all_files(&Flow::default()).unwrap();
         let there = all();
-        // A cancelled request must not touch files that others have begun since.
+        // A cancelled request must not remove files that other ranks have begun since.
         let flow = Flow::default();
         flow.give_up();
         assert_eq!(checkpoint_dir.prune(&flow), Err(Stopped::GivenUp));
@@ -1069,7 +1075,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         let why = conclude(&checkpoint_dir, &one).unwrap_err().to_string();
         assert!(why.contains("share"), "{why}");
-        // Each position withdraws its part of a failed checkpoint; the last one removes the folder.
+        // Each position removes its file of a failed checkpoint. The last one removes the folder.
         checkpoint_dir.withdraw(one.key(), 0);
         assert!(!checkpoint_dir.folder_of(one.key()).exists());
     }
@@ -1079,7 +1085,7 @@ mod tests {
         let (_dir, checkpoint_dir) = checkpoint_dir();
         let texts = [b"a", b"b", b"c", b"d"];
         (0..4).for_each(|test| checkpoint_dir.put_result(test, texts[test as usize]).unwrap());
-        // A result found on storage, one found in memory, and one with another text than the one that counts.
+        // A result found on storage, one found in memory, and one whose text differs from the valid one.
         let counting =
             [(0, Some(Results::mark(b"a"))), (1, None), (2, Some(Results::mark(b"other")))];
         let counting = Results(counting.into_iter().collect());
@@ -1131,7 +1137,7 @@ mod tests {
         checkpoint_dir.check().unwrap();
         checkpoint_dir.sees("token").unwrap();
         assert!(checkpoint_dir.sees("other").unwrap_err().contains("share"));
-        // A node that sees the folder only after a while.
+        // A node finds the folder only after a while.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(300));

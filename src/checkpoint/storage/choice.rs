@@ -1,6 +1,6 @@
-//! Choice of the checkpoints on storage from which a run can resume, and their order of preference. Pure.
+//! Choice of the checkpoints on storage from which a run can resume, the best first. Pure.
 //!
-//! All ranks choose from the same list, so they choose alike.
+//! All ranks choose from the same list, so they make the same choice.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -12,24 +12,24 @@ use super::DirScope;
 use super::names::{Key, parse_checkpoint_folder};
 use super::record::About;
 
-/// Inventory of checkpoints: the findings in a job's folder.
+/// Inventory of checkpoints: what was found in a job's folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
     /// Checkpoints with a valid manifest.
     pub whole: Vec<About>,
-    /// Directory scopes that the manifests state.
+    /// Directory scopes that the manifests name.
     pub sights: Vec<DirScope>,
-    /// Manifests, results and file headers that are damaged, with reasons.
+    /// Descriptions of damaged manifests, results and file headers.
     pub damaged: Vec<String>,
     /// Folders of incomplete checkpoints.
     pub unfinished: Vec<String>,
-    /// Results of finished tests, as they were written.
+    /// Results of finished tests, as they were written: the number of the test and the text.
     pub results: Vec<(u32, Vec<u8>)>,
-    /// Number of the last start that came to write there.
+    /// Greatest number of a start that has claimed the folder.
     pub owner: Option<u128>,
 }
 
-/// Results of finished tests that count, each with a mark of its text if storage has the text.
+/// Valid results of finished tests, each with a hash of its text if the text is on storage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Results(pub BTreeMap<u32, Option<u64>>);
 
@@ -44,8 +44,9 @@ impl Results {
     }
 }
 
-/// Results on storage that count, as they were found when the launch began. Others are removed at the launch's `first` test. They
-/// are also removed later, on storage whose ranks took no part in a test before, so that its files come from an earlier launch.
+/// Results on storage that are valid, as they were found when the launch began. At the launch's `first` test, all other results
+/// are removed. They are removed at a later test on storage that no rank has used in this launch before, because its files are of
+/// an earlier launch.
 #[derive(Clone, Debug)]
 pub struct Counting {
     pub results: Results,
@@ -63,7 +64,8 @@ pub enum Kind {
     Foreign,
 }
 
-/// Determines the relation. `tests` are the digests of the run's tests: parameters in the upper half, arithmetic in the lower.
+/// Determines the relation. `tests` has the digests of the run's tests: parameters in the upper half, arithmetic in the lower
+/// half.
 pub fn kind(about: &About, tests: &[u64]) -> Kind {
     match tests.get(about.test as usize) {
         Some(&digest) if digest == about.params_digest => Kind::Ours,
@@ -72,20 +74,21 @@ pub fn kind(about: &About, tests: &[u64]) -> Kind {
     }
 }
 
-/// Facts about the run that begins, before storage is read.
+/// Facts about the run that begins, which are known before storage is read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known {
-    /// Run to which memory of one of its tests belongs.
+    /// Run to which memory of one of its tests belongs. None if there is no such memory.
     pub in_memory: Option<u128>,
-    /// True if a supervisor has launched the run before, and may have replaced nodes by itself.
+    /// True if a supervisor has launched the run before. It may then have replaced nodes by itself.
     pub launched_before: bool,
 }
 
-/// Leaves out foreign checkpoints in DIRs of replacement nodes, of which only the numbers count. `stocks` are the inventories
-/// with the names of their nodes. Returns one checkpoint of each such DIR, for a message.
+/// Leaves out the DIRs of replacement nodes if all checkpoints in them are foreign. Of such a DIR only the greatest number stays.
+/// `stocks` has the inventories with the names of their nodes. Returns the node and one checkpoint of each such DIR, for a
+/// message.
 ///
-/// Foreign DIRs are left out only if the run has a checkpoint of its own: memory of one of the `tests`, if not all DIRs are
-/// foreign; or, in a later launch, at least as many DIRs with checkpoints of its own.
+/// Such DIRs are left out only in two cases. Either memory belongs to one of the `tests`, and not all DIRs are foreign. Or, in a
+/// later launch, at least as many DIRs have checkpoints of this run.
 pub fn leave_out_strays(
     stocks: &mut [(String, Inventory)],
     tests: &[u64],
@@ -113,17 +116,18 @@ pub fn leave_out_strays(
 }
 
 impl Inventory {
-    /// Merges the inventories of several DIRs, given with the names of their nodes. A single manifest makes a checkpoint
-    /// complete, because none is written before all nodes have their files.
+    /// Merges the inventories of several DIRs, which are given with the names of their nodes. A single manifest makes a
+    /// checkpoint complete, because no manifest is written before all nodes have their files.
     ///
-    /// A result counts if its node also has a part of the latest run, or if more than half of the nodes have the same text. A
-    /// node that was away when a run ended still has that run's result. The latest run may exist in memory only.
+    /// A result is valid if its node also has a part of the latest run, or if more than half of the nodes have the same text. A
+    /// node that was away when a run ended still has that run's result. The latest run may have memory but no checkpoint on
+    /// storage.
     pub fn merged(stocks: Vec<(String, Inventory)>, in_memory: Option<u128>) -> Inventory {
         let mut all = Inventory::default();
         let nodes = stocks.len();
         let on_storage = stocks.iter().filter_map(|(_, inventory)| inventory.latest_run()).max();
         let latest = on_storage.max(in_memory);
-        // All nodes of a run keep the same text of a result.
+        // All nodes of a run keep the same text for a result.
         let mut texts: BTreeMap<u32, BTreeMap<Vec<u8>, usize>> = BTreeMap::new();
         for (node, inventory) in stocks {
             let trusted = latest.is_some() && inventory.latest_run() == latest;
@@ -148,7 +152,7 @@ impl Inventory {
         }
         all.sights.sort_by_key(|dir_scope| *dir_scope == DirScope::Node);
         all.sights.dedup();
-        // If only this node's manifest is missing, the checkpoint was completed.
+        // If only this node's manifest is missing, the checkpoint is complete.
         let whole: Vec<Key> = all.whole.iter().map(About::key).collect();
         let key = |folder: &str| {
             Path::new(folder).file_name().and_then(|name| parse_checkpoint_folder(name.to_str()?))
@@ -165,18 +169,18 @@ impl Inventory {
         found
     }
 
-    /// First checkpoint from which none of the run's tests can resume.
+    /// First checkpoint from which none of the run's tests can resume, and its relation to the run.
     pub fn odd_one(&self, tests: &[u64]) -> Option<(&About, Kind)> {
         let kinds = self.whole.iter().map(|about| (about, kind(about, tests)));
         kinds.into_iter().find(|(_, kind)| *kind != Kind::Ours)
     }
 
-    /// Greatest run id of any checkpoint.
+    /// Greatest run id of all checkpoints.
     pub fn latest_run(&self) -> Option<u128> {
         self.whole.iter().map(|about| about.run).max()
     }
 
-    /// Greatest number found here: a new run's id must be greater.
+    /// Greatest number found in the folder. The id of a new run must be greater.
     pub fn latest(&self) -> Option<u128> {
         self.latest_run().max(self.owner)
     }
@@ -248,14 +252,14 @@ mod tests {
             (inventory(&[Kind::Ours]), inventory(&[]), inventory(&[Kind::Foreign; 2]));
         let otherwise = inventory(&[Kind::RoundsOtherwise]);
         let both = inventory(&[Kind::Foreign, Kind::Ours]);
-        // Contents of the nodes, knowledge from memory, later launch or not, and the DIRs that are left out.
+        // A case: contents of the nodes' DIRs, what is known, and the nodes whose DIRs are left out.
         let neither = Known::default();
         let memory = Known { in_memory: Some(9), ..neither };
         let later = Known { launched_before: true, ..neither };
         type Case<'a> = (&'a [&'a Inventory], Known, &'a [usize]);
         let cases: [Case; 14] = [
             (&[&ours, &stray], later, &[1]),
-            // The user has brought these nodes together.
+            // The user has chosen these nodes.
             (&[&ours, &stray], neither, &[]),
             (&[&ours, &stray, &stray], later, &[]),
             (&[&ours, &stray, &stray], memory, &[1, 2]),
@@ -265,7 +269,7 @@ mod tests {
             (&[&stray], memory, &[]),
             (&[&both, &both], later, &[]),
             (&[&both, &stray], later, &[1]),
-            // Reported as such, and not taken for another run's.
+            // The checkpoint of other arithmetic is reported as such, not as another run's.
             (&[&otherwise, &stray], later, &[1]),
             (&[&none, &none], memory, &[]),
             (&[&none, &ours], memory, &[]),
@@ -299,7 +303,7 @@ mod tests {
             results: vec![(0, b"a".to_vec())],
             ..Inventory::default()
         };
-        // The node did not write its manifest of the newer checkpoint, nor its part of the next.
+        // The node has not written its manifest of the newer checkpoint, nor its part of the next one.
         let other = Inventory {
             whole: vec![old.clone()],
             sights: vec![DirScope::Node],
@@ -329,11 +333,11 @@ mod tests {
         let none = Vec::new;
         assert_eq!(tests(vec![with(&[0], none()), with(&[], none()), with(&[], none())]), [0; 0]);
         assert_eq!(tests(vec![with(&[0], none()), with(&[0], none()), with(&[], none())]), [0]);
-        // For the latest run one node is enough; for an earlier run it is not.
+        // A result of the latest run is valid even on one node only; a result of an earlier run is not.
         let (earlier, latest) = (vec![about(3, 0, 1, 10)], vec![about(5, 1, 1, 10)]);
         let stocks = vec![with(&[0], latest), with(&[1], earlier.clone()), with(&[], none())];
         assert_eq!(tests(stocks), [0]);
-        // Memory has a later run, which has nothing on storage yet.
+        // Memory belongs to a later run, which has no checkpoint on storage yet.
         let stocks = || vec![with(&[0], earlier.clone()), with(&[], none()), with(&[], none())];
         let counting = |in_memory| Inventory::merged(stocks(), in_memory).results.len();
         assert_eq!([None, Some(3), Some(5)].map(counting), [1, 1, 0]);
@@ -355,7 +359,7 @@ mod tests {
         for stocks in [[old.clone(), new.clone()], [new.clone(), old.clone()]] {
             assert_eq!(results(&stocks), [(0, b"new".to_vec())]);
         }
-        // Without checkpoints no node is trusted, and two of three nodes have different results.
+        // Without checkpoints no node is trusted by itself. Two of three nodes have different results.
         let (one, other, none) = (with(b"a", None), with(b"b", None), Inventory::default());
         assert_eq!(results(&[one.clone(), other.clone(), none]), []);
         assert_eq!(results(&[one, other.clone(), other]), [(0, b"b".to_vec())]);

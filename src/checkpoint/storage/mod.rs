@@ -22,18 +22,18 @@ pub use checkpoint_dir::CheckpointDir;
 pub use choice::{Counting, Results};
 pub use record::{About, Check, Front, Manifest};
 
-/// Directory scope: the nodes that see the files in DIR.
+/// Directory scope: the nodes that can open the files in DIR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DirScope {
-    /// All nodes see one folder.
+    /// All nodes share one folder.
     #[default]
     Shared,
-    /// Each node has a folder of its own, which no other node sees.
+    /// Each node has a folder of its own, which no other node can open.
     Node,
 }
 
-/// Alignment of the parts of a file, so that a device can be written past the page cache.
+/// Alignment of the parts of a file, so that writes can bypass the page cache.
 pub const BLOCK_BYTES: usize = 4096;
-/// Version of the format. Raise it with every change of anything written to storage.
+/// Version of the format. It must be raised whenever anything that is written to storage changes.
 pub const FORMAT: u32 = 3;

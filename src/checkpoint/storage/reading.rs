@@ -47,7 +47,9 @@ impl Source<'static> {
         let file = File::open(path).map_err(|e| wrong(&e))?;
         let length = file.metadata().map_err(|e| wrong(&e))?.len();
         if length < BLOCK_BYTES as u64 {
-            return Err(wrong(&format!("it is {length} bytes long, too short for a position's file")));
+            return Err(wrong(&format!(
+                "it is {length} bytes long, too short for a position's file"
+            )));
         }
         let this = Self::over(Box::new(file), path, about, position)?;
         if this.front.file_bytes() != length {

@@ -351,7 +351,7 @@ mod tests {
             }
             let block = front().to_block();
             let text = block.iter().rposition(|&b| b != b'\n').unwrap();
-            // Bytes after the line of the digest do not count.
+            // Bytes after the line with the digest do not matter.
             if cut <= text {
                 prop_assert!(Front::from_block(&block[..cut]).is_err());
             }

@@ -1,6 +1,6 @@
 //! Writer of a position's file. Bypasses the page cache if the file system allows it.
 //!
-//! In the page cache would be a second copy of the data, on a node whose memory is full of the matrix. So data is written to the
+//! The page cache would contain a second copy of the data, on a node whose memory is full of the matrix. So data is written to the
 //! device directly from persistent shared memory (`O_DIRECT`). If that is refused, data is written in pieces, each of which is
 //! synced and dropped from the cache. A waiting thread follows the progress in a [`Flow`], and can cancel the writer there.
 
@@ -27,9 +27,9 @@ use crate::shm::Region;
 const CHUNK_BYTES: usize = 8 << 20;
 /// Maximum number of bytes in the page cache before they are synced and dropped.
 const CACHED_BYTES: u64 = 64 << 20;
-/// Number of bytes between syncs if the file system accepts `O_DIRECT`. Some that do (ext4 with data=journal) keep all of it in
-/// the page cache. A sync at the end would then take as long as the whole file, without reported progress. If nothing is cached,
-/// a sync costs little.
+/// Number of bytes between syncs if the file system accepts `O_DIRECT`. Some file systems accept it but keep all data in the page
+/// cache (ext4 with data=journal). A sync at the end would then take as long as the whole file, without reported progress. If
+/// nothing is cached, a sync costs little.
 const TAKEN_BYTES: u64 = 512 << 20;
 
 /// Progress of a task on storage, visible to other threads.
@@ -254,7 +254,7 @@ fn stream(
             fs::rename(&over.from, aside).and_then(|()| Target::open(aside, front.file_bytes()))
         }
     };
-    let target = target.map_err(|e| cannot("make", aside, e))?;
+    let target = target.map_err(|e| cannot("create", aside, e))?;
     // Data that is not page-aligned is copied to aligned memory.
     let room = Region::anonymous(CHUNK_BYTES.min(front.data_at() as usize).max(BLOCK_BYTES));
     let mut room = room.map_err(|e| Stopped::Failed(e.to_string()))?;

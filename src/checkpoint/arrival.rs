@@ -306,8 +306,8 @@ mod tests {
         }
     }
 
-    /// No step of a launch takes work or messages that grow with the square of the number of ranks, from the findings on the
-    /// nodes to the recovery. With a million ranks that would take too long.
+    /// In no step of a launch, up to the recovery, do work or messages grow with the square of the number of ranks. With a
+    /// million ranks that would take too long.
     #[test]
     fn a_million_positions_are_placed_grouped_and_judged() {
         let dir = tempfile::tempdir().unwrap();

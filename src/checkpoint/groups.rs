@@ -241,8 +241,8 @@ pub fn dealt(domains: &[String], count: usize) -> Result<Groups, GroupError> {
 }
 
 /// Divides the domains into runs of neighbours, so that members of a group are close, and returns the number of groups of each
-/// run. Makes several runs only if all domains have the same number of positions, and if groups stay as equal in size as with a
-/// single run. Otherwise returns a single run.
+/// run. Returns a single run if domains have different numbers of positions, or if several runs would make groups less equal in
+/// size.
 fn neighbours<'a, 'o>(
     Domains { order, of, .. }: &'o Domains<'a>,
     groups: usize,

@@ -166,7 +166,7 @@ impl Known {
         };
         for (header, fact) in self.headers.iter_mut().zip(&mut self.facts) {
             if header.take_if(|h| Some(h.claim.joined) != last && !agrees(h)).is_some() {
-                fact.trouble = "memory of an earlier start, which had other groups".into();
+                fact.trouble = "its memory is of an earlier start, which had other groups".into();
                 // Without the header, the discarded memory does not count as a lost checkpoint.
                 fact.header = None;
             }

@@ -142,7 +142,7 @@ pub(super) struct Level2 {
 pub(super) struct Alone {
     /// Last complete checkpoint, from which the run resumes after a failure.
     pub(super) last: Option<Place>,
-    /// Checkpoint before that one. The next save overwrites its parts that differ from the matrix.
+    /// Checkpoint before `last`. The next save overwrites its parts that differ from the matrix.
     pub(super) spare: Option<Place>,
     /// Greatest number of a save that was begun, whether or not the save succeeded. No number is used twice, so a stuck helper
     /// cannot write to a later checkpoint.
@@ -326,9 +326,9 @@ impl Level2 {
 
     /// Takes over DIR for this start and cleans it, on ranks that write manifests. Removes invalid results, and incomplete
     /// checkpoints except those that are complete on another node. Checkpoint `next` stays, too: other ranks may have begun it
-    /// already. On a node's own DIR, writes a manifest of the files of checkpoint `from`, from which the run resumes, or else of
-    /// the latest checkpoint of this test. At the end removes complete but outdated checkpoints, so that there is room for two
-    /// checkpoints; method disk keeps two.
+    /// already. On a node's own DIR, writes a manifest of the files of checkpoint `from`, from which the run resumes. Without
+    /// `from`, does this for the latest checkpoint of this test. At the end removes complete but outdated checkpoints, so that
+    /// there is room for two checkpoints; method disk keeps two.
     ///
     /// This rank must not be writing. Waits as long as the helper makes progress within each `timeout`.
     pub(super) fn settle(
@@ -411,7 +411,7 @@ impl Level2 {
     }
 
     /// Waits for a request until it ends or makes no progress for `timeout`, then cancels it. During the wait the task is the
-    /// last entry of `stuck`, so that it is handled if the rank stops its work because a rank is lost.
+    /// last entry of `stuck`. So it is handled if the rank stops its work because of a loss.
     fn wait_for(&mut self, task: Task<u64>, timeout: Duration, attend: impl Fn()) -> State {
         self.stuck.push(task.within(timeout));
         let task = self.stuck.last_mut().expect("it is there");
@@ -576,7 +576,7 @@ mod tests {
         Level2::new(storage, &[0], 1, 0, false)
     }
 
-    /// A rank is lost while this one waits for hanging storage.
+    /// Another rank is lost while this rank waits for hanging storage.
     #[test]
     fn a_rank_that_leaves_while_it_waits_for_storage_forgets_no_helper() {
         let here = tempfile::tempdir().unwrap();

@@ -358,8 +358,8 @@ mod tests {
         first.trace.made = true;
         let found = [vec![of(0, 1)], vec![first], vec![of(1, 1)]];
         assert_eq!(by_memory(2, &[0, 1, 2], &found), [Some(0), Some(1), None]);
-        // A checkpoint of all positions outranks any number of starts from scratch on other nodes, also for a position that has
-        // begun no checkpoint in that run.
+        // A checkpoint of all positions outranks any number of starts from scratch on other nodes. This holds also for a position
+        // that did not begin a checkpoint.
         let mut main = held(0, 2);
         main.trace.past_the_first = true;
         let found = [vec![held(0, 4)], vec![held(1, 4)], vec![main, held(1, 2)], vec![]];

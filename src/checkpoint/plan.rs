@@ -1,7 +1,7 @@
 //! Buffers of a position, their sizes, and the part of the buffers that a save changes.
 //!
-//! All facts about the shapes of *other* positions, such as the trailing submatrix of the member with the most rows, follow by
-//! arithmetic from the problem and the grid. Ranks exchange no messages for this.
+//! The shapes of *other* positions, such as the trailing submatrix of the member with the most rows, follow from the problem and
+//! the grid by arithmetic. Ranks exchange no messages for this.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

@@ -204,7 +204,7 @@ pub struct Trace {
 impl Trace {
     pub fn of(claim: &Claim) -> Self {
         let Claim { joined, phase, base, seal, .. } = *claim;
-        // With method single, one position can have a seal on the second checkpoint while the others have gone back to the first.
+        // With method single, one position can have a seal on the second checkpoint while all others have gone back to the first.
         let past_the_first = base.is_some_and(|id| id.number > 1)
             || seal.is_some_and(|id| id.number > 2)
             || matches!(phase, Phase::Recovering(to) if to.number > 1);
@@ -578,7 +578,8 @@ mod tests {
                 "{decision:?}"
             );
         }
-        // If it recovers to the checkpoint from which the others resumed, in the same attempt, it is one of them.
+        // If a rank recovers to the checkpoint from which the other ranks resumed, in the same attempt, it does not count as
+        // lost.
         let late = back(3, now);
         assert_eq!(decide(&group, &[gone_on, gone_on, late, late]), restore(now, &[]));
     }

@@ -1,8 +1,8 @@
 //! Checkpoints of a position: copies of the matrix, their parity, small states, and digests.
 //!
 //! The small state of each checkpoint is followed by tables with one digest for each row and tile of data and of parity. The
-//! header's root is the digest of state and tables. So a save computes new digests only for changed parts, and a restore detects
-//! any flipped bit in the data that it is about to use.
+//! header's root is the digest of state and tables. So a save computes new digests only for changed parts. A restore detects any
+//! flipped bit in the data that it uses.
 //!
 //! This is separate from the rest of the position's memory (`holding`), because a helper may use all of it while the rank
 //! computes.
@@ -98,8 +98,8 @@ impl Saved {
         state_of(&self.slot(number)[..room])
     }
 
-    /// Returns memory that is unused before the first save, for temporary data of a start. Returns None if no part has so many
-    /// `words`.
+    /// Returns memory that is unused before the first save, for temporary data of a start. Returns None if no part has this
+    /// number of `words`.
     pub fn spare(&mut self, words: usize) -> Option<&mut [u64]> {
         let mut all = [&mut self.b, &mut self.c].into_iter().flatten();
         all.find_map(|region| region.words_mut().get_mut(..words))

@@ -42,7 +42,7 @@ impl Level2 {
     }
 
     /// Cancels the checkpoint that is being written. With `trouble`, the reason is a failure on some rank, and rank 0 reports it.
-    /// Without, a later checkpoint replaces this one.
+    /// Without `trouble`, a later checkpoint replaces the cancelled one.
     fn call_off(&mut self, world: &impl World, trouble: bool) {
         let (about, mut task) = self.flight.take().expect("all ranks have one");
         let is_stuck = task.state() == State::Lost && !task.is_over();

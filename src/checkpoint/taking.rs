@@ -33,8 +33,8 @@ pub(super) fn make_way(
 /// All parts of a position and its matrix, or the reason why they are not available.
 type Made = Result<(Holding, Region), MemoryError>;
 
-/// Describes why memory is not available. If the run resumes from a checkpoint, the text must not advise the user to remove it,
-/// nor to choose another N, because the checkpoint is for this N.
+/// Describes why memory is not available. If the run resumes from a checkpoint, the text must not advise the user to remove the
+/// checkpoint. It must not advise another N either, because the checkpoint is for this N.
 fn words(error: &MemoryError, resumes: bool) -> String {
     match error {
         MemoryError::NoRoom { what, wanted, available, place } if resumes => format!(
@@ -165,7 +165,7 @@ impl<'a> PositionMemory<'a> {
         let problem = made.as_ref().err().map(|error| words(error, resumes));
         if let Some(text) = world.troubles(problem) {
             if !kept {
-                // Unless other ranks have their memory, this one is useless, and takes room.
+                // If another rank has no memory, this position's memory is useless, and takes room.
                 self.discard();
             }
             return Err(StartError::Memory(text));

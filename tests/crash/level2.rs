@@ -681,7 +681,7 @@ fn restart_never_keeps_what_a_supervised_run_has_on_storage() {
 #[test]
 fn a_dir_that_cannot_be_used_is_told_before_anything_begins() {
     let scene = Scene::new(2, 2);
-    for (dir, says) in [("/nonexistent/dir", "No such file"), ("/etc/passwd", "no folder")] {
+    for (dir, says) in [("/nonexistent/dir", "No such file"), ("/etc/passwd", "not a folder")] {
         let ran = scene.job().args(&["--level2", dir]).run().expect_code(6);
         assert!(ran.err.contains(dir) && ran.err.contains(says), "{}", ran.told());
         scene.expect_nothing_left();

@@ -937,7 +937,7 @@ mod tests {
         assert!(there(&further) && there(&next));
     }
 
-    /// A returning node has a checkpoint of another problem, or of an earlier run of this one with a later boundary. The run
+    /// A returning node has a checkpoint of another problem, or a checkpoint of an earlier run with a later boundary. The run
     /// resumes from neither.
     #[test]
     fn foreign_checkpoints_outdate_nothing_of_the_run() {

@@ -45,8 +45,8 @@ impl Results {
 }
 
 /// Results on storage that are valid, as they were found when the launch began. At the launch's `first` test, all other results
-/// are removed. They are removed at a later test on storage that no rank has used in this launch before, because its files are of
-/// an earlier launch.
+/// are removed. They are removed at a later test if no rank of this launch has used the storage before: its files are of an
+/// earlier launch.
 #[derive(Clone, Debug)]
 pub struct Counting {
     pub results: Results,
@@ -119,9 +119,8 @@ impl Inventory {
     /// Merges the inventories of several DIRs, which are given with the names of their nodes. A single manifest makes a
     /// checkpoint complete, because no manifest is written before all nodes have their files.
     ///
-    /// A result is valid if its node also has a part of the latest run, or if more than half of the nodes have the same text. A
-    /// node that was away when a run ended still has that run's result. The latest run may have memory but no checkpoint on
-    /// storage.
+    /// A result is valid if its node has a part of the latest run, or if more than half of the nodes have its text. A node that
+    /// was away when a run ended still has that run's result. The latest run may have memory but no checkpoint on storage.
     pub fn merged(stocks: Vec<(String, Inventory)>, in_memory: Option<u128>) -> Inventory {
         let mut all = Inventory::default();
         let nodes = stocks.len();

@@ -1,6 +1,6 @@
 //! Writer of a position's file. Bypasses the page cache if the file system allows it.
 //!
-//! The page cache would contain a second copy of the data, on a node whose memory is full of the matrix. So data is written to the
+//! The page cache would contain a second copy of the data, on a node whose memory the matrix fills. So data is written to the
 //! device directly from persistent shared memory (`O_DIRECT`). If that is refused, data is written in pieces, each of which is
 //! synced and dropped from the cache. A waiting thread follows the progress in a [`Flow`], and can cancel the writer there.
 

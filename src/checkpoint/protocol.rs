@@ -154,8 +154,8 @@ pub enum Refusal {
     )]
     OnStorage(u64),
     #[error(
-        "memory has checkpoints of this run, but none of them can be used: they are damaged, or were made with another --store or \
-         by another version of this program"
+        "memory has checkpoints of this run, but none of them can be used: they are damaged, or were made with another --store \
+         or by another version of this program"
     )]
     NoneUsable,
 }

@@ -74,7 +74,7 @@ impl<'a> Taken<'a> {
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Restores the matrix from the checkpoint of `recovery`, which was taken at `boundary`. `known` is the digest in the header
-    /// of this position, if only the header is left. An error is the same on all ranks.
+    /// of this position, if the header is readable but the memory is lost. An error is the same on all ranks.
     pub(super) fn recover(
         &mut self,
         recovery: &Recovery,
@@ -169,7 +169,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             if let Some(digests) = &digests {
                 digests.see(share, role, columns.clone());
             }
-            // SAFETY: the code reports each column once at a time.
+            // SAFETY: the code never reports a column to two threads at the same time.
             unsafe { taken.see(share, role, columns) }
         };
         pool.few(hands::MOST, |panel_threads| {

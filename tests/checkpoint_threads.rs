@@ -149,7 +149,7 @@ fn rank_main(job: &Job, run: u128, me: usize, world: ThreadWorld, groups: Arc<Po
         Err(error) => {
             // Only a test that has forged a header gets here.
             assert!(
-                !matches!(&error, StartError::NotWhole { why, .. } if !why.contains("as rebuilt"))
+                !matches!(&error, StartError::NotWhole { why, .. } if !why.contains("its rebuilt checkpoint"))
             );
             return End::Refused(format!("{error}"));
         }
@@ -1161,7 +1161,7 @@ fn a_rebuilt_position_that_is_not_what_was_lost_is_refused() {
         head.write(&header);
         drop(head);
         let text = refused(launch(job, &[]));
-        assert!(text.contains("position 2: as rebuilt it is not what"), "{text}");
+        assert!(text.contains("position 2: its rebuilt checkpoint differs from"), "{text}");
     });
 }
 

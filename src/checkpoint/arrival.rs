@@ -1,10 +1,10 @@
-//! Memory that a launch finds on its nodes: the run in progress, its finished tests, and the positions on each node.
+//! What a launch finds in the memory of its nodes: the run in progress, its finished tests, and the positions on each node.
 //!
-//! Every rank calls this once at its start, before it knows its grid position; all ranks get the same answer. A sweep that was
-//! interrupted in its third test finds here that two are finished.
+//! Every rank calls this once at its start, before it has a grid position. All ranks get the same answer. If a sweep was
+//! interrupted in its third test, the launch finds the results of two tests here.
 //!
-//! One rank acts for each node. Searches are reductions, and a result is sent once, however many ranks have it. So if nothing is
-//! found, a launch of a million ranks has exchanged a single number.
+//! One rank reports for each node. Searches are reductions, and only one rank sends a result, even if many ranks have it. So if
+//! no memory is found, a launch of a million ranks exchanges a single number.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +15,21 @@ use crate::shm::header::Header;
 use crate::shm::ledger::{Entry, Ledger};
 use crate::shm::{MemoryStore, Part};
 
-/// Findings of a launch; the same on every rank.
+/// Findings of a launch, the same on every rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
     /// Run in progress, if there is one.
     pub run: Option<u128>,
-    /// Greatest id of any run of this job that left something: the id of a new run must be greater.
+    /// Greatest id of all runs of this job that left a header or a result. The id of a new run must be greater.
     pub latest: Option<u128>,
-    /// Test whose memory was found.
+    /// Latest test of the run whose memory was found.
     pub test: Option<u32>,
     /// Digest of that test's settings, from its memory (`Test::params_digest`).
     pub params_digest: Option<u64>,
-    /// Results of that run's finished tests, by number, as they were recorded.
+    /// Results of that run's finished tests, by test number, as they were recorded.
     pub finished: BTreeMap<u32, Vec<u8>>,
     ranks: usize,
-    /// Node of each rank, as the number of the first rank there; empty if no memory was found.
+    /// Node of each rank, as the number of the first rank on the node. Empty if no memory was found.
     nodes: Vec<usize>,
     found: Vec<Vec<Found>>,
 }
@@ -45,14 +45,14 @@ pub fn results(memory_store: &MemoryStore) -> Vec<Entry> {
     all
 }
 
-/// Largest value of any rank.
+/// Largest value of all ranks. None if no rank has a value.
 fn largest(world: &impl World, mine: Option<u64>) -> Option<u64> {
     let flipped = mine.map_or(NOTHING, |value| NOTHING - 1 - value.min(NOTHING - 1));
     let least = world.least(&[flipped])[0];
     (least < NOTHING).then(|| NOTHING - 1 - least)
 }
 
-/// Greatest run id that any rank knows.
+/// Greatest run id of all ranks. None if no rank has one.
 fn newest(world: &impl World, runs: impl Iterator<Item = u128> + Clone) -> Option<u128> {
     let upper = |run: u128| (run >> 64) as u64;
     let high = largest(world, runs.clone().map(upper).max())?;
@@ -61,7 +61,7 @@ fn newest(world: &impl World, runs: impl Iterator<Item = u128> + Clone) -> Optio
     Some((high as u128) << 64 | low as u128)
 }
 
-/// List of results of each position on this node.
+/// Recorded results of each position on this node.
 fn ledgers(memory_store: &MemoryStore) -> Vec<(usize, Vec<Entry>)> {
     let lists = memory_store.list().into_iter().filter(|held| held.part == Part::Done);
     lists
@@ -72,7 +72,7 @@ fn ledgers(memory_store: &MemoryStore) -> Vec<(usize, Vec<Entry>)> {
         .collect()
 }
 
-/// Traces of runs in the headers and in the results on this node.
+/// What the headers and the results on this node say about runs.
 fn traces(headers: &[(Found, Header)], results: &[(usize, Vec<Entry>)]) -> Vec<Told> {
     let in_memory = headers.iter().map(|(found, _)| {
         let Found { run, position, trace, .. } = *found;
@@ -90,8 +90,8 @@ fn traces(headers: &[(Found, Header)], results: &[(usize, Vec<Entry>)]) -> Vec<T
     in_memory.chain(finished).collect()
 }
 
-/// Determines the run in progress among those that left `traces`; `latest` is the greatest id. Ranks exchange more than this
-/// number only if there are several runs.
+/// Determines the run in progress from the `traces` of this node; `latest` is the greatest run id. Only if there are several
+/// runs, ranks exchange their traces.
 fn in_progress(world: &impl World, traces: Vec<Told>, latest: u128) -> u128 {
     let other = traces.iter().any(|told| told.run != latest);
     if world.all(!other) {
@@ -101,8 +101,8 @@ fn in_progress(world: &impl World, traces: Vec<Told>, latest: u128) -> u128 {
 }
 
 impl Arrival {
-    /// Gathers the findings. `world` has all launched ranks in launch order; `node` is the first of them on this rank's node,
-    /// which acts for it.
+    /// Gathers the findings of all ranks. `world` has all launched ranks in launch order. `node` is the first rank on this rank's
+    /// node, which reports for the node.
     pub fn gather(world: &impl World, memory_store: &MemoryStore, node: usize) -> Self {
         let (me, ranks) = (world.rank(), world.size());
         let speaks = me == node;
@@ -117,7 +117,7 @@ impl Arrival {
         };
         let run = in_progress(world, traces, latest);
         this.run = Some(run);
-        // Memory of other tests and runs does not influence positions.
+        // Memory of other tests and runs does not influence the assignment of positions.
         held.retain(|(found, _)| found.run == run);
         results.retain(|entry| entry.run == run);
         let test = largest(world, held.iter().map(|(_, header)| header.id.test.into()).max());
@@ -125,7 +125,7 @@ impl Arrival {
         held.retain(|(_, header)| Some(header.id.test) == this.test);
         let last = largest(world, results.iter().map(|entry| entry.test.into()).max());
 
-        // First rank that has each item to be sent.
+        // First rank that has each item to be sent: the digest of the settings, then each result.
         let mut tellers = vec![NOTHING; 1 + last.map_or(0, |last| last as usize + 1)];
         if !held.is_empty() {
             tellers[0] = me as u64;
@@ -158,12 +158,13 @@ impl Arrival {
         this
     }
 
-    /// Returns the findings without anything to resume from. The id of a new run must still be greater than the latest.
+    /// Returns the findings without those from which the run could resume. The id of a new run must still be greater than the
+    /// latest.
     pub fn without_memory(self) -> Self {
         Self { ranks: self.ranks, latest: self.latest, ..Self::default() }
     }
 
-    /// Gathers the positions with memory on each node: a few bytes for each rank and for each position.
+    /// Gathers the positions with memory on each node. A rank sends a few bytes, plus a few for each position.
     fn gather_places(
         &mut self,
         world: &impl World,
@@ -171,7 +172,7 @@ impl Arrival {
         run: u128,
         mine: impl Iterator<Item = Found>,
     ) {
-        // All have one run, which is not sent.
+        // All have the same run id, which is not sent.
         let mine: Vec<_> = mine.map(|found| (found.position, found.vacant, found.trace)).collect();
         for (node, copies) in world.gather(&(node, mine)) {
             self.nodes.push(node);
@@ -180,8 +181,8 @@ impl Arrival {
         }
     }
 
-    /// Assigns a position in a test to each rank: by its memory if it belongs to this test, then by its files on the node's own
-    /// storage, otherwise by rank. None for ranks that are left over.
+    /// Assigns a position in a test to each rank: by its memory if that belongs to this test, then by its `files` on the node's
+    /// own storage, otherwise by the number of the rank. None for ranks that are not needed.
     pub fn place(&self, test: u32, positions: usize, files: Option<Lying>) -> Vec<Option<usize>> {
         let memory = Lying { nodes: &self.nodes, found: &self.found };
         let memory = (self.test == Some(test)).then_some(memory);
@@ -191,8 +192,8 @@ impl Arrival {
 }
 
 impl Arrival {
-    /// Assigns positions like [`Self::place`], but within a run that has lost ranks: each rank with a position keeps it. None if
-    /// there are too few spare ranks.
+    /// Assigns positions like [`Self::place`], but within a run that has lost ranks. Each rank with a position keeps it. Returns
+    /// None if there are too few spare ranks.
     pub fn place_again(
         &self,
         test: u32,
@@ -220,8 +221,8 @@ mod tests {
     const RUN: u128 = 7 << 64 | 9;
     const TEST: u32 = 2;
 
-    /// A million ranks, seen from the first; the messages of the others are known beforehand. Node 0 comes last in the new
-    /// launch, so every rank has to move. Node 17 was lost with its positions.
+    /// A million ranks, from the view of rank 1. The messages of all other ranks are known beforehand. Node 0 is last in the new
+    /// launch, so every rank gets another position. Node 17 was lost with its positions.
     struct Million {
         /// Results of the reductions, in order.
         least: RefCell<Vec<Vec<u64>>>,
@@ -265,7 +266,7 @@ mod tests {
                 let copies: Vec<_> = here.map(|position| (position, false, trace)).collect();
                 postcard::to_allocvec(&(node * PER_NODE, copies)).unwrap()
             };
-            assert_eq!(mine, told(1), "only the first of a node speaks for it");
+            assert_eq!(mine, told(1), "only the first rank of a node sends the node's list");
             let all: Vec<Vec<u8>> = (0..POSITIONS).map(told).collect();
             self.gathered_bytes
                 .set(self.gathered_bytes.get() + all.iter().map(Vec::len).sum::<usize>());
@@ -294,7 +295,7 @@ mod tests {
         }
     }
 
-    /// Checks that every position has one rank, on the node that has its memory.
+    /// Checks that every position has one rank, which is on the node with the position's memory.
     fn follows_memory(taken: &[Option<usize>]) {
         let mut seen = vec![false; POSITIONS];
         for (rank, position) in taken.iter().enumerate() {
@@ -305,8 +306,8 @@ mod tests {
         }
     }
 
-    /// No step of a launch takes work or messages that grow with the square of the ranks, from the findings on the nodes to the
-    /// recovery. With a million ranks that would never end.
+    /// In no step of a launch, up to the recovery, do work or messages grow with the square of the number of ranks. With a
+    /// million ranks that would take too long.
     #[test]
     fn a_million_positions_are_placed_grouped_and_judged() {
         let dir = tempfile::tempdir().unwrap();
@@ -316,7 +317,7 @@ mod tests {
         let world = Million::expecting(&[
             &[inverted(7)],
             &[inverted(9)],
-            // No rank has seen another run.
+            // No rank has found another run.
             &[1],
             &[inverted(TEST.into())],
             &[NOTHING],
@@ -327,7 +328,7 @@ mod tests {
         assert_eq!((arrival.params_digest, arrival.finished.len()), (Some(77), 0));
         assert_eq!(world.reduced_words.get(), 6);
         assert_eq!(world.told_bytes.get(), 8);
-        // Each rank sends its node, and for each position with memory the position's number and attempt.
+        // Each rank sends its node, and the number and the attempt of each position with memory.
         let bytes = 4 * POSITIONS + 12 * (POSITIONS - PER_NODE);
         assert!(world.gathered_bytes.get() <= bytes);
 
@@ -344,8 +345,8 @@ mod tests {
         assert_eq!(groups.len(), POSITIONS / 16);
         assert_eq!(crowded(&groups, &domains, 1), []);
 
-        // Assigns positions within a run: first no rank has a position, except for those known from groups; then all but one node
-        // have.
+        // Assigns positions within a run. First, no rank has a position, and candidate ranks may know their groups. Then, all
+        // ranks but those of one node have a position.
         let mut candidates: Vec<RankCandidate> = (0..POSITIONS)
             .map(|rank| RankCandidate {
                 node: rank / PER_NODE * PER_NODE,
@@ -392,7 +393,7 @@ mod tests {
         assert_eq!((recovery.target, recovery.lost.len()), (target, PER_NODE));
     }
 
-    /// A fresh start of any size exchanges one number.
+    /// A start of any size that finds no memory exchanges one number.
     #[test]
     fn where_nothing_is_found_nothing_is_gathered() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,20 +1,20 @@
-//! Saves whose parity helpers compute, so that ranks stop for the copy only (`--encode helper`).
+//! Saves whose parity is computed by helpers, so that ranks stop only for the copy (`--encode helper`).
 //!
-//! This works with method double. A save copies the matrix into the older of two copies; then the ranks resume the computation.
-//! Each rank has a helper thread. The helpers of a group encode the copies into the older parity and compute the digests. Until
-//! the new checkpoint is committed, the last one stays untouched in the other copy, with its parity and its place in S. After a
-//! loss at any moment, recovery uses the last checkpoint, or the new one if all remaining positions contain it completely.
-//! Headers state the same as in any save with two copies, so recovery is the same.
+//! This works with method double. A save copies the matrix into the older of two copies; then the ranks continue to compute. Each
+//! rank has a helper thread. The helpers of a group encode the copies into the older parity and compute the digests. Until the
+//! new checkpoint is committed, the last one stays unchanged in the other copy, with its parity and its digests in part S. After
+//! a loss at any moment, recovery uses the last checkpoint, or the new one if all remaining positions contain it completely.
+//! Headers have the same contents as in any save with two copies, so recovery is the same.
 //!
-//! All memory of the new checkpoint is lent to the helper, so that no other thread can touch it. At a boundary where rank 0's
-//! helper is done, all ranks check, and each rank whose helper is done publishes `sealed`. A reduction determines whether all are
-//! done. It serves as the barrier of other saves; after it, all commit. *If the next save is due earlier, it is postponed*, from
-//! boundary to boundary; a save for a stop waits instead. At the end of a test, ranks wait for their helpers, because other
-//! helpers need them.
+//! All memory of the new checkpoint is lent to the helper, so that no other thread can use it. At a boundary where rank 0's
+//! helper is done, all ranks check their helpers. Each rank whose helper is done publishes `sealed`. A reduction determines
+//! whether all are done, and replaces the barrier of other saves. If all are done, all ranks commit. *If the next save is due
+//! earlier, it is postponed*, from boundary to boundary. A save for a stop waits for the helpers instead. At the end of a test,
+//! ranks wait for their helpers, because helpers of other ranks need them.
 //!
-//! Helpers use the communicator of their group, which the ranks leave to them. For this, MPI is started so that any thread may
-//! call it (MPI_THREAD_MULTIPLE), but only in runs that need it. A waiting helper polls and sleeps, so that it takes no core from
-//! the ranks.
+//! Helpers use the communicator of their group; the ranks do not use it meanwhile. For this, MPI is started so that any thread
+//! may call it (MPI_THREAD_MULTIPLE), but only in runs that need it. A waiting helper polls and sleeps, so that it takes no core
+//! from the ranks.
 
 use super::level2::{ENCODED, Level2};
 use super::protocol::Method;
@@ -28,7 +28,7 @@ use crate::parity::GroupComm;
 use crate::shm::header::{Doing, Mark};
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Leaves the rest of a save to a helper, once the copy is made.
+    /// Starts a helper that encodes and digests the checkpoint, once the copy is made.
     pub(super) fn leave_to_helper(&mut self, plan: &SavePlan) {
         let position = self.position();
         let &SavePlan { next: checkpoint, boundary, window, since, .. } = plan;
@@ -39,10 +39,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let (coder, how) = (self.coder, self.encode);
         let helper = Helper::start(move |flow| {
             let coding = Coding { coder, how, window, since };
-            // One thread: the others compute.
+            // One thread, because the other threads compute.
             let panel_threads = &mut PanelThreads::alone();
             saved.encode(&*group, coding, checkpoint.number, None, panel_threads, || {
-                // This helper is never cancelled, because the others need its rows.
+                // This helper ignores cancellation, because the helpers of other ranks need its rows.
                 let _ = flow.step();
                 hit(Point::EncodeBatch, position);
             });
@@ -53,7 +53,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.unfinished = Some(Unfinished { checkpoint, boundary, stores, helper });
     }
 
-    /// Rank 0's request at a boundary; `now` means that running helpers must finish.
+    /// Returns the bit with which rank 0 requests a check of the helpers at a boundary, or zero. `now` means that the check does
+    /// not wait until rank 0's helper is done.
     pub(super) fn wishes_of_helpers(&self, now: bool) -> u64 {
         match &self.unfinished {
             Some(unfinished) if now || unfinished.helper.is_over() => ENCODED,
@@ -61,8 +62,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// Checks the helpers on all ranks, at a boundary where rank 0 requested it. A rank whose helper is done publishes the seal;
-    /// with `wait`, all ranks wait for their helpers first. If all are sealed, commits.
+    /// Checks the helpers on all ranks, at a boundary where rank 0 requested it. A rank whose helper is done publishes its
+    /// checkpoint as sealed. With `wait`, each rank first waits for its helper. If all are sealed, commits.
     pub(super) fn look_after_helpers(&mut self, wait: bool) {
         let position = self.position();
         let Some(unfinished) = &mut self.unfinished else { return };
@@ -90,14 +91,15 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// Waits for the helper at the end of a test. Its result is no longer needed here, but other helpers need it.
+    /// Waits for the helper at the end of a test. This rank no longer needs the result, but the helpers of other ranks need this
+    /// helper.
     pub(super) fn await_helper(&mut self) {
         if let Some(mut unfinished) = self.unfinished.take() {
             unfinished.helper.end();
         }
     }
 
-    /// Waits until the helpers have finished the last save, and commits it. Collective call.
+    /// Waits until the helpers have finished the last save, and commits its checkpoint. Collective call.
     pub fn finish_save(&mut self) {
         if let Some(unfinished) = &self.unfinished {
             self.tick(Doing::Saving, unfinished.boundary);

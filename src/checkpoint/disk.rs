@@ -1,12 +1,13 @@
-//! Method disk: memory contains the matrix only, and a save writes it to storage while all ranks wait.
+//! Method disk: memory contains only the matrix, and a save writes the matrix to storage while all ranks wait.
 //!
-//! This is level two without level one: the same files, manifests, digests and parity, written from A at a boundary without
-//! pending work. Memory never counts as a checkpoint, because the matrix changes afterwards. After a failure of any rank, all
-//! ranks resume from the last complete checkpoint on storage (`fetching`). The solver uses `save` and `start` as with any method.
+//! This is level two without level one: the same files, manifests, digests and parity. They are written from A at a boundary
+//! without pending work. Memory never counts as a checkpoint, because the matrix changes after the save. After a failure of any
+//! rank, all ranks resume from the last complete checkpoint on storage (`fetching`). The solver uses `save` and `start` as with
+//! any method.
 //!
-//! DIR has room for two checkpoints, which take turns: the last one, to resume from, and the one before it, which the next save
-//! overwrites. A save writes only the parts that have changed since that checkpoint. It invalidates that checkpoint first, so
-//! that an interrupted save leaves the last one intact.
+//! DIR has room for two checkpoints: the last one, from which the run would resume, and the one before it, which the next save
+//! overwrites. A save writes only the parts that have changed since the overwritten checkpoint. It first invalidates that
+//! checkpoint, so that an interrupted save leaves the last one intact.
 
 use std::ops::Range;
 
@@ -23,8 +24,8 @@ use crate::parity::GroupComm;
 use crate::shm::header::{CheckpointId, Doing, Mark};
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Writes the frozen matrix to storage. If that fails, a warning is printed, the run continues, and the previous checkpoint
-    /// stays the one to resume from.
+    /// Writes the frozen matrix to storage. If that fails, prints a warning, and the run continues. The run would then still
+    /// resume from the previous checkpoint.
     pub(super) fn save_on_disk(
         &mut self,
         begin: Instant,
@@ -44,19 +45,19 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::SaveState, position);
         let known = self.copies[0].take();
         let (corner, window) = self.reach(known);
-        // There is one place for digests, which has those of the previous checkpoint.
+        // Memory has room for one set of digests. It contains the digests of the previous checkpoint.
         let (before, parity) = (known.map(|_| next.number), self.parity_of(window));
         let since = Since { before, corner, parity };
         let root = self.encode(next.number, since, a, window, pool, &mut report);
         self.copies[0] = Some(boundary);
 
         let writing = Instant::now();
-        // Whatever the result of this save, the checkpoint that it overwrites is gone.
+        // Whatever the result of this save, the checkpoint that it overwrites is no longer valid.
         let (last, spare) = (self.alone().last, self.alone().spare.take());
         let spare = spare.filter(|spare| spare.boundary.is_some());
         let level2 = self.level2.as_mut().expect("method disk has storage");
         level2.make_room(last.map(|last| last.key), spare.map(|spare| spare.key));
-        // No rank writes before there is room.
+        // No rank writes before the ranks that write manifests have made room.
         self.world.barrier();
         hit(Point::BarrierPassed, position);
         let level2 = self.level2.as_ref().expect("as above");
@@ -81,7 +82,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         report
     }
 
-    /// Parts of this position's file that differ from an older checkpoint of this process.
+    /// Parts of this position's file that differ from checkpoint `spare` of this process.
     fn over(&self, spare: Place) -> Over {
         let position = self.position();
         let (corner, window) = self.reach(spare.boundary);
@@ -101,7 +102,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// Boundary before which the next save need not write.
+    /// Boundary of the checkpoint that the next save overwrites. The save need not write the rows and columns before it. Zero if
+    /// there is none.
     pub(super) fn stored_before(&self) -> usize {
         let alone = self.level2.as_ref().and_then(|level2| level2.alone);
         alone.and_then(|alone| alone.spare).and_then(|spare| spare.boundary).unwrap_or(0)
@@ -112,22 +114,22 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         level2.expect("method disk has storage")
     }
 
-    /// Publishes that this checkpoint is on storage.
+    /// Publishes in the header that this checkpoint is on storage.
     fn publish_stored(&mut self, checkpoint: CheckpointId, mark: Mark) {
         self.header.base = mark;
         self.header.claim = self.header.claim.settled(checkpoint);
         self.publish();
     }
 
-    /// Records that the matrix was read from this checkpoint, which stays the one to resume from until the next save.
+    /// Records that the matrix was read from checkpoint `about`. The run resumes from it until the next save.
     pub(super) fn adopt(&mut self, about: &About) {
         let level2 = self.level2.as_ref().expect("method disk has storage");
-        // On the nodes' own storage, nodes may now have files of other positions, and the groups are new.
+        // If nodes have their own DIRs, a node may now have files of other positions, and the groups may differ.
         let boundary = level2.is_shared().then_some(about.boundary as usize);
         let last = Some(Place { key: about.key(), boundary });
         *self.alone() = Alone { last, spare: None, tried: about.checkpoint, arrived: true };
         let checkpoint = CheckpointId { number: about.checkpoint, made: self.header.claim.joined };
-        // Memory is never checked against this; it only shows agents and `status` the progress of the run.
+        // Memory is never checked against this mark. It only shows agents and `skt-hpl status` the progress of the run.
         self.publish_stored(checkpoint, Mark { boundary: about.boundary, root: 0 });
         hit(Point::Resumed, self.position());
         self.world.barrier();

@@ -1,7 +1,7 @@
 //! Distribution of a problem over the grid: the local matrix of each position, and the part of it that a save covers. Pure.
 //!
-//! `plan` computes buffers from this, and `layout` groups. The shape of any position follows from the problem and the grid, so
-//! that nothing is exchanged.
+//! `plan` computes buffers from this, and `layout` computes groups. The shape of any position follows from the problem and the
+//! grid, so that ranks need not exchange it.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,12 +13,12 @@ use crate::parity::Window;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// The trailing rows and columns, which are all that can have changed.
+    /// The trailing rows and columns. No other part can have changed.
     #[default]
     Corner = 0,
-    /// The trailing columns in full height.
+    /// The trailing columns, with all their rows.
     Side = 1,
-    /// The whole matrix, each time.
+    /// The whole matrix at each save.
     Whole = 2,
 }
 
@@ -26,7 +26,7 @@ impl Scope {
     pub const ALL: [Scope; 3] = [Scope::Corner, Scope::Side, Scope::Whole];
 }
 
-/// Distribution of a problem over the grid.
+/// The problem and the grid over which it is distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub n: usize,
@@ -34,11 +34,11 @@ pub struct Layout {
     pub p: usize,
     pub q: usize,
     pub mapping: Mapping,
-    /// Number of dedicated positions after those of the grid: they have no part of the matrix, only checksums.
+    /// Number of dedicated positions, which follow the positions of the grid. They have only checksums and no part of the matrix.
     pub dedicated: usize,
 }
 
-/// First row and column of the trailing part of a local matrix.
+/// First row and column of the trailing submatrix in a local matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corner {
     pub row: usize,
@@ -46,13 +46,13 @@ pub struct Corner {
 }
 
 impl Layout {
-    /// Layout without dedicated positions.
+    /// Layout of a test, without dedicated positions.
     pub fn of(test: &TestParams) -> Self {
         let TestParams { n, nb, p, q, mapping, .. } = *test;
         Self { n, nb, p, q, mapping, dedicated: 0 }
     }
 
-    /// Number of positions that have a part of the matrix: the first ones.
+    /// Number of positions that have a part of the matrix. They are the first positions.
     pub fn working(&self) -> usize {
         self.p * self.q
     }
@@ -84,7 +84,7 @@ impl Layout {
         )
     }
 
-    /// Start of the part of a position's matrix that can change after boundary `k`.
+    /// Start of the part of a position's local matrix that can change after this boundary.
     pub fn corner(&self, position: usize, boundary: usize, scope: Scope) -> Corner {
         if position >= self.working() {
             return Corner { row: 0, col: 0 };
@@ -116,12 +116,12 @@ impl Layout {
         }
     }
 
-    /// Bytes that a save copies at a position if the last one was at `boundary`.
+    /// Bytes that a save copies at a position, if the previous save was at `boundary`.
     pub fn bytes(&self, position: usize, boundary: usize, scope: Scope) -> usize {
         self.bytes_from(position, self.corner(position, boundary, scope))
     }
 
-    /// Bytes of a position's matrix from `corner` on.
+    /// Bytes of a position's local matrix from `corner` to its end.
     pub(super) fn bytes_from(&self, position: usize, corner: Corner) -> usize {
         let (rows, cols) = self.shape(position);
         (rows - corner.row) * (cols - corner.col) * 8

@@ -1,11 +1,11 @@
-//! Resuming from storage: if memory is gone or has less, each position's matrix is read from its file, and an ordinary save makes
-//! the first checkpoint in memory.
+//! Resuming from storage. If memory has no checkpoint, or an older one, each position's matrix is read from its file. An ordinary
+//! save then makes the first checkpoint in memory.
 //!
-//! Until that save is committed, headers in memory state nothing, and a failure leads back to the same files. Groups are formed
-//! again for the available nodes.
+//! Until that save is committed, headers in memory name no checkpoint, and after a failure the run resumes from the same files
+//! again. Groups are formed again for the available nodes.
 //!
-//! If each node has a DIR of its own, files are sent from their nodes to the nodes of their positions. Files that were lost with
-//! their nodes are rebuilt by the group that made them. `recall` assigns the work to ranks.
+//! If each node has a DIR of its own, files are sent from the nodes that have them to the nodes of their positions. Files that
+//! were lost with their nodes are rebuilt by the group that made their parity. `recall` assigns the work to ranks.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ use crate::parity::{GroupComm, Hands, Stripes, hands};
 use crate::shm::Region;
 use crate::shm::header::Doing;
 
-/// Checkpoint on storage that a run reads.
+/// A checkpoint on storage from which a run resumes.
 #[derive(Clone, Copy)]
 pub(super) struct StoredCheckpoint<'a> {
     pub storage: &'a Storage,
@@ -58,26 +58,31 @@ struct Opened<'a> {
 }
 
 impl<'a> Opened<'a> {
-    /// Opens a file on shared storage; an error names the file and the problem.
+    /// Opens a file on shared storage. An error names the file and the problem.
     fn new(stored: StoredCheckpoint, buffers: Buffers, me: usize) -> Result<Self, String> {
         let path = stored.path(me);
         let source = stored.open(me)?;
         let listed = stored.storage.checkpoint_dir.manifest(stored.about.key())?;
-        let listed = listed.ok_or_else(|| format!("{}: its manifest is gone", path.display()))?;
+        let listed =
+            listed.ok_or_else(|| format!("{}: its manifest no longer exists", path.display()))?;
         if listed.files[me].root != source.front.root {
-            return Err(format!("{}: the manifest names another file", path.display()));
+            return Err(format!(
+                "{}: the manifest has another digest for this file",
+                path.display()
+            ));
         }
         Self::of(source, buffers, false)
     }
 
-    /// Opens a file, with `parity` or without, that must be laid out as these buffers.
+    /// Opens a file, with or without `parity`. Returns an error if its layout differs from these buffers.
     fn of(source: Source<'a>, buffers: Buffers, parity: bool) -> Result<Self, String> {
         let front = &source.front;
         let wanted = [buffers.rows, buffers.cols, buffers.ld, buffers.vouch_words(parity)];
         let found = [front.rows, front.cols, front.ld, front.vouch_words];
         if wanted.map(|words| words as u64) != found {
             return Err(source.wrong(&format!(
-                "its matrix is laid out otherwise than this run's ({found:?}, not {wanted:?})"
+                "its matrix has another layout than this run's (rows, columns, leading dimension, words of \
+                 digests: {found:?}, not {wanted:?})"
             )));
         }
         let vouch = source.vouch()?;
@@ -112,7 +117,7 @@ impl<'a> Opened<'a> {
     }
 }
 
-/// Buffers of a position in the group that made its parity.
+/// Buffers that a position had in the group that made its parity.
 fn buffers_then(
     layout: &Layout,
     scheme: &Scheme,
@@ -127,44 +132,44 @@ fn buffers_then(
     let known = members.iter().all(|&member| member < layout.positions());
     let large_enough = parity_layout.spread().members_least(scheme.losses) <= members.len();
     if !known || !members.contains(&position) || scheme.losses == 0 || !large_enough {
-        return Err("its group cannot be one of this run's".into());
+        return Err("its group cannot be a group of this run".into());
     }
     let buffers = |position| Buffers::new(layout, &members, position, ld, &scheme, state_bytes);
     if buffers(*of).checksum_words() as u64 == check.words {
         Ok(buffers(position))
     } else {
-        Err("its parity is of another length than this run's".into())
+        Err("its parity has another length than in this run".into())
     }
 }
 
-/// Knowledge of all ranks about the files of the chosen checkpoint.
+/// What all ranks know about the files of the chosen checkpoint.
 pub(super) enum Way {
-    /// All ranks see all files.
+    /// All ranks can open all files.
     Shared,
     Apart(Apart),
 }
 
-/// Files on nodes of their own.
+/// Files on nodes that each have a DIR of their own.
 pub(super) struct Apart {
     told: Vec<Told>,
-    /// Damaged files, by DIR and position, and the problems.
+    /// Damaged files, by DIR and position. `wrong` has the problems of files, by position.
     bad: BTreeSet<(usize, usize)>,
     wrong: Vec<(usize, String)>,
 }
 
-/// File that its reader found damaged: DIR, position, reason.
+/// A file that its reader found damaged: DIR, position, and problem.
 #[derive(Serialize, Deserialize)]
 struct Damage(usize, usize, String);
 
 impl Apart {
-    /// Collects the files in each DIR, according to their headers.
+    /// Collects the headers of the files in each DIR.
     fn gather(world: &impl World, stored: StoredCheckpoint, dir_ids: &[usize]) -> Self {
         let me = world.rank();
         let (checkpoint_dir, key) = (&stored.storage.checkpoint_dir, stored.about.key());
         let mut mine = Told { dir_id: dir_ids[me], seen: Vec::new() };
         let mut wrong: Vec<(usize, String)> = Vec::new();
         let files = if mine.dir_id == me { checkpoint_dir.positions(key) } else { Ok(Vec::new()) };
-        // Opening the files one by one would show their problems as well.
+        // If the folder cannot be listed, the first rank of the DIR reports the problem.
         let files = files.unwrap_or_else(|why| {
             wrong.push((me, why));
             Vec::new()
@@ -174,7 +179,7 @@ impl Apart {
                 Ok(Some(check)) => mine.seen.push(Seen { position, check }),
                 Ok(None) => {
                     let path = stored.path(position);
-                    wrong.push((position, format!("{}: no parity", path.display())))
+                    wrong.push((position, format!("{}: it contains no parity", path.display())))
                 }
                 Err(why) => wrong.push((position, why)),
             }
@@ -187,7 +192,8 @@ impl Apart {
         this
     }
 
-    /// Assigns readers. If too much is lost, the error gives the reason and the problems of the files.
+    /// Assigns readers to files. If a group has lost more members than it survives, the error gives the reason and the problems
+    /// of the files.
     fn verdict(&self, about: &About) -> Result<Recall, String> {
         recall(about.positions(), &self.told, &self.bad).map_err(|why| {
             let wrong: String = self.wrong.iter().map(|(_, why)| format!("\n  {why}")).collect();
@@ -195,7 +201,7 @@ impl Apart {
         })
     }
 
-    /// Exchanges the damage that ranks have found. Returns false if none has found any.
+    /// Exchanges the damage that ranks have found. Returns false if no rank has found any.
     fn learn(&mut self, world: &impl World, mine: Vec<Damage>) -> bool {
         if world.all(mine.is_empty()) {
             return false;
@@ -207,7 +213,8 @@ impl Apart {
         true
     }
 
-    /// Reads all files that would be needed, on their nodes, until all of them are sound.
+    /// Lets each rank read the files assigned to it, on its node. Repeats this without damaged files, until all files that would
+    /// be used are sound.
     fn look(
         &mut self,
         world: &impl World,
@@ -239,8 +246,8 @@ impl Apart {
     }
 }
 
-/// Checks whether a checkpoint's files can be used; `whole` reads them completely, which is needed if something would be given up
-/// for them. Changes nothing. An error is the same on all ranks.
+/// Checks whether a checkpoint's files can be used. With `whole`, reads them completely; this is needed if memory would be given
+/// up for them. Changes nothing. An error is the same on all ranks.
 pub(super) fn look(
     world: &impl World,
     terms: Terms,
@@ -273,7 +280,7 @@ pub(super) fn look(
     world.troubles(seen.err()).map_or(Ok(Way::Shared), Err)
 }
 
-/// Data from storage, except the matrix.
+/// All that was read from storage except the matrix.
 #[derive(Default)]
 pub(super) struct Fetched {
     /// Small state.
@@ -291,7 +298,7 @@ pub(super) struct Fetched {
 const TWO_COPIES: &str = "a matrix in device memory has two copies";
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Fills the matrix from storage, and saves it in memory unless the method is disk. An error is the same on all ranks.
+    /// Fills the matrix from storage. Then makes a save in memory, unless the method is disk. An error is the same on all ranks.
     pub(super) fn fetch(
         &mut self,
         stored: StoredCheckpoint,
@@ -315,7 +322,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
         hit(Point::Tidied, me);
         match self.scheme.method {
-            // The checkpoint on storage is complete.
+            // With method disk, the checkpoint on storage remains the only one.
             Method::Disk => self.adopt(about),
             _ => {
                 let boundary = about.boundary as usize;
@@ -330,7 +337,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         Ok(fetched)
     }
 
-    /// Number of starts before this one that resumed from the same checkpoint, according to any DIR.
+    /// Number of earlier starts that resumed from the same checkpoint: the largest number in any DIR.
     fn set_out(&mut self, about: &About) -> u32 {
         let Self { level2, world, .. } = self;
         let mine = level2.as_mut().map_or(0, |l| l.set_out(about.key(), || world.attend()));
@@ -354,7 +361,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.world.troubles(read.err()).map_or(Ok(fetched), Err)
     }
 
-    /// Sends files to the nodes of their positions and rebuilds lost ones. A file that turns out to be damaged counts as lost.
+    /// Sends files to the nodes of their positions, and rebuilds lost ones. A file that turns out to be damaged counts as lost.
     fn bring_together(
         &mut self,
         stored: StoredCheckpoint,
@@ -398,15 +405,15 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 let shares = Shares::new(&then, data, &mut state, parity);
                 rebuild(shares, world, &self.layout, &plan, make_group, pool);
             }
-            // The first save may leave gaps between rows, which must be zero.
+            // The first save may leave gaps between rows of parity. The gaps must be zero.
             parity.fill(0);
             let (state, wrong) = (state_of(&state), apart.wrong);
             return Ok(Fetched { state, rebuilt, wrong, starts: 0 });
         }
     }
 
-    /// Buffers of this position in the group that wrote the files, once every rank has room for its parity. Parity is needed only
-    /// now, so it uses memory that is idle until the first save, or else `room`.
+    /// Returns the buffers of this position in the group that wrote the files, once every rank has room for its parity. Parity is
+    /// needed only now, so it uses memory that is unused until the first save. If that is too small, uses `room`.
     fn room_for_parity(
         &mut self,
         group: &Stored,
@@ -426,8 +433,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     }
 }
 
-/// Rebuilds the lost members of this position's group, in rows that are laid out as in the group that wrote them. Collective call
-/// of the world.
+/// Rebuilds the lost members of this position's group, with the layout of the group that wrote the files. Collective call of the
+/// world.
 fn rebuild<W: World, G: GroupComm>(
     shares: Shares,
     world: &W,
@@ -449,8 +456,8 @@ fn rebuild<W: World, G: GroupComm>(
     });
 }
 
-/// Passes each position's file to `take` at the position's rank; if another rank has the file, it sends it. All ranks proceed in
-/// the order of positions, so there is no deadlock. An error concerns this position's file only.
+/// Passes each position's file to `take` on the position's rank. If another rank has the file, that rank sends it. All ranks work
+/// in the order of positions, so there is no deadlock. An error concerns only this position's file.
 fn exchange_files<W: World>(
     world: &W,
     stored: StoredCheckpoint,

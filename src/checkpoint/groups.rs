@@ -1,8 +1,8 @@
 //! Groups of positions that protect each other.
 //!
-//! Members of a group are on different failure domains. So the loss of a node, or of a rack if the user names racks, costs each
-//! group as few members as possible. Neighbours come first, for speed, and sizes are as even as possible. Impossible requests are
-//! refused, and the error names a possible alternative.
+//! Members of a group are on different failure domains. So if a node is lost, or a rack if the user names racks, each group loses
+//! as few members as possible. Members are neighbours if possible, for speed, and groups are as equal in size as possible. If a
+//! request is impossible, the error names a possible alternative.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,11 +12,12 @@ use thiserror::Error;
 use crate::parity::Spread;
 use crate::shm::header::GROUP_MAX;
 
-/// Default size if the nodes allow it: larger groups save little memory and are hit more often.
+/// Default group size, if there are enough nodes. Larger groups save little more memory, and are more likely to lose several
+/// members.
 pub const GROUP_DEFAULT: usize = 16;
 
-/// Maximum number of divisions into runs of neighbours that are tried. If none is even, groups are formed without regard to
-/// neighbours.
+/// Maximum number of divisions into runs of neighbours that are tried. If none gives groups of equal size, groups are formed
+/// without regard to neighbours.
 const CUTS_MAX: usize = 64;
 
 /// Reason why the requested groups are impossible.
@@ -41,11 +42,11 @@ pub enum GroupError {
     },
     #[error("a group of {size} cannot survive {}; it needs at least {least} members", of_losses(*losses))]
     TooSmall { size: usize, losses: usize, least: usize },
-    #[error("a group has at most {GROUP_MAX} members, and here it would have {0}")]
+    #[error("a group has at most {GROUP_MAX} members, but here it would have {0}")]
     TooMany(usize),
     #[error(
-        "failure domain {name:?} has {busiest} of the {positions} positions: spread over groups of \
-         different domains that leaves no group able to survive {}{}; {best}", of_losses(*losses), with(*spread)
+        "failure domain {name:?} has {busiest} of the {positions} positions, each in another group: that leaves no group able \
+         to survive {}{}; {best}", of_losses(*losses), with(*spread)
     )]
     Lopsided {
         name: String,
@@ -56,31 +57,31 @@ pub enum GroupError {
         best: String,
     },
     #[error(
-        "--parity-layout grid makes groups of the columns or of the rows of the {p} x {q} grid, to survive {} in each, and \
-         neither will do: {columns}; {rows}. Take another grid or --pmap, fewer ranks a node, fewer --losses, or --parity-layout \
-         striped",
+        "--parity-layout grid makes groups of the columns or of the rows of the {p} x {q} grid; to survive {} in each group, \
+         neither is possible: {columns}; {rows}. Use another grid or --pmap, fewer ranks on a node, fewer --losses, or \
+         --parity-layout striped",
         of_losses(*losses)
     )]
     NoLines { p: usize, q: usize, losses: usize, columns: String, rows: String },
     #[error(
-        "--parity-layout dedicated makes {} of the {positions} positions of the grid here, and so that no two of one \
-         share a failure domain there must be {needed}: {}",
+        "--parity-layout dedicated makes {} of the {positions} positions of the grid here, but {needed} are needed, so that no \
+         two members of a group share a failure domain: {}",
         groups_of(*count), smaller(*most)
     )]
     NotSoFew { positions: usize, count: usize, needed: usize, most: usize },
     #[error(
-        "--parity-layout dedicated: {here} ranks are on failure domain {name:?}, the one at position {position}, which is to \
-         keep checksums alone, among them, and with {} there is no room for so many, since no two of one may share a domain: put \
-         the ranks behind those of the grid on nodes of their own, or take a smaller --group", groups_of(*count)
+        "--parity-layout dedicated: failure domain {name:?} has {here} ranks, one of which is at position {position} and keeps \
+         only checksums. With {} these are too many, because no two members of a group may share a domain: put the ranks that \
+         follow those of the grid on nodes of their own, or use a smaller --group", groups_of(*count)
     )]
     NoRoomApart { position: usize, name: String, here: usize, count: usize },
 }
 
-/// Advice if groups are too large for the available nodes.
+/// Advice if groups are too large for the available nodes. `most` is the largest possible group size.
 fn smaller(most: usize) -> String {
     match most {
-        0 | 1 => "take fewer ranks a node, or more nodes".into(),
-        most => format!("take --group {most}, with more ranks for checksums"),
+        0 | 1 => "use fewer ranks on a node, or more nodes".into(),
+        most => format!("use --group {most}, with more ranks for checksums"),
     }
 }
 
@@ -112,10 +113,10 @@ fn count(domains: usize) -> String {
     }
 }
 
-/// Groups as lists of members; every position is in exactly one.
+/// Groups as lists of their members. Every position is in exactly one group.
 pub type Groups = Vec<Vec<usize>>;
 
-/// Failure domains in the order of their first position, and the positions of each, in order.
+/// Failure domains in the order of their first position, and the positions of each domain, in order.
 struct Domains<'a> {
     order: Vec<&'a str>,
     of: BTreeMap<&'a str, Vec<usize>>,
@@ -136,13 +137,13 @@ impl<'a> Domains<'a> {
         Self { order, of, positions: domains.len() }
     }
 
-    /// Domain with the most positions, and their number.
+    /// Domain with the most positions, and the number of its positions.
     fn busiest(&self) -> (&'a str, usize) {
         let counts = self.of.iter().map(|(name, members)| (*name, members.len()));
         counts.max_by_key(|(_, n)| *n).unwrap_or(("", 0))
     }
 
-    /// Deals the positions of these domains to so many groups, domain by domain in turn.
+    /// Deals the positions of these domains to `count` groups in turn, domain by domain.
     fn deal(&self, run: &[&'a str], count: usize) -> Groups {
         let mut dealt: Groups = vec![Vec::new(); count];
         for (turn, position) in run.iter().flat_map(|domain| &self.of[domain]).enumerate() {
@@ -151,7 +152,7 @@ impl<'a> Domains<'a> {
         dealt
     }
 
-    /// Describes the best alternative to groups that cannot be formed.
+    /// Describes the best alternative if the requested groups cannot be formed.
     fn best(&self, spread: Spread) -> String {
         let members = (self.positions / self.busiest().1.max(1)).min(self.order.len());
         let bearable = |losses: &usize| spread.members_least(*losses) <= members;
@@ -159,15 +160,15 @@ impl<'a> Domains<'a> {
         match most {
             0 => "no loss can be survived here: use more nodes, or run without --checkpoint; or name finer failure domains in a \
                   file for --domains FILE, with a line such as `rank:0 a` or `host7 rack2` for each rank or host (ranks of one \
-                  machine as domains of their own are for trying only: its loss takes them all)"
+                  machine as domains of their own are for trying only: if the machine is lost, all of them are lost)"
                 .into(),
-            n => format!("the best that can be had here is --losses {n}"),
+            n => format!("the largest possible value here is --losses {n}"),
         }
     }
 }
 
-/// Divides positions into groups. `domains[i]` names the failure domain of position i; `size` is the requested group size, or
-/// None for the default. With this parity layout, every group survives `losses` lost domains.
+/// Divides positions into groups. `domains[i]` names the failure domain of position i. `size` is the requested group size, or
+/// None for the default. With the parity layout `spread`, every group survives the loss of `losses` domains.
 pub fn divide(
     domains: &[String],
     size: Option<usize>,
@@ -183,8 +184,8 @@ pub fn divide(
         return Err(GroupError::TooFewDomains { losses, spread, least, domains, best });
     }
     let (name, busiest) = domains.busiest();
-    // Every position of the busiest domain needs a group of its own, because a group must not have two from one domain. So there
-    // are at least `busiest` groups, and the other positions must fill them.
+    // Every position of the busiest domain needs another group, because a group must not have two positions of one domain. So
+    // there are at least `busiest` groups, and the other positions must suffice to fill them.
     let least_groups = busiest.max(1);
     if positions / least_groups < least {
         let (name, best) = (name.into(), domains.best(spread));
@@ -193,18 +194,18 @@ pub fn divide(
     let most = positions.div_ceil(least_groups);
     let wanted = match (size, spread) {
         (Some(wanted), _) if wanted > most => {
-            let (name, best) = (name.into(), format!("--group {most} can be had"));
+            let (name, best) = (name.into(), format!("--group {most} is possible"));
             return Err(GroupError::TooLarge { wanted, most, positions, busiest, name, best });
         }
         (Some(wanted), _) => wanted,
         (None, Spread::Rotated | Spread::Apart) => GROUP_DEFAULT,
-        // More members would not save memory.
+        // With copied parity, larger groups do not save memory.
         (None, Spread::Copied) => least,
     };
     let groups = count_of_even(positions, wanted, least, least_groups);
 
-    // Divides the domains into runs of neighbours, and deals positions, domain by domain, to the groups of each run. Dealing in
-    // turn gives no group two positions of a domain, as long as no domain has more positions than there are groups.
+    // Divides the domains into runs of neighbours, and deals positions to the groups of each run in turn, domain by domain. So no
+    // group gets two positions of a domain, as long as no domain has more positions than the run has groups.
     let mut result: Groups = Vec::new();
     for (run, share) in neighbours(&domains, groups, spread, least) {
         result.extend(domains.deal(run, share));
@@ -215,20 +216,20 @@ pub fn divide(
     }
 }
 
-/// Number of groups such that none is larger than `wanted`, and none smaller than `least` with sizes as even as possible. Never
-/// less than `fewest`.
+/// Number of groups of equal size, at least `fewest`. No group is larger than `wanted`, unless some group would then be smaller
+/// than `least`.
 pub fn count_of_even(members: usize, wanted: usize, least: usize, fewest: usize) -> usize {
     members.div_ceil(wanted.max(1)).min(members / least).max(fewest)
 }
 
 /// Increases the number of groups to a multiple of `each`, the positions per node, if each group then still has `least` members.
-/// With copied parity, smaller groups take no more memory, and lose two members less often.
+/// With copied parity, smaller groups take no more memory, and are less likely to lose two members.
 pub fn alike(groups: usize, nodes: usize, each: usize, least: usize) -> usize {
     let more = groups.div_ceil(each);
     if nodes / more >= least { more.saturating_mul(each) } else { groups }
 }
 
-/// Divides positions into `count` groups, domain by domain in turn, without regard to neighbours.
+/// Divides positions into `count` groups in turn, domain by domain, without regard to neighbours.
 pub fn dealt(domains: &[String], count: usize) -> Result<Groups, GroupError> {
     let domains = Domains::new(domains);
     let (positions, (_, needed)) = (domains.positions, domains.busiest());
@@ -239,9 +240,9 @@ pub fn dealt(domains: &[String], count: usize) -> Result<Groups, GroupError> {
     Ok(domains.deal(&domains.order, count))
 }
 
-/// Divides the domains into runs of neighbours, so that groups stay close, and gives the number of groups of each run. Cuts are
-/// made only if all domains have equally many positions, and only if all groups stay as even as without cuts: no group gets
-/// larger because of a cut. Otherwise there is a single run.
+/// Divides the domains into runs of neighbours, so that members of a group are close, and returns the number of groups of each
+/// run. Returns a single run if domains have different numbers of positions, or if several runs would make groups less equal in
+/// size.
 fn neighbours<'a, 'o>(
     Domains { order, of, .. }: &'o Domains<'a>,
     groups: usize,
@@ -278,13 +279,13 @@ fn neighbours<'a, 'o>(
         };
         (0..runs).map(run).collect()
     };
-    // Each domain has one position in each of as many groups as it has positions, so a run has at least that many groups.
+    // Each domain has one position in each of `each` groups, so a run has at least this number of groups.
     let most = groups / each;
     let found = (1..=most).rev().take(CUTS_MAX).find_map(cut);
     found.unwrap_or_else(|| vec![(order, groups)])
 }
 
-/// Cuts a line into runs of neighbours, as even as possible; the first runs have one more.
+/// Cuts a line into runs of neighbours. The first runs may have one element more than the others.
 pub(super) fn even_runs<T: Clone>(line: &[T], runs: usize) -> Vec<Vec<T>> {
     let (short, longer) = (line.len() / runs, line.len() % runs);
     let mut rest = line;
@@ -297,7 +298,7 @@ pub(super) fn even_runs<T: Clone>(line: &[T], runs: usize) -> Vec<Vec<T>> {
         .collect()
 }
 
-/// Checks a requested group size: it must allow the losses, which take `least` members.
+/// Checks a requested group size. With `least` members a group survives the losses.
 pub(super) fn check_size(
     size: Option<usize>,
     losses: usize,
@@ -310,10 +311,10 @@ pub(super) fn check_size(
     }
 }
 
-/// Domains with more members of one group than the losses that it survives, and their number.
+/// Domains with more members of one group than the group can lose, and the number of these members.
 pub fn crowded(groups: &Groups, domains: &[String], losses: usize) -> Vec<(String, usize)> {
     let mut worst: BTreeMap<&str, usize> = BTreeMap::new();
-    // A single member protects no other, so with it nothing is lost that others could rebuild.
+    // A group with a single member has no parity, so it has nothing to rebuild.
     for group in groups.iter().filter(|group| group.len() > 1) {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for &position in group {
@@ -327,7 +328,7 @@ pub fn crowded(groups: &Groups, domains: &[String], losses: usize) -> Vec<(Strin
     worst.into_iter().map(|(domain, count)| (domain.to_owned(), count)).collect()
 }
 
-/// Contents of a domain file: `host domain` or `rank:3 domain` in each line; `#` begins a comment.
+/// Contents of a domain file. Each line is `host domain` or `rank:3 domain`; `#` begins a comment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DomainFile {
     hosts: BTreeMap<String, String>,
@@ -351,25 +352,26 @@ impl DomainFile {
             };
             let twice = match who.strip_prefix("rank:") {
                 Some(rank) => {
-                    let rank: usize =
-                        rank.parse().map_err(|_| format!("line {at}: {rank:?} is no rank"))?;
+                    let rank: usize = rank
+                        .parse()
+                        .map_err(|_| format!("line {at}: {rank:?} is no rank number"))?;
                     file.ranks.insert(rank, domain.into()).is_some()
                 }
                 None => file.hosts.insert(who.into(), domain.into()).is_some(),
             };
             if twice {
-                return Err(format!("line {at}: {who} is given a domain twice"));
+                return Err(format!("line {at}: {who} is given a domain for the second time"));
             }
         }
         Ok(file)
     }
 
-    /// Returns the domain of a rank on a host; an unlisted host is a domain by itself.
+    /// Returns the domain of a rank on a host. A host that is not listed is a domain of its own.
     pub fn domain(&self, rank: usize, host: &str) -> String {
         self.told(rank, host).unwrap_or(host).to_owned()
     }
 
-    /// Returns true if the file names hosts, but neither this one nor the rank.
+    /// Returns true if the file names hosts, but names neither this host nor this rank.
     pub fn leaves_out(&self, rank: usize, host: &str) -> bool {
         !self.hosts.is_empty() && self.told(rank, host).is_none()
     }
@@ -379,8 +381,8 @@ impl DomainFile {
         named.map(String::as_str).or_else(|| self.alike(host))
     }
 
-    /// Domain of names that may mean this host: with capital letters, with or without its network domain. None if such names have
-    /// different failure domains.
+    /// Domain of listed names that may mean this host: they differ in capital letters, or lack the network domain. None if such
+    /// names have different failure domains.
     fn alike(&self, host: &str) -> Option<&str> {
         let listed = self.hosts.iter().filter(|(name, _)| are_alike(name, host));
         let mut found: Vec<&str> = listed.map(|(_, domain)| domain.as_str()).collect();
@@ -389,7 +391,8 @@ impl DomainFile {
     }
 }
 
-/// Returns true if these may be names of one host. Two full names with different network domains are not, nor are addresses.
+/// Returns true if both may be names of one host. Full names with different network domains never are, nor are different
+/// addresses.
 fn are_alike(one: &str, other: &str) -> bool {
     let bare = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
     let whole = [one, other].map(str::to_ascii_lowercase);
@@ -415,7 +418,7 @@ mod tests {
         divide(domains, size, losses, Spread::Rotated)
     }
 
-    /// The refusal on a single machine explains how to try protection there.
+    /// The error on a single machine explains how to try protection there.
     #[test]
     fn one_machine_is_told_how_to_try_it() {
         let domains = vec!["host".to_owned(); 4];
@@ -442,7 +445,7 @@ mod tests {
     fn a_node_that_holds_more_of_a_group_than_it_survives_is_named() {
         let groups = vec![vec![0, 2, 4], vec![1, 3, 5]];
         assert_eq!(crowded(&groups, &names(&[0, 0, 1, 1, 2, 2]), 1), []);
-        // Node 1 has replaced node 0.
+        // Ranks have replaced node 0 on node 1.
         let doubled = names(&[1, 1, 1, 1, 2, 2]);
         assert_eq!(crowded(&groups, &doubled, 1), [("n1".to_owned(), 2)]);
         assert_eq!(crowded(&groups, &doubled, 2), []);
@@ -490,7 +493,7 @@ mod tests {
         };
         assert_eq!(sizes(7, 2, Some(3)), [3, 3, 2, 3, 3]);
         assert_eq!(sizes(33, 2, None), [14, 13, 13, 13, 13]);
-        // Every cluster of that many nodes, and every size that can be requested.
+        // Every cluster with these numbers of nodes and ranks, and every size that can be requested.
         for (nodes, each, size) in
             (2..26).flat_map(|n| (1..6).flat_map(move |e| (2..=n).map(move |s| (n, e, s))))
         {
@@ -523,7 +526,7 @@ mod tests {
             }
         }
 
-        /// With equally many ranks on each node, every possible request succeeds.
+        /// With the same number of ranks on each node, every request succeeds for which there are enough nodes.
         #[test]
         fn regular_clusters_are_refused_only_for_want_of_nodes(
             nodes in 1usize..40, each in 1usize..5, losses in 1usize..4, cyclic: bool, copied: bool,
@@ -556,12 +559,13 @@ mod tests {
             [(0, "n7"), (0, "n1"), (3, "n7")].map(|(rank, host)| file.leaves_out(rank, host));
         assert_eq!(left_out, [true, false, false]);
         assert!(!DomainFile::parse("rank:0 a").unwrap().leaves_out(1, "n7"), "it names no host");
-        for (text, says) in [("n1", "line 1"), ("a b\na c", "twice"), ("rank:x y", "no rank")] {
+        for (text, says) in [("n1", "line 1"), ("a b\na c", "second time"), ("rank:x y", "no rank")]
+        {
             assert!(DomainFile::parse(text).unwrap_err().contains(says));
         }
     }
 
-    /// The file was written from the host file or from an inventory, and a node uses another form of its name.
+    /// The file was written from the host file or from an inventory. A node uses another form of its name.
     #[test]
     fn a_host_is_found_in_a_domain_file_by_other_words_for_it() {
         let file = DomainFile::parse(
@@ -573,7 +577,7 @@ mod tests {
         assert_eq!(["n2", "n2.site", "N2"].map(of), ["b"; 3]);
         assert_eq!(["n3.east", "n3.west"].map(of), ["c", "d"]);
         assert_eq!(["n4", "N4"].map(of), ["e"; 2], "whichever it is");
-        // Another host, or an ambiguous name.
+        // Another host, or a name that may mean several hosts.
         for host in ["n1.elsewhere", "n3", "n3.north", "10.0.0.6", "10", "10.site"] {
             assert_eq!(of(host), host);
             assert!(file.leaves_out(0, host));

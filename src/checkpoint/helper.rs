@@ -1,5 +1,5 @@
-//! Helper: a thread for a single task while its rank computes. A rank waits for a helper on storage only as long as that makes
-//! progress, because storage that hangs must not block the run.
+//! Helper: a thread for a single task while its rank computes. A rank waits for a helper on storage only as long as the helper
+//! makes progress, because hanging storage must not block the run.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,9 +11,9 @@ use crate::base::new_thread::{self, NoThread};
 use crate::base::simulated::simulator;
 use crate::checkpoint::storage::writing::{Flow, Stopped};
 
-/// Time without progress after which a helper counts as stuck.
+/// Time without progress after which a helper counts as stuck. Used unless a task has another timeout.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
-/// Interval between two checks while waiting for a helper.
+/// Interval between two checks of a helper during a wait.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Task of a helper, and its progress.
@@ -21,16 +21,16 @@ pub(super) struct Task<T> {
     flow: Arc<Flow>,
     thread: Option<JoinHandle<Result<T, Stopped>>>,
     result: Option<Result<T, Stopped>>,
-    /// Number of steps at the last progress, and its time.
+    /// Number of steps when progress was last seen, and the time of that check.
     seen: (u64, Instant),
-    /// Allowed time without progress.
+    /// Time without progress after which the helper counts as stuck.
     timeout: Duration,
     pub(super) began: Instant,
-    /// End of the task in a simulation, which does the work at once.
+    /// Virtual time at which the task ends in a simulation. The simulation does the work at once.
     over_at: Option<Instant>,
 }
 
-/// State of a helper, the worst first.
+/// State of a helper. A worse state is smaller, so that the minimum over all ranks is the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
     /// The helper has failed or is stuck.
@@ -39,7 +39,7 @@ pub(super) enum State {
     Done,
 }
 
-/// Starts a helper thread of that name. Returns its progress and its handle.
+/// Starts a helper thread with this name. Returns its progress and its handle.
 pub(super) fn start<T: Send + 'static>(
     name: &str,
     work: impl FnOnce(&Flow) -> T + Send + 'static,
@@ -47,7 +47,7 @@ pub(super) fn start<T: Send + 'static>(
     let flow = Arc::new(Flow::default());
     let its = flow.clone();
     let thread = new_thread::start(name, move || {
-        // A new thread begins on the core of its creator, which has other work there.
+        // A new thread begins on the core of its creator, which is busy there.
         cores::go_aside();
         work(&its)
     });
@@ -55,7 +55,7 @@ pub(super) fn start<T: Send + 'static>(
 }
 
 impl<T: Send + 'static> Task<T> {
-    /// Returns a task that began at this time, without thread and result.
+    /// Returns a task that began at this time, without a thread and a result.
     fn new(flow: Arc<Flow>, began: Instant) -> Self {
         Self {
             flow,
@@ -81,7 +81,9 @@ impl<T: Send + 'static> Task<T> {
         match thread {
             Ok(thread) => task.thread = Some(thread),
             Err(NoThread(error)) => {
-                task.result = Some(Err(Stopped::Failed(format!("no helper starts: {error}"))));
+                task.result = Some(Err(Stopped::Failed(format!(
+                    "no helper thread could be started: {error}"
+                ))));
             }
         }
         task
@@ -100,11 +102,12 @@ impl<T: Send + 'static> Task<T> {
         task
     }
 
-    /// Checks the state.
+    /// Checks the thread and its progress, and returns the state.
     pub(super) fn state(&mut self) -> State {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             let ended = thread.join();
-            let ended = ended.unwrap_or_else(|_| Err(Stopped::Failed("a helper failed".into())));
+            let ended =
+                ended.unwrap_or_else(|_| Err(Stopped::Failed("a helper thread panicked".into())));
             self.result = Some(ended);
         }
         let steps = self.flow.steps();
@@ -123,7 +126,7 @@ impl<T: Send + 'static> Task<T> {
         self.thread.as_ref().is_none_or(|thread| thread.is_finished()) && !self.runs_in_simulation()
     }
 
-    /// Returns true if a simulation has done the work, but the task still takes virtual time.
+    /// Returns true if a simulation has done the work, but the task has not yet ended in virtual time.
     fn runs_in_simulation(&self) -> bool {
         self.over_at.is_some_and(|at| Instant::now() < at)
     }
@@ -140,15 +143,15 @@ impl<T: Send + 'static> Task<T> {
         }
     }
 
-    /// Waits until the task is over or stuck; meanwhile its progress counts as the rank's.
+    /// Waits until the task has ended or is stuck. During the wait, progress of the task counts as progress of the rank.
     pub(super) fn wait(&mut self) -> State {
         self.wait_and(|| {})
     }
 
-    /// Waits until the task is over or stuck, and calls `attend` now and then.
+    /// Waits like [`Self::wait`], and calls `attend` between checks.
     pub(super) fn wait_and(&mut self, attend: impl Fn()) -> State {
         self.flow.is_awaited();
-        // Lack of progress before the wait does not count.
+        // Time without progress before the wait does not count.
         self.seen.1 = Instant::now();
         loop {
             match self.state() {
@@ -161,7 +164,7 @@ impl<T: Send + 'static> Task<T> {
         }
     }
 
-    /// Returns the result. A stuck task fails, and its thread is abandoned.
+    /// Returns the result. A task that is stuck returns an error, and its thread is abandoned.
     pub(super) fn end(mut self) -> Result<T, Stopped> {
         self.state();
         let over = self.is_over();
@@ -173,11 +176,11 @@ impl<T: Send + 'static> Task<T> {
 
     /// Error text of a stuck task.
     pub(super) fn stands_still(&self) -> String {
-        format!("it has not moved for {} s", self.timeout.as_secs())
+        format!("no progress on storage for {} s", self.timeout.as_secs())
     }
 }
 
-/// No one needs the remaining work of a dropped task.
+/// The remaining work of a dropped task is not needed.
 impl<T> Drop for Task<T> {
     fn drop(&mut self) {
         self.flow.give_up();
@@ -226,7 +229,7 @@ mod tests {
         });
         assert_eq!(task.state(), State::AtWork);
         for _ in 0..2 {
-            // A minute ago.
+            // The time of the last progress is set back by a minute.
             task.seen.1 = task.seen.1 - TIMEOUT;
             step.send(()).unwrap();
             dones.recv().unwrap();

@@ -1,5 +1,5 @@
-//! Position memory: the parts of one position, their creation and opening, and the care for their names. `saved` handles the
-//! contents.
+//! Position memory: creates and opens the parts of one position, and restores their names if they are removed. `saved` handles
+//! the contents.
 
 use super::placement::Found;
 use super::plan::Buffers;
@@ -10,7 +10,7 @@ use crate::shm::header::{Doing, HEAD_BYTES, Head, Header, HeaderFault, Stage};
 use crate::shm::ledger::Ledger;
 use crate::shm::{Hold, MemoryError, MemoryStore, Named, Part, Region};
 
-/// Lists the positions of a job on this node that have a valid header.
+/// Lists the positions of a job on this node that have a valid header, with the header.
 pub fn survey(memory_store: &MemoryStore) -> Vec<(Found, Header)> {
     memory_store
         .positions()
@@ -35,7 +35,7 @@ pub struct OpenHead {
     pub header: Result<Header, HeaderFault>,
 }
 
-/// Opens the header of a locked position, if there is one.
+/// Opens the header of a locked position. Returns None if the position has no header.
 pub fn open_head(hold: &Hold) -> Result<Option<OpenHead>, MemoryError> {
     if hold.is_vacant() {
         return Ok(None);
@@ -54,38 +54,39 @@ pub fn open_head(hold: &Hold) -> Result<Option<OpenHead>, MemoryError> {
 pub struct Holding {
     pub head: Head,
     pub done: Ledger,
-    /// None while a helper has it.
+    /// None while a helper uses the memory.
     saved: Option<Saved>,
     pub buffers: Buffers,
     /// All parts except the header, including A.
     named: Vec<Named>,
-    /// Registration for memory faults, which are reported with the part's name.
+    /// Registration of the parts, so that a memory fault is reported with the name of the part.
     watched: Watched,
 }
 
-/// Result of a check of the names.
+/// Result of a check of the names of all parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Renamed {
     /// Parts whose names were missing.
     pub missing: Vec<Part>,
-    /// Missing parts that must wait: the workspace for the next save, others for a helper that reads them.
+    /// Missing parts whose names are restored later: the workspace before the next save, a part that a helper reads after the
+    /// helper has ended.
     pub later: Vec<Part>,
     /// Reason why the names could not be restored.
     pub trouble: Option<String>,
 }
 
-/// Initial room for results of finished tests, enough for some sixty to a hundred. It grows on demand.
+/// Initial size of the memory for results of finished tests, enough for 60 to 100 results. It grows on demand.
 pub(super) const LEDGER_BYTES: usize = 256 * 1024;
 
 impl Holding {
-    /// Opens memory described by a valid header. An error means that the memory does not match the header.
+    /// Opens the memory that a valid header describes. Returns an error if the memory does not match the header.
     pub fn open(hold: &Hold, head: Head, buffers: Buffers) -> Result<(Self, Region), MemoryError> {
         Self::gather(hold, head, buffers, |part, bytes| {
             hold.memory_store.open_sized(hold.position, part, bytes)
         })
     }
 
-    /// Creates all parts, replacing existing ones of these names. Results of finished tests stay.
+    /// Creates all parts and replaces existing ones. Results of finished tests stay.
     pub fn create(hold: &mut Hold, buffers: Buffers) -> Result<(Self, Region), MemoryError> {
         // The header is invalidated before the memory that it describes is removed.
         let head = Head::new(hold.renew(HEAD_BYTES)?).expect("made with the length of a head");
@@ -95,26 +96,27 @@ impl Holding {
                 memory_store.unlink(*position, part);
             }
         }
-        // Other positions have these results, too, so an unreadable part is removed.
+        // Other positions have these results, too. So an unreadable part is removed.
         if let Err(MemoryError::Damaged { .. } | MemoryError::NotOurs { .. }) =
             memory_store.open(*position, Part::Done)
         {
             memory_store.unlink(*position, Part::Done);
         }
-        // The rest may take long.
+        // Creating the other parts may take long.
         head.tick(Doing::Starting, 0);
         head.take_pulse();
         let made = Self::gather(hold, head, buffers, |part, bytes| {
             memory_store.create(*position, part, bytes)
         });
         if made.is_err() {
-            // An incomplete set of parts is useless, and others may need the room.
+            // An incomplete set of parts is useless, and other positions may need the memory.
             Self::discard(hold);
         }
         made
     }
 
-    /// Removes memory just created that cannot be used, and an empty part for results. The header is removed with its lock.
+    /// Removes newly created memory that cannot be used. Removes the part for results if it is empty, and the header with the
+    /// lock.
     pub fn discard(hold: &mut Hold) {
         let Hold { memory_store, position, .. } = &*hold;
         let results = memory_store.peek(*position, Part::Done).map(Ledger::new);
@@ -138,7 +140,7 @@ impl Holding {
         let mut had = Vec::new();
         for (part, bytes) in buffers.parts() {
             let mut region = get(part, bytes)?;
-            // Otherwise the first save would pay a page fault for each page.
+            // If the pages were not allocated here, the first save would pay a page fault for each.
             region.populate(&memory_store.name(number, part))?;
             had.push((part, region));
         }
@@ -189,12 +191,12 @@ impl Holding {
         memory_store.create(number, Part::Done, LEDGER_BYTES)
     }
 
-    /// Extends the room for results by at least `more` bytes; existing results stay.
+    /// Extends the memory for results by at least `more` bytes. Existing results stay.
     pub fn extend_results(&mut self, hold: &Hold, more: usize) -> Result<(), MemoryError> {
         let (memory_store, number) = (&hold.memory_store, hold.position);
         let done = self.named.iter_mut().find(|named| named.part == Part::Done);
         let done = done.expect("results are one of the parts");
-        // The name may lead to another owner's file by now.
+        // By now the name may belong to a file of another owner.
         if !memory_store.has_name(number, done) {
             return Err(MemoryError::Missing(memory_store.name(number, Part::Done)));
         }
@@ -221,17 +223,17 @@ impl Holding {
         self.saved = Some(saved);
     }
 
-    /// Checks that all parts can be found by their names, and restores missing names. A is restored only if it is `frozen`. A
-    /// part that a helper is `reading` must wait, because the helper reads the old file, which is emptied. Returns the findings
-    /// and problems, or None if all is well.
+    /// Checks that all parts can be found by their names, and restores missing names. Restores the name of A only if A is
+    /// `frozen`. Does not restore a part that a helper is `reading`: the helper reads the old file, and restoring empties that
+    /// file. Returns the missing names and problems, or None if no name is missing.
     pub fn look_after_names(
         &mut self,
         hold: &mut Hold,
         frozen: bool,
         reading: &[Part],
     ) -> Option<Renamed> {
-        // While a helper writes, nothing can be moved. The next check, after the helper or before the next save, restores all
-        // names.
+        // While a helper writes, no part can be moved. The next check, after the helper has ended or before the next save,
+        // restores all names.
         self.saved.as_ref()?;
         let mut told = Renamed::default();
         if !hold.is_named() {

@@ -1,9 +1,9 @@
-//! Identity of a test's memory: the header fields that are written, and that memory found at a start must match. Pure.
+//! Identity of a test's memory: the header fields that are written, and with which memory found at a start must agree. Pure.
 
 use super::terms::{Config, Test};
 use crate::shm::header::{Header, Identity};
 
-/// Header fields of this position in run `run`, as a member of group `number`.
+/// Header fields of position `position` in run `run`, as a member of group `number`.
 pub(crate) fn identity(
     test: &Test,
     config: &Config,
@@ -40,8 +40,8 @@ pub(crate) fn identity(
     }
 }
 
-/// Returns true if a header belongs to this test, whatever its run. The group stays as it was saved, and the row length is
-/// checked when the memory is opened.
+/// Returns true if a header belongs to this test, in whatever run. The group may be any that contains the position. The row
+/// length is checked when the memory is opened.
 pub(super) fn belongs(header: &Header, test: &Test, config: &Config) -> bool {
     let id = &header.id;
     let members: Vec<usize> = id.members.iter().map(|&member| member as usize).collect();
@@ -79,7 +79,7 @@ mod tests {
         );
     }
 
-    /// Every setting that makes a different test makes the memory foreign, in both directions.
+    /// If a setting makes a different test, the memory belongs to another test, in both directions.
     #[test]
     fn memory_of_any_other_test_does_not_belong() {
         type Change = fn(&mut Test, &mut Config);

@@ -1,8 +1,8 @@
 //! I/O request to write the file of a position.
 //!
-//! A helper opens its position's memory by name, like an outside reader, so it does not use the rank's mappings. Before a file
-//! gets its name, the helper reads the header again. The header must be the same as at the time of the request. Otherwise the
-//! rank has changed the source of the file, or the position has started from scratch.
+//! A helper opens its position's memory by name, as another process would, so it does not use the rank's mappings. Before a file
+//! gets its name, the helper reads the header again. The header must be the same as at the time of the request. If it is not, the
+//! rank has changed the data of the file, or the position has started from scratch.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -17,7 +17,7 @@ use crate::shm::{MemoryStore, Part};
 pub(super) struct Write {
     pub(super) memory_store: MemoryStore,
     pub(super) about: About,
-    /// State in the position's header, which must not change during the request.
+    /// State in the position's header. It must not change during the request.
     pub(super) claim: Claim,
     pub(super) buffers: Buffers,
     /// Description of the parity, if it is part of the file.
@@ -31,7 +31,7 @@ fn failed(why: impl std::fmt::Display) -> Stopped {
 }
 
 impl Write {
-    /// Carries the request out, by the helper of `position`. Returns the number of bytes written.
+    /// Carries out the request in the helper of `position`. Returns the number of bytes written.
     pub(super) fn run_at(
         self,
         checkpoint_dir: &CheckpointDir,
@@ -39,7 +39,7 @@ impl Write {
         flow: &Flow,
     ) -> Result<u64, Stopped> {
         let written = self.write(checkpoint_dir, position, flow);
-        // If the request is cancelled only now, no other code withdraws the file.
+        // A request that is cancelled only now removes its file here. No other code does it.
         let written = written.and_then(|bytes| flow.step().map(|()| bytes));
         if written.is_err() {
             checkpoint_dir.withdraw(self.about.key(), position);
@@ -64,14 +64,14 @@ impl Write {
         let start = committed.place.start;
         let vouch = start..start + buffers.vouch_words(check.is_some());
         if data.len() < buffers.data_words() * 8 || small.words().len() < vouch.end {
-            return Err(failed("the position's memory is not as long as it was made"));
+            return Err(failed("the position's memory is shorter than when it was created"));
         }
         let parity_bytes = check.as_ref().map_or(0, |check| check.words as usize * 8);
-        // If other ranks keep the parity, there is no such part.
+        // If dedicated ranks have the parity, this position has no such part.
         let parity = (parity_bytes > 0).then(|| peek(committed.check)).transpose()?;
         let parity = parity.as_ref().map_or(&[][..], |region| region.bytes());
         if parity.len() < parity_bytes {
-            return Err(failed("the position's checksum is not as long as it was made"));
+            return Err(failed("the position's parity is shorter than when it was created"));
         }
         let vouch = &small.words()[vouch];
         let front = Front {
@@ -85,14 +85,14 @@ impl Write {
             check: check.clone(),
         };
         let same = || {
-            // Orders all earlier reads before the reading of the header.
+            // Orders all earlier reads before the read of the header.
             fence(Ordering::SeqCst);
             let now = head.read().map_err(failed)?;
             let of = (now.id.run, now.id.test, now.claim);
             if of == (about.run, about.test, self.claim) {
                 Ok(())
             } else {
-                Err(failed("the position's memory has changed meanwhile"))
+                Err(failed("the position's memory changed while the file was written"))
             }
         };
         let path = checkpoint_dir.position(key, position);

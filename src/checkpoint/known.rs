@@ -1,7 +1,7 @@
-//! Headers of all positions at a start, as every rank knows them, and the conclusions from them. Pure.
+//! Headers of all positions at a start, the same on every rank, and the conclusions from them. Pure.
 //!
-//! `start` gathers a [`Fact`] from each rank. From all facts follow the run, its groups, and the action to take; all ranks get
-//! the same answers. If memory turns out to be damaged, `start` discards it and asks again.
+//! `start` gathers a [`Fact`] from each rank. All facts together determine the run, its groups, and the action to take, so all
+//! ranks reach the same conclusions. If memory turns out to be damaged, `start` discards it here and decides again.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::protocol::{
 use super::terms::{Config, StartError, Test};
 use crate::shm::header::{CheckpointId, Claim, Header, next_attempt};
 
-/// Facts that each rank sends to the others at the start.
+/// Facts that each rank sends to all others at the start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Fact {
     pub run: u128,
@@ -28,23 +28,24 @@ pub(super) struct Fact {
     /// First rank on the node; it distinguishes nodes with the same name.
     pub leader: u64,
     pub trouble: String,
-    /// True if a header exists that may once have been valid: of another version, damaged, or with a bad page in the memory.
+    /// True if a header exists that cannot be read but may be valid: it has another version, is damaged, or is on a bad page of
+    /// memory.
     pub unread: bool,
     pub header: Option<Header>,
 }
 
-/// Knowledge about every position.
+/// Facts about every position.
 #[derive(Debug)]
 pub(super) struct Known {
     facts: Vec<Fact>,
     /// Valid headers of this run and this test.
     headers: Vec<Option<Header>>,
-    /// True if no rank has a readable header, nor one that was never written.
+    /// True if no rank has a readable header, and no rank has a header that was never written.
     mute: bool,
 }
 
 impl Known {
-    /// Collects the facts. The run in progress was determined before; memory of any other run is foreign.
+    /// Collects the facts. All ranks use the run in rank 0's fact. Memory of any other run is not used.
     pub(super) fn new(
         mut facts: Vec<Fact>,
         test: &Test,
@@ -53,15 +54,16 @@ impl Known {
         let run = facts[0].run;
         let says_nothing = |f: &Fact| f.header.is_none() && (f.unread || f.trouble.is_empty());
         let mute = facts.iter().all(says_nothing);
-        // Memory of another test of this run is left over from its clean-up, or comes from a node that was away during the sweep.
-        // Neither its header nor its digest says anything about this test, although it may name a checkpoint of the same number.
+        // Memory of another test of this run was left by an interrupted clean-up, or is on a node that was away during the
+        // clean-up. Neither its header nor its digest concerns this test, although the header may name a checkpoint of the same
+        // number.
         let other_test = |h: &Header| h.id.run == run && h.id.test != test.index;
         for fact in &mut facts {
             fact.header.take_if(|header| other_test(header));
         }
         let headers: Vec<Option<Header>> =
             facts.iter().map(|f| f.header.clone().filter(|h| h.id.run == run)).collect();
-        // Any other difference means that a different run was started under this name.
+        // If any other field differs, memory belongs to another run that was started with the same job name.
         match headers.iter().flatten().find(|h| !belongs(h, test, config)) {
             Some(other) => Err(another(other, config)),
             None => Ok(Self { facts, headers, mute }),
@@ -72,12 +74,12 @@ impl Known {
         self.facts[0].run
     }
 
-    /// Returns true if any memory belongs to this test.
+    /// Returns true if memory at any position belongs to this test.
     pub(super) fn tells(&self) -> bool {
         self.headers.iter().any(Option::is_some)
     }
 
-    /// Header of a position, if it is valid.
+    /// Header of a position. None if it is invalid, missing or discarded.
     pub(super) fn header(&self, position: usize) -> Option<&Header> {
         self.headers[position].as_ref()
     }
@@ -86,30 +88,30 @@ impl Known {
         self.facts.iter().map(|fact| fact.domain.clone()).collect()
     }
 
-    /// Positions whose ranks are on the same node as this one, including it, in order.
+    /// Positions whose ranks are on the same node as this position, including the position itself, in order.
     pub(super) fn neighbours(&self, position: usize) -> Vec<usize> {
         let node = |at: usize| self.facts[at].leader;
         (0..self.facts.len()).filter(|&at| node(at) == node(position)).collect()
     }
 
-    /// Last attempt in which any memory took part; 0 if there is none.
+    /// Last attempt in which memory of this test took part. Zero if there is none.
     pub(super) fn joined(&self) -> u64 {
         self.headers.iter().flatten().map(|h| h.claim.joined).max().unwrap_or(0)
     }
 
-    /// Attempt whose memory is used to resume.
+    /// Attempt from whose memory the run resumes.
     pub(super) fn leading(&self) -> Option<u64> {
         leading(self.headers.iter().flatten().map(|h| Trace::of(&h.claim)))
     }
 
-    /// Number of this attempt, the same on all ranks: by the clock that is furthest ahead.
+    /// Number of this attempt, the same on all ranks. Uses the latest time of all ranks' clocks.
     pub(super) fn joins(&self) -> u64 {
         let now = self.facts.iter().map(|fact| fact.unix_ms).max();
         next_attempt(self.joined(), now.unwrap_or(0))
     }
 
-    /// Groups of a fresh start. A run that has resumed accepts fewer failure domains than its groups need, as it does with
-    /// memory: it must not be refused for that in hour nine, nor at its next test.
+    /// Groups for a start from scratch. If the run has resumed before, fewer failure domains than the groups need are accepted,
+    /// as for groups in memory. Otherwise a run could be refused after hours, or at its next test.
     pub(super) fn new_groups(&self, test: &Test, config: &Config) -> Result<Groups, StartError> {
         let Scheme { layout, losses, .. } = config.scheme;
         let divide =
@@ -117,35 +119,36 @@ impl Known {
         Ok(divide(layout, &test.layout, &self.domains(), config.group, losses)?)
     }
 
-    /// Groups in which memory was saved; without such memory, the groups of a fresh start.
+    /// Groups in the headers of memory. If no memory belongs to this test, the groups for a start from scratch.
     pub(super) fn groups(&mut self, test: &Test, config: &Config) -> Result<Groups, StartError> {
-        // Groups of memory without checkpoints do not matter.
+        // With method disk, memory has no checkpoints, and its groups do not matter.
         if !self.tells() || config.scheme.method == Method::Disk {
             return self.new_groups(test, config);
         }
         self.discard_divided_otherwise();
         match told_groups(&self.headers, test.layout.positions()) {
-            // No header names this group: the run had fewer groups.
+            // No header names a group of dedicated positions only: the saved run had fewer groups.
             Some(groups) if groups.iter().any(|group| keep_nothing(group, &test.layout)) => {
                 Err(StartError::Other {
                     job: config.memory_store.job().into(),
-                    what: "with fewer ranks for checksums, so another --group".into(),
+                    what: "it has fewer ranks for checksums, and so another --group".into(),
                 })
             }
             Some(groups) => Ok(groups),
             None if config.storage.as_ref().is_some_and(|s| !s.stored.is_empty()) => {
-                // Contradictory memory is not needed if storage has a checkpoint.
+                // If headers contradict each other and storage has a checkpoint, all memory is discarded.
                 self.headers.iter_mut().for_each(|h| *h = None);
                 self.new_groups(test, config)
             }
             None => {
-                let why = "they tell of different groups".into();
+                let why = "their headers name different groups".into();
                 Err(self.refused(Refusal::Inconsistent(0, 0, why), config))
             }
         }
     }
 
-    /// Discards memory of earlier attempts with other groups than the last attempt's. It has not been needed since.
+    /// Discards memory of earlier attempts whose groups differ from those of the last attempt. The last attempt did not need this
+    /// memory.
     fn discard_divided_otherwise(&mut self) {
         let last = self.leading();
         let of_last = self.headers.iter().flatten().filter(|h| Some(h.claim.joined) == last);
@@ -163,14 +166,14 @@ impl Known {
         };
         for (header, fact) in self.headers.iter_mut().zip(&mut self.facts) {
             if header.take_if(|h| Some(h.claim.joined) != last && !agrees(h)).is_some() {
-                fact.trouble = "is of an earlier start, which had other groups".into();
-                // The memory has no checkpoint that could be missed.
+                fact.trouble = "its memory is of an earlier start, which had other groups".into();
+                // Without the header, the discarded memory does not count as a lost checkpoint.
                 fact.header = None;
             }
         }
     }
 
-    /// Group number in the headers of a position's group.
+    /// Number of a position's group, according to the headers. None if no header names the position.
     pub(super) fn number_of_group(&self, position: usize) -> Option<usize> {
         let mut headers = self.headers.iter().flatten();
         headers
@@ -178,7 +181,7 @@ impl Known {
             .map(|header| header.id.group as usize)
     }
 
-    /// Decides what to do; `stored` is the run and the boundary of the best checkpoint on storage.
+    /// Decides what to do. `stored` is the run and the boundary of the best checkpoint on storage.
     pub(super) fn decide(
         &self,
         setup: &Setup,
@@ -196,8 +199,8 @@ impl Known {
             }
         };
         let decision = match (with(stored.map(|(_, boundary)| boundary)), stored) {
-            // The run in memory began with the checkpoints of earlier runs, or from scratch. A later checkpoint of an earlier run
-            // comes from a node that was away.
+            // The run in memory started from scratch, or from checkpoints of earlier runs that were found. A later checkpoint of
+            // an earlier run must come from a node that was away then. It is used only if memory cannot be used.
             (Decision::Fetch, Some((run, _))) if run < self.run() => match with(None) {
                 restored @ Decision::Restore(_) => restored,
                 _ => Decision::Fetch,
@@ -205,7 +208,7 @@ impl Known {
             (decision, _) => decision,
         };
         match decision {
-            // If a checkpoint exists but cannot be used, the program must not decide to start from scratch.
+            // If a checkpoint may exist but cannot be used, the program must not decide to start from scratch.
             Decision::Fresh if self.has_discarded_a_checkpoint() || self.may_have_one(setup) => {
                 Decision::Refuse(Refusal::NoneUsable)
             }
@@ -222,7 +225,7 @@ impl Known {
     }
 
     /// Returns true if there may be a checkpoint although no header can be read, for example after an upgrade that changed the
-    /// layout. That is so if the positions with unreadable headers would be enough to rebuild.
+    /// layout. This is so if the positions with unreadable headers would be enough to rebuild each group.
     fn may_have_one(&self, setup: &Setup) -> bool {
         let unread =
             |members: &Vec<usize>| members.iter().filter(|p| self.facts[**p].unread).count();
@@ -230,7 +233,7 @@ impl Known {
             && setup.groups.iter().all(|g| unread(g) > 0 && unread(g) + setup.losses >= g.len())
     }
 
-    /// Discards memory of positions that report trouble; an empty text means none.
+    /// Discards memory of positions with a problem. `troubles` has a text for each position; it is empty if there is no problem.
     pub(super) fn discard(&mut self, troubles: Vec<String>) {
         for ((header, fact), trouble) in self.headers.iter_mut().zip(&mut self.facts).zip(troubles)
         {
@@ -241,13 +244,13 @@ impl Known {
         }
     }
 
-    /// Boundary of a checkpoint, from any header that names it: all name the same one.
+    /// Boundary of a checkpoint, from the first header that names the checkpoint. All headers have the same boundary.
     pub(super) fn boundary_of(&self, checkpoint: CheckpointId) -> Option<u64> {
         let mut headers = self.headers.iter().flatten();
         headers.find_map(|header| header.mark_of(checkpoint)).map(|mark| mark.boundary)
     }
 
-    /// Root digest that a position's header gave for a checkpoint, even if its memory could not be used.
+    /// Digest of a checkpoint in a position's header, even if the memory of the position could not be used.
     pub(super) fn root_once_held(&self, position: usize, checkpoint: CheckpointId) -> Option<u64> {
         let said = self.facts[position].header.as_ref().filter(|h| h.id.run == self.run());
         said.and_then(|header| header.mark_of(checkpoint)).map(|mark| mark.root)
@@ -267,7 +270,7 @@ impl Known {
         }
     }
 
-    /// Lists the memory of each position, for a refusal.
+    /// Describes the memory of each position, one in a line, for the error of a refused start.
     pub(super) fn survey(&self) -> String {
         let mut text = String::new();
         for (position, (fact, header)) in self.facts.iter().zip(&self.headers).enumerate() {
@@ -276,11 +279,11 @@ impl Known {
                 None => fact.trouble.clone(),
                 Some(h) => match (h.claim.base, h.claim.seal) {
                     (Some(b), Some(s)) => {
-                        format!("checkpoint {} and, sealed, {}", b.number, s.number)
+                        format!("checkpoint {}, and checkpoint {}, sealed", b.number, s.number)
                     }
                     (Some(b), None) => format!("checkpoint {}", b.number),
                     (None, Some(s)) => format!("checkpoint {}, sealed", s.number),
-                    (None, None) => "memory without a whole checkpoint".to_owned(),
+                    (None, None) => "memory without a complete checkpoint".to_owned(),
                 },
             };
             text.push_str(&format!("  position {position} on {}: {holds}\n", fact.node));
@@ -289,7 +292,7 @@ impl Known {
     }
 }
 
-/// Error for memory of this run, but of another test.
+/// Error for memory of this job that belongs to another test.
 fn another(other: &Header, config: &Config) -> StartError {
     let id = &other.id;
     let settings = match ParityLayout::from_byte(id.layout) {
@@ -313,7 +316,7 @@ fn another(other: &Header, config: &Config) -> StartError {
     }
 }
 
-/// Groups according to the surviving headers. Positions without a header form one more group, which has lost all its members.
+/// Groups according to the remaining headers. Positions that no header names form one more group, whose members are all lost.
 /// None if headers contradict each other.
 fn told_groups(headers: &[Option<Header>], positions: usize) -> Option<Groups> {
     let mut told: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
@@ -337,7 +340,7 @@ fn told_groups(headers: &[Option<Header>], positions: usize) -> Option<Groups> {
     Some(groups)
 }
 
-/// Returns true if no member of a group has a part of the matrix.
+/// Returns true if all members of a group are dedicated, so that none has a part of the matrix.
 fn keep_nothing(group: &[usize], layout: &Layout) -> bool {
     group.iter().all(|&member| member >= layout.working())
 }
@@ -401,7 +404,7 @@ mod tests {
         let known = known(all);
         assert_eq!((known.run(), known.tells(), known.joined()), (RUN, true, 1));
         assert!(known.header(1).is_some() && known.header(2).is_none());
-        // Rank 0's run counts, whatever the others have found.
+        // All ranks use rank 0's run, whatever other ranks have found.
         let mut all = facts([true; 4]);
         all[0].run = RUN + 1;
         let known = self::known(all);
@@ -409,7 +412,7 @@ mod tests {
         assert_eq!(known.joined(), 0);
     }
 
-    /// A node that was away when the run restarted with other groups.
+    /// A node was away when the run restarted with other groups.
     #[test]
     fn memory_of_an_earlier_start_with_other_groups_is_as_good_as_lost() {
         let (test, config) = asked();
@@ -431,7 +434,7 @@ mod tests {
             );
             assert!(known.unusable()[0].1.contains("other groups"), "{:?}", known.unusable());
         }
-        // Contradicting headers of one attempt: neither is the later one.
+        // Headers of one attempt contradict each other, so neither is the later one.
         let mut all = saved();
         all[3].header.as_mut().unwrap().id.members = vec![1, 3];
         let mut known = Known::new(all, &test, &config).unwrap();
@@ -451,7 +454,7 @@ mod tests {
                 panic!("one of each group is lost at most");
             };
             assert_eq!(recovery.lost, [1]);
-            // The memory has a checkpoint of that number, too, but not the lost one.
+            // That memory has another checkpoint with the same number.
             assert_eq!(known.root_once_held(1, recovery.target), None);
             let mut all = saved();
             all.iter_mut().flat_map(|fact| &mut fact.header).for_each(|h| h.id.test = index);
@@ -483,7 +486,7 @@ mod tests {
         assert_eq!(all.decide(&pairs(), true, None), Decision::Refuse(Refusal::NoneUsable));
         let error = all.refused(Refusal::NoneUsable, &config).to_string();
         assert_eq!(error.matches("it is damaged").count(), 4, "{error}");
-        // A checkpoint on storage replaces it.
+        // A checkpoint on storage is used instead.
         assert_eq!(all.decide(&pairs(), false, Some((RUN, 7))), Decision::Fetch);
         // One header remains after all others are lost.
         let mut one = saved();
@@ -492,7 +495,7 @@ mod tests {
         assert!(matches!(one.decide(&pairs(), false, None), Decision::Refuse(_)));
         one.discard(damaged());
         assert_eq!(one.decide(&pairs(), false, None), Decision::Refuse(Refusal::NoneUsable));
-        // Before the first commit, or without memory, generating again is just as good.
+        // Before the first commit, or without memory, the run starts from scratch.
         let mut sealed = facts([true; 4]);
         for header in sealed.iter_mut().flat_map(|fact| &mut fact.header) {
             let checkpoint = header.claim.next_checkpoint();
@@ -508,7 +511,7 @@ mod tests {
         assert_eq!(other.decide(&pairs(), false, None), Decision::Fresh);
     }
 
-    /// After an upgrade of the program, or with as many bad headers, the memory must be kept.
+    /// After an upgrade of the program, or if so many headers are damaged that none can be read, the memory must be kept.
     #[test]
     fn headers_that_nobody_can_read_are_not_taken_for_nothing() {
         let pairs = setup(vec![vec![0, 1], vec![2, 3]]);
@@ -525,11 +528,12 @@ mod tests {
             positions.iter().for_each(|p| some[*p] = fact(*p, None));
             some
         };
-        // As many are lost as each group survives, and one more.
+        // If each group has lost as many members as it survives, the start is refused. If one has lost more, the run starts from
+        // scratch.
         assert_eq!(decided(without(&[1, 2])), refused);
         assert_eq!(decided(without(&[0, 1])), Decision::Fresh);
         assert_eq!(decided(facts([false; 4])), Decision::Fresh);
-        // A header that was never written proves that nothing was committed.
+        // A header that was never written proves that no checkpoint was committed.
         let mut blank = all.clone();
         (blank[3].unread, blank[3].trouble) = (false, "a header, but it was never written".into());
         assert_eq!(decided(blank), Decision::Fresh);
@@ -545,7 +549,8 @@ mod tests {
         let (test, config) = asked();
         let pairs = vec![vec![0, 1], vec![2, 3]];
         assert_eq!(known(facts([false; 4])).groups(&test, &config).unwrap(), pairs, "new");
-        // Groups that differ from those of a fresh start; a group without survivors is the rest.
+        // These groups differ from those for a start from scratch. A group without a header is formed from the remaining
+        // positions.
         let crossed = |position: usize| match position % 2 {
             0 => header(RUN, position, (7, &[0, 2])),
             _ => header(RUN, position, (5, &[3, 1])),
@@ -596,18 +601,18 @@ mod tests {
         assert_eq!(recovery.lost, [1]);
         assert_eq!(known.unusable(), [(1, "flipped".to_owned())]);
         assert!(known.survey().contains("  position 1 on node1: flipped\n"));
-        // Its root digest is remembered, because the rebuilt data must match it.
+        // The digest in its header is kept, because the rebuilt data must match it.
         assert_eq!(known.root_once_held(1, recovery.target), Some(1));
         assert_eq!(known.boundary_of(recovery.target), Some(30));
         known.discard(["too", "", "", ""].map(str::to_owned).to_vec());
         let decision = known.decide(&setup, false, None);
         assert!(matches!(decision, Decision::Refuse(Refusal::TooManyLost { .. })));
-        // Storage replaces memory, but not during recovery in place.
+        // A checkpoint on storage is used instead of memory, but not during recovery in place.
         assert_eq!(known.decide(&setup, false, Some((RUN, 10))), Decision::Fetch);
         assert_eq!(known.decide(&setup, true, Some((RUN, 10))), decision);
     }
 
-    /// A checkpoint on storage is used if it is later than the one in memory.
+    /// A checkpoint on storage is used if it is later than the checkpoint in memory.
     #[test]
     fn the_further_checkpoint_is_taken() {
         let (known, setup) = (known(saved()), setup(vec![vec![0, 1], vec![2, 3]]));
@@ -617,7 +622,7 @@ mod tests {
         }
     }
 
-    /// A later checkpoint of an earlier run is used only if memory cannot be.
+    /// A later checkpoint of an earlier run is used only if memory cannot be used.
     #[test]
     fn a_checkpoint_of_an_earlier_run_does_not_outrank_memory() {
         let (mut known, setup) = (known(saved()), setup(vec![vec![0, 1], vec![2, 3]]));
@@ -632,7 +637,7 @@ mod tests {
         assert_eq!(decided(&known, RUN - 1, false), Decision::Fetch);
     }
 
-    /// All nodes have the name `localhost`.
+    /// All nodes are named `localhost`.
     #[test]
     fn nodes_of_one_name_are_not_one_node() {
         let mut known = known(saved());
@@ -664,8 +669,8 @@ mod tests {
             }
         }
 
-        /// For any surviving headers of any groups: every position is in one group, groups with a survivor are unchanged, and the
-        /// rest form another one.
+        /// Whatever headers remain of whatever groups: every position is in one group, and a group with a header is unchanged.
+        /// The remaining positions form one more group.
         #[test]
         fn groups_are_told_by_any_of_their_members(
             deal in proptest::collection::vec(0usize..4, 1..12),

@@ -1,7 +1,7 @@
-//! Parity layouts: the division of positions into groups, and the distribution of parity within each group.
+//! Parity layouts: the division of positions into groups, and the placement of parity within each group.
 //!
-//! The layouts of the encoding paper (sections 4.1 to 4.3) and our own. Each is a method to divide positions into groups, and one
-//! [`Spread`] of the parity within a group; all else is common.
+//! The layouts of the encoding paper (sections 4.1 to 4.3) and one of this program. A layout consists of a method to divide
+//! positions into groups, and a [`Spread`] of the parity within a group. All other code is common to the layouts.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,15 @@ use crate::shm::header::GROUP_MAX;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ParityLayout {
-    /// Groups over any failure domains; parity rotates over the members.
+    /// Groups over any failure domains. The members take turns in storing parity.
     #[default]
     Striped = 0,
-    /// Groups that are rows or columns of the process grid; parity rotates over the members.
+    /// Groups that are rows or columns of the process grid. The members take turns in storing parity.
     Grid = 1,
-    /// Groups of m(m+1) members, each of which holds one of the m parities completely.
+    /// Groups of m(m+1) members for m losses. Each member stores one of the m parities completely.
     Localised = 2,
-    /// Groups over any failure domains, each with m further positions that have no part of the matrix and hold one parity each.
+    /// Groups over any failure domains, each with m further positions for m losses. These have no part of the matrix and store
+    /// one parity each.
     Dedicated = 3,
 }
 
@@ -46,7 +47,7 @@ impl ParityLayout {
         }
     }
 
-    /// Layout in words, for a sentence about checksums.
+    /// Words for the layout in a sentence about checksums.
     pub fn words(self) -> &'static str {
         match self {
             ParityLayout::Striped => "striped",
@@ -68,8 +69,8 @@ impl ParityLayout {
         }
     }
 
-    /// Number of dedicated positions outside of the grid, with groups of at most `size` grid positions, or of the default size.
-    /// It depends on the user's settings only, so that the launching program knows the number of ranks.
+    /// Number of dedicated positions outside of the grid, for groups of at most `size` grid positions, or of the default size. It
+    /// depends only on the user's settings, so that the program that launches the ranks can compute it.
     pub fn dedicated(self, positions: usize, size: Option<usize>, losses: usize) -> usize {
         match self {
             ParityLayout::Dedicated => {
@@ -79,14 +80,14 @@ impl ParityLayout {
         }
     }
 
-    /// Maximum number of losses that a group can survive, given that its size is limited.
+    /// Maximum number of losses that a group can survive. It is limited by the maximum group size.
     pub fn losses_max(self) -> usize {
         let fits = |losses: &usize| self.spread().members_least(*losses) <= GROUP_MAX;
         (1..GROUP_MAX).take_while(fits).last().unwrap_or(0)
     }
 
-    /// Divides the positions of a problem into groups. `domains[i]` names the failure domain of position i; `size` is the
-    /// requested group size, or None for the layout's default. Every group survives `losses` lost domains.
+    /// Divides the positions of a problem into groups. `domains[i]` names the failure domain of position i. `size` is the
+    /// requested group size, or None for the layout's default. Every group survives the loss of `losses` domains.
     pub fn groups(
         self,
         layout: &Layout,
@@ -101,9 +102,9 @@ impl ParityLayout {
         }
     }
 
-    /// Divides the positions of a resumed run into groups, even with fewer failure domains than the groups need. Then other group
-    /// sizes are tried, and at last the groups as if each position were a domain of its own. Some domain may then have more
-    /// members of a group than it survives ([`crowded`](super::groups::crowded)).
+    /// Divides the positions of a resumed run into groups, even if there are fewer failure domains than the groups need. In this
+    /// case tries other group sizes, and at last groups as if each position were in a domain of its own. A domain may then have
+    /// more members of a group than the group can lose ([`crowded`](super::groups::crowded)).
     pub fn groups_at_any_rate(
         self,
         layout: &Layout,
@@ -121,8 +122,8 @@ impl ParityLayout {
     }
 }
 
-/// Makes groups of the grid's rows or columns: the larger ones, and columns if both are equal. Lines longer than a group are cut
-/// into runs of neighbours.
+/// Makes groups of the rows or of the columns of the grid. If both are possible, uses the ones with larger groups, or columns if
+/// they are equal. Lines longer than a group are cut into runs of neighbours.
 fn lines(
     layout: &Layout,
     domains: &[String],
@@ -156,15 +157,17 @@ fn lines(
     }
 }
 
-/// Cuts a line into runs of neighbours, as even as possible, of at most `wanted` members if each then has `least`.
+/// Cuts a line into runs of neighbours of equal size. A run has at most `wanted` members, unless it would then have fewer than
+/// `least`.
 fn runs(line: &[usize], wanted: usize, least: usize) -> Vec<Vec<usize>> {
     even_runs(line, count_of_even(line.len(), wanted, least, 1))
 }
 
-/// Makes groups of the grid's positions, as many as the layout has dedicated positions for. Then adds `losses` of the dedicated
-/// positions to each group, on domains that it does not use yet.
+/// Divides the grid's positions into as many groups as the layout has dedicated positions for. Then adds `losses` dedicated
+/// positions to each group, on domains that have no member of the group.
 ///
-/// Groups of neighbours are better. If the dedicated positions do not fit into those, positions are dealt to the groups in turn.
+/// Groups of neighbours are tried first. If the dedicated positions do not fit into them, positions are dealt to the groups in
+/// turn.
 fn with_dedicated(
     layout: &Layout,
     domains: &[String],
@@ -187,7 +190,7 @@ fn with_dedicated(
     if let Some(at) = (working..domains.len()).find(|&at| in_domain[domains[at].as_str()] > count) {
         return Err(no_room(at));
     }
-    // Neighbours may result in another number of groups.
+    // The division into neighbours may give another number of groups; it is then not used.
     let near = divide(of_grid, Some(size), 0, Spread::Rotated).ok();
     let near = near.filter(|groups| groups.len() == count);
     near.and_then(|near| joined(near, domains, working, losses))
@@ -195,10 +198,10 @@ fn with_dedicated(
         .ok_or_else(|| no_room(working))
 }
 
-/// Adds `losses` of the other positions to each of these groups of `working` positions; None if they do not fit one after the
-/// other.
+/// Adds `losses` of the dedicated positions to each of these groups of `working` positions. Returns None if a dedicated position
+/// fits into no group.
 fn joined(mut groups: Groups, domains: &[String], working: usize, losses: usize) -> Option<Groups> {
-    // Positions that fit into the fewest groups come first.
+    // Positions that fit into few groups are placed first.
     let fits = |group: &[usize], domain: &String| group.iter().all(|&m| domains[m] != *domain);
     let mut open: Vec<usize> = (working..domains.len()).collect();
     open.sort_by_key(|&at| groups.iter().filter(|group| fits(group, &domains[at])).count());
@@ -207,7 +210,7 @@ fn joined(mut groups: Groups, domains: &[String], working: usize, losses: usize)
         let free = |&number: &usize| {
             groups[number].len() < sizes[number] + losses && fits(&groups[number], &domains[at])
         };
-        // Neighbours of one domain go to different groups.
+        // Dedicated positions of one domain go to different groups.
         let number = (0..groups.len()).filter(free).min_by_key(|&n| groups[n].len() - sizes[n])?;
         groups[number].push(at);
     }
@@ -215,7 +218,7 @@ fn joined(mut groups: Groups, domains: &[String], working: usize, losses: usize)
     Some(groups)
 }
 
-/// Reason why these groups would not survive the losses.
+/// Returns the reason why these groups could not survive the losses. Returns None if they could.
 fn trouble(groups: &Groups, domains: &[String], least: usize) -> Option<String> {
     for group in groups {
         if group.len() < least {
@@ -227,7 +230,7 @@ fn trouble(groups: &Groups, domains: &[String], least: usize) -> Option<String> 
         for &position in group {
             if let Some(before) = first.insert(&domains[position], position) {
                 return Some(format!(
-                    "positions {before} and {position} of one are both in failure domain {:?}",
+                    "positions {before} and {position} of one group are both in failure domain {:?}",
                     domains[position]
                 ));
             }
@@ -261,7 +264,7 @@ mod tests {
         assert_eq!(grid(2, 4, &apart, None, 1), [[0, 1, 2, 3], [4, 5, 6, 7]]);
         let square = names(0..4);
         assert_eq!(grid(2, 2, &square, None, 1), [[0, 2], [1, 3]]);
-        // Two ranks a node: neighbours in a row share a node.
+        // With two ranks on each node, neighbours in a row share a node.
         let pairs = names((0..8).map(|rank| rank / 2));
         assert_eq!(grid(2, 4, &pairs, None, 1), [[0, 4], [1, 5], [2, 6], [3, 7]]);
         // A line of 40 is cut into runs of at most 16, or of the requested size.
@@ -285,10 +288,10 @@ mod tests {
             (groups.clone(), as_asked == Ok(groups))
         };
         assert_eq!(divided([0, 1, 2, 3], Some(4), 1), (all.clone(), true));
-        // Smaller groups, each of which still survives the loss of a node.
+        // These groups are smaller, and each still survives the loss of a node.
         let pairs = [[0, 2], [1, 3]].map(Vec::from).to_vec();
         assert_eq!(divided([0, 0, 1, 1], Some(4), 1), (pairs, false));
-        // No group size allows that.
+        // No group size survives the loss of a node.
         assert_eq!(divided([0; 4], Some(4), 1), (all.clone(), false));
         assert_eq!(divided([0, 0, 1, 1], None, 2), (all, false));
     }
@@ -329,7 +332,7 @@ mod tests {
         assert!(why.contains("at least 6 members"), "{why}");
         assert_eq!(ParityLayout::Localised.losses_max(), 15);
         assert_eq!(ParityLayout::Striped.losses_max(), GROUP_MAX - 1);
-        // 15 losses take groups of 240, which is the maximum.
+        // 15 losses need groups of 240 members, which is the maximum.
         assert!(matches!(groups(241, None, 15), Err(GroupError::TooMany(241))));
     }
 
@@ -383,7 +386,7 @@ mod tests {
     }
 
     proptest! {
-        /// Dedicated positions on nodes of the grid, on their own, or on both, in any order.
+        /// Dedicated positions on nodes of the grid, on nodes of their own, or on both, in any order.
         #[test]
         fn dedicated_positions_are_placed_apart_or_refused(
             raw in proptest::collection::vec(0usize..5, 1..9), rest in proptest::collection::vec(0usize..5, 6),
@@ -414,7 +417,7 @@ mod tests {
         }
     }
 
-    /// The first two dedicated positions do not fit into groups of neighbours.
+    /// Dedicated positions 4 and 5 do not fit into groups of neighbours.
     #[test]
     fn where_neighbours_leave_no_place_other_groups_are_made() {
         let layout = Layout { dedicated: 2, ..layout(2, 2, Mapping::Row) };
@@ -436,12 +439,12 @@ mod tests {
         };
         assert_eq!(groups((2, 2), &names(0..5), None, 1).unwrap(), [[0, 1, 2, 3, 4]]);
         assert_eq!(groups((2, 2), &names(0..6), None, 2).unwrap(), [[0, 1, 2, 3, 4, 5]]);
-        // Two ranks on each of nine nodes: those of the ninth hold the parity of the others.
+        // Two ranks are on each of nine nodes. The ranks of the ninth node have the parity.
         let pairs = names((0..18).map(|rank| rank / 2));
         let [even, odd] = &groups((4, 4), &pairs, Some(8), 1).unwrap()[..] else { panic!() };
         assert_eq!(*even, [0, 2, 4, 6, 8, 10, 12, 14, 16]);
         assert_eq!(*odd, [1, 3, 5, 7, 9, 11, 13, 15, 17]);
-        // On nodes of the grid, each in the group without its own node.
+        // The dedicated positions are on nodes of the grid. Each is in the group that has no other member on its node.
         let mixed = names([0, 0, 1, 1, 2, 3, 2, 3].into_iter());
         assert!(groups((2, 3), &mixed, Some(3), 1).is_ok());
         let why = |grid, domains: &[String], size, losses| {
@@ -453,9 +456,9 @@ mod tests {
         assert!(both.contains("\"n4\""), "{both}");
         let few = why((4, 4), &names((0..17).map(|rank| rank / 2)), None, 1);
         assert!(few.contains("--group 8"), "{few}");
-        // The advice is possible: no group has a single member.
+        // The advice is possible: it never asks for groups of a single member.
         let crowded = why((1, 7), &names([0, 0, 0, 0, 0, 1, 2, 3].into_iter()), None, 1);
-        assert!(crowded.contains("fewer ranks a node"), "{crowded}");
+        assert!(crowded.contains("fewer ranks on a node"), "{crowded}");
         let large = why((1, 240), &names(0..241), Some(240), 1);
         assert!(large.contains("at most 240"), "{large}");
     }

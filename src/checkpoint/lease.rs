@@ -1,22 +1,23 @@
-//! Lease: the number of boundaries at which ranks need not ask rank 0 whether to save. Pure.
+//! Lease: a number of boundaries at which ranks need not ask rank 0 whether to save. Pure.
 //!
-//! Asking is a broadcast over the whole grid, which no rank leaves before rank 0, and the ranks that forward it, have entered it.
-//! But process columns are at different iterations: the panel moves from one to the next, and the last may be behind by as many
-//! iterations as there are columns. With many columns, asking at every boundary would make all ranks wait for the last each time.
-//! So rank 0 adds to its answer for how many boundaries no rank needs to ask.
+//! Ranks ask by a broadcast over the whole grid. No rank leaves the broadcast before rank 0, and the ranks that forward it, have
+//! entered it. But process columns are at different iterations: the panel moves from one column to the next, and the last column
+//! may be behind by as many iterations as there are columns. With many columns, a broadcast at every boundary would make all
+//! ranks wait for the last column each time. So rank 0 adds a lease to its answer: the number of boundaries at which no rank
+//! needs to ask.
 
-/// Number of columns up to which ranks hardly wait for each other.
+/// Number of process columns up to which a broadcast at every boundary costs hardly any time.
 const NEAR_COLUMNS: usize = 8;
-/// Maximum delay in seconds, but for one iteration, until ranks hear of a request to stop.
+/// Maximum time in seconds, plus one iteration, until ranks receive a request to stop.
 const MOST_S: f64 = 30.0;
-/// Position of the lease in rank 0's word, above the other bits.
+/// Lowest bit of the lease in rank 0's answer. The bits below it are the requests.
 const SHIFT: u32 = 32;
 
 #[derive(Clone, Debug, Default)]
 pub struct Lease {
     /// Next boundary at which ranks ask.
     next: usize,
-    /// Boundary and time of this rank's last question.
+    /// Boundary and time at which this rank asked last.
     asked: Option<(usize, f64)>,
 }
 
@@ -26,9 +27,9 @@ impl Lease {
         boundary < self.next
     }
 
-    /// Lease that rank 0 adds to its answer at `boundary`, for a grid with so many `columns`, when no save is being written.
-    /// `free` returns the number of boundaries, including this one, up to the next possible save; its argument is the seconds per
-    /// boundary.
+    /// Returns the lease that rank 0 adds to its answer at `boundary`, for a grid with this number of `columns`. Called only if
+    /// no save is being written. `free` takes the seconds per boundary. It returns the number of boundaries, including this one,
+    /// up to the next possible save.
     pub fn offer(
         &self,
         boundary: usize,
@@ -43,7 +44,7 @@ impl Lease {
         (boundaries.max(1) as u64 - 1) << SHIFT
     }
 
-    /// Records that all ranks have asked at `boundary`. Returns rank 0's word `told` without the lease.
+    /// Records that all ranks have asked at `boundary`. Returns rank 0's answer `told` without the lease.
     pub fn take(&mut self, boundary: usize, now_s: f64, told: u64) -> u64 {
         self.asked = Some((boundary, now_s));
         self.next = boundary + 1 + (told >> SHIFT) as usize;
@@ -77,7 +78,7 @@ mod tests {
             let save = scheduler.due(boundary, now_s, 1.0);
             let free = |pace_s| scheduler.free(boundary, now_s, 1.0, pace_s);
             let told = if save { 1 } else { first.offer(boundary, now_s, columns, free) };
-            // Clocks differ; rank 0's word counts.
+            // Clocks differ, but rank 0's answer is used.
             assert_eq!(other.take(boundary, now_s + 1000.0, told), u64::from(save));
             assert_eq!(first.take(boundary, now_s, told), u64::from(save));
             if save {
@@ -95,11 +96,11 @@ mod tests {
         let (seldom, saved) = asked(Interval::Iterations(50), 128, 0.1, 200);
         assert_eq!(saved, [50, 100, 150]);
         assert!(seldom.len() <= 12, "{seldom:?}");
-        // A request to stop is heard within half a minute.
+        // Ranks receive a request to stop within half a minute.
         let (seldom, _) = asked(Interval::Iterations(1000), 128, 1.0, 900);
         assert!(seldom.windows(2).all(|two| two[1] - two[0] <= 30), "{seldom:?}");
         assert!(seldom.len() <= 900 / 30 + 3, "{seldom:?}");
-        // Ranks ask at least as often as the last column can be behind.
+        // The lease is at most the number of columns by which the last column can be behind.
         let (seldom, _) = asked(Interval::Seconds(1e6), 16, 0.001, 900);
         assert!(seldom.windows(2).skip(2).all(|two| two[1] - two[0] == 16), "{seldom:?}");
     }
@@ -112,7 +113,7 @@ mod tests {
             let (_, saved) = asked(Interval::Iterations(every), columns, pace_s, 500);
             let due: Vec<usize> = (1..500).filter(|k| k % every == 0).collect();
             prop_assert_eq!(saved, due);
-            // With an interval in seconds, a save comes at most one boundary late.
+            // If the interval is in seconds, a save is at most one boundary late.
             let every_s = every as f64 * pace_s;
             let (_, saved) = asked(Interval::Seconds(every_s), columns, pace_s, 500);
             for two in saved.windows(2) {

@@ -1,25 +1,25 @@
-//! Level two: a checkpoint that is committed in memory goes to storage while the ranks compute.
+//! Level two: helpers write a checkpoint that is committed in memory to storage, while the ranks compute.
 //!
-//! From a commit to the next flush, the checkpoint and its state do not change. So a helper of each rank streams them out of
-//! persistent shared memory, without a copy and without stopping the rank. When all files are complete, position 0's helper
-//! checks them, writes the manifest and removes older checkpoints. All ranks decide alike: rank 0 announces when to begin and
-//! when to check, and a reduction shows whether all are done.
+//! From a commit to the next flush, the checkpoint and its state do not change. So a helper of each rank streams the checkpoint
+//! out of persistent shared memory, without a copy and without stopping the rank. When all files are complete, the helper of
+//! position 0 checks the files, writes the manifest and removes older checkpoints. Rank 0 announces to all ranks when to begin
+//! and when to check. A reduction then shows whether all helpers are done.
 //!
-//! If each node has a DIR of its own, files include the parity from memory. It does not change from commit to flush either, and
-//! serves to rebuild files that are lost with their node. The first position of each DIR writes a manifest of the files there,
-//! once all files everywhere are complete. Dedicated checksum ranks write their parity to such a DIR. They write nothing to a
-//! shared DIR, but take part in the agreements.
+//! If each node has a DIR of its own, the files include the parity from memory. The parity does not change from commit to flush
+//! either. It serves to rebuild files that are lost with their node. The first position of each DIR writes a manifest of the
+//! files in this DIR, once all files on all nodes are complete. Dedicated checksum ranks write their parity to such a DIR. They
+//! write nothing to a shared DIR, but take part in the agreements.
 //!
-//! *If the next save is due while helpers are writing, it is postponed, and the ranks keep computing*, boundary by boundary.
-//! Waiting would cost all ranks that time. Cancelling the write would mean that storage slower than the interval never gets a
-//! checkpoint. The price is that the last save in memory gets older meanwhile, which is reported. A helper that fails, or makes
-//! no progress for a minute, is not waited for: the checkpoint is cancelled on all ranks.
+//! *If the next save is due while helpers are writing, the save is postponed, and the ranks keep computing*, boundary by
+//! boundary. Waiting would cost all ranks that time. Cancelling the write would mean that storage slower than the interval never
+//! gets a checkpoint. The price is that the last save in memory gets older meanwhile, which is reported. If a helper fails, or
+//! makes no progress for a minute, the checkpoint is cancelled on all ranks.
 //!
 //! *Without helpers* (`--helpers off`) the ranks stop after the commit until the checkpoint is on storage, including its
-//! manifest, and nothing is postponed. The same threads write, so that hanging storage blocks no rank, but never while a rank
-//! computes.
+//! manifest. No save is postponed. The same threads write, so that hanging storage blocks no rank, but they never write while a
+//! rank computes.
 //!
-//! Method disk has no level one: each save is made here, and ranks wait for it (`disk`).
+//! Method disk has no level one: each save goes to storage, and ranks wait for it (`disk`).
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -40,29 +40,29 @@ use crate::checkpoint::storage::{About, CheckpointDir, Counting, DirScope, FORMA
 use crate::shm::Part;
 use crate::shm::header::{CheckpointId, Identity};
 
-/// Place of level two, and the times at which a checkpoint goes there.
+/// Location of level two, and the interval between its checkpoints.
 #[derive(Clone, Debug)]
 pub struct Storage {
     /// Checkpoint directory of this rank.
     pub checkpoint_dir: CheckpointDir,
     pub dir_scope: DirScope,
-    /// Directory id: equal on ranks that see one DIR.
+    /// Directory id: equal on all ranks whose DIR is the same directory.
     pub dir_id: u64,
-    /// Interval in saves or seconds; with seconds, the next save after that time goes to storage.
+    /// Interval in saves or seconds. If it is in seconds, the first save after that time goes to storage.
     pub every: Interval,
     /// Determines whether ranks compute while helpers write.
     pub helpers: Helpers,
-    /// Arithmetic on which the last bits of this run's results depend, in words.
+    /// Arithmetic on which the last bits of this run's results depend, as text.
     pub arithmetic: String,
     /// Checkpoints on storage from which this test can resume, the best first; the same on every rank.
     pub stored: Vec<About>,
-    /// Files on storage that cannot be trusted, in words; the same on every rank.
+    /// Descriptions of files on storage that cannot be trusted; the same on every rank.
     pub damaged: Vec<String>,
-    /// All checkpoints that were complete there, by a manifest on any node; the same on every rank.
+    /// All checkpoints that are complete on storage according to a manifest on any node; the same on every rank.
     pub whole: Vec<About>,
-    /// Results that count there.
+    /// Results of finished tests that are valid on storage.
     pub results: Option<Counting>,
-    /// Id of a run that resumes from storage: greater than any id found. Rank 0's counts.
+    /// Id for a run that resumes from storage, greater than any id found. All ranks use rank 0's id.
     pub fresh_run: u128,
     /// True if this launch has lost ranks and recovers in place; the same on every rank.
     pub in_place: bool,
@@ -70,22 +70,22 @@ pub struct Storage {
     pub read_only: bool,
 }
 
-/// Default time in seconds between checkpoints on storage. They are for the rare case that all memory is lost, which then costs
-/// an hour of work.
+/// Default time in seconds between checkpoints on storage. They are needed only if all memory is lost. That is rare, and then
+/// costs an hour of work.
 pub const EVERY_DEFAULT_S: f64 = 3600.0;
 
-/// Bits in rank 0's word at a boundary. This one: save.
+/// Bits of the number that rank 0 broadcasts at a boundary. This bit: a save is due.
 pub(super) const SAVE: u64 = 1;
-/// The save is for a stop, which does not wait.
+/// The save is for a stop: it is not postponed.
 pub(super) const AT_ONCE: u64 = 2;
-/// All ranks check their helpers on storage.
+/// All ranks check their helpers that write to storage.
 pub(super) const LOOK: u64 = 4;
-/// The checkpoint goes to storage when it is committed.
+/// The checkpoint of the next save goes to storage when it is committed.
 pub(super) const STORE: u64 = 8;
 /// All ranks check the helpers that encode.
 pub(super) const ENCODED: u64 = 16;
 
-/// Directory id for each position: the first position that sees the same DIR.
+/// Directory id for each position: the first position that uses the same DIR.
 pub(super) fn dir_ids(world: &impl World, storage: &Storage) -> Vec<usize> {
     match storage.dir_scope {
         DirScope::Shared => vec![0; world.size()],
@@ -103,46 +103,49 @@ pub(super) struct Level2 {
     pub(super) storage: Storage,
     /// Position of this rank.
     position: u32,
-    /// Positions whose files this rank lists in a manifest: those of its DIR, if it is the first there.
+    /// Positions whose files this rank lists in a manifest: all positions of its DIR if this rank is the first of them, otherwise
+    /// none.
     pub(super) lists: Vec<u32>,
-    /// Time of the next checkpoint on storage, in saves or seconds.
+    /// Schedule of the checkpoints on storage, in saves or seconds.
     pub(super) scheduler: Scheduler,
     pub(super) saves: usize,
     pub(super) begin_next: bool,
-    /// Checkpoint that is being written: on all ranks or on none.
+    /// Checkpoint that is being written. Either all ranks have one, or none has.
     pub(super) flight: Option<(About, Task<u64>)>,
-    /// Manifest that is being written, on ranks that write one, for the checkpoint written last.
+    /// Manifest of the last checkpoint, while it is being written. Only on ranks that write manifests.
     pub(super) manifest: Option<(About, Instant, Task<u64>)>,
-    /// Checkpoints that are complete as far as known here, by a manifest on any node. They stay until a later one is complete.
+    /// Checkpoints that are complete by a manifest on any node, as far as this rank knows. They stay on storage until a later one
+    /// is complete.
     pub(super) believed: Vec<About>,
-    /// True if something has failed since the last clean-up, and may have left files.
+    /// True if a write has failed since the last clean-up, and may have left files.
     pub(super) untidy: bool,
-    /// Checkpoint on storage from which the run resumes, until everything else there has been cleaned up.
+    /// Checkpoint on storage from which the run resumes, until all other checkpoints in DIR have been cleaned up.
     from: Option<About>,
-    /// Checkpoint for which ranks have waited, and which is on storage: without helpers, or at a stop.
+    /// Checkpoint that is on storage and for which ranks have waited, either without helpers or before a stop.
     pub(super) brought: Option<CheckpointId>,
-    /// Cancelled helpers that have not ended yet, of this level two or of an earlier one in this process.
+    /// Cancelled helpers that have not ended yet, of this value or of an earlier one in this process.
     pub(super) stuck: Vec<Task<u64>>,
     /// Helpers that remove files of a failed checkpoint.
     pub(super) leaving: Vec<Task<u64>>,
     /// Time since which a save has been postponed.
     pub(super) put_off_since: Option<Instant>,
-    /// Time of the last warning, if no checkpoint has reached storage since: it is not repeated often.
+    /// Time of the last warning. None if a checkpoint has reached storage since. Limits how often the warning is repeated.
     said: Option<Instant>,
-    /// State of the checkpoints if memory has none (method disk).
+    /// Checkpoints of method disk. None with other methods, which have their checkpoints in memory.
     pub(super) alone: Option<Alone>,
-    /// Account of level two in this process. Position 0's is complete.
+    /// Statistics of level two in this process. Only those of position 0 are complete.
     pub(super) tally: outcome::Level2,
 }
 
-/// Checkpoints of method disk; there are no others.
+/// Checkpoints of method disk, which has none in memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Alone {
-    /// Last complete checkpoint, from which a failure resumes.
+    /// Last complete checkpoint, from which the run resumes after a failure.
     pub(super) last: Option<Place>,
-    /// Checkpoint before that one. The next save overwrites it, where it differs from the matrix.
+    /// Checkpoint before `last`. The next save overwrites its parts that differ from the matrix.
     pub(super) spare: Option<Place>,
-    /// Greatest number under which a save was begun, whatever its result: a stuck helper must not interfere with another one.
+    /// Greatest number of a save that was begun, whether or not the save succeeded. No number is used twice, so a stuck helper
+    /// cannot write to a later checkpoint.
     pub(super) tried: u64,
     /// True if the last save succeeded.
     pub(super) arrived: bool,
@@ -152,13 +155,13 @@ pub(super) struct Alone {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) key: Key,
-    /// Boundary of the checkpoint; None if its files come from other ranks or groups and cannot be overwritten in place.
+    /// Boundary of the checkpoint. None if its files come from other ranks or groups and cannot be overwritten in place.
     pub(super) boundary: Option<usize>,
 }
 
 impl Level2 {
-    /// Prepares level two of position `me`. `alone` means that memory has no checkpoint; the first `working` positions have a
-    /// part of the matrix.
+    /// Prepares level two of position `me`. `alone` means that memory has no checkpoint (method disk). The first `working`
+    /// positions have a part of the matrix.
     pub(super) fn new(
         storage: Storage,
         dir_ids: &[usize],
@@ -217,17 +220,18 @@ impl Level2 {
         }
     }
 
-    /// Ends level two: cancels a checkpoint that is being written, and waits for a manifest, which removes older checkpoints, and
-    /// for the removal of failed ones. Each wait lasts as long as there is progress.
+    /// Ends level two. Cancels a checkpoint that is being written. Waits for a manifest that is being written, which also removes
+    /// older checkpoints, and for the removal of failed checkpoints. Each wait lasts as long as the helper makes progress.
     pub(super) fn end(&mut self, attend: impl Fn()) {
-        // Tasks stay in their fields during the wait: if the rank leaves at a loss, dropping `self` handles them.
+        // Tasks stay in their fields during the wait: if the rank stops its work because a rank is lost, dropping `self` handles
+        // them.
         if let Some((_, task)) = &mut self.flight {
             task.give_up();
             task.wait_and(&attend);
         }
         self.stuck.extend(self.flight.take().map(|(_, task)| task));
         if let Some((.., task)) = &mut self.manifest {
-            // The next code that removes or reads these files must not meet this task.
+            // This task must not run while later code removes or reads these files.
             task.wait_and(&attend);
         }
         self.note_manifest();
@@ -236,7 +240,7 @@ impl Level2 {
         }
     }
 
-    /// Rank 0's word at a boundary; `save` is true if a save is due.
+    /// Returns the bits that rank 0 broadcasts at a boundary after `seconds` of computing. `save` is true if a save is due.
     pub(super) fn wishes(&mut self, save: bool, seconds: f64) -> u64 {
         self.note_manifest();
         let look = self.flight.as_mut().is_some_and(|(_, task)| task.state() != State::AtWork);
@@ -248,7 +252,7 @@ impl Level2 {
         wishes
     }
 
-    /// Records the result of a manifest that was being written.
+    /// Records the result of a manifest that was being written, if that has ended or is stuck.
     pub(super) fn note_manifest(&mut self) {
         let over = |of: &mut (About, Instant, Task<u64>)| of.2.state() != State::AtWork;
         let Some((about, began, task)) = self.manifest.take_if(over) else { return };
@@ -265,12 +269,12 @@ impl Level2 {
                 self.tally.bytes += bytes;
                 self.tally.write_s += began.elapsed().as_secs_f64();
                 self.said = None;
-                // Older checkpoints have been removed.
+                // The helper has removed older checkpoints.
                 self.believed.retain(|known| known.key() >= key);
             }
             Err(why) => {
-                // Other DIRs may have a manifest of it, unless there is one shared DIR. Here, the manifest may exist, too, if
-                // only the removal of older checkpoints failed.
+                // If nodes have their own DIRs, another DIR may have a manifest of this checkpoint. In this DIR the manifest may
+                // exist, too, if only the removal of older checkpoints failed.
                 if self.is_shared() {
                     self.believed.retain(|known| known.key() != key);
                 }
@@ -280,31 +284,32 @@ impl Level2 {
         }
     }
 
-    /// Warns that a checkpoint did not reach storage; not each time if none does.
+    /// Warns that checkpoint `about` did not reach storage. If warnings follow each other, at most one is printed in ten minutes.
     pub(super) fn tell(&mut self, about: &About, why: &str) {
         if self.said.is_some_and(|at| at.elapsed() < SAY_EVERY) {
             return;
         }
         self.said = Some(Instant::now());
         let protected = match self.alone {
-            None => "protected in memory as before; complete checkpoints there stay",
+            None => "protected in memory as before; complete checkpoints on storage stay",
             Some(Alone { last: Some(_), .. }) => {
-                "protected by the checkpoint before it, which stays (--method disk keeps none in memory)"
+                "protected by the checkpoint before it, which stays on storage (--method disk keeps none in memory)"
             }
             Some(_) => {
-                "NOT PROTECTED: --method disk keeps no checkpoint in memory, and none is there yet"
+                "NOT PROTECTED: --method disk keeps no checkpoint in memory, and none is complete on storage yet"
             }
         };
         say(format_args!(
-            "the checkpoint of boundary {} could not be written to {}: {why}. The run continues, {protected}; later \
-             checkpoints are tried in their turn",
+            "the checkpoint of boundary {} could not be written to {}: {why}. The run continues, {protected}; it \
+             will try to write later checkpoints",
             about.boundary,
             self.storage.checkpoint_dir.dir().display(),
         ));
     }
 
-    /// Makes room for the next checkpoint, on ranks that write manifests: invalidates the one to be overwritten, and removes all
-    /// but that and the one to resume from. Waits for the removal, or a minute without progress.
+    /// Makes room for the next checkpoint, on ranks that write manifests: invalidates checkpoint `over`, which will be
+    /// overwritten, and removes all others except `keep`, from which the run would resume. Waits until the removal ends, or makes
+    /// no progress for a minute.
     pub(super) fn make_room(&mut self, keep: Option<Key>, over: Option<Key>) {
         if !self.lists.is_empty() {
             let keep: Vec<Key> = keep.into_iter().chain(over).collect();
@@ -314,17 +319,18 @@ impl Level2 {
                 }
                 checkpoint_dir.prune_but(&keep, position as usize, flow).map(|()| 0)
             });
-            // Cancelled after that, because a late removal could hit the next checkpoint.
+            // The request is cancelled after the wait, because a late removal could remove the next checkpoint.
             self.wait_for(request, TIMEOUT, || {});
         }
     }
 
-    /// Takes over DIR for this start and cleans it, on ranks that write manifests. Removes incomplete checkpoints, except those
-    /// that are complete elsewhere and the `next` one, which other ranks may have begun already, and results that do not count.
-    /// On a node's own DIR, writes a manifest of the files of checkpoint `from`, which the run resumes from, or of the latest
-    /// one. At the end, unless two are kept, removes complete but outdated checkpoints: there must be room for two, not three.
+    /// Takes over DIR for this start and cleans it, on ranks that write manifests. Removes invalid results, and incomplete
+    /// checkpoints except those that are complete on another node. Checkpoint `next` stays, too: other ranks may have begun it
+    /// already. On a node's own DIR, writes a manifest of the files of checkpoint `from`, from which the run resumes. Without
+    /// `from`, does this for the latest checkpoint of this test. At the end removes complete but outdated checkpoints, so that
+    /// there is room for two checkpoints; method disk keeps two.
     ///
-    /// This rank must not be writing. Waits at most `timeout` without progress.
+    /// This rank must not be writing. Waits as long as the helper makes progress within each `timeout`.
     pub(super) fn settle(
         &mut self,
         timeout: Duration,
@@ -335,22 +341,22 @@ impl Level2 {
     ) {
         self.from = from.cloned().or(self.from.take());
         self.stuck.retain(|task| !task.is_over());
-        // A further helper would only get stuck, too.
+        // While a helper is stuck, a further helper would get stuck, too.
         if !self.untidy || self.lists.is_empty() || !self.stuck.is_empty() {
             return;
         }
         let (from, whole, own) = (self.from.clone(), self.believed.clone(), !self.is_shared());
-        // The checkpoints of method disk take turns.
+        // Method disk overwrites its two checkpoints in turn, and needs both.
         let two = self.alone.is_some();
         let results = self.storage.results.clone();
         let (run, test) = (id.run, id.test);
         let request = self.send(move |checkpoint_dir, position, flow| {
             let who = position as usize;
-            // Files are removed first, because the claim needs room.
+            // Files are removed first, because the claim file needs room.
             let keep: Vec<Key> = whole.iter().map(About::key).chain(next).collect();
             checkpoint_dir.tidy(&keep, who, flow)?;
             let claimed = checkpoint_dir.claim()?;
-            // Results that this launch itself has written count.
+            // Results that this launch itself has written stay valid.
             if let Some(counting) = &results
                 && (counting.first || claimed == Claimed::Now)
             {
@@ -371,17 +377,18 @@ impl Level2 {
             Ok(0)
         });
         let done = self.wait_for(request, timeout, attend) == State::Done;
-        // If it was interrupted, the next checkpoint begins with it.
+        // If this clean-up was interrupted, the next checkpoint begins with another one.
         self.untidy = !done;
         if done {
             self.from = None;
-            // Later results are this launch's own.
+            // From now on, results on storage are this launch's own.
             self.storage.results = None;
         }
     }
 
-    /// Cleans DIR at the start of a test, once the test cannot be refused any more. If the run resumes `from` a checkpoint on
-    /// storage, this happens before the first save. A later start would resume from memory, and not know about unreadable files.
+    /// Cleans DIR at the start of a test, once no rank can refuse the test any more. If the run resumes `from` a checkpoint on
+    /// storage, the clean-up precedes the first save. A later start would resume from memory, and not find out which files are
+    /// unreadable.
     pub(super) fn settle_first(&mut self, id: &Identity, from: Option<&About>, attend: impl Fn()) {
         self.settle(self.timeout_at_start(), id, from, None, attend);
     }
@@ -390,8 +397,8 @@ impl Level2 {
         if self.storage.in_place { MOVES } else { TIMEOUT }
     }
 
-    /// Records in DIR that this start resumes from a checkpoint, on ranks that write manifests. Returns the number of starts that
-    /// did so before; zero on other ranks, and if it cannot be determined.
+    /// Records in DIR that this start resumes from checkpoint `key`, on ranks that write manifests. Returns the number of earlier
+    /// starts that resumed from it. Returns zero on other ranks, and if the number cannot be determined.
     pub(super) fn set_out(&mut self, key: Key, attend: impl Fn()) -> u32 {
         if self.lists.is_empty() {
             return 0;
@@ -403,8 +410,8 @@ impl Level2 {
         told.map_or(0, |before| u32::try_from(before).unwrap_or(u32::MAX))
     }
 
-    /// Waits for a request, for at most `timeout` without progress; then cancels it. From the beginning the task is the last
-    /// entry of `stuck`, so that it is handled if the rank leaves at a loss.
+    /// Waits for a request until it ends or makes no progress for `timeout`, then cancels it. During the wait the task is the
+    /// last entry of `stuck`. So it is handled if the rank stops its work because of a loss.
     fn wait_for(&mut self, task: Task<u64>, timeout: Duration, attend: impl Fn()) -> State {
         self.stuck.push(task.within(timeout));
         let task = self.stuck.last_mut().expect("it is there");
@@ -413,7 +420,7 @@ impl Level2 {
         state
     }
 
-    /// Starts a helper with an I/O request, which gets this rank's checkpoint directory and position.
+    /// Starts a helper that carries out `request` with this rank's checkpoint directory and position.
     pub(super) fn send(
         &self,
         request: impl FnOnce(&CheckpointDir, u32, &Flow) -> Result<u64, Stopped> + Send + 'static,
@@ -422,12 +429,12 @@ impl Level2 {
         Task::start(move |flow| request(&checkpoint_dir, position, flow))
     }
 
-    /// Returns true if all nodes share DIR, so that each rank finds its own file wherever it runs.
+    /// Returns true if all nodes share DIR, so that each rank finds its own file on any node.
     pub(super) fn is_shared(&self) -> bool {
         self.storage.dir_scope == DirScope::Shared
     }
 
-    /// Parts that a helper is reading now, through files that it has opened itself.
+    /// Parts of the position's memory that a helper is reading now through its own file handles.
     pub(super) fn reads(&self, buffers: &Buffers) -> Vec<Part> {
         match &self.flight {
             Some((about, task)) if !task.is_over() => {
@@ -443,7 +450,8 @@ impl Level2 {
         self.storage.helpers == Helpers::Off
     }
 
-    /// Records that a save was made. Returns true, once, if its checkpoint goes to storage when it is committed.
+    /// Records that a save was made. Returns true if its checkpoint goes to storage when it is committed. The next call returns
+    /// false again unless rank 0 requests it again.
     pub(super) fn saved(&mut self) -> bool {
         self.saves += 1;
         if let Some(since) = self.put_off_since.take() {
@@ -454,14 +462,14 @@ impl Level2 {
     }
 }
 
-/// A rank that leaves its work because another one is lost reads memory and storage again, in the same process and within
-/// seconds. So nothing that it had begun may continue there, except for hanging helpers, which the next level two there takes
+/// If another rank is lost, a rank stops its work and reads memory and storage again, in the same process and within seconds. So
+/// no task of this value may continue there. Hanging helpers are the exception: the next value for the same directory takes them
 /// over.
 impl Drop for Level2 {
     fn drop(&mut self) {
         let flight = self.flight.take().map(|(_, task)| task);
         flight.iter().for_each(Task::give_up);
-        // All files are complete: the manifest is finished, as long as it makes progress, before DIR is read again.
+        // All files are complete. The manifest is finished before DIR is read again, as long as its helper makes progress.
         let mut manifest = self.manifest.take().map(|(.., task)| task.within(MOVES));
         manifest.iter_mut().for_each(|task| _ = task.wait());
         manifest.iter().for_each(Task::give_up);
@@ -476,10 +484,10 @@ impl Drop for Level2 {
     }
 }
 
-/// Hanging helpers of this process whose level two has ended, with their directories.
+/// Hanging helpers of this process whose `Level2` has ended, with their directories.
 static LEFT: Mutex<Vec<(CheckpointDir, Task<u64>)>> = Mutex::new(Vec::new());
 
-/// Takes those that hang in this directory.
+/// Removes from `LEFT` the helpers that hang in this directory, and returns them.
 fn left_at(checkpoint_dir: &CheckpointDir) -> Vec<Task<u64>> {
     let mut left = LEFT.lock().unwrap_or_else(|broken| broken.into_inner());
     let (here, elsewhere) =
@@ -488,21 +496,22 @@ fn left_at(checkpoint_dir: &CheckpointDir) -> Vec<Task<u64>> {
     here.into_iter().map(|(_, task)| task).collect()
 }
 
-/// Usual maximum time in which a cancelled helper ends.
+/// Time within which a cancelled helper usually ends.
 pub(super) const SETTLES: Duration = Duration::from_millis(500);
-/// Time without progress after which a helper delays no recovery in place.
+/// Timeout for progress of a helper during recovery in place.
 const MOVES: Duration = Duration::from_secs(2);
-/// Time between two warnings about storage.
+/// Minimum time between two warnings about storage.
 const SAY_EVERY: Duration = Duration::from_secs(600);
-/// Runs a small task on storage for which a rank must wait. Waits as long as it makes progress, so that hanging storage does not
-/// keep a result from being reported. A task of several steps reports each to its [`Flow`], and does none after it is cancelled.
+/// Runs a small task on storage for which a rank must wait. Waits as long as the task makes progress: hanging storage must not
+/// delay the report of a result for ever. A task of several steps reports each step to its [`Flow`], and stops after it is
+/// cancelled.
 pub fn with_timeout<T: Send + 'static>(
     work: impl FnOnce(&Flow) -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
     within(TIMEOUT, work)
 }
 
-/// Runs a task on storage like [`with_timeout`], with another timeout for its progress.
+/// Runs a task on storage like [`with_timeout`], with another timeout for progress.
 pub fn within<T: Send + 'static>(
     timeout: Duration,
     work: impl FnOnce(&Flow) -> Result<T, String> + Send + 'static,
@@ -519,7 +528,7 @@ mod tests {
     use super::*;
     use crate::base::params::{Mapping, Rng};
 
-    /// Level two whose storage hangs until the other end is dropped, or for some seconds.
+    /// Starts a manifest task that hangs until the returned sender is dropped, for at most 20 s.
     fn hanging(level2: &mut Level2) -> Sender<()> {
         let (lets_go, hangs) = channel::<()>();
         let about = About {
@@ -567,7 +576,7 @@ mod tests {
         Level2::new(storage, &[0], 1, 0, false)
     }
 
-    /// Level two in a wait for hanging storage when a rank is lost.
+    /// Another rank is lost while this rank waits for hanging storage.
     #[test]
     fn a_rank_that_leaves_while_it_waits_for_storage_forgets_no_helper() {
         let here = tempfile::tempdir().unwrap();
@@ -585,7 +594,7 @@ mod tests {
         after.stuck[0].settle(Duration::from_secs(60));
     }
 
-    /// Recovery in place takes seconds. A helper stuck in the kernel takes any time, and is not forgotten.
+    /// Recovery in place takes seconds. A helper that hangs in the kernel can take any time, and must not be forgotten.
     #[test]
     fn a_rank_that_leaves_waits_for_no_hung_storage_and_its_successor_knows() {
         let (here, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

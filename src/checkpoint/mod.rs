@@ -1,18 +1,21 @@
-//! Saving and restoring of local matrices, so that the loss of a node costs no more than the work since the last save.
+//! Saving and restoring of local matrices. After the loss of a node, the run loses only the work since the last save.
 //!
-//! Pure decisions: `protocol` decides from headers; `distribution`, `plan`, `need`, `groups`, `layout`, `placement` and `when`
-//! are pure, too. `known` has the headers of all positions, and `identity` the fields that must match this test.
+//! Pure decisions: `protocol` decides from headers what to recover. `distribution`, `plan`, `need`, `groups`, `layout`,
+//! `placement` and `when` are pure, too. `known` contains the headers of all positions, and `identity` the header fields that
+//! must match this test.
 //!
-//! Memory: `holding` is one position's memory, `saved` its checkpoints, and `taking` opens or creates it at a start. `start`
-//! agrees with all ranks, under the `terms` of the test. `save` and `restore` move the data; in `aside` helpers encode an
-//! `unfinished` checkpoint.
+//! Memory: `holding` is the memory of one position, and `saved` contains its checkpoints. `taking` opens or creates the memory at
+//! a start. `start` lets all ranks agree, under the `terms` of the test. `save` and `restore` move the data. In `aside`, helpers
+//! encode an `unfinished` checkpoint.
 //!
-//! Storage: `level2` writes committed checkpoints with a `helper`, which carries out I/O requests, as the one in `io_request`;
-//! `storing` keeps all ranks in step, and `disk` saves there only. `fetching` reads checkpoints back, with the assignments of
-//! `recall` and the `transfer` of files. `storage` names, writes and reads the files that outlive the job.
+//! Storage: `level2` writes committed checkpoints with a `helper`, which carries out I/O requests such as the one in
+//! `io_request`. `storing` keeps all ranks in step. `disk` makes the saves of method disk, on storage only. `fetching` reads
+//! checkpoints back, with the assignments of `recall` and the `transfer` of files. `storage` names, writes and reads the files
+//! that outlive the job.
 //!
-//! The solver uses [`Arrival`] once a launch, then [`Checkpointer`]: `start` before generation, `due` and `save` at boundaries,
-//! `finish` at the end. Nothing here depends on the purpose of the matrix. `docs/dev/protocol.md` describes the whole protocol.
+//! The solver uses [`Arrival`] once in a launch, then [`Checkpointer`]: `start` before the matrix is generated, `due` and `save`
+//! at boundaries, `finish` at the end. This module does not know what the matrix is for. `docs/dev/protocol.md` describes the
+//! whole protocol.
 
 pub mod arrival;
 mod aside;

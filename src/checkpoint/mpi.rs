@@ -1,4 +1,4 @@
-//! World and groups of checkpoints, over MPI.
+//! World and groups of ranks that save checkpoints, over MPI.
 
 use std::borrow::Borrow;
 
@@ -7,14 +7,14 @@ use crate::comm::{Comm, Reduce};
 use crate::parity::GroupComm;
 
 const TAG: i32 = 8;
-/// Tag of words to ranks that wait for them.
+/// Tag of words to ranks that sleep until a word arrives.
 const WORD: i32 = 9;
 
 /// All positions of a test: a communicator whose ranks are ordered by position.
 pub struct Positions {
     all: Comm,
-    /// Set if the last positions have no part of the matrix: the number of the others, and a communicator of these on ranks that
-    /// belong to them.
+    /// Number of the first positions, which compute, and their communicator on ranks that are among them. None if all positions
+    /// have a part of the matrix.
     working: Option<(usize, Option<Comm>)>,
 }
 
@@ -23,7 +23,8 @@ impl Positions {
         Self { all, working: None }
     }
 
-    /// Makes a world whose first `working` positions compute. These forward rank 0's words to the others, which sleep until then.
+    /// Makes a world whose first `working` positions compute. They forward rank 0's words to the other positions, which sleep
+    /// until a word arrives.
     pub fn waited_on(all: Comm, working: usize) -> Self {
         let colour = (all.rank() < working).then_some(0);
         let among = all.split(colour, all.rank());
@@ -93,7 +94,8 @@ impl World for Positions {
     }
 }
 
-/// Members of one group, in member order; or their helpers, which communicate independently.
+/// Members of one group, in member order. The same type with another communicator serves the helpers, which communicate
+/// independently.
 pub struct Group<C = Comm>(C);
 
 impl Group {

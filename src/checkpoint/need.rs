@@ -1,8 +1,8 @@
-//! Persistent shared memory of each position of a protected test, and the size of its file on storage. Pure arithmetic.
+//! Sizes of each position's persistent shared memory in a protected test, and of its file on storage. Pure arithmetic.
 //!
-//! `skt-hpl run` and `skt-hpl doctor` ask before anything starts, with the failure domains of the ranks. So a node whose /dev/shm
-//! is a tenth too small is named then. Otherwise a rank would fail after the others have generated their matrices. The sizes are
-//! those of the very buffers that a rank creates ([`Buffers::parts`]), plus header and results.
+//! `skt-hpl run` and `skt-hpl doctor` calculate them before any rank starts, with the failure domains of the ranks. So they can
+//! name a node whose /dev/shm is a tenth too small. Otherwise a rank would fail only after other ranks have generated their
+//! matrices. The sizes are those of the buffers that a rank creates ([`Buffers::parts`]), plus header and results.
 
 use super::groups::Groups;
 use super::holding::LEDGER_BYTES;
@@ -11,7 +11,7 @@ use crate::checkpoint::storage::{BLOCK_BYTES, DirScope};
 use crate::shm::header::HEAD_BYTES;
 use crate::shm::{Part, Store};
 
-/// Buffers of each position in these groups; `ld` gives the leading dimensions of their matrices.
+/// Buffers of each position in these groups. `ld` returns the leading dimension of a position's matrix.
 pub fn buffers_of_each(
     layout: &Layout,
     groups: &Groups,
@@ -29,14 +29,14 @@ pub fn buffers_of_each(
     all.into_iter().map(|buffers| buffers.expect("each position is in a group")).collect()
 }
 
-/// Bytes of a position's persistent shared memory in such a store; `huge` is the size of a huge page.
+/// Bytes of a position's persistent shared memory in a store of this kind. `huge` is the size of a huge page.
 pub fn memory_bytes(buffers: &Buffers, store: Store, huge: usize) -> u64 {
     let parts = buffers.parts().into_iter();
     let parts = parts.chain([(Part::Head, HEAD_BYTES), (Part::Done, LEDGER_BYTES)]);
     parts.map(|(part, bytes)| bytes.next_multiple_of(part.page_bytes(store, huge)) as u64).sum()
 }
 
-/// Bytes of a position's file on storage, with its parity if each node has a DIR of its own.
+/// Bytes of a position's file on storage. Includes the parity if each node has a DIR of its own.
 pub fn file_bytes(buffers: &Buffers, dir_scope: DirScope) -> u64 {
     let parity = dir_scope == DirScope::Node;
     let check = if parity { buffers.checksum_words() } else { 0 };
@@ -72,7 +72,7 @@ mod tests {
         of.iter().map(|d| format!("n{d}")).collect()
     }
 
-    /// Buffers of all positions, in these failure domains.
+    /// Buffers of all positions. `of` has the number of each position's failure domain.
     fn of_all(layout: &Layout, of: &[usize], scheme: &Scheme) -> Vec<Buffers> {
         let ld = |position| layout.shape(position).1;
         let groups = scheme.layout.groups(layout, &domains(of), None, scheme.losses).unwrap();
@@ -83,7 +83,7 @@ mod tests {
         memory_bytes(buffers, Store::Posix, 0)
     }
 
-    /// Each part begins at a page, so larger pages waste more of their last page.
+    /// Each part begins at a page boundary, so with larger pages more of its last page is unused.
     #[test]
     fn pages_are_taken_whole() {
         const GIB: u64 = 1 << 30;

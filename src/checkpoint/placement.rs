@@ -1,9 +1,9 @@
 //! Assignment of grid positions to ranks: a position follows its memory.
 //!
 //! At a restart, the launcher may list the nodes in any order. Each node lists the positions in its memory. A pure function, with
-//! the same result on every rank, assigns each of these positions to a rank on its node. The remaining positions go to the
-//! remaining ranks. Positions without memory follow their files on a node's own storage. So if a job has more ranks than
-//! positions, no node with needed files stays idle.
+//! the same result on every rank, assigns each of these positions to a rank on its node. Other ranks get the remaining positions.
+//! If each node has storage of its own, a position without memory is assigned to a node that has its file. So if a job has more
+//! ranks than positions, no node with needed files stays idle.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
@@ -12,40 +12,40 @@ use serde::{Deserialize, Serialize};
 
 use super::protocol::{Order, Trace};
 
-/// Memory or file of one position on the node of some rank.
+/// Memory or file of one position on a rank's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub position: usize,
-    /// Run id. Later runs compare greater, and memory of an earlier run is never preferred. For files, the worth of the
-    /// checkpoint.
+    /// Run id. A later run has a greater id, and its memory is preferred to memory of an earlier run. For files, a number that is
+    /// greater for a better checkpoint.
     pub run: u128,
-    /// True if the memory was waiting to be rebuilt and contains nothing, so any copy with contents is better. Ignoring it counts
-    /// it as lost, which a start must tolerate at any time.
+    /// True if the memory was waiting to be rebuilt and is empty, so that any copy with contents is better. If it is ignored, it
+    /// counts as lost, which a start can always recover.
     pub vacant: bool,
-    /// Last attempt in which it took part: of two copies, the one of the later attempt is used ([`Order`]).
+    /// Last attempt in which the memory took part. Of two copies, the one of the later attempt is used ([`Order`]).
     pub trace: Trace,
 }
 
-/// Information about a run from a header or a result in memory.
+/// What a header or a result in memory says about a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
     pub run: u128,
     pub position: usize,
-    /// Last attempt in which the position took part, from a header.
+    /// Last attempt in which the position took part, from its header. Zero for a result.
     pub joined: u64,
-    /// Mark of a result's test and text. A run that resumes under a new id copies its results.
+    /// Hash of a result's test and text; None for a header. A run that resumes under a new id copies its results.
     pub result: Option<u64>,
 }
 
 /// Finds the run in progress from every header and every result in memory.
 ///
-/// It is the run with the most positions, then the one with the most attempts; the greater id only breaks ties. An id contains
-/// the start time by the clock of one node. So an old run of a node with a fast clock must not outrank the run of all other
-/// nodes.
+/// It is the run with the most positions. If several have the most, it is the run with the most attempts, then the run with the
+/// greatest id. An id contains the start time by the clock of one node. So the old run of a node whose clock is ahead must not
+/// outrank the run of all other nodes.
 ///
-/// A result that several runs have was copied, so it counts for the last of them. Positions that have not taken part since still
-/// have it from the first run. If the position also has memory of the result's own run, that was the run's last use, and the
-/// result counts for that run.
+/// A result that several runs have was copied, so it counts for the last of these runs. Positions that have not taken part in
+/// later runs still have the result of the first run. If the position also has memory of the result's run, this was the last run
+/// at the position, and the result counts for this run.
 pub fn prevailing(told: impl IntoIterator<Item = Told>) -> Option<u128> {
     let told: Vec<Told> = told.into_iter().collect();
     let in_memory = |told: &&Told| told.result.is_none();
@@ -68,23 +68,23 @@ pub fn prevailing(told: impl IntoIterator<Item = Told>) -> Option<u128> {
     ranked.max().map(|(_, _, run)| run)
 }
 
-/// Memory or files that attract positions. `nodes[r]` is the node of rank r; `found[r]` lists the findings of rank r on its node.
-/// Ranks of one node may all report the same, or one may report for all.
+/// Memory or files that determine the node of a position. `nodes[r]` is the node of rank r. `found[r]` lists what rank r has
+/// found on its node. All ranks of a node may report the same list, or one rank may report for the node.
 #[derive(Clone, Copy, Debug)]
 pub struct Lying<'a> {
     pub nodes: &'a [usize],
     pub found: &'a [Vec<Found>],
 }
 
-/// Assigns a position to each rank, or None to ranks that are left over. Earlier entries of `all` take precedence. A position
-/// that no entry attracts goes to the rank of its number, if that is free.
+/// Assigns a position to each rank, or None to ranks that are not needed. Earlier entries of `all` take precedence. A position
+/// without memory or file goes to the rank with its number, if this rank is free.
 pub fn assign(positions: usize, ranks: usize, all: &[Lying]) -> Vec<Option<usize>> {
     let mut taken: Vec<Option<usize>> = vec![None; ranks];
     let mut placed = vec![false; positions];
     for &Lying { nodes, found } in all {
         assert_eq!((nodes.len(), found.len()), (ranks, ranks));
         let best = remembering(positions, nodes.iter().copied().zip(found));
-        // First positions whose default rank is on the right node, then the others to any rank there.
+        // First assigns positions whose default rank is on the right node, then the others to any free rank on their node.
         for (position, node) in best.iter().enumerate() {
             let default = node.is_some() && nodes.get(position) == node.as_ref();
             if default && !placed[position] && taken[position].is_none() {
@@ -103,7 +103,7 @@ pub fn assign(positions: usize, ranks: usize, all: &[Lying]) -> Vec<Option<usize
             }
         }
     }
-    // The remaining positions: the default rank if it is free, then in order.
+    // Each remaining position goes to its default rank if that is free, otherwise to the next free rank.
     for position in 0..positions.min(ranks) {
         if !placed[position] && taken[position].is_none() {
             taken[position] = Some(position);
@@ -119,8 +119,8 @@ pub fn assign(positions: usize, ranks: usize, all: &[Lying]) -> Vec<Option<usize
     taken
 }
 
-/// Finds the node with the best copy of each position: of the latest run, then with contents, then of the last attempt. Of equal
-/// copies the first.
+/// Finds the node with the best copy of each position. The best copy is of the latest run, then one with contents, then of the
+/// last attempt. Of equal copies, the first is used.
 fn remembering<'a>(
     positions: usize,
     found: impl Iterator<Item = (usize, &'a Vec<Found>)>,
@@ -142,23 +142,23 @@ fn remembering<'a>(
     best.into_iter().map(|copy| copy.map(|(_, node)| node)).collect()
 }
 
-/// Facts about a candidate rank when positions are assigned after a loss.
+/// Facts about a candidate rank, for the assignment of positions after a loss.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankCandidate {
-    /// Node, as the number of the first rank there, and failure domain.
+    /// Node, as the number of the first rank on it. `domain` is the failure domain of the rank.
     pub node: usize,
     pub domain: String,
-    /// Position of the rank, if it has one: it keeps it.
+    /// Position of the rank, if it has one. The rank keeps it.
     pub kept: Option<usize>,
-    /// Positions of its group, if it has been in one.
+    /// Positions of the rank's group. Empty if the rank has been in no group.
     pub members: Vec<usize>,
 }
 
-/// Assigns positions after a loss: each rank with a position keeps it, and spare ranks take the vacant ones. None if there are
-/// too few spare ranks.
+/// Assigns positions after a loss. Each rank with a position keeps it, and spare ranks take the vacant positions. Returns None if
+/// there are too few spare ranks.
 ///
-/// A vacant position goes to a rank on the node with its memory. Otherwise it goes to a rank whose failure domain has no other
-/// position of its group. If there is none, it goes to any rank.
+/// A vacant position goes to a rank on the node with its memory. If no such rank is free, it goes to a rank whose failure domain
+/// has no other position of its group. Otherwise it goes to any free rank.
 pub fn reassign(
     positions: usize,
     candidates: &[RankCandidate],
@@ -166,7 +166,7 @@ pub fn reassign(
 ) -> Option<Vec<Option<usize>>> {
     let mut taken: Vec<Option<usize>> =
         candidates.iter().map(|p| p.kept.filter(|&kept| kept < positions)).collect();
-    // Rank at each position. No loop below goes through all ranks for each position: there may be a million.
+    // Rank at each position. No loop below visits all ranks for each position: there may be a million of both.
     let mut holder: Vec<Option<usize>> = vec![None; positions];
     for (rank, position) in taken.iter().enumerate() {
         if let Some(position) = position {
@@ -175,7 +175,7 @@ pub fn reassign(
     }
     let mut vacant: Vec<usize> = (0..positions).filter(|&p| holder[p].is_none()).collect();
 
-    // Ranks on the node with the position's memory.
+    // First choice: ranks on the node with the position's memory.
     let best = remembering(positions, candidates.iter().map(|candidate| candidate.node).zip(found));
     let mut on_node = free_by(&taken, |rank| candidates[rank].node);
     vacant.retain(|&position| {
@@ -186,7 +186,7 @@ pub fn reassign(
         rank.is_none()
     });
 
-    // Ranks whose domain has no other member of the group: the first free one among the first free ranks of all domains.
+    // Second choice: ranks whose domain has no other member of the group. Only the first free rank of each domain is considered.
     let group = groups_known(positions, candidates);
     let mut in_domain = free_by(&taken, |rank| candidates[rank].domain.as_str());
     let firsts = in_domain.iter().filter_map(|(domain, ranks)| Some((*ranks.last()?, *domain)));
@@ -207,7 +207,7 @@ pub fn reassign(
         false
     });
 
-    // Any rank, as the last choice.
+    // Last choice: any free rank.
     let free: Vec<usize> = (0..taken.len()).filter(|&rank| taken[rank].is_none()).collect();
     for (&position, &rank) in vacant.iter().zip(&free) {
         taken[rank] = Some(position);
@@ -215,7 +215,7 @@ pub fn reassign(
     (vacant.len() <= free.len()).then_some(taken)
 }
 
-/// Group of each position, as candidate ranks know it; empty if none does.
+/// Group of each position, as candidate ranks know it. Empty if no candidate rank knows it.
 fn groups_known(positions: usize, candidates: &[RankCandidate]) -> Vec<&[usize]> {
     let mut group: Vec<&[usize]> = vec![&[]; positions];
     for members in candidates.iter().map(|candidate| &candidate.members) {
@@ -228,7 +228,7 @@ fn groups_known(positions: usize, candidates: &[RankCandidate]) -> Vec<&[usize]>
     group
 }
 
-/// Groups the ranks without a position by the key `what`, the last rank first.
+/// Lists the ranks without a position by the key `what`. The last rank is first in each list.
 fn free_by<K: Eq + Hash>(
     taken: &[Option<usize>],
     what: impl Fn(usize) -> K,
@@ -262,7 +262,7 @@ mod tests {
         let other = of(left_over, 2, 1);
         let told = [ours(0, 3), ours(1, 3), other, ours(3, 3), other];
         assert_eq!(prevailing(told), Some(run));
-        // One survivor of each run: the run with more attempts is in progress.
+        // One position of each run is left. The run with more attempts is in progress.
         assert_eq!(prevailing([ours(0, 2), of(left_over, 1, 1)]), Some(run));
         // Only the ids differ.
         assert_eq!(prevailing([ours(0, 1), of(left_over, 1, 1)]), Some(left_over));
@@ -272,8 +272,8 @@ mod tests {
         assert_eq!(prevailing([]), None);
     }
 
-    /// A run of six positions had one result when it resumed from storage under a new id, in a test of two positions. The four
-    /// idle positions keep the old entry, but count for the run in progress.
+    /// A run of six positions had one result. It resumed from storage under a new id, in a test of two positions. The four idle
+    /// positions keep the old entry, which counts for the run in progress.
     #[test]
     fn results_that_were_handed_on_speak_for_the_later_run() {
         let (run, later) = (10 << 64, 11 << 64);
@@ -283,14 +283,14 @@ mod tests {
         let header = |position| Told { joined: 1, ..told(later, position, None) };
         let all: Vec<Told> = kept.chain([header(0), header(1)]).collect();
         assert_eq!(prevailing(all.iter().copied()), Some(later));
-        // Old memory that returns at two positions is outvoted.
+        // Old memory that returns at two positions does not outweigh the later run.
         let old = [2, 3].map(|position| Told { joined: 5, ..told(run, position, None) });
         assert_eq!(prevailing(all.iter().copied().chain(old)), Some(later));
-        // A different result does not count for the later run.
+        // A different result counts for its own run.
         let others = (2..5).map(|position| told(run, position, Some(8)));
         assert_eq!(prevailing(others.chain([header(0), header(1)])), Some(run));
-        // A result next to memory of the first run counts for that run. The later run has a part of its unfinished test on one
-        // node only.
+        // A result at a position with memory of the first run counts for the first run. The later run is on one node only, with
+        // its unfinished test.
         let first = |position| Told { joined: 1, ..told(run, position, None) };
         let back = (0..3).flat_map(|position| [first(position), told(run, position, Some(7))]);
         let left = [header(3), told(later, 3, Some(7))];
@@ -301,7 +301,7 @@ mod tests {
         assign(positions, nodes.len(), &[Lying { nodes, found }])
     }
 
-    /// Ranks that would be idle have the files; the others have none, or memory.
+    /// Ranks that would be idle have the files. Other ranks have no data, or memory.
     #[test]
     fn files_draw_what_memory_does_not() {
         let nodes = [0, 1, 2, 3, 4, 5];
@@ -313,7 +313,7 @@ mod tests {
         let taken = assign(4, 6, &[memory, files]);
         assert_eq!(taken, [Some(3), None, Some(2), Some(1), Some(0), None]);
         assert_eq!(assign(4, 6, &[files]), taken);
-        // Position 1 follows its memory, and no other rank moves for its file.
+        // Position 1 is assigned to the node with its memory. The file of position 1 moves no other rank.
         let in_memory = vec![vec![held(1, 1)], vec![], vec![], vec![], vec![], vec![]];
         let memory = Lying { nodes: &nodes, found: &in_memory };
         let taken = assign(4, 6, &[memory, files]);
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn memory_draws_its_position_wherever_the_launcher_put_the_node() {
-        // Nodes come in another order, and node 9 is new and replaces the one with position 1.
+        // The nodes have another order. Node 9 is new and replaces the node of position 1.
         let found = [vec![held(3, 1)], vec![held(0, 1)], vec![], vec![held(2, 1)]];
         assert_eq!(by_memory(4, &[7, 5, 9, 6], &found), [Some(3), Some(0), Some(1), Some(2)]);
     }
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(by_memory(2, &[0, 1], &found), [Some(0), Some(1)]);
     }
 
-    /// Two starts did not see each other, and the first one's node has a fast clock.
+    /// Two starts did not notice each other. The clock of the first start's node is ahead.
     #[test]
     fn of_two_copies_of_one_count_that_of_the_start_which_more_know_of_wins() {
         let of = |position, moment| Found {
@@ -358,15 +358,15 @@ mod tests {
         first.trace.made = true;
         let found = [vec![of(0, 1)], vec![first], vec![of(1, 1)]];
         assert_eq!(by_memory(2, &[0, 1, 2], &found), [Some(0), Some(1), None]);
-        // A checkpoint of all positions outranks any number of starts from scratch elsewhere; also for a position that began no
-        // checkpoint there.
+        // A checkpoint of all positions outranks any number of starts from scratch on other nodes. This holds also for a position
+        // that did not begin a checkpoint.
         let mut main = held(0, 2);
         main.trace.past_the_first = true;
         let found = [vec![held(0, 4)], vec![held(1, 4)], vec![main, held(1, 2)], vec![]];
         assert_eq!(by_memory(3, &[0, 1, 2, 2], &found), [Some(2), None, Some(0), Some(1)]);
     }
 
-    /// A node returns after another one has replaced it, which was not rebuilt in time.
+    /// A node returns after another node has replaced it. The other node's memory was not rebuilt in time.
     #[test]
     fn memory_that_was_never_rebuilt_outranks_nothing() {
         let vacant = |joined| Found { vacant: true, ..held(1, joined) };
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(by_memory(3, &[0, 1, 2], &found), [Some(1), Some(0), Some(2)]);
         let found = [vec![], vec![vacant(3)], vec![vacant(4)]];
         assert_eq!(by_memory(2, &[0, 1, 2], &found), [Some(0), None, Some(1)]);
-        // But memory of an earlier run does not.
+        // Memory of an earlier run does not outrank it, even with contents.
         let found = [vec![held(1, 9)], vec![Found { run: 2, ..vacant(1) }]];
         assert_eq!(by_memory(2, &[0, 1], &found), [Some(0), Some(1)]);
     }
@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(by_memory(2, &[0, 1], &found), [Some(0), Some(1)]);
     }
 
-    /// Four nodes with a position each, in groups of neighbours, and the spare ranks.
+    /// Four nodes with one position each, in groups of two neighbours, and the spare ranks.
     fn candidates_of(spares: &[(usize, &str)]) -> Vec<RankCandidate> {
         let mut candidates: Vec<RankCandidate> = (0..4)
             .map(|p| RankCandidate {
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn a_group_is_not_crowded_where_that_can_be_helped() {
-        // Position 2 is lost; 3 is in its group.
+        // Position 2 is lost. Position 3 is in its group.
         let mut candidates = candidates_of(&[(3, "n3"), (0, "n0")]);
         candidates.remove(2);
         let none = vec![Vec::new(); 5];
@@ -435,7 +435,7 @@ mod tests {
         assert_eq!(reassign(4, &candidates, &none[..3]), None);
     }
 
-    /// Without positions, the assignment is the same as at a start.
+    /// If no rank has a position, the assignment is the same as at a start.
     #[test]
     fn without_any_position_the_last_stand_by() {
         let candidates: Vec<RankCandidate> =
@@ -482,7 +482,7 @@ mod tests {
             }
         }
 
-        /// For any distribution: no node is idle that has data that no other has.
+        /// Whatever the distribution of data: no node is idle that has data of a position that no other node has.
         #[test]
         fn no_node_with_a_file_that_is_needed_stands_idle(
             positions in 1usize..8, idle in 0usize..6, per_node in 1usize..4, seed: u64,

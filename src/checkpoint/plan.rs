@@ -1,7 +1,7 @@
-//! Buffers of a position, their sizes, and the part of them that a save touches.
+//! Buffers of a position, their sizes, and the part of the buffers that a save changes.
 //!
-//! All facts about the shapes of *other* positions, such as the trailing part of the tallest member, follow by arithmetic from
-//! the problem and the grid. Nothing is exchanged for this.
+//! The shapes of *other* positions, such as the trailing submatrix of the member with the most rows, follow from the problem and
+//! the grid by arithmetic. Ranks exchange no messages for this.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -15,32 +15,32 @@ use crate::parity::{Code, Stripes};
 use crate::shm::Part;
 use crate::shm::header::GROUP_MAX;
 
-/// Threads for work during which the ranks can compute.
+/// Threads that encode or write while the ranks compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Helpers {
     /// A helper thread of each rank.
     #[default]
     Threads,
-    /// None: the ranks stop until the work is done.
+    /// No helpers: the ranks stop until the work is done.
     Off,
 }
 
 impl Layout {
-    /// Layout with the dedicated positions of this scheme, in groups of at most `group`.
+    /// Adds the dedicated positions of this scheme to the layout, for groups of at most `group` grid positions.
     pub fn kept_by(self, scheme: &Scheme, group: Option<usize>) -> Self {
         let dedicated = scheme.layout.dedicated(self.working(), group, scheme.losses);
         Self { dedicated, ..self }
     }
 }
 
-/// Settings of the user, checked.
+/// Settings of the user. [`Scheme::check`] checks them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scheme {
     pub method: Method,
     pub scope: Scope,
     pub code: Code,
-    /// Losses that each group survives; zero for method disk on shared storage, where each position is a group by itself.
+    /// Losses that each group survives. Zero for method disk on shared storage, where each position is a group of its own.
     pub losses: usize,
     #[serde(default)]
     pub layout: ParityLayout,
@@ -49,13 +49,13 @@ pub struct Scheme {
     pub on_device: bool,
 }
 
-/// Settings that no code supports.
+/// Settings that no code or layout supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SchemeError {
     #[error("--losses is 1 to {LOSSES_MAX}, not {0}")]
     Losses(usize),
     #[error(
-        "--parity-code {name} survives {most} in a group; for {1} take --parity-code reed-solomon",
+        "--parity-code {name} survives {most} in a group; for {1} losses use --parity-code reed-solomon",
         name = .0.name(),
         most = match .0.losses_max() {
             1 => "one loss".into(),
@@ -72,7 +72,7 @@ pub enum SchemeError {
 }
 
 impl Scheme {
-    /// Stripes of a group of so many members.
+    /// Stripes of a group with this number of members.
     pub fn stripes(&self, members: usize) -> Stripes {
         Stripes::new(self.layout.spread(), members, self.losses)
     }
@@ -96,7 +96,7 @@ pub const TILE_WORDS: usize = 1024;
 /// Words of one row of the small state, as encoded.
 pub const STATE_ROW_WORDS: usize = 64;
 
-/// Rows of [`STATE_ROW_WORDS`] for a small state of so many bytes and its length.
+/// Rows of [`STATE_ROW_WORDS`] for a small state of `state_bytes` bytes, and for its length.
 pub fn state_rows(state_bytes: usize) -> usize {
     (8 + state_bytes).div_ceil(8 * STATE_ROW_WORDS)
 }
@@ -118,7 +118,7 @@ pub struct Buffers {
     pub rows: usize,
     pub cols: usize,
     pub ld: usize,
-    /// Columns of the widest member: words of one parity row.
+    /// Number of columns of the widest member, which is the number of words of a parity row.
     pub pitch: usize,
     pub parity_rows: usize,
     /// Rows of [`STATE_ROW_WORDS`] for the small state and its length.
@@ -160,7 +160,7 @@ impl Buffers {
         }
     }
 
-    /// Words of A and of each full copy. The copy has A's leading dimension, so that rows correspond.
+    /// Words of A and of each full copy. The copy has A's leading dimension, so that corresponding rows have the same offset.
     pub fn data_words(&self) -> usize {
         self.rows * self.ld
     }
@@ -170,7 +170,7 @@ impl Buffers {
         if self.on_device { 0 } else { self.data_words() }
     }
 
-    /// Range of a row in A and in each full copy.
+    /// Range of words of a row in A and in each full copy.
     pub fn row(&self, row: usize) -> std::ops::Range<usize> {
         let start = row * self.ld;
         start..start + self.cols
@@ -180,7 +180,7 @@ impl Buffers {
         self.parity_rows * self.pitch
     }
 
-    /// Words of the parity: of the matrix, then of the small state.
+    /// Words of all parity: that of the matrix, followed by that of the small state.
     pub fn checksum_words(&self) -> usize {
         self.parity_words() + self.state_parity_rows * STATE_ROW_WORDS
     }
@@ -197,12 +197,12 @@ impl Buffers {
         self.pitch.div_ceil(TILE_WORDS)
     }
 
-    /// Number of places for the small state: one for each of two checkpoints, or one if memory keeps none.
+    /// Number of places for the small state: one for each of two checkpoints. With method disk, only one.
     pub fn places(&self) -> usize {
         if self.method == Method::Disk { 1 } else { 2 }
     }
 
-    /// Words of one place for the small state: state, digests of data, digests of parity, one digest for the parity of the state.
+    /// Words of one place: small state, digests of data, digests of parity, and one digest for the parity of the state.
     pub fn slot_words(&self) -> usize {
         self.state_words()
             + self.rows * self.data_tiles()
@@ -210,21 +210,21 @@ impl Buffers {
             + 1
     }
 
-    /// Words at the beginning of a place that cover a checkpoint's matrix: small state and digests of data. With `parity`,
-    /// all words of the place, which cover the parity, too.
+    /// Words at the beginning of a place that verify a checkpoint's matrix: small state and digests of data. With `parity`, all
+    /// words of the place, which verify the parity, too.
     pub fn vouch_words(&self, parity: bool) -> usize {
         if parity { self.slot_words() } else { self.state_words() + self.rows * self.data_tiles() }
     }
 
-    /// Range in S of a checkpoint's small state and digests.
+    /// Range of words in S with a checkpoint's small state and digests.
     pub fn slot_range(&self, number: u64) -> std::ops::Range<usize> {
         let words = self.slot_words();
         let start = (number % self.places() as u64) as usize * words;
         start..start + words
     }
 
-    /// Parts that contain a committed checkpoint until the next flush. Without a copy, the checkpoint that is being stored: in A,
-    /// frozen.
+    /// Parts that contain a committed checkpoint until the next flush. With method disk, part A, which is frozen while the
+    /// checkpoint is written.
     pub fn committed_parts(&self, number: u64) -> Committed {
         let odd = number % 2 == 1;
         let data = match self.method {
@@ -242,7 +242,7 @@ impl Buffers {
 
     /// Parts of persistent shared memory with their sizes in bytes, without header and results.
     pub fn parts(&self) -> Vec<(Part, usize)> {
-        // Positions without a part of the matrix have these parts, too, so that all positions are alike.
+        // Positions without a part of the matrix have these parts, too, so that the code need not distinguish them.
         let data = self.data_words().max(1) * 8;
         let checksum = self.checksum_words() * 8;
         let workspace = self.workspace_words().max(1) * 8;
@@ -257,7 +257,7 @@ impl Buffers {
             Method::Double => parts.extend([(Part::E, data), (Part::F, checksum)]),
             Method::Single | Method::Disk => {}
         }
-        // An empty parity takes no memory.
+        // An empty parity needs no part.
         parts.retain(|(_, bytes)| *bytes > 0);
         parts
     }

@@ -1,18 +1,18 @@
-//! Protocol of saving and recovery, as pure functions of the claims in headers.
+//! Protocol of saving and recovery, as pure functions of the claims in headers. A claim is the state that a header states.
 //!
-//! A save: freeze A; encode its parity, in the place that the last save's does not use; write `sealed`; global barrier; copy A to
-//! B; write `committed`; only then change A again. A position that has begun to overwrite B knows that all positions had sealed.
-//! So there is always one checkpoint that every survivor contains completely.
+//! A save: freeze A; encode its parity in the place that the last save has not used; write `sealed`; global barrier; copy A to B;
+//! write `committed`; only then change A again. If a position has begun to overwrite B, all positions had sealed the new
+//! checkpoint. So there is always one checkpoint that every survivor contains completely.
 //!
-//! A recovery: call [`decide`] on all headers; every survivor writes the decision (`pinned`) before anything changes; barrier;
-//! positions sealed on the target finish their flush, positions sealed on a later checkpoint withdraw that seal (`settled`);
-//! barrier; lost positions are rebuilt (`settled`); all headers are compared again; B is copied to A, which is invalid since the
-//! last barrier; `resumed`; barrier.
+//! A recovery: call [`decide`] on all headers; every survivor writes the decision (`pinned`) before it changes anything; barrier;
+//! positions with a seal on the target finish their flush, positions with a seal on a later checkpoint withdraw it (`settled`);
+//! barrier; from here A is invalid; lost positions are rebuilt (`settled`); all headers are compared again; B is copied to A;
+//! `resumed`; barrier.
 //!
 //! If a recovery is interrupted, the next one finds the pin. A position that cannot supply the pinned checkpoint, such as an old
-//! copy that has returned, then counts as lost, even if its header is plausible by itself.
+//! copy that has returned, then counts as lost. This holds even if its header is plausible by itself.
 //!
-//! `save`, `start` and `restore` write exactly these claims; `tests/protocol_model` explores all interleavings of the same
+//! `save`, `start` and `restore` write exactly these claims. `tests/protocol_model` explores all interleavings of the same
 //! functions.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,17 +22,17 @@ use thiserror::Error;
 
 use crate::shm::header::{CheckpointId, Claim, Phase, Stage, count_of};
 
-/// Method of keeping copies (names of the papers), with its number in headers.
+/// Method of keeping copies, named as in the papers, with its number in headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// The workspace serves as the second copy while the first is overwritten.
+    /// One copy. The matrix itself serves as the second copy while the first is overwritten.
     SelfCheckpoint = 0,
-    /// Two full copies, used in turn.
+    /// Two full copies, used alternately.
     Double = 1,
-    /// Single copy: a loss while it is overwritten ends the run.
+    /// One copy. A loss while it is overwritten ends the run.
     Single = 2,
-    /// No copy in memory: the matrix goes to storage, and memory has changed since.
+    /// No copy in memory: the matrix is saved to storage, and later changes in memory.
     Disk = 3,
 }
 
@@ -48,22 +48,22 @@ impl Method {
     }
 }
 
-/// Steps of a rank's claim. Each function returns one header state that is published.
+/// Steps of a rank's claim. Each function returns a claim that is then published in the header.
 impl Claim {
-    /// Fresh start: earlier contents of the memory are invalid.
+    /// Start from scratch: earlier contents of the memory are invalid.
     pub fn generating(joined: u64) -> Self {
         Claim { joined, phase: Phase::Running, stage: Stage::Generating, base: None, seal: None }
     }
 
-    /// Fresh memory on a new node, to be rebuilt to `target`.
+    /// New memory on another node, which will be rebuilt to `target`.
     pub fn vacant(joined: u64, target: CheckpointId) -> Self {
         let claim = Claim { stage: Stage::Vacant, ..Claim::generating(joined) };
         claim.pinned(joined, target)
     }
 
-    /// Method single, before the only copy is changed.
+    /// Method single: the only copy is about to be changed.
     pub fn overwriting(self) -> Self {
-        // Before the first commit there is nothing to lose, and a fresh start is still possible.
+        // Before the first commit there is no checkpoint to lose, and a start from scratch is still possible.
         let stage = match self.base {
             Some(_) => Stage::Overwriting,
             None => self.stage,
@@ -71,7 +71,7 @@ impl Claim {
         Claim { stage, base: None, ..self }
     }
 
-    /// A and its parity are complete for `checkpoint`; for method double, the other copy is.
+    /// A and its parity are complete for `checkpoint`. With method double, the other copy and its parity are.
     pub fn sealed(self, method: Method, checkpoint: CheckpointId) -> Self {
         let base = match method {
             Method::Single => None,
@@ -80,23 +80,23 @@ impl Claim {
         Claim { stage: Stage::Saved, base, seal: Some(checkpoint), ..self }
     }
 
-    /// After the barrier: the sealed checkpoint is in force.
+    /// The sealed checkpoint is in force. Published after the barrier.
     pub fn committed(self) -> Self {
         Claim { stage: Stage::Saved, base: self.seal, seal: None, ..self }
     }
 
-    /// The recovery to `target` is agreed; nothing has changed yet.
+    /// All ranks have agreed on the recovery to `target`. No memory has changed yet.
     pub fn pinned(self, joined: u64, target: CheckpointId) -> Self {
         Claim { joined, phase: Phase::Recovering(target), ..self }
     }
 
-    /// `target` is in force, and any other seal is invalid: in memory that was kept, or was vacant and is rebuilt. With method
-    /// disk, the checkpoint is complete on storage, and memory has only the record that it was made.
+    /// `target` is in force, and any other seal is invalid. The memory was kept, or was vacant and is rebuilt. With method disk,
+    /// the checkpoint is complete on storage, and memory has only the record that it was made.
     pub fn settled(self, target: CheckpointId) -> Self {
         Claim { stage: Stage::Saved, base: Some(target), seal: None, ..self }
     }
 
-    /// All positions have the target in the checkpoint and in A.
+    /// All positions have the target as their checkpoint and in A.
     pub fn resumed(self) -> Self {
         Claim { phase: Phase::Running, ..self }
     }
@@ -106,17 +106,17 @@ impl Claim {
         CheckpointId { number: self.base.map_or(0, |b| b.number) + 1, made: self.joined }
     }
 
-    /// Returns true if this memory contains the checkpoint, or will after a flush.
+    /// Returns true if this memory contains the checkpoint, or will contain it after a flush.
     pub fn supplies(&self, checkpoint: CheckpointId) -> bool {
         self.base == Some(checkpoint) || self.seal == Some(checkpoint)
     }
 }
 
-/// Recovery that all ranks agree on; the same on every rank.
+/// Recovery on which all ranks agree; the same on every rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     pub target: CheckpointId,
-    /// Positions whose seal is the target: their flush is finished first.
+    /// Positions whose seal is the target. They finish their flush first.
     pub finish: Vec<usize>,
     /// Positions to be rebuilt.
     pub lost: Vec<usize>,
@@ -124,17 +124,17 @@ pub struct Recovery {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Nothing was ever committed: generate the matrix.
+    /// No checkpoint was ever committed: the matrix is generated.
     Fresh,
-    /// The run resumes from memory. Survivors in `finish` have the checkpoint only sealed, and flush it first.
+    /// The run resumes from memory. Positions in `finish` have the checkpoint only sealed, and flush it first.
     Restore(Recovery),
-    /// Memory is created again and filled from storage, and a save makes its first checkpoint. Other contents of memory belong to
-    /// a run that has ended.
+    /// Memory is created again and filled from storage, and a save makes its first checkpoint. All earlier contents of memory
+    /// belong to a run that has ended.
     Fetch,
     Refuse(Refusal),
 }
 
-/// Reason why a run cannot resume. Memory is kept.
+/// Reason why a run cannot resume. The memory stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     #[error(
@@ -143,24 +143,24 @@ pub enum Refusal {
     )]
     TooManyLost { group: usize, size: usize, losses: usize, lost: Vec<usize> },
     #[error(
-        "position {0} lost its checkpoint while it was being overwritten, and method single keeps no \
-         second one; methods self and double survive this"
+        "a failure came while position {0} overwrote its checkpoint, and method single keeps no \
+         second one; methods self and double survive such a failure"
     )]
     Overwritten(usize),
-    #[error("the memory of positions {0} and {1} does not fit together: {2}")]
+    #[error("the memory of positions {0} and {1} is contradictory: {2}")]
     Inconsistent(usize, usize, String),
     #[error(
-        "method disk keeps all its checkpoints on storage, where checkpoint {0} was whole, and there is none now"
+        "method disk keeps all its checkpoints on storage, where checkpoint {0} was complete, but storage has none now"
     )]
     OnStorage(u64),
     #[error(
-        "there are checkpoints of this run, and none of them can be used: they are damaged, or were made with another --store or by \
-         another version of this program"
+        "memory has checkpoints of this run, but none of them can be used: they are damaged, or were made with another --store \
+         or by another version of this program"
     )]
     NoneUsable,
 }
 
-/// Setup of the run.
+/// Properties of a run that influence a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
     pub method: Method,
@@ -190,21 +190,21 @@ pub fn coherent(claim: &Claim) -> bool {
     holds && ordered && past
 }
 
-/// Facts from one header about the attempt that it has joined.
+/// What one header says about the attempt in which its position took part last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
     pub joined: u64,
-    /// The claim proves that all positions had committed a checkpoint, so that no start that sees it begins from scratch. The
-    /// first checkpoint is committed everywhere before the second is committed anywhere.
+    /// The claim proves that all positions had committed a checkpoint, so that a start that reads this claim does not begin from
+    /// scratch. The first checkpoint is committed at all positions before the second is committed at any.
     pub past_the_first: bool,
-    /// This attempt has made a checkpoint: then all positions had joined it.
+    /// This attempt has made a checkpoint, so all positions had joined the attempt.
     pub made: bool,
 }
 
 impl Trace {
     pub fn of(claim: &Claim) -> Self {
         let Claim { joined, phase, base, seal, .. } = *claim;
-        // Under method single, a position can be alone with a seal on the second checkpoint, and the others have gone back.
+        // With method single, one position can have a seal on the second checkpoint while all others have gone back to the first.
         let past_the_first = base.is_some_and(|id| id.number > 1)
             || seal.is_some_and(|id| id.number > 2)
             || matches!(phase, Phase::Recovering(to) if to.number > 1);
@@ -213,11 +213,12 @@ impl Trace {
     }
 }
 
-/// Finds the attempt from which to resume, among all in memory.
+/// Finds the attempt from whose memory to resume, among all attempts in memory.
 ///
-/// An attempt that knows of a checkpoint committed by all comes before any that has begun from scratch elsewhere, without seeing
-/// that checkpoint. Next comes the attempt with the greatest count. Of several with the same count, which did not see each other,
-/// the order is: one that has made a checkpoint; the one with the most positions; the last by the clock, which may be wrong.
+/// An attempt that knows of a checkpoint committed by all comes before any attempt that began from scratch without finding that
+/// checkpoint. Next comes the attempt with the greatest count. Several attempts with the same count did not find each other. Of
+/// these, the order is: one that has made a checkpoint; the one with the most positions; the latest by the clock, which may be
+/// wrong.
 pub fn leading(told: impl IntoIterator<Item = Trace>) -> Option<u64> {
     let mut all: BTreeMap<u64, (bool, u64, bool, usize)> = BTreeMap::new();
     for trace in told {
@@ -230,7 +231,7 @@ pub fn leading(told: impl IntoIterator<Item = Trace>) -> Option<u64> {
     all.into_iter().max_by_key(|(joined, of_it)| (*of_it, *joined)).map(|(joined, _)| joined)
 }
 
-/// Order of a run's attempts, among all in memory: of two copies of a position, the one of the later attempt is used.
+/// Order of a run's attempts, among all in memory. Of two copies of a position, the copy of the later attempt is used.
 pub struct Order {
     leading: Option<u64>,
     past_the_first: BTreeSet<u64>,
@@ -243,21 +244,21 @@ impl Order {
     }
 
     /// Rank of an attempt: greater for the later one. An attempt that knows of a checkpoint committed by all ranks higher, then
-    /// one with a greater count. If both are equal, the leading one, or else the one with the later start time.
+    /// one with a greater count. If both are equal, the leading attempt ranks higher, then the one with the later start time.
     pub fn rank(&self, joined: u64) -> (bool, u64, bool, u64) {
         let leads = Some(joined) == self.leading;
         (self.past_the_first.contains(&joined), count_of(joined), leads, joined)
     }
 }
 
-/// Returns true if memory with this claim is worth keeping: all positions have committed a checkpoint, so it has more than a
-/// fresh start.
+/// Returns true if memory with this claim must be kept: all positions have committed a checkpoint, so the memory is better than a
+/// start from scratch.
 pub fn worth_keeping(claim: &Claim) -> bool {
     claim.base.is_some() || claim.seal.is_some_and(|seal| seal.number > 1)
 }
 
-/// Decides what to do from the claim of each position; None is memory without a valid header. A contradictory claim is not
-/// trusted either.
+/// Decides what to do from the claim of each position. None means memory without a valid header. A claim that no rank can have
+/// written is treated in the same way.
 pub fn decide(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
     let believed: Vec<Option<Claim>> = claims.iter().map(|c| c.filter(coherent)).collect();
     let claims = &believed[..];
@@ -278,45 +279,45 @@ pub fn decide(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
         Ok(None) => {}
     }
 
-    // Without a recovery, all survivors have joined; an older claim is a copy left behind.
+    // Without an earlier recovery, all survivors took part in the leading attempt. An older claim belongs to an old copy.
     let current = |c: &Claim| c.joined == joined;
     if let Some(&(idle, _)) = leaders.iter().find(|(_, c)| c.stage == Stage::Generating) {
         return match leaders.iter().find(|(_, c)| c.base.is_some()) {
             None => Decision::Fresh,
             Some(&(other, _)) => {
-                inconsistent(idle, other, "one never completed a checkpoint, the other did")
+                inconsistent(idle, other, "the first never completed a checkpoint, the second did")
             }
         };
     }
     if setup.method == Method::Single {
         return decide_single(setup, claims, &leaders, current);
     }
-    // The latest checkpoint of each position; the earliest of these is complete on all.
+    // Each position has a latest checkpoint. The earliest of these is complete on all positions.
     let latest = |c: &Claim| c.seal.or(c.base);
     let Some((first, target)) = leaders
         .iter()
         .filter_map(|(position, c)| latest(c).map(|id| (*position, id)))
         .min_by_key(|(_, id)| *id)
     else {
-        return inconsistent(leaders[0].0, leaders[0].0, "it holds no checkpoint at all");
+        return inconsistent(leaders[0].0, leaders[0].0, "its header names no checkpoint");
     };
     if let Some((other, _)) = leaders.iter().find(|(_, claim)| !claim.supplies(target)) {
         let why = format!("the second does not have checkpoint {} of the first", target.number);
         return inconsistent(first, *other, &why);
     }
     match recovery(setup, claims, target, |c| current(c) && c.supplies(target)) {
-        // Some positions may not even have begun to generate when others had sealed the first checkpoint. A refusal protects data
-        // worth keeping; before the first commit, generating again is as good.
+        // Some positions may not have begun to generate when others had sealed the first checkpoint. A refusal protects committed
+        // checkpoints. Before the first commit, a start from scratch loses nothing.
         Decision::Refuse(_) if leaders.iter().all(|(_, c)| c.base.is_none()) => Decision::Fresh,
         decision => decision,
     }
 }
 
-/// Decides like [`decide`], if there is also a checkpoint on storage, taken at boundary `stored`. Memory comes first: it is as
-/// recent or more, unless it is an old copy. `boundary` returns the boundary of a checkpoint in memory.
+/// Decides like [`decide`], if there is also a checkpoint on storage, taken at boundary `stored`. Memory is preferred: it is as
+/// recent as storage or more recent, unless it is an old copy. `boundary` returns the boundary of a checkpoint in memory.
 ///
-/// Resuming from storage is correct whatever the claims. A checkpoint there is immutable and was committed by all positions. Its
-/// copy in memory belongs to a run with a new id, so no old copy is ever mixed with it.
+/// Resuming from storage is correct whatever the claims. A checkpoint on storage does not change and was committed by all
+/// positions. Its copy in memory belongs to a run with a new id, so no old copy is ever mixed with it.
 pub fn decide_with(
     setup: &Setup,
     claims: &[Option<Claim>],
@@ -335,7 +336,7 @@ pub fn decide_with(
 }
 
 /// Decides like [`decide_with`], in a launch that has lost ranks and recovers in place. If memory is insufficient here, it may
-/// suffice for a restart, which also reaches the memory on the lost ranks' nodes. So storage does not replace it.
+/// suffice for a restart, which can also use the memory on the nodes of the lost ranks. So storage is not used instead.
 pub fn decide_in_place(
     setup: &Setup,
     claims: &[Option<Claim>],
@@ -348,8 +349,8 @@ pub fn decide_in_place(
     }
 }
 
-/// Decides for method disk. No claim covers the memory, which has changed since its last save. If a claim shows that there was a
-/// checkpoint, the program must not decide to start from scratch.
+/// Decides for method disk. Memory has changed since the last save, so no claim is about its contents. If a claim shows that
+/// there was a checkpoint, the program must not decide to start from scratch.
 fn decide_disk(claims: &[Option<Claim>]) -> Decision {
     match claims.iter().flatten().filter_map(|claim| claim.base).max() {
         None => Decision::Fresh,
@@ -357,7 +358,8 @@ fn decide_disk(claims: &[Option<Claim>]) -> Decision {
     }
 }
 
-/// Target of an agreed recovery. It stays in force, because memory may have been changed for it. The error is a decision.
+/// Target of an agreed recovery; None without one. The target stays the same, because memory may have been changed for it. The
+/// error is a decision.
 fn pinned_target(leaders: &[(usize, Claim)]) -> Result<Option<CheckpointId>, Decision> {
     let pin = |(position, claim): &(usize, Claim)| match claim.phase {
         Phase::Recovering(target) => Some((*position, target)),
@@ -365,14 +367,16 @@ fn pinned_target(leaders: &[(usize, Claim)]) -> Result<Option<CheckpointId>, Dec
     };
     let pins: Vec<(usize, CheckpointId)> = leaders.iter().filter_map(pin).collect();
     match pins.windows(2).find(|pair| pair[0].1 != pair[1].1) {
-        Some(pair) => {
-            Err(inconsistent(pair[0].0, pair[1].0, "they recover to different checkpoints"))
-        }
+        Some(pair) => Err(inconsistent(
+            pair[0].0,
+            pair[1].0,
+            "their headers name recoveries to different checkpoints",
+        )),
         None => Ok(pins.first().map(|(_, target)| *target)),
     }
 }
 
-/// Decides for method single: a checkpoint is usable if the members without it can be rebuilt.
+/// Decides for method single. A checkpoint is usable if the members without it can be rebuilt.
 fn decide_single(
     setup: &Setup,
     claims: &[Option<Claim>],
@@ -397,7 +401,7 @@ fn decide_single(
         Some(&(position, _)) => Decision::Refuse(Refusal::Overwritten(position)),
         None => match refused {
             Some(why) => Decision::Refuse(why),
-            None => inconsistent(leaders[0].0, leaders[0].0, "it holds no checkpoint at all"),
+            None => inconsistent(leaders[0].0, leaders[0].0, "its header names no checkpoint"),
         },
     }
 }
@@ -433,8 +437,8 @@ fn recovery(
     Decision::Restore(Recovery { target, finish, lost: all_lost })
 }
 
-/// Second agreement, in which each position checks its own claim: the target is in force, and nothing is sealed. All must have
-/// joined the same attempt.
+/// Checks a position's own claim after the recovery: the target is in force, and no checkpoint is sealed. The caller also checks
+/// that all positions have joined the same attempt.
 pub fn is_settled(claim: &Claim, target: CheckpointId) -> bool {
     claim.base == Some(target) && claim.seal.is_none()
 }
@@ -505,7 +509,7 @@ mod tests {
         let (one, next, third) = (id(1, 1), id(2, 1), id(3, 1));
         let committed = |e| held(1, Some(e), None);
         let sealed = |e, s| held(1, Some(e), Some(s));
-        // No memory, or nothing committed yet.
+        // No memory, or no checkpoint committed yet.
         assert_eq!(decide(&two(), &[None; 4]), Decision::Fresh);
         let generating = Some(Claim::generating(no(1)));
         assert_eq!(
@@ -515,15 +519,15 @@ mod tests {
         // A loss during the computation.
         let c = committed(one);
         assert_eq!(decide(&two(), &[c, None, c, c]), restore(one, &[1]));
-        // Some have sealed, others not: back to the old checkpoint, seals become invalid.
+        // Some have sealed the new checkpoint, others have not: the old checkpoint is used, and seals become invalid.
         let s = sealed(one, next);
         assert_eq!(decide(&two(), &[c, s, s, s]), restore(one, &[]));
-        // All survivors sealed: forward.
+        // All survivors have sealed the new checkpoint: it is used.
         assert_eq!(
             decide(&two(), &[None, s, s, s]),
             Decision::Restore(Recovery { target: next, finish: vec![1, 2, 3], lost: vec![0] })
         );
-        // One is flushing, one has committed, one is sealed on the next checkpoint already.
+        // One position is flushing, one has committed, one has already sealed the next checkpoint.
         assert_eq!(
             decide(&two(), &[s, committed(next), sealed(next, third), None]),
             Decision::Restore(Recovery { target: next, finish: vec![0], lost: vec![3] })
@@ -535,12 +539,12 @@ mod tests {
         ));
         // One loss in each group.
         assert_eq!(decide(&two(), &[None, c, None, c]), restore(one, &[0, 2]));
-        // The first checkpoint, all sealed, nothing committed.
+        // The first checkpoint is sealed by all and committed by none.
         let f = held(1, None, Some(one));
         assert!(finishes(decide(&two(), &[f, f, None, f])));
     }
 
-    /// In one start, a single rank got as far as to record its recovery. The next start did not see that rank, but has a
+    /// In one start, only one rank got as far as to record its recovery. The next start did not find that rank, and has a
     /// different number.
     #[test]
     fn a_way_back_that_nobody_saw_is_an_old_copy() {
@@ -553,20 +557,20 @@ mod tests {
         let unseen = back(2, then);
         let gone_on = held(3, Some(now), None);
         assert_eq!(decide(&group, &[gone_on, gone_on, gone_on, unseen]), restore(now, &[3]));
-        // A recovery to another checkpoint: the single rank's target does not matter.
+        // In a recovery to another checkpoint, the single rank's target does not matter.
         let elsewhere = back(3, id(5, 1));
         assert_eq!(
             decide(&group, &[elsewhere, elsewhere, elsewhere, unseen]),
             restore(id(5, 1), &[3])
         );
-        // A checkpoint that the others are about to overwrite is not used.
+        // A checkpoint that the other positions are about to overwrite is not used.
         let sealed = held(3, Some(now), Some(next));
         let forward = Recovery { target: next, finish: vec![0, 1, 2], lost: vec![3] };
         assert_eq!(
             decide(&group, &[sealed, sealed, sealed, back(2, now)]),
             Decision::Restore(forward)
         );
-        // If one more is lost, or two ranks recorded this, that many count as lost.
+        // If another position is lost, or two ranks recorded this recovery, two positions count as lost.
         for claims in [[gone_on, gone_on, None, unseen], [gone_on, gone_on, unseen, unseen]] {
             let decision = decide(&group, &claims);
             assert!(
@@ -574,12 +578,13 @@ mod tests {
                 "{decision:?}"
             );
         }
-        // In a recovery to the checkpoint from which the others resumed, the rank belongs to them.
+        // If a rank recovers to the checkpoint from which the other ranks resumed, in the same attempt, it does not count as
+        // lost.
         let late = back(3, now);
         assert_eq!(decide(&group, &[gone_on, gone_on, late, late]), restore(now, &[]));
     }
 
-    /// The node with the first start's header has a clock ahead of the others.
+    /// The clock of the node with the first start's header is ahead of all others.
     #[test]
     fn a_fast_clock_makes_no_start_the_last_one() {
         let group = setup(Method::SelfCheckpoint, &[&[0, 1, 2, 3]]);
@@ -592,11 +597,11 @@ mod tests {
         let generating = Some(Claim::generating(first));
         for unseen in [Some(back), generating] {
             assert_eq!(decide(&group, &[gone_on, gone_on, gone_on, unseen]), restore(now, &[3]));
-            // An attempt that has made a checkpoint was joined by all.
+            // All positions had joined an attempt that has made a checkpoint.
             let one = decide(&group, &[gone_on, unseen, None, None]);
             assert!(matches!(one, Decision::Refuse(Refusal::TooManyLost { .. })), "{one:?}");
         }
-        // Before that, the larger number of positions counts.
+        // Before an attempt has made a checkpoint, the larger number of positions counts.
         let elsewhere = Some(old.pinned(second, then).settled(id(3, 1)));
         let decision = decide(&group, &[elsewhere, elsewhere, elsewhere, Some(back)]);
         assert!(!matches!(decision, Decision::Fresh), "{decision:?}");
@@ -612,7 +617,7 @@ mod tests {
         assert_eq!(leading([]), None);
     }
 
-    /// Elsewhere, on nodes that saw only one that had been away, the run began from scratch, several times.
+    /// On nodes that found only one returning node of the run, the run began from scratch, several times.
     #[test]
     fn a_blind_start_from_scratch_does_not_outrank_a_checkpoint_of_all() {
         let (first, ninth) = (id(1, 2), id(9, 2));
@@ -621,14 +626,14 @@ mod tests {
         let group = setup(Method::SelfCheckpoint, &[&[0, 1, 2, 3]]);
         assert_eq!(decide(&group, &[fresh, main, main, main]), restore(ninth, &[0]));
         assert!(matches!(decide(&group, &[fresh, fresh, main, main]), Decision::Refuse(_)));
-        // Nor does a position that sealed its first checkpoint there.
+        // A position that sealed its first checkpoint there does not outrank it either.
         let sealed = held(4, None, Some(id(1, 4)));
         assert_eq!(decide(&group, &[sealed, main, main, main]), restore(ninth, &[0]));
-        // During a recovery to it, even if most is still to be done, the later attempt counts.
+        // A later attempt that recovers to this checkpoint outranks it, even if most of the recovery is still to be done.
         let back = main.map(|c| c.pinned(no(3), ninth));
         let vacant = Some(Claim::vacant(no(3), ninth));
         assert_eq!(decide(&group, &[vacant, back, main, main]), restore(ninth, &[0]));
-        // Method single: the others went back to a checkpoint before the one that a lost position was writing.
+        // With method single, the others went back to the checkpoint before the one that a lost position was writing.
         let single = setup(Method::Single, &[&[0, 1, 2]]);
         let first_of_all = held(1, Some(id(1, 1)), None);
         let back = first_of_all.map(|c| c.pinned(no(2), id(1, 1)));
@@ -637,7 +642,7 @@ mod tests {
         for away in [overwriting, sealed] {
             assert_eq!(decide(&single, &[back, back, away]), restore(id(1, 1), &[2]));
         }
-        // A position stayed behind while all others overwrote the checkpoint.
+        // A position kept the checkpoint while all others overwrote it.
         let now = held(2, Some(id(2, 1)), None).map(Claim::overwriting);
         let now = now.map(|c| c.sealed(Method::Single, id(3, 2)));
         let behind = held(1, Some(id(2, 1)), None);
@@ -660,7 +665,7 @@ mod tests {
             decide(&two(), &[new, new, new, old]),
             Decision::Restore(Recovery { target: next, finish: vec![0, 1, 2], lost: vec![3] })
         );
-        // During a recovery an old copy helps only with exactly the pinned checkpoint.
+        // During a recovery, an old copy is used only if it has exactly the pinned checkpoint.
         let pinned = |c: Option<Claim>, t| c.map(|c| c.pinned(no(2), t));
         let s = held(1, Some(one), Some(id(2, 1)));
         assert_eq!(decide(&two(), &[pinned(s, one), s, pinned(s, one), old]), restore(one, &[]));
@@ -690,14 +695,14 @@ mod tests {
         }
     }
 
-    /// Every claim over two checkpoints and two attempts, in every combination: all of them for a group of two, the coherent ones
-    /// for a group of three.
+    /// Every claim over two checkpoints and two attempts, in every combination. A group of two has all claims; a group of three
+    /// has those that a rank can have written.
     #[test]
     fn the_whole_input_space_of_a_small_group() {
         let ids = [id(1, 1), id(2, 1), id(2, 2)];
         let some: Vec<Option<CheckpointId>> = [None].into_iter().chain(ids.map(Some)).collect();
         let mut claims: Vec<Option<Claim>> = vec![None];
-        // Two attempts with the same count did not see each other.
+        // Two attempts with the same count did not find each other.
         for joined in [no(1), no(2), attempt_number(2, 7)] {
             for phase in [Phase::Running].into_iter().chain(ids.map(Phase::Recovering)) {
                 for stage in [Stage::Vacant, Stage::Generating, Stage::Saved, Stage::Overwriting] {
@@ -709,7 +714,7 @@ mod tests {
                 }
             }
         }
-        // Reading rejects nothing: even claims that no run can reach must lead to a safe decision.
+        // A header can state any claim. Even claims that no run can reach must lead to a safe decision.
         assert_eq!(claims.len(), 769);
         let one_group = setup(Method::SelfCheckpoint, &[&[0, 1]]);
         let single = setup(Method::Single, &[&[0, 1]]);
@@ -719,7 +724,7 @@ mod tests {
                 check(&single, &[a, b]);
             }
         }
-        // Three members: all claims that are not rejected at once.
+        // Three members: only the claims that are not rejected at once.
         let fewer: Vec<Option<Claim>> =
             claims.iter().copied().filter(|c| c.is_none_or(|c| coherent(&c))).collect();
         let three = setup(Method::SelfCheckpoint, &[&[0, 1, 2]]);
@@ -749,7 +754,7 @@ mod tests {
             .collect();
         match &decision {
             Decision::Fresh => {
-                // A committed checkpoint of the newest attempt is never discarded.
+                // A committed checkpoint of the leading attempt is never discarded.
                 assert!(pins.is_empty(), "{claims:?}");
                 assert!(claims.iter().flatten().filter(|c| leader(c)).all(|c| c.base.is_none()));
             }
@@ -763,7 +768,7 @@ mod tests {
                     assert!(leader(&claim) || !pins.is_empty(), "{claims:?}");
                     let finish = claim.base != Some(r.target);
                     assert_eq!(finish, r.finish.contains(&position));
-                    // A position that has passed a barrier has nothing older, so recovery must not go back further.
+                    // A position that has passed a barrier has no older checkpoint, so a recovery must not go back further.
                     if pins.is_empty() && setup.method != Method::Single {
                         assert!(claim.base.is_none_or(|b| b <= r.target), "{claims:?}");
                     }
@@ -774,12 +779,12 @@ mod tests {
                 }
             }
             Decision::Refuse(_) => assert!(must_refuse(setup, claims, &pins), "{claims:?}"),
-            Decision::Fetch => panic!("nobody spoke of storage"),
+            Decision::Fetch => panic!("no checkpoint on storage was given"),
         }
     }
 
-    /// Returns true if no checkpoint is known to be complete: too few have it, or the last attempt's positions do not agree on
-    /// one.
+    /// Returns true if no checkpoint is known to be complete: too few positions have it, or the positions of the last attempt do
+    /// not agree on one.
     fn must_refuse(setup: &Setup, claims: &[Option<Claim>], pins: &[CheckpointId]) -> bool {
         let joined = leading(claims.iter().flatten().map(Trace::of));
         let leads = |c: &Claim| Some(c.joined) == joined;
@@ -789,7 +794,7 @@ mod tests {
             setup.groups.iter().all(|group| group.iter().filter(lacks).count() <= setup.losses)
         };
         match pins {
-            // From any attempt: an agreed checkpoint is complete wherever it is named.
+            // A pinned checkpoint is complete at each position that names it, in whatever attempt.
             [first, rest @ ..] => {
                 rest.iter().any(|pin| pin != first) || !bears(&|c| c.supplies(*first))
             }
@@ -809,7 +814,7 @@ mod tests {
         }
     }
 
-    /// Memory is used if it is as recent as storage; storage, if memory is unavailable or an old copy.
+    /// Memory is used if it is as recent as storage. Storage is used if memory is unavailable or an old copy.
     #[test]
     fn storage_is_for_what_memory_cannot_give() {
         let (five, six) = (id(5, 1), id(6, 1));
@@ -822,24 +827,24 @@ mod tests {
             assert_eq!(decision == Decision::Fetch, fetch, "{stored:?}");
             assert!(fetch || decision == restore(five, &[]));
         }
-        // A flush that has begun counts as its result.
+        // A flush that has begun is finished, so its checkpoint counts.
         let sealed = [held(1, Some(five), Some(six)); 4];
         assert!(finishes(decide_with(&two(), &sealed, at, Some(60))));
         assert_eq!(decide_with(&two(), &sealed, at, Some(61)), Decision::Fetch);
-        // Too much lost, no memory, nothing saved yet, contradictory memory.
+        // Too many lost, no memory, no checkpoint yet, contradictory memory.
         let lost = [None, None, whole[0], whole[0]];
         let generating = [Some(Claim::generating(no(1))); 4];
         let torn = [held(1, Some(five), None), held(1, Some(id(9, 1)), None), None, None];
         for claims in [lost, [None; 4], generating, torn] {
             assert_eq!(decide_with(&two(), &claims, at, Some(1)), Decision::Fetch, "{claims:?}");
             assert_eq!(decide_with(&two(), &claims, at, None), decide(&two(), &claims));
-            // In place, storage is used only if nothing was saved in memory.
+            // In place, storage is used only if memory has had no checkpoint.
             let alone = decide(&two(), &claims);
             let wanted = if alone == Decision::Fresh { Decision::Fetch } else { alone };
             assert_eq!(decide_in_place(&two(), &claims, at, Some(1)), wanted, "{claims:?}");
         }
         assert_eq!(decide_in_place(&two(), &whole, at, Some(51)), Decision::Fetch);
-        // The boundary of the checkpoint in memory is unknown: use memory.
+        // If the boundary of the checkpoint in memory is unknown, memory is used.
         assert_eq!(decide_with(&two(), &whole, |_| None, Some(99)), restore(five, &[]));
     }
 }

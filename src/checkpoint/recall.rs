@@ -1,8 +1,8 @@
-//! Choice of the files from which a checkpoint is read, if each node has a DIR of its own: the reader of each position's file,
-//! and the positions that are rebuilt from their group's parity. Pure, and the same on every rank.
+//! Choice of the files from which a checkpoint is read, if each node has a DIR of its own. Assigns a reader to each position's
+//! file, and determines the positions that are rebuilt from the parity of their group. Pure, and the same on every rank.
 //!
-//! `fetching` calls this when all ranks have reported their files, and again without each file that turned out to be damaged. It
-//! ends when all files that are read are sound, or when more is lost than a group survives.
+//! `fetching` calls this when all ranks have reported their files. It calls this again without each file that turned out to be
+//! damaged. The calls end when all files that are read are sound, or when a group has lost more members than it survives.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,38 +13,38 @@ use super::protocol::Refusal;
 use crate::checkpoint::storage::Check;
 use crate::parity::Code;
 
-/// File of a position, according to its header.
+/// A position's file, with the description of its parity from the file's header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
     pub position: usize,
     pub check: Check,
 }
 
-/// Report of one rank: its directory id, and, from the first rank that sees the DIR, the files there.
+/// Report of one rank: its directory id and, if the rank is the first that uses the DIR, the files in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
     pub dir_id: usize,
     pub seen: Vec<Seen>,
 }
 
-/// Group as it was when the checkpoint was made.
+/// Group that made the parity of the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     pub check: Check,
-    /// Position whose file gave this description: the amount of parity differs if some members keep all of it.
+    /// Position whose file gave this description. With dedicated ranks, the amount of parity differs between members.
     pub of: usize,
     pub code: Code,
     pub layout: ParityLayout,
-    /// Members, by their index in the group, whose files are gone.
+    /// Members without a usable file, as indices in the group.
     pub lost: Vec<usize>,
 }
 
-/// Assignment of readers.
+/// Assignment of readers to files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recall {
-    /// DIR and reading rank of each position's file; None if the position is rebuilt.
+    /// DIR and reading rank of each position's file. None if the position is rebuilt.
     pub readers: Vec<Option<Reader>>,
-    /// Groups by number.
+    /// Groups in order of their numbers.
     pub groups: Vec<Stored>,
 }
 
@@ -55,7 +55,7 @@ pub struct Reader {
 }
 
 impl Recall {
-    /// Group of a position, and the position's index in it.
+    /// Group of a position, and the index of the position in this group.
     pub fn group_of(&self, position: usize) -> (&Stored, usize) {
         let place = |group: &Stored| {
             group.check.members.iter().position(|&member| member as usize == position)
@@ -70,7 +70,7 @@ impl Recall {
         readers.filter(|(_, reader)| reader.is_none()).map(|(position, _)| position).collect()
     }
 
-    /// Returns true if the parity of this position is needed.
+    /// Returns true if the parity of this position is needed to rebuild a member of its group.
     pub fn needs_parity(&self, position: usize) -> bool {
         !self.group_of(position).0.lost.is_empty()
     }
@@ -81,34 +81,36 @@ fn made(check: &Check) -> (&[u32], u32, u8, u8) {
     (&check.members, check.losses, check.code, check.layout)
 }
 
-/// Checks that these members of all groups are the positions of this run, each of them once.
+/// Checks that the `members` of all groups are exactly the positions of this run, each in one group.
 fn check_members(members: &[u32], positions: usize, working: usize) -> Result<(), String> {
     let dedicated = |how: &str| {
         Err(format!(
-            "its groups have {how} members that keep checksums alone than this run: start it with the --parity-layout, the \
-             --group and the --losses that it was written with"
+            "its groups have {how} members that keep only checksums than this run: start this run with the --parity-layout, the \
+             --group and the --losses with which the checkpoint was written"
         ))
     };
-    // Dedicated positions have numbers after all others.
+    // Dedicated positions have higher numbers than all others.
     if members.iter().any(|&member| member as usize >= positions) {
         return dedicated("more");
     }
     let mut placed = vec![false; positions];
     for &member in members {
         if std::mem::replace(&mut placed[member as usize], true) {
-            return Err("its files tell of different groups".into());
+            return Err("its files name different groups".into());
         }
     }
     let missing: Vec<usize> = (0..positions).filter(|&position| !placed[position]).collect();
     match missing.first() {
         None => Ok(()),
         Some(&first) if first >= working => dedicated("fewer"),
-        Some(_) => Err(format!("no file is left of the groups of positions {missing:?}")),
+        Some(_) => {
+            Err(format!("no file is left of any member of the groups of positions {missing:?}"))
+        }
     }
 }
 
-/// Chooses the files of a checkpoint from the ranks' reports `told`, one for each position; the first `working` positions have a
-/// part of the matrix. Files in `bad`, by DIR and position, are damaged.
+/// Chooses the files of a checkpoint. `told` has the report of each rank, in order of ranks. The first `working` positions have a
+/// part of the matrix. `bad` contains the DIR and the position of each damaged file.
 pub fn recall(
     working: usize,
     told: &[Told],
@@ -124,14 +126,14 @@ pub fn recall(
             if at >= positions || bad.contains(&(dir_id, at)) {
                 continue;
             }
-            // Of several copies of a file, the one on the position's own node; otherwise the first.
+            // If several DIRs have a copy of a file, the copy on the position's own node is read, otherwise the first one.
             let own = told[at].dir_id == dir_id;
             if readers[at].is_none() || own {
                 readers[at] = Some(Reader { dir_id, rank: if own { at } else { dir_id } });
             }
             let (_, known) = groups.entry(check.group).or_insert((at, check));
             if made(known) != made(check) {
-                return Err("its files tell of different groups".into());
+                return Err("its files name different groups".into());
             }
         }
     }
@@ -154,10 +156,9 @@ pub fn recall(
         }
         let lost =
             members.enumerate().filter(|(_, m)| is_lost(m)).map(|(place, _)| place).collect();
-        let code =
-            Code::from_byte(check.code).ok_or("its parity is in a code that is not known")?;
+        let code = Code::from_byte(check.code).ok_or("its parity has a code that is not known")?;
         let layout = ParityLayout::from_byte(check.layout)
-            .ok_or("its parity is in a layout that is not known")?;
+            .ok_or("its parity has a layout that is not known")?;
         stored.push(Stored { check: check.clone(), of, code, layout, lost });
     }
     Ok(Recall { readers, groups: stored })
@@ -175,7 +176,7 @@ mod tests {
         Seen { position, check: Check { group, members, losses, code: 2, layout: 0, words: 9 } }
     }
 
-    /// Each rank has a DIR of its own, with the files of these positions.
+    /// Each rank has a DIR of its own, which contains the files of these positions.
     fn apart(files: &[&[usize]], size: usize, losses: u32) -> Vec<Told> {
         let told = |(dir_id, files): (usize, &&[usize])| Told {
             dir_id,
@@ -194,17 +195,17 @@ mod tests {
         let found = recall(4, &apart(&[&[0], &[1], &[2], &[3]], 2, 1), &none).unwrap();
         assert_eq!(ranks(&found), [Some(0), Some(1), Some(2), Some(3)]);
         assert!(found.lost().is_empty() && !(0..4).any(|p| found.needs_parity(p)));
-        // Nodes in another order, one of them new.
+        // Nodes in another order. One of them is new.
         let told = apart(&[&[2], &[], &[0], &[1]], 2, 1);
         let found = recall(4, &told, &none).unwrap();
         assert_eq!(ranks(&found), [Some(2), Some(3), Some(0), None]);
         assert_eq!((found.lost(), &found.groups[1].lost), (vec![3], &vec![1]));
         assert_eq!(found.group_of(3).1, 1);
         assert!(!found.needs_parity(0) && found.needs_parity(2));
-        // Of two nodes with the file, the one of the position.
+        // If two nodes have the file, the position's own node reads it.
         let found = recall(4, &apart(&[&[0, 1], &[1], &[2], &[3]], 2, 1), &none).unwrap();
         assert_eq!(found.readers[1], Some(Reader { dir_id: 1, rank: 1 }));
-        // If that file is damaged, the other; if both are, the position is rebuilt.
+        // If that file is damaged, the other one is read. If both are damaged, the position is rebuilt.
         let told = apart(&[&[0, 1], &[1], &[2], &[3]], 2, 1);
         let mut bad = BTreeSet::from([(1, 1)]);
         assert_eq!(recall(4, &told, &bad).unwrap().readers[1], Some(Reader { dir_id: 0, rank: 0 }));
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(recall(4, &told, &bad).unwrap().lost(), [1]);
     }
 
-    /// Two ranks a node: the first one reports for both, and each reads its own file.
+    /// Two ranks on each node: the first one reports the files of both, and each reads its own file.
     #[test]
     fn ranks_of_one_node_read_their_own_files() {
         let mut told = apart(&[&[0, 1], &[], &[2, 3], &[]], 2, 1);
@@ -242,7 +243,7 @@ mod tests {
         assert!(recall(4, &other, &none).unwrap_err().contains("a code that is not known"));
     }
 
-    /// Four members in one group, the last of which has parity only.
+    /// Four members in one group. The last member has only parity.
     #[test]
     fn members_that_keep_checksums_alone_are_members() {
         let none = BTreeSet::new();
@@ -250,20 +251,23 @@ mod tests {
         assert_eq!(recall(3, &told, &none).unwrap().lost(), [1]);
         let told = apart(&[&[0], &[1], &[2], &[]], 4, 1);
         assert_eq!(recall(3, &told, &none).unwrap().lost(), [3]);
-        // A run without dedicated ranks, and one with one more.
+        // A run without dedicated ranks, and a run with one more dedicated rank.
         let fewer = apart(&[&[0], &[1], &[2]], 4, 1);
         assert!(recall(3, &fewer, &none).unwrap_err().contains("have more members"));
         let more = apart(&[&[0], &[1], &[2], &[3], &[]], 4, 1);
         assert!(recall(4, &more, &none).unwrap_err().contains("have fewer members"));
         let why = recall(5, &more, &none).unwrap_err();
-        assert!(why.contains("no file is left of the groups of positions [4]"), "{why}");
+        assert!(
+            why.contains("no file is left of any member of the groups of positions [4]"),
+            "{why}"
+        );
     }
 
     /// Each node may be at any step between two checkpoints, and any node may be lost then. If a remaining node has a manifest of
-    /// the newer checkpoint, that one can be read; otherwise the older one.
+    /// the newer checkpoint, the newer one can be read; otherwise the older one.
     #[test]
     fn between_two_checkpoints_there_is_always_one() {
-        // Steps for the newer checkpoint: nothing yet, its file, its manifest; then the older one is removed.
+        // Steps for the newer checkpoint: it has no file yet, its file, its manifest; the older one is removed.
         const STEPS: usize = 4;
         for at in 0..STEPS.pow(3) {
             let steps: Vec<usize> = (0..3).map(|node| at / STEPS.pow(node) % STEPS).collect();
@@ -291,8 +295,8 @@ mod tests {
     }
 
     proptest! {
-        /// For any remaining nodes and any damage: every position is read from a sound file or rebuilt. The result is a refusal
-        /// exactly if some group has lost more than it survives.
+        /// Whatever nodes remain and whatever files are damaged: every position is read from a sound file or rebuilt. The result
+        /// is an error exactly if some group has lost more members than it survives.
         #[test]
         fn the_verdict_counts_what_is_lost_in_each_group(
             files in proptest::collection::vec(proptest::collection::vec(0usize..6, 0..4), 6),

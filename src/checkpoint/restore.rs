@@ -1,7 +1,8 @@
-//! Recovery of a checkpoint in memory, once all ranks have agreed on it: from the pinned headers to the resumed ones.
+//! Recovery of a checkpoint in memory, after all ranks have agreed on it. Begins with pinned headers and ends with resumed
+//! headers.
 //!
-//! `start` calls this on every rank with the same decision. Between any two headers written here there is a barrier or a crash
-//! point; `protocol` explains the order.
+//! `start` calls this on every rank with the same decision. Between any two writes of a header there is a barrier or a crash
+//! point. `protocol` explains the order.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -20,15 +21,16 @@ use crate::parity::{GroupComm, Hands, Share, hands};
 use crate::shm::Region;
 use crate::shm::header::{CheckpointId, Doing, Mark};
 
-/// Start of the whole matrix.
+/// Corner that covers the whole matrix.
 const WHOLE: Corner = Corner { row: 0, col: 0 };
 
-/// Workspace that receives rows of the committed copy while the group reads or writes them.
+/// Workspace that receives rows of the committed copy, while the group reads or writes these rows.
 struct Taken<'a> {
     a: Shareable<u64>,
     borrowed: PhantomData<&'a mut [u64]>,
     buffers: Buffers,
-    /// Number of columns received of each row. A row may be reported again, but only after all of it was reported once.
+    /// Number of columns received of each row. After all columns of a row were reported once, further reports of the row are
+    /// ignored.
     columns: Vec<AtomicUsize>,
 }
 
@@ -39,7 +41,7 @@ impl<'a> Taken<'a> {
         Self { a: Shareable::new(a.as_mut_ptr()), borrowed: PhantomData, buffers, columns }
     }
 
-    /// Copies columns of a row of data, unless the row is complete.
+    /// Copies columns of a row of data, unless all columns of the row have been copied.
     ///
     /// # Safety
     /// Threads that call this at the same time must pass different columns.
@@ -53,14 +55,14 @@ impl<'a> Taken<'a> {
         let all = self.buffers.row(row);
         let range = all.start + columns.start..all.start + columns.end;
         assert!(range.end <= all.end, "more columns than there are");
-        // SAFETY: within the workspace, which is borrowed as long as this lives; no other thread has these columns of it.
+        // SAFETY: within the workspace, which is borrowed as long as this value lives; no other thread writes these columns.
         let own =
             unsafe { std::slice::from_raw_parts_mut(self.a.get().add(range.start), columns.len()) };
         own.copy_from_slice(&share.data[range]);
         has.fetch_add(columns.len(), Ordering::Relaxed);
     }
 
-    /// Returns the workspace, and a flag for each row that is complete.
+    /// Returns the workspace, and for each row whether it is complete.
     fn end(self) -> (&'a mut [u64], Vec<bool>) {
         let Buffers { cols, .. } = self.buffers;
         let has = self.columns.into_iter().map(|has| has.into_inner() == cols).collect();
@@ -71,8 +73,8 @@ impl<'a> Taken<'a> {
 }
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Restores the matrix from the checkpoint of `recovery`, which was taken at `boundary`. `known` is the digest that a lost
-    /// position's header gave. An error is the same on all ranks.
+    /// Restores the matrix from the checkpoint of `recovery`, which was taken at `boundary`. `known` is the digest in the header
+    /// of this position, if the header is readable but the memory is lost. An error is the same on all ranks.
     pub(super) fn recover(
         &mut self,
         recovery: &Recovery,
@@ -87,13 +89,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::Pinned, me);
         self.world.barrier();
 
-        // From here on memory changes, protected by the pins.
+        // From here on memory changes. The pins in the headers protect it.
         let (buffers, words) = (self.holding.buffers, self.holding.buffers.workspace_words());
         self.settle(recovery, &a.words()[..words], pool);
         self.world.barrier();
 
-        // From here on the contents of the workspace are invalid. Rows of the committed copy that the group reads or writes are
-        // copied to it while they are in the cache.
+        // From here on the contents of the workspace are invalid. While the group reads or writes rows of the committed copy, the
+        // rows are in the cache and are copied to the workspace, unless a device has it.
         let workspace = self.on_device.is_none().then(|| &mut a.words_mut()[..words]);
         let taken = workspace.map(|workspace| Taken::new(workspace, buffers));
         let mut wrong = None;
@@ -115,7 +117,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             saved.copy_out(target.number, a, &taken, pool, half);
         }
         self.copies = [None; 2];
-        // After a rebuild up to rounding, parity that is encoded again has other bits; the next saves encode all of it.
+        // If the code rebuilds only up to rounding, parity that is encoded again has other bits. The next saves then encode all
+        // parity.
         if !rebuilds || self.scheme.code.exact() {
             self.copies[(target.number % 2) as usize] = Some(boundary);
         }
@@ -136,7 +139,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         })
     }
 
-    /// Finishes an interrupted flush of this position from the workspace `a`, and gives up all other checkpoints.
+    /// Finishes an interrupted flush of this position from the workspace `a`, and invalidates all other checkpoints.
     fn settle(&mut self, recovery: &Recovery, a: &[u64], pool: &mut Pool) {
         let me = self.position();
         let target = recovery.target;
@@ -155,7 +158,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::Settled, me);
     }
 
-    /// Rebuilds the lost members of this group, with digests if this position is one of them.
+    /// Rebuilds the lost members of this group. Computes digests if this position is one of the lost members.
     fn rebuild(&mut self, recovery: &Recovery, taken: Option<&Taken>, pool: &mut Pool) {
         let me = self.position();
         let members = self.members();
@@ -172,7 +175,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 digests.see(share, role, columns.clone());
             }
             if let Some(taken) = taken {
-                // SAFETY: the code reports each column once at a time.
+                // SAFETY: the code never reports a column to two threads at the same time.
                 unsafe { taken.see(share, role, columns) }
             }
         };
@@ -182,7 +185,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         });
     }
 
-    /// Puts this position's rebuilt checkpoint in force, unless its digest differs from the `known` one.
+    /// Puts this position's rebuilt checkpoint in force. Returns an error if its digest differs from the `known` one.
     fn adopt_rebuilt(
         &mut self,
         target: CheckpointId,
@@ -192,9 +195,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let me = self.position();
         let root = self.holding.saved().seal(target.number);
         hit(Point::RebuildEnd, me);
-        // Sums of real numbers are restored only up to rounding.
+        // Sums of real numbers are rebuilt only up to rounding, so their digests may differ.
         if self.scheme.code.exact() && known.is_some_and(|known| known != root) {
-            return Err("as rebuilt it is not what its header says it held".into());
+            return Err("its rebuilt checkpoint differs from the digest in its old header".into());
         }
         self.header.base = Mark { boundary: boundary as u64, root };
         self.header.claim = self.header.claim.settled(target);
@@ -203,7 +206,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         Ok(())
     }
 
-    /// Checks that all positions have the checkpoint, in one attempt; `wrong` is the problem of this one.
+    /// Checks that all positions have the checkpoint, and are in the same attempt. `wrong` is the problem of this position.
     fn agree_on_settled(
         &self,
         target: CheckpointId,
@@ -212,13 +215,15 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let claim = self.header.claim;
         let settled = u64::from(is_settled(&claim, target));
         let joined = claim.joined;
-        // All must have the same attempt: the smallest number equals the largest.
+        // If the smallest number of an attempt equals the largest, all are equal.
         if self.world.least(&[settled, joined, NOTHING - joined]) == [1, joined, NOTHING - joined] {
             return Ok(());
         }
         let why = match self.world.troubles(wrong) {
-            None => "start again to repeat it".to_owned(),
-            Some(said) => format!("{said}; a further start would take it as it was rebuilt"),
+            None => "start again to repeat the recovery".to_owned(),
+            Some(said) => {
+                format!("{said}; a further start would accept the rebuilt checkpoint as it is")
+            }
         };
         Err(StartError::NotWhole { checkpoint: target.number, why })
     }

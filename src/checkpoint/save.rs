@@ -1,7 +1,7 @@
 //! Save of a checkpoint, in the order that the protocol requires.
 //!
-//! The solver calls this at a boundary without pending work, on every rank. A crash point stands between any two steps that a
-//! failure could separate.
+//! The solver calls this at a boundary without pending work, on every rank. Between any two steps that a failure could separate,
+//! there is a crash point.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ pub struct SaveReport {
     pub seconds: f64,
     /// Encoding, including messages and the digests of changed data.
     pub encode_s: f64,
-    /// Digest over all digests.
+    /// Computing the digest over all digests.
     pub digest_s: f64,
     /// Waiting until all ranks are sealed.
     pub barrier_s: f64,
@@ -45,22 +45,22 @@ pub struct SaveReport {
     pub bytes: usize,
 }
 
-/// Checkpoint that is about to be made: what it copies and encodes.
+/// What the next checkpoint copies and encodes.
 pub(super) struct SavePlan {
     pub(super) next: CheckpointId,
     pub(super) boundary: usize,
-    /// Boundary of the data in the copy that this checkpoint overwrites.
+    /// Boundary of the data in the copy that this checkpoint overwrites; None if the copy is invalid.
     copy_boundary: Option<usize>,
-    /// Part that the copy lacks, here and in the group.
+    /// Part of the matrix in which the copy differs, on this rank and in the group.
     corner: Corner,
     pub(super) window: Window,
     /// Difference to the previous checkpoint.
     pub(super) since: Since,
 }
 
-/// Checkpoint state of one rank for one test.
+/// State of one rank for the checkpoints of one test.
 pub struct Checkpointer<W, G> {
-    /// Work of the last save that helpers still do. Declared first, so that it ends before its memory is dropped.
+    /// Last save, as long as helpers encode it. Declared first, so that the helper ends before its memory is dropped.
     pub(super) unfinished: Option<Unfinished>,
     pub(super) world: W,
     pub(super) group: G,
@@ -74,7 +74,7 @@ pub struct Checkpointer<W, G> {
     pub(super) encode: Encoding,
     pub(super) scheduler: Scheduler,
     pub(super) lease: Lease,
-    /// Boundary of the checkpoint in each of two places: copies with their parity (method double), parity (method self). Method
+    /// Boundary of the checkpoint in each of two places. Method double: copies with their parity. Method self: parity. Method
     /// disk: the first is the boundary of parity and digests.
     pub(super) copies: [Option<usize>; 2],
     /// Matrix in device memory, if it is there.
@@ -85,7 +85,7 @@ pub struct Checkpointer<W, G> {
 }
 
 fn words(doubles: &mut [f64]) -> &mut [u64] {
-    // SAFETY: one size and alignment; any bits are a word, and any bits are a double.
+    // SAFETY: u64 and f64 have one size and alignment; any bits are a valid u64, and any bits are a valid f64.
     unsafe { std::slice::from_raw_parts_mut(doubles.as_mut_ptr().cast(), doubles.len()) }
 }
 
@@ -99,7 +99,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.header.id.members.iter().map(|&m| m as usize).collect()
     }
 
-    /// Run to which this memory belongs, and its number of attempts.
+    /// Id of the run to which this memory belongs, and the number of its attempts.
     pub fn run(&self) -> (u128, u64) {
         (self.header.id.run, count_of(self.header.claim.joined))
     }
@@ -113,21 +113,21 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         &self.world
     }
 
-    /// Sends agents a heartbeat. Cheap: some stores.
+    /// Writes a heartbeat for agents to the header. This takes only a few stores.
     pub fn tick(&self, doing: Doing, boundary: usize) {
         self.holding.head.tick(doing, boundary as u64);
     }
 
-    /// Reports this process's computing time and operations to agents.
+    /// Reports this process's computing time in seconds and its operations to agents.
     pub fn worked(&self, seconds: f64, flops: f64) {
         self.holding.head.worked((seconds * 1e6) as u64, flops as u64);
     }
 
-    /// Returns true if a save must be made at boundary `k`. Collective call with the same answer on every rank; the solver calls
-    /// it before it factors panels across the boundary.
+    /// Returns true if a save must be made at `boundary`. Collective call with the same answer on every rank. The solver calls
+    /// this before it factors panels across the boundary.
     ///
-    /// `now` forces a save for a stop; rank 0's value counts. While helpers encode the last checkpoint, or one is being written
-    /// to storage, a save is postponed, unless it is forced. At some boundaries a lease allows the answer without communication.
+    /// `now` forces a save for a stop; only rank 0's value counts. While helpers encode or write the last checkpoint, a save is
+    /// postponed, unless it is forced. At some boundaries a lease makes communication unnecessary.
     pub fn due(&mut self, boundary: usize, now: bool) -> bool {
         if self.lease.holds(boundary) {
             return false;
@@ -140,13 +140,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let elapsed = self.started.elapsed().as_secs_f64();
         let save = now || self.scheduler.due(boundary, elapsed, bytes as f64);
         let mut mine = if save { SAVE } else { 0 } | if now { AT_ONCE } else { 0 };
-        // Only with checkpoints in memory, writes to storage run between saves and must be checked.
+        // Only if checkpoints are in memory, storage is written between saves and must be checked.
         if let Some(level2) = self.level2.as_mut().filter(|level2| level2.alone.is_none()) {
             mine |= level2.wishes(save, elapsed);
         }
         mine |= self.wishes_of_helpers(now);
         if self.unfinished.as_ref().is_some_and(|unfinished| unfinished.stores) {
-            // One checkpoint at a time, and this one comes first.
+            // Only one checkpoint at a time goes to storage, and the unfinished one comes first.
             mine &= !STORE;
         }
         if mine == 0 && self.is_quiet() {
@@ -161,16 +161,16 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.unfinished.is_none() && self.attend(told) && told & SAVE != 0
     }
 
-    /// Returns true if no work needs checks at boundaries, and if the broadcast is not needed to keep ranks in step: dedicated
-    /// ranks would otherwise count iterations as fast as they can.
+    /// Returns true if no work needs checks at boundaries, and if ranks stay in step without the broadcast. Dedicated ranks do
+    /// not: without the broadcast they would count iterations as fast as they can.
     fn is_quiet(&self) -> bool {
         let writes = |level2: &Level2| level2.flight.is_some() || level2.manifest.is_some();
         let stores = self.level2.as_ref().is_some_and(writes);
         self.unfinished.is_none() && !stores && self.layout.dedicated == 0
     }
 
-    /// Restores removed names of the memory: a restart would not find memory without a name. Called between iterations, and with
-    /// `frozen` before a save. Parts that are being written to storage wait until that is done.
+    /// Restores names of the memory that were removed, because a restart could not find the memory without them. Called between
+    /// iterations, and with `frozen` before a save. The name of a part that is being written to storage is restored after that.
     pub fn look_after_names(&mut self, frozen: bool) -> Option<Renamed> {
         let buffers = &self.holding.buffers;
         let reading = self.level2.as_ref().map(|level2| level2.reads(buffers)).unwrap_or_default();
@@ -182,8 +182,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.header.claim.base.map(|_| self.header.base.boundary as usize)
     }
 
-    /// Changed part of the local matrix, and the group's window, since `boundary`; the whole matrix if there is no earlier
-    /// checkpoint.
+    /// Changed part of the local matrix, and the group's window, since `boundary`. Without a `boundary`, both cover the whole
+    /// matrix.
     pub(super) fn reach(&self, boundary: Option<usize>) -> (Corner, Window) {
         let (at, scope) = match boundary {
             Some(boundary) => (boundary, self.scheme.scope),
@@ -204,8 +204,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.holding.head.write(&self.header);
     }
 
-    /// Takes a checkpoint at boundary `boundary`. `a` is the local matrix, frozen; `state` is other data needed to resume. Every
-    /// rank calls this at the same boundary; all threads of its `pool` take part.
+    /// Takes a checkpoint at `boundary`. `a` is the frozen local matrix, and `state` is other data needed to resume. Every rank
+    /// calls this at the same boundary. All threads of its `pool` take part.
     ///
     /// # Panics
     /// If `state` is longer than `Config::state_bytes`, or `a` is not the matrix handed out at the start.
@@ -262,12 +262,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         report
     }
 
-    /// Determines what the next checkpoint, at `boundary`, copies and encodes.
+    /// Determines which parts the next checkpoint, at `boundary`, copies and encodes.
     fn plan_save(&self, boundary: usize) -> SavePlan {
         let next = self.header.claim.next_checkpoint();
         let base = self.header.claim.base.map(|b| b.number);
         let base_boundary = self.base_boundary();
-        // Method double builds on the checkpoint before the last.
+        // Method double overwrites the copy of the checkpoint before the last.
         let copy_boundary = match self.scheme.method {
             Method::Double if !sabotaged(Sabotage::OldCopy) => {
                 self.copies[(next.number % 2) as usize]
@@ -275,20 +275,22 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             _ => base_boundary,
         };
         let (corner, window) = self.reach(copy_boundary);
-        // Part that differs from the last checkpoint, whose digests are available. Parity of a whole copy may differ everywhere.
+        // Part that differs from the last checkpoint, whose digests are available. If the whole matrix is copied, its parity may
+        // differ everywhere.
         let (new_corner, new_window) = self.reach(base_boundary);
         let parity = self.parity_of(if copy_boundary.is_some() { new_window } else { window });
         let since = Since { before: base, corner: new_corner, parity };
         SavePlan { next, boundary, copy_boundary, corner, window, since }
     }
 
-    /// Makes the copy of the methods that copy before they encode; method self carries the parity of the last checkpoint over.
+    /// Copies the matrix, with methods that copy before they encode. With method self, copies parity of the last checkpoint
+    /// instead.
     fn prepare_copy(&mut self, plan: &SavePlan, a: &[u64], pool: &mut Pool) {
         let number = plan.next.number;
         let place = (number % 2) as usize;
         match self.scheme.method {
             Method::SelfCheckpoint => {
-                // The place of the parity before the last lacks the part that only the last save encoded.
+                // The older parity lacks what only the last save encoded.
                 let held = self.copies[place].take();
                 let stale = self.reach(held).1;
                 let (stale, coming) = (self.parity_of(stale), self.parity_of(plan.window));
@@ -309,7 +311,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// Copies the matrix from `corner` on to the copy of this checkpoint.
+    /// Copies the matrix from `corner` to its end into the copy of this checkpoint.
     fn flush(&mut self, number: u64, a: &[u64], corner: Corner, pool: &mut Pool) {
         let position = self.position();
         let half = || hit(Point::FlushHalf, position);
@@ -338,7 +340,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::Sealed, position);
     }
 
-    /// Puts the sealed checkpoint and its parity in force.
+    /// Puts the sealed checkpoint in force, with its parity.
     pub(super) fn commit(&mut self, boundary: usize) {
         let position = self.position();
         let sealed = self.header.claim.seal.expect("a committed checkpoint was sealed");
@@ -350,7 +352,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::Committed, position);
     }
 
-    /// Records how long the ranks have stopped for the part that has changed since `copy_boundary`.
+    /// Records the time for which the ranks stopped, and the bytes that changed since `copy_boundary`.
     pub(super) fn account(
         &mut self,
         begin: Instant,
@@ -361,13 +363,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         report.seconds = begin.elapsed().as_secs_f64();
         let now = self.started.elapsed().as_secs_f64();
         let bytes = self.layout.bytes(0, copy_boundary.unwrap_or(0), self.scheme.scope);
-        // The time for storage must not influence how often to save in memory.
+        // The interval of saves in memory must not depend on the time for storage.
         let seconds = report.seconds - report.store_s;
         self.scheduler.saved(report.boundary, now, seconds, bytes as f64);
     }
 
-    /// Encodes the parity of a checkpoint from the frozen matrix, if there is any, and computes digests of the rows on the way.
-    /// Returns the digest over everything.
+    /// Encodes the parity of a checkpoint from the frozen matrix, if the scheme has parity. Also computes digests of the rows.
+    /// Returns the digest over all digests.
     pub(super) fn encode(
         &mut self,
         number: u64,
@@ -401,8 +403,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         root
     }
 
-    /// Keeps a finished test's result at every position, so that a restart does not run the test again. Returns false if there is
-    /// no room.
+    /// Keeps the result of a finished test at this position, so that a restart does not run the test again. Returns false if
+    /// there is no room.
     pub fn record(&mut self, test: u32, bytes: &[u8]) -> bool {
         let entry = Entry { run: self.header.id.run, test, bytes: bytes.to_vec() };
         if self.holding.done.append(&entry) {
@@ -412,7 +414,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         extended.is_ok() && self.holding.done.append(&entry)
     }
 
-    /// Finished tests of this run whose results this position has.
+    /// Finished tests of this run whose results are in this position's memory.
     pub fn results(&self) -> BTreeSet<u32> {
         let of_run = |entry: &Entry| entry.run == self.header.id.run;
         self.holding.done.entries().into_iter().filter(of_run).map(|entry| entry.test).collect()
@@ -435,7 +437,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 self.hold.memory_store.unlink(position as u32, part);
             }
         }
-        // Removed last: a process that begins under this name must not have its parts removed.
+        // The header is removed last: another process may create memory under these names, and its parts must not be removed.
         self.hold.remove();
         self.world.barrier();
     }

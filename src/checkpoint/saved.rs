@@ -1,10 +1,10 @@
 //! Checkpoints of a position: copies of the matrix, their parity, small states, and digests.
 //!
-//! Next to the small state of each checkpoint are tables with one digest for each row and tile of data and of parity. The
-//! header's root is the digest over state and tables. So a save computes new digests only for changed parts, and a restore
-//! detects any flipped bit in the data that it is about to trust.
+//! The small state of each checkpoint is followed by tables with one digest for each row and tile of data and of parity. The
+//! header's root is the digest of state and tables. So a save computes new digests only for changed parts. A restore detects any
+//! flipped bit in the data that it uses.
 //!
-//! This is separate from the rest of the position's memory (`holding`), because a helper may have all of it while the rank
+//! This is separate from the rest of the position's memory (`holding`), because a helper may use all of it while the rank
 //! computes.
 
 use std::ops::Range;
@@ -28,11 +28,11 @@ use crate::shm::Region;
 pub struct Saved {
     /// Pins of the copies, if a device copies to them. Declared before these, because fields are dropped in order.
     pub(super) pins: Vec<Pin>,
-    /// Copy; None if memory has none (disk).
+    /// Copy of the matrix. None with method disk.
     pub(super) b: Option<Region>,
-    /// Parity; None if there is none.
+    /// Parity. None if this position has none.
     pub(super) c: Option<Region>,
-    /// Parity of odd checkpoints: D (self), F (double). C is then the parity of even ones.
+    /// Parity of odd checkpoints: part D (method self) or F (method double). C is then the parity of even checkpoints.
     pub(super) d: Option<Region>,
     /// Second copy of method double.
     pub(super) e: Option<Region>,
@@ -40,10 +40,10 @@ pub struct Saved {
     pub(super) buffers: Buffers,
 }
 
-/// Words that a thread copies or digests at a time.
+/// Number of words that a thread copies or digests at a time.
 const TURN_WORDS: usize = 64 * 1024;
 
-/// Method and extent of a group's encoding.
+/// Code and extent of a group's encoding.
 #[derive(Clone, Copy, Debug)]
 pub struct Coding {
     pub coder: Coder,
@@ -54,7 +54,7 @@ pub struct Coding {
 }
 
 impl Saved {
-    /// Copy that contains this checkpoint, or will when it is committed; empty if there is none.
+    /// Copy that contains this checkpoint, or will contain it when it is committed. Empty if memory has no copy.
     pub(super) fn copy(&mut self, number: u64) -> &mut [u64] {
         let words = self.buffers.data_words();
         match of_checkpoint(number, &mut self.b, &mut self.e) {
@@ -63,7 +63,7 @@ impl Saved {
         }
     }
 
-    /// Parity of this checkpoint.
+    /// Parity of this checkpoint. Empty if this position has none.
     fn check(&mut self, number: u64) -> &mut [u64] {
         let words = self.buffers.checksum_words();
         match of_checkpoint(number, &mut self.c, &mut self.d) {
@@ -80,13 +80,13 @@ impl Saved {
     /// Writes the small state to the place of this checkpoint.
     ///
     /// # Panics
-    /// If it is longer than the room requested at the start.
+    /// If the state is longer than the size requested at the start.
     pub fn write_state(&mut self, number: u64, state: &[u8]) {
         let room = self.buffers.state_words();
         let words = &mut self.slot(number)[..room];
         assert!(
             state.len() <= (words.len() - 1) * 8,
-            "a state of {} bytes does not fit the {} asked for at the start",
+            "a state of {} bytes is longer than the {} requested at the start",
             state.len(),
             (words.len() - 1) * 8
         );
@@ -95,22 +95,22 @@ impl Saved {
         bytes_mut(&mut words[1..])[..state.len()].copy_from_slice(state);
     }
 
-    /// Small state of a checkpoint whose root was verified or just rebuilt.
+    /// Small state of a checkpoint whose root was verified, or that was just rebuilt.
     pub fn read_state(&mut self, number: u64) -> Vec<u8> {
         let room = self.buffers.state_words();
         state_of(&self.slot(number)[..room])
     }
 
-    /// Words that are unused before the first save, for temporary data of a start; None if there are too few. Also returns the
-    /// second copy of method double, which is as unused.
+    /// Returns memory that is unused before the first save, for temporary data of a start: this number of `words`, or None if no
+    /// part has as many; and the second copy of method double.
     pub fn spare(&mut self, words: usize) -> (Option<&mut [u64]>, Option<&mut [u64]>) {
         let mut all = [&mut self.b, &mut self.c].into_iter().flatten();
         let spare = all.find_map(|region| region.words_mut().get_mut(..words));
         (spare, self.e.as_mut().map(Region::words_mut))
     }
 
-    /// Rows of this member's matrix and small state, with their parity. `a` is the workspace when the checkpoint is being sealed,
-    /// None for the committed copy. With `since`, also returns the checkpoint's digests, to be updated.
+    /// Rows of this member's matrix and small state, with their parity. `a` is the workspace if the checkpoint is being sealed,
+    /// and None for the committed copy. With `since`, also returns the checkpoint's digests, which the caller updates.
     pub fn shares<'a>(
         &'a mut self,
         number: u64,
@@ -121,7 +121,7 @@ impl Saved {
         if let Some(since) = &since {
             self.lay_digests(number, since.before);
         }
-        // Borrowed field by field, because the parts are needed at the same time.
+        // The fields are borrowed separately, because several are needed at the same time.
         let check = of_checkpoint(number, &mut self.c, &mut self.d);
         let check = check.map_or(&mut [][..], Region::words_mut);
         let copy = of_checkpoint(number, &mut self.b, &mut self.e);
@@ -137,7 +137,7 @@ impl Saved {
     }
 
     /// Encodes the parity of checkpoint `number` from the frozen matrix `a`, or from its copy, and computes digests of the rows
-    /// on the way. Reading the rows from memory once more would cost as much as encoding. `between` is called now and then.
+    /// at the same time. Reading the rows again for this would cost as much as encoding. `between` is called after each batch.
     pub fn encode(
         &mut self,
         group: &(impl GroupComm + ?Sized),
@@ -169,7 +169,7 @@ impl Saved {
         copy_rows(&buffers, from, a, self.copy(number), |_| true, pool, half);
     }
 
-    /// Copies this checkpoint's whole copy to A, except for rows that A has already (`taken`).
+    /// Copies this checkpoint's copy to A, except for rows that A already has (`taken`).
     pub fn copy_out(
         &mut self,
         number: u64,
@@ -183,8 +183,9 @@ impl Saved {
         copy_rows(&buffers, from, self.copy(number), a, |row| !taken[row], pool, half);
     }
 
-    /// Updates the parity of checkpoint `number` to that of the checkpoint before it, where these differ and the next encoding
-    /// does not write. `stale` is the range in which they can differ, `coming` the range to be encoded.
+    /// Copies parity of the checkpoint before `number` to the parity of checkpoint `number`, where they can differ and the next
+    /// encoding writes nothing. `stale` is the range in which they can differ, and `coming` the range that the next encoding
+    /// writes.
     pub fn carry_checksum(&mut self, number: u64, stale: Reach, coming: Reach, pool: &mut Pool) {
         let (pitch, parity_rows) = (self.buffers.pitch, self.buffers.parity_rows);
         if self.buffers.method != Method::SelfCheckpoint {
@@ -197,7 +198,7 @@ impl Saved {
         };
         let (from, to) = (from.words(), to.words_mut());
         let rows = stale.rows.min(parity_rows);
-        // Rows are counted from the first, columns from the right, as in encoding.
+        // Rows are counted from the first row, and columns from the last column, as in encoding.
         pool.rows(&mut to[..rows * pitch], pitch, TURN_WORDS, |row, line| {
             let kept = if row < coming.rows { coming.width } else { 0 };
             if stale.width > kept {
@@ -207,7 +208,7 @@ impl Saved {
         });
     }
 
-    /// Copies the digests of checkpoint `before` next to the small state of checkpoint `number`; zeros if there is none.
+    /// Copies the digests of checkpoint `before` to the place of checkpoint `number`. Without `before`, fills them with zeros.
     fn lay_digests(&mut self, number: u64, before: Option<u64>) {
         let tables = |slot: Range<usize>| slot.start + self.buffers.state_words()..slot.end;
         let to = tables(self.buffers.slot_range(number));
@@ -217,7 +218,7 @@ impl Saved {
         }
     }
 
-    /// Computes the digests of all new data, if no encoding passes over them.
+    /// Computes the digests of all new data if there is no parity to encode.
     pub fn digest_data(&mut self, number: u64, a: &[u64], since: Since, pool: &mut Pool) {
         let buffers = self.buffers;
         self.lay_digests(number, since.before);
@@ -232,7 +233,7 @@ impl Saved {
         });
     }
 
-    /// Returns the digest of a checkpoint over its small state and all digests, once its parity is complete.
+    /// Returns the digest of a checkpoint's small state and all its digests. Called when its parity is complete.
     pub fn seal(&mut self, number: u64) -> u64 {
         let parity_words = self.buffers.parity_words();
         let tail = digest(&self.check(number)[parity_words..]);
@@ -241,7 +242,7 @@ impl Saved {
         digest(slot)
     }
 
-    /// Returns true if this checkpoint's data, parity, state and digests match the root. With `a`, data is in the workspace;
+    /// Returns true if this checkpoint's data, parity, state and digests match the root. With `a`, the data is in the workspace,
     /// otherwise in the committed copy.
     pub fn verify(&mut self, number: u64, root: u64, a: Option<&[u64]>, pool: &mut Pool) -> bool {
         if sabotaged(Sabotage::NoDigest) {
@@ -271,7 +272,7 @@ impl Saved {
     }
 }
 
-/// Returns true if a matrix matches its digests; rows are `ld` words apart.
+/// Returns true if all rows of a matrix match their digests. Rows are `ld` words apart.
 fn rows_are_sound(
     words: &[u64],
     rows: usize,
@@ -283,7 +284,7 @@ fn rows_are_sound(
     let (tiles, sound) = (cols.div_ceil(TILE_WORDS), AtomicBool::new(true));
     let fits = |row| row_is_sound(&words[row * ld..][..cols], &table[row * tiles..][..tiles]);
     pool.over(rows, rows_a_turn(ld), |mut rows| {
-        // After a mismatch, the rest is skipped.
+        // After a mismatch, the remaining rows are skipped.
         if sound.load(Ordering::Relaxed) && !rows.all(fits) {
             sound.store(false, Ordering::Relaxed);
         }
@@ -291,42 +292,42 @@ fn rows_are_sound(
     sound.into_inner()
 }
 
-/// Rows of so many words that a thread takes at a time.
+/// Number of rows of `words` words that a thread takes at a time.
 fn rows_a_turn(words: usize) -> usize {
     (TURN_WORDS / words.max(1)).max(1)
 }
 
-/// Small state in these words.
+/// Small state that these words contain.
 pub(super) fn state_of(words: &[u64]) -> Vec<u8> {
     let Some((&length, words)) = words.split_first() else { return Vec::new() };
     let bytes = bytes(words);
     bytes[..bytes.len().min(length as usize)].to_vec()
 }
 
-/// Returns true if a row of the matrix matches its digests.
+/// Returns true if a row matches its digests.
 pub(super) fn row_is_sound(line: &[u64], digests: &[u64]) -> bool {
     let tiles = line.len().div_ceil(TILE_WORDS);
     tiles == digests.len() && (0..tiles).all(|tile| digests[tile] == digest(tile_of(line, tile)))
 }
 
-/// Rows and columns of a parity: so many rows from the first and columns from the right.
+/// Range of a parity: the first `rows` rows and the last `width` columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
     pub rows: usize,
     pub width: usize,
 }
 
-/// Difference between a checkpoint and another.
+/// Difference between a checkpoint and an earlier one.
 #[derive(Clone, Copy, Debug)]
 pub struct Since {
-    /// Checkpoint whose digests are available; None if there is none, and everything is new.
+    /// Checkpoint whose digests are available. None if there is none, and all data is new.
     pub before: Option<u64>,
     /// Changed part of the data.
     pub corner: Corner,
     pub parity: Reach,
 }
 
-/// Rows of a member's matrix and of its small state, as the codes see them.
+/// Rows of a member's matrix and of its small state, in the form in which the codes use them.
 pub struct Shares<'a> {
     matrix: Share<'a>,
     state: Share<'a>,
@@ -351,8 +352,8 @@ impl<'a> Shares<'a> {
         }
     }
 
-    /// Rebuilds the lost members of a group, by their indices, in this `window` of the matrix and in all of the small state.
-    /// `hands.seen` sees the rows of the matrix.
+    /// Rebuilds the members `lost` of a group, given as indices, in this `window` of the matrix and in all of the small state.
+    /// `hands.seen` receives the rows of the matrix.
     pub fn rebuild(
         mut self,
         group: &impl GroupComm,
@@ -375,20 +376,21 @@ impl<'a> Shares<'a> {
     }
 }
 
-/// Digests of a checkpoint, being updated from those of another: all threads store digests while they work on the rows.
+/// Digests of a checkpoint, which are updated from those of an earlier one. All threads store digests while they work on the
+/// rows.
 pub struct Digests<'a> {
     buffers: Buffers,
     tables: &'a [AtomicU64],
     corner: Corner,
     parity_rows: usize,
-    /// First new column of parity.
+    /// First column of parity that has changed.
     first: usize,
 }
 
 impl<'a> Digests<'a> {
-    /// Starts from tables that contain the previous checkpoint's digests.
+    /// Starts from tables that contain the digests of the previous checkpoint.
     fn new(buffers: Buffers, tables: &'a mut [u64], since: &Since) -> Self {
-        // SAFETY: an atomic word has the layout of a word, and as long as this borrow lasts no other code accesses them.
+        // SAFETY: an atomic word has the layout of a word, and no other code accesses these words during this borrow.
         let tables = unsafe { &*(std::ptr::from_mut(tables) as *const [AtomicU64]) };
         Self {
             buffers,
@@ -399,9 +401,9 @@ impl<'a> Digests<'a> {
         }
     }
 
-    /// Stores the digests of the tiles of a row that end within these columns.
+    /// Stores the digests of those tiles of a row that end within these columns.
     fn note(&self, line: &[u64], table: usize, columns: Range<usize>) {
-        // The last tile may be short, and ends with the row.
+        // The last tile ends with the row, and may be shorter than the others.
         let before = |column: usize| {
             if column == line.len() { column.div_ceil(TILE_WORDS) } else { column / TILE_WORDS }
         };
@@ -410,8 +412,8 @@ impl<'a> Digests<'a> {
         }
     }
 
-    /// Stores the digests of columns that the code has just read or written, if they are new. Several threads call this, with
-    /// different columns.
+    /// Stores the digests of columns that the code has just read or written, if these columns have changed. Several threads call
+    /// this, with different columns.
     pub fn see(&self, share: &Share, role: Role, columns: Range<usize>) {
         let buffers = &self.buffers;
         let (data_tiles, parity_tiles) = (buffers.data_tiles(), buffers.parity_tiles());
@@ -432,7 +434,7 @@ impl<'a> Digests<'a> {
     }
 }
 
-/// Returns this checkpoint's region of two that are used in turn; if there is only one, that one.
+/// Returns the region of this checkpoint: alternately `even` and `odd`. Without `odd`, always `even`.
 fn of_checkpoint<'a>(
     number: u64,
     even: &'a mut Option<Region>,

@@ -1,7 +1,7 @@
-//! Start of a test under protection: fresh, or from the memory or storage of an earlier process.
+//! Start of a protected test: from scratch, or from the memory or storage of an earlier process.
 //!
-//! Every rank calls [`Checkpointer::start`]. All decisions follow from the same gathered facts, so all ranks get the same result:
-//! all resume, or all get an error, and none is left waiting.
+//! Every rank calls [`Checkpointer::start`]. All decisions follow from the same gathered facts, so all ranks get the same result.
+//! Either all ranks resume, or all get an error, and no rank waits for another one in vain.
 
 use std::io;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::parity::exchange::Coder;
 use crate::shm::header::{CheckpointId, Claim, Doing, Head, Header, HeaderFault, Mark, Stage};
 use crate::shm::{Hold, MemoryError, MemoryStore, Part, Region};
 
-/// Lets injected faults reach this job's memory.
+/// Registers the functions with which injected faults damage or remove this job's memory.
 fn arm(memory_store: &MemoryStore) {
     if faults::armed() {
         let of = memory_store.clone();
@@ -49,7 +49,7 @@ struct Here {
     /// None only if the position could not be locked.
     hold: Option<Hold>,
     head: Option<Head>,
-    /// Facts about this rank and its memory, for all ranks.
+    /// Facts about this rank and its memory, which all ranks receive.
     fact: Fact,
 }
 
@@ -57,7 +57,7 @@ impl Here {
     /// Locks the position and reads its header. An error is the same on all ranks.
     fn look<W: World>(world: &W, config: &Config) -> Result<Self, StartError> {
         let me = world.rank();
-        // Rank 0 comes first: of two runs that begin at the same moment under one name, one gets all positions.
+        // Rank 0 locks first. So if two runs with one name begin at the same moment, one run gets all positions.
         let mut hold = None;
         let mut opened = Ok(None);
         for turn in [true, false] {
@@ -72,7 +72,7 @@ impl Here {
                 break;
             }
         }
-        // Reads this position's memory, then exchanges problems with all others.
+        // Reads this position's header, then exchanges problems with all other ranks.
         if let Some(hold) = &hold {
             opened = open_head(hold);
         }
@@ -102,14 +102,14 @@ impl Here {
                         fact.trouble = format!("a header, but {fault}");
                     }
                 }
-                // Memory with the layout of another program stays as it is.
+                // A header of another version of the program is not changed.
                 if !fact.unread {
                     open.head.tick(Doing::Starting, 0);
                     open.head.take_pulse();
                 }
                 head = Some(open.head);
             }
-            // Memory that cannot be opened is lost. If creating it again fails, that error will explain it.
+            // Memory that cannot be opened is lost. If creating it again fails, too, that error explains the problem.
             Err(error) => fact.trouble = error.to_string(),
         }
         Ok(Self { hold, head, fact })
@@ -118,11 +118,11 @@ impl Here {
 
 /// Checkpoints on storage; the same on every rank.
 struct Offers {
-    /// Checkpoints not found unusable so far, the best first.
+    /// Checkpoints that have not been found unusable, the best first.
     stored: Vec<About>,
-    /// Problems of other checkpoints, in words.
+    /// Problems of other checkpoints, as text.
     unusable: Vec<String>,
-    /// Directory id for each position: the first position that sees the same DIR.
+    /// Directory id for each position: the first position that uses the same DIR.
     dir_ids: Vec<usize>,
 }
 
@@ -136,7 +136,8 @@ impl Offers {
         }
     }
 
-    /// Removes the best checkpoint from the list and returns it; None if its files cannot be used. `whole` reads all of them.
+    /// Removes the best checkpoint from the list and returns it. Returns None if its files cannot be used. With `whole`, reads
+    /// its files completely.
     fn take_best<W: World>(
         &mut self,
         world: &W,
@@ -153,7 +154,7 @@ impl Offers {
         }
     }
 
-    /// Error if none of them can be used, nor `memory`.
+    /// Returns the error if no checkpoint on storage can be used. `memory` describes why memory cannot be used either.
     fn refused(&self, config: &Config, memory: &str) -> StartError {
         let what: String = self.unusable.iter().map(|why| format!("  {why}\n")).collect();
         let storage = config.storage.as_ref().expect("without storage nothing there is unusable");
@@ -166,12 +167,12 @@ impl Offers {
     }
 }
 
-/// Source of the matrix on which the ranks have agreed.
+/// Source of the matrix on which all ranks have agreed.
 enum Source {
     Nothing,
     /// A checkpoint in memory.
     Memory(Recovery),
-    /// A checkpoint on storage, and the way to read its files.
+    /// A checkpoint on storage, and what all ranks know about its files.
     Storage(About, Way),
 }
 
@@ -179,19 +180,19 @@ enum Source {
 struct Agreement<'a> {
     terms: Terms<'a>,
     known: Known,
-    /// True if any memory belonged to this test.
+    /// True if memory at any position belongs to this test.
     has_memory: bool,
     setup: Setup,
     offers: Offers,
     source: Source,
     run: u128,
-    /// Attempt whose memory is used to resume, and the number of this attempt.
+    /// Attempt from whose memory the run resumes, and the number of the present attempt.
     latest: Option<u64>,
     joined: u64,
 }
 
 impl<'a> Agreement<'a> {
-    /// Agrees with all ranks on the source of the matrix, and on the groups and the run id that follow from it.
+    /// Lets all ranks agree on the source of the matrix, and on the groups and the run id that follow from it.
     fn reach<W: World>(
         world: &W,
         terms: Terms<'a>,
@@ -212,20 +213,22 @@ impl<'a> Agreement<'a> {
         if matches!(this.source, Source::Nothing) && config.must_resume {
             return Err(StartError::Nothing { job: config.memory_store.job().into() });
         }
-        // Groups stay as they were saved; a fresh start may form new ones.
+        // A run that resumes from memory keeps the groups in the headers. Any other start may form new groups.
         if this.recovery().is_none() {
             this.setup.groups = this.known.new_groups(test, config)?;
         }
-        // A checkpoint from storage gets a new run id, so that old copies in memory never belong to it, wherever they appear.
+        // A run that resumes from storage gets a new run id. So memory of old copies never belongs to the run, on whatever node
+        // it appears.
         if let (Source::Storage(..), Some(storage)) = (&this.source, &config.storage) {
-            // Rank 0's counts.
+            // All ranks use rank 0's id.
             let run = world.tell(&storage.fresh_run.to_le_bytes(), 0);
             this.run = u128::from_le_bytes(run.try_into().expect("sixteen bytes"));
         }
         Ok(this)
     }
 
-    /// Decides; lets every rank check the data on which the decision relies; decides again without damaged memory.
+    /// Decides on the source, and lets every rank check the data of this source. If some memory is damaged, decides again without
+    /// it.
     fn choose<W: World>(
         &mut self,
         world: &W,
@@ -236,13 +239,14 @@ impl<'a> Agreement<'a> {
         let (Terms { config, test }, has_memory, run) = (*terms, *has_memory, *run);
         let me = world.rank();
         let in_place = config.storage.as_ref().is_some_and(|storage| storage.in_place);
-        // If memory has a run, checkpoints of earlier runs come last, however far they are.
+        // If memory belongs to a run, checkpoints of earlier runs come last, whatever their boundary.
         offers.stored.sort_by_key(|about| has_memory && about.run < run);
         loop {
             let best = offers.stored.first().map(|about| (about.run, about.boundary));
             let recovery = match known.decide(setup, in_place, best) {
                 Decision::Fetch => {
-                    // All files are read beforehand if something would be given up for them, or if there is a choice.
+                    // If memory is given up for the checkpoint, or if there are other checkpoints, all files are read before the
+                    // decision.
                     let disk = config.scheme.method == Method::Disk;
                     let whole = !disk && (has_memory || offers.stored.len() > 1);
                     match offers.take_best(world, *terms, whole) {
@@ -250,7 +254,7 @@ impl<'a> Agreement<'a> {
                         None => continue,
                     }
                 }
-                // If there was something, the program must not decide to start from scratch.
+                // If there were checkpoints that cannot be used, the program must not decide to start from scratch.
                 Decision::Fresh if !offers.unusable.is_empty() => {
                     return Err(offers.refused(config, ""));
                 }
@@ -267,7 +271,7 @@ impl<'a> Agreement<'a> {
                     memory.sound(*terms, header, &recovery, pool)
                 }
                 _ => {
-                    // This rank needs new memory, whatever the others find about theirs.
+                    // This rank needs new memory, whatever other ranks find about their memory.
                     let members = setup.groups.iter().find(|members| members.contains(&me));
                     let members = members.expect("every position is in a group");
                     memory.make_early(&config.buffers(test, members, me));
@@ -282,7 +286,7 @@ impl<'a> Agreement<'a> {
         }
     }
 
-    /// Recovery to carry out, if the run resumes from memory.
+    /// Recovery to carry out. None unless the run resumes from memory.
     fn recovery(&self) -> Option<&Recovery> {
         match &self.source {
             Source::Memory(recovery) => Some(recovery),
@@ -290,20 +294,21 @@ impl<'a> Agreement<'a> {
         }
     }
 
-    /// Header of this position's usable memory, if it is not lost.
+    /// Header of this position's usable memory. None if the memory is lost, or the run does not resume from memory.
     fn kept(&self, me: usize) -> Option<&Header> {
         self.recovery().filter(|recovery| !recovery.lost.contains(&me))?;
         self.known.header(me)
     }
 
-    /// Removes memory on this node that will not be used, at the first rank there.
+    /// Removes memory on this node that will not be used. Does nothing except on the first rank of the node.
     fn make_way(&self, me: usize) {
         let neighbours = self.known.neighbours(me);
         if neighbours.first() != Some(&me) {
             return;
         }
         let Terms { config, test } = self.terms;
-        // A copy of a position that must still be rebuilt stays: if this start is interrupted before, the next may need it.
+        // A copy of a position that must still be rebuilt stays. If this start is interrupted before the rebuild, the next start
+        // may need the copy.
         let stands_in = |header: &Header| {
             self.recovery().is_some_and(|recovery| {
                 recovery.lost.contains(&(header.id.position as usize))
@@ -317,13 +322,13 @@ impl<'a> Agreement<'a> {
         });
     }
 
-    /// First header of this position in this attempt.
+    /// Header that this position writes first in this attempt.
     fn header(&self, me: usize) -> Header {
         let Terms { config, test } = self.terms;
         let mut groups = self.setup.groups.iter().enumerate();
         let own = groups.find(|(_, members)| members.contains(&me));
         let (number, members) = own.expect("every position is in a group");
-        // A group keeps the number in its headers, whatever the order here.
+        // A group keeps the number that is in its headers.
         let kept = self.recovery().and_then(|_| self.known.number_of_group(me));
         let id = identity(test, config, self.run, me, kept.unwrap_or(number), members);
         let (joined, none) = (self.joined, Mark::default());
@@ -332,7 +337,8 @@ impl<'a> Agreement<'a> {
                 (header.claim.pinned(joined, r.target), header.base, header.seal)
             }
             (Source::Memory(r), None) => (Claim::vacant(joined, r.target), none, none),
-            // For method disk, memory records that there was a checkpoint, even if the process is killed while reading it.
+            // With method disk, the header records that there was a checkpoint, even if the process is killed while it reads the
+            // checkpoint.
             (Source::Storage(about, _), _) if config.scheme.method == Method::Disk => {
                 let checkpoint = CheckpointId { number: about.checkpoint, made: joined };
                 let base = Mark { boundary: about.boundary, root: 0 };
@@ -343,7 +349,7 @@ impl<'a> Agreement<'a> {
         Header { id, claim, base, seal }
     }
 
-    /// Level two of this position, if the run may write to storage.
+    /// Level two of this position. None if the run has no storage or must not write there.
     fn level2(&self, me: usize) -> Option<Level2> {
         let Terms { config, test } = self.terms;
         let storage = config.storage.clone().filter(|storage| !storage.read_only)?;
@@ -366,10 +372,10 @@ fn pin_and_allocate(
 }
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Begins a test: locks this position's memory, agrees with the others on a checkpoint, and restores it or starts fresh.
-    /// `world` has one rank for each position, in order of positions. All ranks call `make_group` at the same time, with group
-    /// number, own index and member positions: MPI splits its communicator there. All threads of the `pool` take part in
-    /// checking, copying and rebuilding.
+    /// Begins a test: locks this position's memory, agrees with all ranks on a checkpoint, and restores it or starts from
+    /// scratch. `world` has one rank for each position, in order of positions. All ranks call `make_group` at the same time,
+    /// because MPI then splits its communicator. Its arguments are the world, the number of the group, the rank's index in the
+    /// group, and the members. All threads of the `pool` take part in checking, copying and rebuilding.
     pub fn start(
         config: Config,
         test: Test,
@@ -397,7 +403,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let place = members.iter().position(|&member| member == me).expect("it is one of them");
         let group = make_group(&world, header.id.group as usize, place, &members);
         agreement.make_way(me);
-        // Memory is created only after the room is free.
+        // All ranks wait here: memory is created only after unused memory has been removed.
         world.barrier();
         let buffers = config.buffers(&test, &members, me);
         let resumes = !matches!(agreement.source, Source::Nothing);
@@ -443,7 +449,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         Ok(Started { checkpointer: this, a, on_device: buffer, origin, crowded, seconds })
     }
 
-    /// Restores the matrix from the source of the agreement, if there is one.
+    /// Restores the matrix from the source of the agreement. Does nothing if the matrix must be generated.
     fn fill(
         &mut self,
         agreement: Agreement,
@@ -475,7 +481,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             Source::Memory(recovery) => {
                 let boundary = known.boundary_of(recovery.target);
                 let boundary = boundary.expect("a target has a supplier") as usize;
-                // Digest from the header of memory that could not be used: the rebuilt data must match it.
+                // Digest in the header of memory that could not be used. The rebuilt data must match it.
                 let root = known.root_once_held(me, recovery.target).filter(|_| !kept);
                 let restored = self.recover(&recovery, boundary, root, a, pool)?;
                 Restored { damaged: known.unusable(), ..restored }
@@ -484,8 +490,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         Ok(Origin::Restored(restored))
     }
 
-    /// Fills the matrix from `best`. If that one's files turn out to be unusable, tries other checkpoints on storage, unless
-    /// something was given up for `best`.
+    /// Fills the matrix from the checkpoint `best`. If its files turn out to be unusable, method disk tries its other checkpoints
+    /// on storage. With any other method the result is an error.
     fn fetch_any(
         &mut self,
         terms: Terms,
@@ -505,12 +511,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 Ok(fetched) => return Ok((about, fetched)),
                 Err(trouble) => offers.unusable.push(trouble),
             }
-            // If nothing was given up for it, its files were not read beforehand, and an older checkpoint may do.
+            // Method disk has not read the files before the decision and has given up no memory. So an older checkpoint can be
+            // used.
             while disk && best.is_none() && !offers.stored.is_empty() {
                 best = offers.take_best(&self.world, terms, false);
             }
         }
-        // The partly filled memory is useless.
+        // The memory is only partly filled, and useless.
         Holding::discard(&mut self.hold);
         Err(offers.refused(config, ""))
     }

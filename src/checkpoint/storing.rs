@@ -1,7 +1,7 @@
-//! Writing of checkpoints to storage, in step on all ranks: the part of level two that communicates.
+//! Writing of checkpoints to storage, in step on all ranks. This is the part of level two that communicates.
 //!
-//! `save` calls this at boundaries and after commits, and `disk` for each of its saves. `level2` describes what is written when,
-//! and by whom. A checkpoint that is being written is so on all ranks or on none.
+//! `save` calls this at boundaries and after commits, and `disk` for each of its saves. `level2` describes which ranks write
+//! which files, and when. Either all ranks are writing a checkpoint, or none is.
 
 use super::helper::{State, TIMEOUT, Task};
 use super::io_request::Write;
@@ -19,13 +19,13 @@ use crate::parity::GroupComm;
 use crate::shm::header::{Doing, Identity};
 
 impl Level2 {
-    /// Concludes a checkpoint whose files are all complete.
+    /// Starts to write the manifests of the checkpoint that was being written. All its files are complete.
     fn conclude(&mut self, world: &impl World) {
         let (about, task) = self.flight.take().expect("all ranks have one");
         let began = task.began;
         let mine = task.end().unwrap_or(0);
         let dir_scope = self.storage.dir_scope;
-        // No single manifest has the sizes of all files.
+        // In these cases no single manifest has the sizes of all files.
         let apart = dir_scope == DirScope::Node || self.alone.is_some();
         let all = apart.then(|| world.gather(&mine).into_iter().sum::<u64>());
         if !self.lists.is_empty() {
@@ -41,7 +41,8 @@ impl Level2 {
         }
     }
 
-    /// Cancels the checkpoint that is being written: because of some rank's `trouble`, which is reported, or for a better one.
+    /// Cancels the checkpoint that is being written. With `trouble`, the reason is a failure on some rank, and rank 0 reports it.
+    /// Without `trouble`, a later checkpoint replaces the cancelled one.
     fn call_off(&mut self, world: &impl World, trouble: bool) {
         let (about, mut task) = self.flight.take().expect("all ranks have one");
         let is_stuck = task.state() == State::Lost && !task.is_over();
@@ -49,7 +50,7 @@ impl Level2 {
         task.give_up();
         if task.is_over() {
             match task.end() {
-                // Other ranks may need the room; the removal may take time.
+                // Other ranks may need the room. A helper removes the file, because that may take time.
                 Ok(_) => {
                     let key = about.key();
                     let mut task = self.send(move |checkpoint_dir, position, _| {
@@ -77,11 +78,11 @@ impl Level2 {
         }
     }
 
-    /// Waits for the checkpoint that is being written, and for its manifests. Returns true if all of it is complete. Collective
-    /// call.
+    /// Waits for the checkpoint that is being written, and for its manifests. Returns true if all files and manifests are
+    /// complete. Collective call.
     pub(super) fn await_flight(&mut self, world: &impl World) -> bool {
         let (_, task) = self.flight.as_mut().expect("all ranks have one");
-        // This may take any time, so a loss of a rank must end the wait.
+        // This wait may take any time, so the loss of a rank must end it.
         let mine = task.wait_and(|| world.attend());
         let files = world.least(&[mine as u64])[0] == State::Done as u64;
         if files {
@@ -96,19 +97,20 @@ impl Level2 {
             self.note_manifest();
             whole = self.tally.checkpoints > before;
         }
-        // A single manifest shows that all files are complete. But it may be lost with its node, and the next save of method disk
-        // overwrites an older checkpoint. So a checkpoint counts only if all manifests are written.
+        // A single manifest shows that all files are complete. But this manifest may be lost with its node, and the next save of
+        // method disk overwrites an older checkpoint. So a checkpoint counts only if all manifests are written.
         world.all(whole)
     }
 }
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Account of level two so far; None without level two. Position 0's is complete.
+    /// Statistics of level two so far; None without level two. Only those of position 0 are complete.
     pub fn tally(&self) -> Option<outcome::Level2> {
         self.level2.as_ref().map(|level2| level2.tally)
     }
 
-    /// Handles rank 0's word `told` at a boundary, on all ranks. Returns true if a save that is due can be made now.
+    /// Handles the bits `told` that rank 0 broadcast at a boundary, on all ranks. Returns true if a save that is due can be made
+    /// now, and false if it is postponed.
     pub(super) fn attend(&mut self, told: u64) -> bool {
         let Some(level2) = &mut self.level2 else { return true };
         level2.begin_next = told & STORE != 0;
@@ -122,7 +124,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         } else if worst == State::Lost as u64 {
             level2.call_off(&self.world, true);
         } else if told & AT_ONCE != 0 {
-            // The checkpoint of the stop goes to storage instead.
+            // The checkpoint of the stop replaces the one that is being written.
             level2.call_off(&self.world, false);
         } else if told & SAVE != 0 {
             level2.put_off_since.get_or_insert_with(Instant::now);
@@ -131,20 +133,20 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         true
     }
 
-    /// Returns true if this rank does the work that is needed once for each DIR.
+    /// Returns true if this rank does the work that is done once for each DIR.
     pub fn speaks_for_dir(&self) -> bool {
         self.level2.as_ref().is_some_and(|level2| !level2.lists.is_empty())
     }
 
-    /// Seconds and saves since a checkpoint last went to storage, counting a save made now; only time with computation counts.
-    /// Zero without level two.
+    /// Returns the seconds of computing and the saves since a checkpoint last went to storage. A save made now is counted.
+    /// Returns zeros without level two.
     pub fn unstored(&self) -> (f64, usize) {
         let seconds = self.started.elapsed().as_secs_f64();
         self.level2.as_ref().map_or((0.0, 0), |l| l.scheduler.since(l.saves + 1, seconds))
     }
 
-    /// Continues the count of [`Self::unstored`] from a save: if starts follow each other faster than checkpoints go to storage,
-    /// there must be some nevertheless.
+    /// Continues the count of [`Self::unstored`] from a save. Without this, no checkpoint would go to storage if the time between
+    /// two starts is always shorter than the interval.
     pub fn count_on(&mut self, unstored: (f64, usize)) {
         let (seconds, saves) = unstored;
         if let Some(level2) = &mut self.level2 {
@@ -153,8 +155,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// Begins to write the checkpoint just committed to storage, if rank 0 requested it. Returns the seconds for which the ranks
-    /// have stopped.
+    /// Starts to write the checkpoint just committed to storage, if rank 0 requested it. Returns the seconds for which the ranks
+    /// stopped; zero if helpers write.
     pub(super) fn begin_if_due(&mut self) -> f64 {
         let Some(level2) = &mut self.level2 else { return 0.0 };
         if !level2.saved() {
@@ -169,13 +171,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let waited = waiting.elapsed().as_secs_f64();
         let level2 = self.level2.as_mut().expect("as above");
         level2.tally.wait_s += waited;
-        // Only time with computation counts from one checkpoint to the next.
+        // Only time with computation counts from one checkpoint to the next on storage.
         level2.scheduler.saved(level2.saves, self.started.elapsed().as_secs_f64(), 0.0, 0.0);
         waited
     }
 
-    /// Waits until the committed checkpoint, which is being written, is on storage with all its manifests. Returns true if it is.
-    /// Collective call.
+    /// Waits until the committed checkpoint, which is being written, is on storage with all its manifests. Returns false if
+    /// writing failed. Collective call.
     fn bring(&mut self) -> bool {
         let level2 = self.level2.as_mut().expect("a checkpoint was on its way");
         let whole = level2.await_flight(&self.world);
@@ -193,7 +195,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.begin(about, None);
     }
 
-    /// Starts a helper that writes the checkpoint in memory, to a new file or over the file of another one.
+    /// Starts a helper that writes the checkpoint in memory, to a new file or over the file `over`.
     pub(super) fn begin(&mut self, about: About, over: Option<Over>) {
         let level2 = self.level2.as_mut().expect("as above");
         for mut task in std::mem::take(&mut level2.leaving) {
@@ -206,7 +208,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         level2.stuck.retain(|task| !task.is_over());
         let idle =
             level2.stuck.is_empty() && level2.leaving.is_empty() && level2.manifest.is_none();
-        // Method disk has made room before, except for the checkpoint that it overwrites.
+        // Method disk has made room before. It keeps only the last checkpoint and the one that it overwrites.
         if idle && level2.alone.is_none() {
             let next = Some(about.key());
             level2.settle(TIMEOUT, &self.header.id, None, next, || self.world.attend());
@@ -214,7 +216,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
         let buffers = self.holding.buffers;
         let id = &self.header.id;
-        // Parity is useless if no file is lost with a node.
+        // If nodes share DIR, no file is lost with a node, and the parity is not written.
         let check = (!level2.is_shared()).then(|| {
             let words = buffers.checksum_words() as u64;
             let (members, losses) = (id.members.clone(), id.losses.into());
@@ -225,7 +227,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let (memory_store, claim) = (self.hold.memory_store.clone(), self.header.claim);
         let write = Write { memory_store, about: about.clone(), claim, buffers, check, over };
         let task = if !level2.stuck.is_empty() {
-            // A further helper would only get stuck, too.
+            // While a helper is stuck, a further helper would get stuck, too.
             Task::failed("the helper is still stuck in an earlier checkpoint")
         } else if nothing {
             Task::start(|_| Ok(0))
@@ -238,12 +240,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     }
 
     /// Writes the checkpoint in memory to storage before the run stops, and waits for it. Collective call, right after a save.
-    /// Returns false if that failed, which rank 0 has reported; None without level two.
+    /// Returns false if that failed, which rank 0 has reported. Returns None without level two.
     pub fn store_now(&mut self) -> Option<bool> {
         self.finish_save();
         let level2 = self.level2.as_mut()?;
         if let Some(alone) = level2.alone {
-            // The save itself has written it, or failed to.
+            // The save itself has written the checkpoint, or failed to.
             return Some(alone.arrived);
         }
         let waiting = Instant::now();
@@ -253,11 +255,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             task.wait_and(|| self.world.attend());
         }
         level2.note_manifest();
-        // Without helpers the save may have waited for it already.
+        // Without helpers, the save may have written the checkpoint already.
         let there = level2.brought.is_some() && level2.brought == self.header.claim.base;
         if !there && level2.flight.is_none() {
-            // A helper that was cancelled for this may be in a slow write, or be removing its file, whose room is needed; and
-            // ranks have nothing else to do.
+            // A helper that was cancelled for this may be in a slow write, or may be removing its file, whose room is needed. The
+            // wait costs nothing: ranks have nothing else to do.
             for task in level2.stuck.iter_mut().chain(&mut level2.leaving) {
                 task.wait_and(|| self.world.attend());
             }
@@ -275,7 +277,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         Some(whole)
     }
 
-    /// Ends level two at the end of a test: unfinished writes are no longer needed.
+    /// Ends level two at the end of a test. Unfinished writes are no longer needed.
     pub fn end_level2(&mut self) {
         if let Some(level2) = &mut self.level2 {
             // A loss of a rank must end the wait.

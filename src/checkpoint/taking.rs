@@ -1,7 +1,7 @@
-//! Position memory before the agreement on its use: opened, checked, or created again.
+//! Position memory before all ranks agree on its use: opens it, checks it, or creates it again.
 //!
-//! `start` calls this step by step during the agreement. Memory created before the agreement is removed again if the run is
-//! refused, so that a refusal leaves everything as it was.
+//! `start` calls this step by step during the agreement. If the run is refused, memory that was created before the agreement is
+//! removed again. So a refused run leaves all memory as it was.
 
 use super::holding::{Holding, open_head};
 use super::plan::Buffers;
@@ -12,9 +12,9 @@ use crate::base::threads::Pool;
 use crate::shm::header::{Head, Header};
 use crate::shm::{Hold, MemoryError, MemoryStore, Region};
 
-/// Removes this node's memory of positions not in `here`, unless it is `of_use`: copies from before the position moved elsewhere,
-/// memory of another run or test, or empty memory. It will not be used, and the positions here need its room, which `driver` has
-/// counted as free. Memory stays if a process works there, and results of finished tests stay, too.
+/// Removes this node's memory of positions not in `here`, unless it is `of_use`. Such memory is a copy from before the position
+/// moved to another node, belongs to another run or test, or is empty. The positions here need its room, which `driver` has
+/// counted as free. Memory stays if a process has locked it. Results of finished tests stay, too.
 pub(super) fn make_way(
     memory_store: &MemoryStore,
     here: &[usize],
@@ -33,13 +33,13 @@ pub(super) fn make_way(
 /// All parts of a position and its matrix, or the reason why they are not available.
 type Made = Result<(Holding, Region), MemoryError>;
 
-/// Describes why memory is not available. If there is a checkpoint to resume from, the advice must not be to remove it, nor to
-/// choose another N, to which the checkpoint would not belong.
+/// Describes why memory is not available. If the run resumes from a checkpoint, the text must not advise the user to remove the
+/// checkpoint. It must not advise another N either, because the checkpoint is for this N.
 fn words(error: &MemoryError, resumes: bool) -> String {
     match error {
         MemoryError::NoRoom { what, wanted, available, place } if resumes => format!(
             "{what}: {wanted} bytes are wanted, {available} bytes are free in {place} on this node; make room there (a larger \
-             size= mount option, or less of others' memory), or start with another node in its place"
+             size= mount option, or less memory of other jobs), or start with another node instead"
         ),
         other => other.to_string(),
     }
@@ -49,15 +49,15 @@ fn words(error: &MemoryError, resumes: bool) -> String {
 pub(super) struct PositionMemory<'a> {
     memory_store: &'a MemoryStore,
     position: usize,
-    /// Lock; None only if the position could not be locked: locking again gives the reason. Declared before the memory, so that
-    /// it is released before that is closed.
+    /// Lock on the position. None only if the position could not be locked; a second attempt then returns the reason. Declared
+    /// before the memory, so that the lock is released before the memory is closed.
     hold: Option<Hold>,
-    /// Header that an earlier process left, until the rest is opened.
+    /// Header that an earlier process left, until the other parts are opened.
     head: Option<Head>,
     /// Memory that an earlier process left, and its matrix.
     found: Option<(Holding, Region)>,
-    /// Memory created while the others still check theirs, because that can take as long. It is removed again if it is not taken,
-    /// that is, if the run is refused.
+    /// Memory created while other ranks still check theirs, because both take long. If the run is refused, this memory is not
+    /// taken but removed again.
     early: Option<(Buffers, Made)>,
 }
 
@@ -69,7 +69,8 @@ pub(super) struct Taken {
 }
 
 impl<'a> PositionMemory<'a> {
-    /// `hold` is None only if the position could not be locked.
+    /// Returns the memory of a position before any part but the header is opened. `hold` is None only if the position could not
+    /// be locked.
     pub(super) fn new(
         memory_store: &'a MemoryStore,
         position: usize,
@@ -79,18 +80,20 @@ impl<'a> PositionMemory<'a> {
         Self { memory_store, position, hold, head, found: None, early: None }
     }
 
-    /// Creates memory for this position, unless it has any, even useless memory: that stays until the run is certain to begin.
+    /// Creates memory for this position if it has none. Existing memory, even if useless, stays until the run is certain to
+    /// begin.
     pub(super) fn make_early(&mut self, buffers: &Buffers) {
         if self.early.is_none() && self.hold.as_ref().is_some_and(Hold::is_vacant) {
             self.early = Some((*buffers, self.make(buffers)));
         }
     }
 
-    /// Creates the memory, unless it was created early in that shape. There may be room now that was lacking before.
+    /// Creates the memory, unless it was created early with these sizes. If creating it early failed, there may be enough room
+    /// now.
     fn make(&mut self, buffers: &Buffers) -> Made {
         match self.early.take() {
             Some((shape, Ok(made))) if shape == *buffers => return Ok(made),
-            // While mapped, it takes the room that the other shape needs.
+            // As long as it is mapped, early memory of another shape takes the room that the new memory needs.
             other => drop(other),
         }
         let hold = match &mut self.hold {
@@ -107,7 +110,7 @@ impl<'a> PositionMemory<'a> {
         }
     }
 
-    /// Checks that the parts exist, have their sizes, and match the header's root; otherwise returns the reason.
+    /// Checks that the parts exist, have their sizes, and match the header's root. Returns the reason if they do not.
     pub(super) fn sound(
         &mut self,
         Terms { config, test }: Terms,
@@ -117,19 +120,20 @@ impl<'a> PositionMemory<'a> {
     ) -> Result<(), String> {
         if self.found.is_none() {
             let members: Vec<usize> = header.id.members.iter().map(|&m| m as usize).collect();
-            // The memory has the leading dimension with which it was created, which must be today's.
+            // The leading dimension must be the same as when the memory was created.
             if header.id.ld != config.ld as u64 {
-                return Err("its rows are of another length".into());
+                return Err("its rows have another length than this run's".into());
             }
             let buffers = config.buffers(test, &members, self.position);
             let (head, hold) =
-                self.head.take().zip(self.hold.as_ref()).ok_or("its header is gone")?;
+                self.head.take().zip(self.hold.as_ref()).ok_or("its header no longer exists")?;
             let open = Holding::open(hold, head, buffers);
             self.found = Some(open.map_err(|error| error.to_string())?);
         }
         let (holding, a) = self.found.as_mut().expect("opened just now");
         let number = recovery.target.number;
-        let mark = header.mark_of(recovery.target).ok_or("it does not have the checkpoint")?;
+        let mark =
+            header.mark_of(recovery.target).ok_or("its header does not name the checkpoint")?;
         let finish = header.claim.base != Some(recovery.target);
         let words = holding.buffers.workspace_words();
         let workspace =
@@ -137,11 +141,11 @@ impl<'a> PositionMemory<'a> {
         if holding.saved().verify(number, mark.root, workspace, pool) {
             Ok(())
         } else {
-            Err(format!("its memory of checkpoint {number} is not what its header says"))
+            Err(format!("its memory of checkpoint {number} differs from the digest in its header"))
         }
     }
 
-    /// Returns the memory, created again unless it exists and is usable (`kept`). `resumes` means that the run resumes from a
+    /// Returns the found memory if it is usable (`kept`), or memory created again. `resumes` means that the run resumes from a
     /// checkpoint. An error is the same on all ranks.
     pub(super) fn take<W: World>(
         mut self,
@@ -161,7 +165,7 @@ impl<'a> PositionMemory<'a> {
         let problem = made.as_ref().err().map(|error| words(error, resumes));
         if let Some(text) = world.troubles(problem) {
             if !kept {
-                // Without the others' memory it is useless, and takes their room.
+                // If another rank has no memory, this position's memory is useless, and takes room.
                 self.discard();
             }
             return Err(StartError::Memory(text));
@@ -186,7 +190,7 @@ mod tests {
     use crate::shm::Store;
     use crate::testkit::small_tmpfs::in_a_small_tmpfs;
 
-    /// New groups may need another shape than the groups in the headers, and there may be no room for both.
+    /// New groups may need memory of another shape than the groups in the headers, and there may be no room for both.
     #[test]
     fn early_memory_of_another_shape_makes_room() {
         let buffers = |pitch| Buffers {

@@ -1,6 +1,6 @@
 //! Terms of a test's start: the arguments and results of [`Checkpointer::start`], as plain values.
 //!
-//! `driver` fills them in; `identity` determines which of them memory must match.
+//! `driver` fills in the arguments. `identity` determines which of them must agree with the memory.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::base::params::Rng;
 use crate::device::{Buffer, Device};
 use crate::shm::{MemoryStore, Region};
 
-/// Identity of a test: memory of any other test is not used.
+/// Identity of a test. Memory of a test with another identity is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Test {
     /// Number in the input file.
@@ -38,20 +38,20 @@ pub struct Config {
     pub group: Option<usize>,
     pub encode: Encoding,
     pub interval: Interval,
-    /// True if the start fails without a checkpoint to resume from.
+    /// True if the start fails when there is no checkpoint to resume from.
     pub must_resume: bool,
-    /// True if the run has resumed from a checkpoint, in any of its tests, or has results of finished ones.
+    /// True if the run has resumed from a checkpoint in any of its tests, or has results of finished tests.
     pub goes_on: bool,
-    /// Room for the small state of a save, the same on every rank.
+    /// Maximum size of the small state of a save, the same on every rank.
     pub state_bytes: usize,
     /// Doubles from one local row to the next on this rank.
     pub ld: usize,
-    /// Run in progress, as `arrival` found it on the nodes, or a new run's id ([`new_run`]); rank 0's counts.
+    /// Id of the run in progress that `arrival` found on the nodes, or of a new run ([`new_run`]). All ranks use rank 0's value.
     pub run: u128,
-    /// Failure domain and node of this rank; the node is for messages.
+    /// Failure domain and node of this rank. The name of the node is only for messages.
     pub domain: String,
     pub node: String,
-    /// First rank on the node: several nodes may have one name.
+    /// First rank on the node. It distinguishes nodes with the same name.
     pub leader: usize,
     /// Level two, if there is one.
     pub storage: Option<Storage>,
@@ -66,14 +66,14 @@ impl Config {
     }
 }
 
-/// Test and its protection, as all functions of a start need them.
+/// Test and its protection. All functions of a start need both.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
     pub config: &'a Config,
     pub test: &'a Test,
 }
 
-/// Returns an id for a new run: the time is its upper half, so that later runs compare greater.
+/// Returns an id for a new run. Its upper half is the time, so that the id of a later run is greater.
 pub fn new_run() -> u128 {
     (clock::since_1970().as_nanos() as u64 as u128) << 64 | std::process::id() as u128
 }
@@ -101,60 +101,60 @@ impl Origin {
 pub struct Restored {
     pub boundary: usize,
     pub checkpoint: u64,
-    /// Small state of this rank that was saved with it.
+    /// Small state of this rank that was saved with the checkpoint.
     pub state: Vec<u8>,
     /// Positions that were rebuilt.
     pub rebuilt: Vec<usize>,
-    /// Problems of memory that exists but could not be used, by position.
+    /// Problems of memory or files that exist but could not be used, by position.
     pub damaged: Vec<(usize, String)>,
-    /// Set if it came from storage: the number of earlier starts that resumed from the same checkpoint.
+    /// If the checkpoint came from storage, the number of earlier starts that resumed from it. Otherwise None.
     pub fetched: Option<u32>,
 }
 
 /// Protected test, ready to compute.
 pub struct Started<W, G> {
     pub checkpointer: Checkpointer<W, G>,
-    /// Local matrix: zeros if fresh, the saved one if restored. Empty if it is in device memory.
+    /// Local matrix: zeros if the matrix must be generated, else the restored matrix. Empty if a device has the matrix.
     pub a: Region,
     pub on_device: Option<Buffer>,
     pub origin: Origin,
-    /// Failure domains whose loss would exceed what a group survives, with their number of members of one group. Ranks have
-    /// replaced a lost node on a node with other members of their group, in this test or an earlier one.
+    /// Failure domains with more members of one group than the group can lose, and the number of these members. This happens if
+    /// ranks have replaced a lost node on a node with other members of their group, in this test or an earlier one.
     pub crowded: Vec<(String, usize)>,
     pub seconds: f64,
 }
 
-/// Reason why a test cannot begin. The same on every rank; memory is kept.
+/// Reason why a test cannot begin. The same on every rank. The memory stays as it is.
 #[derive(Debug, Error)]
 pub enum StartError {
     #[error(transparent)]
     Scheme(#[from] SchemeError),
     #[error(transparent)]
     Groups(#[from] GroupError),
-    /// Shared memory cannot be allocated: the errors of all ranks that failed.
+    /// Shared memory cannot be allocated. Contains the errors of all ranks that failed.
     #[error("shared memory cannot be allocated: {0}")]
     Memory(String),
-    /// Another process works with the memory: the errors of all ranks that found so.
-    #[error("this run's memory is taken: {0}")]
+    /// Another process uses the memory. Contains the errors of all ranks that found this.
+    #[error("another process uses this run's memory: {0}")]
     Taken(String),
     /// More is lost than the checkpoints can recover.
     #[error("{refusal}.\n{survey}The memory is kept; `skt-hpl clean --job {job}` removes it.")]
     Refused { refusal: Refusal, survey: String, job: String },
-    /// Memory has no usable checkpoint, and those on storage cannot be trusted.
+    /// Memory has no usable checkpoint, and the checkpoints on storage cannot be trusted.
     #[error(
-        "memory cannot give this run back, nor can {dir}:\n{what}Nothing is removed; to begin from scratch, \
+        "this run can be resumed neither from memory nor from {dir}:\n{what}Nothing is removed; to begin from scratch, \
          `skt-hpl clean --job {job} --level2 {dir}`{} or --restart never", if *apart { " on each node" } else { "" }
     )]
     Storage { dir: String, apart: bool, job: String, what: String },
-    /// There is memory of this job, but of another test.
+    /// Memory of this job belongs to another test.
     #[error(
         "job {job:?} has memory of another run: {what}. Finish that run, give this one another --job \
          name, or remove the memory with `skt-hpl clean --job {job}` or --restart never"
     )]
     Other { job: String, what: String },
-    #[error("--restart require: no memory of job {job:?} that this run could continue from")]
+    #[error("--restart require: job {job:?} has no checkpoint from which this run can resume")]
     Nothing { job: String },
     /// Data changed during the recovery.
-    #[error("the recovery of checkpoint {checkpoint} is not whole: {why}")]
+    #[error("the recovery of checkpoint {checkpoint} is incomplete: {why}")]
     NotWhole { checkpoint: u64, why: String },
 }

@@ -1,5 +1,5 @@
-//! Transfer of a file, piece by piece, from a rank whose node has it to the rank that needs it: `fetching` reads the file there
-//! as if it were local. The receiver takes all pieces, even if it does not need them.
+//! Transfer of a file, piece by piece, from a rank whose node has it to the rank that needs it. With it, `fetching` reads a file
+//! of another node like a local file. The receiver takes all pieces, even if it does not need them.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -13,7 +13,7 @@ use crate::checkpoint::storage::reading::Feed;
 use crate::shm::Region;
 
 const PIECE_WORDS: usize = 128 * 1024;
-/// Flags in a piece's first word, next to the byte count: last piece, and read error.
+/// Flags in a piece's first word, next to the byte count: this is the last piece, and the file cannot be read.
 const LAST: u64 = 1 << 62;
 const FAILED: u64 = 1 << 61;
 
@@ -21,7 +21,7 @@ fn room() -> Region {
     Region::anonymous(8 * (1 + PIECE_WORDS)).expect("memory for a message")
 }
 
-/// Sends a file, as far as it can be read.
+/// Sends a file to rank `to`. If part of the file cannot be read, the last piece says so.
 pub(super) fn send_file(world: &impl World, path: &Path, to: usize) {
     let mut piece = room();
     let file = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file))).ok();
@@ -44,7 +44,7 @@ pub(super) fn send_file(world: &impl World, path: &Path, to: usize) {
     }
 }
 
-/// File that another rank sends.
+/// File that another rank is sending.
 pub(super) struct Coming<'a, W> {
     world: &'a W,
     from: usize,
@@ -76,7 +76,7 @@ impl<'a, W: World> Coming<'a, W> {
         Self { world, from, piece: RefCell::new(piece) }
     }
 
-    /// Receives all remaining pieces: the sender does not know that they are not needed.
+    /// Receives all remaining pieces, because the sender sends all of them.
     pub(super) fn drain(&self) {
         let mut piece = self.piece.borrow_mut();
         while !piece.last {
@@ -91,7 +91,7 @@ impl<W: World> Feed for &Coming<'_, W> {
         assert!(at >= piece.start, "files are read forward");
         while !into.is_empty() {
             if piece.failed {
-                return Err(io::Error::other("its node cannot read it"));
+                return Err(io::Error::other("the node that has the file cannot read it"));
             }
             if at < piece.start + piece.count {
                 let from = (at - piece.start) as usize;
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::testkit::thread_ranks::{Post, ThreadWorld};
 
-    /// Runs both ends of a transfer, as threads; `take` is the receiver.
+    /// Runs both ends of a transfer as threads. `take` reads from the receiver.
     fn between(path: &Path, take: impl FnOnce(&Coming<ThreadWorld>) + Send) {
         let post = Arc::new(Post::default());
         std::thread::scope(|scope| {
@@ -144,10 +144,10 @@ mod tests {
                 coming.read_exact_at(front, 0).unwrap();
                 coming.read_exact_at(rest, (length / 3) as u64).unwrap();
                 assert!(read == bytes, "{length}");
-                // There is nothing after the end.
+                // A read beyond the end fails.
                 assert!(coming.read_exact_at(&mut [0], length as u64).is_err());
             });
-            // Parts can be skipped, even the whole file.
+            // A receiver may skip parts of the file, or read none of it.
             between(&path, |coming| {
                 if length > 4096 {
                     let mut byte = [0];

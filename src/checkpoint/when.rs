@@ -1,7 +1,7 @@
-//! Times of saves: every so many iterations, every so many seconds, or by Daly's formula.
+//! Schedule of saves: after a number of iterations, after a time, or by Daly's formula.
 //!
-//! All ranks must save at the same boundary, so the decision must follow from common numbers. The caller evaluates `due` on one
-//! rank and broadcasts the result, or passes the same times on every rank.
+//! All ranks must save at the same boundary, so the decision must follow from the same numbers on all ranks. The caller evaluates
+//! `due` on one rank and broadcasts the result, or passes the same times on every rank.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,15 +14,15 @@ use crate::base::units::seconds;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Interval {
-    /// Every so many boundaries.
+    /// Number of boundaries from one save to the next.
     Iterations(usize),
-    /// The first boundary that is so many seconds after the end of the last save.
+    /// Seconds from the end of a save: the first boundary after that is the next save.
     Seconds(f64),
-    /// By [`daly`], from the mean time between failures and the measured cost of saves.
+    /// Interval from [`daly`], with the mean time between failures and the measured cost of saves.
     Auto { mtbf_s: f64 },
 }
 
-/// Formats an interval as it is parsed; the MTBF of `auto` is set separately.
+/// Writes an interval as it is parsed. The MTBF of `auto` is a separate setting.
 impl fmt::Display for Interval {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
@@ -36,7 +36,7 @@ impl fmt::Display for Interval {
 impl FromStr for Interval {
     type Err = String;
 
-    /// Parses `12` iterations, `30s` seconds (also `5m`, `2h`), or `auto` (whose MTBF is set separately).
+    /// Parses `12` (iterations), `30s` (a time, also `5m`, `2h`), or `auto`, whose MTBF is a separate setting.
     fn from_str(text: &str) -> Result<Self, String> {
         let usage = || {
             format!("{text:?} is not a number of iterations, a time such as 30s, 5m or 2h, or auto")
@@ -44,7 +44,7 @@ impl FromStr for Interval {
         if text == "auto" {
             return Ok(Interval::Auto { mtbf_s: 24.0 * 3600.0 });
         }
-        // A plain number counts iterations; with a unit it is a time.
+        // A plain number is a number of iterations. A number with a unit is a time.
         if text.ends_with(|c: char| c.is_ascii_alphabetic()) {
             return seconds(text).map(Interval::Seconds).map_err(|_| usage());
         }
@@ -55,8 +55,8 @@ impl FromStr for Interval {
     }
 }
 
-/// Daly's estimate of the best time between two saves of `cost_s` seconds each (the paper's equation 9). Not negative, and at
-/// most the MTBF if saves are too expensive to pay.
+/// Daly's estimate of the best time between two saves that take `cost_s` seconds each (equation 9 of the paper). Not negative. If
+/// saves take at least twice the MTBF, the MTBF.
 pub fn daly(mtbf_s: f64, cost_s: f64) -> f64 {
     if cost_s >= 2.0 * mtbf_s {
         return mtbf_s;
@@ -66,23 +66,23 @@ pub fn daly(mtbf_s: f64, cost_s: f64) -> f64 {
     tau.max(0.0)
 }
 
-/// Schedule of saves, by their measured cost.
+/// Decides when to save, by the interval and the measured cost of saves.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     interval: Interval,
     last_boundary: usize,
     last_end_s: f64,
-    /// Seconds and bytes of the last save; None at the start.
+    /// Seconds and bytes of the last save. None before the first save.
     measured: Option<(f64, f64)>,
 }
 
 impl Scheduler {
-    /// Starts a schedule; `boundary` is the point at which the run starts or resumes, `now_s` the time.
+    /// Starts a schedule. `boundary` is where the run starts or resumes, and `now_s` is the time.
     pub fn new(interval: Interval, boundary: usize, now_s: f64) -> Self {
         Self { interval, last_boundary: boundary, last_end_s: now_s, measured: None }
     }
 
-    /// Returns true if a save is due at this boundary; it would move `bytes`.
+    /// Returns true if a save is due at this boundary. The save would copy `bytes`.
     pub fn due(&self, boundary: usize, now_s: f64, bytes: f64) -> bool {
         if boundary <= self.last_boundary {
             return false;
@@ -90,7 +90,7 @@ impl Scheduler {
         match self.interval {
             Interval::Iterations(k) => boundary - self.last_boundary >= k,
             Interval::Seconds(t) => now_s - self.last_end_s >= t,
-            // The first save is made at once, because it shows the cost.
+            // The first save is made at once, because it measures the cost.
             Interval::Auto { mtbf_s } => match self.cost_s(bytes) {
                 None => true,
                 Some(cost) => now_s - self.last_end_s >= daly(mtbf_s, cost),
@@ -98,13 +98,13 @@ impl Scheduler {
         }
     }
 
-    /// Seconds and boundaries since the last save.
+    /// Seconds and boundaries from the last save to `now_s` and `boundary`.
     pub fn since(&self, boundary: usize, now_s: f64) -> (f64, usize) {
         (now_s - self.last_end_s, boundary.saturating_sub(self.last_boundary))
     }
 
-    /// Number of boundaries, including this one, up to the next at which a save may be due, if each takes `pace_s`. With a time
-    /// interval, only half of the remaining time counts, because iterations get shorter.
+    /// Number of boundaries, including this one, up to the next at which a save may be due. Each takes `pace_s`. If the interval
+    /// is a time, only half of the remaining time counts, because iterations get shorter.
     pub fn free(&self, boundary: usize, now_s: f64, bytes: f64, pace_s: f64) -> usize {
         let wait_s = match self.interval {
             Interval::Iterations(k) => {
@@ -117,7 +117,7 @@ impl Scheduler {
         ((left_s / 2.0 / pace_s.max(1e-9)) as usize).max(1)
     }
 
-    /// Expected time of a save of `bytes`, by the rate of the last one.
+    /// Expected time of a save of `bytes`, by the rate of the last save. None before the first save.
     pub fn cost_s(&self, bytes: f64) -> Option<f64> {
         let (seconds, measured) = self.measured?;
         Some(if measured > 0.0 { seconds * bytes / measured } else { seconds })
@@ -182,7 +182,7 @@ mod tests {
         s.saved(1, 2.0, 2.0, 1e9);
         let wait = daly(3600.0, 2.0);
         assert!(!s.due(2, 2.0 + 0.99 * wait, 1e9) && s.due(2, 2.0 + wait, 1e9));
-        // A quarter of the trailing part costs a quarter, and justifies saving twice as often.
+        // A quarter of the trailing submatrix costs a quarter, so saves are due twice as often.
         assert!(s.due(2, 2.0 + 0.51 * wait, 0.25e9));
     }
 }

@@ -1,12 +1,13 @@
-//! Communication of all ranks for saving and recovery. The program uses an implementation over MPI (`mpi`).
+//! Communication of all ranks for saving and recovery. The program uses the implementation over MPI in `mpi`.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// "No value" in [`World::least`]: larger than any value. MPI libraries compare signed numbers.
+/// Stands for "no value" in [`World::least`]. Larger than any value, and positive as a signed number, because MPI libraries
+/// compare signed numbers.
 pub const NOTHING: u64 = (1 << 63) - 1;
 
-/// Number of positions whose problems are printed; the others' are usually the same.
+/// Number of positions whose problems are printed. The problems of further positions are usually the same.
 const TELLERS: usize = 3;
 
 /// All positions of a test; rank r is at position r.
@@ -16,9 +17,9 @@ pub trait World {
     fn rank(&self) -> usize;
     fn size(&self) -> usize;
     fn barrier(&self);
-    /// Gathers the bytes of all ranks, by rank; lengths may differ.
+    /// Gathers the bytes of all ranks, in order of ranks. Lengths may differ.
     fn allgather(&self, mine: &[u8]) -> Vec<Vec<u8>>;
-    /// Gathers a value of each rank, by rank.
+    /// Gathers a value of each rank, in order of ranks.
     fn gather<T: Serialize + DeserializeOwned>(&self, mine: &T) -> Vec<T> {
         let bytes = postcard::to_allocvec(mine).expect("plain values have a binary form");
         let read = |bytes: Vec<u8>| {
@@ -28,15 +29,16 @@ pub trait World {
     }
     /// Returns rank 0's value on every rank.
     fn first_says(&self, value: u64) -> u64;
-    /// Returns the minimum over all ranks of each value. None may exceed [`NOTHING`], and all ranks must pass equally many.
+    /// Returns the minimum over all ranks of each value. No value may exceed [`NOTHING`]. All ranks must pass the same number of
+    /// values.
     fn least(&self, mine: &[u64]) -> Vec<u64>;
     /// Returns true if `mine` is true on every rank.
     fn all(&self, mine: bool) -> bool {
         self.least(&[u64::from(mine)]) == [1]
     }
-    /// Joins the problems of all ranks into one text, the same on every rank; None if there are none.
+    /// Joins the problems of all ranks into one text, the same on every rank. Returns None if no rank has a problem.
     fn troubles(&self, mine: Option<String>) -> Option<String> {
-        // Usually there are none, and only one number is exchanged.
+        // Usually no rank has a problem, and only one number is exchanged.
         if self.all(mine.is_none()) {
             return None;
         }
@@ -52,11 +54,11 @@ pub trait World {
         }
         Some(told.join("; "))
     }
-    /// Returns the bytes of rank `teller` on every rank; the others' arguments are ignored.
+    /// Returns the bytes of rank `teller` on every rank. The `bytes` of other ranks are ignored.
     fn tell(&self, bytes: &[u8], teller: usize) -> Vec<u8>;
-    /// Sends words to one rank, which must receive equally many.
+    /// Sends words to one rank, which must receive the same number of words.
     fn send(&self, words: &[u64], to: usize);
     fn receive(&self, words: &mut [u64], from: usize);
-    /// Checks for lost ranks. Call it repeatedly while waiting for something other than a message, so that a loss is noticed.
+    /// Checks for lost ranks. A rank that waits for anything but a message calls this repeatedly, so that it notices a loss.
     fn attend(&self) {}
 }

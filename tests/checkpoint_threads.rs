@@ -717,7 +717,7 @@ fn method_single_refuses_what_it_cannot_survive() {
                 assert!(finished(ends) == truth);
             } else {
                 let text = refused(ends);
-                assert!(text.contains("overwritten"), "{text}");
+                assert!(text.contains("overwrote its checkpoint"), "{text}");
                 refusals += 1;
             }
         });

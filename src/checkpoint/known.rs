@@ -141,8 +141,8 @@ impl Known {
                 self.new_groups(test, config)
             }
             None => {
-                let why = "their headers name different groups".into();
-                Err(self.refused(Refusal::Inconsistent(0, 0, why), config))
+                let why = "they name different groups".into();
+                Err(self.refused(Refusal::Inconsistent(why), config))
             }
         }
     }

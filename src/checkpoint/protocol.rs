@@ -147,8 +147,8 @@ pub enum Refusal {
          second one; methods self and double survive such a failure"
     )]
     Overwritten(usize),
-    #[error("the memory of positions {0} and {1} is contradictory: {2}")]
-    Inconsistent(usize, usize, String),
+    #[error("the headers in memory are contradictory: {0}")]
+    Inconsistent(String),
     #[error(
         "method disk keeps all its checkpoints on storage, where checkpoint {0} was complete, but storage has none now"
     )]
@@ -299,7 +299,7 @@ pub fn decide(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
         .filter_map(|(position, c)| latest(c).map(|id| (*position, id)))
         .min_by_key(|(_, id)| *id)
     else {
-        return inconsistent(leaders[0].0, leaders[0].0, "its header names no checkpoint");
+        return nameless(leaders[0].0);
     };
     if let Some((other, _)) = leaders.iter().find(|(_, claim)| !claim.supplies(target)) {
         let why = format!("the second does not have checkpoint {} of the first", target.number);
@@ -401,13 +401,21 @@ fn decide_single(
         Some(&(position, _)) => Decision::Refuse(Refusal::Overwritten(position)),
         None => match refused {
             Some(why) => Decision::Refuse(why),
-            None => inconsistent(leaders[0].0, leaders[0].0, "its header names no checkpoint"),
+            None => nameless(leaders[0].0),
         },
     }
 }
 
-fn inconsistent(a: usize, b: usize, why: &str) -> Decision {
-    Decision::Refuse(Refusal::Inconsistent(a, b, why.into()))
+/// Refuses memory whose headers contradict each other; `why` calls the positions the first and the second.
+fn inconsistent(first: usize, second: usize, why: &str) -> Decision {
+    let why = format!("positions {first} and {second}: {why}");
+    Decision::Refuse(Refusal::Inconsistent(why))
+}
+
+fn nameless(position: usize) -> Decision {
+    Decision::Refuse(Refusal::Inconsistent(format!(
+        "that of position {position} names no checkpoint"
+    )))
 }
 
 fn recovery(

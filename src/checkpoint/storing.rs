@@ -155,8 +155,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// Starts to write the checkpoint just committed to storage, if rank 0 requested it. Returns the seconds for which the ranks
-    /// stopped; zero if helpers write.
+    /// Starts to write the committed checkpoint to storage, if rank 0 requested that. Returns the seconds for which the ranks
+    /// stopped; zero if helpers write or nothing is due.
     pub(super) fn begin_if_due(&mut self) -> f64 {
         let Some(level2) = &mut self.level2 else { return 0.0 };
         if !level2.saved() {

@@ -103,8 +103,8 @@ impl Scheduler {
         (now_s - self.last_end_s, boundary.saturating_sub(self.last_boundary))
     }
 
-    /// Number of boundaries, including this one, up to the next at which a save may be due. Each takes `pace_s`. If the interval
-    /// is a time, only half of the remaining time counts, because iterations get shorter.
+    /// Number of boundaries from this one until just before the next at which a save may be due; at least 1. An iteration takes
+    /// `pace_s` seconds. If the interval is a time, only half of the remaining time counts, because iterations get shorter.
     pub fn free(&self, boundary: usize, now_s: f64, bytes: f64, pace_s: f64) -> usize {
         let wait_s = match self.interval {
             Interval::Iterations(k) => {

@@ -289,7 +289,7 @@ mod tests {
             command
         };
         if !within().arg("true").status().is_ok_and(|status| status.success()) {
-            return left_out("this user may have no namespace of processes");
+            return left_out("this user cannot create a PID namespace (unshare --pid failed)");
         }
         let memory_store = memory_store("elsewhere");
         let mut seen_by_us = holder(&memory_store);

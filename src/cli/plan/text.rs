@@ -108,9 +108,9 @@ fn on_storage(storing: &Storing, cores: u64) -> Vec<String> {
             percent(storing.kept_free),
             match storing.core_pays {
                 Some(true) =>
-                    format!("better than ranks that wait here, and at intervals up to {even}"),
+                    format!("here better than ranks that wait, as at all intervals up to {even}"),
                 Some(false) =>
-                    format!("better than ranks that wait at intervals up to {even}, so not here"),
+                    format!("at intervals up to {even} better than ranks that wait, so not here"),
                 None => "this run ends before the first checkpoint on storage".to_owned(),
             }
         ),
@@ -321,7 +321,7 @@ fn failures(inputs: &Inputs, advice: &Advice) -> Rows {
             found.map_or("-".into(), |(_, v)| show_seconds(*v))
         };
         let text = format!(
-            "of {} simulated runs {} finish{}; half within {}, 95 % within {}",
+            "of {} simulated runs {} finish{}: half of these within {}, 95 % of these within {}",
             sim.runs,
             percent(sim.finished.value),
             if inputs.limit.is_some() { " in time" } else { "" },

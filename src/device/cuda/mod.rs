@@ -134,7 +134,7 @@ pub struct Cuda {
     context: Handle,
     streams: [Handle; STREAMS],
     kernels: Kernels,
-    /// Results of the blocks of `step`.
+    /// Device memory in which each thread block of the kernel `step` leaves magnitude and row of its largest element.
     best: NonNull<f64>,
     /// Handles of cuBLAS: for panels, and for updates. One thread at a time may use them.
     blas_handles: Mutex<[Handle; 2]>,
@@ -515,7 +515,11 @@ impl Device for Cuda {
         mut current: usize,
         mut found: *mut f64,
     ) {
-        assert_eq!(stream, Stream::Panel, "the results of the blocks have one place");
+        assert_eq!(
+            stream,
+            Stream::Panel,
+            "a step runs in the panel stream only: `best` has room for the results of one step"
+        );
         let mut blocks = rows.len().div_ceil(THREADS).min(BLOCKS);
         let mut arguments = StepArguments::new(w, &step, rows);
         let mut best = self.best.as_ptr();

@@ -39,7 +39,7 @@ const PRESETS: [&str; 29] = [
     "self-table-3 rate and memory of ABFT, BLCR, SCR and self-checkpoint (self-checkpoint, Table 3)",
     "self-groups what the size of a group gains and costs (self-checkpoint, section 4.3)",
     "encoding encoding time of tree, chain, one-dimensional and localised schemes (encoding, sections 3, 4)",
-    "encoding-8 encoding and recovery of four losses, and what processes set aside cost (encoding, Fig. 8)",
+    "encoding-8 encoding and recovery of four losses, and the cost of processes that only keep checksums (encoding, Fig. 8)",
     "helpers when a helper core pays (helpers, section 5.1)",
     "helpers-4 encoding inline or by a helper, also for HPL (helpers, Figs. 4 to 6)",
     "unified-2 groups, times and growth of checkpoints (unified, Table 2)",

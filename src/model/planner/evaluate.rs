@@ -213,7 +213,7 @@ impl Machine<'_> {
             }
             Some(n) => {
                 return refused(format!(
-                    "N = {n} needs {} of each node, which may take {}; the largest N that fits is {most}",
+                    "N = {n} needs {} of memory on each node, but the run may take only {} there; the largest N that fits is {most}",
                     show_bytes(self.node_memory(n, choice)?),
                     show_bytes(self.budget)
                 ));
@@ -242,12 +242,12 @@ impl Machine<'_> {
             && bare < self.budget
         {
             return refused(format!(
-                "no matrix fits: a node may take {budget}, and not even one block of NB = {nb} fits into that; give a \
-                 smaller --nb"
+                "no matrix fits: the run may take {budget} on a node, and not even one block of NB = {nb} fits into that; \
+                 give a smaller --nb"
             ));
         }
         refused(format!(
-            "no matrix fits: a node may take {budget}, and {} of ranks alone need {}; use fewer ranks per node or nodes with \
+            "no matrix fits: the run may take {budget} on a node, and {} of ranks alone need {}; use fewer ranks per node or nodes with \
              more memory",
             inputs.ranks_per_node,
             show_bytes(bare)

@@ -6,6 +6,8 @@
 
 #[path = "../benches/speed/cases.rs"]
 mod cases;
+#[path = "../benches/speed/device.rs"]
+mod device;
 #[path = "../benches/speed/job.rs"]
 mod job;
 #[path = "../benches/speed/kernels.rs"]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use serde::Serialize;
-use skt_hpl::base::params::Engine;
+use skt_hpl::base::params::{Device, Engine};
 
 use crate::usual::Usual;
 
@@ -56,6 +56,11 @@ pub struct Flags {
     /// Multiply with parts of the work left out: operands in the first cache, C in the cache, huge pages
     #[arg(long, conflicts_with_all = ["standard", "race", "panel", "n", "p", "q", "threads"])]
     pub tile: bool,
+
+    /// Measure a device: copies, DGEMM, panels of N rows, and whole runs
+    #[arg(long, value_name = "NAME", ignore_case = true,
+          conflicts_with_all = ["standard", "race", "panel", "tile", "p", "q"])]
+    pub device: Option<Device>,
 
     /// Engine of skt-hpl, as its flag of this name says
     #[arg(long, value_name = "NAME", default_value = "auto", ignore_case = true)]

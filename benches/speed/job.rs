@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::ValueEnum;
-use skt_hpl::base::params::Engine;
+use skt_hpl::base::params::{Device, Engine};
 use skt_hpl::kernels::preflight::kernel_for;
 use skt_hpl::kernels::processor::Level;
 
@@ -203,8 +203,9 @@ pub struct Launcher {
     pub level: Level,
     /// The variable of the BLAS in this program, and what it is set to.
     pub linked: (&'static str, Option<String>),
-    /// Engine of skt-hpl.
+    /// Engine and device of skt-hpl.
     pub engine: Engine,
+    pub device: Option<Device>,
 }
 
 impl Launcher {
@@ -215,6 +216,9 @@ impl Launcher {
             command.args(["--dat", "HPL.dat", "--threads", &case.threads.to_string()]);
             let engine = self.engine.to_possible_value().map(|value| value.get_name().to_owned());
             command.arg("--engine").arg(engine.expect("every engine has a name"));
+            if let Some(device) = self.device.and_then(|device| device.to_possible_value()) {
+                command.arg("--device").arg(device.get_name());
+            }
         }
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(is_hidden) {

@@ -9,6 +9,7 @@
 #![cfg_attr(test, allow(dead_code, unused_imports))]
 
 mod cases;
+mod device;
 mod job;
 mod kernels;
 mod limit;
@@ -98,7 +99,11 @@ fn measure(flags: &Flags, blas: String) -> Result<usize, String> {
         level: Level::detect(),
         linked: (variable, std::env::var(variable).ok()),
         engine: flags.engine,
+        device: flags.device,
     };
+    if let Some(kind) = flags.device {
+        return device::run(kind, flags, &cases, &launcher, &programs.0[0].1).map(|()| 0);
+    }
     if flags.race {
         return race::run(flags, &launcher, &cases, &blas);
     }

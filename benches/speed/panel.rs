@@ -9,7 +9,7 @@ use skt_hpl::base::params::{Bcast, Fact, Form, Mapping, Rng, SplitUpdate, Swap, 
 use skt_hpl::base::threads::Pool;
 use skt_hpl::base::topology;
 use skt_hpl::comm::World;
-use skt_hpl::kernels::{Matrix, Operand, Size, gemm, set_library_threads};
+use skt_hpl::kernels::{Engine, Matrix, Operand, Size, gemm, set_library_threads};
 use skt_hpl::lu::{Context, Order, time_panel};
 use skt_hpl::matrix::HugeBuffer;
 
@@ -36,9 +36,7 @@ pub fn run(flags: &Flags, cases: &[Case]) -> Result<(), String> {
     for case in cases {
         let engine = kernels::fastest(flags.engine, case.nb, case.threads)?;
         let params = params(case);
-        let order = Order { threads: case.threads, split_update: SplitUpdate::Auto };
-        let context = Context::new(world.comm(), &params, engine, order, Some((0, 0)))
-            .ok_or("a grid of one rank needs one rank")?;
+        let context = context(&world, &params, engine, case)?;
         let mut pool = Pool::new(case.threads);
         let seconds = time_panel(context, flags.repeat, &mut pool).map_err(text)?;
         let dgemm = dgemm(case, flags.repeat).map_err(text)?;
@@ -59,8 +57,20 @@ pub fn run(flags: &Flags, cases: &[Case]) -> Result<(), String> {
     Ok(())
 }
 
+/// Context of a test on a grid of one rank.
+pub fn context<'a>(
+    world: &'a World,
+    params: &'a TestParams,
+    engine: Engine,
+    case: &Case,
+) -> Result<Context<'a>, String> {
+    let order = Order { threads: case.threads, split_update: SplitUpdate::Auto };
+    let context = Context::new(world.comm(), params, engine, order, Some((0, 0)));
+    context.ok_or_else(|| "a grid of one rank needs one rank".into())
+}
+
 /// Operations of a panel.
-fn operations(rows: usize, nb: usize) -> f64 {
+pub fn operations(rows: usize, nb: usize) -> f64 {
     let (m, nb) = (rows as f64, nb as f64);
     m * nb * nb - nb * nb * nb / 3.0
 }
@@ -114,7 +124,7 @@ fn copy(tries: usize, pool: &mut Pool) -> std::io::Result<f64> {
     Ok(2.0 * COPIED as f64 / seconds / 1e9)
 }
 
-fn shortest(tries: usize, mut work: impl FnMut()) -> f64 {
+pub fn shortest(tries: usize, mut work: impl FnMut()) -> f64 {
     let times = (0..tries).map(|_| {
         let start = Instant::now();
         work();
@@ -124,7 +134,7 @@ fn shortest(tries: usize, mut work: impl FnMut()) -> f64 {
 }
 
 /// A problem whose first panel is measured: the program's own choices where HPL.dat makes none.
-fn params(case: &Case) -> TestParams {
+pub fn params(case: &Case) -> TestParams {
     TestParams {
         n: case.n,
         nb: case.nb,

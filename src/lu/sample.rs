@@ -7,15 +7,17 @@
 use std::io;
 use std::ops::Range;
 
-use super::arrays::{own_part, work_arrays};
+use super::arrays::{own_part, part_on, work_arrays};
 use super::clock::Clock;
 use super::context::Context;
-use super::factor::Factor;
 use super::observer::{Event, Observer};
-use super::panel::Panel;
 use super::schedule::factorise;
+use super::test::generate_on;
+use super::work::Work;
 use crate::base::threads::Pool;
 use crate::comm::Reduce;
+use crate::device::Stream;
+use crate::kernels::Matrix;
 use crate::matrix::Generator;
 
 /// Observer that records how long the range of iterations takes.
@@ -71,8 +73,8 @@ pub fn time_stretches(
     Ok(seconds)
 }
 
-/// Returns the seconds that a grid of one rank takes to factor its first panel with all threads: the shortest time of `tries`
-/// tries.
+/// Returns the seconds that a grid of one rank takes to factor its first panel, with all threads or on the device: the shortest
+/// time of `tries` tries.
 ///
 /// The matrix has only the panel's columns, so N may be far too large for the memory.
 ///
@@ -82,21 +84,37 @@ pub fn time_panel(mut context: Context, tries: usize, pool: &mut Pool) -> io::Re
     let params = context.params;
     assert!(params.p * params.q == 1, "the grid has one rank");
     context.shape = context.shape.first_columns(context.width(0));
-    let lengths = context.lengths(pool.threads());
-    let mut local = own_part(&context)?;
-    let (mut panel, mut factor) =
-        (Panel::new(&lengths, None, pool)?, Factor::new(&lengths, None, pool)?);
+    let mut work = work_arrays(&context, pool)?;
     let generator = Generator::new(params.rng, params.seed, params.n);
-    let mut shortest = f64::INFINITY;
-    for _ in 0..tries {
-        local.generate(&generator, pool);
+    let time = |a: *mut f64, work: &mut Work, pool: &mut Pool| {
+        let (panel, mut clock) = (&mut work.panels[0], Clock::start());
         panel.begin(&context, 0);
-        let (a, mut clock) = (local.pointer(), Clock::start());
         // SAFETY: the pointer is the local matrix, which is used nowhere else.
         pool.together(|threads| unsafe {
-            factor.run(&context, &mut panel, a, threads, &mut clock);
+            work.factor.run(&context, panel, a, threads, &mut clock);
         });
-        shortest = shortest.min(clock.elapsed());
+        if let Some(device) = &context.device {
+            device.finish(Stream::Panel);
+        }
+        clock.elapsed()
+    };
+    let mut shortest = f64::INFINITY;
+    match &context.device {
+        None => {
+            let mut local = own_part(&context)?;
+            for _ in 0..tries {
+                local.generate(&generator, pool);
+                shortest = shortest.min(time(local.pointer(), &mut work, pool));
+            }
+        }
+        Some(device) => {
+            let mut local = part_on(device, &context)?;
+            for _ in 0..tries {
+                let to = Matrix::new(local.pointer(), local.shape.ld);
+                generate_on(device.as_ref(), &context, &generator, to, &mut work, pool);
+                shortest = shortest.min(time(local.pointer(), &mut work, pool));
+            }
+        }
     }
     Ok(shortest)
 }

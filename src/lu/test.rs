@@ -87,7 +87,7 @@ pub fn solve_test<S: Storage, O: Observer>(
 
 /// Generates this rank's part of the matrix in the memory of `device`, from address `to` on. Each step generates as many columns
 /// as a panel has.
-fn generate_on(
+pub(super) fn generate_on(
     device: &dyn Device,
     context: &Context,
     generator: &Generator,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use skt_hpl::base::params::Device as Kind;
 use skt_hpl::base::threads::Pool;
 use skt_hpl::comm::World;
+use skt_hpl::device::near::Ranks;
 use skt_hpl::device::{self, Buffer, Device, Pinned, Stream};
 use skt_hpl::kernels::{Engine, LowerBlock, Matrix, UpperBlock};
 use skt_hpl::lu::time_panel;
@@ -43,7 +44,8 @@ pub fn run(
     }
     println!();
     let world = World::init(false);
-    let device = device::open(kind, 0, 1)?.ok_or("--device none names no device")?;
+    let device = device::open(kind, &Ranks { memories: vec![None], own: 0 }, 1)?
+        .ok_or("--device none names no device")?;
     let text = |error: io::Error| error.to_string();
     println!("{}\n", device.name());
     let [there, back] = copies(&device, flags.repeat).map_err(text)?;

@@ -170,7 +170,6 @@ impl Topology {
     }
 
     /// Returns the NUMA node of a processor.
-    #[cfg(test)]
     pub fn memory_of(&self, processor: usize) -> Option<usize> {
         Some(self.places.get(&processor)?.memory)
     }

@@ -8,6 +8,7 @@
 
 mod cuda;
 mod host;
+pub mod near;
 
 use std::fmt;
 use std::io;
@@ -187,19 +188,19 @@ pub trait Device: Send + Sync {
     }
 }
 
-/// Opens the device of the rank that is number `rank_on_node` of its node. Returns `None` if the setting is `none`. `seed`
-/// determines the order in which the back end `host` runs its streams. An error is one sentence.
+/// Opens the device of this rank, one of the `ranks` of its node. Returns `None` if the setting is `none`. `seed` determines the
+/// order in which the back end `host` runs its streams. An error is one sentence.
 pub fn open(
     choice: params::Device,
-    rank_on_node: usize,
+    ranks: &near::Ranks,
     seed: u64,
 ) -> Result<Option<Arc<dyn Device>>, String> {
     Ok(match choice {
         params::Device::None => None,
         params::Device::Host => Some(Arc::new(host::Host::new(seed))),
-        params::Device::Cuda => Some(Arc::new(
-            cuda::Cuda::open(rank_on_node).map_err(|why| format!("--device cuda: {why}"))?,
-        )),
+        params::Device::Cuda => {
+            Some(Arc::new(cuda::Cuda::open(ranks).map_err(|why| format!("--device cuda: {why}"))?))
+        }
     })
 }
 

@@ -32,6 +32,7 @@ use crate::base::params::{MemoryCheck, TestParams};
 use crate::base::terminal::say;
 use crate::base::threads::Pool;
 use crate::base::timeline::Recorder;
+use crate::base::topology::Topology;
 use crate::checkpoint::groups::Groups;
 use crate::checkpoint::layout::ParityLayout;
 use crate::checkpoint::plan::Layout;
@@ -40,6 +41,7 @@ use crate::config::Loaded;
 use crate::config::flags::BenchFlags;
 use crate::config::memory_need::{OnNode, Room, TooLarge, enough_ranks, fits};
 use crate::config::settings;
+use crate::device::near::Ranks;
 use crate::device::{self, Device};
 use crate::kernels::{self, Library, preflight, set_library_threads};
 use crate::lu::{Context, Event, Milestone, Observer, Start, own_part, part_on, solve_test};
@@ -168,7 +170,8 @@ fn run_or_refuse(flags: &BenchFlags) -> Result<Exit, Exit> {
     let computes = comm.rank() < computing(&loaded);
     let turn = protection.is_some() || settings.goes_on();
     let threads = Threads::choose(comm, &node, &loaded, computes, turn);
-    let device = device::open(settings.device, node.rank(), settings.seed ^ comm.rank() as u64);
+    let seed = settings.seed ^ comm.rank() as u64;
+    let device = device::open(settings.device, &ranks_of(&node), seed);
     let name = device.as_ref().ok().and_then(Option::as_ref).map(|device| device.name());
     let mut proposal = propose(&launched, &loaded, &threads, computes || turn, name);
     proposal.needs(aside);
@@ -300,6 +303,21 @@ fn begin_history(comm: &Comm, prerequisites: Option<&Prerequisites>) -> Recovery
     let host = host_name();
     let domain = prerequisites.map_or(&host, |prerequisites| &prerequisites.domain);
     RecoveryHistory::begin(comm, &host, domain)
+}
+
+/// Describes the ranks of a node for the choice of their devices. Collective call.
+fn ranks_of(node: &Comm) -> Ranks {
+    const UNKNOWN: u64 = u64::MAX;
+    let topology = Topology::here();
+    let memories = cores::bound_to().iter().map(|&cpu| topology.memory_of(cpu));
+    let memories: BTreeSet<Option<usize>> = memories.collect();
+    let own = match memories.into_iter().collect::<Vec<_>>()[..] {
+        [Some(memory)] => memory as u64,
+        _ => UNKNOWN,
+    };
+    let all = node.all_gather(&[own]);
+    let memories = all.into_iter().map(|memory| (memory != UNKNOWN).then_some(memory as usize));
+    Ranks { memories: memories.collect(), own: node.rank() }
 }
 
 /// Number of threads of this rank. `threads` is the number that the rank would choose alone. Collective call.

@@ -239,7 +239,7 @@ mod tests {
                 .filter(|&(from, _, to, row)| (from, to) != (1, 1) && taken.insert((to, row)))
                 .map(|(from, i, to, j)| (ALL[from].row(2 * i), ALL[to].row(2 * j + 1)))
                 .collect();
-            let device = device::open(params::Device::Host, 0, seed).unwrap();
+            let device = device::open(params::Device::Host, &Default::default(), seed).unwrap();
             prop_assert_eq!(copied(&copies, device.as_ref()), copied(&copies, None));
         }
     }

@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard};
 
+use super::near::{Ranks, assign};
 use super::{Device, Event, RowCopy, STREAMS, Stream};
 use crate::base::exit::Exit;
 use crate::base::params::Form;
@@ -147,8 +148,8 @@ unsafe impl Send for Cuda {}
 unsafe impl Sync for Cuda {}
 
 impl Cuda {
-    /// Opens the device of the rank that is number `rank_on_node` of its node. An error is a sentence without its end.
-    pub fn open(rank_on_node: usize) -> Result<Self, String> {
+    /// Opens the device of this rank, one of the `ranks` of its node. An error is a sentence without its end.
+    pub fn open(ranks: &Ranks) -> Result<Self, String> {
         if std::env::var(EMULATION).is_ok_and(|value| value != "0") {
             return Err(format!(
                 "{EMULATION} is set, and HPL is computed in native double precision: unset it"
@@ -166,7 +167,8 @@ impl Cuda {
             if count == 0 {
                 return Err("the driver finds no device".into());
             }
-            let number = (rank_on_node % count as usize) as c_int;
+            let memories: Vec<_> = (0..count).map(|number| memory_of(&driver, number)).collect();
+            let number = assign(&ranks.memories, &memories)[ranks.own] as c_int;
             try_call(&driver, "cuDeviceGet", (driver.device_get)(&mut device, number))?;
         }
         let attribute = |which| {
@@ -369,6 +371,19 @@ fn text(write: impl FnOnce(*mut std::ffi::c_char, c_int) -> Status) -> String {
     let status = write(bytes.as_mut_ptr().cast(), 127);
     let text = CStr::from_bytes_until_nul(&bytes).unwrap_or_default().to_string_lossy();
     if status == 0 { text.trim().to_owned() } else { "?".to_owned() }
+}
+
+/// Returns the NUMA node of a device, if the system knows it.
+fn memory_of(driver: &Driver, number: c_int) -> Option<usize> {
+    let mut device = 0;
+    // SAFETY: the driver fills the value.
+    if unsafe { (driver.device_get)(&mut device, number) } != 0 {
+        return None;
+    }
+    // SAFETY: the driver writes a text of at most this length.
+    let bus = text(|at, len| unsafe { (driver.device_bus_id)(at, len, device) });
+    let file = format!("/sys/bus/pci/devices/{}/numa_node", bus.to_lowercase());
+    std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 /// Returns an error if a call has failed.

@@ -74,7 +74,7 @@ pub fn advice(slow: &Slow, names: &[String]) -> String {
              for other processes"
         }
         (_, Place::Port(_)) => {
-            "change its cable, look at the error counters and the negotiated speed of its adapter and of its port at the \
+            "change this node's cable, look at the error counters and the negotiated speed of its adapter and of its port at the \
              switch"
         }
         (_, Place::Link(from, to)) => {
@@ -84,7 +84,7 @@ pub fn advice(slow: &Slow, names: &[String]) -> String {
                 names[from], names[to]
             );
         }
-        (_, Place::Node(_)) => "look at its network",
+        (_, Place::Node(_)) => "look at the network of this node",
     }
     .to_owned()
 }
@@ -112,10 +112,12 @@ pub fn torn(nodes: &[usize], names: &[String]) -> String {
 }
 
 /// Advice for nodes whose products differ without a majority.
-pub const TORN_ADVICE: &str = "burn each of them in with two others that are known to be well, and use none of them until then";
+pub const TORN_ADVICE: &str = "burn in each of the named nodes together with two nodes known to be well; until then do not \
+     use the named nodes";
 
 /// Advice for a node that computes wrong.
-pub const WRONG_ADVICE: &str = "take it out of service, and test its memory and its processor";
+pub const WRONG_ADVICE: &str =
+    "take the node out of service, and test its memory and its processor";
 
 #[cfg(test)]
 mod tests {

@@ -96,7 +96,8 @@ fn a_hung_rank_is_ended_and_replaced_inside_the_job() {
     let lost = serde_json::json!([{ "rank": 2, "node": "n3", "position": 2 }]);
     assert_eq!(gone_on["lost"], lost, "{}", end.told());
     assert!(
-        end.errors.contains("its process is ended, so that the other ranks continue"),
+        end.errors
+            .contains("the process of this position is ended, so that the other ranks continue"),
         "{}",
         end.told()
     );
@@ -242,7 +243,7 @@ fn losses_beyond_the_checksums_begin_from_scratch() {
     began_from_scratch(&lab, &end, &["n1", "n2", "n3", "n4", "n5", "n6"]);
     let words = "process column 0 has lost a rank, and the checksums are used up";
     assert!(end.errors.contains(words), "{}", end.told());
-    assert!(end.errors.contains("It begins from scratch"), "{}", end.told());
+    assert!(end.errors.contains("The next attempt begins from scratch"), "{}", end.told());
 }
 
 /// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.

@@ -79,8 +79,8 @@ pub fn advice(slow: &Slow, names: &[String]) -> String {
         }
         (_, Place::Link(from, to)) => {
             return format!(
-                "{} and {} are as fast as others in their other links, so look at the network between them: links between switches, \
-                 routing, other traffic",
+                "{} and {} are as fast as other nodes on their other links, so look at the network between them: links between \
+                 switches, routing, other traffic",
                 names[from], names[to]
             );
         }
@@ -92,7 +92,7 @@ pub fn advice(slow: &Slow, names: &[String]) -> String {
 /// Describes a node whose product differs.
 pub fn wrong(wrong: &Wrong, names: &[String]) -> String {
     format!(
-        "{} computes wrong: its product of the same matrices differs from the other nodes' in {} of {} measurements",
+        "{} computes wrong: its product of the same matrices differs from that of other nodes in {} of {} measurements",
         names[wrong.node], wrong.times, wrong.of
     )
 }

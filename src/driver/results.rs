@@ -404,7 +404,8 @@ fn tell_protection(outcome: &Outcome) {
         format!(", for which the ranks waited {:.2} s", level2.wait_s)
     } else {
         format!(
-            " during the computation; {} save(s) in memory delayed by {:.2} s in total; {:.2} s waiting at stops",
+            " during the computation; {} save(s) in memory delayed by {:.2} s in total; {:.2} s waiting for \
+             storage at stops of the run",
             level2.put_off, level2.put_off_s, level2.wait_s
         )
     };

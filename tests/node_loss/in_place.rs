@@ -53,7 +53,7 @@ fn a_killed_rank_is_replaced_inside_the_job() {
     let [boundary, iteration] = ["boundary", "iteration"].map(|at| gone_on[at].as_u64().unwrap());
     assert!(0 < boundary && boundary <= iteration, "{gone_on}");
     assert_eq!(end.of("caught-up").len(), usize::from(boundary < iteration), "{}", end.told());
-    assert!(end.errors.contains("and was recovered in place (agreed"), "{}", end.told());
+    assert!(end.errors.contains("and was recovered in place (the ranks agreed"), "{}", end.told());
     let status = lab.status("run");
     for words in ["1 rank(s)  1 lost", "1 rank(s)  position 1", "recovered in place after"] {
         assert!(status.contains(words), "{words}: {status}");
@@ -207,7 +207,7 @@ fn checksums_take_the_place_of_a_killed_ranks_column() {
     let lost = serde_json::json!([{ "rank": 1, "node": "n2", "position": 1 }]);
     assert_eq!((&gone_on["lost"], &gone_on["fault"]), (&lost, &1.into()), "{gone_on}");
     assert!(gone_on["boundary"].as_u64().unwrap() >= 19, "{gone_on}");
-    assert!(end.errors.contains("and was recovered in place (agreed"), "{}", end.told());
+    assert!(end.errors.contains("and was recovered in place (the ranks agreed"), "{}", end.told());
     let status = lab.status("run");
     for (node, part) in [
         ("n1", "position 0"),

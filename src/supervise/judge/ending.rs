@@ -76,7 +76,7 @@ pub fn finished_words(code: u8) -> &'static str {
     match code {
         STATUS_PASSED => "the run is finished",
         3 => "a residual check FAILED",
-        STATUS_LOSS => "more was lost than can be recovered; the memory is kept",
+        STATUS_LOSS => "more was lost than can be recovered; the run's shared memory is kept",
         STATUS_NO_ROOM => "shared memory cannot be allocated",
         STATUS_ENVIRONMENT => {
             "all tests are done, but a test was skipped or results could not be written; see the messages above"

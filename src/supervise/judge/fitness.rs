@@ -111,8 +111,8 @@ pub fn judge(facts: &Facts, unix_ms: u64, held_bytes: u64, expected: &Expected) 
     }
     if facts.remove_ipc == Some(true) && facts.uid >= FIRST_PLAIN_UID {
         found.push(Finding::Warning(
-            "systemd-logind removes shared memory at logout (RemoveIPC=yes): checkpoints would vanish with the \
-             last session; set RemoveIPC=no in /etc/systemd/logind.conf or run `loginctl enable-linger`"
+            "systemd-logind removes shared memory at logout (RemoveIPC=yes): checkpoints would vanish when \
+             this user's last session ends; set RemoveIPC=no in /etc/systemd/logind.conf or run `loginctl enable-linger`"
                 .to_string(),
         ));
     }

@@ -73,7 +73,8 @@ impl Supervisor<'_> {
                 format!("agent on {node} restarted; the ranks there are not affected")
             }
             Event::Alone => {
-                "no node answers: this machine seems to be cut off. No node is given up; all nodes are called again"
+                "no node answers: this machine seems to be cut off. No node is given up; the supervisor \
+                 connects to all nodes again"
                     .to_string()
             }
             Event::Together { after_ms } => {

@@ -234,18 +234,18 @@ fn wrong_solution(number: usize, compared: &[Finding]) -> Finding {
     let (who, advice) = match (&wrong[..], torn) {
         ([], Some(torn)) => (
             format!(
-                "one of {} had bad data: their own products differ, too",
+                "at least one of {} had bad data: their matrix products in the burn-in differ, too",
                 torn.nodes.join(" and ")
             ),
             words::TORN_ADVICE,
         ),
         ([], None) => (
-            "it is not known which node had bad data: the products of every node were right"
+            "it is not known which node had bad data: matrix products of the burn-in were right on every node"
                 .to_owned(),
-            "repeat the burn-in on halves of the nodes until the failing ones are found",
+            "repeat the burn-in on each half of the nodes, and divide a half that fails again, until the failing node is found",
         ),
         (nodes, _) => (
-            format!("{} had bad data: its own products were wrong, too", nodes.join(" and ")),
+            format!("{} had bad data: matrix products of the burn-in were wrong there, too", nodes.join(" and ")),
             words::WRONG_ADVICE,
         ),
     };
@@ -345,8 +345,8 @@ impl Document {
             };
             let _ = writeln!(
                 text,
-                "{nodes}not every link could be judged: some were measured {of_links} times in a pass, and at least {least} \
-                 measurements are needed to name a slow link: give more --time"
+                "{nodes}not every link could be judged: some links were measured {of_links} times in a pass, and at least \
+                 {least} measurements are needed to name a slow link: give more --time"
             );
         } else if self.findings.is_empty() {
             let _ = writeln!(
@@ -392,8 +392,8 @@ mod tests {
                 (Kind::HplFault, "HPL run 3 had a fault: n2: node unresponsive"),
                 (
                     Kind::HplFailed,
-                    "HPL run 4 computed a wrong solution (residual FAILED); it is not known which node had bad data: the \
-                     products of every node were right"
+                    "HPL run 4 computed a wrong solution (residual FAILED); it is not known which node had bad data: matrix \
+                     products of the burn-in were right on every node"
                 ),
                 (Kind::HplFault, "HPL run 5 ended with status 6 and without a result"),
                 (Kind::HplFault, "HPL run 6 ended with a signal and without a result"),
@@ -515,7 +515,7 @@ mod tests {
             let clean = text.contains("no node and no link is slower");
             assert_eq!(clean, said.is_none(), "{times}, {first}: {text}");
             if let Some(said) = said {
-                let words = format!("some were measured {said} times in a pass");
+                let words = format!("some links were measured {said} times in a pass");
                 assert!(text.contains(&words) && text.contains("give more --time"), "{text}");
             }
         }

@@ -74,17 +74,17 @@ pub fn advice(slow: &Slow, names: &[String]) -> String {
              for other processes"
         }
         (_, Place::Port(_)) => {
-            "change its cable, look at the error counters and the negotiated speed of its adapter and of its port at the \
+            "change this node's cable, look at the error counters and the negotiated speed of its adapter and of its port at the \
              switch"
         }
         (_, Place::Link(from, to)) => {
             return format!(
-                "{} and {} are as fast as others in their other links, so look at the network between them: links between switches, \
-                 routing, other traffic",
+                "{} and {} are as fast as other nodes on their other links, so look at the network between them: links between \
+                 switches, routing, other traffic",
                 names[from], names[to]
             );
         }
-        (_, Place::Node(_)) => "look at its network",
+        (_, Place::Node(_)) => "look at the network of this node",
     }
     .to_owned()
 }
@@ -92,7 +92,7 @@ pub fn advice(slow: &Slow, names: &[String]) -> String {
 /// Describes a node whose product differs.
 pub fn wrong(wrong: &Wrong, names: &[String]) -> String {
     format!(
-        "{} computes wrong: its product of the same matrices differs from the other nodes' in {} of {} measurements",
+        "{} computes wrong: its product of the same matrices differs from that of other nodes in {} of {} measurements",
         names[wrong.node], wrong.times, wrong.of
     )
 }
@@ -112,10 +112,12 @@ pub fn torn(nodes: &[usize], names: &[String]) -> String {
 }
 
 /// Advice for nodes whose products differ without a majority.
-pub const TORN_ADVICE: &str = "burn each of them in with two others that are known to be well, and use none of them until then";
+pub const TORN_ADVICE: &str = "burn in each of the named nodes together with two nodes known to be well; until then do not \
+     use the named nodes";
 
 /// Advice for a node that computes wrong.
-pub const WRONG_ADVICE: &str = "take it out of service, and test its memory and its processor";
+pub const WRONG_ADVICE: &str =
+    "take the node out of service, and test its memory and its processor";
 
 #[cfg(test)]
 mod tests {

@@ -34,7 +34,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let &SavePlan { next: checkpoint, boundary, window, since, .. } = plan;
         hit(Point::EncodeLeft, position);
         let stores = self.level2.as_mut().is_some_and(Level2::saved);
-        let group = self.group.for_helper().expect("the launch has asked MPI for that");
+        let group = self
+            .group
+            .for_helper()
+            .expect("helpers encode only if MPI lets several threads call it");
         let mut saved = self.holding.lend();
         let (coder, how) = (self.coder, self.encode);
         let helper = Helper::start(move |flow| {

@@ -63,8 +63,9 @@ impl<'a> Opened<'a> {
         let path = stored.path(me);
         let source = stored.open(me)?;
         let listed = stored.storage.checkpoint_dir.manifest(stored.about.key())?;
-        let listed =
-            listed.ok_or_else(|| format!("{}: its manifest no longer exists", path.display()))?;
+        let listed = listed.ok_or_else(|| {
+            format!("{}: the manifest of this checkpoint no longer exists", path.display())
+        })?;
         if listed.files[me].root != source.front.root {
             return Err(format!(
                 "{}: the manifest has another digest for this file",
@@ -473,7 +474,8 @@ fn exchange_files<W: World>(
             (true, false) => send_file(world, &stored.path(position), position),
             (false, true) => {
                 let coming = Coming::new(world, reader.rank);
-                let name = PathBuf::from(format!("p{position} of position {}'s node", reader.rank));
+                let name =
+                    PathBuf::from(format!("p{position} on the node of position {}", reader.rank));
                 taken = Source::over(Box::new(&coming), &name, stored.about, position as u32)
                     .and_then(&mut take);
                 coming.drain();

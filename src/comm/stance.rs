@@ -82,7 +82,11 @@ pub(super) fn place() -> Option<Where> {
 
 /// Returns the ranks of the group, by their numbers in the library's communicator.
 pub(super) fn members() -> Arc<[i32]> {
-    OF.with_borrow(|of| Arc::clone(&of.as_ref().expect("only while steps are in progress").members))
+    OF.with_borrow(|of| {
+        Arc::clone(
+            &of.as_ref().expect("ranks form a group only while steps are in progress").members,
+        )
+    })
 }
 
 /// Losses because of which a rank leaves while it waits for a message.

@@ -28,7 +28,7 @@ pub struct Steps {
 }
 
 /// A step in progress, which ends when this value is dropped.
-#[must_use = "a step lasts as long as this value"]
+#[must_use = "the step ends when this value is dropped"]
 pub struct Step {
     counted: bool,
 }

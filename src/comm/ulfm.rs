@@ -104,7 +104,7 @@ pub(super) fn obstacle(threads: bool) -> Option<String> {
     if !library_goes_on() {
         return Some(format!(
             "this MPI library ends a job that has lost a rank ({library}); Open MPI {LEAST_MAJOR} can continue \
-             (scripts/setup.sh --with-openmpi5)"
+             such a job (scripts/setup.sh --with-openmpi5 installs it)"
         ));
     }
     if !threads {

@@ -28,7 +28,7 @@ impl Wire for f64 {
             Reduce::Sum => one + other,
             Reduce::Max => one.max(other),
             Reduce::Min => one.min(other),
-            Reduce::Xor => unreachable!("MPI has no exclusive or of doubles"),
+            Reduce::Xor => unreachable!("MPI has no XOR of doubles"),
         }
     }
 }

@@ -356,7 +356,7 @@ where
         bytes = serde_json::to_vec(&make()).expect("plain values have a JSON form");
     }
     comm.broadcast_bytes(&mut bytes, rank);
-    serde_json::from_slice(&bytes).expect("what one rank wrote another can read")
+    serde_json::from_slice(&bytes).expect("JSON of one rank is readable for another rank")
 }
 
 /// Returns the values of all ranks, in the order of ranks, on all ranks. Collective call. Ends the job if the value of a rank

@@ -583,9 +583,9 @@ fn unlike(common: &Common, differs: &str) -> String {
         variable => format!(" ({variable})"),
     };
     format!(
-        "the ranks would not round alike, so the last bits of a result depend on which rank computes what. \
-         Rank 0 has {}; {differs}. Give all nodes the same library and kernels{how}, or leave that node out. A run \
-         with --checkpoint is refused otherwise",
+        "the ranks would not round alike, so the last bits of a result depend on the division of work among ranks. \
+         Rank 0 has {}; {differs}. Give all nodes the same library and kernels{how}, or leave that node out. Otherwise \
+         a run with --checkpoint is refused",
         common.rounding
     )
 }

@@ -31,7 +31,7 @@ pub fn gather(comm: &Comm, node: &Comm, device: Option<&dyn Device>) -> Machine 
             leaders.recv(&mut len, me + step, TAG);
             let mut text = vec![0u8; len[0] as usize];
             leaders.recv(&mut text, me + step, TAG);
-            machine.join(serde_json::from_slice(&text).expect("what one rank wrote can be read"));
+            machine.join(serde_json::from_slice(&text).expect("JSON of another rank is readable"));
         }
         step *= 2;
     }

@@ -47,9 +47,7 @@ impl Needs {
     /// Warning that the requested groups are impossible; `None` if they are possible.
     pub fn other_groups_words(&self) -> Option<String> {
         let why = self.other_groups.as_ref()?;
-        Some(format!(
-            "{why}. If the run resumes, it uses other groups; if it begins, it is refused"
-        ))
+        Some(format!("{why}. A run that resumes uses other groups instead; a new run is refused"))
     }
 
     /// Warning about hosts that the domain file does not list; `None` if there are none.

@@ -288,8 +288,8 @@ impl RecoveryHistory {
     /// any failure, and starts the run from scratch.
     pub fn is_lost(&self, why: &str) -> Refusal {
         let then = match own_run_id() {
-            Some(_) => "It begins from scratch",
-            None => "Start it again; it begins from scratch",
+            Some(_) => "The next attempt begins from scratch",
+            None => "Start the run again; it begins from scratch",
         };
         self.end(Exit::Unrecoverable, &format!("The run cannot continue: {why}. {then}"))
     }

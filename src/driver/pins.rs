@@ -414,7 +414,7 @@ pub fn unheeded(set: &[(&str, String)], threads: usize) -> Option<String> {
     let (_, wanted) = others.first()?;
     let names: Vec<String> = others.iter().map(|(name, _)| name.clone()).collect();
     Some(format!(
-        "{} {} ignored: skt-hpl starts threads of its own. To have {wanted} in each rank, give --threads {wanted} \
+        "{} {} ignored: skt-hpl starts threads of its own. To have {wanted} threads in each rank, give --threads {wanted} \
          (or SKT_THREADS={wanted})",
         and_list(&names),
         if names.len() == 1 { "is" } else { "are" },

@@ -321,7 +321,8 @@ impl Reports {
     fn say_of_document(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.document_late, true) {
             say(format_args!(
-                "{error}. The document is written again after each test. If that fails at the end, the run ends with status {}",
+                "{error}. The document is written again after each test. If writing still fails at the end, the run ends \
+                 with status {}",
                 Exit::Environment.code()
             ));
         }
@@ -395,7 +396,7 @@ fn tell_protection(outcome: &Outcome) {
     let Some(level2) = &p.level2 else { return };
     let from = match level2.fetched {
         0 => String::new(),
-        times => format!("; resumed there {times} time(s)"),
+        times => format!("; the run resumed from storage {times} time(s)"),
     };
     let how = if level2.alone {
         ", while the ranks waited".to_owned()
@@ -403,7 +404,8 @@ fn tell_protection(outcome: &Outcome) {
         format!(", for which the ranks waited {:.2} s", level2.wait_s)
     } else {
         format!(
-            " during the computation; {} save(s) in memory delayed by {:.2} s in total; {:.2} s waiting at stops",
+            " during the computation; {} save(s) in memory delayed by {:.2} s in total; {:.2} s waiting for \
+             storage at stops of the run",
             level2.put_off, level2.put_off_s, level2.wait_s
         )
     };

@@ -114,7 +114,7 @@ pub(super) fn take(file: &File, name: &str, timeout: Duration) -> Result<(), Mem
     })
 }
 
-const UNSEEN: &str = "a process that cannot be seen from here";
+const UNSEEN: &str = "a process that cannot be seen from here (perhaps in another container)";
 
 const STUCK: &str = "is stuck in the kernel, perhaps in storage that does not answer: the process ends when the storage answers, \
                      or with its node";

@@ -131,7 +131,7 @@ impl MemoryStore {
         let Some((path, 4096)) = self.file(position, part) else {
             return Err(MemoryError::NotOurs {
                 name,
-                why: "this kind of memory cannot be extended".into(),
+                why: "System V segments and huge pages cannot be extended".into(),
             });
         };
         let file = private_file().open(&path);

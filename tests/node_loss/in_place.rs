@@ -53,7 +53,7 @@ fn a_killed_rank_is_replaced_inside_the_job() {
     let [boundary, iteration] = ["boundary", "iteration"].map(|at| gone_on[at].as_u64().unwrap());
     assert!(0 < boundary && boundary <= iteration, "{gone_on}");
     assert_eq!(end.of("caught-up").len(), usize::from(boundary < iteration), "{}", end.told());
-    assert!(end.errors.contains("and was recovered in place (agreed"), "{}", end.told());
+    assert!(end.errors.contains("and was recovered in place (the ranks agreed"), "{}", end.told());
     let status = lab.status("run");
     for words in ["1 rank(s)  1 lost", "1 rank(s)  position 1", "recovered in place after"] {
         assert!(status.contains(words), "{words}: {status}");
@@ -96,7 +96,8 @@ fn a_hung_rank_is_ended_and_replaced_inside_the_job() {
     let lost = serde_json::json!([{ "rank": 2, "node": "n3", "position": 2 }]);
     assert_eq!(gone_on["lost"], lost, "{}", end.told());
     assert!(
-        end.errors.contains("its process is ended, so that the other ranks continue"),
+        end.errors
+            .contains("the process of this position is ended, so that the other ranks continue"),
         "{}",
         end.told()
     );
@@ -206,7 +207,7 @@ fn checksums_take_the_place_of_a_killed_ranks_column() {
     let lost = serde_json::json!([{ "rank": 1, "node": "n2", "position": 1 }]);
     assert_eq!((&gone_on["lost"], &gone_on["fault"]), (&lost, &1.into()), "{gone_on}");
     assert!(gone_on["boundary"].as_u64().unwrap() >= 19, "{gone_on}");
-    assert!(end.errors.contains("and was recovered in place (agreed"), "{}", end.told());
+    assert!(end.errors.contains("and was recovered in place (the ranks agreed"), "{}", end.told());
     let status = lab.status("run");
     for (node, part) in [
         ("n1", "position 0"),
@@ -242,7 +243,7 @@ fn losses_beyond_the_checksums_begin_from_scratch() {
     began_from_scratch(&lab, &end, &["n1", "n2", "n3", "n4", "n5", "n6"]);
     let words = "process column 0 has lost a rank, and the checksums are used up";
     assert!(end.errors.contains(words), "{}", end.told());
-    assert!(end.errors.contains("It begins from scratch"), "{}", end.told());
+    assert!(end.errors.contains("The next attempt begins from scratch"), "{}", end.told());
 }
 
 /// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.

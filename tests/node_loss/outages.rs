@@ -63,7 +63,7 @@ fn a_trial_that_fails_once_is_no_nodes_fault() {
     assert!(once.exists(), "the trial did not fail: {}", end.told());
     end.passed();
     assert!(end.errors.contains("an accident"), "{}", end.told());
-    assert!(end.errors.contains("it is tried again"), "{}", end.told());
+    assert!(end.errors.contains("the trial is repeated"), "{}", end.told());
     assert!(!end.errors.contains("cannot be used"), "{}", end.told());
 }
 

@@ -123,7 +123,7 @@ fn two_lost_before_anything_is_computed_cost_the_checksums_alone() {
 fn expect_refused(ran: Ran, words: &str) {
     let ran = ran.expect_code(4);
     assert!(ran.err.contains(words), "{words}: {}", ran.told());
-    assert!(ran.err.contains("Start it again; it begins from scratch"), "{}", ran.told());
+    assert!(ran.err.contains("Start the run again; it begins from scratch"), "{}", ran.told());
     assert!(!ran.out.contains("PASSED"), "{}", ran.told());
 }
 

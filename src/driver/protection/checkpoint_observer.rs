@@ -136,13 +136,14 @@ impl<'w, O: Observer> CheckpointObserver<'w, O> {
             found.later.iter().filter(|part| **part != Part::A).map(|part| part.name()).collect();
         let mut when = String::new();
         if !read.is_empty() {
-            when += &format!(", those of {} once their data is on storage", read.join(", "));
+            when +=
+                &format!("; the names of {} follow when their data is on storage", read.join(", "));
         }
         if found.later.contains(&Part::A) {
-            when += ", that of the matrix at the next save";
+            when += "; the name of the matrix follows at the next save";
         }
         if when.is_empty() {
-            when += ", the run is protected as before";
+            when += "; the run is protected as before";
         }
         say(format_args!("{what}; names restored{when}"));
     }

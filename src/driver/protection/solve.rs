@@ -102,7 +102,7 @@ impl ProtectionSession<'_> {
             self.take(params, number, world, shape.ld, storage, device, pool)?;
         for (domain, count) in crowded.iter().filter(|_| context.grid.rank() == 0) {
             say(format_args!(
-                "warning: {domain} now holds {count} members of one group, which survives the loss of {}: \
+                "warning: {domain} now holds {count} members of one group, which survives the loss of at most {} of its members: \
                  if {domain} is lost, the run ends",
                 self.settings.scheme.losses
             ));
@@ -205,7 +205,9 @@ impl ProtectionSession<'_> {
                 account = serde_json::from_slice(&restored.state).unwrap_or_default();
                 if context.grid.rank() == 0 {
                     for (position, why) in &restored.damaged {
-                        say(format_args!("position {position} could not be used: {why}"));
+                        say(format_args!(
+                            "the data of position {position} could not be used: {why}"
+                        ));
                     }
                     let blocks = context.params.blocks();
                     let from = in_place::from_boundary(number + 1, restored.boundary, blocks);

@@ -112,7 +112,7 @@ fn join(
     held: &mut Option<Held>,
 ) {
     let (began_unix_s, told, way) = shared_by(&context.grid, 0, || {
-        let held = held.as_ref().expect("the first of the grid has a part");
+        let held = held.as_ref().expect("rank 0 of the grid has a part of the test");
         (held.abft_test.progress.began_unix_s, held.told.clone(), held.way.clone())
     });
     if held.is_some() {

@@ -76,10 +76,10 @@ pub fn finished_words(code: u8) -> &'static str {
     match code {
         STATUS_PASSED => "the run is finished",
         3 => "a residual check FAILED",
-        STATUS_LOSS => "more was lost than can be recovered; the memory is kept",
+        STATUS_LOSS => "more was lost than can be recovered; the run's shared memory is kept",
         STATUS_NO_ROOM => "shared memory cannot be allocated",
         STATUS_ENVIRONMENT => {
-            "all tests are done, but a test was skipped or results could not be written; see above"
+            "all tests are done, but a test was skipped or results could not be written; see the messages above"
         }
         _ => "the run is over",
     }
@@ -91,7 +91,7 @@ fn interrupted(end: &End, announced: u8) -> Option<String> {
         End::Exit { code: Some(code), .. } if *code == i32::from(announced) => None,
         End::Exit { fault, .. } | End::Broken(fault) => Some(fault.detail.clone()),
         End::Halted { why } => Some(why.clone()),
-        End::Lingering => Some("its processes did not end by themselves".to_string()),
+        End::Lingering => Some("the processes of the run did not end by themselves".to_string()),
     }
 }
 
@@ -103,9 +103,9 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
     let over =
         |code: u8| Next::Over { code, why: finished_words(code).to_string(), all_done: false };
     match end {
-        End::Lingering => {
-            Next::Resumable { why: format!("{stopped}; its processes did not end by themselves") }
-        }
+        End::Lingering => Next::Resumable {
+            why: format!("{stopped}; the processes of the run did not end by themselves"),
+        },
         _ if facts.announced == Announced::Halted => Next::Resumable { why: stopped.to_string() },
         End::Exit { code: Some(code), .. }
             if code == 0 && facts.zero_counts

@@ -67,17 +67,19 @@ pub fn judge(facts: &Facts, unix_ms: u64, held_bytes: u64, expected: &Expected) 
     let mut problem = |text: String| found.push(Finding::Problem(text));
     if facts.wire != WIRE_VERSION || facts.version != version {
         problem(format!(
-            "skt-hpl is version {} there and {version} here; install the same one",
+            "skt-hpl is version {} there and {version} here; install the same version",
             facts.version
         ));
     } else if facts.binary != expected.binary {
         problem(format!(
-            "the program file differs (digest {} there, {} here); install the same one",
+            "the program file differs (digest {} there, {} here); install the same file",
             facts.binary, expected.binary
         ));
     }
     if let Some(Err(why)) = &facts.arithmetic.named {
-        problem(format!("{why}; install it there, or name one that every node has"));
+        problem(format!(
+            "{why}; install this library there, or give --blas a library that every node has"
+        ));
     } else if let Some((rules, run)) = &expected.rounding
         && let Err(why) = rules.suits(&facts.arithmetic, run)
     {
@@ -103,14 +105,14 @@ pub fn judge(facts: &Facts, unix_ms: u64, held_bytes: u64, expected: &Expected) 
     let off_ms = facts.unix_ms.abs_diff(unix_ms);
     if off_ms > CLOCK_OFF_MAX_MS {
         found.push(Finding::Warning(format!(
-            "its clock is {} s off; times in its logs will not match",
+            "its clock and that of this machine differ by {} s; times in its logs will not match other logs",
             off_ms / 1000
         )));
     }
     if facts.remove_ipc == Some(true) && facts.uid >= FIRST_PLAIN_UID {
         found.push(Finding::Warning(
-            "systemd-logind removes shared memory at logout (RemoveIPC=yes): checkpoints would vanish with the \
-             last session; set RemoveIPC=no in /etc/systemd/logind.conf or run `loginctl enable-linger`"
+            "systemd-logind removes shared memory at logout (RemoveIPC=yes): checkpoints would vanish when \
+             this user's last session ends; set RemoveIPC=no in /etc/systemd/logind.conf or run `loginctl enable-linger`"
                 .to_string(),
         ));
     }
@@ -239,7 +241,7 @@ mod tests {
             (
                 |f| f.arithmetic.named = Some(Err("--blas x cannot be loaded".into())),
                 true,
-                "--blas x cannot be loaded; install it there",
+                "--blas x cannot be loaded; install this library there",
             ),
             (|f| f.version = "0".into(), true, "version 0"),
             (|f| f.binary = "c".into(), true, "program file differs"),

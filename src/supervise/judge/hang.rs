@@ -110,7 +110,10 @@ impl Hang {
         }
         let last_ms = ranks.sums().map(|(_, sum)| sum.changed_ms).max()?;
         let waited_ms = now_ms.saturating_sub(last_ms);
-        let detail = format!("all ranks are done, but have not ended for {} s", waited_ms / 1000);
+        let detail = format!(
+            "all ranks are done, but their processes have not ended for {} s",
+            waited_ms / 1000
+        );
         (waited_ms >= self.thresholds.progress_timeout_ms)
             .then(|| ranks.breakage(FaultKind::RankHung, last_ms, None, detail))
     }
@@ -131,7 +134,7 @@ impl Hang {
             return None;
         }
         let detail = format!(
-            "a process of the run on {} that is no working rank has been stopped (state T) for {:.1} s",
+            "on {}, a process of the run (not a working rank) has been stopped (state T) for {:.1} s",
             names[node],
             (now_ms - since_ms) as f64 / 1e3
         );

@@ -114,8 +114,8 @@ impl Pace {
             rank.slow = if slow { rank.slow + 1 } else { 0 };
             if rank.slow >= STRETCHES && self.told.insert(rank.node) {
                 let detail = format!(
-                    "position {position} takes {times:.1} times as long for the same work as other nodes: its processor \
-                     is throttled, or another program runs there"
+                    "position {position} takes {times:.1} times as long as positions of other nodes for the same work; the \
+                     node's processor is throttled, or another program runs there"
                 );
                 found.push((rank.node, detail));
             }

@@ -349,7 +349,7 @@ pub fn next_attempt(
     if let Some(node) = sick(history).filter(|node| replaceable(node)) {
         return Attempt::Without {
             node: node.to_string(),
-            why: format!("sick: the last {SICK_AFTER} faults or more were all there"),
+            why: format!("sick: at least the last {SICK_AFTER} faults were all on this node"),
         };
     }
     let same = history.iter().rev().take_while(|f| alike(f, last)).count();

@@ -210,7 +210,7 @@ impl Watch {
         } else {
             "no process of the run has appeared on any node"
         };
-        let detail = format!("{} s after the launch {detail}", startup_timeout_ms / 1000);
+        let detail = format!("{} s after the launch, {detail}", startup_timeout_ms / 1000);
         Some(self.ranks.breakage(FaultKind::LaunchFailed, self.started_ms, None, detail))
     }
 }

@@ -66,7 +66,7 @@ impl Folder {
         made.map_err(|e| format!("cannot make the folder {path}: {e}"))?;
         let meta = fs::metadata(&self.0).map_err(|e| format!("{path}: {e}"))?;
         trusted(&meta, nix::unistd::geteuid().as_raw()).map_err(|why| {
-            format!("{path}: {why}, and scripts in it are executed; choose another --state folder")
+            format!("{path}: {why}, and skt-hpl executes scripts in this folder; choose another --state folder")
         })
     }
 

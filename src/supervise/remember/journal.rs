@@ -65,7 +65,7 @@ pub fn parse(bytes: &[u8], path: &Path) -> Result<(Vec<Record>, usize), String> 
             Err(what) => {
                 return Err(format!(
                     "{}, line {}: the record is damaged ({what}); to start a new run, move the folder away; the old \
-                     run's memory stays on the nodes until it is cleaned",
+                     run's memory stays on the nodes until `skt-hpl clean` removes it",
                     path.display(),
                     at + 1
                 ));

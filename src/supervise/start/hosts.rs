@@ -90,8 +90,8 @@ pub fn read_host_file(text: &str, origin: &str) -> Result<Vec<Host>, String> {
                 Some(("max_slots" | "max-slots" | "ifname" | "binding", _)) => {}
                 Some(("username", user)) => {
                     return Err(fail(format!(
-                        "'{word}' names the user to log in as, which the remote shell decides: remove it and give --rsh \
-                         'ssh -l {user}', or set the user in ssh's own configuration"
+                        "'{word}' gives a login name, but the remote shell needs this name: remove '{word}' and give --rsh \
+                         'ssh -l {user}', or set the name in ssh's own configuration"
                     )));
                 }
                 _ => {

@@ -86,7 +86,9 @@ impl std::fmt::Display for Announcement {
             Self::Done { status, printed } => {
                 write!(f, "{DONE}{status}, {printed} bytes of results on standard output")
             }
-            Self::Refused { status } => write!(f, "{REFUSED}{status}, as it would be another time"),
+            Self::Refused { status } => {
+                write!(f, "{REFUSED}{status}, as every later start would be")
+            }
             Self::Halted => f.write_str(HALTED),
         }
     }
@@ -104,7 +106,7 @@ impl Announcement {
             });
         }
         if let Some((_, rest)) = line.rsplit_once(REFUSED) {
-            let (status, _) = rest.split_once(", as it")?;
+            let (status, _) = rest.split_once(", as every")?;
             return Some(Self::Refused { status: status.parse().ok()? });
         }
         line.contains(HALTED).then_some(Self::Halted)

@@ -80,7 +80,9 @@ impl End {
         let how = match self {
             End::Exit(Some(code)) => format!("the launcher ended with status {code}"),
             End::Exit(None) => "the launcher vanished".to_owned(),
-            End::Late(timeout) => format!("it had not ended after {} s", timeout.as_secs()),
+            End::Late(timeout) => {
+                format!("the launcher had not ended after {} s", timeout.as_secs())
+            }
         };
         if complaint.is_empty() { how } else { format!("{how} ({complaint})") }
     }

@@ -283,7 +283,7 @@ impl Supervisor<'_> {
                     STATUS_LOSS,
                     format!(
                         "the benchmark refuses to resume (status {code}): its message above gives the reason; once the cause is \
-                         removed, the same command continues"
+                         removed, the same command continues the run"
                     ),
                 ),
                 (None, None) => over(STATUS_LOSS, why),

@@ -142,7 +142,8 @@ fn words(cleared: Cleared) -> String {
         "{ended} process(es) of the old run ended, {freed_bytes} bytes of its memory removed"
     );
     if left_bytes > 0 {
-        words += &format!("; {left_bytes} bytes under its name are in use by another process");
+        words +=
+            &format!("; {left_bytes} bytes under the old run's name are in use by another process");
     }
     words
 }
@@ -159,6 +160,9 @@ mod tests {
             "3 process(es) of the old run ended, 4096 bytes of its memory removed"
         );
         let text = words(Cleared { left_bytes: 7, ..done });
-        assert!(text.ends_with("; 7 bytes under its name are in use by another process"), "{text}");
+        assert!(
+            text.ends_with("; 7 bytes under the old run's name are in use by another process"),
+            "{text}"
+        );
     }
 }

@@ -344,7 +344,7 @@ impl Supervisor<'_> {
         } else if self.state.can_go_on() {
             say!(
                 "skt-hpl run: the remaining memory is kept on the nodes; {again} continues the run, for instance when lost nodes \
-                 answer again; --new gives it up"
+                 answer again; --new gives the run up"
             );
         }
         Ok(code)

@@ -100,7 +100,7 @@ impl Supervisor<'_> {
             (Some(why), false) => {
                 self.display.unwritten = true;
                 self.print(&format!("{why}: the journal cannot be written. The run continues, and unwritten records are \
-                     kept and tried again; a supervisor that dies meanwhile is not succeeded"));
+                     kept and tried again. If this supervisor dies before that, no other can take over the run"));
             }
             (None, true) if self.journal_writer.is_dry() => {
                 self.display.unwritten = false;

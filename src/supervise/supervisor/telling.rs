@@ -44,7 +44,9 @@ impl Supervisor<'_> {
             Event::Computing { attempt, iteration, .. } if *attempt > 1 => {
                 format!("computing again, at iteration {iteration}")
             }
-            Event::CaughtUp { iteration, .. } => format!("caught up at iteration {iteration}"),
+            Event::CaughtUp { iteration, .. } => {
+                format!("caught up with the progress before the fault, at iteration {iteration}")
+            }
             Event::Fault { fault, kind, detail, .. } => {
                 format!("FAULT {fault}: {}: {detail}", kind.words())
             }
@@ -64,14 +66,15 @@ impl Supervisor<'_> {
             Event::MemoryRemoved { node, bytes } => {
                 format!("node {node}: removed {bytes} bytes of memory from before the node was lost")
             }
-            Event::Stopped { ended, .. } => format!("stopped, {ended} process(es) ended"),
+            Event::Stopped { ended, .. } => format!("attempt stopped: {ended} process(es) ended"),
             Event::Replaced { node, by } => format!("{by} takes the ranks of {node}"),
             Event::SlowNode { node, detail } => format!("node {node} is slow: {detail}"),
             Event::AgentRestarted { node } => {
                 format!("agent on {node} restarted; the ranks there are not affected")
             }
             Event::Alone => {
-                "no node answers: this machine seems to be cut off. No node is given up; all nodes are called again"
+                "no node answers: this machine seems to be cut off. No node is given up; the supervisor \
+                 connects to all nodes again"
                     .to_string()
             }
             Event::Together { after_ms } => {

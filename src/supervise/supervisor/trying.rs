@@ -50,7 +50,9 @@ impl Supervisor<'_> {
             if second_chance && since.elapsed() < WORTH_ANOTHER {
                 second_chance = false;
                 let what = trouble.what;
-                say!("skt-hpl run: MPI did not start in a trial, and it is tried again: {what}");
+                say!(
+                    "skt-hpl run: MPI did not start in a trial, and the trial is repeated: {what}"
+                );
                 continue;
             }
             let culprits = self.whose_fault(&working, &spares, &trouble)?;

@@ -221,7 +221,7 @@ impl Supervisor<'_> {
             Verdict::Over(end) => return Ok(Some(end)),
             Verdict::Hung { node, pid, detail } => {
                 self.print(&format!(
-                    "{detail}; its process is ended, so that the other ranks continue"
+                    "{detail}; the process of this position is ended, so that the other ranks continue"
                 ));
                 self.cluster.ask_end_rank(node, Which::Process(pid), attempt + 1);
             }

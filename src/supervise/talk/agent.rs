@@ -600,13 +600,15 @@ fn cannot_have(
     if !lacking.is_empty() {
         let lacking = lacking.join(", ");
         return Some(format!(
-            "--helper-cores {list}: there is no processor {lacking}; name others"
+            "--helper-cores {list}: there is no processor {lacking}; name other processors"
         ));
     }
     // Ranks cannot use any processor of a core of which a helper has one.
     let left = all - &topology.of_their_cores(named);
     (!all.is_empty() && left.is_empty()).then(|| {
-        format!("--helper-cores {list}: nothing would be left to compute with; name fewer")
+        format!(
+            "--helper-cores {list}: nothing would be left to compute with; name fewer processors"
+        )
     })
 }
 

@@ -536,11 +536,13 @@ pub fn unreachable_words(said: &str) -> String {
         text if text.contains(NO_SSH_CONFIG) => {
             format!(
                 "ssh does not find its configuration file ({text}); give its full path in --rsh; every node \
-                 that calls others needs it"
+                 that connects to other nodes needs this file"
             )
         }
         text if text.split("; ").any(is_missing) => {
-            format!("skt-hpl is not there, or not executable ({text}); install it at the same path")
+            format!(
+                "skt-hpl is not there, or not executable ({text}); install it at the path it has on this machine"
+            )
         }
         text => format!("cannot be reached ({text})"),
     }

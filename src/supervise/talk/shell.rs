@@ -83,7 +83,7 @@ impl RemoteShell {
             }
             // PBS's task manager starts a process without standard input.
             "pbs_tmrsh" | "pbsdsh" => Err(format!(
-                "{program} passes no input to the command that it starts, but agents read their requests there; \
+                "{program} passes no standard input to the command that it starts, but agents need standard input; \
                  use ssh, which PBS sites allow between the nodes of a job"
             )),
             _ => Ok(Self::Ssh(words)),

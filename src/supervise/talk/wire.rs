@@ -324,8 +324,8 @@ impl Storage {
         let dir = &self.dir;
         (room < needed).then(|| {
             format!(
-                "--level2 {dir}: a checkpoint there takes {} MiB, and the previous one stays until it is complete: {} MiB \
-                 are needed, {} MiB are free; remove files there (skt-hpl status --level2 {dir} lists those of skt-hpl), or \
+                "--level2 {dir}: a checkpoint there takes {} MiB, and the previous checkpoint stays until the new one is \
+                 complete: {} MiB are needed, {} MiB are free; remove files there (skt-hpl status --level2 {dir} lists those of skt-hpl), or \
                  name another folder",
                 mib(checkpoint_bytes.into()),
                 mib(needed),

@@ -348,7 +348,7 @@ impl Status {
         match held {
             Held::Yes => format!("supervised by {process}"),
             Held::Unknown(why) => format!(
-                "it is not known whether {process} still supervises the run ({why}); last sign {} ago",
+                "it is not known whether {process} still supervises the run ({why}); last sign of life {} ago",
                 duration(age_ms as f64 / 1e3)
             ),
             Held::No => format!(
@@ -495,7 +495,10 @@ mod tests {
         assert_eq!(early.line(4000), line);
         assert!(status.page(4000, &Held::No).contains("NOT supervised"));
         let unknown = status.page(4000, &Held::Unknown("no locks".to_string()));
-        assert!(unknown.contains("supervises the run (no locks); last sign 4 s ago"), "{unknown}");
+        assert!(
+            unknown.contains("supervises the run (no locks); last sign of life 4 s ago"),
+            "{unknown}"
+        );
         assert!(!unknown.contains("NOT supervised"), "{unknown}");
     }
 }

@@ -465,7 +465,7 @@ pub fn report(records: &[Record], results: &[String], now_ms: u64) -> String {
                 f.fault,
                 cost.iter().map(|c| c.1).sum::<f64>(),
                 f.agreed_ms.map_or(String::new(), |at| format!(
-                    " and was recovered in place (agreed +{:.1} s)",
+                    " and was recovered in place (the ranks agreed after {:.1} s)",
                     f.after(Some(at)).unwrap_or_default()
                 )),
                 parts.join(" + "),
@@ -708,7 +708,7 @@ mod tests {
         assert_eq!((wall.start_s, wall.compute_s, wall.total_s), (2.0, 4.5, 9.0));
         assert_eq!((wall.detect_s, wall.restore_s, wall.repeat_s), (0.5, 1.0, 1.0));
         let text = report(&records, &[], 99_000);
-        let words = "fault 1 cost 2.5 s and was recovered in place (agreed +0.6 s): detecting 0.5 + restoring 1.0";
+        let words = "fault 1 cost 2.5 s and was recovered in place (the ranks agreed after 0.6 s): detecting 0.5 + restoring 1.0";
         assert!(text.contains(words), "{text}");
         // A supervisor that resumes the run long after it was stopped records the loss. The time between does not count.
         let mut late = records;

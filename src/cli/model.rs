@@ -36,7 +36,7 @@ pub struct ModelFlags {
     #[command(subcommand)]
     topic: Topic,
 
-    /// Draw the answer into FILE
+    /// Draw the result into FILE, as a figure in SVG
     #[arg(long, value_name = "FILE", value_parser = other_than_stdout, global = true)]
     svg: Option<PathBuf>,
 }
@@ -245,7 +245,7 @@ struct WasteFlags {
     /// Speed of the computation while messages are logged: 1 undisturbed
     #[arg(long, value_name = "X", default_value_t = 0.98)]
     lambda: f64,
-    /// Factor by which the repetition of logged work is faster
+    /// Factor by which work is faster when it is repeated with logged messages
     #[arg(long, value_name = "X", default_value_t = 1.5)]
     rho: f64,
     /// Keep the period T <= mu_p/10, for which the formulas are proved

@@ -144,7 +144,7 @@ pub struct DetectionFlags {
 
     /// Time without a message of the run after which a node ends its ranks.
     ///
-    /// The node ends them only if they also made no progress for this time.
+    /// The node ends its ranks only if these ranks also made no progress for this time.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = flag_time(ORPHAN_TIMEOUT_MS))]
     pub orphan_timeout: Duration,
 

@@ -50,7 +50,7 @@ pub(super) struct MachineFlags {
     #[arg(long, value_name = "COUNT")]
     pub(super) ranks_per_node: Option<u64>,
 
-    /// NUMA nodes of each node, all with the same number of cores [default: 1 if --cores is given]
+    /// NUMA nodes of each node, all with the same number of cores [default: 1 if --cores is given, else as on this machine]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub(super) numa: Option<u64>,
 

@@ -22,7 +22,7 @@ pub struct HaltFlags {
     #[arg(long)]
     pub after_checkpoint: bool,
 
-    /// Time at which the request takes effect: +TIME from now (+90m), HH:MM (UTC, today or tomorrow), or seconds since 1970 (@1790000000)
+    /// Time when the request takes effect: +90m (from now), 23:30 (UTC, today or tomorrow) or @1790000000 (seconds since 1970)
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub at: Option<u64>,
 }

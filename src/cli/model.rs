@@ -345,7 +345,7 @@ fn many_cores(
     sizes: &[u64],
     memory_cores: Option<u64>,
 ) -> Result<Answer, Refusal> {
-    let lacking = "contains no test of one rank without protection in JSON";
+    let lacking = "contains no JSON result of an unprotected test on one rank";
     let runs = read_all(results, cores::read, lacking)?;
     let paces = Paces::fit(&runs)?;
     let mut text = format!(

@@ -108,7 +108,7 @@ fn trial_start() -> ExitCode {
     let comm = world.comm();
     let sum = reduced(comm, 1, Reduce::Sum) as usize;
     if sum != comm.size() {
-        tell!("MPI computes wrong: the sum of {} ones is {sum}", comm.size());
+        tell!("MPI gives wrong results: the sum of 1 over {} ranks is {sum}", comm.size());
         return Exit::Environment.into();
     }
     let joined = Said::Joined { size: sum, place: Place::of(&facts) };

@@ -103,11 +103,21 @@ fn replaced(name: &str) -> Vec<Diagnostic> {
     let note = |origin: &str, what: String| Diagnostic::new(Severity::Note, origin, what);
     let faulty = layers.diagnostics.iter().any(Diagnostic::is_error);
     let faulty = faulty.then(|| {
-        note(&file, "settings outside the file have faults, so a run here would be refused".into())
-            .help(format!("`skt-hpl check {file}` shows the faults of that file; other faults are in SKT_ variables"))
+        note(
+            &file,
+            format!(
+                "settings outside {name} have faults, so a run in this folder would be refused"
+            ),
+        )
+        .help(format!(
+            "`skt-hpl check {file}` shows the faults of {file}; other faults are in variables SKT_*"
+        ))
     });
     let told = layers.told(name, true).into_iter().map(|line| {
-        note(name, format!("a run started here does not use all lines of this file: {line}"))
+        note(
+            name,
+            format!("a run started in this folder does not use all lines of this file: {line}"),
+        )
     });
     faulty.into_iter().chain(told).collect()
 }

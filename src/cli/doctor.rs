@@ -367,8 +367,8 @@ fn private_folder(tool: &Tool, run_id: &str) -> Result<PathBuf, Refusal> {
     let mut private = DirBuilder::new();
     private.mode(0o700);
     folders.find(|dir| tool.can_use(dir) && private.create(dir).is_ok()).ok_or_else(|| {
-        let why = "cannot make a folder for the launcher's files, neither in the working directory nor in the one for temporary \
-                   files; for Open MPI the whole path must be without spaces and colons";
+        let why = "cannot make a folder for the launcher's files, neither in the working directory nor in the folder for \
+                   temporary files; with Open MPI the path of the folder must not contain spaces or colons";
         Refusal::environment(why)
     })
 }

@@ -22,7 +22,7 @@ pub struct HaltFlags {
     #[arg(long)]
     pub after_checkpoint: bool,
 
-    /// Time of the request: +TIME from now (+90m), HH:MM (UTC, today or tomorrow), or seconds since 1970 (@1790000000)
+    /// Time when the request takes effect: +90m (from now), 23:30 (UTC, today or tomorrow) or @1790000000 (seconds since 1970)
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub at: Option<u64>,
 }
@@ -36,7 +36,7 @@ fn moment(text: &str) -> Result<u64, String> {
 
 /// Parses a moment. Returns it in Unix milliseconds; `now_ms` is the present moment.
 fn moment_after(text: &str, now_ms: u64) -> Result<u64, String> {
-    let wrong = || "+90m, 23:30 (UTC) or @SECONDS is needed".to_owned();
+    let wrong = || "a time such as +90m, 23:30 (UTC) or @SECONDS (Unix time) is needed".to_owned();
     if let Some(later) = text.strip_prefix('+') {
         return Ok(now_ms + duration(later)?.as_millis() as u64);
     }

@@ -162,7 +162,9 @@ fn line(position: &Position) -> String {
     };
     let blocks = h.n.div_ceil(h.nb.max(1));
     let held = match (h.claim.stage, h.claim.base, h.claim.seal, h.boundary) {
-        (Stage::Overwriting, ..) => "a save was overwriting the only copy".to_owned(),
+        (Stage::Overwriting, ..) => {
+            "holds no checkpoint: a save had begun to overwrite the only copy".to_owned()
+        }
         (_, Some(base), _, Some(at)) if h.method == Some(Method::Disk) => {
             format!("checkpoint {} (boundary {at}) is on storage, none in memory", base.number)
         }
@@ -180,13 +182,13 @@ fn line(position: &Position) -> String {
             (Some(_), _) if !position.in_use => "its rank has ended".to_owned(),
             (Some(Role::Own), Some(column)) => format!("computes, in process column {column}"),
             (Some(Role::InPlaceOf(column)), _) => {
-                format!("its checksums replace process column {column}")
+                format!("computes in the place of process column {column}")
             }
             (Some(_), _) => "holds checksums".to_owned(),
         },
-        1 => format!("{held}; start {}", h.attempt),
+        1 => format!("{held}; attempt {}", h.attempt),
         members => format!(
-            "{held}{recovering}; start {}, group of {members} for {} loss(es){}",
+            "{held}{recovering}; attempt {}, group of {members} that survives {} loss(es){}",
             h.attempt,
             h.losses,
             match h.parity_layout {
@@ -276,7 +278,7 @@ mod tests {
         let computes = format!("{test}, iteration 7 of 16; computes, in process column 1");
         assert_eq!(line(&own), computes);
         assert_eq!(of(SUMS, 2), format!("{test}, solving; holds checksums"));
-        let taken = format!("{test}, solving; its checksums replace process column 0");
+        let taken = format!("{test}, solving; computes in the place of process column 0");
         assert_eq!(of(SUMS, 0), taken);
         assert_eq!(of(NO_CODE, 1), format!("{test}, solving; nothing is saved"));
         let dead = Position { in_use: false, ..shown(WITHOUT_SUMS, 1, Doing::Computing) };

@@ -49,7 +49,10 @@ pub fn ready_to_draw<'a>(
     let Some(svg) = svg else { return Ok(()) };
     spares("--svg", svg, read)?;
     if file(json).is_some_and(|json| same_file(json, svg)) {
-        let why = format!("--json and --svg name the same file, {}: name two files", svg.display());
+        let why = format!(
+            "--json and --svg name the same file, {}: name two different files",
+            svg.display()
+        );
         return Err(Refusal::bad_input(why));
     }
     output_target::is_open_to_us(svg).map_err(|error| cannot_write(svg, &error))
@@ -77,7 +80,9 @@ fn spares<'a>(
 ) -> Result<(), Refusal> {
     if read.into_iter().any(|read| same_file(read, file)) {
         let file = file.display();
-        let why = format!("{file} is read, and would be lost: name another file for {flag}");
+        let why = format!(
+            "this command reads {file}, whose content would be lost: name another file for {flag}"
+        );
         return Err(Refusal::bad_input(why));
     }
     Ok(())

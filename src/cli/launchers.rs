@@ -145,7 +145,7 @@ pub(super) fn tool(kind: Option<Launcher>, path: Option<&Path>) -> Result<Tool, 
         Some(path) => (path.to_owned(), version_of(path, ANSWERS)),
         None => program_of(kind, &library).ok_or_else(|| {
             Refusal::environment(format!(
-                "none of {} is in PATH; install one, or name one with --launcher-program",
+                "none of the launchers {} is in PATH; install a launcher, or name its program with --launcher-program",
                 kind.programs().join(", ")
             ))
         })?,

@@ -44,8 +44,8 @@ use crate::supervise::start::launcher::own_run_id;
 ///
 /// Without a subcommand, the program is the benchmark. Like HPL it reads ./HPL.dat, solves every test
 /// of this file on its MPI ranks, and prints the same text. Every setting is a flag, a variable
-/// SKT_<NAME> (SKT_NB=192) and a key of ./skt.toml (nb = 192). Flags win over variables, variables
-/// over the file, and all of them over HPL.dat.
+/// SKT_<NAME> (SKT_NB=192) and a key of ./skt.toml (nb = 192). Flags override variables, variables
+/// override skt.toml, and all three override HPL.dat.
 #[derive(Debug, Parser)]
 #[command(
     name = "skt-hpl",

@@ -36,7 +36,7 @@ pub struct ModelFlags {
     #[command(subcommand)]
     topic: Topic,
 
-    /// Draw the answer into FILE
+    /// Draw the result into FILE, as a figure in SVG
     #[arg(long, value_name = "FILE", value_parser = other_than_stdout, global = true)]
     svg: Option<PathBuf>,
 }
@@ -163,7 +163,7 @@ enum Topic {
             value_name = "N,.."
         )]
         n: Vec<u64>,
-        /// Cores whose copying the memory serves at once [default: 8, and all cores]
+        /// Number of cores that can copy at once at full speed [default: 8 in one row, all cores in the next]
         #[arg(long, value_name = "COUNT")]
         memory_cores: Option<u64>,
     },
@@ -245,7 +245,7 @@ struct WasteFlags {
     /// Speed of the computation while messages are logged: 1 undisturbed
     #[arg(long, value_name = "X", default_value_t = 0.98)]
     lambda: f64,
-    /// Factor by which the repetition of logged work is faster
+    /// Factor by which work is faster when it is repeated with logged messages
     #[arg(long, value_name = "X", default_value_t = 1.5)]
     rho: f64,
     /// Keep the period T <= mu_p/10, for which the formulas are proved
@@ -345,7 +345,7 @@ fn many_cores(
     sizes: &[u64],
     memory_cores: Option<u64>,
 ) -> Result<Answer, Refusal> {
-    let lacking = "contains no test of one rank without protection in JSON";
+    let lacking = "contains no JSON result of an unprotected test on one rank";
     let runs = read_all(results, cores::read, lacking)?;
     let paces = Paces::fit(&runs)?;
     let mut text = format!(
@@ -362,7 +362,9 @@ fn many_cores(
         );
     }
     let memories = memory_cores.map_or(vec![8.0, f64::INFINITY], |cores| vec![cores as f64]);
-    text += "\nA model, not a measurement: one rank, DEPTH 1, each core as fast as the measured cores. Parts in % of the time\n\
+    text += "\nA model, not a measurement: one rank, DEPTH 1, each core as fast as the measured cores. Parts in % of the time.\n\
+             memory for: number of cores that can copy at once at full speed\n\
+             of DGEMM: rate of the run, as a share of the rate of the multiplication alone\n\
              \n        N  threads  memory for  of DGEMM  multiply  panels   swaps  triangles  last tasks   solve   other\n";
     for (&n, &threads) in sizes.iter().flat_map(|n| cores.iter().map(move |cores| (n, cores))) {
         for &served in &memories {
@@ -397,7 +399,7 @@ fn efficiency(results: &[PathBuf], sizes: &[u64], peak: Option<f64>) -> Result<A
     if samples.len() < found {
         let _ = writeln!(
             head,
-            "Of {found} results these are used: those with the most ranks, and for each N the fastest.\n"
+            "Of {found} results, the fit uses for each N the fastest result among those with the most ranks.\n"
         );
     }
     let mut text = head + "        N       seconds          measured            fitted\n";
@@ -426,7 +428,7 @@ fn efficiency(results: &[PathBuf], sizes: &[u64], peak: Option<f64>) -> Result<A
             let (full, part) = (e.at(largest)?, e.at(largest * f64::sqrt(k))?);
             let _ = writeln!(
                 text,
-                "with {:.0} % of the memory of the largest run: {:.1} % of peak instead of {:.1} %",
+                "a run in {:.0} % of the memory of the largest run reaches {:.1} % of peak; the largest run reaches {:.1} %",
                 100.0 * k,
                 100.0 * part,
                 100.0 * full
@@ -478,7 +480,7 @@ fn intervals(save: f64, mtbf: f64, detect: f64, recover: f64) -> Result<Answer, 
     ] {
         // Daly's series may give zero work if a save takes as long as the time between failures.
         let cost = if tau > 0.0 {
-            format!("{:.3} % over the undisturbed time", 100.0 * overhead(tau)?)
+            format!("{:.3} % more time than without saves and failures", 100.0 * overhead(tau)?)
         } else {
             "no work at all between saves".into()
         };
@@ -487,7 +489,7 @@ fn intervals(save: f64, mtbf: f64, detect: f64, recover: f64) -> Result<Answer, 
     }
     let _ = writeln!(
         text,
-        "efficiency by eq. 10 {:.2} % (without repeated work), exact {:.2} %",
+        "efficiency at the exact optimum: {:.2} % by eq. 10, which leaves out repeated work; {:.2} % exactly",
         100.0 * interval::efficiency_eq10(best, save, mtbf, detect, recover)?,
         100.0 / (1.0 + overhead(best)?)
     );
@@ -499,17 +501,17 @@ fn intervals(save: f64, mtbf: f64, detect: f64, recover: f64) -> Result<Answer, 
         }
     }
     let figure = Figure {
-        title: "Overhead over the interval between saves".into(),
+        title: "Overhead as a function of the interval between saves".into(),
         panels: vec![Panel::new(
             format!("a save {}, MTBF {}", show_seconds(save), show_seconds(mtbf)),
             Axis::log("minutes of work between saves"),
-            Axis::linear("% over the undisturbed time"),
+            Axis::linear("% more time than without saves and failures"),
             vec![
                 Series::line("expected overhead", points),
                 Series::dots("optimum", vec![(best / 60.0, 100.0 * overhead(best)?)]),
             ],
         )],
-        note: "Exact for exponential failures.".into(),
+        note: "Exact if the times between failures are exponentially distributed.".into(),
     };
     Ok((text, Some(figure)))
 }
@@ -567,7 +569,7 @@ fn encodings(p: u64, size: f64, losses: u64, link: Link) -> Result<Answer, Refus
         groups(least),
     );
     let apart = losses.saturating_add(16);
-    let sizes = || format!("  in groups of 16 and {losses}");
+    let sizes = || format!("  in groups of 16, and {losses} for the parity");
     row("ours, dedicated, chain", encoding::dedicated_chain(apart, losses, size, link), sizes());
     row(
         "ours, dedicated, MPI_Reduce",
@@ -585,7 +587,7 @@ fn helper_cores(cores: &[u64], copy: f64, encode: f64, every: f64) -> Result<Ans
     for c in cores {
         let _ = writeln!(
             text,
-            "1 of {c:>4} cores costs {:>6.2} %: {}; break-even at a save every {}",
+            "1 of {c:>4} cores costs {:>6.2} %: {} as a helper; break-even at a save every {}",
             100.0 * helpers::overhead_with_helper(*c, copy, every)?,
             if helpers::helper_pays(*c, copy, encode, every)? { "pays" } else { "does not pay" },
             show_seconds(helpers::break_even_interval(*c, copy, encode)?)
@@ -680,9 +682,9 @@ fn waste(flags: &WasteFlags) -> Result<Answer, Refusal> {
         panels.push(figures::waste_panel(title, app, &platform, defaults, validity)?);
     }
     let note = if flags.first_order {
-        "Periods keep to T <= mu_p/10 (eq. 14)."
+        "Periods are at most mu_p/10 (eq. 14)."
     } else {
-        "Periods are not bounded by mu_p/10, as the paper's thresholds imply."
+        "Periods may exceed mu_p/10: the paper's thresholds imply this."
     };
     let title = format!("Waste on {}", machine.name());
     let figure = Figure { title, panels, note: note.into() };

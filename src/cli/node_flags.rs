@@ -46,7 +46,7 @@ pub struct NodeFlags {
     #[arg(long, value_name = "KIND", help_heading = "Nodes")]
     pub launcher: Option<Launcher>,
 
-    /// Program of the launcher [default: the program installed with the MPI library, or else one of its version in PATH]
+    /// Program of the launcher [default: that installed with the MPI library, or else a program of the library's version in PATH]
     #[arg(long, value_name = "PATH", help_heading = "Nodes")]
     pub launcher_program: Option<PathBuf>,
 
@@ -117,14 +117,16 @@ impl NodeFlags {
         }
         if let Some(twice) = spares.iter().find(|s| hosts.iter().any(|h| h.name == s.name)) {
             return Err(Refusal::usage(format!(
-                "{} is both a working node and a spare; remove it from one list",
+                "{} is both a working node and a spare; remove this node from one of the two lists",
                 twice.name
             )));
         }
         let mut names = BTreeSet::new();
         if let Some(twice) = spares.iter().find(|spare| !names.insert(&spare.name)) {
             let why = format!("{} is a spare twice, by --spares and by --spare-nodes", twice.name);
-            return Err(Refusal::usage(format!("{why}; remove it from one list")));
+            return Err(Refusal::usage(format!(
+                "{why}; remove this node from the file of --spares"
+            )));
         }
         let shell = self.shell(allocation.as_ref())?.noticing_death(node_timeout);
         Ok(Some(Nodes { hosts, spares, shell, allocation }))

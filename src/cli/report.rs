@@ -60,7 +60,7 @@ fn report(flags: &ReportFlags) -> Result<String, Refusal> {
     if let Some(file) = flags.output.as_ref().filter(read) {
         let file = file.display();
         return Err(Refusal::bad_input(format!(
-            "{file} is read, and would be lost: name another file for --output"
+            "this command reads {file}, whose content would be lost: name another file for --output"
         )));
     }
     let mut words = text::text(&material, flags.rpeak);

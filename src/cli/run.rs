@@ -93,7 +93,7 @@ pub struct RunFlags {
 
     /// Save and stop after this time, such as 90m or 3600s.
     ///
-    /// In a Slurm job the run stops at the latest --stop-early before the job ends.
+    /// In a Slurm job the run also stops when the time left of the job is --stop-early.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Run")]
     pub time_limit: Option<Duration>,
 
@@ -144,7 +144,7 @@ pub struct DetectionFlags {
 
     /// Time without a message of the run after which a node ends its ranks.
     ///
-    /// The node ends them only if they also made no progress for this time.
+    /// The node ends its ranks only if these ranks also made no progress for this time.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = flag_time(ORPHAN_TIMEOUT_MS))]
     pub orphan_timeout: Duration,
 
@@ -352,8 +352,8 @@ fn slurm_end_ms(job: &str) -> Option<u64> {
         Ok(left_s) => left_s.map(|left_s| steady_ms() + left_s * 1000),
         Err(why) => {
             tell!(
-                "skt-hpl run: squeue does not say when job {job} ends ({why}), so the run will not stop in time before \
-                 that; set --time-limit TIME"
+                "skt-hpl run: squeue does not say when job {job} ends ({why}), so the run cannot save and stop before \
+                 the job ends; set --time-limit TIME"
             );
             None
         }
@@ -391,7 +391,7 @@ pub(super) fn usable(tool: &Tool, state: &Path) -> Result<(), Refusal> {
     }
     let why = format!(
         "the path of --state, {}, has a space or a colon in it: Open MPI's mpirun reaches nodes by a file in this folder, \
-         and splits the file's path at these characters. Give a --state whose whole path has none",
+         and splits the file's path at these characters. Give --state a path without spaces and colons",
         state.display()
     );
     Err(Refusal::usage(why))
@@ -483,7 +483,8 @@ fn warn_unprotected(plan: &Plan) {
 /// sets the launcher's mapping.
 fn fit_ranks(ranks: Option<usize>, nodes: &mut Nodes, extra: &[String]) -> Result<usize, Refusal> {
     let Some(ranks) = ranks else {
-        let why = "--program needs --ranks: the number is known only for skt-hpl's own tests";
+        let why =
+            "--program needs --ranks: skt-hpl does not know how many ranks another program needs";
         return Err(Refusal::usage(why));
     };
     let slots = nodes.hosts.iter().map(|h| h.slots).sum();
@@ -499,7 +500,9 @@ fn fit_ranks(ranks: Option<usize>, nodes: &mut Nodes, extra: &[String]) -> Resul
 /// Gives a resumed run the name that its memory had at the first start: the default name differs in another batch job.
 fn keep_name(name: &mut String, began: Option<String>, asked: &mut Asked) {
     let Some(began) = began.filter(|began| began != name) else { return };
-    tell!("skt-hpl run: continues with the memory it began with: job {began}");
+    tell!(
+        "skt-hpl run: the run resumes with the memory of its first start, which has the name {began} (--job)"
+    );
     if let Some(dir) = &mut asked.storage {
         dir.job.clone_from(&began);
     }
@@ -637,12 +640,12 @@ fn long_enough(flags: &DetectionFlags, beat_ms: u64) -> Result<(), Refusal> {
     ];
     for (flag, time, or) in heard {
         if time < Duration::from_millis(2 * beat_ms) {
-            let why = format!("--{flag} must be at least twice --heartbeat, or {or}");
+            let why = format!("--{flag} must be at least twice --heartbeat; otherwise {or}");
             return Err(Refusal::usage(why));
         }
     }
     if flags.orphan_timeout <= flags.node_timeout {
-        let why = "--orphan-timeout must be longer than --node-timeout, or a node ends its ranks before the node counts as lost";
+        let why = "--orphan-timeout must be longer than --node-timeout; otherwise a node ends its ranks before the node counts as lost";
         return Err(Refusal::usage(why));
     }
     Ok(())
@@ -675,7 +678,7 @@ fn run_supervised(flags: &RunFlags) -> Result<ExitCode, Refusal> {
     let given_up = code == STATUS_LOSS && settings.job.is_some();
     if code == STATUS_RESUMABLE || given_up {
         let name = settings.job.as_ref().map_or_else(String::new, |job| {
-            format!(" (the memory's name, for mpirun or skt-hpl clean: --job {job})")
+            format!(" (mpirun and skt-hpl clean find the run's memory with --job {job})")
         });
         let nodes = match settings.benchmark.level2 {
             Some(_) => "with these nodes or any others",

@@ -106,12 +106,12 @@ struct ProtectionFlags {
     #[arg(long = "encode-time", value_name = "TIME", value_parser = seconds)]
     encode: Option<f64>,
 
-    /// Time to copy the matrix afterwards; `0` for none [default: 1s]
+    /// Time to copy the matrix after the encoding; `0` for no copy [default: 1s]
     #[arg(long = "flush-time", value_name = "TIME", value_parser = seconds_or_none)]
     flush: Option<f64>,
 
     #[arg(long, value_name = "COUNT",
-          help = format!("Nodes of a group, which protect each other [default: {GROUP_DEFAULT}]"))]
+          help = format!("Number of nodes in a group, which protect each other [default: {GROUP_DEFAULT}]"))]
     group: Option<u64>,
 
     /// Losses that each group survives [default: 1]
@@ -432,7 +432,7 @@ fn describe(scenario: &Scenario, s: &Summary) -> String {
     let schedule = &scenario.schedule;
     let _ = writeln!(
         t,
-        "{} runs of {} work and {} saves ({} undisturbed) on {} nodes, method {}",
+        "{} runs, each of {} work and {} saves ({} without failures), on {} nodes, method {}",
         s.runs,
         show_seconds(schedule.work()),
         schedule.saves(),
@@ -470,7 +470,7 @@ fn describe(scenario: &Scenario, s: &Summary) -> String {
         writeln!(t, "failures   {:.2} per run (+- {:.2})", s.failures.value, s.failures.confidence);
     for (count, what) in [
         (s.in_place, "per run were recovered without a restart"),
-        (s.renewed, "columns of checksums per run were rebuilt"),
+        (s.renewed, "checksum columns per run were rebuilt"),
         (s.from_scratch, "per run ended in a start from scratch"),
     ] {
         if count > 0.0 {

@@ -205,7 +205,7 @@ pub fn examine(
         ),
     };
     Ok(format!(
-        "{} free; a checkpoint takes {one}{of_what}; this node alone writes {}/s there and needs {:.1} s for one{}; {others}",
+        "{} free; a checkpoint takes {one}{of_what}; this node alone writes {}/s there and needs {:.1} s for a checkpoint{}; {others}",
         human(u128::from(free)),
         human(speed as u128),
         checkpoint_bytes as f64 / speed,

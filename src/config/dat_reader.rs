@@ -230,7 +230,7 @@ impl Reader<'_> {
                     Severity::Warning,
                     line,
                     &place,
-                    format!("with its end, the line has more than the {REFERENCE_LINE_MAX} bytes the reference HPL reads at once"),
+                    format!("the line, with its end-of-line character, is longer than the {REFERENCE_LINE_MAX} bytes that the reference HPL reads at once"),
                 )
                 .reference("takes the rest of this line for the next line, so all lines below are shifted")
                 .help("shorten the line"),
@@ -247,8 +247,8 @@ impl Reader<'_> {
             Token { column: start + 1, len: line.trim().chars().count(), text: String::new() };
         let lines = |count: usize| format!("{count} line{}", plural(count));
         let why = match shift.belongs.checked_sub(shift.at) {
-            Some(missing) => format!("{} above it may be missing", lines(missing)),
-            None => format!("{} above it may be too many", lines(shift.at - shift.belongs)),
+            Some(missing) => format!("{} above this line may be missing", lines(missing)),
+            None => format!("{} above this line may be too many", lines(shift.at - shift.belongs)),
         };
         let warning = self
             .diagnose(
@@ -256,7 +256,7 @@ impl Reader<'_> {
                 shift.at,
                 &token,
                 format!(
-                    "from here on comments describe other values than those of their lines: this one belongs to line {}",
+                    "from this line on, comments do not describe the values of their lines: the comment here belongs to line {}",
                     shift.belongs
                 ),
             )
@@ -305,7 +305,7 @@ impl Reader<'_> {
         };
         let fault = fault.reference(match have {
             0 => "takes whatever is in its buffer",
-            _ => "reads the last line again for each missing one",
+            _ => "reads the last line again for each missing line",
         });
         self.found.push(fault);
     }

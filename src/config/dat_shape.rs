@@ -39,7 +39,7 @@ pub fn unfinished(bytes: &[u8], origin: &str) -> Option<Diagnostic> {
     let what = "the line has a placeholder of a template in place of a value";
     let fault = Diagnostic::error(origin, what)
         .at(line, 1, text.chars().count(), text)
-        .help("fill the template in with its own program, or write the values");
+        .help("run the program that fills in this template, or write the values");
     Some(fault)
 }
 

@@ -58,7 +58,8 @@ impl Misread {
 impl fmt::Display for Misread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = self.0.iter().map(|v| v.map_or("?".to_owned(), |v| v.to_string()));
-        let left = if self.0.contains(&None) { " (?: left from an earlier line)" } else { "" };
+        let left =
+            if self.0.contains(&None) { " (?: a value left from an earlier line)" } else { "" };
         write!(f, "reads {}{left}", words.collect::<Vec<_>>().join(" "))
     }
 }

@@ -72,7 +72,7 @@ pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostic> {
         Ok(Some(bytes)) => return Ok(bytes),
         Ok(None) => {
             let most = LONGEST >> 20;
-            format!("the file has more than {most} MiB: it is no file of tests or settings")
+            format!("the file has more than {most} MiB, so it contains neither tests nor settings")
         }
         Err(error) => format!("the file cannot be read: {error}"),
     };
@@ -116,14 +116,15 @@ fn overwritten(
     if let [(_, output), (_, json)] = &written[..]
         && same_file(output, json)
     {
-        let what = format!("output and json are one file, {}", json.display());
+        let what = format!("output and json name the same file, {}", json.display());
         return Some(Diagnostic::error("settings", what).help("name a different file for json"));
     }
     written.iter().find_map(|(name, to)| {
         let (path, what) = read.iter().find(|(path, _)| same_file(path, to))?;
         let path = path.display();
-        let what =
-            format!("{name} is {path}, but {what} are read from this file: it would be lost");
+        let what = format!(
+            "{name} names {path}, but {what} are read from this file: its content would be lost"
+        );
         Some(Diagnostic::error("settings", what).help("name another file for the results"))
     })
 }
@@ -303,9 +304,9 @@ mod tests {
             ("HPL.dat", "stdout", "the tests"),
             ("link", "stdout", "the tests"),
             ("skt.toml", "new", "settings"),
-            ("new", "HPL.dat", "output is"),
-            ("new", "new", "one file"),
-            ("./new", "new", "one file"),
+            ("new", "HPL.dat", "output names"),
+            ("new", "new", "the same file"),
+            ("./new", "new", "the same file"),
         ] {
             let why = load(json, output).unwrap_err();
             assert!(why.contains(word), "{json} {output}: {why}");

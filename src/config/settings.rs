@@ -48,8 +48,10 @@ pub const DAT_DEFAULT: &str = "HPL.dat";
 pub const CONFIG_DEFAULT: &str = "skt.toml";
 
 const INPUT: &str = "Input and output";
-const PROBLEM: &str = "Problem (replace lines of HPL.dat; lists with commas)";
-const ALGORITHM: &str = "Algorithm (replace lines of HPL.dat; lists with commas)";
+const PROBLEM: &str =
+    "Problem (flags that replace lines of HPL.dat; lists have commas between values)";
+const ALGORITHM: &str =
+    "Algorithm (flags that replace lines of HPL.dat; lists have commas between values)";
 const RUN: &str = "How to run";
 const PROTECT: &str = "Surviving the loss of nodes";
 
@@ -406,8 +408,8 @@ pub struct Overrides {
     pub losses: Option<usize>,
 
     #[arg(long, value_name = "COUNT", value_parser = size::<2>, help_heading = PROTECT,
-          help = format!("Positions of a group, which protect each other [default: up to {GROUP_DEFAULT}]"),
-          long_help = format!("Positions of a group, which protect each other [default: up to {GROUP_DEFAULT}].\n\n\
+          help = format!("Number of positions in a group, which protect each other [default: up to {GROUP_DEFAULT}]"),
+          long_help = format!("Number of positions in a group, which protect each other [default: up to {GROUP_DEFAULT}].\n\n\
                                With `--parity-layout localised` the default is K (K+1) for K losses. With `dedicated`, ranks \
                                that hold only parity do not count."))]
     pub group: Option<usize>,
@@ -467,7 +469,7 @@ pub struct Overrides {
     /// Way to write checkpoints to storage [default: threads].
     ///
     /// `threads`: a thread of each rank writes while the rank computes. `off`: all ranks wait at each save that goes to storage.
-    /// This suits nodes on which a helper would slow the ranks down more.
+    /// This suits nodes on which a helper would slow the ranks down more than this wait.
     #[arg(long, value_name = "NAME", value_parser = helpers(), help_heading = PROTECT)]
     pub helpers: Option<Helpers>,
 

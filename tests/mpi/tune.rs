@@ -77,7 +77,7 @@ fn an_interrupted_search_goes_on_and_what_it_finds_runs() {
 
     let other = tune_small(dir, &["--budget", "8s", "--nb", "20"]).output().unwrap();
     let said = String::from_utf8_lossy(&other.stderr).into_owned();
-    assert!(!other.status.success() && said.contains("--new begins from scratch"), "{said}");
+    assert!(!other.status.success() && said.contains("--new discards the measurements"), "{said}");
     assert!(said.contains("--nb: 16,24,32 there, 20 now"), "{said}");
     assert_eq!(measured(dir), after, "nothing is lost by that");
 }

@@ -249,7 +249,7 @@ fn settings_that_contradict_checksums_are_refused() {
         7,
         &["-q", "3"],
         1,
-        "Need at least 8 processes for these tests: the largest grid is 2 x 3, 2 more keep",
+        "Need at least 8 processes for these tests: the largest grid is 2 x 3, plus 2 to hold checksums",
     );
 }
 

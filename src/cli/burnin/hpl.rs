@@ -135,7 +135,7 @@ pub fn repeat(
         let took = started.elapsed();
         let run = outcome(&dir, status.code(), took);
         show!(
-            "HPL run {number}: N = {}, {:.1} Gflop/s, {:.0} s, status {}",
+            "HPL run {number}: N = {}, {:.1} Gflop/s, {:.0} s, exit status {}",
             run.n,
             run.gflops,
             took.as_secs_f64(),

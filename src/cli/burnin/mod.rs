@@ -38,7 +38,7 @@ use crate::supervise::talk::shell::RemoteShell;
 
 const COMPARING: &str = "Comparing";
 
-const INTERRUPTED: &str = "interrupted by a signal; all jobs are ended";
+const INTERRUPTED: &str = "interrupted by a signal; the burn-in has ended all its jobs";
 
 #[derive(Clone, Debug, Args)]
 #[command(trailing_var_arg = true)]
@@ -132,7 +132,7 @@ fn check_bench(bench: &[OsString]) -> Result<(), Refusal> {
         word == "--json" || word.starts_with("--json=")
     };
     if bench.iter().any(is_json) {
-        let why = "--json after a flag of the benchmark goes to the HPL runs, which overwrite the file: give it first";
+        let why = "--json after a flag of the benchmark applies to each HPL run, which overwrites the file: put --json before these flags";
         return Err(Refusal::usage(why));
     }
     Ok(())
@@ -178,7 +178,9 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         if document.findings.is_empty() {
             return Err(Refusal { exit, why });
         }
-        tell!("skt-hpl burnin: a further pass could not be measured: {why}");
+        tell!(
+            "skt-hpl burnin: the findings are those of the passes so far; a further pass could not be measured: {why}"
+        );
     }
     Ok(answer(&json, &document))
 }
@@ -192,7 +194,9 @@ fn refuse_problems(nodes: &NodeFlags) -> Result<(), Refusal> {
         bench: Vec::new(),
     })?;
     if looked > 0 {
-        let why = format!("the burn-in did not begin: correct {looked} problem(s) first");
+        let why = format!(
+            "the burn-in did not begin: first correct the {looked} problem(s) printed above"
+        );
         return Err(Refusal::environment(why));
     }
     Ok(())

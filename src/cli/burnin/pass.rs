@@ -78,8 +78,8 @@ pub fn too_short(nodes: usize, time: Duration, slot: Duration) -> Option<String>
     let (often, least) = (meetings(nodes, &extent(nodes, time, 0, slot)), sweeps_least(nodes));
     (often < least).then(|| {
         format!(
-            "in {} some links are measured {often} times in a pass, and with fewer than {least} measurements a slow link cannot \
-             be named: give --time {}min",
+            "in {} a pass measures some links only {often} times, but at least {least} measurements are needed to name a slow \
+             link: give --time {}min",
             show_seconds(time.as_secs_f64()),
             time_for_links(nodes, slot).as_secs().div_ceil(60)
         )

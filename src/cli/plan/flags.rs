@@ -50,7 +50,7 @@ pub(super) struct MachineFlags {
     #[arg(long, value_name = "COUNT")]
     pub(super) ranks_per_node: Option<u64>,
 
-    /// NUMA nodes of each node, all with the same number of cores [default: 1 if --cores is given]
+    /// NUMA nodes of each node, all with the same number of cores [default: 1 if --cores is given, else as on this machine]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub(super) numa: Option<u64>,
 
@@ -173,7 +173,7 @@ pub(super) struct ChoiceFlags {
     pub(super) scope: Scope,
 
     #[arg(long, value_name = "COUNT",
-          help = format!("Nodes of a group, which protect each other [default: about {GROUP_DEFAULT}]"))]
+          help = format!("Number of nodes in a group, which protect each other [default: about {GROUP_DEFAULT}]"))]
     pub(super) group: Option<u64>,
 
     /// Losses that each group survives
@@ -257,7 +257,7 @@ pub(super) struct OutputFlags {
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".")]
     pub(super) write: Option<PathBuf>,
 
-    /// Overwrite these files if they exist
+    /// Overwrite the HPL.dat and skt.toml of --write if they exist
     #[arg(long, requires = "write")]
     pub(super) force: bool,
 
@@ -385,7 +385,9 @@ pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<In
 fn take_cores(machine: &MachineFlags, warnings: &mut Vec<String>) -> u64 {
     let cores = cores_here(machine) as u64;
     let of = if machine.nodes_here > 1 { "an equal part of the cores of" } else { "the cores of" };
-    warnings.push(format!("{cores} cores a node: {of} this machine (--cores)"));
+    warnings.push(format!(
+        "{cores} cores a node are assumed: {of} this machine; --cores sets another number"
+    ));
     cores
 }
 
@@ -394,7 +396,7 @@ fn choose_ranks(machine: &MachineFlags, warnings: &mut Vec<String>) -> u64 {
     let ranks = layout(machine).ranks as u64;
     if ranks > 1 {
         warnings.push(format!(
-            "{ranks} ranks a node: one for each part of a node with its own caches or memory (--ranks-per-node)"
+            "{ranks} ranks a node are assumed: one for each part with its own caches or memory; --ranks-per-node sets another number"
         ));
     }
     ranks
@@ -408,7 +410,7 @@ fn take_memory(machine: &MachineFlags, warnings: &mut Vec<String>) -> Result<f64
         here => (memory / here as f64, "an equal part of "),
     };
     warnings.push(format!(
-        "{} of memory a node: {of}the memory that is free on this machine now (--memory)",
+        "{} of memory a node are assumed: {of}the memory that is free on this machine now; --memory sets another size",
         show_bytes(memory)
     ));
     Ok(memory)

@@ -52,12 +52,12 @@ pub(super) fn calibrate(
     let result = runs(output, inputs, time, &test, &sizes);
     listen_no_more().map_err(Refusal::environment)?;
     if asked_by_signal() {
-        return Err(Refusal::environment("interrupted by a signal; the calibration is ended"));
+        return Err(Refusal::environment("interrupted by a signal; the calibration was ended"));
     }
     let samples = best_of_each(&result?);
     if samples.is_empty() {
         return Err(Refusal::environment(
-            "the calibration printed no result; run it by hand to see why",
+            "the job of the calibration printed no result; start skt-hpl by hand with the same launcher to see why",
         ));
     }
     Ok(samples)

@@ -94,7 +94,7 @@ fn read_results(
     let samples = best_of_each(&all);
     if samples.len() < all.len() {
         warnings.push(format!(
-            "of {} results only {} are used: those with the most ranks, and for each N the fastest",
+            "of {} results only {} are used: for each N, the fastest result among those with the most ranks",
             all.len(),
             samples.len()
         ));
@@ -103,8 +103,8 @@ fn read_results(
     let threads = output.results_threads.or(samples[0].threads).unwrap_or_else(|| {
         if planned > 1 {
             warnings.push(format!(
-                "the results do not contain the number of threads of a rank: {planned}, as planned, are assumed \
-                 (--results-threads)"
+                "the results do not contain the number of threads of a rank: {planned} are assumed, as in the plan; \
+                 --results-threads sets another number"
             ));
         }
         planned

@@ -38,7 +38,10 @@ fn protection(plan: &Plan) -> String {
             }
         ),
         Method::Disk => {
-            format!("{} of the matrix to disk, nothing in memory", plan.protection.scope.name())
+            format!(
+                "saves the {} of the matrix to disk, nothing to memory",
+                plan.protection.scope.name()
+            )
         }
         m => format!(
             "{}-checkpoint of the {}, {}groups of {} that survive {} loss{} each",
@@ -50,7 +53,9 @@ fn protection(plan: &Plan) -> String {
                 ParityLayout::Localised => "localised parity, ".into(),
                 ParityLayout::Dedicated => {
                     let computing = plan.shape.p * plan.shape.q;
-                    format!("parity on ranks after the {computing} that compute, with these ranks ")
+                    format!(
+                        "parity on the ranks after the {computing} that compute; counting these ranks, "
+                    )
                 }
             },
             plan.protection.group,
@@ -73,8 +78,8 @@ fn matrix_share(plan: &Plan, ranks_per_node: u64) -> f64 {
 fn by_helpers(helpers: &Helpers, cores: u64) -> String {
     let even = show_seconds(helpers.break_even);
     format!(
-        "encode the matrix in {} during the computation, which stops for {} to copy the matrix; a core kept free for helpers in \
-         each node (--helper-cores), of {cores}, pays {}",
+        "encode the matrix in {} during the computation; the computation stops for {} to copy the matrix; keeping one of the {cores} \
+         cores of each node free for helpers (--helper-cores) shortens the run {}",
         show_seconds(helpers.encode),
         show_seconds(helpers.copy),
         match helpers.core_pays {
@@ -96,21 +101,20 @@ fn on_storage(storing: &Storing, cores: u64) -> Vec<String> {
             show_seconds(storing.write)
         ),
         format!(
-            "by further threads: {} of the cores' time at most, nothing where a core is idle",
+            "cost if further threads write: at most {} of the cores' time; none if a core is idle",
             percent(storing.threads)
         ),
         format!(
-            "by ranks that wait (--helpers off): {} of the time in between",
+            "cost if ranks wait (--helpers off): {} of the time between these checkpoints",
             percent(storing.waiting)
         ),
         format!(
-            "on a core of each node kept free (--helper-cores), of {cores}: {}; {}",
+            "cost if one of the {cores} cores of each node is kept free (--helper-cores): {}; {}",
             percent(storing.kept_free),
             match storing.core_pays {
-                Some(true) =>
-                    format!("here better than ranks that wait, as at all intervals up to {even}"),
+                Some(true) => format!("less than if ranks wait, as at all intervals up to {even}"),
                 Some(false) =>
-                    format!("at intervals up to {even} better than ranks that wait, so not here"),
+                    format!("less than if ranks wait only at intervals up to {even}, so not here"),
                 None => "this run ends before the first checkpoint on storage".to_owned(),
             }
         ),
@@ -148,16 +152,19 @@ fn without_restart(c: &Comparison) -> String {
     let _ = writeln!(t, "  {best} better here.");
     let _ = match c.abft_from {
         Some(0.0) => {
-            writeln!(t, "  Checksums are faster at these sizes even if all failures are of nodes.")
+            writeln!(
+                t,
+                "  Checksums are faster at these sizes even if all failures are failures of whole nodes."
+            )
         }
         Some(share) => writeln!(
             t,
-            "  Checksums are faster at these sizes if at least {:.0} % of the failures are of processes alone.",
+            "  Checksums are faster at these sizes if at least {:.0} % of the failures end a process and leave its node.",
             100.0 * share
         ),
         None => writeln!(
             t,
-            "  Checksums are not faster at these sizes even if all failures are of processes alone."
+            "  Checksums are not faster at these sizes even if all failures end a process and leave its node."
         ),
     };
     t
@@ -255,7 +262,7 @@ fn saves(plan: &Plan, cores: u64) -> Rows {
         (plan.saving.interval, plan.saving.save_cost)
     {
         let text = format!(
-            "{}, every {} at first, {} at last; each {}, {} at last; {} in all ({})",
+            "{}, one every {} at first and {} at last; a save takes {} at first and {} at last; {} for all saves ({} of the run)",
             plan.saving.saves,
             show_seconds(first),
             show_seconds(last),
@@ -289,7 +296,7 @@ fn times(plan: &Plan) -> Rows {
     let expected = expected.map(|(seconds, rate)| both(seconds, rate));
     rows.push((
         "",
-        expected.map_or("practically never with failures".into(), |(time, rate)| {
+        expected.map_or("with failures the run practically never ends".into(), |(time, rate)| {
             format!("{time} expected with failures, {rate}")
         }),
     ));
@@ -321,7 +328,7 @@ fn failures(inputs: &Inputs, advice: &Advice) -> Rows {
             found.map_or("-".into(), |(_, v)| show_seconds(*v))
         };
         let text = format!(
-            "of {} simulated runs {} finish{}: half of these within {}, 95 % of these within {}",
+            "of {} simulated runs {} finish{}; of the runs that finish, half need at most {} and 95 % at most {}",
             sim.runs,
             percent(sim.finished.value),
             if inputs.limit.is_some() { " in time" } else { "" },

@@ -205,7 +205,7 @@ impl Jobs {
             if status.is_none() {
                 self.spent += since.elapsed().as_secs_f64();
                 self.table.say(&format!(
-                    "a job reported all measurements, but did not end for {} s, and was ended",
+                    "a job reported all measurements, but did not end within {} s; tune has ended it",
                     timeout.as_secs()
                 ));
             }
@@ -233,8 +233,9 @@ fn trial(candidate: &Candidate, care: Care) -> Trial {
 /// Estimates the time of a whole test from the seconds of its parts.
 fn estimate_whole(trial: &Trial, seconds: &[f64]) -> Result<Found, String> {
     let Trial { test, stretches } = trial;
-    let whole = estimate::whole(test.n, test.nb, stretches, seconds)
-        .ok_or_else(|| format!("the measured times make no sense: {seconds:?}"))?;
+    let whole = estimate::whole(test.n, test.nb, stretches, seconds).ok_or_else(|| {
+        format!("the measured times, in seconds, do not give the time of a whole run: {seconds:?}")
+    })?;
     Ok(Found { seconds: whole, off: estimate::off(test.n, test.nb, stretches, seconds) })
 }
 

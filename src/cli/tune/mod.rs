@@ -75,7 +75,7 @@ pub struct TuneFlags {
     #[arg(long, value_name = "COUNT", value_delimiter = ',', help_heading = SEARCH)]
     ranks_per_node: Vec<usize>,
 
-    /// Try these BLAS libraries, too, in addition to the linked one
+    /// Try these BLAS libraries in addition to the linked one
     #[arg(long, value_name = "LIBRARY", value_delimiter = ',', help_heading = SEARCH)]
     blas: Vec<String>,
 
@@ -136,7 +136,7 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
     let mut jobs = Jobs::new(kept, dir, program.clone(), table);
     if wanted > jobs.kept.domain.n {
         tell!(
-            "skt-hpl tune: tries N = {} in place of N = {wanted}, because {} are too short for more",
+            "skt-hpl tune: measures N = {} in place of N = {wanted}, because the search time of {} (--budget) is too short for larger N",
             jobs.kept.domain.n,
             show_seconds(flags.budget)
         );
@@ -214,7 +214,7 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
     }
     if flags.p.len() != flags.q.len() {
         return Err(Refusal::usage(
-            "-p and -q must have as many values: they form pairs, as in HPL.dat",
+            "-p and -q must have the same number of values: the values form grids in pairs, as in HPL.dat",
         ));
     }
     let grids: Vec<(usize, usize)> = flags.p.iter().copied().zip(flags.q.iter().copied()).collect();
@@ -288,7 +288,7 @@ fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept
     };
     let told = |what: &str| {
         Refusal::bad_input(format!(
-            "{} {what}; --new begins from scratch, and another --write DIR keeps this file",
+            "{} {what}; --new discards the measurements in this file; another --write DIR keeps this file",
             file.display()
         ))
     };
@@ -308,7 +308,7 @@ fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept
     if !kept.measured.is_empty() {
         let spent: f64 = kept.measured.iter().map(|m| m.spent).sum();
         tell!(
-            "skt-hpl tune: resumes with N = {}: {} measurements of {} are in {}",
+            "skt-hpl tune: resumes with N = {}: {} measurements, which took {}, are in {}",
             kept.n,
             kept.measured.len(),
             show_seconds(spent),

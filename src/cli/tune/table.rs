@@ -84,7 +84,7 @@ impl Table {
         }
         let Some((stage, done, of)) = self.stage else { return };
         let status = format!(
-            "{stage}: {done} of {of} in this round; {} of {}",
+            "{stage}: {done} of {of} measured in this round; {} of {} spent",
             show_seconds(spent),
             show_seconds(self.budget)
         );
@@ -136,7 +136,7 @@ pub fn report(tuned: &Tuned, wanted: usize, engine: &str) -> String {
     if wanted > test.n {
         let _ = writeln!(
             t,
-            "  N = {wanted} was asked for, parts of N = {} timed: the choices suit the larger N, too, and its rate is higher",
+            "  N = {wanted} was asked for, parts of N = {} were timed: these choices also suit N = {wanted}, whose rate is higher",
             test.n
         );
     }

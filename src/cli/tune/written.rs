@@ -76,7 +76,7 @@ fn job_text(
     format!(
         "#!/bin/bash\n#SBATCH --job-name=hpl\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node={ranks_per_node}\n\
          #SBATCH --cpus-per-task={threads}\n{hint}#SBATCH --exclusive\n#SBATCH --mem=0\n\
-         # One and a half times the time that tune expects, and ten minutes; in minutes.\n#SBATCH --time={minutes}\n\
+         # In minutes: one and a half times the time that tune expects, plus ten minutes.\n#SBATCH --time={minutes}\n\
          {cores}\
          # Modules that the launcher needs go here.\ncd {} || exit 1\nexec {launch}\n",
         quote(&dir.to_string_lossy())

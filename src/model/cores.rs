@@ -253,7 +253,9 @@ fn panel_seconds(runs: &[&Parts]) -> (f64, f64) {
 fn iterations(n: f64, nb: f64) -> Result<u64> {
     let blocks = positive("the order N", n)? / positive("NB", nb)?;
     if blocks > ITERATIONS_MOST {
-        return refused(format!("N = {n} with NB = {nb} is too large a problem"));
+        return refused(format!(
+            "N = {n} with NB = {nb} needs more than {ITERATIONS_MOST} iterations: give a smaller N or a larger NB"
+        ));
     }
     Ok(blocks.ceil() as u64)
 }

@@ -115,7 +115,12 @@ fn checksum_share(spread: Spread, g: u64, m: u64) -> Result<f64> {
         }
         Spread::Copied => {
             let least = m.saturating_mul(m.saturating_add(1));
-            at_least("the group size G", g, least, "m (m+1) at least for localised checksums")?;
+            at_least(
+                "the group size G",
+                g,
+                least,
+                "at least m (m+1) for localised checksums of m losses",
+            )?;
             Ok(1.0)
         }
     }

@@ -277,7 +277,7 @@ impl Layers {
         let Some(text) = text else {
             let fault = Diagnostic::error(file.origin, format!("`{name}` cannot have this value"))
                 .read(format!("a value of type {}", type_words(value.get_ref())))
-                .allowed("a number, a string, true or false, or a list of them that is not empty");
+                .allowed("a number, a string, true, false, or a non-empty list of such values");
             self.diagnostics.push(file.point(fault, value.span()));
             return;
         };

@@ -132,7 +132,7 @@ fn checksum_share(spread: Spread, g: u64, m: u64) -> Result<f64> {
 pub fn memory_factor(method: Method, g: u64, m: u64) -> Result<f64> {
     if method == Method::Abft {
         return refused(
-            "method abft has no groups: its share of the memory is Q/(Q+R), which follows from the grid",
+            "method abft has no groups: the matrix has Q/(Q+R) of the memory, which follows from the grid",
         );
     }
     let (copies, checksums) = copies_and_checksums(method, Spread::Rotated, g, m)?;

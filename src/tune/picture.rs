@@ -55,7 +55,7 @@ pub fn svg(tuned: &Tuned) -> String {
     let best = &tuned.shape.test;
     let mut panels = vec![bars(
         format!("NB and P x Q; N = {}", best.n),
-        "longer than the best, %",
+        "longer than the best shape, %",
         tuned.shapes.iter().map(shape).take(SHAPES),
     )];
     if !tuned.choices.is_empty() {

@@ -49,7 +49,7 @@ pub(super) fn figure_17() -> Result<Figure> {
     }
     Ok(Figure {
         title: "The rate on less memory".into(),
-        panels: vec![Panel::new("eq. 5 through the measured runs", Axis::linear("share of the memory that is computed on"), Axis::linear("% of the rate on all of it").within(75.0, 102.0), series)],
+        panels: vec![Panel::new("eq. 5 through the measured runs", Axis::linear("share of the memory that the matrix fills"), Axis::linear("% of the rate with all memory").within(75.0, 102.0), series)],
         note: "The text of the paper gives two runs of each machine; its other runs are in a picture only. Dashed: the lower bound \
                of eq. 5. Groups of 8 leave 43.8 % of the memory with self-checkpoint, 30.4 % with two copies. This difference \
                is worth 2.5 % of the rate on Tianhe-2 and at most 4.2 % by the bound; the text says 5 %.".into(),
@@ -76,7 +76,7 @@ pub(super) fn table_3() -> Result<Figure> {
             Panel {
                 title: "rate with a save every ten minutes".into(),
                 x: Axis::linear(""),
-                y: Axis::linear("% of the original's").within(0.0, 105.0),
+                y: Axis::linear("% of the original's rate").within(0.0, 105.0),
                 series: vec![
                     bars("from N and times", &TABLE_3, |row| {
                         Ok(100.0 * row.with_saves(TABLE_3_EVERY_S)?.1 / original)
@@ -99,7 +99,7 @@ pub(super) fn table_3() -> Result<Figure> {
             Panel::new(
                 "rate between two saves",
                 Axis::log("minutes between saves"),
-                Axis::linear("% of the original's").within(0.0, 105.0),
+                Axis::linear("% of the original's rate").within(0.0, 105.0),
                 over_interval,
             ),
         ],
@@ -156,7 +156,7 @@ pub(super) fn group_figure() -> Result<Figure> {
             ),
             panel(
                 "the rate with saves",
-                Axis::linear("% of the rate on all memory").within(85.0, 98.0),
+                Axis::linear("% of the rate with all memory").within(85.0, 98.0),
                 left,
             ),
         ],

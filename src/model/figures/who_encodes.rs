@@ -44,9 +44,9 @@ pub(super) fn dedicated_figure() -> Result<Figure> {
         title: "Four losses: encoding, recovery, and processes that only keep checksums".into(),
         panels: vec![
             panel("one encoding, one recovery of four losses", "seconds", times),
-            panel("processes that only keep checksums", "% of all", kept),
+            panel("processes that only keep checksums", "% of all processes", kept),
             panel(
-                "total loss with an encoding every 10 minutes",
+                "total cost with an encoding every 10 minutes",
                 "% of the machine",
                 lost_in_all()?,
             ),
@@ -117,7 +117,7 @@ pub(super) fn helpers_compared() -> Result<Figure> {
         panels: vec![
             panel("no core is idle (Fig. 4)", aside),
             panel("a core is idle (Figs. 5, 6)", idle),
-            Panel::new(format!("HPL on {}, groups of {}", machine.name, machine.group), Axis::log("seconds between saves"), Axis::linear("% of the rate on all memory").within(70.0, 100.0), vec![
+            Panel::new(format!("HPL on {}, groups of {}", machine.name, machine.group), Axis::log("seconds between saves"), Axis::linear("% of the rate with all memory").within(70.0, 100.0), vec![
                     line("self-checkpoint, inline", &seconds, |t| {
                         Ok(100.0 * inline_rate * (1.0 - lost(0.0, TIANHE_2_SAVE_S, t)?))
                     })?,

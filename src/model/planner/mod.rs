@@ -137,8 +137,8 @@ fn choose_grid(machine: &Machine, method: Method, layout: ParityLayout) -> Resul
     };
     let spares = match waiting {
         0 => String::new(),
-        1 => " and 1 that waits".into(),
-        waiting => format!(" and {waiting} that wait"),
+        1 => " and 1 spare rank".into(),
+        waiting => format!(" and {waiting} spare ranks"),
     };
     refused(format!(
         "a {p} x {q} grid{columns}{spares} does not take all {} ranks ({} nodes with {} ranks each)",

@@ -65,7 +65,7 @@ fn flat_grid(machine: &Machine, choice: &Choice) -> Option<String> {
     let which = if choice.layout == ParityLayout::Dedicated { " that compute" } else { "" };
     let more = match choice.spare_ranks() {
         0 => String::new(),
-        waiting => format!(", and {waiting} that wait,"),
+        waiting => format!(", and {waiting} spare,"),
     };
     Some(format!(
         "{ranks} ranks{which} allow only a flat grid of {}; {fewer} ranks ({}){more} may be faster",

@@ -352,10 +352,9 @@ fn settings_outside_the_file_are_reported() {
     let case = shipped().file("skt.toml", "n = 5\nthreads = 1\n");
     let ran = case.run_env(&["check"], &[("SKT_NB", "2"), ("SKT_JOB", "a")]);
     assert_eq!(ran.code, 0, "{}", ran.err);
-    for words in [
-        "skt.toml sets n in place of HPL.dat's",
-        "the environment sets SKT_NB in place of HPL.dat's",
-    ] {
+    for words in
+        ["skt.toml sets n in place of HPL.dat", "the environment sets SKT_NB in place of HPL.dat"]
+    {
         assert!(ran.err.contains(words), "{words}\n{}", ran.err);
     }
     assert_eq!(ran.err.matches("note: ").count(), 2, "{}", ran.err);

@@ -462,7 +462,7 @@ fn a_plan_with_a_rank_that_waits() {
     let why = plan(&Inputs { grid: Some((8, 8)), ..with(73, None) }).unwrap_err().to_string();
     assert!(why.contains("does not take all 73 ranks"), "{why}");
     let why = plan(&Inputs { grid: Some((8, 8)), ..with(73, Some(2)) }).unwrap_err().to_string();
-    assert!(why.contains("for checksums and 2 that wait does not take all 73 ranks"), "{why}");
+    assert!(why.contains("for checksums and 2 spare ranks does not take all 73 ranks"), "{why}");
 }
 
 /// The grid suggested instead of a flat one takes the ranks that it names, those with checksums and those that wait among them.
@@ -487,7 +487,7 @@ fn a_flat_grid_is_told_with_one_that_is_not() {
     assert!(three.contains("flat grid of 1 x (68+3); 70 ranks (7 x (7+3)) may"), "{three}");
     let waiting = told(73, abft, 1, Some(2)).unwrap();
     let words =
-        "71 ranks allow only a flat grid of 1 x (70+1); 70 ranks (7 x (9+1)), and 2 that wait, may";
+        "71 ranks allow only a flat grid of 1 x (70+1); 70 ranks (7 x (9+1)), and 2 spare, may";
     assert!(waiting.contains(words), "{waiting}");
     assert_eq!(told(72, abft, 1, None), None);
     assert_eq!(told(73, abft, 1, Some(1)), None);

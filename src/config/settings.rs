@@ -536,7 +536,7 @@ impl Overrides {
         set(&mut qs, &self.q);
         if ps.len() != qs.len() {
             let from = |given: bool| if given { "settings" } else { "HPL.dat" };
-            let what = "P and Q form the grids in pairs, but one has more values than the other";
+            let what = "each grid takes a value of P and a value of Q, but the lists of P and Q differ in length";
             return Err(Diagnostic::error("settings", what)
                 .read(format!(
                     "P = {} ({}), Q = {} ({})",

@@ -109,10 +109,10 @@ impl Layers {
             let what = match (others.is_empty() || lines_alone, lines.is_empty()) {
                 (true, true) => return None,
                 (false, true) => source.names(&others),
-                (true, false) => format!("{} in place of {dat}'s", source.names(&lines)),
+                (true, false) => format!("{} in place of {dat}", source.names(&lines)),
                 (false, false) => {
                     let (others, lines) = (source.names(&others), source.names(&lines));
-                    format!("{others}; in place of {dat}'s: {lines}")
+                    format!("{others}, and {lines} in place of {dat}")
                 }
             };
             Some(format!("{source} sets {what}"))
@@ -277,7 +277,7 @@ impl Layers {
         let Some(text) = text else {
             let fault = Diagnostic::error(file.origin, format!("`{name}` cannot have this value"))
                 .read(format!("a value of type {}", type_words(value.get_ref())))
-                .allowed("a number, a string, true or false, or a list of them that is not empty");
+                .allowed("a number, a string, true, false, or a non-empty list of such values");
             self.diagnostics.push(file.point(fault, value.span()));
             return;
         };
@@ -665,11 +665,11 @@ mod tests {
             layers.told("HPL.dat", false),
             [
                 "skt.toml sets threads, seed and checkpoint",
-                "the environment sets SKT_JOB; in place of HPL.dat's: SKT_NB",
+                "the environment sets SKT_JOB, and SKT_NB in place of HPL.dat",
             ]
         );
         let layers = env(&[("SKT_N", "5"), ("SKT_SWAP_THRESHOLD", "3")]);
-        let told = ["the environment sets SKT_N and SKT_SWAP_THRESHOLD in place of a.dat's"];
+        let told = ["the environment sets SKT_N and SKT_SWAP_THRESHOLD in place of a.dat"];
         assert_eq!(layers.told("a.dat", false), told);
         let mut layers = toml("n = 5\n");
         layers.flags(&Overrides { n: Some(vec![1]), ..Overrides::default() });

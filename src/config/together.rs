@@ -106,9 +106,9 @@ impl Overrides {
                 None => "",
             };
             let help = format!("{instead}leave {} out, or give --checkpoint off", all("--"));
-            ("method abft makes no saves", format!("{help} if this is intended"))
+            ("method abft makes no saves", format!("{help} to suppress this warning"))
         } else {
-            let help = "give --checkpoint auto to protect the run, or --checkpoint off if this is intended";
+            let help = "give --checkpoint auto to protect the run, or --checkpoint off to suppress this warning";
             ("the run is not protected, since checkpoint is not set", help.to_owned())
         };
         let what = format!("{} {is} set and {does} nothing: {why}", all(""));
@@ -153,7 +153,7 @@ impl Overrides {
         if self.nonstop != Some(true) {
             return refuse_if(
                 !self.is_abft() && self.spare_ranks.unwrap_or(0) > 0,
-                "spare-ranks is set, but without nonstop or method abft spare ranks stand by for nothing",
+                "spare-ranks is set, but only nonstop and method abft use spare ranks",
                 "give --nonstop or --method abft, or leave --spare-ranks out",
             );
         }
@@ -214,12 +214,12 @@ impl Overrides {
         refuse_if(
             self.checkpoint.is_none(),
             &format!("{saves}, and checkpoint is not set"),
-            "give --checkpoint auto as well",
+            "add --checkpoint auto",
         )?;
         refuse_if(
             self.nonstop == Some(true),
             "encode is helper, and nonstop is set: a helper that waits for the helper of a lost rank cannot be interrupted",
-            "give --encode pipelined, or leave --nonstop out and let `skt-hpl run` start again",
+            "give --encode pipelined, or leave --nonstop out and let `skt-hpl run` restart the job",
         )?;
         let why = match self.method {
             Some(Guarding::Saves(Method::Disk)) => "disk saves from the matrix itself",
@@ -249,12 +249,12 @@ impl Overrides {
         )?;
         refuse_if(
             cores && off,
-            "helper-cores is set, and helpers is off: no helper would run there",
+            "helper-cores is set, and helpers is off: no helper would use these cores",
             "leave --helper-cores or --helpers out",
         )?;
         refuse_if(
             cores && self.saves_by(Method::Disk),
-            "helper-cores is set, and method is disk: all ranks wait for storage, so their own cores are free for this work",
+            "helper-cores is set, and method is disk: all ranks wait during each save, so their own cores are free to write to storage",
             "leave --helper-cores out",
         )?;
         refuse_if(
@@ -285,17 +285,17 @@ impl Overrides {
         refuse_ranks(
             self.is_abft() && !self.is_off(),
             "method abft has checksum columns in place of parity",
-            "set --checksum-columns to their number, and leave --parity-layout out",
+            "set the number of checksum columns with --checksum-columns, and leave --parity-layout out",
         )?;
         refuse_ranks(
             saves && self.saves_by(Method::Disk),
             "method disk keeps nothing in memory, so there is no parity",
-            "give --parity-layout striped, or --method self, whose checkpoints in memory go to DIR as well",
+            "give --parity-layout striped, or --method self, which keeps checkpoints in memory and copies them to DIR",
         )?;
         refuse_ranks(
             saves && self.nonstop == Some(true),
             "under nonstop a spare rank replaces ranks of the grid, but not ranks that hold parity",
-            "give --parity-layout striped, or leave --nonstop out and let `skt-hpl run` start again",
+            "give --parity-layout striped, or leave --nonstop out and let `skt-hpl run` restart the job",
         )?;
         refuse_ranks(
             saves && self.encode == Some(Encoding::Helper),
@@ -361,13 +361,13 @@ impl Overrides {
         };
         if let Some((given, wanted, help)) = lacking {
             let help =
-                format!("a checkpoint on storage is copied from memory: give {help} as well");
+                format!("checkpoints in memory are copied to the DIR of --level2: add {help}");
             return refuse(&format!("{given} is set, but {wanted} is not"), &help);
         }
         let inexact = self.parity_code.is_some_and(|code| !code.exact());
         refuse_if(
             self.level2_scope == Some(DirScope::Node) && inexact,
-            "level2-scope is node, and the code rebuilds lost rows only up to rounding",
+            "level2-scope is node, and this parity code rebuilds lost files only up to rounding",
             "give --parity-code xor or --parity-code reed-solomon, or leave --parity-code out",
         )
     }
@@ -384,13 +384,13 @@ impl Overrides {
         )?;
         refuse_if(
             self.nonstop == Some(true),
-            "device and nonstop are set, and a device is not passed on in place yet",
+            "device and nonstop are set, and nonstop does not support a matrix in device memory yet",
             "leave --nonstop out: a restart resumes from memory",
         )?;
         refuse_if(
             self.is_abft(),
             "device is set, and method abft has no checksum columns in device memory",
-            "give --method self, or leave --device out",
+            "give --method double with --checkpoint auto, or leave --device out",
         )?;
         refuse_if(
             self.engine.is_some_and(|engine| !matches!(engine, Engine::Auto | Engine::Blas)),
@@ -596,7 +596,7 @@ mod tests {
         for nonstop_is in [None, Some(false)] {
             let set = Overrides { nonstop: nonstop_is, ..nonstop.clone() };
             let why = apply(&set).unwrap_err();
-            assert!(why.contains("stand by for nothing"), "{why}");
+            assert!(why.contains("use spare ranks"), "{why}");
             apply(&Overrides { spare_ranks: Some(0), ..set.clone() }).unwrap();
             let abft = Some(Guarding::Checksums);
             apply(&Overrides { method: abft, checkpoint: None, ..set }).unwrap();
@@ -836,7 +836,9 @@ mod tests {
         apply(&cores).unwrap();
         let why = |set: Overrides| apply(&set).unwrap_err();
         let cores = || cores.clone();
-        assert!(why(Overrides { helpers: Some(Helpers::Off), ..cores() }).contains("run there"));
+        assert!(
+            why(Overrides { helpers: Some(Helpers::Off), ..cores() }).contains("use these cores")
+        );
         assert!(why(Overrides { level2: None, ..cores() }).contains("no helpers"));
         let disk = Some(Guarding::Saves(Method::Disk));
         assert!(why(Overrides { method: disk, ..cores() }).contains("disk"));

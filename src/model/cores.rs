@@ -133,7 +133,7 @@ impl Paces {
         let plain: Vec<&Parts> = runs.iter().filter(|run| run.depth == 0).collect();
         let Some(first) = plain.first() else {
             return refused(
-                "there is no run of one rank with DEPTH 0; only such a run shows the seconds of each part",
+                "there is no run of one rank with --depth 0: only such a run measures the seconds of each part of the computation",
             );
         };
         for run in &plain {
@@ -146,8 +146,8 @@ impl Paces {
         let more = sizes_with(&plain, threads).filter(|_| threads > 1.0);
         let (Some(one), Some(more)) = (sizes_with(&plain, 1.0), more) else {
             return refused(
-                "two sizes are needed with one thread, and two with more threads, all with DEPTH 0: \
-                 skt-hpl -n 4000,8000 --depth 0 --threads 1 --json one.json, and --threads 2",
+                "two sizes N are needed with one thread, and two with more threads, all with DEPTH 0: run \
+                 `skt-hpl -n 4000,8000 --depth 0 --threads 1 --json one.json`, and again with --threads 2 --json two.json",
             );
         };
         let nb = first.nb;
@@ -253,7 +253,9 @@ fn panel_seconds(runs: &[&Parts]) -> (f64, f64) {
 fn iterations(n: f64, nb: f64) -> Result<u64> {
     let blocks = positive("the order N", n)? / positive("NB", nb)?;
     if blocks > ITERATIONS_MOST {
-        return refused(format!("N = {n} with NB = {nb} is too large a problem"));
+        return refused(format!(
+            "N = {n} with NB = {nb} needs more than {ITERATIONS_MOST} iterations: give a smaller N or a larger NB"
+        ));
     }
     Ok(blocks.ceil() as u64)
 }

@@ -21,7 +21,7 @@ impl Link {
     /// Describes the link in words, for the note of a figure.
     pub fn told(&self) -> String {
         format!(
-            "latency {:.1} us, {:.0} MB/s, arithmetic {:.0} MB/s",
+            "latency {:.1} us, bandwidth {:.0} MB/s, arithmetic {:.0} MB/s",
             self.alpha * 1e6,
             1e-6 / self.beta,
             1e-6 / self.gamma.max(1e-18)

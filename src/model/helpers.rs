@@ -14,7 +14,7 @@ pub fn overhead_with_helper(cores: u64, copy_s: f64, interval_s: f64) -> Result<
 /// Share of the time lost if the computing processes stop for `stop_s` seconds at each save. They stop to encode, or only to copy
 /// if an otherwise idle core of each node encodes (sections 5.2 and 5.3).
 pub fn overhead(stop_s: f64, interval_s: f64) -> Result<f64> {
-    non_negative("the time that a save stops for", stop_s)?;
+    non_negative("the time for which a save stops the ranks", stop_s)?;
     positive("the interval between saves", interval_s)?;
     finite("the overhead", stop_s / interval_s)
 }

@@ -115,7 +115,12 @@ fn checksum_share(spread: Spread, g: u64, m: u64) -> Result<f64> {
         }
         Spread::Copied => {
             let least = m.saturating_mul(m.saturating_add(1));
-            at_least("the group size G", g, least, "m (m+1) at least for localised checksums")?;
+            at_least(
+                "the group size G",
+                g,
+                least,
+                "at least m (m+1) for localised checksums of m losses",
+            )?;
             Ok(1.0)
         }
     }
@@ -127,7 +132,7 @@ fn checksum_share(spread: Spread, g: u64, m: u64) -> Result<f64> {
 pub fn memory_factor(method: Method, g: u64, m: u64) -> Result<f64> {
     if method == Method::Abft {
         return refused(
-            "method abft has no groups: its share of the memory is Q/(Q+R), which follows from the grid",
+            "method abft has no groups: the matrix has Q/(Q+R) of the memory, which follows from the grid",
         );
     }
     let (copies, checksums) = copies_and_checksums(method, Spread::Rotated, g, m)?;

@@ -397,7 +397,7 @@ impl Repair {
     /// Seconds to recompute the share `part` of a process's matrix from the checksums. A single column takes as long as two
     /// columns.
     fn recompute_u(&self, part: f64) -> Result<f64> {
-        fraction("the part of a process's matrix", part)?;
+        fraction("the part of a process's matrix to recompute", part)?;
         self.summed(part * self.process_bytes()?, self.q.max(2), Code::Plain)
     }
 

@@ -55,18 +55,18 @@ pub fn svg(tuned: &Tuned) -> String {
     let best = &tuned.shape.test;
     let mut panels = vec![bars(
         format!("NB and P x Q; N = {}", best.n),
-        "longer than the best, %",
+        "longer than the best shape, %",
         tuned.shapes.iter().map(shape).take(SHAPES),
     )];
     if !tuned.choices.is_empty() {
         panels.push(bars(
             format!("Single choices compared with NB {}, {} x {}", best.nb, best.p, best.q),
-            "longer than it, %",
+            "longer than this shape, %",
             by_weight(&tuned.choices).iter().map(choice).take(CHOICES),
         ));
     }
     let note = format!(
-        "{} measurements of parts of runs in {:.0} s; one scatters by {:.1} %.",
+        "{} measurements of parts of runs in {:.0} s; a measurement scatters by {:.1} %.",
         tuned.measured,
         tuned.spent,
         100.0 * tuned.noise

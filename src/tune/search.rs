@@ -275,7 +275,7 @@ pub fn search(domain: &Domain, budget: f64, lab: &mut impl Lab) -> Result<Tuned,
         }
     }
     let (race, found) = search.finals(&finalists)?;
-    let best = race.best().ok_or("none of the best could be run once more")?;
+    let best = race.best().ok_or("none of the best candidates could be run again")?;
     let of_best = &found[best];
     let count = of_best.len() as f64;
     let seconds = of_best.iter().map(|f| f.seconds).sum::<f64>() / count;
@@ -440,7 +440,7 @@ mod tests {
         lab.careful = 0;
         assert_eq!(
             search(&Domain::of_cores(4), 400.0, &mut lab).unwrap_err(),
-            "none of the best could be run once more"
+            "none of the best candidates could be run again"
         );
     }
 

@@ -38,7 +38,7 @@ fn measured() -> Dat {
 fn settings_from_elsewhere_are_told_once() {
     let dat = Dat { grids: vec![(1, 2)], ..Dat::default() };
     let ran = Job::tests(&dat).env("SKT_N", "40").env("OMP_NUM_THREADS", "7").run().expect_code(0);
-    let told = "skt-hpl: the environment sets SKT_PIN; in place of HPL.dat's: SKT_N\n";
+    let told = "skt-hpl: the environment sets SKT_PIN, and SKT_N in place of HPL.dat\n";
     assert_eq!(ran.err.matches(told).count(), 1, "{}", ran.told());
     // The number of threads was given, so there is no warning.
     assert!(!ran.err.contains("OMP_NUM_THREADS"), "{}", ran.told());

@@ -173,7 +173,7 @@ fn a_search_that_lost_its_launcher_goes_on_when_that_is_back() {
     fs::write(dir.join("broken"), "").unwrap();
     let (status, said) = tune_few(dir, &launcher);
     assert_eq!(status, Some(6), "{said}");
-    assert!(said.contains("none of the best could be run once more"), "{said}");
+    assert!(said.contains("none of the best candidates could be run again"), "{said}");
     assert!(said.contains("the daemon is lost"), "{said}");
     assert!(failed(dir).is_empty(), "{:?}", failed(dir));
     fs::remove_file(dir.join("broken")).unwrap();

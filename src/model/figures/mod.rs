@@ -29,34 +29,34 @@ use crate::base::units::HOUR_S;
 /// Every preset: its name and its content.
 const PRESETS: [&str; 29] = [
     "self-4 efficiency of HPL over N and its fit (self-checkpoint, Fig. 4; your own runs: `skt-hpl model efficiency --results FILE`)",
-    "self-5 efficiency of ten large machines with full, half and a third of memory (self-checkpoint, Fig. 5)",
+    "self-5 efficiency of ten large machines with all, half and a third of their memory (self-checkpoint, Fig. 5)",
     "self-10 memory left to the application by method and group size (self-checkpoint, Fig. 10)",
     "self-11 efficiency and reliability under short MTBF (self-checkpoint, Fig. 11)",
     "self-12 probability to finish a long run (self-checkpoint, Fig. 12)",
     "self-14 volume of all checkpoints by scope (self-checkpoint, Fig. 14 and eqs. 17 to 20)",
-    "self-16 efficiency on all memory and on what self-checkpoint leaves (self-checkpoint, Fig. 16)",
-    "self-17 rate over the share of the memory (self-checkpoint, Fig. 17)",
+    "self-16 efficiency with all memory and with the part that self-checkpoint leaves (self-checkpoint, Fig. 16)",
+    "self-17 rate over the share of the memory that the matrix fills (self-checkpoint, Fig. 17)",
     "self-table-3 rate and memory of ABFT, BLCR, SCR and self-checkpoint (self-checkpoint, Table 3)",
-    "self-groups what the size of a group gains and costs (self-checkpoint, section 4.3)",
+    "self-groups gain and cost of larger groups (self-checkpoint, section 4.3)",
     "encoding encoding time of tree, chain, one-dimensional and localised schemes (encoding, sections 3, 4)",
     "encoding-8 encoding and recovery of four losses, and the cost of processes that only keep checksums (encoding, Fig. 8)",
-    "helpers when a helper core pays (helpers, section 5.1)",
+    "helpers share of the machine lost with and without a helper core (helpers, section 5.1)",
     "helpers-4 encoding inline or by a helper, also for HPL (helpers, Figs. 4 to 6)",
-    "unified-2 groups, times and growth of checkpoints (unified, Table 2)",
-    "unified-3 the same for the 3D stencil (unified, Table 3)",
+    "unified-2 groups, their save and read times, and growth of checkpoints (unified, Table 2)",
+    "unified-3 groups and growth of checkpoints of the 3D stencil (unified, Table 3)",
     "unified-8a waste over MTBF, current machines (unified, Fig. 8a)",
     "unified-8b waste over MTBF, exascale machines, C = 1000 s (unified, Fig. 8b)",
     "unified-8c waste over MTBF, exascale machines, C = 100 s (unified, Fig. 8c)",
     "unified-9 waste over MTBF, 3D stencil by grouping (unified, Fig. 9)",
-    "unified-10 gain of hierarchical protocols by rho, lambda, alpha, for every application: Titan (unified, Fig. 10)",
-    "unified-11 the same: K computer (unified, Fig. 11)",
-    "unified-12 the same: Exascale-Slim, C = 1000 s (unified, Fig. 12)",
-    "unified-13 the same: Exascale-Fat, C = 1000 s (unified, Fig. 13)",
-    "unified-14 the same: Exascale-Slim, C = 100 s (unified, Fig. 14)",
-    "unified-15 the same: Exascale-Fat, C = 100 s (unified, Fig. 15)",
-    "hpl waste of HPL: to storage, hierarchical, and self-checkpoint in memory, on all four machines",
-    "nonstop efficiency over MTBF and over Q: self-checkpoint by restarts and in place, column of checksums",
-    "replacement what ABFT recovery and hot replacement move for a loss, over its moment and over N (hot-replacement, sections III, V)",
+    "unified-10 gain of hierarchical protocols by rho, lambda, alpha: Titan (unified, Fig. 10)",
+    "unified-11 gain of hierarchical protocols by rho, lambda, alpha: K computer (unified, Fig. 11)",
+    "unified-12 gain of hierarchical protocols by rho, lambda, alpha: Exascale-Slim, C = 1000 s (unified, Fig. 12)",
+    "unified-13 gain of hierarchical protocols by rho, lambda, alpha: Exascale-Fat, C = 1000 s (unified, Fig. 13)",
+    "unified-14 gain of hierarchical protocols by rho, lambda, alpha: Exascale-Slim, C = 100 s (unified, Fig. 14)",
+    "unified-15 gain of hierarchical protocols by rho, lambda, alpha: Exascale-Fat, C = 100 s (unified, Fig. 15)",
+    "hpl waste of HPL on all four machines: coordinated saves to storage, hierarchical protocols, and self-checkpoint in memory",
+    "nonstop efficiency over MTBF and over Q: self-checkpoint with restarts and in place, and checksum columns",
+    "replacement data rebuilt over the moment of a loss, and time over N, by ABFT recovery and hot replacement (hot-replacement, sections III, V)",
 ];
 
 /// Name and content of every preset.
@@ -362,8 +362,8 @@ pub fn helpers_figure(cores: &[u64], copy_s: f64, encode_s: f64) -> Result<Figur
     Ok(Figure {
         title: "Helper cores, or encoding inline".into(),
         panels: vec![Panel::new(format!("copy {copy_s} s, encode {encode_s} s"), Axis::log("minutes between saves"), Axis::linear("% of the machine lost").within(0.0, 30.0), series)],
-        note: "Helpers pay where their curve lies below the dashed one. The printed inequality adds a fraction to \
-               percentages; here all are per cent.".into(),
+        note: "Helpers pay where their curve lies below the dashed one. The inequality in the paper adds a \
+               fraction to percentages; here all its terms are percentages.".into(),
     })
 }
 

@@ -40,7 +40,7 @@ pub(super) fn nonstop_figure() -> Result<Figure> {
     for processes in [1.0, 0.9, 0.5] {
         let at = |m: f64| Failing { mtbf: m * 60.0, processes };
         panels.push(Panel::new(
-            format!("{:.0} % of the failures are of processes", 100.0 * processes),
+            format!("{:.0} % of the failures end only a process", 100.0 * processes),
             Axis::log("MTBF of the system, minutes"),
             Axis::linear("share of the fault-free rate").within(0.0, 1.0),
             vec![
@@ -57,7 +57,7 @@ pub(super) fn nonstop_figure() -> Result<Figure> {
     Ok(Figure {
         title: "Continuing without a restart: two hours of work".into(),
         panels,
-        note: "Time only: self-checkpoint computes on 47 % of the memory (G = 16), a column of checksums leaves Q of Q+1 parts. \
+        note: "Only time counts: self-checkpoint leaves 47 % of the memory to the matrix (G = 16), a checksum column Q/(Q+1). \
                Save 16 s, detection 63 s, restart 19 s, recovery 20 s (self-checkpoint, Fig. 15); continuing without a restart \
                1 s, an assumption.".into(),
     })
@@ -71,7 +71,7 @@ fn over_columns(ways: &Ways) -> Result<Panel> {
         move |q: f64| ways.by_checksums(one(q as u64), NEVER, failing)
     };
     Ok(Panel::new(
-        "checksums, all failures of processes",
+        "checksums, if all failures end only a process",
         Axis::log("process columns Q that compute"),
         Axis::linear("share of the fault-free rate").within(0.0, 1.0),
         vec![
@@ -96,7 +96,7 @@ pub(super) fn replacement_figure() -> Result<Figure> {
         title: "A lost process: ABFT recovery and hot replacement".into(),
         panels: vec![
             Panel::new(
-                "what is rebuilt, over the moment of the loss",
+                "data rebuilt, over the moment of the loss",
                 Axis::linear("share of the time passed"),
                 Axis::linear("share of a process's matrix").within(0.0, 1.05),
                 vec![
@@ -121,7 +121,7 @@ pub(super) fn replacement_figure() -> Result<Figure> {
             ),
         ],
         note: format!(
-            "L is in no checksum, so nothing of it is rebuilt. Our assumption: {}; the paper names its networks, not their pace.",
+            "No checksum contains L, so L is not rebuilt. We assume {}: the paper names its networks, but not their speeds.",
             ASSUMED_LINK.told()
         ),
     })

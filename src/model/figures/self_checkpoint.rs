@@ -20,7 +20,7 @@ pub(super) fn figure_16() -> Result<Figure> {
         bars(name, &TIANHE, |m| Ok(100.0 * rate(m) / m.peak()))
     };
     Ok(Figure {
-        title: "HPL on all memory and on near half of it, without saves".into(),
+        title: "HPL with all memory and with nearly half of the memory, without saves".into(),
         panels: vec![Panel {
             title: "efficiency".into(),
             x: Axis::linear(""),
@@ -31,8 +31,8 @@ pub(super) fn figure_16() -> Result<Figure> {
             ],
             categories: TIANHE.iter().map(|m| m.name.into()).collect(),
         }],
-        note: "Rates of section 7.4 over the peak of the nodes: 128 of 140.64 Gflop/s (12 cores of 2.93 GHz; Table 2 rounds it \
-               to 140), and 1024 of 422.".into(),
+        note: "Rates of section 7.4, divided by the peak of the nodes: 128 nodes of 140.64 Gflop/s (12 cores of 2.93 GHz; Table 2 \
+               rounds the peak to 140), and 1024 nodes of 422 Gflop/s.".into(),
     })
 }
 
@@ -49,10 +49,10 @@ pub(super) fn figure_17() -> Result<Figure> {
     }
     Ok(Figure {
         title: "The rate on less memory".into(),
-        panels: vec![Panel::new("eq. 5 through the measured runs", Axis::linear("share of the memory that is computed on"), Axis::linear("% of the rate on all of it").within(75.0, 102.0), series)],
-        note: "The paper measured more sizes and prints them as a picture only; two of each machine are in its text. Dashed: the \
-               bound of eq. 5, below which no machine falls. Groups of 8 leave 43.8 % by self-checkpoint and 30.4 % with two \
-               copies: 2.5 % of the rate on Tianhe-2, at most 4.2 % by the bound; the text says 5 %.".into(),
+        panels: vec![Panel::new("eq. 5 through the measured runs", Axis::linear("share of the memory that the matrix fills"), Axis::linear("% of the rate with all memory").within(75.0, 102.0), series)],
+        note: "The text of the paper gives two runs of each machine; its other runs are in a picture only. Dashed: the lower bound \
+               of eq. 5. Groups of 8 leave 43.8 % of the memory with self-checkpoint, 30.4 % with two copies. This difference \
+               is worth 2.5 % of the rate on Tianhe-2 and at most 4.2 % by the bound; the text says 5 %.".into(),
     })
 }
 
@@ -74,9 +74,9 @@ pub(super) fn table_3() -> Result<Figure> {
         title: "Fault-tolerant HPL on 128 processes of 4 GB".into(),
         panels: vec![
             Panel {
-                title: "rate, a save every ten minutes".into(),
+                title: "rate with a save every ten minutes".into(),
                 x: Axis::linear(""),
-                y: Axis::linear("% of the original's").within(0.0, 105.0),
+                y: Axis::linear("% of the original's rate").within(0.0, 105.0),
                 series: vec![
                     bars("from N and times", &TABLE_3, |row| {
                         Ok(100.0 * row.with_saves(TABLE_3_EVERY_S)?.1 / original)
@@ -99,14 +99,14 @@ pub(super) fn table_3() -> Result<Figure> {
             Panel::new(
                 "rate between two saves",
                 Axis::log("minutes between saves"),
-                Axis::linear("% of the original's").within(0.0, 105.0),
+                Axis::linear("% of the original's rate").within(0.0, 105.0),
                 over_interval,
             ),
         ],
         note: format!(
-            "Orders, times of runs and of saves are Table 3's; a process has {TABLE_3_MEMORY_GB} GB, groups have \
-             {TABLE_3_GROUP} members. No bar where the grid of ABFT would have to be known. ABFT does not survive the loss of \
-             a node there."
+            "Orders N and the times of runs and saves are from Table 3. A process has {TABLE_3_MEMORY_GB} GB, a group \
+             {TABLE_3_GROUP} members. Eqs. 6 and 7 give no value for ABFT, whose memory depends on its grid. In the \
+             paper, ABFT does not survive the loss of a node."
         ),
     })
 }
@@ -144,7 +144,7 @@ pub(super) fn group_figure() -> Result<Figure> {
         title: "The size of a group".into(),
         panels: vec![
             panel(
-                "memory left (eq. 6), and the rate on it (eq. 5)",
+                "memory left (eq. 6), and the rate with this memory (eq. 5)",
                 Axis::linear("%").within(0.0, 102.0),
                 memory,
             ),
@@ -156,14 +156,14 @@ pub(super) fn group_figure() -> Result<Figure> {
             ),
             panel(
                 "the rate with saves",
-                Axis::linear("% of the rate on all memory").within(85.0, 98.0),
+                Axis::linear("% of the rate with all memory").within(85.0, 98.0),
                 left,
             ),
         ],
-        note: "Memory and bandwidth of Table 2, a port shared by the ranks of its node; latency and the pace of arithmetic are not \
-               printed and left out. MPI_Reduce as a binary tree, once a stripe (section 6.4); the ring is this program's. \
-               Losses as in Fig. 12: a failure every 5 h, 160,000 processes. Last: saves of one encoding at the best interval, \
-               and the work that failures undo.".into(),
+        note: "Memory and bandwidth of Table 2; the ranks of a node share its port. The paper prints neither latency nor the speed of \
+               arithmetic, so neither is counted. MPI_Reduce: a binary tree, once a stripe (section 6.4); ring: this program's \
+               encoding. Losses as in Fig. 12: a failure every 5 h, 160,000 processes. The last panel counts a save of one \
+               encoding at the best interval, and the work that failures undo.".into(),
     })
 }
 

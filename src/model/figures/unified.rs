@@ -35,7 +35,7 @@ pub(super) fn table2() -> Result<Figure> {
     Ok(Figure {
         title: "Parameters of all machines and groupings".into(),
         panels,
-        note: "From the inputs that give the printed table, which are not those of Table 1: see docs/MODELS.md.".into(),
+        note: "Computed from inputs that reproduce the paper's Table 2. Its Table 1 has other inputs: see docs/MODELS.md.".into(),
     })
 }
 
@@ -59,8 +59,8 @@ pub(super) fn table3() -> Result<Figure> {
     Ok(Figure {
         title: "Parameters of the 3D stencil".into(),
         panels,
-        note: "beta with b^4, which gives the printed table; the printed formula has b^3. Titan's 658 lines do not \
-               follow (704).".into(),
+        note: "beta is computed with b^4, which reproduces the paper's table; its formula has b^3. For Titan the table has \
+               658 lines, but the formula gives 704.".into(),
     })
 }
 
@@ -127,8 +127,8 @@ pub(super) fn waste_3d_figure() -> Result<Figure> {
         title: "Waste of the 3D stencil by grouping".into(),
         panels,
         note: format!(
-            "{UNBOUNDED} The paper's Fig. 9 has the caption of its Fig. 8 and no description in the text; this is what is \
-             left to show. Exascale machines with C = 100 s."
+            "{UNBOUNDED} The paper's Fig. 9 has the caption of its Fig. 8 and no description in the text, so its content is \
+             inferred. Exascale machines with C = 100 s."
         ),
     })
 }
@@ -182,10 +182,10 @@ pub(super) fn gain_figure(machine: Machine, seconds: Option<f64>) -> Result<Figu
     Ok(Figure {
         title: format!("Gain of hierarchical protocols over COORD-IO, {}", machine.name()),
         panels,
-        note: "Gain: the part of the coordinated protocol's waste that the hierarchical one avoids; 0 where neither makes \
-               progress, negative where it wastes more (the table tells how much, below -1 too). In turn the speed-up rho of the \
-               re-execution, the slowdown lambda by logging, the overlap alpha; the others at 1.5, 0.98, 0.3. HIERARCH-IO of the \
-               3D stencil: planes.".into(),
+        note: "Gain: the share of the coordinated protocol's waste that the hierarchical protocol avoids; 0 if neither protocol \
+               makes progress, negative if the hierarchical protocol wastes more (the table also has gains below -1). Each panel \
+               varies one of rho (speed-up of re-execution, else 1.5), lambda (slowdown by logging, else 0.98) and alpha \
+               (overlap, else 0.3). HIERARCH-IO of the 3D stencil: planes.".into(),
     })
 }
 
@@ -202,11 +202,11 @@ pub(super) fn hpl_figure() -> Result<Figure> {
         )?);
     }
     Ok(Figure {
-        title: "HPL: to storage, hierarchical, and self-checkpoint in memory".into(),
+        title: "HPL: coordinated saves to storage, hierarchical protocols, and self-checkpoint in memory".into(),
         panels,
-        note: "Waste of time only: SELF-MEMORY computes on 47 % of the memory (G = 16), the others on all of it. \
-               12.5 GB/s out of a processor, 50 GB/s copying, downtime 60 s; T <= mu_p/10 enforced (eq. 14), with the \
-               storage times of Table 2 (64,000 s at exascale, so that nothing else makes progress there).".into(),
+        note: "Only time counts: SELF-MEMORY leaves 47 % of the memory to the matrix (G = 16), the other protocols all. A processor \
+               sends 12.5 GB/s and copies 50 GB/s; downtime 60 s; T <= mu_p/10 enforced (eq. 14). Storage times of Table 2: \
+               64,000 s at exascale, so that only SELF-MEMORY makes progress there.".into(),
     })
 }
 

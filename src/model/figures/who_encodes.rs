@@ -28,7 +28,7 @@ pub(super) fn dedicated_figure() -> Result<Figure> {
     let sums = |p: f64| recovery_by_sums(p as u64, LOSSES, BYTES, LINK);
     let times = vec![
         line("encoding, chain", &processes, chain)?,
-        line("recovery, eqs. 4 and 5 as they stand", &processes, equations)?,
+        line("recovery, eqs. 4 and 5 as printed", &processes, equations)?,
         dashed("recovery, a sum for each lost", &processes, sums)?,
         dashed("encoding, binary tree", &processes, |p| tree(p as u64, BYTES, CODE, LINK))?,
     ];
@@ -41,17 +41,21 @@ pub(super) fn dedicated_figure() -> Result<Figure> {
         Panel::new(title, Axis::linear("processes that compute"), Axis::linear(y), series)
     };
     Ok(Figure {
-        title: "Four losses: encoding, recovery, and processes set aside".into(),
+        title: "Four losses: encoding, recovery, and processes that only keep checksums".into(),
         panels: vec![
-            panel("one encoding, one recovery of four", "seconds", times),
-            panel("processes that only keep checksums", "% of all", kept),
-            panel("lost in all, an encoding every 10 minutes", "% of the machine", lost_in_all()?),
+            panel("one encoding, one recovery of four losses", "seconds", times),
+            panel("processes that only keep checksums", "% of all processes", kept),
+            panel(
+                "total cost with an encoding every 10 minutes",
+                "% of the machine",
+                lost_in_all()?,
+            ),
         ],
         note: format!(
-            "25 MB a process, four checkpoint processes, 60 to 480 others: Fig. 8. The paper names its machine, not its pace: {}, \
-             and an encoding every 10 minutes, are our assumption. Nor does it give a formula for recovery: the two are derived \
-             from eq. 4. Next to its own checkpoint a process keeps a checksum as large in the localised scheme, a quarter of it in \
-             stripes.",
+            "As in Fig. 8: 25 MB a process, four processes for checksums, 60 to 480 that compute. The paper names its machine, but \
+             not the machine's speed; we assume {}, and an encoding every 10 minutes. The paper gives no formula for recovery; we \
+             derive both from eq. 4. In addition to its checkpoint, a process keeps a checksum of the checkpoint's size in the \
+             localised scheme, of a quarter of this size in stripes.",
             LINK.told()
         ),
     })
@@ -97,7 +101,7 @@ pub(super) fn helpers_compared() -> Result<Figure> {
     let panel = |title: &str, series| {
         Panel::new(
             title,
-            Axis::log("interval between saves, in encodings"),
+            Axis::log("interval between saves, in encoding times"),
             Axis::linear("% of the machine lost").within(0.0, 26.0),
             series,
         )
@@ -111,9 +115,9 @@ pub(super) fn helpers_compared() -> Result<Figure> {
     Ok(Figure {
         title: "Encoding inline, or by a helper core".into(),
         panels: vec![
-            panel("all cores would compute (Fig. 4)", aside),
+            panel("no core is idle (Fig. 4)", aside),
             panel("a core is idle (Figs. 5, 6)", idle),
-            Panel::new(format!("HPL on {}, groups of {}", machine.name, machine.group), Axis::log("seconds between saves"), Axis::linear("% of the rate on all memory").within(70.0, 100.0), vec![
+            Panel::new(format!("HPL on {}, groups of {}", machine.name, machine.group), Axis::log("seconds between saves"), Axis::linear("% of the rate with all memory").within(70.0, 100.0), vec![
                     line("self-checkpoint, inline", &seconds, |t| {
                         Ok(100.0 * inline_rate * (1.0 - lost(0.0, TIANHE_2_SAVE_S, t)?))
                     })?,
@@ -122,10 +126,10 @@ pub(super) fn helpers_compared() -> Result<Figure> {
                     })?,
                 ]),
         ],
-        note: "The paper prints neither its intervals nor sizes, so time is counted in encodings; a copy takes 2/9 of one, the most \
-               that Fig. 5's 9 % inline and under 2 % by a helper allow. HPL: a helper needs a copy that stands still, so only \
-               what two copies leave is computed on; 16 s a save and 1 s of it copying (self-checkpoint, Fig. 15 and section 7.6), \
-               rates by eq. 5. That one core encodes more slowly than all is not counted.".into(),
+        note: "The paper prints neither intervals nor sizes, so the unit of time is an encoding. A copy takes 2/9 of an encoding: the \
+               most that Fig. 5 allows, with 9 % inline and under 2 % by a helper. HPL: a helper needs a copy that does not change, \
+               so the matrix gets the memory that two copies leave. A save takes 16 s, 1 s of them to copy (self-checkpoint, \
+               Fig. 15 and section 7.6); rates by eq. 5. A single core encodes more slowly than all cores; this is not counted.".into(),
     })
 }
 

@@ -57,10 +57,10 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice) -> Vec<Alternative
     }
     ideas.extend(with_checksum_columns(machine, chosen, taken));
     if machine.inputs.disk.is_some() {
-        let why = "all memory, survives everything, slow saves";
+        let why = "all memory for the matrix; survives the loss of all nodes; slow saves";
         ideas.push(idea("to disk", why, with(Method::Disk)));
     }
-    let why = "all memory; any failure starts the run again";
+    let why = "all memory for the matrix; after any failure the run starts from scratch";
     ideas.push(idea("unprotected", why, with(Method::None)));
     ideas.extend(flatter(machine, &Choice { helpers: taken.helpers, ..*chosen }));
     ideas.retain(|idea| !idea.choice.runs_as(taken));
@@ -85,14 +85,14 @@ fn in_memory(machine: &Machine, chosen: &Choice, helpers: bool) -> Vec<Idea> {
     } else if let Some(choice) = in_stripes(machine, chosen, machine.inputs.group) {
         ideas.push(idea(
             "self, striped checksums",
-            "groups of any nodes; all members keep checksums in turn: the least memory",
+            "groups of any nodes; every member keeps a part of the checksums, which takes the least memory",
             choice,
         ));
     }
     ideas.extend([
         idea(
             "double checkpoint",
-            "as safe, but two copies: a third of the memory",
+            "as safe as self-checkpoint, but with two copies: a third of the memory is left",
             with(Method::Double),
         ),
         idea(
@@ -102,7 +102,7 @@ fn in_memory(machine: &Machine, chosen: &Choice, helpers: bool) -> Vec<Idea> {
         ),
         idea(
             "single checkpoint",
-            "a little more memory, but a loss during a save is fatal",
+            "leaves a little more memory, but a loss during a save is fatal",
             with(Method::Single),
         ),
     ]);
@@ -125,8 +125,8 @@ fn in_memory(machine: &Machine, chosen: &Choice, helpers: bool) -> Vec<Idea> {
 fn other_groups(machine: &Machine, chosen: &Choice) -> Vec<Idea> {
     let mut ideas = Vec::new();
     for (wanted, why) in [
-        (8, "smaller groups: fewer double losses, less memory"),
-        (32, "larger groups: a little more memory, more double losses"),
+        (8, "smaller groups: fewer double losses, but less memory for the matrix"),
+        (32, "larger groups: a little more memory for the matrix, but more double losses"),
     ] {
         if machine.units().count >= wanted
             && let Some(choice) = in_stripes(machine, chosen, Some(wanted))
@@ -154,10 +154,12 @@ fn in_stripes(machine: &Machine, chosen: &Choice, wanted: Option<u64>) -> Option
 
 /// Columns of checksums; if the plan has some, also with one column more.
 fn with_checksum_columns(machine: &Machine, chosen: &Choice, taken: &Choice) -> Vec<Idea> {
-    let abft = "--method abft: survives the loss of as many process columns and saves nothing; after the loss of a node the run \
-                starts from scratch";
-    let more = (taken.method == Method::Abft && taken.sums < Columns::SUMS_MAX)
-        .then_some((taken.sums + 1, "--checksum-columns: one process column more may be lost"));
+    let abft = "--method abft: survives the loss of one process column for each checksum column, and saves nothing; after the \
+                loss of a node the run starts from scratch";
+    let more = (taken.method == Method::Abft && taken.sums < Columns::SUMS_MAX).then_some((
+        taken.sums + 1,
+        "--checksum-columns: one more process column may be lost than in the plan",
+    ));
     let ideas = [(chosen.sums, abft)].into_iter().chain(more).filter_map(|(sums, why)| {
         let grid = squarest_with_checksums(ranks_that_compute(machine, chosen), sums).ok()?;
         let choice = Choice { method: Method::Abft, grid, sums, ..*chosen };

@@ -124,8 +124,8 @@ pub fn squarest_with_dedicated(
     });
     if computing < 2 {
         return refused(format!(
-            "{nodes} nodes are too few for checksums on dedicated ranks: at least two nodes compute, and for {losses} losses as \
-             many more"
+            "{nodes} nodes are too few for checksums on dedicated ranks: at least two nodes compute, and {losses} losses need \
+             {losses} further nodes"
         ));
     }
     Ok(squarest_grid(computing * ranks_per_node))
@@ -227,8 +227,8 @@ fn sizes_of(
                 (Some(groups), _) | (_, Some(groups)) => Ok(groups),
                 (None, None) => refused(format!(
                     "neither rows nor columns of a {p} x {q} grid with {ranks_per_node} ranks a node can be groups that survive \
-                     {losses} losses: each needs {least} members on nodes of their own; take another grid, fewer ranks a node, or \
-                     striped checksums"
+                     {losses} losses: a group needs {least} members on different nodes; take another grid, fewer ranks a node, or \
+                     --parity-layout striped"
                 )),
             }
         }

@@ -79,7 +79,7 @@ impl Machine<'_> {
             }
             Method::Disk => {
                 let Some(disk) = self.inputs.disk else {
-                    return refused("the bandwidth of the file system is not known (--disk)");
+                    return refused("the bandwidth of the file system is not known: give --disk");
                 };
                 (all / disk, 0.0)
             }

@@ -247,8 +247,8 @@ impl Machine<'_> {
             ));
         }
         refused(format!(
-            "no matrix fits: the run may take {budget} on a node, and {} of ranks alone need {}; use fewer ranks per node or nodes with \
-             more memory",
+            "no matrix fits: the run may take {budget} on a node, and its {} ranks need {} even without a matrix; use fewer ranks per node or \
+             nodes with more memory",
             inputs.ranks_per_node,
             show_bytes(bare)
         ))
@@ -266,7 +266,7 @@ impl Machine<'_> {
         if let Some(n) = self.inputs.n {
             let time = self.expected(n, choice)?;
             return refused(format!(
-                "N = {n} is expected to take {}, more than nine tenths of the limit of {}",
+                "N = {n} is expected to take {}, more than nine tenths of the time limit of {}: set a smaller -n or a longer --time-limit",
                 time.map_or("practically for ever".into(), show_seconds),
                 show_seconds(limit)
             ));

@@ -136,7 +136,9 @@ impl Inputs {
         self.check_losses()?;
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         if self.job.as_ref().is_some_and(|j| j.is_empty() || j.len() > 64 || !j.chars().all(fits)) {
-            return refused("the job's name must be letters, digits, `-` and `_`, at most 64");
+            return refused(
+                "the job's name must consist of at most 64 letters, digits, `-` and `_`",
+            );
         }
         if self.nodes > 10_000_000 || self.ranks_per_node > 100_000 || self.cores > 10_000_000 {
             return refused(

@@ -71,8 +71,8 @@ impl Guesses<'_> {
             "the time to detect a lost node is a guess: {DETECT_S} s, one second more than the node timeout (--detect)"
         );
         let restart = format!(
-            "the time to replace a node and restart the job is a guess: {RESTART_S} s; four nodes take 4 s, a large job \
-             the start-up time of its MPI (--restart-time)"
+            "the time to replace a node and restart the job is a guess: {RESTART_S} s; four nodes take 4 s, and a large \
+             job takes as long as its MPI needs to start (--restart-time)"
         );
         let in_place = format!(
             "the time to continue without a restart is a guess: {IN_PLACE_S} s; a few ranks take 0.01 to 0.2 s after the \
@@ -120,8 +120,8 @@ impl<'a> Machine<'a> {
         };
         if several {
             guesses.0.push(format!(
-                "two guesses: a recovery takes {RECOVERY_FACTOR} encodings of a save and its flush, as on Tianhe-2; \
-                 a core generates {} of the matrix a second",
+                "two guesses: a recovery takes {RECOVERY_FACTOR} times the encoding of a save, and its flush, as on \
+                 Tianhe-2; a core generates {} of the matrix a second",
                 show_bytes(GENERATE_BYTES_S)
             ));
         }
@@ -164,7 +164,7 @@ fn budget(inputs: &Inputs) -> Result<f64> {
         return Ok(budget);
     }
     refused(format!(
-        "a node has {}, of which {} are left to the system: nothing remains for the matrix; set a smaller --reserve",
+        "a node has {} of memory, of which {} are reserved for the system: nothing remains for the matrix; set a smaller --reserve",
         show_bytes(inputs.memory),
         show_bytes(reserve)
     ))
@@ -181,7 +181,7 @@ fn scaled_rate(
     if (measured_ranks, measured_threads) != (ranks, threads) {
         warnings.push(format!(
             "the rate was measured on {measured_ranks} ranks with {measured_threads} thread(s) each and is scaled to {ranks} \
-             ranks with {threads}, in proportion to the number of all threads"
+             ranks with {threads} thread(s) each, in proportion to the total number of threads"
         ));
     }
     if fit.samples == 1 || fit.model.n_half == 0.0 {

@@ -89,8 +89,8 @@ fn choose(machine: &Machine) -> Result<Choice> {
     let grid = choose_grid(machine, method, layout)?;
     if inputs.helpers && method != Method::Double {
         return refused(
-            "helpers encode a copy of the matrix next to the last checkpoint (--encode helper), and only method double has one: give \
-             --method double, or leave --encode out",
+            "helpers need a copy of the matrix in addition to the last checkpoint (--encode helper), and only method double has \
+             this copy: give --method double, or leave --encode out",
         );
     }
     if inputs.helpers && layout == ParityLayout::Dedicated {
@@ -137,11 +137,11 @@ fn choose_grid(machine: &Machine, method: Method, layout: ParityLayout) -> Resul
     };
     let spares = match waiting {
         0 => String::new(),
-        1 => " and 1 that waits".into(),
-        waiting => format!(" and {waiting} that wait"),
+        1 => " and 1 spare rank".into(),
+        waiting => format!(" and {waiting} spare ranks"),
     };
     refused(format!(
-        "a {p} x {q} grid{columns}{spares} does not take all {} ranks ({} nodes with {} each)",
+        "a {p} x {q} grid{columns}{spares} does not take all {} ranks ({} nodes with {} ranks each)",
         machine.ranks, inputs.nodes, inputs.ranks_per_node
     ))
 }
@@ -174,7 +174,7 @@ fn choose_groups(
     let Groups { smallest, largest, .. } = groups;
     if method.in_memory() && smallest <= losses {
         return refused(format!(
-            "groups of {smallest} cannot survive the loss of {losses} members; use more nodes, fewer --losses or --method disk"
+            "groups of {smallest} cannot survive the loss of {losses} members; use more nodes, a smaller --losses or --method disk"
         ));
     }
     if method.in_memory() && largest > GROUP_MAX as u64 {

@@ -51,8 +51,8 @@ impl Machine<'_> {
         let NamedRoom { posix, sysv } = self.inputs.named;
         let room = |bytes: Option<f64>| show_bytes(bytes.unwrap_or(0.0));
         format!(
-            "persistent memory has {} in /dev/shm and {} in System V shared memory (kernel.shmmax, kernel.shmall): enlarge \
-             /dev/shm (mount -o remount,size=95% /dev/shm; of a container, --shm-size), or remove old memory (skt-hpl status)",
+            "/dev/shm has room for {}, and System V shared memory for {} (kernel.shmmax, kernel.shmall): enlarge /dev/shm (mount -o \
+             remount,size=95% /dev/shm; in a container, --shm-size), or remove old shared memory, which `skt-hpl status` lists",
             room(posix),
             room(sysv)
         )
@@ -75,11 +75,14 @@ impl Machine<'_> {
             && self.fits_memory(larger, choice)?
             && !self.has_place(self.named(larger, choice)?)
         {
-            return Ok(Some(format!("memory is free for a larger N, but {}", self.more_room())));
+            return Ok(Some(format!(
+                "a node has free memory for a larger N, but {}",
+                self.more_room()
+            )));
         }
         Ok((plan.store == Store::SysV).then(|| {
             format!(
-                "/dev/shm has no room for {} of shared memory a node, only for {}: skt.toml selects System V shared memory \
+                "/dev/shm has no room for {} of shared memory a node, only for {}: the plan's skt.toml selects System V shared memory \
                  (store = \"sysv\"), which /dev/shm does not limit",
                 show_bytes(named),
                 show_bytes(shm)

@@ -29,18 +29,18 @@ pub(super) fn warnings_of_choice(machine: &Machine, choice: &Choice) -> Vec<Stri
     let Groups { smallest, largest, .. } = choice.groups;
     if choice.method.in_memory() && largest != smallest {
         warnings.push(format!(
-            "groups have {smallest} or {largest} members; memory is counted for the smaller ones"
+            "groups have {smallest} or {largest} members; the plan counts the memory for groups of {smallest}, which need more"
         ));
     }
     if choice.method == Method::Abft {
         warnings.push(
-            "checksums need Open MPI 5 under mpirun --with-ft ulfm, and survive the loss of processes, not of nodes; the plan \
-             does not count that all processes begin an iteration together, which costs some overlap"
+            "checksums need Open MPI 5 under mpirun --with-ft ulfm, and survive the loss of processes, not of nodes. With \
+             checksums all processes begin each iteration together; the plan does not count the overlap that is lost"
                 .into(),
         );
         if inputs.process_share.is_none() {
             warnings.push(
-                "every failure is taken for the loss of a node, which checksums do not survive: state the share of failures \
+                "the plan counts every failure as the loss of a node, which checksums do not survive: state the share of failures \
                  that end only a process (--process-share)"
                     .into(),
             );
@@ -65,7 +65,7 @@ fn flat_grid(machine: &Machine, choice: &Choice) -> Option<String> {
     let which = if choice.layout == ParityLayout::Dedicated { " that compute" } else { "" };
     let more = match choice.spare_ranks() {
         0 => String::new(),
-        waiting => format!(", and {waiting} that wait,"),
+        waiting => format!(", and {waiting} spare,"),
     };
     Some(format!(
         "{ranks} ranks{which} allow only a flat grid of {}; {fewer} ranks ({}){more} may be faster",
@@ -99,15 +99,15 @@ fn about_flags(inputs: &Inputs, method: Method) -> impl Iterator<Item = String> 
         (level2 && !saves, "--level2 has no effect: the method saves no checkpoints"),
         (
             level2 && in_memory,
-            "--level2 is written during the computation: that time is not counted",
+            "checkpoints go to --level2 during the computation: the plan does not count the time of writing",
         ),
         (
             level2 && in_memory && inputs.disk.is_none(),
-            "give the bandwidth of the file system (--disk) to see the time of writing to --level2, and whether a free core pays",
+            "give the bandwidth of the file system (--disk) to see the time of writing to --level2, and whether a free core for helpers pays",
         ),
         (
             inputs.level2_every.is_some() && !(level2 && in_memory),
-            "--level2-every has no effect: it is the interval at which checkpoints in memory go to --level2",
+            "--level2-every has no effect: only with --level2 and a method that saves in memory do checkpoints go there at this interval",
         ),
         (
             inputs.layout != ParityLayout::Striped && !in_memory,
@@ -134,8 +134,8 @@ pub(super) fn warnings_of_plan(machine: &Machine, choice: &Choice, plan: &Plan) 
         Method::Abft => {
             let borne = Columns::borne(choice.sums);
             let why = format!(
-                "checksums bear the loss of {borne}, of more where new ones can be made between (--spare-ranks), and no node; \
-                 nothing else is saved"
+                "checksums survive the loss of {borne}, and of more if spare ranks rebuild checksums between the losses \
+                 (--spare-ranks), but not the loss of a node; nothing is saved"
             );
             ("has to start from scratch", why)
         }

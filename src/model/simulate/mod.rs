@@ -103,9 +103,9 @@ impl GoingOn {
                     _ => "it has no save to restore",
                 }
             )),
-            (_, None) if self.spare_ranks.is_some() && self.in_place.is_none() => {
-                refused("spare ranks are used only if the run recovers in place")
-            }
+            (_, None) if self.spare_ranks.is_some() && self.in_place.is_none() => refused(
+                "spare ranks are used only if the run recovers in place: give --in-place, or leave --spare-ranks out",
+            ),
             _ => Ok(()),
         }
     }

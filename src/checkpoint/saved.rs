@@ -128,7 +128,7 @@ impl Saved {
         let data = match (a, copy) {
             (Some(a), _) => a,
             (None, Some(copy)) => &mut copy.words_mut()[..buffers.data_words()],
-            (None, None) => unreachable!("nothing is recovered from a copy that is not there"),
+            (None, None) => unreachable!("a checkpoint is either in the matrix or in a copy"),
         };
         let slot = &mut self.s.words_mut()[buffers.slot_range(number)];
         let (state, tables) = slot.split_at_mut(buffers.state_words());

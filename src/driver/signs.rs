@@ -82,7 +82,8 @@ fn make(run: &str, position: usize, header: &Header) -> Result<(Hold, Head), Mem
     let memory_store = MemoryStore::new(Store::Posix, run)?;
     // An earlier attempt of this run may have left a header, if its process was killed.
     let mut hold = memory_store.hold(position as u32)?;
-    let mut head = Head::new(hold.renew(HEAD_BYTES)?).expect("made with the length of a head");
+    let mut head = Head::new(hold.renew(HEAD_BYTES)?)
+        .expect("the memory was created with the length of a header");
     head.write(header);
     head.tick(Doing::Starting, 0);
     head.take_pulse();

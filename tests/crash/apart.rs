@@ -225,7 +225,7 @@ fn a_damaged_file_counts_as_lost() {
             flip(&other, 0.0005);
             let ran = scene.job().run().expect_code(4);
             assert!(ran.err.contains("is damaged"), "{}", ran.told());
-            assert!(ran.err.contains("digests are not as they were"), "{}", ran.told());
+            assert!(ran.err.contains("digests differ from those"), "{}", ran.told());
             flip(&other, 0.0005);
         }
         // Damaged parity is only reported if it is needed.

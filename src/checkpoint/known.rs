@@ -595,7 +595,7 @@ mod tests {
         let mut all = facts([true; 4]);
         all.push(fact(4, None));
         let error = Known::new(all, &test, &config).unwrap().groups(&test, &config).unwrap_err();
-        assert!(error.to_string().contains("another --group"), "{error}");
+        assert!(error.to_string().contains("its --group is another"), "{error}");
     }
 
     #[test]

@@ -47,8 +47,8 @@ pub enum GroupError {
     )]
     TooMany(usize),
     #[error(
-        "failure domain {name:?} has {busiest} of the {positions} positions, and each of these needs another group: \
-         so many groups are too small to survive {}{}; {best}", of_losses(*losses), with(*spread)
+        "failure domain {name:?} has {busiest} of the {positions} positions, which must all be in different groups: \
+         the groups would then be too small to survive {}{}; {best}", of_losses(*losses), with(*spread)
     )]
     Lopsided {
         name: String,

@@ -131,7 +131,7 @@ impl Known {
             Some(groups) if groups.iter().any(|group| keep_nothing(group, &test.layout)) => {
                 Err(StartError::Other {
                     job: config.memory_store.job().into(),
-                    what: "that run has fewer ranks for checksums, so its --group is another"
+                    what: "that run has fewer ranks for checksums than this one, so its --group is another"
                         .into(),
                 })
             }

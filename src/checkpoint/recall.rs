@@ -85,8 +85,8 @@ fn made(check: &Check) -> (&[u32], u32, u8, u8) {
 fn check_members(members: &[u32], positions: usize, working: usize) -> Result<(), String> {
     let dedicated = |how: &str| {
         Err(format!(
-            "it was written with {how} ranks for checksums than this run has: start this run with the --parity-layout, the \
-             --group and the --losses with which the checkpoint was written"
+            "the checkpoint was written with {how} ranks for checksums than this run has: start this run with the checkpoint's \
+             --parity-layout, --group and --losses"
         ))
     };
     // Dedicated positions have higher numbers than all others.
@@ -96,7 +96,7 @@ fn check_members(members: &[u32], positions: usize, working: usize) -> Result<()
     let mut placed = vec![false; positions];
     for &member in members {
         if std::mem::replace(&mut placed[member as usize], true) {
-            return Err("its files name different groups".into());
+            return Err("files of this checkpoint name different groups".into());
         }
     }
     let missing: Vec<usize> = (0..positions).filter(|&position| !placed[position]).collect();
@@ -133,7 +133,7 @@ pub fn recall(
             }
             let (_, known) = groups.entry(check.group).or_insert((at, check));
             if made(known) != made(check) {
-                return Err("its files name different groups".into());
+                return Err("files of this checkpoint name different groups".into());
             }
         }
     }
@@ -157,9 +157,9 @@ pub fn recall(
         let lost =
             members.enumerate().filter(|(_, m)| is_lost(m)).map(|(place, _)| place).collect();
         let code = Code::from_byte(check.code)
-            .ok_or("its parity has a code that is not known to this program")?;
+            .ok_or("the parity has a code that is not known to this program")?;
         let layout = ParityLayout::from_byte(check.layout)
-            .ok_or("its parity has a layout that is not known to this program")?;
+            .ok_or("the parity has a layout that is not known to this program")?;
         stored.push(Stored { check: check.clone(), of, code, layout, lost });
     }
     Ok(Recall { readers, groups: stored })

@@ -86,7 +86,7 @@ impl Saved {
         let words = &mut self.slot(number)[..room];
         assert!(
             state.len() <= (words.len() - 1) * 8,
-            "a state of {} bytes is longer than the {} requested at the start",
+            "a state of {} bytes is longer than the {} bytes requested at the start",
             state.len(),
             (words.len() - 1) * 8
         );
@@ -372,7 +372,7 @@ impl<'a> Shares<'a> {
         let (window, hands) = (self.state.whole(), Hands { panel_threads, seen: None });
         let coder = coder.for_any_bits();
         let state = coder.rebuild(group, &mut self.state, window, lost, hands, between);
-        assert!(matrix && state, "the losses of every group were counted before");
+        assert!(matrix && state, "groups with too many losses are refused before a rebuild");
     }
 }
 

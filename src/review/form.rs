@@ -38,7 +38,7 @@ fn results(all: &[Solved], best: &Solved) -> Vec<Line> {
             "N1/2",
             Some(format!("{n:.0}")),
             format!(
-                "fitted: R(N) = R N / (N + Nh) through {} tests with R = {} and Nh = {:.0}; largest deviation: {:.1} %",
+                "fitted: R(N) = Rinf N / (N + Nh) through {} tests, with Rinf = {} and Nh = {:.0}; largest deviation: {:.1} %",
                 fit.samples,
                 show_flops(fit.model.r_inf),
                 fit.model.n_half,

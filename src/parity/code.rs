@@ -84,7 +84,7 @@ pub const LOSSES_MAX: usize = 16;
 pub const MEMBERS_MAX: usize = 256 - LOSSES_MAX;
 const _: () = assert!(
     MEMBERS_MAX >= crate::shm::header::GROUP_MAX,
-    "Reed-Solomon works for groups of any size"
+    "Reed-Solomon works for groups of any permitted size"
 );
 
 impl Code {

@@ -607,7 +607,10 @@ fn memory_of_another_layout_is_refused_by_name() {
             let mut other = ManuallyDrop::new(job.clone());
             other.scheme.layout = layout;
             let why = refused(launch(&other, &[]));
-            let words = format!("--parity-layout striped, and this one asks for {}", layout.name());
+            let words = format!(
+                "--parity-layout striped, but this run has --parity-layout {}",
+                layout.name()
+            );
             assert!(why.contains(&words), "{why}");
         }
         finished(launch(job, &[]));

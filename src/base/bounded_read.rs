@@ -13,7 +13,10 @@ const LONGEST: u64 = 256 << 20;
 /// Reads the bytes of a file.
 pub fn bytes(path: &Path) -> Result<Vec<u8>> {
     bytes_up_to(path, LONGEST)?.ok_or_else(|| {
-        let why = format!("it has more than {} MiB: such a file is not read", LONGEST >> 20);
+        let why = format!(
+            "the file has more than {} MiB: this program does not read such a file",
+            LONGEST >> 20
+        );
         Error::new(ErrorKind::FileTooLarge, why)
     })
 }
@@ -43,7 +46,7 @@ mod tests {
         assert_eq!(bytes_up_to(file.path(), 3).unwrap().unwrap(), b"abc");
         assert_eq!(bytes_up_to(file.path(), 2).unwrap(), None);
         let why = bytes(Path::new("/dev/zero")).unwrap_err().to_string();
-        assert_eq!(why, "it has more than 256 MiB: such a file is not read");
+        assert_eq!(why, "the file has more than 256 MiB: this program does not read such a file");
         std::fs::write(file.path(), [0xff]).unwrap();
         assert_eq!(text(file.path()).unwrap_err().to_string(), "it is not text (UTF-8)");
         assert_eq!(bytes(file.path()).unwrap(), [0xff]);

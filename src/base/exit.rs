@@ -39,16 +39,20 @@ impl Exit {
     pub fn meaning(self) -> &'static str {
         match self {
             Exit::Passed => "all tests passed",
-            Exit::BadInput => "bad input: HPL.dat, skt.toml or a variable",
+            Exit::BadInput => "bad input in HPL.dat, skt.toml or an environment variable",
             Exit::Usage => "the command line is not understood",
             Exit::ResidualFailed => "a residual check FAILED",
             Exit::Unrecoverable => "more was lost than can be recovered; the memory is kept",
             Exit::NoSharedMemory => "shared memory cannot be allocated",
             Exit::Environment => {
-                "the launcher or the environment cannot be used, or had no memory for a test or no room for results"
+                "the launcher or the environment cannot be used, a test got no memory, or results could not be written"
             }
-            Exit::Suspect => "burnin: a node or a link is slower than its peers, or computes wrong",
-            Exit::Stopped => "stopped on request, or for want of nodes or ranks; can be resumed",
+            Exit::Suspect => {
+                "burnin: a node or a link is slower than its peers, or a node computes wrong results"
+            }
+            Exit::Stopped => {
+                "stopped on request, or for lack of nodes or ranks; the run can be resumed"
+            }
         }
     }
 

@@ -277,7 +277,11 @@ impl FromStr for When {
                 number(launch).zip(number(act)).map(|(launch, act)| When::Act { launch, act })
             }
         };
-        when.ok_or_else(|| format!("{text:?} is not an attempt number (from 1)"))
+        when.ok_or_else(|| {
+            format!(
+                "{text:?} is neither the number of an attempt nor LAUNCH.ATTEMPT (numbers from 1)"
+            )
+        })
     }
 }
 
@@ -318,7 +322,7 @@ impl FromStr for Fault {
         let mut field = |what: &str| {
             fields
                 .next()
-                .ok_or_else(|| format!("{text:?} lacks its {what}: point:position:hit:action"))
+                .ok_or_else(|| format!("{text:?} has no {what}: write point:position:hit:action"))
         };
         let point = field("point")?.parse()?;
         let position = match field("position")? {
@@ -327,7 +331,11 @@ impl FromStr for Fault {
         };
         let hit = field("hit")?;
         let hit = match hit.parse() {
-            Ok(0) | Err(_) => return Err(format!("{hit:?} is not a hit number (from 1)")),
+            Ok(0) | Err(_) => {
+                return Err(format!(
+                    "{hit:?} is not a hit number (1: the first time that the point is reached)"
+                ));
+            }
             Ok(n) => n,
         };
         let action = match field("action")? {
@@ -530,7 +538,8 @@ fn inject(point: Point, position: usize, action: Action) {
             Some(corrupt) => corrupt(position, &part, offset),
             None => {
                 let name = point.name();
-                let _ = writeln!(std::io::stderr(), "skt-hpl: fault: nothing to corrupt at {name}");
+                let _ =
+                    writeln!(std::io::stderr(), "skt-hpl: fault: no memory to corrupt at {name}");
             }
         }),
         Action::Unwind => std::panic::resume_unwind(Box::new(Injected(point))),

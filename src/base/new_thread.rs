@@ -111,7 +111,9 @@ fn has_mappings_left() -> bool {
 fn look_for_room() -> Result<(), NoThread> {
     let out_of_memory = |why| Err(NoThread(Error::new(ErrorKind::OutOfMemory, why)));
     if !has_mappings_left() {
-        return out_of_memory("no mappings are left of those that vm.max_map_count allows");
+        return out_of_memory(
+            "this process already has all memory mappings that vm.max_map_count allows",
+        );
     }
     let mut room: Vec<u8> = Vec::new();
     let there = room.try_reserve_exact(STACK + EXTRA).is_ok();

@@ -62,7 +62,8 @@ where
     for (value, figure) in object.values_mut().zip(figures) {
         *value = figure.into();
     }
-    serde_json::from_value(fields).expect("figures survive their own form")
+    serde_json::from_value(fields)
+        .expect("the combined figures fit the fields from which they came")
 }
 
 /// Counts of updates that were split in halves, summed over all ranks.

@@ -145,7 +145,7 @@ pub fn some_time(text: &str) -> Result<Duration> {
 pub fn whole_bytes(text: &str) -> Result<u64> {
     match bytes(text)? {
         value if value < 1.8e19 => Ok(value as u64),
-        _ => Err(format!("`{text}` is more than can be counted")),
+        _ => Err(format!("`{text}` is too much: it must be less than 1.8e19 bytes")),
     }
 }
 

@@ -42,11 +42,13 @@ pub enum GroupError {
     },
     #[error("a group of {size} cannot survive {}; it needs at least {least} members", of_losses(*losses))]
     TooSmall { size: usize, losses: usize, least: usize },
-    #[error("a group has at most {GROUP_MAX} members, but here it would have {0}")]
+    #[error(
+        "a group has at most {GROUP_MAX} members, but one would have {0} here: use a smaller --group"
+    )]
     TooMany(usize),
     #[error(
-        "failure domain {name:?} has {busiest} of the {positions} positions, each in another group: that leaves no group able \
-         to survive {}{}; {best}", of_losses(*losses), with(*spread)
+        "failure domain {name:?} has {busiest} of the {positions} positions, which must all be in different groups: \
+         the groups would then be too small to survive {}{}; {best}", of_losses(*losses), with(*spread)
     )]
     Lopsided {
         name: String,
@@ -57,22 +59,22 @@ pub enum GroupError {
         best: String,
     },
     #[error(
-        "--parity-layout grid makes groups of the columns or of the rows of the {p} x {q} grid; to survive {} in each group, \
-         neither is possible: {columns}; {rows}. Use another grid or --pmap, fewer ranks on a node, fewer --losses, or \
+        "--parity-layout grid makes groups of the columns or of the rows of the {p} x {q} grid. Here neither kind of \
+         group survives {}: {columns}; {rows}. Use another grid or --pmap, fewer ranks on a node, fewer --losses, or \
          --parity-layout striped",
         of_losses(*losses)
     )]
     NoLines { p: usize, q: usize, losses: usize, columns: String, rows: String },
     #[error(
-        "--parity-layout dedicated makes {} of the {positions} positions of the grid here, but {needed} are needed, so that no \
-         two members of a group share a failure domain: {}",
+        "--parity-layout dedicated makes {} of the {positions} grid positions, but {needed} groups are needed, so that \
+         no two members of a group share a failure domain: {}",
         groups_of(*count), smaller(*most)
     )]
     NotSoFew { positions: usize, count: usize, needed: usize, most: usize },
     #[error(
         "--parity-layout dedicated: failure domain {name:?} has {here} ranks, one of which is at position {position} and keeps \
-         only checksums. With {} these are too many, because no two members of a group may share a domain: put the ranks that \
-         follow those of the grid on nodes of their own, or use a smaller --group", groups_of(*count)
+         only checksums. These ranks do not fit into {}, because no two members of a group may share a domain: put the \
+         ranks that follow those of the grid on nodes of their own, or use a smaller --group", groups_of(*count)
     )]
     NoRoomApart { position: usize, name: String, here: usize, count: usize },
 }
@@ -81,7 +83,7 @@ pub enum GroupError {
 fn smaller(most: usize) -> String {
     match most {
         0 | 1 => "use fewer ranks on a node, or more nodes".into(),
-        most => format!("use --group {most}, with more ranks for checksums"),
+        most => format!("use --group {most}, and start more ranks for checksums"),
     }
 }
 

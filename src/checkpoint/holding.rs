@@ -89,7 +89,8 @@ impl Holding {
     /// Creates all parts and replaces existing ones. Results of finished tests stay.
     pub fn create(hold: &mut Hold, buffers: Buffers) -> Result<(Self, Region), MemoryError> {
         // The header is invalidated before the memory that it describes is removed.
-        let head = Head::new(hold.renew(HEAD_BYTES)?).expect("made with the length of a head");
+        let head = Head::new(hold.renew(HEAD_BYTES)?)
+            .expect("the memory was created with the length of a header");
         let Hold { memory_store, position, .. } = &*hold;
         for part in Part::ALL {
             if !matches!(part, Part::Head | Part::Done) {
@@ -153,7 +154,7 @@ impl Holding {
             let at = had.iter().position(|(part, _)| *part == wanted)?;
             Some(had.swap_remove(at).1)
         };
-        let always = "parts() lists A and S for every method";
+        let always = "parts() lists A (the matrix) and S (the small state) for every method";
         let a = take(Part::A).expect(always);
         Ok((
             Self {

@@ -131,7 +131,8 @@ impl Known {
             Some(groups) if groups.iter().any(|group| keep_nothing(group, &test.layout)) => {
                 Err(StartError::Other {
                     job: config.memory_store.job().into(),
-                    what: "it has fewer ranks for checksums, and so another --group".into(),
+                    what: "that run has fewer ranks for checksums than this one, so its --group is another"
+                        .into(),
                 })
             }
             Some(groups) => Ok(groups),
@@ -166,7 +167,8 @@ impl Known {
         };
         for (header, fact) in self.headers.iter_mut().zip(&mut self.facts) {
             if header.take_if(|h| Some(h.claim.joined) != last && !agrees(h)).is_some() {
-                fact.trouble = "its memory is of an earlier start, which had other groups".into();
+                fact.trouble =
+                    "the memory here is of an earlier start, which had other groups".into();
                 // Without the header, the discarded memory does not count as a lost checkpoint.
                 fact.header = None;
             }
@@ -279,7 +281,10 @@ impl Known {
                 None => fact.trouble.clone(),
                 Some(h) => match (h.claim.base, h.claim.seal) {
                     (Some(b), Some(s)) => {
-                        format!("checkpoint {}, and checkpoint {}, sealed", b.number, s.number)
+                        format!(
+                            "checkpoint {}, committed, and checkpoint {}, sealed",
+                            b.number, s.number
+                        )
                     }
                     (Some(b), None) => format!("checkpoint {}", b.number),
                     (None, Some(s)) => format!("checkpoint {}, sealed", s.number),
@@ -297,11 +302,11 @@ fn another(other: &Header, config: &Config) -> StartError {
     let id = &other.id;
     let settings = match ParityLayout::from_byte(id.layout) {
         Some(layout) if layout != config.scheme.layout => format!(
-            "with --parity-layout {}, and this one asks for {}",
+            "with --parity-layout {}, but this run has --parity-layout {}",
             layout.name(),
             config.scheme.layout.name()
         ),
-        _ => "or other settings of the same problem".into(),
+        _ => "with settings that differ from those of this run".into(),
     };
     StartError::Other {
         job: config.memory_store.job().into(),
@@ -472,7 +477,10 @@ mod tests {
         let mut all = facts([true; 4]);
         all[3].header.as_mut().unwrap().id.layout = ParityLayout::Grid as u8;
         let why = Known::new(all, &test, &config).unwrap_err().to_string();
-        assert!(why.contains("with --parity-layout grid, and this one asks for striped"), "{why}");
+        assert!(
+            why.contains("with --parity-layout grid, but this run has --parity-layout striped"),
+            "{why}"
+        );
     }
 
     #[test]
@@ -587,7 +595,7 @@ mod tests {
         let mut all = facts([true; 4]);
         all.push(fact(4, None));
         let error = Known::new(all, &test, &config).unwrap().groups(&test, &config).unwrap_err();
-        assert!(error.to_string().contains("another --group"), "{error}");
+        assert!(error.to_string().contains("its --group is another"), "{error}");
     }
 
     #[test]

@@ -144,7 +144,7 @@ fn lines(
         let groups: Groups = lines.iter().flat_map(|line| runs(line, wanted, least)).collect();
         match trouble(&groups, domains, least) {
             None => Ok(groups),
-            Some(why) => Err(format!("its {name} cannot be groups: {why}")),
+            Some(why) => Err(format!("the {name} cannot be groups: {why}")),
         }
     });
     let smallest = |groups: &Groups| groups.iter().map(Vec::len).min().unwrap_or(0);
@@ -224,7 +224,7 @@ fn trouble(groups: &Groups, domains: &[String], least: usize) -> Option<String> 
         if group.len() < least {
             let have = group.len();
             let s = if have == 1 { "" } else { "s" };
-            return Some(format!("with {have} position{s} they are too short, {least} are needed"));
+            return Some(format!("a group would have {have} position{s}, but {least} are needed"));
         }
         let mut first = BTreeMap::new();
         for &position in group {

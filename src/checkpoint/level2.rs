@@ -291,17 +291,17 @@ impl Level2 {
         }
         self.said = Some(Instant::now());
         let protected = match self.alone {
-            None => "protected in memory as before; complete checkpoints on storage stay",
+            None => "protected in memory; complete checkpoints stay on storage",
             Some(Alone { last: Some(_), .. }) => {
-                "protected by the checkpoint before it, which stays on storage (--method disk keeps none in memory)"
+                "protected by the previous checkpoint, which stays on storage (--method disk keeps no checkpoint in memory)"
             }
             Some(_) => {
                 "NOT PROTECTED: --method disk keeps no checkpoint in memory, and none is complete on storage yet"
             }
         };
         say(format_args!(
-            "the checkpoint of boundary {} could not be written to {}: {why}. The run continues, {protected}; it \
-             will try to write later checkpoints",
+            "the checkpoint of boundary {} could not be written to {}: {why}. The run continues, {protected}. \
+             Later checkpoints will be written there if possible",
             about.boundary,
             self.storage.checkpoint_dir.dir().display(),
         ));

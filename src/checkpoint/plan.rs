@@ -52,7 +52,7 @@ pub struct Scheme {
 /// Settings that no code or layout supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SchemeError {
-    #[error("--losses is 1 to {LOSSES_MAX}, not {0}")]
+    #[error("--losses must be from 1 to {LOSSES_MAX}, not {0}")]
     Losses(usize),
     #[error(
         "--parity-code {name} survives {most} in a group; for {1} losses use --parity-code reed-solomon",
@@ -64,8 +64,8 @@ pub enum SchemeError {
     )]
     Code(Code, usize),
     #[error(
-        "--parity-layout {name} has groups of {members} members for {losses} losses, and a group has at most {GROUP_MAX}: \
-         --losses is at most {most} with it",
+        "--parity-layout {name} needs groups of {members} members for {losses} losses, but a group has at most {GROUP_MAX}: \
+         with this layout, --losses is at most {most}",
         losses = .1, name = .0.name(), members = .0.spread().members_least(*.1), most = .0.losses_max()
     )]
     Layout(ParityLayout, usize),

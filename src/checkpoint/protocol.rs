@@ -139,7 +139,7 @@ pub enum Decision {
 pub enum Refusal {
     #[error(
         "{} of the {size} members of group {group} are lost (positions {lost:?}), \
-         and a group survives {losses}", lost.len()
+         but a group survives {losses} loss(es)", lost.len()
     )]
     TooManyLost { group: usize, size: usize, losses: usize, lost: Vec<usize> },
     #[error(
@@ -284,9 +284,11 @@ pub fn decide(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
     if let Some(&(idle, _)) = leaders.iter().find(|(_, c)| c.stage == Stage::Generating) {
         return match leaders.iter().find(|(_, c)| c.base.is_some()) {
             None => Decision::Fresh,
-            Some(&(other, _)) => {
-                inconsistent(idle, other, "the first never completed a checkpoint, the second did")
-            }
+            Some(&(other, _)) => inconsistent(
+                idle,
+                other,
+                "the first position never completed a checkpoint, the second position did",
+            ),
         };
     }
     if setup.method == Method::Single {
@@ -302,7 +304,10 @@ pub fn decide(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
         return nameless(leaders[0].0);
     };
     if let Some((other, _)) = leaders.iter().find(|(_, claim)| !claim.supplies(target)) {
-        let why = format!("the second does not have checkpoint {} of the first", target.number);
+        let why = format!(
+            "the second position does not have checkpoint {}, which the first has",
+            target.number
+        );
         return inconsistent(first, *other, &why);
     }
     match recovery(setup, claims, target, |c| current(c) && c.supplies(target)) {
@@ -414,7 +419,7 @@ fn inconsistent(first: usize, second: usize, why: &str) -> Decision {
 
 fn nameless(position: usize) -> Decision {
     Decision::Refuse(Refusal::Inconsistent(format!(
-        "that of position {position} names no checkpoint"
+        "the header of position {position} names no checkpoint"
     )))
 }
 

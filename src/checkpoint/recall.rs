@@ -85,8 +85,8 @@ fn made(check: &Check) -> (&[u32], u32, u8, u8) {
 fn check_members(members: &[u32], positions: usize, working: usize) -> Result<(), String> {
     let dedicated = |how: &str| {
         Err(format!(
-            "its groups have {how} members that keep only checksums than this run: start this run with the --parity-layout, the \
-             --group and the --losses with which the checkpoint was written"
+            "the checkpoint was written with {how} ranks for checksums than this run has: start this run with the checkpoint's \
+             --parity-layout, --group and --losses"
         ))
     };
     // Dedicated positions have higher numbers than all others.
@@ -96,7 +96,7 @@ fn check_members(members: &[u32], positions: usize, working: usize) -> Result<()
     let mut placed = vec![false; positions];
     for &member in members {
         if std::mem::replace(&mut placed[member as usize], true) {
-            return Err("its files name different groups".into());
+            return Err("files of this checkpoint name different groups".into());
         }
     }
     let missing: Vec<usize> = (0..positions).filter(|&position| !placed[position]).collect();
@@ -104,7 +104,7 @@ fn check_members(members: &[u32], positions: usize, working: usize) -> Result<()
         None => Ok(()),
         Some(&first) if first >= working => dedicated("fewer"),
         Some(_) => {
-            Err(format!("no file is left of any member of the groups of positions {missing:?}"))
+            Err(format!("for the groups of positions {missing:?}, no file of any member is left"))
         }
     }
 }
@@ -133,7 +133,7 @@ pub fn recall(
             }
             let (_, known) = groups.entry(check.group).or_insert((at, check));
             if made(known) != made(check) {
-                return Err("its files name different groups".into());
+                return Err("files of this checkpoint name different groups".into());
             }
         }
     }
@@ -156,9 +156,10 @@ pub fn recall(
         }
         let lost =
             members.enumerate().filter(|(_, m)| is_lost(m)).map(|(place, _)| place).collect();
-        let code = Code::from_byte(check.code).ok_or("its parity has a code that is not known")?;
+        let code = Code::from_byte(check.code)
+            .ok_or("the parity has a code that is not known to this program")?;
         let layout = ParityLayout::from_byte(check.layout)
-            .ok_or("its parity has a layout that is not known")?;
+            .ok_or("the parity has a layout that is not known to this program")?;
         stored.push(Stored { check: check.clone(), of, code, layout, lost });
     }
     Ok(Recall { readers, groups: stored })
@@ -253,12 +254,12 @@ mod tests {
         assert_eq!(recall(3, &told, &none).unwrap().lost(), [3]);
         // A run without dedicated ranks, and a run with one more dedicated rank.
         let fewer = apart(&[&[0], &[1], &[2]], 4, 1);
-        assert!(recall(3, &fewer, &none).unwrap_err().contains("have more members"));
+        assert!(recall(3, &fewer, &none).unwrap_err().contains("with more ranks"));
         let more = apart(&[&[0], &[1], &[2], &[3], &[]], 4, 1);
-        assert!(recall(4, &more, &none).unwrap_err().contains("have fewer members"));
+        assert!(recall(4, &more, &none).unwrap_err().contains("with fewer ranks"));
         let why = recall(5, &more, &none).unwrap_err();
         assert!(
-            why.contains("no file is left of any member of the groups of positions [4]"),
+            why.contains("for the groups of positions [4], no file of any member is left"),
             "{why}"
         );
     }

@@ -343,7 +343,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Puts the sealed checkpoint in force, with its parity.
     pub(super) fn commit(&mut self, boundary: usize) {
         let position = self.position();
-        let sealed = self.header.claim.seal.expect("a committed checkpoint was sealed");
+        let sealed = self.header.claim.seal.expect("a checkpoint is sealed before it is committed");
         self.copies[(sealed.number % 2) as usize] = Some(boundary);
         hit(Point::FlushEnd, position);
         self.header.base = self.header.seal;
@@ -385,7 +385,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let a = self.on_device.is_none().then_some(a);
         let (saved, group) = (self.holding.saved(), &self.group);
         if self.scheme.losses == 0 {
-            let a = a.expect("only method disk has no parity, and it has no device");
+            let a = a.expect("only method disk has no parity, and its matrix is never on a device");
             saved.digest_data(number, a, since, pool);
         } else {
             pool.few(hands::MOST, |panel_threads| {

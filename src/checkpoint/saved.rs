@@ -86,7 +86,7 @@ impl Saved {
         let words = &mut self.slot(number)[..room];
         assert!(
             state.len() <= (words.len() - 1) * 8,
-            "a state of {} bytes is longer than the {} requested at the start",
+            "a state of {} bytes is longer than the {} bytes requested at the start",
             state.len(),
             (words.len() - 1) * 8
         );
@@ -128,7 +128,7 @@ impl Saved {
         let data = match (a, copy) {
             (Some(a), _) => a,
             (None, Some(copy)) => &mut copy.words_mut()[..buffers.data_words()],
-            (None, None) => unreachable!("nothing is recovered from a copy that is not there"),
+            (None, None) => unreachable!("a checkpoint is either in the matrix or in a copy"),
         };
         let slot = &mut self.s.words_mut()[buffers.slot_range(number)];
         let (state, tables) = slot.split_at_mut(buffers.state_words());
@@ -372,7 +372,7 @@ impl<'a> Shares<'a> {
         let (window, hands) = (self.state.whole(), Hands { panel_threads, seen: None });
         let coder = coder.for_any_bits();
         let state = coder.rebuild(group, &mut self.state, window, lost, hands, between);
-        assert!(matrix && state, "the losses of every group were counted before");
+        assert!(matrix && state, "groups with too many losses are refused before a rebuild");
     }
 }
 

@@ -157,7 +157,10 @@ impl Offers {
     /// Returns the error if no checkpoint on storage can be used. `memory` describes why memory cannot be used either.
     fn refused(&self, config: &Config, memory: &str) -> StartError {
         let what: String = self.unusable.iter().map(|why| format!("  {why}\n")).collect();
-        let storage = config.storage.as_ref().expect("without storage nothing there is unusable");
+        let storage = config
+            .storage
+            .as_ref()
+            .expect("checkpoints on storage can only be unusable if there is storage");
         StartError::Storage {
             dir: storage.checkpoint_dir.dir().display().to_string(),
             apart: storage.dir_scope == DirScope::Node,

@@ -228,7 +228,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let write = Write { memory_store, about: about.clone(), claim, buffers, check, over };
         let task = if !level2.stuck.is_empty() {
             // While a helper is stuck, a further helper would get stuck, too.
-            Task::failed("the helper is still stuck in an earlier checkpoint")
+            Task::failed("the helper that writes an earlier checkpoint is still stuck")
         } else if nothing {
             Task::start(|_| Ok(0))
         } else {

@@ -122,7 +122,9 @@ impl<'a> PositionMemory<'a> {
             let members: Vec<usize> = header.id.members.iter().map(|&m| m as usize).collect();
             // The leading dimension must be the same as when the memory was created.
             if header.id.ld != config.ld as u64 {
-                return Err("its rows have another length than this run's".into());
+                return Err(
+                    "its rows in memory have another length than the rows of this run".into()
+                );
             }
             let buffers = config.buffers(test, &members, self.position);
             let (head, hold) =
@@ -132,8 +134,9 @@ impl<'a> PositionMemory<'a> {
         }
         let (holding, a) = self.found.as_mut().expect("opened just now");
         let number = recovery.target.number;
-        let mark =
-            header.mark_of(recovery.target).ok_or("its header does not name the checkpoint")?;
+        let mark = header
+            .mark_of(recovery.target)
+            .ok_or("its header does not name the checkpoint to be recovered")?;
         let finish = header.claim.base != Some(recovery.target);
         let words = holding.buffers.workspace_words();
         let workspace =
@@ -170,7 +173,7 @@ impl<'a> PositionMemory<'a> {
             }
             return Err(StartError::Memory(text));
         }
-        let (holding, a) = made.expect("a failure here would have been reported");
+        let (holding, a) = made.expect("a rank whose memory failed has returned its error already");
         let hold = self.hold.take().expect("memory was opened or made");
         Ok(Taken { holding, a, hold })
     }

@@ -142,7 +142,7 @@ pub enum StartError {
     Refused { refusal: Refusal, survey: String, job: String },
     /// Memory has no usable checkpoint, and the checkpoints on storage cannot be trusted.
     #[error(
-        "this run can be resumed neither from memory nor from {dir}:\n{what}Nothing is removed; to begin from scratch, \
+        "this run can be resumed neither from memory nor from {dir}:\n{what}Nothing is removed; to begin from scratch, use \
          `skt-hpl clean --job {job} --level2 {dir}`{} or --restart never", if *apart { " on each node" } else { "" }
     )]
     Storage { dir: String, apart: bool, job: String, what: String },

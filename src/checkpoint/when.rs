@@ -39,7 +39,9 @@ impl FromStr for Interval {
     /// Parses `12` (iterations), `30s` (a time, also `5m`, `2h`), or `auto`, whose MTBF is a separate setting.
     fn from_str(text: &str) -> Result<Self, String> {
         let usage = || {
-            format!("{text:?} is not a number of iterations, a time such as 30s, 5m or 2h, or auto")
+            format!(
+                "{text:?} is neither a number of iterations, nor a time such as 30s, 5m or 2h, nor auto"
+            )
         };
         if text == "auto" {
             return Ok(Interval::Auto { mtbf_s: 24.0 * 3600.0 });

@@ -23,7 +23,8 @@ pub trait World {
     fn gather<T: Serialize + DeserializeOwned>(&self, mine: &T) -> Vec<T> {
         let bytes = postcard::to_allocvec(mine).expect("plain values have a binary form");
         let read = |bytes: Vec<u8>| {
-            postcard::from_bytes(&bytes).expect("ranks of one run are one program")
+            postcard::from_bytes(&bytes)
+                .expect("all ranks run the same program, so each reads what another wrote")
         };
         self.allgather(&bytes).into_iter().map(read).collect()
     }

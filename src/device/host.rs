@@ -131,7 +131,10 @@ impl State {
         Shareable::new(own.unwrap_or_else(|| {
             let within =
                 |(&at, &bytes): (&usize, &usize)| (at..=at + bytes).contains(&address.addr());
-            assert!(self.pinned.iter().any(within), "neither memory of the device nor pinned");
+            assert!(
+                self.pinned.iter().any(within),
+                "the address is neither in device memory nor in pinned memory"
+            );
             address
         }))
     }

@@ -128,8 +128,8 @@ impl Rules {
         match has {
             Some(has) if has == run => Ok(()),
             has => Err(format!(
-                "results would not have the same last bits: this node computes with {}, the run with {run}. Use a node with the \
-                 same processor and BLAS as the other nodes",
+                "the results of this node would differ in their last bits: this node computes with {}, the run with {run}. \
+                 Use a node with the same processor and BLAS as the other nodes",
                 has.as_deref().unwrap_or("none of the requested engines")
             )),
         }

@@ -125,7 +125,7 @@ impl Loaded {
         // The loader would return this program, with the linked library, for an empty name.
         if name.is_empty() {
             return Err(
-                "--blas names no library: without --blas, the linked library is used".into()
+                "--blas names no library: give a name, or leave out --blas to use the linked library".into()
             );
         }
         prepare(name);
@@ -152,7 +152,7 @@ impl Loaded {
         loaded.set_threads(1);
         if !loaded.multiplies_rightly() {
             return Err(format!(
-                "--blas {name} does not multiply rightly: this program cannot use it as a BLAS"
+                "--blas {name} computes wrong results in a trial: this program cannot use this library"
             ));
         }
         Ok(loaded)
@@ -187,7 +187,7 @@ impl Loaded {
             return Ok((Calls::C { gemm, trsm }, width(product)?));
         }
         Err(format!(
-            "it has neither {} nor cblas_{}: it is not a BLAS, or not a complete one",
+            "the library has neither {} nor cblas_{}: it is not a BLAS, or not a complete one",
             ROUTINES.map(|name| format!("{name}_")).join(", "),
             ROUTINES.join(", cblas_")
         ))
@@ -238,9 +238,9 @@ fn width(product: f64) -> Result<bool, String> {
     match product {
         15.0 => Ok(false),
         0.0 => Ok(true),
-        other => {
-            Err(format!("its ddot of 3 and 5 is {other}: this program cannot use it as a BLAS"))
-        }
+        other => Err(format!(
+            "the ddot of 3 and 5 is {other}, not 15 or 0: this program cannot use this library"
+        )),
     }
 }
 

@@ -117,7 +117,7 @@ impl Advice {
         match self {
             Advice::Fine => Some(format!("{what}, right for this processor ({processor})")),
             Advice::Unknown => Some(format!(
-                "{what}; skt-hpl does not know whether these suit this processor ({processor})"
+                "{what}; skt-hpl does not know whether these kernels suit this processor ({processor})"
             )),
             Advice::Plain => Some(format!(
                 "{what}, POOR for this processor ({processor}): the library was built without kernels for this processor"
@@ -179,7 +179,8 @@ pub fn kernel_after(library: &Library, name: &str) -> String {
 /// often built for a single kind of processor. Other libraries ignore such a request.
 fn taken(library: &Library, name: &str, value: &str) -> Result<String, String> {
     let told = format!("{}={value}", library.variable);
-    let none = || Err(format!("this build does not contain the kernels of {told}"));
+    let none =
+        || Err(format!("this build of {} does not contain the kernels of {told}", library.name));
     let tried = std::env::current_exe().and_then(|program| {
         let mut trial = Command::new(program);
         trial.args(["agent", "--look-at-blas", name]);
@@ -263,7 +264,7 @@ pub fn run(enabled: bool) -> String {
     }
     if std::env::var_os(library.variable).is_some() {
         return format!(
-            "{poor}; skt-hpl does not change this, because {} is set",
+            "{poor}; skt-hpl does not choose other kernels, because {} is set",
             library.variable
         );
     }

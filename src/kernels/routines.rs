@@ -38,7 +38,9 @@ impl Solve {
 }
 
 #[cfg(target_endian = "big")]
-compile_error!("narrow integers are read from the low half of wide ones where these begin");
+compile_error!(
+    "a BLAS with 32-bit integers reads the first half of a 64-bit integer, which must be the low half"
+);
 
 /// Types of Fortran's routines. All arguments are passed by reference. Integers are stored in 64 bits. A library with 32-bit
 /// integers reads the lower half, which is stored first.

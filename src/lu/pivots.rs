@@ -27,7 +27,7 @@ impl RowMoves {
         for (i, &pivot) in pivots.iter().enumerate() {
             debug_assert!(
                 pivot >= first + i,
-                "a pivot row is not above its column's row of the block"
+                "the pivot row of a column is at or below the diagonal"
             );
             if pivot < first + width {
                 inside.swap(i, pivot - first);

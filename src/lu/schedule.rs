@@ -325,7 +325,10 @@ impl<'a, O: Observer> Run<'a, O> {
 
     /// Lets the observer save at the clean boundary `k`, or computes checksums there.
     fn boundary(&mut self, k: usize) -> Halt {
-        debug_assert!(self.early.is_none(), "no panel is factored across a clean boundary");
+        debug_assert!(
+            self.early.is_none(),
+            "at a clean boundary, no exchange of rows for the next iteration has begun"
+        );
         self.operations.finish_broadcasts();
         if let Some(own) = &mut self.steps {
             own.compute_checksums(&mut self.operations, self.observer, k);

@@ -82,8 +82,10 @@ pub const LOSSES_MAX: usize = 16;
 
 /// Maximum number of members of a group with Reed-Solomon: GF(256) has no more elements.
 pub const MEMBERS_MAX: usize = 256 - LOSSES_MAX;
-const _: () =
-    assert!(MEMBERS_MAX >= crate::shm::header::GROUP_MAX, "any group can have Reed-Solomon");
+const _: () = assert!(
+    MEMBERS_MAX >= crate::shm::header::GROUP_MAX,
+    "Reed-Solomon works for groups of any permitted size"
+);
 
 impl Code {
     pub const ALL: [Code; 4] = [Code::Xor, Code::Sum, Code::ReedSolomon, Code::Weighted];

@@ -342,7 +342,7 @@ impl Coder {
     /// data.
     fn plan_chain<'a>(&self, parity: usize, plan: &'a [Combine], window: Window) -> Chain<'a> {
         let [combine] = plan else {
-            unreachable!("a parity that is apart from data has one holder")
+            unreachable!("each parity that is apart from the data has a single holder")
         };
         let with_data = (0..self.stripes.size).filter(|&member| !self.stripes.holds_parity(member));
         let members = with_data.chain([combine.target]).collect();

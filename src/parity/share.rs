@@ -118,7 +118,7 @@ impl Writer<'_> {
             Role::Data(_) => self.data,
             Role::Parity(_) => self.parity,
         };
-        assert!(range.end <= len, "this member does not have such a row");
+        assert!(range.end <= len, "the row is outside this member's memory");
         // A row that is shorter than the line has no column for the first words of the line.
         let padding = line.len() - range.len();
         let (from, to) = (columns.start.max(padding), columns.end.max(padding));

@@ -63,7 +63,10 @@ impl Stripes {
     /// # Panics
     /// If the group is too small to survive this number of losses. Settings are checked before a run.
     pub fn new(spread: Spread, size: usize, losses: usize) -> Self {
-        assert!(size >= spread.members_least(losses), "{losses} losses in a group of {size}");
+        assert!(
+            size >= spread.members_least(losses),
+            "a group of {size} cannot survive {losses} losses"
+        );
         Self { size, losses, spread }
     }
 

@@ -38,7 +38,7 @@ fn results(all: &[Solved], best: &Solved) -> Vec<Line> {
             "N1/2",
             Some(format!("{n:.0}")),
             format!(
-                "fitted: R(N) = R N / (N + Nh) through {} tests with R = {} and Nh = {:.0}; largest deviation: {:.1} %",
+                "fitted: R(N) = Rinf N / (N + Nh) through {} tests, with Rinf = {} and Nh = {:.0}; largest deviation: {:.1} %",
                 fit.samples,
                 show_flops(fit.model.r_inf),
                 fit.model.n_half,
@@ -55,7 +55,7 @@ fn results(all: &[Solved], best: &Solved) -> Vec<Line> {
         line(
             "Time",
             Some(format!("{} s", short(best.outcome.seconds))),
-            "wall time of factorisation and back substitution, failures included",
+            "wall time of factorisation and back substitution, including time lost by failures",
         ),
         line(
             "NB, grid",
@@ -191,7 +191,7 @@ fn power(outcome: &Outcome) -> (Option<f64>, String) {
         return (
             None,
             format!(
-                "only {} of {} nodes were measured: {} W",
+                "only {} of {} nodes were measured: {} W together",
                 p.nodes_measured,
                 p.nodes,
                 short(p.watts)
@@ -200,14 +200,14 @@ fn power(outcome: &Outcome) -> (Option<f64>, String) {
     }
     let by = match p.source.as_str() {
         "rapl" => {
-            "by the counters of the processors: only processors and memory, while Green500 requires whole nodes"
+            "by counters of processors, which only cover processors and memory; Green500 requires whole nodes"
         }
         "hwmon" => "by the nodes' own meters",
         "command" => "by --power-command",
-        _ => "by a different meter on some nodes",
+        _ => "by meters of different kinds on different nodes",
     };
     let how = format!(
-        "mean of {} nodes over {} s, {} J; {by}",
+        "{} nodes together, mean over {} s, {} J; {by}",
         p.nodes,
         short(p.seconds),
         short(p.joules)

@@ -60,7 +60,7 @@ impl Material {
             if version != u64::from(SCHEMA_VERSION) {
                 return Err(format!(
                     "{name}: its schema_version is {version}, but this program reads {SCHEMA_VERSION}; use the \
-                     version of skt-hpl that wrote it"
+                     version of skt-hpl that wrote the file"
                 ));
             }
             let run = serde_json::from_value(value).map_err(|e| unknown(name, &e.to_string()))?;

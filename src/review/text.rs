@@ -35,7 +35,7 @@ pub fn text(material: &Material, rpeak: Option<f64>) -> String {
         }
         let mut shown: Vec<&Solved> = all.iter().filter(|s| s.file == file).collect();
         if shown.len() > TESTS_MAX {
-            let _ = writeln!(out, "  the {TESTS_MAX} fastest of {}:", shown.len());
+            let _ = writeln!(out, "  the {TESTS_MAX} fastest of {} tests:", shown.len());
             shown.sort_by(|a, b| b.outcome.gflops.total_cmp(&a.outcome.gflops));
             shown.truncate(TESTS_MAX);
         }
@@ -51,7 +51,7 @@ pub fn text(material: &Material, rpeak: Option<f64>) -> String {
         let _ = writeln!(out, "\nSupervised run, {file}");
         let _ = match timeline::end(records) {
             Some((code, why)) => writeln!(out, "ended with status {code}: {why}"),
-            None => writeln!(out, "ITS END IS NOT IN THE LOG"),
+            None => writeln!(out, "THE LOG DOES NOT CONTAIN THE END OF THIS RUN"),
         };
         out.push_str(&timeline::report(records, &[], now_ms));
     }
@@ -88,11 +88,11 @@ fn test(out: &mut String, one: &Solved, material: &Material) {
     if let Some(p) = &outcome.protection {
         let _ = writeln!(
             out,
-            "  protected: {} start(s){}, {} save(s) in {}; {} lost and done again, {} down, {} restoring",
+            "  protected: {} start(s){}, {} save(s) in {}; {} of work lost and repeated, {} between attempts, {} restoring",
             p.attempts.saturating_sub(p.in_place),
             match p.in_place {
                 0 => String::new(),
-                times => format!(", {times} time(s) on in place"),
+                times => format!(", {times} in-place attempt(s)"),
             },
             p.saves,
             show_seconds(p.save_s),
@@ -104,7 +104,7 @@ fn test(out: &mut String, one: &Solved, material: &Material) {
     if let Some(c) = &outcome.checksums {
         let _ = writeln!(
             out,
-            "  checksums: {} loss(es) recovered in place in {}, {} recomputing U, {} making new ones",
+            "  checksums: {} loss(es) recovered in place in {}, {} to recompute U, {} to rebuild checksums",
             c.losses,
             show_seconds(c.going_on_s),
             show_seconds(c.recompute_s),

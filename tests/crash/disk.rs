@@ -287,7 +287,7 @@ fn full_storage_is_told_and_the_checkpoint_before_stays() {
     let disk = Disk::within(at.to_str().unwrap(), scene, false);
     let ran = disk.inject("iteration:0:20:kill");
     assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
-    assert!(ran.err.contains("protected by the checkpoint before it"), "{}", ran.told());
+    assert!(ran.err.contains("protected by the previous checkpoint"), "{}", ran.told());
     lose_all(&disk);
     let ran = disk.finish();
     assert!(from_storage(&ran) && resumed_at(&ran) == Some(1), "{}", ran.told());

@@ -219,7 +219,10 @@ fn layouts_that_cannot_be_had_and_memory_of_another_one() {
     let mut scene = six(&[]);
     scene.inject("iteration:1:4:kill");
     scene.also("SKT_PARITY_LAYOUT", "localised");
-    scene.expect_refused(1, &["--parity-layout striped, and this one asks for localised"]);
+    scene.expect_refused(
+        1,
+        &["--parity-layout striped, but this run has --parity-layout localised"],
+    );
     scene.also("SKT_PARITY_LAYOUT", "striped");
     scene.finish();
 }

@@ -213,12 +213,7 @@ fn a_library_for_one_processor_keeps_its_kernels() {
     let blas = ran.json().blas;
     assert_eq!((blas.name.as_str(), blas.kernel.as_str()), ("BLIS 1.0", "penryn"));
     if Level::detect() > Level::Baseline {
-        assert_eq!(
-            ran.err.matches("this build does not contain the kernels").count(),
-            1,
-            "{}",
-            ran.told()
-        );
+        assert_eq!(ran.err.matches("does not contain the kernels").count(), 1, "{}", ran.told());
     }
     // An agent of its node reports that, too.
     let asked = ["agent", "--look-at-blas", library.to_str().unwrap()];
@@ -242,12 +237,7 @@ fn a_library_that_passes_over_its_variable_keeps_its_kernels() {
     let ran =
         Job::new(2).dat(&dat).args(&["--blas", library]).parts(&[(2, unset)]).run().expect_code(0);
     if Level::detect() > Level::Baseline {
-        assert_eq!(
-            ran.err.matches("this build does not contain the kernels").count(),
-            1,
-            "{}",
-            ran.told()
-        );
+        assert_eq!(ran.err.matches("does not contain the kernels").count(), 1, "{}", ran.told());
     }
 }
 
@@ -330,7 +320,7 @@ fn libraries_that_are_no_blas_are_refused() {
     for (library, why) in [
         ("/nowhere/libblas.so", "cannot be loaded"),
         ("libm.so.6", "it is not a BLAS"),
-        (wrong.to_str().unwrap(), "does not multiply rightly"),
+        (wrong.to_str().unwrap(), "computes wrong results"),
     ] {
         let ran = run(library, "transposed").expect_code(6);
         assert_eq!(ran.err.matches(&format!("--blas {library}")).count(), 1, "{}", ran.told());

@@ -166,7 +166,7 @@ fn a_run_that_has_no_device_is_refused() {
     assert!(told.contains("--device cuda: the driver finds no device"), "{told}");
     let emulated = on_cuda(&dat, &[]).env("CUBLAS_EMULATE_DOUBLE_PRECISION", "1").run();
     let told = emulated.expect_code(6).told();
-    assert!(told.contains("HPL is computed in native double precision: unset it"), "{told}");
+    assert!(told.contains("HPL requires native double precision: unset this variable"), "{told}");
     let without = Job::tests(&dat).args(&["--device", "cuda"]).run();
     if without.ended_with(0) {
         return left_out("this machine has a device");

@@ -164,7 +164,7 @@ mod rest {
         let end = next.start().end();
         lab.same_x("next", &end);
         assert_eq!(end.hosts(), ["n5", "n6"]);
-        assert!(end.errors.contains("leaves no group able to survive"), "{}", end.told());
+        assert!(end.errors.contains("would then be too small to survive"), "{}", end.told());
         assert!(end.errors.contains("n5 now holds 2 members of one group"), "{}", end.told());
         assert!(end.errors.contains("the checkpoint was read from"), "{}", end.told());
     }

@@ -138,7 +138,7 @@ impl CheckpointDir {
             let _ = fs::read_dir(&self.folder);
             match fs::read_to_string(&path) {
                 Ok(found) if found == token => Ok(()),
-                Ok(_) => Err("the token there is of an older start".to_owned()),
+                Ok(_) => Err("the token file there is of an older start".to_owned()),
                 Err(error) => Err(error.to_string()),
             }
         };
@@ -206,7 +206,7 @@ impl CheckpointDir {
         let Some(start) = self.start else { return Ok(()) };
         match self.owner()? {
             Some(other) if other > start => Err(format!(
-                "another start of this job, which is later than this start, writes to {}. Give each run a \
+                "another start of this job, later than this one, writes to {}. Give each run a \
                  --job name of its own",
                 self.folder.display()
             )),
@@ -325,9 +325,10 @@ impl CheckpointDir {
         };
         match Manifest::from_text(&text) {
             Ok(manifest) if manifest.about.key() == key => Ok(Some(manifest)),
-            Ok(_) => {
-                Err(format!("{}: it names another checkpoint than its folder does", path.display()))
-            }
+            Ok(_) => Err(format!(
+                "{}: this manifest names another checkpoint than its folder's name",
+                path.display()
+            )),
             Err(fault) => Err(format!("{}: {fault}", path.display())),
         }
     }

@@ -95,7 +95,7 @@ impl<'a> Source<'a> {
         if digest(region.words()) == self.front.root {
             Ok(region)
         } else {
-            Err(self.wrong(&"the small state and the digests are not as they were written"))
+            Err(self.wrong(&"the small state or the digests differ from those that were written"))
         }
     }
 
@@ -168,7 +168,7 @@ impl<'a> Source<'a> {
             for (row, line) in chunk.words().chunks_exact(ld).take(count).enumerate() {
                 if !sound(first + row, line) {
                     return Err(self.wrong(&format!(
-                        "row {} of the {what} is not as it was written",
+                        "row {} of the {what} differs from the row that was written",
                         first + row
                     )));
                 }

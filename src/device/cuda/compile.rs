@@ -11,7 +11,7 @@ const SOURCE: &str = include_str!("kernels.cu");
 pub fn compile(compiler: &Compiler, capability: i32) -> Result<Vec<u8>, String> {
     let failed = |call: &str, status: Status| match status {
         0 => Ok(()),
-        _ => Err(format!("{call} failed with status {status}")),
+        _ => Err(format!("{call} failed with status {status} of NVRTC")),
     };
     let source = CString::new(SOURCE).expect("a text without zeros");
     let option = CString::new(format!("--gpu-architecture=sm_{capability}")).expect("no zeros");

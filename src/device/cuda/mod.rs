@@ -152,7 +152,7 @@ impl Cuda {
     pub fn open(ranks: &Ranks) -> Result<Self, String> {
         if std::env::var(EMULATION).is_ok_and(|value| value != "0") {
             return Err(format!(
-                "{EMULATION} is set, and HPL is computed in native double precision: unset it"
+                "{EMULATION} is set, but HPL requires native double precision: unset this variable"
             ));
         }
         let driver =
@@ -299,7 +299,7 @@ impl Cuda {
 
     fn is_lost(&self, why: &str) -> ! {
         let lost = format!(
-            "the device at {} ({}) is lost: {why}; see the kernel's log for Xid",
+            "the device at {} ({}) is lost: {why}; look for an Xid error in the log of the Linux kernel (dmesg)",
             self.bus, self.name
         );
         die(Exit::Environment.code().into(), &lost)

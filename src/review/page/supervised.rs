@@ -16,7 +16,9 @@ impl Page {
         self.put(format!("<h2>Supervised run, {}</h2>\n", escape(file)));
         let ended =
             end(records).map(|(code, why)| format!("Ended with status {code}: {}", escape(why)));
-        let ended = ended.unwrap_or("<span class=\"bad\">Its end is not in the log.</span>".into());
+        let ended = ended.unwrap_or(
+            "<span class=\"bad\">The log does not contain the end of this run.</span>".into(),
+        );
         self.put(format!("<p>{ended}</p>\n"));
         let all = stretches(records, end_ms);
         let spent_s = |part: Part| seconds(&all, |other| other == part);

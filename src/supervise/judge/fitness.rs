@@ -226,7 +226,7 @@ mod tests {
         facts.arithmetic.engines = engines(&["blas"]);
         let found = judged(&facts, &promised);
         assert!(
-            matches!(&found[..], [Finding::Problem(why)] if why.contains("same last bits")),
+            matches!(&found[..], [Finding::Problem(why)] if why.contains("differ in their last bits")),
             "{found:?}"
         );
         assert_eq!(judged(&facts, &expected(4 << 30)), []);

@@ -247,7 +247,7 @@ impl Ranks {
         dead.filter(|rank| !rank.excused).filter_map(|rank| Some((rank, rank.died?)))
     }
 
-    /// Returns the first death that was noticed and not recovered: the moment at which the rank was last known to live, its node
+    /// Returns the first death that was noticed and not recovered: the last moment at which the rank was known to live, its node
     /// and its position.
     pub fn first_death(&self) -> Option<(u64, usize, u32)> {
         let first = self.deaths().min_by_key(|(_, (_, noticed_ms))| *noticed_ms);

@@ -330,8 +330,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Returns the furthest point of the ranks after a rank has ended, by the memory that ranks have left. It may be further than
-    /// the last heartbeat shows.
+    /// Returns the furthest point that ranks have reached when a rank has ended, according to the memory of all ranks. This point
+    /// may be further than the last heartbeat shows.
     pub(super) fn last_look(&mut self, known: Front) -> anyhow::Result<Front> {
         let mut latest = known;
         self.await_beats(self.cluster.up(), LAST_LOOK, |this, beat| {

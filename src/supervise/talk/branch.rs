@@ -44,7 +44,8 @@ struct Link {
     opened_ms: u64,
     greeted_ms: Option<u64>,
     heard_ms: u64,
-    /// Whether the node's agent had answered before this line was opened. Its quiet time then counts from the opening.
+    /// Whether the node's agent had answered before this line was opened. The child then counts as quiet from the opening until
+    /// it answers.
     again: bool,
     /// Time of the last report that the child is quiet, if it is.
     quiet_ms: Option<u64>,
@@ -114,7 +115,7 @@ pub struct Branch {
     ticked_ms: Option<u64>,
     /// Shortest time between a call and the child's first answer, a measure of a login's time.
     quickest_ms: Option<u64>,
-    /// Set while no node is called and none is given to children, because the parent may already have given the nodes to other
+    /// Set while this process calls no node and gives none to its children. Its parent may already have given the nodes to other
     /// agents.
     pub paused: bool,
 }

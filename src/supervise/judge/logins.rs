@@ -11,9 +11,10 @@ use std::time::Duration;
 const KEPT: usize = 200;
 /// Largest time of a login, as a factor on the usual time.
 const TIMES: f64 = 1.5;
-/// Once half of the nodes have answered, each other node must answer within this factor times the slowest login so far...
+/// Time within which the other nodes must answer once half of the nodes have answered: this factor times the slowest login so
+/// far...
 const REST_TIMES: u64 = 10;
-/// ...but has at least this time.
+/// ...and at least this time.
 const REST_LEAST_MS: u64 = 10_000;
 
 #[derive(Clone, Debug, Default)]

@@ -93,19 +93,20 @@ pub struct Nodes {
     /// Moment up to which no node could be heard because the supervisor was suspended or cut off.
     deaf_until_ms: u64,
     alone_since_ms: Option<u64>,
-    /// Moment at which the nodes are called again while none answers, and the pause after that.
+    /// Moment at which all nodes are called again while no node answers. The next field is the pause after this call.
     call_at_ms: u64,
     back_off_ms: u64,
 }
 
-/// If more time than this passes between two calls of `pass`, the supervisor itself must have been suspended.
+/// Longest time between two calls of `pass` without a suspension. After a longer time, the supervisor itself must have been
+/// suspended.
 const GAP_MS: u64 = 1000;
 /// First and longest pause between calls of all nodes while no node answers.
 const CALL_FIRST_MS: u64 = 2_000;
 const CALL_MAX_MS: u64 = 10_000;
 /// Pause before a failed call is repeated while other nodes answer.
 const CALL_AGAIN_MS: u64 = 100;
-/// Least number of unresponsive nodes from which the supervisor can count as cut off.
+/// Least number of unresponsive nodes for an outage. With fewer, the supervisor does not count as cut off.
 const OUTAGE_LEAST: usize = 2;
 
 impl Nodes {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::supervise::talk::progress::{Doing, Progress};
 
-/// Number of slow periods in a row before a node is named.
+/// Number of slow periods in a row before a node is reported as slow.
 const STRETCHES: u32 = 3;
 /// Number of periods without a heartbeat of a computing rank after which the rank is left out of the comparison.
 const GONE_STRETCHES: u64 = 10;
@@ -153,7 +153,7 @@ struct Cost {
 /// All times per operation, sorted once for all medians.
 struct Sorted {
     each: Vec<f64>,
-    /// For each node, the indices in `each` of the values of its ranks, in ascending order.
+    /// Indices in `each` of the values of a node's ranks, by node, in ascending order.
     own: BTreeMap<usize, Vec<usize>>,
 }
 

@@ -91,7 +91,7 @@ struct Draft<'a> {
     hosts: Vec<Option<Host>>,
     /// Places without a node.
     open: Vec<usize>,
-    /// For each place, the number of ranks that its node takes in addition to its own, as a survivor.
+    /// Number of ranks that the node of a place takes in addition to its own, by place.
     extra: Vec<usize>,
     /// Positions whose files are on nodes with a place.
     files: BTreeSet<u32>,

@@ -72,7 +72,7 @@ impl<T: Send + 'static> Answer<T> {
         answer
     }
 
-    /// Waits for the answer. Returns `None` if there will never be one.
+    /// Waits for the answer. Returns `None` if no answer can come any more, because the thread has ended.
     pub fn wait(self) -> Option<T> {
         self.wait_for(Duration::MAX)
     }

@@ -231,8 +231,8 @@ pub struct PastFault {
     pub iteration: u64,
     /// Iteration of the rank that died, if known.
     pub rank_iteration: Option<u64>,
-    /// Whether `test` and `iteration` are those of the fault. They are if ranks of its attempt were seen, or if no rank of the
-    /// run has ever computed. If the launcher started no rank, they are those of an earlier attempt.
+    /// Whether `test` and `iteration` are those of the fault: ranks of its attempt were seen, or no rank of the run has ever
+    /// computed. Otherwise they are those of an earlier attempt.
     pub placed: bool,
     /// Whether the run made progress since the previous fault: it reached a new test or iteration, or completed a save.
     pub advanced: bool,

@@ -85,7 +85,7 @@ impl Display for Notice {
 }
 
 impl Notice {
-    /// Returns the message about the loss, now that the run continues. `how` describes how it continues.
+    /// Returns the message about the loss, now that the run continues. `how` describes how the run continues.
     pub fn told(&self, how: &str) -> String {
         let since = (unix_ms() as f64 / 1e3 - self.noticed_unix_s).max(0.0);
         format!("{self}; {how}; {since:.3}{AFTER}")

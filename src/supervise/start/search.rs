@@ -4,7 +4,7 @@
 //! fails may take minutes. Every set runs together with a node that is known to be well, if there is one. So a node that can
 //! start MPI alone, but cannot be reached by others, is found as well.
 
-/// If this many culprits are found before any trial has succeeded, the nodes are not the cause.
+/// Number of culprits at which the nodes are not the cause, if no trial has succeeded by then.
 const HOPELESS: usize = 3;
 
 /// A search. `trial` tries a set of nodes and returns whether it succeeded; an error ends the search.

@@ -38,7 +38,7 @@ impl Supervisor<'_> {
         Ok(done.len() == stale.len())
     }
 
-    /// At the end of the run, removes the run's memory from lost nodes that answer again. Returns the nodes that have removed it.
+    /// Removes the run's memory from lost nodes that answer again, when the run ends. Returns the nodes that have removed it.
     pub(super) fn clear_returned(&mut self) -> anyhow::Result<BTreeSet<String>> {
         if self.settings.job.is_none() {
             return Ok(BTreeSet::new());

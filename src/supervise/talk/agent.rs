@@ -48,7 +48,7 @@ pub const HALT_NOW: Signal = Signal::SIGUSR1;
 /// Asks a rank to stop after its next regular save.
 pub const HALT_AFTER_SAVE: Signal = Signal::SIGUSR2;
 
-/// Interval of searches through all processes of the node, which are costly, once the ranks are known.
+/// Interval of searches through all processes of the node, once the ranks are known. These searches are costly.
 const CENSUS_EVERY: Duration = Duration::from_secs(10);
 /// Interval of these searches while no known process has reported progress, which some programs never do. The next constant is
 /// the interval while no process of the run is known.
@@ -119,7 +119,7 @@ pub struct Dir {
 }
 
 impl Dir {
-    /// Returns the agent's arguments for these fields, which follow the argument with the path.
+    /// Returns the agent's arguments for the job and for `own`. They follow the argument with the path.
     fn words(&self) -> Vec<String> {
         let own = self.own.then(|| "--own".to_owned());
         ["--job".to_owned(), self.job.clone()].into_iter().chain(own).collect()
@@ -127,7 +127,7 @@ impl Dir {
 }
 
 impl Asked {
-    /// Returns the agent's arguments for these requests.
+    /// Returns the arguments by which an agent is asked for these facts.
     pub fn words(&self) -> Vec<String> {
         let blas = self.blas.iter().flat_map(|name| ["--blas".to_owned(), name.clone()]);
         let storage = self.storage.iter().flat_map(|dir| {

@@ -89,7 +89,7 @@ impl Link {
 /// Number of heartbeat periods without a message after which a child is quiet.
 const MISSED: u64 = 2;
 
-/// Largest number of open lines, including bypassed ones, as a multiple of the fan-out.
+/// Largest number of open lines, including bypassed lines, as a multiple of the fan-out.
 pub const MOST_TIMES: usize = 3;
 
 /// Largest number of unanswered requests that are kept for each child.
@@ -106,7 +106,7 @@ pub struct Branch {
     route: BTreeMap<u32, u32>,
     /// Nodes that no agent calls yet, because there is no room.
     unplaced: BTreeSet<u32>,
-    /// Time of the last call of this process to each node that has not answered since.
+    /// Time of this process's last call to a node, by node, as long as the node has not answered since.
     tried: BTreeMap<u32, u64>,
     next_line: u64,
     seq: u64,
@@ -265,7 +265,7 @@ impl Branch {
         }
     }
 
-    /// Handles a message on a line. Returns its news.
+    /// Handles a message on a line. Returns the news that the message contains.
     pub fn hear(
         &mut self,
         line: u64,

@@ -45,8 +45,8 @@ struct Timing {
     /// Furthest point that an earlier attempt has reached, until this attempt reaches it. Up to this point iterations are
     /// computed again.
     aim: Option<Front>,
-    /// Time at which the supervisor last asked for the launcher's files. The next field is the time since which the I/O thread has
-    /// been reading, if it still reads.
+    /// Time at which the supervisor last asked for the launcher's files. The next field is the time since which the I/O thread
+    /// has been reading, if it still reads.
     looked: Instant,
     looking: Option<Instant>,
     /// Time from which the benchmark has had nothing left to do.

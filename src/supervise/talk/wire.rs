@@ -30,8 +30,8 @@ pub struct Attend {
     pub job: Option<String>,
     /// Name under which this node is known.
     pub node: String,
-    /// Time without a message after which the agent ends the run's processes on its node, and then itself. The agent does so only if the
-    /// ranks make no progress.
+    /// Time without a message after which the agent ends the run's processes on its node, and then itself. The agent does so only
+    /// if the ranks make no progress.
     pub orphan_timeout_ms: u64,
     /// Interval of the children's heartbeats. The next field is the time without a message after which a node counts as lost.
     pub beat_ms: u64,

@@ -9,8 +9,8 @@ use super::machine::simulated;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::time::{ClockId, clock_gettime};
 
-/// Time in which a second signal counts as the same request. When a terminal closes, the kernel and the shell send one each. A
-/// sender may also signal each process of a group, and the group.
+/// Time in which a second signal counts as the same request as the first. When a terminal closes, the kernel and the shell each
+/// send a signal. A sender may also signal each process of a group, and then the group.
 const SAME_REQUEST_MS: u64 = 1000;
 
 /// Time of the first signal that asked to stop, or 0 if none has.
@@ -19,8 +19,8 @@ static ASKED_AT_MS: AtomicU64 = AtomicU64::new(0);
 /// Whether a later signal has asked to stop at once, without a save.
 static ASKED_AGAIN: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether a signal is another request, `after_ms` after the first. A terminal that closes makes no new request. Neither
-/// does a batch system that warns again.
+/// Returns whether a signal is another request, `after_ms` after the first. Only SIGINT and SIGTERM can be: a terminal that
+/// closes, or a batch system that warns again, sends other signals.
 fn is_another(signal: i32, after_ms: u64) -> bool {
     matches!(signal, libc::SIGINT | libc::SIGTERM) && after_ms >= SAME_REQUEST_MS
 }

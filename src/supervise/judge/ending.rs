@@ -12,8 +12,9 @@ pub const STATUS_NO_ROOM: u8 = 5;
 pub const STATUS_ENVIRONMENT: u8 = 6;
 pub const STATUS_RESUMABLE: u8 = 75;
 
-/// Whether an exit status of the program ends the run for good. The benchmark confirms it on standard error ([`Facts::refused`]):
-/// Hydra ends with the number of the signal if all ranks have died of one, and SIGQUIT is 3, SIGILL 4, SIGTRAP 5.
+/// Whether an exit status of the program ends the run for good. The caller trusts the status only if the benchmark has announced
+/// it on standard error ([`Facts::refused`]). Otherwise the status may be the number of a signal, which Hydra returns if all
+/// ranks have died of that signal: SIGQUIT is 3, SIGILL 4, SIGTRAP 5.
 ///
 /// Status 5, no room for memory, ends the run only in the first attempt. In later attempts it is a fault like any other: killed
 /// processes may still be freeing memory. A node whose memory other programs have filled fails its next test.
@@ -28,7 +29,7 @@ fn is_final(code: i32, attempt: u32) -> bool {
 /// End of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
-    /// The launcher ended. `fault` is the fault if this end was not expected. It names the first rank that was seen to die.
+    /// The launcher ended. If this end was not expected, `fault` describes it and names the first rank that was seen to die.
     Exit {
         code: Option<i32>,
         fault: Breakage,
@@ -49,7 +50,8 @@ pub enum Next {
     Over { code: u8, why: String, all_done: bool },
     /// The run can resume; its memory is kept.
     Resumable { why: String },
-    /// The run is to be started again. `code` is the launcher's status, or the status that the benchmark has announced.
+    /// The attempt has failed, and another attempt is needed. `code` is the launcher's status, or the status that the benchmark
+    /// has announced.
     Fault { fault: Breakage, code: Option<i32> },
 }
 
@@ -61,7 +63,7 @@ pub struct Facts {
     pub announces: bool,
     /// Status with which the benchmark has announced that it refuses the run, if it has.
     pub refused: Option<u8>,
-    /// Whether status 0 of the launcher means success. Open MPI 5 also returns 0 when a node is lost.
+    /// Whether status 0 of the launcher means success. The launcher of Open MPI 5 may return 0 although a node was lost.
     pub zero_counts: bool,
     /// Reason why the run was asked to stop, if it was.
     pub halt: Option<String>,
@@ -85,7 +87,7 @@ pub fn finished_words(code: u8) -> &'static str {
     }
 }
 
-/// Returns the reason why `end` is not the end with the status `announced`. Returns `None` if it is.
+/// Describes `end` if it is not an exit of the launcher with the status `announced`. Returns `None` if it is.
 fn interrupted(end: &End, announced: u8) -> Option<String> {
     match end {
         End::Exit { code: Some(code), .. } if *code == i32::from(announced) => None,

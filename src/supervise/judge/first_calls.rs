@@ -8,7 +8,8 @@
 
 use std::collections::BTreeMap;
 
-/// Pauses before a failed call is repeated: the first, the second, which doubles with each further failure, and the longest.
+/// Pauses before a failed call is repeated: after the first failure, after the second, and the longest. From the second on, each
+/// failure doubles the pause.
 const AGAIN_FIRST_MS: u64 = 100;
 const AGAIN_SECOND_MS: u64 = 1_000;
 const AGAIN_MAX_MS: u64 = 10_000;
@@ -35,7 +36,7 @@ pub struct FirstCalls {
 }
 
 impl FirstCalls {
-    /// Returns the first calls of `nodes`, which are called at `now_ms`.
+    /// Returns the state of the first calls to `nodes`, which are all made at `now_ms`.
     pub fn new(now_ms: u64, nodes: &[usize]) -> Self {
         let fresh = Open { since_ms: now_ms, failed: 0, again_ms: None, why: String::new() };
         Self { open: nodes.iter().map(|node| (*node, fresh.clone())).collect(), alone: false }
@@ -45,8 +46,8 @@ impl FirstCalls {
         self.open.keys().copied()
     }
 
-    /// Whether no call is open. After [`Self::none_answers`] the calls are over only once [`Self::one_answers`] was called, even
-    /// if all nodes answer at once.
+    /// Whether every node has answered or has been given up. After [`Self::none_answers`] this is false until
+    /// [`Self::one_answers`] is called, even if all nodes answer at once.
     pub fn are_over(&self) -> bool {
         self.open.is_empty() && !self.alone
     }
@@ -56,7 +57,8 @@ impl FirstCalls {
         !std::mem::replace(&mut self.alone, true)
     }
 
-    /// Notes that a node answers. Returns true if no node answered before: failures up to now then count against no node.
+    /// Notes that a node answers. Returns true if this ends the state that [`Self::none_answers`] began: earlier failures then
+    /// count against no node.
     pub fn one_answers(&mut self, now_ms: u64) -> bool {
         let was_alone = std::mem::take(&mut self.alone);
         for open in self.open.values_mut().filter(|_| was_alone) {
@@ -66,7 +68,8 @@ impl FirstCalls {
         was_alone
     }
 
-    /// Notes that a node which had answered has no heartbeat any more. It is called again at once and has its full time.
+    /// Notes that a node which had answered has no heartbeat any more. The node is called again at once, and has its full time to
+    /// answer.
     pub fn loses_heartbeat(&mut self, now_ms: u64, node: usize, why: String) {
         let again = Open { since_ms: now_ms, failed: 0, again_ms: Some(now_ms), why };
         self.open.insert(node, again);
@@ -95,8 +98,8 @@ impl FirstCalls {
         self.open.iter_mut().filter_map(|(node, open)| is_due(open).then_some(*node)).collect()
     }
 
-    /// Returns the nodes whose next call would come after their time, which is `time_ms` of the node. A second call is made in
-    /// any case, because a failing login may take long.
+    /// Returns the nodes whose next call would come too late. `time_ms` returns the time that a node has to answer. Every node is
+    /// called at least twice, because a first login that fails may take long.
     pub fn in_vain(&self, time_ms: impl Fn(usize) -> u64) -> Vec<usize> {
         let late = |(node, open): (&usize, &Open)| {
             let at_ms = open.again_ms.filter(|_| open.failed > 1)?;

@@ -21,7 +21,7 @@ pub struct Need {
 }
 
 impl Need {
-    /// Returns the larger value of each field, which suffices for either node.
+    /// Returns a need that covers both needs: the larger value of each field.
     pub fn max(self, other: Self) -> Self {
         Self {
             store: self.store,
@@ -51,16 +51,16 @@ pub enum Finding {
     Warning(String),
 }
 
-/// Largest difference of clocks without a warning. With a larger one logs and `--at` times mislead, and often the node's clock is
-/// not synchronised at all.
+/// Largest difference of clocks without a warning. If the difference is larger, the times in logs and of `--at` mislead. Often
+/// the node's clock is then not synchronised at all.
 const CLOCK_OFF_MAX_MS: u64 = 10_000;
 /// Default size of /dev/shm in containers.
 const SHM_TINY_BYTES: u64 = 64 << 20;
 /// First user id of ordinary users. logind does not remove shared memory of users with smaller ids.
 const FIRST_PLAIN_UID: u32 = 1000;
 
-/// Judges the facts of a node. They arrived at `unix_ms` by the clock of this machine. Ranks of this run already have
-/// `held_bytes` of memory there.
+/// Judges the facts of a node, which arrived at `unix_ms` by the clock of this machine. Ranks of this run already have
+/// `held_bytes` of memory on the node.
 pub fn judge(facts: &Facts, unix_ms: u64, held_bytes: u64, expected: &Expected) -> Vec<Finding> {
     let version = env!("CARGO_PKG_VERSION");
     let mut found = Vec::new();

@@ -15,9 +15,9 @@ use crate::supervise::talk::progress::{Doing, words};
 #[derive(Clone, Debug, Default)]
 pub struct Hang {
     thresholds: Thresholds,
-    /// Nodes on which a process of the run is stopped, each with the moment from which it was.
+    /// Nodes on which a process of the run is stopped, each with the moment at which this was first seen.
     stopped: BTreeMap<usize, u64>,
-    /// Moment from which all working ranks have computed.
+    /// Moment since which all working ranks have been computing, or `None` if a working rank does something else.
     in_step_since_ms: Option<u64>,
 }
 
@@ -35,7 +35,7 @@ impl Hang {
         }
     }
 
-    /// Extends all times by a gap in which no node could be heard.
+    /// Moves all noted moments forward by `gap_ms`, a time in which no node could be heard, so that this time does not count.
     pub fn forgive(&mut self, gap_ms: u64) {
         self.stopped.values_mut().for_each(|at| *at += gap_ms);
         self.in_step_since_ms.iter_mut().for_each(|at| *at += gap_ms);

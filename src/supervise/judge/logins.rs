@@ -11,7 +11,8 @@ use std::time::Duration;
 const KEPT: usize = 200;
 /// Largest time of a login, as a factor on the usual time.
 const TIMES: f64 = 1.5;
-/// When half of the nodes have answered, the other nodes have this factor times the slowest login until then...
+/// Time within which the other nodes must answer once half of the nodes have answered: this factor times the slowest login so
+/// far...
 const REST_TIMES: u64 = 10;
 /// ...and at least this time.
 const REST_LEAST_MS: u64 = 10_000;
@@ -40,8 +41,8 @@ impl Logins {
         Duration::from_millis(self.took_ms.iter().copied().max().unwrap_or_default())
     }
 
-    /// Returns the time that all `asked` nodes have for their first answer when `answered` nodes have answered, at most
-    /// `most_ms`. The answers show how long a login takes.
+    /// Returns the time within which each of the `asked` nodes must give its first answer, at most `most_ms`. The `answered`
+    /// nodes show how long a login takes.
     pub fn first_ms(&self, most_ms: u64, answered: usize, asked: usize) -> u64 {
         match self.took_ms.iter().max() {
             Some(slowest_ms) if 2 * answered >= asked => {

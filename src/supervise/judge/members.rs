@@ -33,7 +33,8 @@ impl Members {
         }
     }
 
-    /// Returns the positions that a node has reported, or that have moved to it from a node that has.
+    /// Returns the positions of a node's ranks: those that the node has reported, and those handed over from other nodes. Returns
+    /// `None` if the positions are unknown.
     pub fn of(&self, node: &str) -> Option<&BTreeSet<u32>> {
         self.known.get(node)
     }

@@ -22,7 +22,8 @@ use crate::supervise::remember::events::FaultKind;
 /// Report on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// The agent that calls the node last heard it at `heard_ms`. The report is repeated until the node answers.
+    /// The process that calls the node's agent has had no message from the agent since `heard_ms`. The report is repeated until
+    /// the node answers.
     Quiet { heard_ms: u64 },
     /// The node has answered again after it was unresponsive.
     Heard,
@@ -92,19 +93,20 @@ pub struct Nodes {
     /// Moment up to which no node could be heard because the supervisor was suspended or cut off.
     deaf_until_ms: u64,
     alone_since_ms: Option<u64>,
-    /// Moment at which the nodes are called again while none answers, and the pause after that.
+    /// Moment at which all nodes are called again while no node answers. The next field is the pause after this call.
     call_at_ms: u64,
     back_off_ms: u64,
 }
 
-/// Time between two calls after which the supervisor itself must have been suspended.
+/// Longest time between two calls of `pass` without a suspension. After a longer time, the supervisor itself must have been
+/// suspended.
 const GAP_MS: u64 = 1000;
 /// First and longest pause between calls of all nodes while no node answers.
 const CALL_FIRST_MS: u64 = 2_000;
 const CALL_MAX_MS: u64 = 10_000;
 /// Pause before a failed call is repeated while other nodes answer.
 const CALL_AGAIN_MS: u64 = 100;
-/// Least number of unresponsive nodes from which the supervisor can count as cut off.
+/// Least number of unresponsive nodes for an outage. With fewer, the supervisor does not count as cut off.
 const OUTAGE_LEAST: usize = 2;
 
 impl Nodes {
@@ -122,7 +124,7 @@ impl Nodes {
         self.boots.contains_key(&node) && !self.lost.contains(&node)
     }
 
-    /// Whether the node is unresponsive now.
+    /// Whether the node is unresponsive or not connected now.
     pub fn is_in_trouble(&self, node: usize) -> bool {
         self.trouble.contains_key(&node)
     }
@@ -243,7 +245,7 @@ impl Nodes {
         }
     }
 
-    /// Clears every node's time without a heartbeat before `now_ms`.
+    /// Makes the time before `now_ms` count against no node.
     fn excuse(&mut self, now_ms: u64) {
         self.deaf_until_ms = now_ms;
         let called_ms = self.called_from_ms(now_ms);
@@ -254,15 +256,15 @@ impl Nodes {
         }
     }
 
-    /// Returns the moment from which the time of a node counts that is called now. If no node could be heard a moment ago, all
-    /// nodes are called at once, so each has the node timeout in addition.
+    /// Returns the moment from which a node that is called now has time to answer: usually `now_ms`. If no node could be heard a
+    /// moment ago, all nodes are called at once. The moment is then later by the node timeout.
     fn called_from_ms(&self, now_ms: u64) -> u64 {
         let deaf = self.deaf_until_ms > 0
             && now_ms.saturating_sub(self.deaf_until_ms) < self.node_timeout_ms;
         if deaf { now_ms + self.node_timeout_ms } else { now_ms }
     }
 
-    /// Notes the time. If the supervisor itself was suspended, no node could be heard in that time.
+    /// Notes the time. If the supervisor itself was suspended since the last call, the time up to now counts against no node.
     fn pass(&mut self, now_ms: u64) {
         let last_ms = self.ticked_ms.unwrap_or(now_ms);
         self.ticked_ms = Some(last_ms.max(now_ms));
@@ -271,7 +273,8 @@ impl Nodes {
         }
     }
 
-    /// Whether none of the nodes that were asked has answered, without those on this machine: then the supervisor is cut off.
+    /// Whether the supervisor is cut off: it `asked` at least two nodes on other machines, and all of these are `unresponsive`.
+    /// Lost nodes that answer again count as asked.
     pub fn none_answers<'n>(
         &self,
         asked: impl IntoIterator<Item = &'n usize>,

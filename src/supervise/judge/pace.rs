@@ -10,15 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::supervise::talk::progress::{Doing, Progress};
 
-/// Number of slow periods in a row before a node is named.
+/// Number of slow periods in a row before a node is reported as slow.
 const STRETCHES: u32 = 3;
 /// Number of periods without a heartbeat of a computing rank after which the rank is left out of the comparison.
 const GONE_STRETCHES: u64 = 10;
 /// Share of a period for which a rank must have multiplied to count as slow. The other ranks wait for it, and may have done the
 /// same work in far less time.
 const BUSY_SHARE: f64 = 0.05;
-/// Share of the largest number of operations that every rank must have done. At the end of a run the ranks' work is uneven, and
-/// is not compared.
+/// Least work of each rank in a period, as a share of the operations of the rank with the most. If a rank has less, the work is
+/// uneven, as at the end of a run, and is not compared.
 const EVEN_SHARE: f64 = 0.3;
 /// Least number of ranks on other nodes for a median.
 const OTHERS_LEAST: usize = 2;
@@ -90,7 +90,7 @@ impl Pace {
         }
     }
 
-    /// Judges the period, if it has passed. The supervisor calls it regularly. Returns the nodes found slow, each with a
+    /// Judges the period if its time is over. The supervisor calls it regularly. Returns the nodes found slow, each with a
     /// description.
     pub fn tick(&mut self, now_ms: u64) -> Vec<(usize, String)> {
         let since_ms = *self.since_ms.get_or_insert(now_ms);
@@ -153,7 +153,7 @@ struct Cost {
 /// All times per operation, sorted once for all medians.
 struct Sorted {
     each: Vec<f64>,
-    /// Indices in `each` of the costs of each node, in ascending order.
+    /// Indices in `each` of the values of a node's ranks, by node, in ascending order.
     own: BTreeMap<usize, Vec<usize>>,
 }
 

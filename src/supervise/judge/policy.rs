@@ -31,7 +31,8 @@ pub struct Situation<'a> {
     pub ranks: usize,
     /// Bytes of shared memory that a rank needs, if known.
     pub rank_bytes: Option<u64>,
-    /// Returns the positions whose files of the checkpoint to resume from are on the own storage of the node with this name.
+    /// Returns the positions whose files are on the own storage of the node with this name. Only files of the checkpoint from
+    /// which the run resumes count.
     pub files: &'a dyn Fn(&str) -> BTreeSet<u32>,
     /// Whether no attempt has been started yet. A spare with files of the run may then replace a healthy node without data of the
     /// run.
@@ -62,9 +63,9 @@ pub enum Placement {
 }
 
 /// Chooses the nodes of the next attempt. A healthy node keeps its place in the list of hosts. The place of a lost node goes to a
-/// spare, else to a survivor with room for more ranks, else to a lost node that has returned. A spare with files that no chosen
-/// node has is preferred, and a survivor without a member of the same group. If no node fits, the result is to wait or to give
-/// up. Before the first launch, spares with such files also replace nodes without data.
+/// spare, else to a survivor with room for more ranks, else to a lost node that has returned. Spares with checkpoint files that
+/// no chosen node has are preferred, and survivors that have no member of the lost node's groups. If no node fits, the result is
+/// to wait or to give up. Before the first launch, spares with such files also replace nodes without data.
 pub fn place(now: &Situation) -> Placement {
     let mut draft = Draft::new(now);
     draft.fill_with_spares();
@@ -90,7 +91,7 @@ struct Draft<'a> {
     hosts: Vec<Option<Host>>,
     /// Places without a node.
     open: Vec<usize>,
-    /// Number of ranks that survivors take in addition to their own.
+    /// Number of ranks that the node of a place takes in addition to its own, by place.
     extra: Vec<usize>,
     /// Positions whose files are on nodes with a place.
     files: BTreeSet<u32>,
@@ -165,8 +166,8 @@ impl<'a> Draft<'a> {
         false
     }
 
-    /// Takes the spare for `slots` ranks that has the most files which no chosen node has, but at least `least`. Of equal spares
-    /// the first is taken.
+    /// Takes a spare with room for `slots` ranks: the first with the most files that no chosen node has. Spares with fewer than
+    /// `least` such files are not taken.
     fn take_spare(&mut self, slots: usize, least: usize) -> Option<String> {
         let fit: Vec<usize> =
             (0..self.spares.len()).filter(|at| self.will_do(*at, slots)).collect();
@@ -274,7 +275,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Default of the largest number of faults in a row without any progress between them.
+/// Default of the number of faults in a row without progress at which the run stops.
 pub const MAX_RESTARTS: u32 = 5;
 
 /// Delay of the attempt after the first fault without progress. Each further such fault doubles the delay, up to the maximum
@@ -297,18 +298,18 @@ pub enum Attempt {
     },
 }
 
-/// Number of equal faults at the same iteration from which they count as a bug.
+/// Number of equal faults in a row, at the same iteration, that count as a bug of the program and stop the run.
 pub const SAME_FAULT_MAX: usize = 3;
 
-/// Number of faults in a row of processes on one node from which the node counts as sick.
+/// Number of faults in a row, all of processes on one node, at which the node counts as sick.
 const SICK_AFTER: usize = 3;
 
 /// Largest difference of the iterations of faults that count as equal. Ranks are not exactly in step, so the same fault may show
 /// slightly different iterations.
 const STEP_MAX: u64 = 2;
 
-/// Whether two faults are likely the same. A rank's end may be reported first by its node or first by the launcher. If a launcher
-/// started no rank (`placed` is false), the launcher itself failed, and the iteration of earlier ranks does not matter.
+/// Whether two faults are likely the same. A rank's end may be reported first by its node or first by the launcher. If the
+/// launcher started no rank (`placed` is false), the noted iteration is that of an earlier attempt, so the fault equals no other.
 fn alike(a: &PastFault, b: &PastFault) -> bool {
     let ended = |f: &PastFault| matches!(f.kind, FaultKind::RankDied | FaultKind::LauncherGone);
     a.placed

@@ -79,15 +79,15 @@ impl Rank {
     }
 }
 
-/// Time by which heartbeats of two nodes may differ. At the end of a run a rank may be done before another is last seen to
-/// compute.
+/// A rank that is done counts as idle if another rank computes at least this time later. Heartbeats of two nodes may differ by
+/// this time, so that a rank only seems to be done before another.
 const IDLE_MS: u64 = 1000;
 
 /// Time for which a report of waiting counts. A waiting rank reports several times between two heartbeats, and heartbeats may be
 /// late.
 const WAITS_MS: u64 = 5000;
 
-/// Number of last iterations whose longest time is the usual time.
+/// Number of recent iterations. The longest of their times counts as the usual time of an iteration.
 const RECENT: usize = 8;
 
 /// Ranks of a node.
@@ -114,7 +114,7 @@ pub(super) struct Sum {
     pub hindmost: Option<Place>,
     /// Moment of the last progress of any rank.
     pub changed_ms: u64,
-    /// Moment from which a living rank has been stopped.
+    /// Earliest moment since which a living rank has been stopped, or `None` if no living rank is stopped.
     pub stopped_since_ms: Option<u64>,
     /// Whether a rank is stopped, or was when it died.
     pub stopped: bool,
@@ -160,7 +160,7 @@ pub struct Ranks {
     computing: bool,
     saved: Option<CheckpointId>,
     test: u32,
-    /// Whether the test began while it was observed, so no checkpoint of it existed before.
+    /// Whether the supervisor has seen the test begin. All checkpoints of the test are then newer.
     whole_test: bool,
     /// Times of the last iterations, by the rank that is furthest.
     recent_ms: VecDeque<u64>,
@@ -247,14 +247,15 @@ impl Ranks {
         dead.filter(|rank| !rank.excused).filter_map(|rank| Some((rank, rank.died?)))
     }
 
-    /// Returns the moment, node and position of the first death that was noticed and not recovered.
+    /// Returns the first death that was noticed and not recovered: the last moment at which the rank was known to live, its node
+    /// and its position.
     pub fn first_death(&self) -> Option<(u64, usize, u32)> {
         let first = self.deaths().min_by_key(|(_, (_, noticed_ms))| *noticed_ms);
         first.map(|(rank, (failed_ms, _))| (failed_ms, rank.node, rank.last.position))
     }
 
-    /// Returns the last moment at which the process of this position that ended last was known to live, even if another process
-    /// has replaced it.
+    /// Returns the last moment at which a process of this position that has died was known to live. If several have died, the
+    /// last counts, even if another process has replaced it.
     pub fn last_lived_ms(&self, position: u32) -> Option<u64> {
         let rank = self.ranks.get(&position)?;
         rank.died.map(|(lived_ms, _)| lived_ms).or(rank.before_ms)
@@ -272,8 +273,8 @@ impl Ranks {
         positions
     }
 
-    /// Notes that the other ranks continue without the rank of this position. Its death is then no fault, whether it is noticed
-    /// before or after.
+    /// Notes that the other ranks continue without the rank of this position. The rank's death is then no fault, even if it was
+    /// noticed before this call.
     pub fn excuse(&mut self, position: u32) {
         if let Some(rank) = self.ranks.get_mut(&position) {
             rank.excused = true;
@@ -329,8 +330,8 @@ impl Ranks {
         std::mem::take(&mut self.steps)
     }
 
-    /// Notes the node's ranks that are not in `here`. Such a rank has removed its memory and is done, although its process may
-    /// take a moment to end.
+    /// Notes the node's ranks that are missing in a heartbeat, whose positions are `here`. Such a rank has removed its memory and
+    /// is done, although its process may take a moment to end.
     fn miss(&mut self, now_ms: u64, node: usize, here: &BTreeSet<u32>) {
         let Some(state) = self.on.get(&node) else { return };
         for position in state.positions.difference(here) {
@@ -513,7 +514,7 @@ impl Ranks {
         self.sum_all_up();
     }
 
-    /// Extends all times by a gap in which no node could be heard.
+    /// Moves all noted moments forward by `gap_ms`, a time in which no node could be heard, so that this time does not count.
     pub fn forgive(&mut self, gap_ms: u64) {
         let later = |at: &mut u64| *at += gap_ms;
         self.on.values_mut().for_each(|state| later(&mut state.heard_ms));

@@ -11,7 +11,8 @@ pub struct Thresholds {
     /// Lower bound of the timeout for making a connection again after it ended. The timeout itself is learned from earlier
     /// logins.
     pub redial_ms: u64,
-    /// Time for which the supervisor waits for the launcher's exit status after a rank has died. The status is more precise.
+    /// Time for which the supervisor waits for the launcher's exit status after a rank has died. The status tells more about the
+    /// cause than the death alone.
     pub exit_grace_ms: u64,
     /// A rank hangs if it makes no progress for this factor times the usual time of an iteration...
     pub hang_factor: f64,

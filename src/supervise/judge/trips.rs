@@ -25,7 +25,7 @@ const SLOW_FACTOR: f64 = 8.0;
 const SLOW_LEAST_MS: f64 = 20.0;
 /// Least number of nodes for a median.
 const NODES_LEAST: usize = 3;
-/// Number of slow replies in a row before a node is named.
+/// Number of slow replies in a row before a node is reported as slow.
 const SLOW_REPLIES: u32 = 5;
 const EVERY_MS: u64 = 1000;
 

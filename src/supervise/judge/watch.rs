@@ -46,7 +46,8 @@ pub struct Watch {
     pub progress_shows: bool,
     /// Whether the ranks continue without a rank that dies.
     pub goes_on: bool,
-    /// Moment at which the supervisor began to end a hanging rank, and the breakage if the other ranks then do not continue.
+    /// Moment at which the supervisor began to end a hanging rank, and the breakage to report if the other ranks do not continue
+    /// without it.
     ending: Option<(u64, Breakage)>,
     seen_processes: bool,
 }

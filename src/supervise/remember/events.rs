@@ -33,8 +33,8 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// Returns the kind of the fault if a node with ranks is found lost while the attempt is stopped. The loss of a node also
-    /// ends ranks and the launcher, and their end may be noticed first.
+    /// Returns the corrected kind of the fault, if a node with ranks is found lost while the attempt is being stopped. The loss
+    /// of a node also ends ranks and the launcher, and this end may be noticed first.
     pub fn with_a_lost_node(self) -> Self {
         match self {
             FaultKind::RankDied | FaultKind::LauncherGone => FaultKind::NodeGone,
@@ -159,11 +159,11 @@ pub enum Event {
     AgentRestarted { node: String },
     /// No node answers any more: the supervisor itself is cut off, and declares no node lost.
     Alone,
-    /// Nodes answer again, after `after_ms`.
+    /// A node answers again, after no node had answered for `after_ms`.
     Together { after_ms: u64 },
     /// `missing` nodes are needed, and no usable node is left. The run waits for repaired nodes.
     Waiting { missing: usize },
-    /// A launch is delayed.
+    /// The next launch is delayed by `delay_ms`, because faults repeat without progress.
     BackOff { delay_ms: u64 },
     /// The user asked the run to stop.
     HaltRequested { after_checkpoint: bool, why: String },

@@ -61,7 +61,8 @@ impl<T: Send + 'static> Answer<T> {
         (work, Self(answer))
     }
 
-    /// Starts work that waits for no other work. If no thread can be started, the work is done before this function returns.
+    /// Starts work on its own thread, so that it waits for no other work. If no thread can be started, the work is done before
+    /// this function returns.
     pub fn in_background(work: impl FnOnce() -> T + Send + 'static) -> Self {
         let (work, answer) = Self::of(work);
         match simulated() {
@@ -71,7 +72,7 @@ impl<T: Send + 'static> Answer<T> {
         answer
     }
 
-    /// Waits for the answer. Returns `None` if there will never be one.
+    /// Waits for the answer. Returns `None` if no answer can come any more, because the thread has ended.
     pub fn wait(self) -> Option<T> {
         self.wait_for(Duration::MAX)
     }

@@ -85,8 +85,8 @@ pub enum Held {
     Unknown(String),
 }
 
-/// Returns what an attempt to lock the journal shows. On a file system without locks it does not show whether another process has
-/// the lock.
+/// Interprets the result of an attempt to lock the journal. On a file system without locks the result does not show whether
+/// another process has the lock.
 fn held_by(locked: Result<(), Errno>) -> Held {
     match locked {
         Ok(()) => Held::No,
@@ -95,7 +95,8 @@ fn held_by(locked: Result<(), Errno>) -> Held {
     }
 }
 
-/// Time for which a starting supervisor tries to lock the journal. A process that checks the lock has it for a moment.
+/// Time for which a starting supervisor tries to lock the journal. Another process, such as `skt-hpl status`, has the lock for a
+/// moment when it checks the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(300);
 
 fn lock(mut file: File) -> Result<Flock<File>, Errno> {
@@ -230,8 +231,8 @@ pub struct PastFault {
     pub iteration: u64,
     /// Iteration of the rank that died, if known.
     pub rank_iteration: Option<u64>,
-    /// Whether `test` and `iteration` are those of the fault. They are if ranks of its attempt were seen, or if no rank of the
-    /// run has ever computed. If the launcher started no rank, they are those of an earlier attempt.
+    /// Whether `test` and `iteration` are those of the fault: ranks of its attempt were seen, or no rank of the run has ever
+    /// computed. Otherwise they are those of an earlier attempt.
     pub placed: bool,
     /// Whether the run made progress since the previous fault: it reached a new test or iteration, or completed a save.
     pub advanced: bool,
@@ -289,7 +290,7 @@ pub struct Progress {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
     pub faults: Vec<PastFault>,
-    /// Number of faults before the run was last given up.
+    /// Number of faults up to the moment at which the run was last given up. They do not count after the run was continued.
     given_up_after: usize,
     /// Number of losses that were recovered in place: in the run, and in the last attempt.
     pub gone_on: u32,
@@ -415,8 +416,8 @@ impl RunState {
         }
     }
 
-    /// Prepares the state for continuing a run. If the run was given up, it returns to the nodes that have computed last, even if
-    /// they are lost: with the nodes that replaced them too many members were missing. Nodes that still do not answer are
+    /// Prepares the state for continuing a run. If the run was given up, it returns to the nodes that computed last, even to lost
+    /// nodes. On the nodes that had replaced lost nodes, too many group members were missing. Nodes that still do not answer are
     /// declared lost again.
     pub fn go_on(&mut self) {
         if self.finished == Some(STATUS_LOSS) {

@@ -22,7 +22,7 @@ struct Desk {
     records: Vec<Record>,
     /// Reason why the records could not be written.
     trouble: Option<String>,
-    /// Path and new content of a file. A later content replaces one that still waits.
+    /// Path and new content of a file. Newer content replaces content that still waits.
     file: Option<(PathBuf, Vec<u8>)>,
 }
 

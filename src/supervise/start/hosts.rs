@@ -21,7 +21,7 @@ impl Host {
     }
 }
 
-/// Returns the index of the host of each slot. Ranks fill the slots in this order.
+/// Returns, for each slot, the index of its host. Ranks fill the slots in this order.
 pub fn slots(hosts: &[Host]) -> impl Iterator<Item = usize> {
     hosts.iter().enumerate().flat_map(|(at, host)| std::iter::repeat_n(at, host.slots))
 }
@@ -157,7 +157,8 @@ pub fn from_allocation(
     Ok(None)
 }
 
-/// `n[01-03,5],login` -> n01 n02 n03 n5 login, in the list's order. Several brackets multiply.
+/// Expands Slurm's list of node names: `n[01-03,5],login` -> n01 n02 n03 n5 login, in the list's order. Several brackets in a
+/// name give all combinations.
 pub fn expand_slurm(list: &str) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for item in split_outside_brackets(list) {
@@ -166,7 +167,7 @@ pub fn expand_slurm(list: &str) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// `4(x2),1` -> 4 4 1.
+/// Expands Slurm's list of counts: `4(x2),1` -> 4 4 1.
 pub fn expand_counts(text: &str) -> Result<Vec<usize>, String> {
     let mut counts = Vec::new();
     for part in text.split(',') {

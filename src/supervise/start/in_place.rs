@@ -47,7 +47,7 @@ impl Gone {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notice {
     pub lost: Vec<Gone>,
-    /// Moment of the notice, by the clock of the rank that noticed first.
+    /// Moment at which the loss was first noticed, by the clock of the rank that noticed it.
     pub noticed_unix_s: f64,
     pub agreed_s: f64,
     /// Text on the ranks that take the lost positions.
@@ -85,7 +85,7 @@ impl Display for Notice {
 }
 
 impl Notice {
-    /// Returns the message about the loss, now that the run continues. `how` describes how it continues.
+    /// Returns the message about the loss, now that the run continues. `how` describes how the run continues.
     pub fn told(&self, how: &str) -> String {
         let since = (unix_ms() as f64 / 1e3 - self.noticed_unix_s).max(0.0);
         format!("{self}; {how}; {since:.3}{AFTER}")
@@ -101,7 +101,7 @@ pub fn from_boundary(test: usize, boundary: usize, blocks: usize) -> String {
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoneOn {
     pub lost: Vec<Gone>,
-    /// Moment of the notice, in milliseconds since midnight UTC.
+    /// Moment at which the loss was first noticed, in milliseconds since midnight UTC.
     pub noticed_day_ms: i64,
     pub agreed_ms: u64,
     /// Milliseconds from the notice until the run continued.
@@ -143,8 +143,8 @@ impl GoneOn {
     }
 
     /// Returns the moment of the notice by the clock of the supervisor, which read the message at `read_ms`. The rank was known
-    /// to be well at `well_ms`. The result is the reported moment, but corrected if it is not between `well_ms` and `read_ms`
-    /// less [`since_ms`](Self::since_ms), because clocks differ.
+    /// to be well at `well_ms`. Because clocks differ, the reported moment may be impossible. It is then moved to the nearest
+    /// moment from `well_ms` to `read_ms` less [`since_ms`](Self::since_ms).
     pub fn noticed_ms(&self, well_ms: Option<u64>, read_ms: u64) -> u64 {
         let latest_ms = read_ms.saturating_sub(self.since_ms);
         let before_ms = (latest_ms as i64 - self.noticed_day_ms).rem_euclid(DAY_MS);

@@ -31,7 +31,8 @@ use crate::supervise::tell::voice::say;
 /// before a job's end to every process. This shell must not die of the signal, and the launcher must receive it unchanged.
 const WRAPPER: &str = r#"trap '' HUP INT; trap : USR1 USR2; f=$1; shift; "$@"; c=$?; echo $c >"$f.new" && mv "$f.new" "$f""#;
 
-/// Time to wait for the exit status. On a network file system it may appear a moment after its writer has ended.
+/// Time to wait for the exit status after the launcher has vanished. On a network file system the status may appear a moment
+/// after its writer has ended.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A file that another process writes and that is read as it grows.
@@ -131,8 +132,8 @@ pub fn is_over(status: i32) -> bool {
     matches!(status, 0 | 3)
 }
 
-/// Returns the status with which an attempt has completed all tests, if it has ended with it or announced it. `zero_counts` tells
-/// whether status 0 of the launcher means success.
+/// Returns the status of an attempt that has completed all tests, by its exit status or by the benchmark's announcement. Returns
+/// `None` for any other attempt. `zero_counts` tells whether status 0 of the launcher means success.
 pub fn end_of(folder: &Folder, attempt: u32, zero_counts: bool) -> Option<u8> {
     let mut files = Files::of(folder, attempt);
     files.look();
@@ -153,7 +154,7 @@ pub struct Files {
     looked: Option<Instant>,
     /// Exit status of the launcher.
     status: Option<i32>,
-    /// Status and bytes of results, once all tests are done.
+    /// Status, and number of bytes of results, that the benchmark has announced once all tests were done.
     done: Option<(u8, u64)>,
     halted: bool,
     /// Status with which the benchmark has refused to run, if it has.

@@ -40,10 +40,10 @@ pub struct LaunchPlan<'a> {
 pub struct Launch {
     pub argv: Vec<String>,
     pub set: Vec<(String, String)>,
-    /// Prefixes of environment variables that are removed. A batch system's variables on nodes are out of date once a node has
-    /// died.
+    /// Prefixes of environment variables that are removed. A batch system's variables that describe nodes are out of date once a
+    /// node has died.
     pub remove_prefixes: Vec<&'static str>,
-    /// Path, content, executable.
+    /// Files to write before the start: path, content, and whether the file is executable.
     pub files: Vec<(PathBuf, String, bool)>,
 }
 

@@ -74,13 +74,13 @@ pub struct Tool {
     pub program: PathBuf,
     /// Major version, if known.
     pub major: Option<u32>,
-    /// Installation folder of the launcher, if it has its own. Its daemons are started from there on every node.
+    /// Installation folder of the launcher, if it has its own. The launcher's daemons are started from there on every node.
     pub prefix: Option<PathBuf>,
     /// Value of srun's `--mpi`, if the user gave none.
     pub pmi: &'static str,
     /// Whether the user's environment sets how Slurm's PMIx plugin collects the data of all nodes.
     pub fence_is_chosen: bool,
-    /// Number of cores for a rank that the Slurm job requested. srun does not apply it by itself.
+    /// Number of cores that the Slurm job requested for each rank. srun does not apply this number by itself.
     pub cpus_per_rank: Option<usize>,
 }
 
@@ -102,7 +102,8 @@ impl Tool {
         self.is_prrte().then_some(WITH_ULFM)
     }
 
-    /// Whether the launcher's status may be 0 although a node was lost. This happens with PRRTE, after "will terminate the job".
+    /// Whether the launcher's status may be 0 although a node was lost. This happens with PRRTE after it has printed "will
+    /// terminate the job".
     pub fn hides_losses(&self) -> bool {
         self.is_prrte()
     }

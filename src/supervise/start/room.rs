@@ -51,7 +51,8 @@ pub fn maps(words: &[String]) -> bool {
     words.iter().any(by_parameter) || MAPPING.split(' ').any(|name| has_option(words, name))
 }
 
-/// Returns whether `word` contains the value of the option, or `None` if it is not the option.
+/// Returns true if `word` is the option with its value, false if `word` is the option alone, or `None` if `word` is not the
+/// option.
 fn is_option(word: &str, name: &str) -> Option<bool> {
     let bare = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
     let rest = bare.strip_prefix(name)?;

@@ -4,7 +4,7 @@
 //! fails may take minutes. Every set runs together with a node that is known to be well, if there is one. So a node that can
 //! start MPI alone, but cannot be reached by others, is found as well.
 
-/// Number of culprits from which the nodes are not the cause, if no trial has succeeded yet.
+/// Number of culprits at which the nodes are not the cause, if no trial has succeeded by then.
 const HOPELESS: usize = 3;
 
 /// A search. `trial` tries a set of nodes and returns whether it succeeded; an error ends the search.
@@ -16,8 +16,9 @@ pub struct Search<F> {
 }
 
 impl<E, F: FnMut(&[usize]) -> Result<bool, E>> Search<F> {
-    /// Returns the nodes among `suspects`, which failed together, that fail alone or together with a node that is well. `good` is
-    /// a node that is well, if one is known. The result is empty if no trial succeeds, or if only several nodes together fail.
+    /// Returns the culprits among `suspects`, which failed together. A culprit fails alone, or together with a node that is well.
+    /// `good` is a node that is well, if one is known. The result is empty if no trial succeeds, or if only several nodes
+    /// together fail.
     pub fn culprits(suspects: &[usize], good: Option<usize>, trial: F) -> Result<Vec<usize>, E> {
         let mut search = Self { trial, good, culprits: Vec::new() };
         search.halve(suspects, true)?;
@@ -38,8 +39,8 @@ impl<E, F: FnMut(&[usize]) -> Result<bool, E>> Search<F> {
         Ok(works)
     }
 
-    /// Searches a set of nodes that failed. If the set was not `tried` itself, it was half of a set that failed while the other
-    /// half succeeded.
+    /// Searches a set of nodes for culprits. A set that was `tried` has failed. Any other set is half of a set that failed, whose
+    /// other half succeeded.
     fn halve(&mut self, nodes: &[usize], tried: bool) -> Result<(), E> {
         if nodes.len() <= 1 {
             if tried || !self.works(nodes)? {

@@ -163,8 +163,8 @@ fn join_names(nodes: &[(String, Place)], which: &[usize]) -> String {
     names.join(" ")
 }
 
-/// Largest duration of a failed trial that is repeated before a node is blamed. MPI may fail to start by accident, because a
-/// daemon is not ready or a port is in use.
+/// A trial that fails within this time is repeated before a node is blamed. MPI may fail to start by accident, because a daemon
+/// is not ready or a port is in use.
 pub const WORTH_ANOTHER: Duration = Duration::from_secs(30);
 
 /// Number in the names of a trial's files. Attempts count from 1.

@@ -29,7 +29,8 @@ fn mpirun<'t>(words: &[&'t str]) -> Option<&'t str> {
     }
 }
 
-/// `srun: error: n3: task 2: Killed`. A line on tasks of several nodes (`n[2-3]: tasks 2-5`) names no single node.
+/// Reads a message of srun, such as `srun: error: n3: task 2: Killed`. A line on tasks of several nodes (`n[2-3]: tasks 2-5`)
+/// names no single node.
 fn srun(line: &str) -> Option<&str> {
     let (node, what) = line.trim().strip_prefix("srun: error: ")?.split_once(": ")?;
     (what.starts_with("task") && !node.contains(['[', ',', ' '])).then_some(node)

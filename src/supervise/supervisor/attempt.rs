@@ -23,14 +23,14 @@ use crate::supervise::start::launch::{Launch, LaunchPlan, launch};
 use crate::supervise::start::room::room;
 use crate::supervise::tell::status::Activity;
 
-/// Exit statuses of the benchmark for unusable input or environment. A launcher that fails has the same statuses.
+/// Exit statuses of the benchmark for unusable input or environment. A launcher that fails may end with the same status.
 const DOUBTFUL: [i32; 3] = [1, 2, 6];
 
 /// Exit statuses of the benchmark if there is no room for its memory.
 const ROOM_REFUSED: [i32; 2] = [1, 5];
 
-/// Number of such refusals in a row after which nodes must show that they have room. At the first refusal killed processes may
-/// still have been freeing memory.
+/// Number of refusals for lack of room, in a row, after which nodes must show that they have room. At the first refusal killed
+/// processes may still have been freeing memory.
 const REFUSALS_THAT_ASK: u32 = 2;
 
 /// Pause before a launch is tried again that failed because the disk was full, or for another reason on this machine.
@@ -65,9 +65,10 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Starts the next attempt. If the launcher cannot be started, the start is repeated, because the memory of earlier ranks
-    /// would be lost otherwise. The wait for room on the disk has no limit; for any other failure the limit is the startup
-    /// timeout. Returns `None` after a request to stop, or after the loss of one of the nodes.
+    /// Starts the next attempt. If the launcher cannot be started, the first attempt fails with an error. A later start is
+    /// repeated, because the memory of earlier ranks would be lost otherwise. The wait for room on the disk has no limit; for any
+    /// other failure the limit is the startup timeout. Returns `None` after a request to stop, or after the loss of one of the
+    /// nodes.
     pub(super) fn launch(&mut self, hosts: &[Host]) -> anyhow::Result<Option<Job>> {
         let settings = self.settings;
         let attempt = self.state.attempts + 1;
@@ -254,7 +255,7 @@ impl Supervisor<'_> {
     }
 
     /// Prepares the next attempt, or ends the run if faults repeat. `refused` is the status with which the benchmark refused to
-    /// continue. `hopeless` is the last fault if no attempt has computed anything.
+    /// continue. `hopeless` is the last fault, if nothing has been computed and the launcher seems unusable.
     fn prepare_next(
         &mut self,
         refused: Option<i32>,
@@ -305,7 +306,7 @@ impl Supervisor<'_> {
     }
 
     /// Returns the nodes whose memory of this run is useless once the run's processes have ended. If the run is `over`, or if the
-    /// memory only shows progress, these are all nodes that the run was on.
+    /// memory only shows progress, these are all nodes that the run was on. Otherwise there are none.
     pub(super) fn to_clean(&self, over: bool) -> BTreeSet<String> {
         if over || self.settings.shows_only_progress() || sabotaged(Sabotage::CleansEarly) {
             self.state.ran_on.clone()

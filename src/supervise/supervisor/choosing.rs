@@ -33,8 +33,8 @@ impl Supervisor<'_> {
         matches!(self.cluster.fitness(name, &expected), Fitness::Fit { .. })
     }
 
-    /// Returns the requirements for a node. A node that is `placed` already has its memory, so room for it is required only
-    /// before the first launch, or if it is doubted that the node has room for the rest.
+    /// Returns the requirements for a node. The ranks of a node that is `placed` already have memory there. Room for this memory
+    /// is required only before the first launch, or after the benchmark has refused for lack of room.
     pub(super) fn expected(&self, name: &str, placed: bool) -> Expected<'_> {
         let needs = &self.settings.benchmark.needs;
         let most = self.room.most;
@@ -224,9 +224,9 @@ impl Supervisor<'_> {
         self.note_all(events)
     }
 
-    /// Returns, for each node, the positions whose files of the checkpoint to resume from are on that node's own storage. Returns
-    /// an empty map after a launch, because the files have changed since the agents read their lists. Before the first launch of
-    /// a run that discards checkpoints the map is empty, too.
+    /// Returns, for each node, the positions whose files are on the node's own storage. Only files of the checkpoint from which
+    /// the run resumes count. Returns an empty map after a launch, because the files have changed since the agents read their
+    /// lists. Before the first launch of a run that discards checkpoints the map is empty, too.
     fn files_at_hand(&self) -> HashMap<String, BTreeSet<u32>> {
         let begun = self.state.attempts != self.began_after;
         let discards = self.state.from_scratch || self.settings.benchmark.restarts_never;

@@ -19,14 +19,14 @@ const WEIGH_EVERY: Duration = Duration::from_millis(40);
 /// Interval at which nodes that have not answered their first call are checked.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 
-/// Interval at which the time for heartbeats is checked.
+/// Interval at which a wait for heartbeats checks whether its time is over.
 const BEAT_LOOK: Duration = Duration::from_millis(20);
 
 /// Interval at which a wait checks whether to end early.
 const ENOUGH_LOOK: Duration = Duration::from_millis(100);
 
-/// Time for which a failed call is repeated to a node without ranks of a running job. If the name is wrong, further calls fail as
-/// well.
+/// Time for which failed calls to a node are repeated, if the node has no ranks of a running job. If the name is wrong, further
+/// calls fail as well.
 const REPEAT_FIRST: Duration = Duration::from_secs(3);
 
 /// State of the calls to nodes, and news of nodes that the supervisor has not acted on yet.
@@ -50,9 +50,9 @@ impl Supervisor<'_> {
     /// Calls all nodes and waits until each has answered or failed. Returns the nodes that failed, each with the reason, or
     /// `None` after a request to stop. A node that has answered is watched from then on.
     ///
-    /// If a job may be running (`runs`), each of its nodes has the longest time, because the job would be ended if a single node
-    /// failed. The job is stopped through its nodes. So after a request to stop, the wait continues up to the time of a halt. If
-    /// no node answers, this machine is cut off.
+    /// If a job may be running (`runs`), each of the job's nodes has the longest time to answer. If a single node failed, the job
+    /// would be ended. The job is stopped through its nodes. So after a request to stop, the wait continues up to the time of a
+    /// halt. If no node answers, this machine is cut off, and no node is given up.
     pub(super) fn first_contact(
         &mut self,
         runs: bool,
@@ -156,8 +156,8 @@ impl Supervisor<'_> {
         self.nodes.none_answers(asked, unresponsive)
     }
 
-    /// Returns the next news within `timeout`. Nodes are judged here, and lost nodes are called and their news handled, during
-    /// every step of the run.
+    /// Returns the next news within `timeout`. This function also judges nodes, calls lost nodes and handles their news, so that
+    /// this happens during every step of the run.
     pub(super) fn hear(&mut self, timeout: Duration) -> anyhow::Result<Option<(usize, News)>> {
         self.keep_status();
         let beat = Duration::from_millis(self.settings.beat_ms);

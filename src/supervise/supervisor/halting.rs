@@ -42,8 +42,8 @@ pub(super) struct Halt {
 /// Interval at which the supervisor checks for a request.
 const LOOK_EVERY: Duration = Duration::from_millis(80);
 
-/// Takes the request that `skt-hpl halt` has written, if it is due. Its time is by the wall clock, because another process wrote
-/// it.
+/// Takes the request that `skt-hpl halt` has written, if it is due. The request's time is by the wall clock, because another
+/// process wrote it.
 fn take_request(folder: &Folder) -> Option<HaltRequest> {
     let request = read_whole::<HaltRequest>(&folder.halt())?;
     if request.at_ms.is_some_and(|at| unix_ms() < at) {
@@ -117,8 +117,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Sends a request to stop to the ranks. Returns a reason if the ranks' time to stop is over, or if a second signal asks to
-    /// stop at once.
+    /// Sends a request to stop to the ranks. Returns a reason to end the ranks if the ranks' time to stop is over, or if a second
+    /// signal asks to stop at once.
     pub(super) fn halting(&mut self) -> anyhow::Result<Option<String>> {
         if self.asked_to_halt()?.is_some() {
             self.status.activity = Activity::Halting;

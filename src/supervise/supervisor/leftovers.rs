@@ -38,7 +38,7 @@ impl Supervisor<'_> {
         Ok(done.len() == stale.len())
     }
 
-    /// Removes the run's memory at its end from lost nodes that answer again. Returns the nodes that have removed it.
+    /// Removes the run's memory from lost nodes that answer again, when the run ends. Returns the nodes that have removed it.
     pub(super) fn clear_returned(&mut self) -> anyhow::Result<BTreeSet<String>> {
         if self.settings.job.is_none() {
             return Ok(BTreeSet::new());
@@ -72,8 +72,8 @@ impl Supervisor<'_> {
         Ok(done)
     }
 
-    /// Has nodes end the run's processes and remove its memory. They may be lost nodes that answer again. The result of a node is
-    /// `None` if it did not answer.
+    /// Has nodes end the run's processes and remove the run's memory. Lost nodes that answer again may be among the nodes. The
+    /// result of a node is `None` if the node did not answer.
     fn clear(
         &mut self,
         nodes: &[usize],

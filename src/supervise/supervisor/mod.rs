@@ -51,7 +51,7 @@ const LAST_WRITES: Duration = Duration::from_secs(10);
 /// Time limit for the first heartbeat of every node after the first calls.
 const FIRST_BEATS: Duration = Duration::from_millis(500);
 
-/// Time limit for the rest of a broken job to end, if the run is stopped before it has begun.
+/// Time limit for ending the processes left by an earlier job, if the run is stopped during the first calls.
 const LEFT_TIMEOUT: Duration = Duration::from_secs(4);
 
 struct Supervisor<'a> {
@@ -59,7 +59,7 @@ struct Supervisor<'a> {
     /// Environment variables of every rank.
     env: Vec<(String, String)>,
     journal_writer: JournalWriter,
-    /// Thread that reads and writes the other files of the run's folder.
+    /// Thread that reads and writes the files of the run's folder, except the journal and the status.
     io_thread: IoThread,
     /// News that came while the supervisor waited for the disk, except heartbeats.
     backlog: VecDeque<(usize, News)>,
@@ -74,7 +74,7 @@ struct Supervisor<'a> {
     halt: Option<Halt>,
     requests: Requests,
     ranks: RanksKnown,
-    /// Number of the last attempt of an earlier supervisor.
+    /// Number of the last attempt when this supervisor began, or 0 if there was none.
     began_after: u32,
     attempt: AttemptState,
     watch: Watch,

@@ -71,8 +71,8 @@ impl Supervisor<'_> {
         self.hear_until(|_| job.has_looked().then_some(()))
     }
 
-    /// Waits until `come` returns a result. Nodes are judged meanwhile. Heartbeats are dropped, because the next are due soon,
-    /// and later the old ones would show ranks that have been ended. Other news goes to the backlog.
+    /// Waits until `come` returns a result. Nodes are judged meanwhile. Heartbeats are dropped: new heartbeats are due soon, and
+    /// an old heartbeat may show ranks that have been ended since. Other news goes to the backlog.
     fn hear_until<T>(&mut self, mut come: impl FnMut(&mut Self) -> Option<T>) -> anyhow::Result<T> {
         let since = Instant::now();
         let mut told = false;

@@ -46,7 +46,7 @@ pub struct Settings {
     pub orphan_timeout_ms: u64,
     /// Largest number of nodes to which the supervisor, or an agent, is connected.
     pub fanout: usize,
-    /// Largest number of faults in a row without any progress between them.
+    /// Number of faults in a row without progress at which the run stops.
     pub max_restarts: u32,
     pub may_double: bool,
     /// Time to wait for a repaired node. With `None` there is no wait.
@@ -72,8 +72,8 @@ pub struct Benchmark {
     pub progress_shows: bool,
     /// Whether the other ranks continue in place when a rank is lost.
     pub in_place: bool,
-    /// Whether the position of a lost rank then stays vacant. Checksum columns replace its process column, whose other ranks are
-    /// idle. Otherwise ranks stand by to replace lost ranks.
+    /// Whether the position of a lost rank stays vacant if the other ranks continue in place. Checksum columns then replace the
+    /// rank's process column, whose other ranks become idle. Otherwise a rank that stands by takes the position.
     pub stays_vacant: bool,
     /// Memory that the ranks of each working node need, by the node's name.
     pub needs: BTreeMap<String, Need>,

@@ -16,8 +16,8 @@ use crate::supervise::talk::agent::LET_GO_TIMEOUT;
 use crate::supervise::talk::cluster::{News, unreachable_words};
 use crate::supervise::talk::processes::end_run;
 
-/// Time for a second call to a node whose connection ended during the run. An agent or a connection may fail although the node is
-/// well, and the node's memory would be lost with it.
+/// Least time for a second call to a node whose connection ended during the run. Without a second call the memory of a healthy
+/// node would be lost only because the agent or the connection failed.
 const REDIAL_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// Interval at which nodes that have not answered a request to end the run are checked.
@@ -26,7 +26,7 @@ const END_LOOK: Duration = Duration::from_millis(50);
 /// Time for which the nodes of a finished run are asked again to remove its memory, if no node answers.
 const TIDY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time that an agent may take to end processes. The time for processes to release memory that is to be removed is added.
+/// Time that an agent may take to end processes. If memory is to be removed, the time in which processes release memory is added.
 const END_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Nodes that are lost but not declared lost yet, each with the reason.

@@ -94,8 +94,8 @@ impl Supervisor<'_> {
         self.print(&text);
     }
 
-    /// Returns a note if a node is not lost and is being called: for how long its agent has not answered. During the first calls,
-    /// the last call may have failed while the next is not due yet.
+    /// Returns a note if a node is not lost and is being called: for how long its agent has not answered. During the first calls
+    /// a node also counts as called between a failed call and the next call.
     fn called(&self, at: usize) -> Option<String> {
         let is_down = self.cluster.nodes[at].lost.is_none() && !self.cluster.nodes[at].up;
         match self.cluster.called_for(at).filter(|_| is_down) {
@@ -220,8 +220,8 @@ impl Supervisor<'_> {
     }
 }
 
-/// Returns, for each node, the number of its ranks that were lost in attempt `now` and without which the other ranks have
-/// continued. `find` may look at all nodes, so it is called once for each lost rank. Pure.
+/// Returns, for each node, how many of its ranks were lost in attempt `now` while the other ranks continued. `find` may look at
+/// all nodes, so it is called once for each lost rank. Pure.
 fn gone_from(
     records: &[Record],
     now: u32,

@@ -45,7 +45,8 @@ struct Timing {
     /// Furthest point that an earlier attempt has reached, until this attempt reaches it. Up to this point iterations are
     /// computed again.
     aim: Option<Front>,
-    /// Time at which the launcher's files were last read, and time at which the I/O thread began, if it is still reading.
+    /// Time at which the supervisor last asked for the launcher's files. The next field is the time since which the I/O thread
+    /// has been reading, if it still reads.
     looked: Instant,
     looking: Option<Instant>,
     /// Time from which the benchmark has had nothing left to do.
@@ -330,8 +331,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Returns the furthest point of the ranks after a rank has ended, by the memory that ranks have left. It may be further than
-    /// the last heartbeat shows.
+    /// Returns the furthest point that ranks have reached when a rank has ended, according to the memory of all ranks. This point
+    /// may be further than the last heartbeat shows.
     pub(super) fn last_look(&mut self, known: Front) -> anyhow::Result<Front> {
         let mut latest = known;
         self.await_beats(self.cluster.up(), LAST_LOOK, |this, beat| {

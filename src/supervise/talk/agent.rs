@@ -48,10 +48,10 @@ pub const HALT_NOW: Signal = Signal::SIGUSR1;
 /// Asks a rank to stop after its next regular save.
 pub const HALT_AFTER_SAVE: Signal = Signal::SIGUSR2;
 
-/// Interval of searches through all processes of the node, which are costly, once the ranks are known.
+/// Interval of searches through all processes of the node, once the ranks are known. These searches are costly.
 const CENSUS_EVERY: Duration = Duration::from_secs(10);
-/// Interval while no rank has reported progress, as always in a run that reports none. The next constant is the interval while
-/// there are no processes.
+/// Interval of these searches while no known process has reported progress, which some programs never do. The next constant is
+/// the interval while no process of the run is known.
 const CENSUS_EVERY_AT_START: Duration = Duration::from_secs(1);
 const CENSUS_EVERY_AT_FIRST: Duration = Duration::from_millis(500);
 /// Time limit for loading a BLAS or reading a checkpoint directory. The caller of this agent waits longer for its first message.
@@ -59,9 +59,9 @@ const LOOK_MOST: Duration = Duration::from_secs(5);
 /// Interval at which the agent checks whether processes have been ended.
 const END_LOOK: Duration = Duration::from_millis(10);
 /// Time that killed processes may take to release memory that is to be removed. Processes with hundreds of gigabytes of private
-/// memory release this first.
+/// memory release the private memory first.
 pub const LET_GO_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time for which a process without a handler for the stop signal gets no signal, after the request and after the process was
+/// A process without a handler for the stop signal gets no signal within this time after the request, or after the process was
 /// first seen. A rank that is still starting would die of the signal.
 const DEAF_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -90,7 +90,7 @@ struct Agent {
 }
 
 /// A request to end processes. Another thread carries it out. Otherwise the agent would not serve the nodes that it calls, and
-/// they would become unresponsive.
+/// these nodes would become unresponsive.
 struct Ending {
     id: u64,
     /// Number of processes that were ended.
@@ -119,7 +119,7 @@ pub struct Dir {
 }
 
 impl Dir {
-    /// Returns the agent's arguments for these fields, which follow the argument with the path.
+    /// Returns the agent's arguments for the job and for `own`. They follow the argument with the path.
     fn words(&self) -> Vec<String> {
         let own = self.own.then(|| "--own".to_owned());
         ["--job".to_owned(), self.job.clone()].into_iter().chain(own).collect()
@@ -127,7 +127,7 @@ impl Dir {
 }
 
 impl Asked {
-    /// Returns the agent's arguments for these requests.
+    /// Returns the arguments by which an agent is asked for these facts.
     pub fn words(&self) -> Vec<String> {
         let blas = self.blas.iter().flat_map(|name| ["--blas".to_owned(), name.clone()]);
         let storage = self.storage.iter().flat_map(|dir| {
@@ -285,7 +285,8 @@ impl Hands for Agent {
         }
     }
 
-    /// Signals the ranks. They are found by their shared memory or, if no rank has any, by the launcher's variables.
+    /// Signals the ranks. Ranks are found by their shared memory or, if no rank has any, by the variables that the launcher sets
+    /// for ranks.
     fn halt(&mut self, now: bool) {
         let signal = if now { HALT_NOW } else { HALT_AFTER_SAVE };
         self.census_at = None;
@@ -463,8 +464,8 @@ const LINGER: &str = "/var/lib/systemd/linger";
 const LOGIND: [&str; 4] =
     ["usr/lib/systemd", "usr/local/lib/systemd", "run/systemd", "etc/systemd"];
 
-/// Returns logind's setting RemoveIPC below `root`. The last line counts. Drop-in files, in the order of their names, come after
-/// the main file. systemd's default is yes.
+/// Returns logind's setting RemoveIPC below `root`. Of several lines with the setting, the last counts. Drop-in files, in the
+/// order of their names, come after the main file. systemd's default is yes.
 fn removes_ipc(root: &Path) -> bool {
     let main = LOGIND.iter().rev().map(|folder| root.join(folder).join("logind.conf"));
     let mut dropped = BTreeMap::new();

@@ -44,7 +44,8 @@ struct Link {
     opened_ms: u64,
     greeted_ms: Option<u64>,
     heard_ms: u64,
-    /// Whether the node's agent had answered before this line was opened. Its quiet time then counts from the opening.
+    /// Whether the node's agent had answered before this line was opened. The child then counts as quiet from the opening until
+    /// it answers.
     again: bool,
     /// Time of the last report that the child is quiet, if it is.
     quiet_ms: Option<u64>,
@@ -88,7 +89,7 @@ impl Link {
 /// Number of heartbeat periods without a message after which a child is quiet.
 const MISSED: u64 = 2;
 
-/// Largest number of open lines, including bypassed ones, as a multiple of the fan-out.
+/// Largest number of open lines, including bypassed lines, as a multiple of the fan-out.
 pub const MOST_TIMES: usize = 3;
 
 /// Largest number of unanswered requests that are kept for each child.
@@ -105,7 +106,7 @@ pub struct Branch {
     route: BTreeMap<u32, u32>,
     /// Nodes that no agent calls yet, because there is no room.
     unplaced: BTreeSet<u32>,
-    /// Time of the last call of this process to each node that has not answered since.
+    /// Time of this process's last call to a node, by node, as long as the node has not answered since.
     tried: BTreeMap<u32, u64>,
     next_line: u64,
     seq: u64,
@@ -114,7 +115,7 @@ pub struct Branch {
     ticked_ms: Option<u64>,
     /// Shortest time between a call and the child's first answer, a measure of a login's time.
     quickest_ms: Option<u64>,
-    /// Set while no node is called and none is given to children, because the parent may already have given the nodes to other
+    /// Set while this process calls no node and gives none to its children. Its parent may already have given the nodes to other
     /// agents.
     pub paused: bool,
 }
@@ -264,7 +265,7 @@ impl Branch {
         }
     }
 
-    /// Handles a message on a line. Returns its news.
+    /// Handles a message on a line. Returns the news that the message contains.
     pub fn hear(
         &mut self,
         line: u64,

@@ -64,7 +64,7 @@ pub enum News {
 }
 
 /// Time limit for the first call to a node. A login with all its start-up files may take long. If a node does not exist, the
-/// remote shell reports this much sooner.
+/// remote shell reports an error much sooner.
 pub const FIRST_CALL: Duration = Duration::from_secs(30);
 
 /// Interval at which missing messages are noticed. This adds to the time until a loss is noticed.
@@ -378,7 +378,8 @@ impl Cluster {
         self.next_end
     }
 
-    /// Returns the time that a lost node may take to answer a call, from the time of logins if it is known.
+    /// Returns the time that a lost node may take to answer a call. If the node has answered before, the time is derived from
+    /// earlier logins.
     fn login_timeout(&self, node: &Node) -> Duration {
         match node.facts {
             // The node has not answered this supervisor yet.
@@ -438,7 +439,8 @@ impl Cluster {
         }
     }
 
-    /// Asks a node to end a rank of attempts below `below` that the other ranks have lost.
+    /// Asks a node to end a rank without which the other ranks continue, or are to continue. Only a rank of an attempt before
+    /// attempt `below` is ended.
     pub fn ask_end_rank(&mut self, node: usize, which: Which, below: u32) {
         let end = ToAgent::EndRank { which, below };
         self.branch.tell(&[node as u32], &end, &mut *self.links);
@@ -488,7 +490,7 @@ impl Cluster {
         found
     }
 
-    /// Returns the bytes of new persistent shared memory of the needed kind for which a node has room.
+    /// Returns how many bytes of new persistent shared memory, of the kind that the run needs, fit on a node.
     fn free_bytes(&self, at: usize, expected: &Expected) -> u64 {
         let free = self.nodes[at].free();
         match expected.need.map_or(Store::Posix, |need| need.store) {

@@ -74,7 +74,7 @@ impl Shell {
         }))
     }
 
-    /// Returns whether the shell has ended. With `now`, kills it.
+    /// Returns whether the shell has ended. If it still runs and `now` is true, kills it.
     fn is_over(&mut self, now: bool) -> bool {
         if let Self::Starting(answer) = self
             && let Some(started) = answer.here()

@@ -13,7 +13,7 @@ use super::progress::Progress;
 /// Position, process id, heartbeat count and iteration of a rank.
 type Step = (u32, u32, u64, u64);
 
-/// Factor on the longest earlier pause. Ranks without progress for longer than that count as stuck.
+/// Ranks count as stuck if they make no progress for this factor times their longest earlier pause.
 const LONGER_THAN_BEFORE: u32 = 3;
 
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub struct Orphaned {
     /// Time at which ranks last made progress.
     moved: Option<Instant>,
     seen: Vec<Step>,
-    /// Longest time without progress of the present ranks that has ended.
+    /// Longest time without progress after which the present ranks made progress again.
     longest: Duration,
 }
 
@@ -43,8 +43,8 @@ impl Orphaned {
         self.seen = steps;
     }
 
-    /// Returns whether the ranks are to be ended, if no message has come for `unheard`. `limit` is the least time without a
-    /// message, and without progress of the ranks, after which they are.
+    /// Returns whether the ranks are to be ended. No message has come for `unheard`. The ranks are ended only after at least
+    /// `limit` without a message, and at least `limit` without progress.
     pub fn is_over(&self, now: Instant, unheard: Duration, limit: Duration) -> bool {
         let longest = limit.max(LONGER_THAN_BEFORE * self.longest);
         unheard >= limit && self.moved.is_none_or(|at| now.duration_since(at) >= longest)

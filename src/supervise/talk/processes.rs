@@ -103,7 +103,7 @@ pub fn of_run(run_id: &str) -> BTreeSet<u32> {
     seek(run_id, |_| false).0
 }
 
-/// Returns the run's processes that are not `known`. The second value is false if there may be more, because a process is just
+/// Returns the run's processes that are not `known`. The second value is false if a process may be missing, because it is just
 /// executing another program. A process never changes to another run.
 pub fn seek(run_id: &str, known: impl Fn(u32) -> bool) -> (BTreeSet<u32>, bool) {
     let me = std::process::id();
@@ -216,7 +216,7 @@ impl Watched {
 }
 
 /// Signals the process `pid` if `still` returns true: it is still the intended process. `still` is called after the descriptor is
-/// opened, so the pid cannot pass to another process in between.
+/// opened, so the pid cannot pass to another process in between. Returns whether the signal was sent.
 pub fn send(pid: u32, signal: Signal, still: impl Fn(u32) -> bool) -> bool {
     // Without a descriptor the pid is used: kernels before 5.3 have no such descriptors, a container's filter may refuse them
     // with any error, and the limit of open files may be reached.

@@ -12,7 +12,7 @@ use crate::shm::header::{CheckpointId, Head, Identity, SUMS, WITHOUT_SUMS};
 use crate::shm::memory_store::Listed;
 use crate::shm::{Held, MemoryStore, Part, Store};
 
-/// Returns the name of a variant without fields as words, for people.
+/// Returns the name of an enum variant as words, for people. The variant must have no fields.
 pub fn words(variant: impl Serialize) -> String {
     let name = serde_json::to_string(&variant).expect("a name has a JSON form");
     name.trim_matches('"').replace('-', " ")

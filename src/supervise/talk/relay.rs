@@ -16,7 +16,7 @@ pub trait Hands {
     fn beat(&mut self, seq: Option<u64>) -> Beat;
     /// Begins to end the run's processes. [`Relay::ended`] is called when they have ended.
     fn end(&mut self, id: u64, clean: bool);
-    /// Ends a rank of attempts below `below`.
+    /// Ends a rank, if the rank is of an attempt before attempt `below`.
     fn end_rank(&mut self, which: Which, below: u32);
     fn halt(&mut self, now: bool);
     /// Called if no message has come for `unheard`, which is at least half of `limit`. Returns true if the agent must end,
@@ -46,7 +46,7 @@ pub struct Relay {
 /// Number of the first connection to a child. The connection to the parent has number 0.
 const FIRST_LINE: u64 = 1;
 
-/// Least time between messages with news from nodes below that only report progress of ranks.
+/// Least time between messages to the parent whose news from nodes below is only the progress of ranks.
 const SLIGHT_MS: u64 = 1000;
 
 /// Number of times that an agent checks the ranks within the orphan timeout.

@@ -15,7 +15,8 @@ pub enum RemoteShell {
     /// A job step inside a Slurm allocation.
     Srun { job: String },
     /// LSF's `blaunch`, which takes the arguments of ssh, but not its options. `blaunch` only works with the variables that LSF
-    /// has set for the job. These variables are removed from launchers, so they are set again for `blaunch` alone.
+    /// has set for the job. These variables are removed from the environment of launchers, so they are set again for `blaunch`
+    /// alone.
     Blaunch { shell: Vec<String>, env: Vec<(String, String)> },
 }
 
@@ -90,7 +91,7 @@ impl RemoteShell {
         }
     }
 
-    /// Returns this shell with options that end a connection without answers after a long time. The supervisor notices an
+    /// Returns this shell with ssh options that end a connection if no answer has come for a long time. The supervisor notices an
     /// unresponsive node much sooner. But if the supervisor is killed, its ssh to a node that is cut off would wait a quarter of
     /// an hour or longer for TCP to give up. The time is at least four times `node_timeout`, so a node that is only slow keeps
     /// its connection.

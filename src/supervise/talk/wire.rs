@@ -30,8 +30,8 @@ pub struct Attend {
     pub job: Option<String>,
     /// Name under which this node is known.
     pub node: String,
-    /// Time without any message after which the agent ends the run's processes on its node and itself, if the ranks make no
-    /// progress.
+    /// Time without a message after which the agent ends the run's processes on its node, and then itself. The agent does so only
+    /// if the ranks make no progress.
     pub orphan_timeout_ms: u64,
     /// Interval of the children's heartbeats. The next field is the time without a message after which a node counts as lost.
     pub beat_ms: u64,
@@ -71,7 +71,8 @@ impl Attend {
 pub struct Charge {
     pub node: u32,
     pub name: String,
-    /// Whether the node's agent has answered an earlier caller. If it does not answer now, that is reported.
+    /// Whether the node's agent has answered an earlier caller. If so, the new caller reports at once that the node is quiet,
+    /// until the node answers.
     pub again: bool,
 }
 
@@ -84,8 +85,8 @@ pub enum ToAgent {
     Beat { seq: u64 },
     /// End the run's processes. With `clean`, also remove the run's memory.
     End { id: u64, clean: bool },
-    /// End a rank of an attempt below `below`. Either the other ranks have lost this rank, whose process may only be stopped, or
-    /// they are to continue without it.
+    /// End a rank of an attempt before attempt `below`. Either the other ranks have lost this rank, whose process may only be
+    /// stopped, or the other ranks are to continue without it.
     EndRank { which: Which, below: u32 },
     /// Ask the ranks to save and stop (`now`), or to stop after their next save.
     Halt { now: bool },
@@ -103,7 +104,8 @@ pub enum FromAgent {
     /// The first message of an agent.
     Hello(Box<Facts>),
     Beat(Beat),
-    /// Short form of a heartbeat, if only values have changed that change all the time. Also used for nodes below.
+    /// Short form of a heartbeat, sent if only values that change all the time, such as counters, have changed. Also used for
+    /// nodes below.
     Moved(Moved),
     Ended {
         id: u64,
@@ -194,11 +196,11 @@ fn told_at_once(state: char) -> char {
     }
 }
 
-/// Divisor of free memory. A difference of at most this part counts as no change.
+/// A change of free memory counts as no change if it is at most the earlier value divided by this number.
 const FREE_PART: u64 = 64;
 
 impl Beat {
-    /// Returns whether only values have changed since `last` that change all the time.
+    /// Returns whether all differences from `last` are in values that change all the time.
     fn is_like(&self, last: &Self) -> bool {
         let like = |free: u64, before: u64| free.abs_diff(before) <= before / FREE_PART;
         let like_some = |free: Option<u64>, before: Option<u64>| {
@@ -222,7 +224,7 @@ impl Beat {
             && like_some(self.free.sysv_bytes, last.free.sysv_bytes)
     }
 
-    /// Returns the short form of this heartbeat, if only values have changed since `last` that change all the time.
+    /// Returns the short form of this heartbeat, if all differences from `last` are in values that change all the time.
     pub fn moved_since(&self, last: &Self) -> Option<Moved> {
         let both = self.ranks.iter().zip(&last.ranks).enumerate();
         let moved = both.filter_map(|(at, (now, before))| {
@@ -281,8 +283,8 @@ pub struct Facts {
     pub memory_bytes: u64,
     pub free: Free,
     pub shm: Shm,
-    /// Whether systemd-logind removes a user's shared memory at the last logout. It spares system users. `None` if there is no
-    /// logind.
+    /// Whether systemd-logind removes a user's shared memory at the last logout. logind spares system users. `None` if there is
+    /// no logind.
     pub remove_ipc: Option<bool>,
     pub uid: u32,
     /// State of the checkpoint directory, if there is one, or the reason why it cannot be used.

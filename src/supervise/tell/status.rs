@@ -41,7 +41,7 @@ pub struct NodeStatus {
     pub name: String,
     pub role: NodeRole,
     pub ranks: usize,
-    /// Positions and roles of the node's ranks, if some ranks stand by. Empty otherwise.
+    /// Positions and roles of the node's ranks, if the run can continue in place after a loss. Empty otherwise.
     pub part: String,
     /// Reason for an abnormal state of the node. Empty if there is none.
     pub note: String,

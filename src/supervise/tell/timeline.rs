@@ -53,7 +53,7 @@ pub struct WallTime {
 }
 
 impl FaultTimes {
-    /// Returns the fault, if the record is one of a fault.
+    /// Returns the fault that the record reports, or `None` if the record reports no fault.
     fn begun(record: &Record) -> Option<Self> {
         match &record.event {
             Event::Fault { fault, kind, node, position, test, iteration, failed_ms, .. } => {
@@ -237,7 +237,7 @@ pub fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
     changes.windows(2).map(stretch).collect()
 }
 
-/// Returns the moments at which another part begins, in the records' order.
+/// Returns the moments at which another use of wall time begins, each with this use, in the records' order.
 fn find_changes(records: &[Record]) -> Vec<(u64, Part)> {
     let mut changes: Vec<(u64, Part)> = Vec::new();
     let mut first_computing = true;

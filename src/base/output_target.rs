@@ -112,7 +112,8 @@ pub fn put(path: &Path, text: &[u8]) -> io::Result<()> {
     OutputTarget::of(path)?.put(text, false)
 }
 
-/// Compares `path` with the open file `open`. `None` if they differ; otherwise whether that is a regular file.
+/// Compares the file at `path` with the open file `open`. Returns `None` if the two are different files; otherwise whether the
+/// file is a regular file.
 pub fn is_open_as(path: &Path, open: impl AsFd) -> Option<bool> {
     let (there, open) = (fs::metadata(path).ok()?, fstat(open).ok()?);
     let same = (there.dev(), there.ino()) == (open.st_dev, open.st_ino);

@@ -1,5 +1,5 @@
-//! Order of the measurements: tournament rounds, in which every node is paired with every other node once, and with one node at a
-//! time. The module is pure.
+//! Order of the measurements: tournament rounds. Each node has one partner at a time, and over all rounds every node is paired
+//! once with every other node. The module is pure.
 //!
 //! All ranks compute the same rounds, so the order need not be sent.
 

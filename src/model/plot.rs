@@ -135,7 +135,7 @@ fn tick_label(v: f64) -> String {
     format!("{}", (v * 1e6).round() / 1e6)
 }
 
-/// Whether a value can be drawn on an axis. Beyond these bounds differences and quotients may overflow.
+/// Whether a value can be drawn on an axis. Differences and quotients of values outside the bounds here may overflow.
 fn drawable(v: f64, log: bool) -> bool {
     v.abs() < 1e100 && (!log || v > 1e-100)
 }

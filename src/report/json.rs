@@ -28,7 +28,7 @@ pub struct Run {
     pub started_unix_s: u64,
     /// Time at which this state of the document was written.
     pub written_unix_s: u64,
-    /// False until the last test has ended, so also if the run was killed.
+    /// False until the last test has ended, and so also false if the run was killed.
     pub complete: bool,
     pub mpi: Mpi,
     pub blas: Blas,

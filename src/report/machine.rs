@@ -59,7 +59,8 @@ pub struct Machine {
     pub kinds: Vec<Kind>,
 }
 
-/// The memory of equal nodes differs by less than one part in this number, because firmware and kernel reserve different parts.
+/// Two nodes of one kind differ in memory by less than one part in this number, because firmware and kernel reserve different
+/// parts.
 const ALIKE: u64 = 32;
 
 impl Kind {

@@ -53,7 +53,7 @@ impl Race {
         round.iter().find(|(other, _)| *other == who).map(|(_, s)| *s)
     }
 
-    /// Times of `who` as parts of those of `other`, in the rounds of both.
+    /// Times of `who` divided by those of `other`, in each round that measured both candidates.
     fn ratios(&self, who: usize, other: usize) -> Vec<f64> {
         self.rounds
             .iter()
@@ -61,19 +61,19 @@ impl Race {
             .collect()
     }
 
-    /// Median ratio of the time of `who` to the time of `other`, over the rounds of both.
+    /// Median ratio of the time of `who` to the time of `other`, over the rounds that measured both candidates.
     pub fn ratio(&self, who: usize, other: usize) -> Option<f64> {
         middle(&self.ratios(who, other))
     }
 
-    /// Returns the fastest of the remaining candidates: the one with the smallest ratio to the first of them.
+    /// Returns the fastest of the remaining candidates: the candidate whose ratio to the first remaining candidate is smallest.
     pub fn best(&self) -> Option<usize> {
         let yardstick = *self.active.first()?;
         let part = |who: usize| self.ratio(who, yardstick).unwrap_or(f64::INFINITY);
         self.active.iter().copied().min_by(|a, b| part(*a).total_cmp(&part(*b)))
     }
 
-    /// Returns all measured candidates, the best first, each with the ratio of its time to that of the best.
+    /// Returns all measured candidates, the best first, each with the ratio of its time to the time of the best candidate.
     pub fn ranking(&self) -> Vec<(usize, f64)> {
         let Some(best) = self.best() else { return Vec::new() };
         let mut all: Vec<usize> = self.rounds.iter().flatten().map(|(who, _)| *who).collect();

@@ -19,10 +19,10 @@ pub struct Alternative {
     pub plan: std::result::Result<Plan, String>,
 }
 
-/// Self-checkpoint by restarts and in place, and columns of checksums, compared.
+/// Comparison of self-checkpoint with restarts, self-checkpoint with recovery in place, and checksum columns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Share of failures that end a process and leave its node.
+    /// Share of failures that end a process but not its node.
     pub process_share: f64,
     /// Expected flop/s; None if the run practically never ends or is impossible.
     pub restart: Option<f64>,

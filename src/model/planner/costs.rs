@@ -121,7 +121,8 @@ impl Machine<'_> {
         Repair { n: n as f64, p, q, link }
     }
 
-    /// Rate of a choice. Only the ranks of the grid count: other ranks wait for no result of the ranks that keep checksums.
+    /// Rate of a choice. With checksum columns or dedicated ranks, only the ranks of the grid count. They do not wait for the
+    /// ranks that keep checksums.
     pub(super) fn rate(&self, choice: &Choice) -> Result<RateModel> {
         let apart = choice.method == Method::Abft || choice.layout == ParityLayout::Dedicated;
         if apart {
@@ -135,7 +136,7 @@ impl Machine<'_> {
         Failing { mtbf: self.mtbf_system, processes: self.processes }
     }
 
-    /// Seconds of a failure before the first save, and after it; the work that is done again is not included.
+    /// Seconds that a failure costs before the first save, and after the first save. The work that is done again is not included.
     pub(super) fn downs(&self, n: u64, choice: &Choice, cost: &SaveCost) -> Result<(f64, f64)> {
         let again = self.detect + self.restart;
         let both = |restored: f64| {

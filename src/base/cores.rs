@@ -147,7 +147,7 @@ pub fn of_node() -> Option<Given> {
     (!asked.processors.is_empty()).then_some(asked)
 }
 
-/// Processors that remain if some were reserved for helpers.
+/// Processors left for all other threads, if some were reserved for helpers.
 static LEFT: OnceLock<BTreeSet<usize>> = OnceLock::new();
 
 /// Returns the processors that this process is bound to, by the system's numbers. Each hardware thread is one processor. Reserved
@@ -184,8 +184,8 @@ pub fn set_aside(processors: &[usize], left: BTreeSet<usize>) -> bool {
     true
 }
 
-/// Moves the calling thread, a helper, to the processors reserved for helpers. If none are reserved, it may run on all processors
-/// of the process.
+/// Moves the calling thread, a helper, to the processors reserved for helpers. If no processor is reserved, the thread may run on
+/// all processors of the process.
 pub fn go_aside() {
     let processors = ASIDE.lock().unwrap_or_else(|e| e.into_inner()).clone();
     if processors.is_empty() {
@@ -219,7 +219,7 @@ pub fn are_whole() -> bool {
 /// Processors of this process's thread pool, while it is pinned.
 static OWN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// Sets the processors of the thread pool; empty if it is no longer pinned.
+/// Sets the processors of the thread pool; `processors` is empty if the pool is no longer pinned.
 pub fn keep_to(processors: &[usize]) {
     *OWN.lock().unwrap_or_else(|e| e.into_inner()) = processors.to_vec();
 }

@@ -106,9 +106,9 @@ named! {
     EncodeLeft = "encode-left",
     /// Between two batches of rows being encoded.
     EncodeBatch = "encode-batch",
-    /// The parity is complete, and the header does not state it yet.
+    /// The parity is complete, and the header does not state this yet.
     EncodeEnd = "encode-end",
-    /// The rank has found that its helper is done; the header does not state it yet.
+    /// The rank has found that its helper is done; the header does not state this yet.
     EncodeFound = "encode-found",
     /// The position is sealed, before the barrier.
     Sealed = "sealed",
@@ -146,7 +146,7 @@ named! {
     Pinned = "pinned",
     /// Half of an interrupted flush is repeated.
     FinishHalf = "finish-half",
-    /// The flush is complete, and the header does not state it yet.
+    /// The flush is complete, and the header does not state this yet.
     FinishEnd = "finish-end",
     /// The checkpoint is the target of the recovery, and later seals are withdrawn.
     Settled = "settled",
@@ -154,7 +154,7 @@ named! {
     RebuildBegin = "rebuild-begin",
     /// Between two batches of rows being rebuilt.
     RebuildBatch = "rebuild-batch",
-    /// A position is rebuilt, and the header does not state it yet.
+    /// A position is rebuilt, and the header does not state this yet.
     RebuildEnd = "rebuild-end",
     /// The header of the rebuilt position states its content.
     Rebuilt = "rebuilt",
@@ -166,10 +166,11 @@ named! {
     FetchHalf = "fetch-half",
     /// The whole matrix is in the workspace, and not saved in memory yet.
     FetchEnd = "fetch-end",
-    /// A start removes unneeded checkpoints from storage: one has lost its manifest, if it had one.
+    /// A start removes unneeded checkpoints from storage. The manifest of the first is removed, if it had one; its other files
+    /// still exist.
     TidyHalf = "tidy-half",
-    /// The run resumes from a checkpoint on storage, and this rank has removed its share of the unneeded ones. The matrix is not
-    /// saved in memory yet.
+    /// The run resumes from a checkpoint on storage, and this rank has removed its share of the unneeded checkpoints. The matrix
+    /// is not saved in memory yet.
     Tidied = "tidied",
     /// Half of the checkpoint is copied back.
     RestoreHalf = "restore-half",
@@ -553,17 +554,17 @@ named! {
     NoBarrier = "no-barrier",
     /// The check of digests before memory is trusted.
     NoDigest = "no-digest",
-    /// The order of encoding and sealing: sealed before the parity is there.
+    /// The rule that a position is sealed only after its parity is complete.
     SealsEarly = "seals-early",
     /// The update of those bytes of the copy that only the save before the last has changed (method double).
     OldCopy = "old-copy",
-    /// The completion by a recovery of a copy that a sealed save had begun.
+    /// The step in which a recovery completes the copy that a sealed save had begun.
     NoFinish = "no-finish",
     /// The withdrawal of a seal that a recovery does not use.
     KeepsSeal = "keeps-seal",
     /// The update of those parts of the older parity that the next encoding does not write (method self).
     StaleParity = "stale-parity",
-    /// The order of the manifest and the removal of older checkpoints.
+    /// The rule that older checkpoints are removed only after the manifest of the new checkpoint is written.
     PrunesFirst = "prunes-first",
     /// The recomputation of U after a loss under checksum columns.
     NoRecompute = "no-recompute",
@@ -575,7 +576,7 @@ named! {
     NoOutage = "no-outage",
     /// The adoption of a running job by the next supervisor.
     NoAdoption = "no-adoption",
-    /// The wait for nodes to end the last attempt's ranks.
+    /// The wait until the nodes have ended the ranks of the last attempt.
     LeavesRanks = "leaves-ranks",
     /// The rule that nodes keep the memory of a run between two attempts.
     CleansEarly = "cleans-early",

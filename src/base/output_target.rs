@@ -80,7 +80,7 @@ fn is_barred(error: &io::Error) -> bool {
     matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | ResourceBusy)
 }
 
-/// Returns the temporary name under which a file is written before it replaces the old one.
+/// Returns the temporary name under which a new file is written before it replaces the old file.
 fn aside(path: &Path) -> io::Result<PathBuf> {
     let mut name = path.file_name().ok_or(ErrorKind::InvalidFilename)?.to_owned();
     name.push(format!(".{}.part", std::process::id()));

@@ -131,7 +131,7 @@ pub enum Pinning {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryCheck {
-    /// Skip tests that do not fit; refuse a run if no test fits, or if it is protected
+    /// Skip tests that do not fit; refuse the whole run if no test fits, or if the run is protected
     #[default]
     On,
     /// Report tests that do not fit, and run them

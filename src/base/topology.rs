@@ -148,13 +148,13 @@ impl Topology {
 
     /// Returns the recommended number of ranks for these processors, with one thread per core.
     ///
-    /// The first choice is one rank for each cache of the highest level, so that data shared by its threads are in the cache
-    /// once. If these caches have too few or unequal numbers of cores, the layout has one rank for each NUMA node. If NUMA nodes
-    /// have too few or unequal numbers, it has one rank for each socket, and otherwise a single rank.
+    /// The first choice is one rank for each cache of the highest level, so that data shared by the rank's threads are in the
+    /// cache once. If these caches have too few or unequal numbers of cores, the layout has one rank for each NUMA node. If NUMA
+    /// nodes also have too few or unequal numbers of cores, the layout has one rank for each socket, and otherwise a single rank.
     pub fn layout(&self) -> Layout {
         /// Minimum number of cores for a rank. With more ranks, data that threads would share are sent in messages.
         const WORTHWHILE: usize = 4;
-        /// Key of the part that a processor belongs to.
+        /// Function from a processor's place to the key of the part (cache, NUMA node or socket) that contains the processor.
         type Part = fn(&Place) -> (usize, usize);
         let parts: [Part; 3] = [|p| (p.memory, p.cache), |p| (p.memory, 0), |p| (p.socket, 0)];
         for part in parts {

@@ -11,7 +11,7 @@ pub fn rounds(players: usize) -> usize {
 }
 
 /// Returns the pairs of a round, each with the lower number first. Pairs of a round are disjoint, and each pair occurs in exactly
-/// one round. In the circle method one node stays, and the others move by one place in each round.
+/// one round. In the circle method one node stays, and the other nodes move by one place in each round.
 pub fn pairs(players: usize, round: usize) -> Vec<(usize, usize)> {
     // With an odd number of nodes, the node opposite the empty place rests in each round.
     let places = players + players % 2;

@@ -148,8 +148,8 @@ pub fn sweeps_least(nodes: usize) -> usize {
     repeats_least(sure(nodes))
 }
 
-/// Probability below which a pass is sure of a result. Two passes must agree, so their product is the probability of a false
-/// alarm.
+/// Probability below which a pass is sure of a result. Two passes must agree, so a false alarm has the probability of one pass
+/// times that of the other.
 fn sure(nodes: usize) -> f64 {
     (ALARMS / (PAIRS * tests(nodes)) as f64).sqrt()
 }

@@ -64,7 +64,7 @@ impl Columns {
     }
 }
 
-/// Failures of the whole system, and the share of them that end only a process.
+/// Failures of the whole system, and the share of these failures that end only a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Failing {
     pub mtbf: f64,
@@ -165,7 +165,7 @@ fn product(a: &Square, b: &Square) -> Square {
     c
 }
 
-/// Returns a matrix with every element changed.
+/// Returns a matrix with every element changed by `change`.
 fn changed(all: &Square, change: impl Fn(f64) -> f64) -> Square {
     all.iter().map(|row| row.iter().map(|&x| change(x)).collect()).collect()
 }

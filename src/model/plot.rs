@@ -83,7 +83,7 @@ pub struct Figure {
     pub note: String,
 }
 
-/// Colours that the colour-blind can distinguish (Okabe and Ito), without its yellow.
+/// Colours that the colour-blind can distinguish: the palette of Okabe and Ito without its yellow.
 const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"];
 

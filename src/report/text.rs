@@ -178,7 +178,7 @@ fn check_note(threshold: f64) -> String {
     )
 }
 
-/// Returns a line of the parameters with a single value.
+/// Returns the line of a parameter with a single value.
 fn one(name: &str, value: impl Display) -> String {
     format!("{name:<7}: {value}\n")
 }

@@ -105,8 +105,8 @@ impl Race {
         known.map_or(NOISE, |noise| noise.clamp(0.002, 0.1))
     }
 
-    /// Removes the slower candidates. At least a third, and at least three, remain. Candidates that are no slower than the best
-    /// within the noise remain too, up to two thirds of all.
+    /// Removes the slower candidates. At least a third of the candidates, and at least three, remain. Further candidates remain
+    /// if they are no slower than the best within the noise, up to two thirds of all candidates.
     pub fn thin(&mut self) {
         let Some(best) = self.best() else { return };
         let noise = 2.0 * self.noise() / (self.rounds.len() as f64).sqrt();

@@ -152,7 +152,8 @@ fn in_stripes(machine: &Machine, chosen: &Choice, wanted: Option<u64>) -> Option
     (choice.groups.smallest > chosen.losses).then_some(choice)
 }
 
-/// Columns of checksums; if the plan has some, also with one column more.
+/// Method abft with the number of checksum columns in the inputs or in the plan. If the plan has checksum columns, also with one
+/// column more.
 fn with_checksum_columns(machine: &Machine, chosen: &Choice, taken: &Choice) -> Vec<Idea> {
     let abft = "--method abft: survives the loss of as many process columns and saves nothing; after the loss of a node the run \
                 starts from scratch";
@@ -166,7 +167,7 @@ fn with_checksum_columns(machine: &Machine, chosen: &Choice, taken: &Choice) -> 
     ideas.collect()
 }
 
-/// Returns the choice on a grid half as high and twice as wide.
+/// Returns the choice on another grid, half as high and twice as wide as its own.
 fn flatter(machine: &Machine, chosen: &Choice) -> Option<Idea> {
     let (p, q) = chosen.grid;
     if p < 2 || p % 2 != 0 {
@@ -192,7 +193,7 @@ pub fn columns_of_checksums(sums: u64) -> String {
     if sums == 1 { "column of checksums".into() } else { format!("{sums} columns of checksums") }
 }
 
-/// Number of ranks that have a part of the matrix or checksums; the others wait to make new checksums.
+/// Number of ranks that have a part of the matrix or checksums; the other ranks wait to make new checksums.
 fn ranks_that_compute(machine: &Machine, chosen: &Choice) -> u64 {
     machine.ranks.saturating_sub(chosen.waiting)
 }

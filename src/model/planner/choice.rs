@@ -69,8 +69,8 @@ pub fn squarest_grid(ranks: u64) -> (u64, u64) {
     (p, ranks / p)
 }
 
-/// Returns the most square grid with P <= Q + 1 that, together with `sums` checksum columns, takes all ranks. Each row of the
-/// grid has `sums` ranks for checksums, so flat grids leave more memory for the matrix.
+/// Returns the most square grid with P <= Q + 1 that, together with `sums` checksum columns, uses all ranks. Each row of the grid
+/// has `sums` ranks for checksums, so a grid with few rows leaves more memory for the matrix.
 pub fn squarest_with_checksums(ranks: u64, sums: u64) -> Result<(u64, u64)> {
     let fits = |p: &u64| ranks.is_multiple_of(*p) && p.saturating_add(sums) <= ranks / p + 1;
     let p = (1..=ranks.isqrt()).rev().find(fits).unwrap_or(1);
@@ -236,7 +236,8 @@ fn sizes_of(
     }
 }
 
-/// Returns the largest of the block sizes that perform well with which each process still has a dozen blocks a side.
+/// Returns the largest block size, of those that perform well, with which each process still has a dozen blocks in each
+/// direction.
 pub(super) fn block_size(n: u64, grid: (u64, u64)) -> u64 {
     let side = n / grid.0.max(grid.1);
     [192, 128, 96, 64, 32, 16].into_iter().find(|nb| side >= 12 * nb).unwrap_or(8)

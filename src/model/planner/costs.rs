@@ -40,7 +40,7 @@ impl Machine<'_> {
         Ok(self.rank(n, choice)?.total() * self.inputs.ranks_per_node as f64)
     }
 
-    /// Whether order `n` fits a node: its memory, and the store of the memory that outlives its ranks.
+    /// Whether order `n` fits the memory of a node, and the node's store of persistent shared memory.
     pub(super) fn fits(&self, n: u64, choice: &Choice) -> Result<bool> {
         Ok(self.fits_memory(n, choice)? && self.has_place(self.named(n, choice)?))
     }

@@ -425,7 +425,8 @@ impl Machine<'_> {
     }
 }
 
-/// Node hours of a plan: of the expected time with failures, or without failures if it would never end.
+/// Node hours of a plan, for the expected time with failures. If the run would never end, for the time with saves and without
+/// failures.
 pub fn node_hours(plan: &Plan, nodes: u64) -> f64 {
     plan.pace.seconds_expected.unwrap_or(plan.pace.seconds_saved) * nodes as f64 / HOUR_S
 }

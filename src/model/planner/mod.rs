@@ -113,7 +113,7 @@ fn choose(machine: &Machine) -> Result<Choice> {
     })
 }
 
-/// Returns the grid of the inputs, or the most square one. Refuses a grid that does not take all ranks of the machine.
+/// Returns the grid of the inputs, or the most square grid. Refuses a grid that does not use all ranks of the machine.
 fn choose_grid(machine: &Machine, method: Method, layout: ParityLayout) -> Result<(u64, u64)> {
     let inputs = machine.inputs;
     let dedicated = layout == ParityLayout::Dedicated;

@@ -270,8 +270,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Handles the next failure of `source`, and all failures during the recovery. Returns the moment at which the run computes
-    /// again, or the end of the run.
+    /// Handles the next failure of `source`, and all further failures until the run computes again. Returns the moment at which
+    /// the run computes again, or the end of the run.
     fn bring_back(
         &self,
         out: &mut Outcome,
@@ -341,8 +341,8 @@ impl<'a> Plan<'a> {
         members.len() as u64 > self.scenario.system.losses
     }
 
-    /// Takes spares for the nodes that a failure ends. Returns whether, in a `fragile` run, a group has lost more members than it
-    /// survives.
+    /// Takes spares for the nodes that a failure ends. Returns whether a group has lost more members than it survives. Always
+    /// false unless the run is `fragile`: it has saved a checkpoint in memory.
     fn lose(&self, event: &Event, losses: &mut Losses, spares: &mut Spares, fragile: bool) -> bool {
         let system = &self.scenario.system;
         match event.failed {

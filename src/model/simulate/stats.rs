@@ -99,7 +99,7 @@ pub struct Summary {
     pub wall: Option<Mean>,
     /// (quantile, seconds) of the finished runs.
     pub quantiles: Vec<(f64, f64)>,
-    /// Share of the wall time of finished runs that was not spent on work that was kept.
+    /// Share of the wall time of finished runs that was not useful work ([`Breakdown::useful`]).
     pub waste: Option<Mean>,
     pub failures: Mean,
     /// Mean numbers for each run: recoveries without a restart, starts from scratch, and new checksum columns.

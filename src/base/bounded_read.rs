@@ -10,7 +10,7 @@ use std::path::Path;
 /// Maximum length of a file in bytes. The JSON documents of the largest runs have about ten MiB.
 const LONGEST: u64 = 256 << 20;
 
-/// Reads the bytes of a file. Returns an error if the file is longer than [`LONGEST`].
+/// Reads the bytes of a file. Returns an error if the file is longer than `LONGEST`.
 pub fn bytes(path: &Path) -> Result<Vec<u8>> {
     bytes_up_to(path, LONGEST)?.ok_or_else(|| {
         let why = format!("it has more than {} MiB: such a file is not read", LONGEST >> 20);

@@ -37,7 +37,7 @@ fn given() -> &'static Given {
 /// Processors that the process was started with, as the kernel's mask; zero if the kernel does not report them.
 static STARTED_WITH: [AtomicUsize; most() / WORD] = [const { AtomicUsize::new(0) }; most() / WORD];
 
-/// Records [`STARTED_WITH`] before any library is initialised. GNU's OpenMP, which comes with BLIS, may bind the thread that
+/// Records `STARTED_WITH` before any library is initialised. GNU's OpenMP, which comes with BLIS, may bind the thread that
 /// starts it to one processor. OpenMP does so if a variable such as `OMP_PROC_BIND` is set, as guides to HPL advise.
 #[cfg(target_os = "linux")]
 #[used]

@@ -237,7 +237,7 @@ pub struct Judged {
     pub counts: BTreeMap<(What, usize, usize), Count>,
     /// Slow nodes and links that this pass is sure of.
     pub slow: Vec<Slow>,
-    /// Whether the result of some node or link is so improbable ([`LEANS`]) that another pass is made.
+    /// Whether the result of some node or link is so improbable (`LEANS`) that another pass is made.
     pub leans: bool,
     pub wrong: Vec<Wrong>,
     /// Groups of nodes whose products differ without a majority, so that some of these nodes compute wrong.

@@ -112,7 +112,8 @@ pub fn torn(nodes: &[usize], names: &[String]) -> String {
 }
 
 /// Advice for nodes whose products differ without a majority.
-pub const TORN_ADVICE: &str = "burn in each of these nodes together with two nodes that are known to be well, and use none of these nodes until then";
+pub const TORN_ADVICE: &str = "burn in each of these nodes together with two nodes that are known to be well, and use none of these \
+                               nodes until then";
 
 /// Advice for a node that computes wrong.
 pub const WRONG_ADVICE: &str = "take it out of service, and test its memory and its processor";

@@ -2,8 +2,9 @@
 //!
 //! Models and the memory need use it: the largest problem that fits, the last boundary before a time.
 
-/// Returns the last number from `low` on and below `high` for which `holds` is true. The condition must be true for all numbers
-/// up to that one and for none after it. `low` is assumed to meet the condition; `holds` is never called with `low` or `high`.
+/// Returns the last number, of those from `low` up to but not including `high`, for which `holds` is true. The condition must be
+/// true for all numbers up to the returned number, and false for all later numbers. `low` is assumed to meet the condition;
+/// `holds` is never called with `low` or `high`.
 pub fn last_that_holds<E>(
     mut low: u64,
     mut high: u64,

@@ -1,16 +1,16 @@
 //! Bounded reads of files that a user names: hosts, domains, traces, results, documents, tests and settings.
 //!
-//! A name may be that of another kind of file by mistake, such as an endless device. So reading stops at a length that such files
-//! never have. Callers put the file's name before the error.
+//! A user may by mistake name another kind of file, such as an endless device. So reading stops at a length that such files never
+//! have. Callers put the file's name before the error.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
 use std::path::Path;
 
-/// Maximum length; documents of the largest runs have some ten MiB.
+/// Maximum length of a file in bytes. The JSON documents of the largest runs have about ten MiB.
 const LONGEST: u64 = 256 << 20;
 
-/// Reads the bytes of a file.
+/// Reads the bytes of a file. Returns an error if the file is longer than `LONGEST`.
 pub fn bytes(path: &Path) -> Result<Vec<u8>> {
     bytes_up_to(path, LONGEST)?.ok_or_else(|| {
         let why = format!(

@@ -12,7 +12,8 @@ use nix::sys::stat::{FileStat, fstat, major, minor};
 
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Called before the runtime is set up.
+/// Records whether the standard output is closed. This function runs before Rust's runtime, which would open /dev/null in place
+/// of a closed output.
 #[cfg(target_os = "linux")]
 #[used]
 #[unsafe(link_section = ".preinit_array")]

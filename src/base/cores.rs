@@ -17,8 +17,8 @@ use crate::base::topology::Topology;
 #[path = "../../tests/mpi/left_out.rs"]
 pub mod left_out;
 
-/// Processors that may be used, and the processor time, as a number of whole processors. A container may have less time than
-/// processors.
+/// Processors that a process may use, and its processor time as a number of whole processors. A container may give less time than
+/// its processors have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
     pub processors: BTreeSet<usize>,
@@ -37,8 +37,8 @@ fn given() -> &'static Given {
 /// Processors that the process was started with, as the kernel's mask; zero if the kernel does not report them.
 static STARTED_WITH: [AtomicUsize; most() / WORD] = [const { AtomicUsize::new(0) }; most() / WORD];
 
-/// Called before libraries are initialised. GNU's OpenMP, which comes with BLIS, may bind the thread that starts it to one
-/// processor. OpenMP does so if a variable such as `OMP_PROC_BIND` is set, as guides to HPL advise.
+/// Records `STARTED_WITH` before any library is initialised. GNU's OpenMP, which comes with BLIS, may bind the thread that
+/// starts it to one processor. OpenMP does so if a variable such as `OMP_PROC_BIND` is set, as guides to HPL advise.
 #[cfg(target_os = "linux")]
 #[used]
 #[unsafe(link_section = ".preinit_array")]
@@ -89,8 +89,8 @@ pub const fn most() -> usize {
     8192
 }
 
-/// Processors in the kernel's format, one bit each. The C library's set ends at 1024. A kernel that supports more returns an
-/// error if the buffer is too short for all of them.
+/// Processors in the kernel's format, one bit each. The C library's set ends at processor 1023. If the kernel supports more
+/// processors than the buffer has bits, it returns an error.
 type Mask = Vec<libc::c_ulong>;
 
 /// Number of processors in one word of a mask.
@@ -132,10 +132,10 @@ fn mask_of(thread: Pid) -> Option<Mask> {
     None
 }
 
-/// Returns the processors of the node that this process may use, also if its launcher has bound it to fewer. `None` if the system
+/// Returns the processors of the node that this process may use, even if its launcher has bound it to fewer. `None` if the system
 /// does not report them.
 ///
-/// The kernel restricts the request to the cpuset of a container or batch job.
+/// The kernel restricts the result to the cpuset of a container or batch job.
 pub fn of_node() -> Option<Given> {
     let ask = || {
         allow(0..most());
@@ -147,7 +147,7 @@ pub fn of_node() -> Option<Given> {
     (!asked.processors.is_empty()).then_some(asked)
 }
 
-/// Processors that remain if some were reserved for helpers.
+/// Processors left for all other threads, if some were reserved for helpers.
 static LEFT: OnceLock<BTreeSet<usize>> = OnceLock::new();
 
 /// Returns the processors that this process is bound to, by the system's numbers. Each hardware thread is one processor. Reserved
@@ -184,8 +184,8 @@ pub fn set_aside(processors: &[usize], left: BTreeSet<usize>) -> bool {
     true
 }
 
-/// Moves the calling thread, a helper, to the processors reserved for helpers. If none are reserved, it may run on all processors
-/// of the process.
+/// Moves the calling thread, a helper, to the processors reserved for helpers. If no processor is reserved, the thread may run on
+/// all processors of the process.
 pub fn go_aside() {
     let processors = ASIDE.lock().unwrap_or_else(|e| e.into_inner()).clone();
     if processors.is_empty() {
@@ -219,13 +219,13 @@ pub fn are_whole() -> bool {
 /// Processors of this process's thread pool, while it is pinned.
 static OWN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// Sets the processors of the thread pool; empty if it is no longer pinned.
+/// Sets the processors of the thread pool; `processors` is empty if the pool is no longer pinned.
 pub fn keep_to(processors: &[usize]) {
     *OWN.lock().unwrap_or_else(|e| e.into_inner()) = processors.to_vec();
 }
 
-/// Binds the calling thread, `part` of `parts` that start together, to one of the pool's processors, over which the parts are
-/// spread evenly. If the pool is not pinned, the thread may run on all processors of the process.
+/// Binds the calling thread to one of the thread pool's processors. The thread is number `part` of `parts` threads that start
+/// together, spread evenly over these processors. If the pool is not pinned, the thread may run on all processors of the process.
 pub fn spread(part: usize, parts: usize) {
     let core = core_of(&OWN.lock().unwrap_or_else(|e| e.into_inner()), part, parts);
     match core {
@@ -234,7 +234,7 @@ pub fn spread(part: usize, parts: usize) {
     }
 }
 
-/// Returns the processor of part `part` of `parts` among the processors `own`.
+/// Returns the processor of thread `part` of `parts` threads, which are spread evenly over the processors `own`.
 pub fn core_of(own: &[usize], part: usize, parts: usize) -> Option<usize> {
     own.get(part * own.len() / parts).copied()
 }
@@ -259,8 +259,8 @@ pub fn staying(moves: impl FnOnce()) {
     }
 }
 
-/// Releases other threads of this process that are bound to the calling thread's processor. A library started them after the
-/// calling thread was pinned, so they have inherited its binding unintentionally.
+/// Lets other threads that are bound to the calling thread's processor run on all processors of this process. A library started
+/// these threads after the calling thread was pinned, so the threads have inherited its binding unintentionally.
 pub fn let_heirs_go() {
     let own = allowed();
     let own_number = nix::unistd::gettid();

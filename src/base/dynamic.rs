@@ -10,7 +10,7 @@ impl Opened {
     /// All libraries that the program was linked to, in the order in which the loader searches them.
     pub const ALL: Self = Self(libc::RTLD_DEFAULT);
 
-    /// Returns the library that has the code at `address`: another one may have functions of the same names.
+    /// Returns the library that contains the code at `address`. Other libraries may have functions of the same names.
     pub(crate) fn of(address: *const c_void) -> Option<Self> {
         let file = file_of(address)?;
         // SAFETY: a C string; the library is loaded, and its initialisation has run.

@@ -56,7 +56,7 @@ impl Exit {
         }
     }
 
-    /// Returns the table as shown in the help.
+    /// Returns the table of exit statuses, as the help shows it.
     pub fn table() -> String {
         let lines: Vec<String> = Exit::ALL
             .iter()

@@ -1,14 +1,14 @@
 //! Named crash points: faults that are injected at an exact step.
 //!
 //! `SKT_FAULT=point:position:hit:action` makes the rank at that grid position do the action when it reaches the point for the
-//! hit-th time. Several faults are separated by commas; position `*` is any. Before the action, the rank writes a line to stderr.
-//! If `SKT_FAULT_LOG` names a file, the line is also written there with fsync, so that a test can assert that the rank failed
-//! *there*. While no fault is armed, a point costs one relaxed load.
+//! hit-th time. Several faults are separated by commas; position `*` means any position. Before the action, the rank writes a
+//! line to stderr. If `SKT_FAULT_LOG` names a file, the rank also writes the line there with fsync, so that a test can assert
+//! that the rank failed *there*. While no fault is armed, a point costs one relaxed load.
 //!
 //! Under `skt-hpl run`, every attempt of the job has the same variable; `2@point:...` applies to the second attempt only. So a
-//! test can inject a fault while a run recovers from an earlier one. An in-place attempt (`--nonstop`) counts as one more
-//! attempt. `1.2@point:...` applies to the second attempt within the first launch, after one recovery in place, and not to a
-//! second launch.
+//! test can inject a fault while a run recovers from an earlier fault. An in-place attempt (`--nonstop`) counts as an attempt.
+//! `1.2@point:...` applies to the second attempt within the first launch, after one recovery in place, and not to a second
+//! launch.
 //!
 //! The actions stand for faults that a run must survive.
 //!
@@ -51,17 +51,20 @@ named! {
     /// Step at which a fault can be injected. The values are in the order in which a run reaches them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     Point:
-    /// MPI has started, and no attempt has begun. By rank, not by position.
+    /// MPI has started, and no attempt has begun. A fault at this point gives a rank, not a grid position.
     Started = "started",
-    /// An attempt has begun, and its ranks have not met yet: under `--nonstop` and `--method abft`. By rank, not by position.
+    /// An attempt under `--nonstop` or `--method abft` has begun, and its ranks have not met yet. A fault at this point gives a
+    /// rank, not a grid position.
     RollCall = "roll-call",
-    /// A run that starts from scratch has found memory of earlier runs and removed none of it. By rank, not by position.
+    /// A run that starts from scratch has found memory of earlier runs and removed none of it. A fault at this point gives a
+    /// rank, not a grid position.
     GroundSeen = "ground-seen",
-    /// A part of the memory of a position is removed, and the next part still exists. By the position of that memory.
+    /// A part of the memory of a position is removed, and the next part still exists. A fault at this point gives the position of
+    /// that memory.
     GroundHalf = "ground-half",
-    /// All memory of earlier runs is removed, and none is allocated yet. By rank, not by position.
+    /// All memory of earlier runs is removed, and none is allocated yet. A fault at this point gives a rank, not a grid position.
     GroundCleared = "ground-cleared",
-    /// A part of persistent shared memory has its name, but no pages yet.
+    /// A part of persistent shared memory is created under its name, but has no pages yet.
     PartNamed = "part-named",
     /// Memory is allocated, and no matrix is generated yet.
     GenerateBegin = "generate-begin",
@@ -73,7 +76,7 @@ named! {
     PanelHalf = "panel-half",
     /// This rank's panel is factored and its broadcast has begun.
     PanelSent = "panel-sent",
-    /// A panel has arrived. This point and those up to `step-end` need checksum columns.
+    /// A panel has arrived. This point and all later points up to `step-end` exist only with checksum columns.
     PanelHere = "panel-here",
     /// All ranks have the panel, and the process column has agreed to apply it.
     StepBegin = "step-begin",
@@ -97,19 +100,19 @@ named! {
     RecomputeHalf = "recompute-half",
     /// The matrix is frozen, and no step of the save is done.
     SaveBegin = "save-begin",
-    /// The small state is in its spare place.
+    /// The small state of the new checkpoint is written; no matrix data are copied yet.
     SaveState = "save-state",
     /// The copy is complete. A helper is about to encode it, and the rank is about to continue.
     EncodeLeft = "encode-left",
     /// Between two batches of rows being encoded.
     EncodeBatch = "encode-batch",
-    /// The parity is complete, and the header does not state it yet.
+    /// The parity is complete, and the header does not state this yet.
     EncodeEnd = "encode-end",
-    /// The rank has found that its helper is done; the header does not state it yet.
+    /// The rank has found that its helper is done; the header does not state this yet.
     EncodeFound = "encode-found",
-    /// Sealed, before the barrier.
+    /// The position is sealed, before the barrier.
     Sealed = "sealed",
-    /// After the barrier, with no data overwritten yet.
+    /// The barrier after sealing is passed, with no data overwritten yet.
     BarrierPassed = "barrier-passed",
     /// Half of the checkpoint is overwritten.
     FlushHalf = "flush-half",
@@ -117,7 +120,7 @@ named! {
     FlushData = "flush-data",
     /// All data are new except the header.
     FlushEnd = "flush-end",
-    /// Committed, and the matrix is not changed yet.
+    /// The checkpoint is committed, and the matrix is not changed yet.
     Committed = "committed",
     /// A file is about to be created on storage.
     StreamBegin = "stream-begin",
@@ -143,7 +146,7 @@ named! {
     Pinned = "pinned",
     /// Half of an interrupted flush is repeated.
     FinishHalf = "finish-half",
-    /// The flush is complete, and the header does not state it yet.
+    /// The flush is complete, and the header does not state this yet.
     FinishEnd = "finish-end",
     /// The checkpoint is the target of the recovery, and later seals are withdrawn.
     Settled = "settled",
@@ -151,7 +154,7 @@ named! {
     RebuildBegin = "rebuild-begin",
     /// Between two batches of rows being rebuilt.
     RebuildBatch = "rebuild-batch",
-    /// A position is rebuilt, and the header does not state it yet.
+    /// A position is rebuilt, and the header does not state this yet.
     RebuildEnd = "rebuild-end",
     /// The header of the rebuilt position states its content.
     Rebuilt = "rebuilt",
@@ -163,22 +166,24 @@ named! {
     FetchHalf = "fetch-half",
     /// The whole matrix is in the workspace, and not saved in memory yet.
     FetchEnd = "fetch-end",
-    /// A start removes unneeded checkpoints from storage: one has lost its manifest, if it had one.
+    /// A start removes unneeded checkpoints from storage. The manifest of the first is removed, if it had one; its other files
+    /// still exist.
     TidyHalf = "tidy-half",
-    /// The run resumes from a checkpoint on storage, and this rank has removed its share of the unneeded ones. The matrix is not
-    /// saved in memory yet.
+    /// The run resumes from a checkpoint on storage, and this rank has removed its share of the unneeded checkpoints. The matrix
+    /// is not saved in memory yet.
     Tidied = "tidied",
     /// Half of the checkpoint is copied back.
     RestoreHalf = "restore-half",
     /// The matrix is restored, and the header still states recovery.
     RestoreEnd = "restore-end",
-    /// Resumed, before the last barrier.
+    /// The run is ready to resume, before the last barrier.
     Resumed = "resumed",
     /// The factorisation is complete.
     SolveBegin = "solve-begin",
     /// Half of the back substitution is done.
     SolveHalf = "solve-half",
-    /// A block of this process column is solved and the rows of the next block are sent; those above are still to come.
+    /// A block of this process column is solved and the rows of the next block are sent; the rows of the blocks above are still
+    /// to come.
     SolveSent = "solve-sent",
     /// The solution is computed and not yet checked.
     VerifyBegin = "verify-begin",
@@ -186,14 +191,16 @@ named! {
     CleanBegin = "clean-begin",
     /// Some of the memory is removed.
     CleanHalf = "clean-half",
-    /// A test is over for this rank, which has not yet received or forwarded its result. By rank, not by position.
+    /// A test is over for this rank, which has not yet received or forwarded the test's result. A fault at this point gives a
+    /// rank, not a grid position.
     Verdict = "verdict",
-    /// All tests are over and reported; results are still kept. By rank, not by position.
+    /// All tests are over and reported; the records of their results still exist. A fault at this point gives a rank, not a grid
+    /// position.
     Told = "told",
 }
 
 impl Point {
-    /// Returns whether this is a step of a job before its first test, independent of the protection.
+    /// Returns whether this step comes before the first test of a job.
     pub fn is_of_start(self) -> bool {
         matches!(self, Point::Started | Point::RollCall)
     }
@@ -208,7 +215,7 @@ impl Point {
         matches!(self, Point::EncodeLeft | Point::EncodeFound)
     }
 
-    /// Returns these points and all between them.
+    /// Returns the points `first` and `last`, and all points between them.
     pub fn between(first: Point, last: Point) -> &'static [Point] {
         let at = |point| Point::ALL.iter().position(|p| *p == point).expect("it is there");
         &Point::ALL[at(first)..=at(last)]
@@ -239,7 +246,8 @@ pub enum Action {
     /// Removes the position memory, then kills the rank.
     Lose,
     Stop,
-    /// Blocks the calling thread, while the process and its other threads continue. Ends when the file exists, if one is named.
+    /// Blocks the calling thread, while the process and its other threads continue. If a file is named, the thread continues once
+    /// the file exists.
     Hang(Option<PathBuf>),
     Exit,
     Panic,
@@ -248,7 +256,7 @@ pub enum Action {
         part: String,
         offset: usize,
     },
-    /// Unwinds with [`Injected`]: the death of a rank that is a thread of a test.
+    /// Unwinds the thread with the payload [`Injected`]: the death of a rank that is a thread of a test.
     Unwind,
 }
 
@@ -261,7 +269,7 @@ pub struct Injected(pub Point);
 /// Attempt of a run to which a fault applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Number of the attempt, from 1; an in-place attempt counts as one more.
+    /// Number of the attempt, from 1. An in-place attempt counts as an attempt.
     Attempt(u32),
     /// Number of the launch and number of the in-place attempt within it, both from 1.
     Act { launch: u32, act: u32 },
@@ -548,40 +556,40 @@ fn inject(point: Point, position: usize, action: Action) {
 
 named! {
     /// A safeguard that is disabled on purpose, to check that the tests notice. Only builds with debug assertions, as tests use,
-    /// can disable any. In a release build `sabotaged` is constant and costs nothing.
+    /// can disable a safeguard. In a release build `sabotaged` is constant and costs nothing.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     Sabotage:
     /// The barrier between sealing and overwriting.
     NoBarrier = "no-barrier",
     /// The check of digests before memory is trusted.
     NoDigest = "no-digest",
-    /// The order of encoding and sealing: sealed before the parity is there.
+    /// The rule that a position is sealed only after its parity is complete.
     SealsEarly = "seals-early",
-    /// The bytes of the copy that only the save before the last has changed (method double).
+    /// The update of those bytes of the copy that only the save before the last has changed (method double).
     OldCopy = "old-copy",
-    /// The completion by a recovery of a copy that a sealed save had begun.
+    /// The step in which a recovery completes the copy that a sealed save had begun.
     NoFinish = "no-finish",
     /// The withdrawal of a seal that a recovery does not use.
     KeepsSeal = "keeps-seal",
-    /// The part of the second last parity that the next save uses (method self).
+    /// The update of those parts of the older parity that the next encoding does not write (method self).
     StaleParity = "stale-parity",
-    /// The order of the manifest and the removal of older checkpoints.
+    /// The rule that older checkpoints are removed only after the manifest of the new checkpoint is written.
     PrunesFirst = "prunes-first",
     /// The recomputation of U after a loss under checksum columns.
     NoRecompute = "no-recompute",
-    /// The wait for a record before the supervisor takes the step.
+    /// The wait until the journal contains the record of a step, before the supervisor takes that step.
     NoRecord = "no-record",
-    /// The second call of a node whose connection ended.
+    /// The time to connect again to a node whose connection ended, before the node counts as lost.
     NoRedial = "no-redial",
     /// The judgement that the supervisor is cut off, rather than that all nodes are lost.
     NoOutage = "no-outage",
     /// The adoption of a running job by the next supervisor.
     NoAdoption = "no-adoption",
-    /// The wait for nodes to end the last attempt's ranks.
+    /// The wait until the nodes have ended the ranks of the last attempt.
     LeavesRanks = "leaves-ranks",
-    /// The memory of nodes between two attempts.
+    /// The rule that nodes keep the memory of a run between two attempts.
     CleansEarly = "cleans-early",
-    /// The wait for a judgement of unresponsive nodes before others take their ranks.
+    /// The wait until unresponsive nodes are judged, before their ranks are started on other nodes.
     ChoosesSoon = "chooses-soon",
 }
 

@@ -10,7 +10,7 @@
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-/// Bytes of memory that one call of the kernel handles between two heartbeats; a multiple of a huge page.
+/// Bytes of memory that one system call handles between two heartbeats; a multiple of the size of a huge page.
 pub const BYTES: usize = 512 << 20;
 
 /// Address of the counter of heartbeats, if any.
@@ -46,7 +46,7 @@ pub fn beat() {
     PULSE.beat();
 }
 
-/// Reports that this rank waits for others and monitors them.
+/// Reports that this rank waits for other ranks and monitors them.
 #[inline]
 pub fn wait() {
     WAITS.beat();

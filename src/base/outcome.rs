@@ -13,7 +13,8 @@ fn nan_if_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Err
 /// Wall seconds by part.
 ///
 /// On one rank the parts do not overlap: each moment of its main thread is counted once. So `rfact`, `bcast`, `update`, `solve`,
-/// `save` and `other` add up to `total`. The same holds for their means over the ranks, but not for their maxima.
+/// `save` and `other` add up to `total`. The means of the parts over the ranks also add up to the mean total, but the maxima do
+/// not add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times {
     /// Recursive panel factorisation, `pfact` and its message exchange included.
@@ -45,8 +46,8 @@ pub struct Times {
     pub total: f64,
 }
 
-/// Returns `figures`, a struct of numbers such as [`Times`], after `combine` has changed all numbers. The order of the numbers is
-/// the same on all ranks.
+/// Returns `figures`, a struct of numbers such as [`Times`], with its numbers as `combine` has changed them. `combine` receives
+/// all numbers, in the same order on every rank.
 pub fn combined<F, N>(figures: F, combine: impl FnOnce(&mut [N])) -> F
 where
     F: Serialize + DeserializeOwned,
@@ -75,7 +76,7 @@ pub struct SplitUpdates {
     pub early: u64,
     /// Row exchanges during a multiplication that were complete at its end.
     pub hidden: u64,
-    /// Panels that a rank factored during the first half's update, because other ranks of its process column came too late.
+    /// Panels that a rank factored during the update of the first half, because other ranks of its process column were late.
     #[serde(default)]
     pub amid: u64,
 }
@@ -121,7 +122,7 @@ pub struct Protection {
     pub in_place: u32,
     pub saves: u64,
     pub save_s: f64,
-    /// Work done after the last save before a failure, and repeated.
+    /// Seconds of work that a failure undid (all work after the last save) and that was repeated.
     pub lost_s: f64,
     /// Time from the last heartbeat of one attempt to the start of the next.
     pub down_s: f64,
@@ -148,7 +149,8 @@ pub struct Level2 {
     /// Number of saves in memory that were delayed because storage was still being written, and their total delay.
     pub put_off: u64,
     pub put_off_s: f64,
-    /// Time of waiting for storage at stops. Without helpers, also for each checkpoint, as part of its save.
+    /// Time that the ranks waited for storage when the run stopped. Without helpers, also the time that the ranks waited for each
+    /// checkpoint; each save includes this wait.
     pub wait_s: f64,
     /// Number of times that the test resumed from storage.
     pub fetched: u64,
@@ -169,7 +171,7 @@ pub struct Checksums {
     pub losses: u32,
     /// Process columns that checksum columns replaced, in order.
     pub replaced: Vec<Replaced>,
-    /// Time from the first report of each loss until all ranks continued.
+    /// Time from the first report of each loss until all ranks continued without a restart.
     pub going_on_s: f64,
     /// Time to recompute the lost part of U.
     pub recompute_s: f64,
@@ -198,7 +200,7 @@ pub struct Power {
     pub source: String,
     pub nodes: u64,
     pub nodes_measured: u64,
-    /// Readings on the node with the fewest.
+    /// Number of readings of the node that has the fewest readings.
     pub readings_min: u64,
     /// Time of the measurement, which is shorter than the test if the test was restarted.
     pub seconds: f64,

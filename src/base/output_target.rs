@@ -80,7 +80,7 @@ fn is_barred(error: &io::Error) -> bool {
     matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | ResourceBusy)
 }
 
-/// Returns the temporary name under which a file is written before it replaces the old one.
+/// Returns the temporary name under which a new file is written before it replaces the old file.
 fn aside(path: &Path) -> io::Result<PathBuf> {
     let mut name = path.file_name().ok_or(ErrorKind::InvalidFilename)?.to_owned();
     name.push(format!(".{}.part", std::process::id()));
@@ -112,7 +112,8 @@ pub fn put(path: &Path, text: &[u8]) -> io::Result<()> {
     OutputTarget::of(path)?.put(text, false)
 }
 
-/// Compares `path` with the open file `open`. `None` if they differ; otherwise whether that is a regular file.
+/// Compares the file at `path` with the open file `open`. Returns `None` if the two are different files; otherwise whether the
+/// file is a regular file.
 pub fn is_open_as(path: &Path, open: impl AsFd) -> Option<bool> {
     let (there, open) = (fs::metadata(path).ok()?, fstat(open).ok()?);
     let same = (there.dev(), there.ino()) == (open.st_dev, open.st_ino);

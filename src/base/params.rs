@@ -39,27 +39,27 @@ pub enum Fact {
 
 /// Algorithm that broadcasts a factored panel along its process row (HPL.dat line 23).
 ///
-/// The compiler does not name these places that list all of them: `tune/space.rs`, `testkit/simulation/ranks/scenario.rs`,
-/// `tests/mpi/options.rs`, `tests/mpi/oracle.rs`.
+/// A new algorithm must also be added to these lists, which the compiler does not check: `tune/space.rs`,
+/// `testkit/simulation/ranks/scenario.rs`, `tests/mpi/options.rs`, `tests/mpi/oracle.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bcast {
     /// one ring
     #[value(name = "1ring", alias = "0")]
     OneRing,
-    /// one ring, the next process spared the forwarding
+    /// one ring; the process after the sender does not forward
     #[value(name = "1ringM", alias = "1")]
     OneRingM,
     /// two rings
     #[value(name = "2ring", alias = "2")]
     TwoRing,
-    /// two rings, the next process spared the forwarding
+    /// two rings; the process after the sender does not forward
     #[value(name = "2ringM", alias = "3")]
     TwoRingM,
     /// spread and roll, for slow networks and large panels
     #[value(name = "blong", alias = "4")]
     Long,
-    /// spread and roll, the next process served first
+    /// spread and roll; the process after the sender receives the panel first
     #[value(name = "blongM", alias = "5")]
     LongM,
 }
@@ -74,7 +74,7 @@ pub enum Swap {
     /// spread and roll over the process rows
     #[value(alias = "1")]
     Long,
-    /// binary exchange up to the threshold's columns, long above
+    /// binary exchange up to the threshold (number of columns), long above it
     #[value(alias = "2")]
     Mix,
 }
@@ -96,7 +96,7 @@ pub enum Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rng {
-    /// the reference's own, bit for bit
+    /// the generator of the reference HPL, bit for bit
     Hpl,
     /// xoshiro256++, seeded per block
     Xoshiro,
@@ -131,7 +131,7 @@ pub enum Pinning {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryCheck {
-    /// Skip tests that do not fit; refuse a run if no test fits, or if it is protected
+    /// Skip tests that do not fit; refuse the whole run if no test fits, or if the run is protected
     #[default]
     On,
     /// Report tests that do not fit, and run them
@@ -146,12 +146,12 @@ pub enum MemoryCheck {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum SplitUpdate {
-    /// Where a half takes long enough to multiply
+    /// Split each update whose halves take long enough to multiply
     #[default]
     Auto,
-    /// Wherever there are two block columns
+    /// Split each update of at least two block columns
     Always,
-    /// Exchange all rows first
+    /// Exchange all rows before the multiplication
     Never,
 }
 

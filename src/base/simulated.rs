@@ -16,7 +16,7 @@ pub trait Simulator: Sync {
     fn steady(&self) -> Duration {
         self.now()
     }
-    /// Returns after `how_long` of simulated time.
+    /// Sleeps for `how_long` of simulated time.
     fn sleep(&self, how_long: Duration);
     /// Returns the duration of a background task that is started now.
     fn task_takes(&self) -> Duration {

@@ -65,7 +65,7 @@ struct Orders {
 }
 
 /// The current order, in adjacent cache lines. The transfer of a cache line between cores takes as long as the computation of a
-/// small part. So a worker that reads the number must not need pointers to other cache lines.
+/// small part. So a worker that has read `head` finds all else here, and follows no pointers to other cache lines.
 #[repr(C, align(128))]
 struct Order {
     /// Number of the order, from 1, and number of its parts; written last.
@@ -76,7 +76,7 @@ struct Order {
     work: UnsafeCell<WorkRoom>,
 }
 
-/// Space for the values that a closure captures.
+/// Space in which an order keeps the values that its closure captures.
 type WorkRoom = [MaybeUninit<u64>; 46];
 
 // SAFETY: only the main thread writes `call` and `work`, while all parts that were begun are done. A thread that has begun a part
@@ -472,8 +472,8 @@ thread_local! {
     static NUMBER: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts a thread that has finished. A thread that panics counts as all threads: the round ends, so some threads may never
-/// start.
+/// Counts a thread that has finished. If a thread panics, all threads count as finished: the round ends, and some threads may
+/// never start.
 struct Here<'a>(&'a AtomicUsize);
 
 impl Drop for Here<'_> {

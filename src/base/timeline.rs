@@ -41,7 +41,7 @@ impl What {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Moment {
     pub what: What,
-    /// Iteration before which it happened.
+    /// Iteration before which the interruption happened.
     pub iteration: u64,
     pub at_s: f64,
     pub seconds: f64,

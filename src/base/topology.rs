@@ -1,16 +1,16 @@
 //! Topology of a machine's processors: sockets, NUMA nodes, caches, cores and their hardware threads, as the kernel reports it.
 //!
-//! All other code uses this module: `cores` counts and pins, `kernels` chooses block sizes by the caches, and the description of
-//! a node contains the topology. The recommended number of ranks on a node follows from the topology ([`Topology::layout`]).
-//! Tests read small trees of files.
+//! All other code learns the topology from this module: `cores` counts and pins, `kernels` chooses block sizes by the caches, and
+//! the description of a node contains the topology. The recommended number of ranks on a node follows from the topology
+//! ([`Topology::layout`]). Tests read small copies of the kernel's files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Place of a processor, which is a hardware thread of a core. Sockets and memories have their own numbers. Caches and cores have
-/// the number of the first processor that shares them.
+/// Place of a processor, which is a hardware thread of a core. Sockets and NUMA nodes have the system's numbers. A cache or core
+/// has the number of the first processor that shares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub socket: usize,
@@ -21,7 +21,7 @@ pub struct Place {
     pub core: usize,
 }
 
-/// Processors of a machine, or some of them, by the system's numbers.
+/// All or some processors of a machine, by the system's numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     places: BTreeMap<usize, Place>,
@@ -129,7 +129,8 @@ impl Topology {
         self.memories
     }
 
-    /// Returns all processors with neighbours next to each other: those of a core, of a cache, of a NUMA node, of a socket.
+    /// Returns all processors, sorted so that the processors of a socket are adjacent; within a socket those of a NUMA node, then
+    /// of a cache, then of a core.
     pub fn in_order(&self) -> Vec<usize> {
         let mut all: Vec<(Place, usize)> =
             self.places.iter().map(|(cpu, place)| (*place, *cpu)).collect();
@@ -147,13 +148,13 @@ impl Topology {
 
     /// Returns the recommended number of ranks for these processors, with one thread per core.
     ///
-    /// The first choice is one rank for each cache of the highest level, so that data shared by its threads are in the cache
-    /// once. If these caches have too few or unequal numbers of cores, the layout has one rank for each NUMA node. If NUMA nodes
-    /// have too few or unequal numbers, it has one rank for each socket, and otherwise a single rank.
+    /// The first choice is one rank for each cache of the highest level, so that data shared by the rank's threads are in the
+    /// cache once. If these caches have too few or unequal numbers of cores, the layout has one rank for each NUMA node. If NUMA
+    /// nodes also have too few or unequal numbers of cores, the layout has one rank for each socket, and otherwise a single rank.
     pub fn layout(&self) -> Layout {
         /// Minimum number of cores for a rank. With more ranks, data that threads would share are sent in messages.
         const WORTHWHILE: usize = 4;
-        /// Key of the part that a processor belongs to.
+        /// Function from a processor's place to the key of the part (cache, NUMA node or socket) that contains the processor.
         type Part = fn(&Place) -> (usize, usize);
         let parts: [Part; 3] = [|p| (p.memory, p.cache), |p| (p.memory, 0), |p| (p.socket, 0)];
         for part in parts {

@@ -1,7 +1,7 @@
 //! Quantities with units: `64GiB`, `5h`, `100Gbit/s`. One grammar for every flag, key and variable.
 //!
-//! A bare number is read in the unit that the flag documents. A wrong suffix is refused with the list of valid ones: `--mtbf 5`,
-//! read as five seconds instead of five years, would plan nonsense.
+//! A bare number is read in the unit that the flag documents. A wrong suffix is refused, and the error lists the valid suffixes.
+//! Without this, `--mtbf 5`, meant as years and read as seconds, would give a useless plan.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ const SIZES: [(&str, f64); 13] = [
     ("t", 1024.0 * GIB),
 ];
 
-/// A small b is a bit, as network vendors write it.
+/// Units of rates. A lower-case b means bit, as network vendors write it.
 const RATES: [(&str, f64); 20] = [
     ("B/s", 1.0),
     ("kB/s", 1e3),

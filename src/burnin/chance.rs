@@ -25,7 +25,7 @@ pub fn chance(hits: usize, of: usize) -> f64 {
     sum.min(1.0)
 }
 
-/// Returns the number of repeats for which the probability that all are slow is at most `each`.
+/// Returns the smallest number of repeats for which the probability that all are slow by chance is at most `each`.
 pub fn repeats_least(each: f64) -> usize {
     (1.0 / each).log2().ceil() as usize
 }

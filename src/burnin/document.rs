@@ -224,7 +224,7 @@ pub fn hpl_findings(runs: &[HplRun], compared: &[Finding]) -> Vec<Finding> {
     found
 }
 
-/// Returns the finding of an HPL run with a wrong solution. It names the nodes whose own products were wrong.
+/// Returns the finding of an HPL run with a wrong solution. The finding names the nodes whose own products were wrong.
 fn wrong_solution(number: usize, compared: &[Finding]) -> Finding {
     let of_products = || compared.iter().filter(|finding| finding.kind == Kind::Wrong);
     // A finding with one node means that this node computes wrong. A finding with several means that at least one of them does.

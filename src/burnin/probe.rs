@@ -1,4 +1,4 @@
-//! Work of the ranks of a burn-in, one on each node: they measure in turns, and report to rank 0.
+//! Work of the ranks of a burn-in, one rank on each node: the ranks measure in turns, and report to rank 0.
 //!
 //! A rank whose turn it is not sleeps, so that virtual nodes of one machine do not disturb each other by waiting. Between turns
 //! all ranks synchronise by messages to rank 0. Rank 0 prints the ranks that it waits for, so a node that hangs is named. While
@@ -48,7 +48,7 @@ const TELL_AFTER: Duration = Duration::from_secs(15);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     pub sweeps: usize,
-    /// Tournament rounds in each sweep with links; at most all rounds are measured.
+    /// Number of tournament rounds in each sweep with links; a number larger than that of all rounds means all rounds.
     pub rounds: usize,
     /// Cores with which a node multiplies and copies; 0 for all cores.
     pub threads: usize,

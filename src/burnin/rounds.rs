@@ -1,5 +1,5 @@
-//! Order of the measurements: tournament rounds, in which every node is paired with every other node once, and with one node at a
-//! time. The module is pure.
+//! Order of the measurements: tournament rounds. Each node has one partner at a time, and over all rounds every node is paired
+//! once with every other node. The module is pure.
 //!
 //! All ranks compute the same rounds, so the order need not be sent.
 
@@ -11,7 +11,7 @@ pub fn rounds(players: usize) -> usize {
 }
 
 /// Returns the pairs of a round, each with the lower number first. Pairs of a round are disjoint, and each pair occurs in exactly
-/// one round. In the circle method one node stays, and the others move by one place in each round.
+/// one round. In the circle method one node stays, and the other nodes move by one place in each round.
 pub fn pairs(players: usize, round: usize) -> Vec<(usize, usize)> {
     // With an odd number of nodes, the node opposite the empty place rests in each round.
     let places = players + players % 2;

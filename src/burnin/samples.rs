@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// Measurement of a direction between two nodes.
+/// Measurement of one direction of a link between two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Passage {
     pub from: usize,
@@ -47,7 +47,7 @@ pub struct Here {
 #[serde(rename_all = "kebab-case")]
 pub enum Absent {
     Node(usize),
-    /// Two nodes that measure their link. One of them waits for the other, but it is unknown which one.
+    /// Two nodes that measure their link. One node waits for the other, but it is unknown which of the two waits.
     Pair(usize, usize),
 }
 
@@ -103,7 +103,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Adds `bytes` to the output, and returns the reports in the lines that they complete.
+    /// Adds `bytes` to the output, and returns the reports in the lines that these bytes complete.
     pub fn hear(&mut self, bytes: &[u8]) -> Vec<Said> {
         self.line.extend_from_slice(bytes);
         // The bytes received before have no end of a line.

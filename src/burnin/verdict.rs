@@ -1,4 +1,5 @@
-//! Judgement of nodes and links: which are slower than their peers, and which nodes compute wrong. The module is pure.
+//! Judgement of nodes and links: decides which nodes and links are slower than their peers, and which nodes compute wrong. The
+//! module is pure.
 //!
 //! Only measurements of the same sweep are compared, so a disturbance of all nodes does not make one node slow. A node or link is
 //! *slow in a sweep* if it is below the median of its peers by more than the limit. A pass is *sure* of a node or link that is
@@ -23,11 +24,11 @@ const PAIRS: usize = 3;
 /// Probability of a result below which another pass is made, so that a slow node is not missed because of a single pass.
 const LEANS: f64 = 0.05;
 
-/// Number of sweeps of which one also measures memory and links. Multiplication needs more repeats, to distinguish a few per cent
+/// One sweep out of this number also measures memory and links. Multiplication needs more repeats, to distinguish a few per cent
 /// from noise.
 pub const WHOLE_EVERY: usize = 3;
 
-/// Number of sweeps with links in addition to the smallest number. As many sweeps need not show that a node is slow.
+/// Number of sweeps with links in addition to the smallest number: so many sweeps may fail to show that a node is slow.
 const SPARE_SWEEPS: usize = 26;
 
 /// Number of peers from which a single peer hardly changes the median.
@@ -131,8 +132,8 @@ impl Wrong {
 }
 
 /// Number of statistical tests for `nodes` nodes. Each node is tested twice, for multiplication and memory. Each direction of a
-/// link is tested twice, for bandwidth and latency. Each port counts four times for bandwidth and four times for latency: two
-/// passes may be sure of it by either direction.
+/// link is tested twice, for bandwidth and latency. Each port counts four times for bandwidth and four times for latency: each of
+/// the two passes that name a port may be sure of either direction.
 pub fn tests(nodes: usize) -> usize {
     2 * nodes + 2 * (4 * nodes + nodes * nodes.saturating_sub(1))
 }
@@ -147,8 +148,8 @@ pub fn sweeps_least(nodes: usize) -> usize {
     repeats_least(sure(nodes))
 }
 
-/// Probability below which a pass is sure of a result. Two passes must agree, so their product is the probability of a false
-/// alarm.
+/// Probability below which a pass is sure of a result. Two passes must agree, so a false alarm has the probability of one pass
+/// times that of the other.
 fn sure(nodes: usize) -> f64 {
     (ALARMS / (PAIRS * tests(nodes)) as f64).sqrt()
 }
@@ -236,7 +237,7 @@ pub struct Judged {
     pub counts: BTreeMap<(What, usize, usize), Count>,
     /// Slow nodes and links that this pass is sure of.
     pub slow: Vec<Slow>,
-    /// Whether a further node or link may be slow.
+    /// Whether the result of some node or link is so improbable (`LEANS`) that another pass is made.
     pub leans: bool,
     pub wrong: Vec<Wrong>,
     /// Groups of nodes whose products differ without a majority, so that some of these nodes compute wrong.

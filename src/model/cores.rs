@@ -84,7 +84,7 @@ impl Pace {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paces {
     pub nb: f64,
-    /// Operations that a thread multiplies in a second, while all threads multiply.
+    /// Operations per second of a thread in the multiplication, while all threads multiply.
     pub rate: f64,
     /// Paces of a panel: per column, and per element.
     column: Pace,

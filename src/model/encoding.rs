@@ -1,19 +1,20 @@
 //! Time to encode a checkpoint over a group (*encoding*, sections 2.2, 3.3 and 4).
 //!
-//! A binary tree costs a factor log p; a chain through which the data flow in segments costs (almost) the same for any p. The
-//! default choice of our solver rests on this comparison, and the planner prices its saves with [`striped_ring`].
+//! The time of a binary tree grows with log p; the time of a chain through which the data flow in segments is (almost) the same
+//! for any p. So our solver uses rings and chains by default. For them the planner uses [`striped_ring`], [`dedicated_chain`] and
+//! [`localised_ring`].
 
 use super::error::{Result, at_least, at_most, finite, fraction, non_negative, positive};
 
-/// A network and the arithmetic at its ends. Sending x bytes takes `alpha + beta x` seconds, combining
-/// them `gamma x`.
+/// A network and the arithmetic at its ends. A message of x bytes takes `alpha + beta x` seconds; adding x bytes to others takes
+/// `gamma x`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
     /// Latency of a message, seconds.
     pub alpha: f64,
-    /// Seconds a byte on the wire.
+    /// Seconds to send one byte.
     pub beta: f64,
-    /// Seconds a byte to add or xor.
+    /// Seconds to add or xor one byte.
     pub gamma: f64,
 }
 
@@ -69,7 +70,7 @@ impl Code {
     }
 }
 
-/// Writing `p` checkpoints of `bytes` to stable storage one after the other, section 2.2: p (beta m + alpha).
+/// Seconds to write `p` checkpoints of `bytes` to stable storage one after the other, section 2.2: p (beta m + alpha).
 pub fn stable_storage(p: u64, bytes: f64, link: Link) -> Result<f64> {
     at_least("the number of processes", p, 1, "at least 1")?;
     positive("the checkpoint size", bytes)?;
@@ -82,16 +83,16 @@ fn levels(processes: u64) -> f64 {
     f64::from(u64::BITS - (processes - 1).leading_zeros())
 }
 
-/// Binary tree, section 2.2 and eq. 6: k * 2 ceil(log2 p) ((beta + gamma) m + alpha), gamma doubled for
-/// weighted sums.
+/// Seconds to encode with a binary tree, section 2.2 and eq. 6: k * 2 ceil(log2 p) ((beta + gamma) m + alpha). Weighted sums have
+/// twice the gamma.
 pub fn tree(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
     at_least("the number of processes", p, 2, "at least 2")?;
     let (k, per_byte) = link.prices(bytes, code)?;
     finite("the encoding time", k * 2.0 * levels(p) * (per_byte * bytes + link.alpha))
 }
 
-/// The segment that makes the chain fastest, bytes, section 3.3:
-/// sqrt(m alpha / ((p - 2)(beta + gamma))), at most the whole checkpoint.
+/// Bytes of the segment with which the chain is fastest, section 3.3: sqrt(m alpha / ((p - 2)(beta + gamma))), at most the whole
+/// checkpoint.
 pub fn optimal_segment(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
     at_least("the number of processes", p, 2, "at least 2")?;
     let (_, per_byte) = link.prices(bytes, code)?;
@@ -103,8 +104,8 @@ pub fn optimal_segment(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64
     finite("the segment", s.clamp(1.0_f64.min(bytes), bytes))
 }
 
-/// Chain of `p` processes fed in segments of `segment` bytes, section 3.3:
-/// k (p - 2 + m/s)(alpha + (beta + gamma) s).
+/// Seconds to encode with a chain of `p` processes in segments of `segment` bytes, section 3.3: k (p - 2 + m/s)(alpha + (beta +
+/// gamma) s).
 pub fn chain(p: u64, bytes: f64, segment: f64, code: Code, link: Link) -> Result<f64> {
     at_least("the number of processes", p, 2, "at least 2")?;
     positive("the segment", segment)?;
@@ -114,15 +115,15 @@ pub fn chain(p: u64, bytes: f64, segment: f64, code: Code, link: Link) -> Result
     finite("the encoding time", k * ((p - 2) as f64 + segments) * (link.alpha + per_byte * segment))
 }
 
-/// Chain with the best segment, eqs. 2 and 7. By eq. 8 this is also the time of the scheme in one dimension: all groups encode at
-/// once, so the time does not depend on the number of groups.
+/// Seconds to encode with a chain and its best segment, eqs. 2 and 7. By eq. 8 this is also the time of the scheme in one
+/// dimension: all groups encode at once, so the time does not depend on the number of groups.
 pub fn chain_best(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
     let s = optimal_segment(p, bytes, code, link)?;
     chain(p, bytes, s, code, link)
 }
 
-/// Localised scheme, eq. 9: groups of k(k+1) without dedicated checksum processes; each of the k
-/// checksums is broadcast, pipelined, to the k + 1 processes that keep it.
+/// Seconds of the localised scheme, eq. 9: groups of k(k+1) without dedicated checksum processes. Each of the k checksums is
+/// broadcast, pipelined, to the k + 1 processes that keep it.
 pub fn localised(losses: u64, bytes: f64, link: Link) -> Result<f64> {
     at_least("the number of losses", losses, 1, "at least 1")?;
     at_most("the number of losses", losses as f64, 1_048_576.0, "at most a million")?;
@@ -149,10 +150,10 @@ pub fn lost(idle: f64, encode_s: f64, interval_s: f64) -> Result<f64> {
     finite("the share lost", 1.0 - (1.0 - idle) * (interval_s / (interval_s + encode_s)))
 }
 
-/// Time to rebuild `lost` processes of `p` that compute, by eqs. 4 and 5; the paper gives no formula for it. Each right side of
-/// eq. 4 is a weighted sum over the survivors that ends at its checksum process: a chain of p - lost + 1. The sum then goes to
-/// all replacements, like a broadcast in section 4.3. Each replacement multiplies the sums, as they arrive, by its own row of
-/// the inverse of A_r.
+/// Time to rebuild `lost` of `p` computing processes, by eqs. 4 and 5; the paper gives no formula for this time. Each right side
+/// of eq. 4 is a weighted sum over the survivors that ends at its checksum process: a chain of p - lost + 1 processes. The sum
+/// then goes to all replacements, like a broadcast in section 4.3. Each replacement multiplies the sums, as they arrive, by its
+/// own row of the inverse of A_r.
 pub fn recovery_by_equations(p: u64, lost: u64, bytes: f64, link: Link) -> Result<f64> {
     let survivors = survivors(p, lost)?;
     let right_sides = chain_best(survivors + 1, bytes, Code::Weighted { losses: lost }, link)?;
@@ -161,8 +162,9 @@ pub fn recovery_by_equations(p: u64, lost: u64, bytes: f64, link: Link) -> Resul
     finite("the recovery time", right_sides + spread)
 }
 
-/// Time to rebuild them with the inverse of A_r taken into the weights. The data of a lost process are then a single weighted sum
-/// of survivors and checksums, along a chain of p + 1 that ends at its replacement. An encoding takes this time, too.
+/// Time to rebuild `lost` of `p` computing processes, if the weights already contain the inverse of A_r. The data of a lost
+/// process are then one weighted sum of survivors and checksums. The sum goes along a chain of p + 1 processes that ends at the
+/// replacement. An encoding takes equally long.
 pub fn recovery_by_sums(p: u64, lost: u64, bytes: f64, link: Link) -> Result<f64> {
     survivors(p, lost)?;
     chain_best(p.saturating_add(1), bytes, Code::Weighted { losses: lost }, link)
@@ -194,7 +196,7 @@ pub fn striped_ring(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f
     finite("the encoding time", (g - 1.0) * (link.alpha + m * per_byte * bytes / (g - m)))
 }
 
-/// Time of the paper's own method: an MPI_Reduce for each stripe, as a binary tree. It makes G reductions of one chunk each.
+/// Time of the paper's own method for striped parity: one MPI_Reduce for each of the G stripes, as a binary tree over one chunk.
 pub fn striped_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
     let (m, per_byte) = link.prices(bytes, group_code(group, losses)?)?;
     let g = group as f64;

@@ -157,8 +157,9 @@ pub fn fit(samples: &[Sample], n_half: Option<f64>) -> Result<Fit> {
     Ok(Fit { model, worst: finite("the residual of the fit", worst)?, samples: samples.len() })
 }
 
-/// Selects results for a fit: of the results on the most ranks, those with as many threads as the fastest, and of these the
-/// fastest for each N. Other work of a machine can only slow a run down, and slower variants do not show the machine's rate.
+/// Selects results for a fit. Only results on the largest number of ranks count, and of these only results with as many threads
+/// as the fastest. Of the rest, the fastest result for each N is selected. Other work of a machine can only slow a run down, and
+/// slower variants do not show the machine's rate.
 pub fn best_of_each(all: &[Sample]) -> Vec<Sample> {
     let most = all.iter().map(Sample::ranks).max();
     let on_most = || all.iter().filter(|s| Some(s.ranks()) == most);
@@ -174,7 +175,8 @@ pub fn best_of_each(all: &[Sample]) -> Vec<Sample> {
     best
 }
 
-/// Reads every result in `text` that is not marked as wrong: W lines of any HPL, or JSON (one document or one a line).
+/// Reads every result in `text` that is not marked as wrong: W lines of any HPL, or JSON (one document, or one document per
+/// line).
 pub fn read(text: &str) -> Vec<Sample> {
     results(text, false)
 }

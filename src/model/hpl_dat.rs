@@ -49,7 +49,7 @@ pub fn hpl_dat(test: &TestParams, ns: &[usize], title: &str) -> String {
     text
 }
 
-/// Returns the flags that state the content of HPL.dat, and the parameters of a test for which HPL.dat has no line.
+/// Returns flags for the content of HPL.dat, and for the parameters of a test that have no line in HPL.dat.
 pub fn flags(test: &TestParams, ns: &[usize]) -> Vec<String> {
     let sizes: Vec<String> = ns.iter().map(usize::to_string).collect();
     let said = [

@@ -1,8 +1,8 @@
 //! Interval between saves, and the cost of failures with it (*self-checkpoint*, section 5.1).
 //!
-//! There are three intervals, from rough to exact, and two efficiencies. The paper's eq. 10 leaves out the work that is repeated;
-//! the exact expectation for exponential failures includes this work. The planner and the tests of the simulation use the exact
-//! efficiency.
+//! The module has three intervals, from rough to exact, and two efficiencies. The paper's eq. 10 leaves out the work that is
+//! repeated; the exact expectation for exponential failures includes this work. The planner and the tests of the simulation use
+//! the exact efficiency.
 
 use super::error::{ModelError, Result, finite, non_negative, positive};
 
@@ -69,8 +69,8 @@ pub fn efficiency_eq10(
     finite("the efficiency", work / (work + saving) * (mtbf / (mtbf + detect + recover)))
 }
 
-/// A segment of a protected run: work, then the part of the save before the new state is safe (`encode`), then the part after
-/// (`flush`). Seconds.
+/// A segment of a protected run, in seconds: work, then the part of the save before the new state is safe (`encode`), then the
+/// rest of the save (`flush`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Segment {
     pub work: f64,

@@ -1,7 +1,7 @@
 //! Numbers that the authors of *self-checkpoint* measured and print: Table 3, sections 7.3 and 7.4, Table 2's machines.
 //!
-//! Figures start from these and tests compare formulas with them, so each number is stated here once, as printed. Functions
-//! compute the relations between printed numbers; `docs/dev/models.md` lists which numbers agree.
+//! Figures start from these numbers and tests compare formulas with them, so each number is stated here once, as printed.
+//! Functions compute the relations between printed numbers; `docs/dev/models.md` lists which numbers agree.
 
 use super::efficiency::{coefficient, with_fraction};
 use super::encoding::Link;
@@ -18,7 +18,7 @@ pub struct Row {
     /// Seconds of the run without any save, and seconds of one save if the method saves.
     pub seconds: f64,
     pub save: Option<f64>,
-    /// Rate with a save every ten minutes as a share of the original's, and GB a process for the matrix.
+    /// Rate with a save every ten minutes, as a share of the rate of the original; and GB a process for the matrix.
     pub normalised: f64,
     pub memory_gb: f64,
     /// Method of the checkpoint, if eqs. 6 to 8 state the memory that this method leaves.
@@ -115,15 +115,16 @@ impl Row {
     }
 }
 
-/// HPL on all memory and on what self-checkpoint leaves (section 7.4), and the machine it ran on (Table 2).
+/// A machine (Table 2), and two runs of HPL on it: on all memory, and on the memory that self-checkpoint leaves (section 7.4).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Large {
     pub name: &'static str,
     pub ranks: u64,
     pub ranks_per_node: u64,
-    /// Peak flop/s of a node: of its cores for Tianhe-1A (Table 2 rounds it to 140), as in Table 2 for Tianhe-2.
+    /// Peak flop/s of a node. For Tianhe-1A this is the peak of its cores (Table 2 rounds it to 140 Gflop/s); for Tianhe-2 it is
+    /// the peak in Table 2.
     pub node_peak: f64,
-    /// Bytes of a node, and bytes/s between two.
+    /// Bytes of memory of a node, and bytes/s between two nodes.
     pub node_memory: f64,
     pub port: f64,
     /// Members of a group.

@@ -13,7 +13,7 @@ pub use crate::checkpoint::plan::Scope;
 use crate::lu::need::{Means, Problem};
 use crate::parity::Spread;
 
-/// Ways to keep the state so that it outlives a loss: the methods of the solver, and others for comparison.
+/// Ways to protect the state of a run: the methods of the solver, and other methods for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
@@ -26,7 +26,7 @@ pub enum Method {
     Single,
     /// No saves: additional process columns keep checksums. They replace columns that lose a process.
     Abft,
-    /// Written to a parallel file system; no memory beyond the matrix.
+    /// Checkpoints only on a parallel file system; no memory beyond the matrix.
     Disk,
     /// Unprotected.
     None,
@@ -53,7 +53,7 @@ impl Method {
         }
     }
 
-    /// Whether copies and checksums are kept in the memory of other nodes.
+    /// Whether copies and checksums are kept in the memory of the nodes.
     pub fn in_memory(self) -> bool {
         matches!(self, Method::SelfCheckpoint | Method::Double | Method::Single)
     }
@@ -159,8 +159,8 @@ pub fn scope_volume(scope: Scope, n: f64) -> Result<f64> {
     )
 }
 
-/// Memory of the rank with the most, by part, in bytes. With checksum columns a rank has either a part of the matrix or checksums
-/// of the same size; `matrix` and `checksums` are then averages over all ranks.
+/// Memory of the rank that needs most, by part, in bytes. With checksum columns a rank has either a part of the matrix or
+/// checksums of the same size; `matrix` and `checksums` are then averages over all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RankMemory {
     /// The local part of [A|b].
@@ -203,9 +203,9 @@ pub struct Shape {
     pub depth: u64,
 }
 
-/// Memory of the rank of our solver with the most. The lengths of matrix and work arrays are those of the solver ([`Problem`]);
-/// the memory for protection is `copies_and_checksums` or [`Columns::factor`]. `m` is the number of losses that groups of `g`
-/// survive, or the number of checksum columns.
+/// Memory of that rank of our solver that needs most. The lengths of matrix and work arrays are those of the solver
+/// ([`Problem`]); the memory for protection is `copies_and_checksums` or [`Columns::factor`]. `m` is the number of losses that
+/// groups of `g` survive, or the number of checksum columns.
 pub fn rank_memory(
     shape: Shape,
     threads: u64,

@@ -2,9 +2,9 @@
 //! restored. By hot replacement, checksum columns take the places of lost process columns (*hot-replacement*, sections III and V,
 //! with one column).
 //!
-//! Both survive the loss of a process; the loss of a node ends the job (docs/PROTECTION.md). So every model here needs the share
-//! of failures that end a process but not its node. The closed forms are exact for exponential failures; tests compare the
-//! simulation with them.
+//! Recovery in place and hot replacement survive the loss of a process; the loss of a node ends the job (docs/PROTECTION.md). So
+//! every model here needs the share of failures that end a process but not its node. The closed forms are exact for exponential
+//! failures; tests compare the simulation with the closed forms.
 
 use super::ModelError;
 use super::encoding::{Code, Link, chain};
@@ -13,12 +13,12 @@ use super::interval;
 use crate::lu::{LONGEST_SUMS, SUMS_EVER, SUMS_MAX};
 use serde::Serialize;
 
-/// Default seconds from the death of a process until all ranks continue without a restart. A few ranks on one machine need 0.01
-/// to 0.2 s after the report of the death, and the daemon of the node reports it at once.
+/// Default seconds from the death of a process until all ranks continue without a restart. MPI's daemon of the node reports the
+/// death at once. A few ranks on one machine then need 0.01 to 0.2 s.
 pub const IN_PLACE_S: f64 = 1.0;
 
-/// Number of process columns that compute, and of additional columns that keep checksums. A run survives the loss of `sums`
-/// columns of either kind.
+/// Number of process columns that compute, and number of additional columns that keep checksums. A run survives the loss of
+/// `sums` columns of either kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Columns {
     pub q: u64,
@@ -44,7 +44,7 @@ impl Columns {
         self.q.saturating_add(self.sums)
     }
 
-    /// Memory, and equally work, of P x (Q+R) ranks relative to that of P x Q ranks without checksums: (Q+R)/Q.
+    /// Memory of P x (Q+R) ranks relative to P x Q ranks without checksums: (Q+R)/Q. The work has the same ratio.
     pub fn factor(self) -> Result<f64> {
         self.check()?;
         Ok((self.q as f64 + self.sums as f64) / self.q as f64)
@@ -64,7 +64,7 @@ impl Columns {
     }
 }
 
-/// Failures of the whole system, and the share of them that end only a process.
+/// Failures of the whole system, and the share of these failures that end only a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Failing {
     pub mtbf: f64,
@@ -85,9 +85,9 @@ impl Failing {
         finite("the time until the run is up", self.mtbf * (down / self.mtbf).exp_m1())
     }
 
-    /// Mean cost of a failure as a single number of seconds, for formulas that take only one cost: `in_place` seconds after the
-    /// loss of a process, `restart` after the loss of a node. While the run recovers in place, another failed process starts the
-    /// recovery again, and a failed node is a restart. During a restart every failure starts the restart again.
+    /// Mean cost of a failure as a single number of seconds, for formulas that take only one cost. A lost process costs
+    /// `in_place` seconds, a lost node `restart`. While the run recovers in place, another failed process starts the recovery
+    /// again, and a failed node causes a restart. During a restart every failure starts the restart again.
     ///
     /// With F = 1 - e^(-in_place/M), s the share and B_r = M (e^(restart/M) - 1) the mean time down is B = s B_p + (1-s) B_r with
     /// B_p = F (M + (1-s) B_r)/(1 - s F), and the number is M ln(1 + B/M).
@@ -115,9 +115,9 @@ impl Failing {
 pub struct Renewing {
     /// Ranks of a process column, P.
     pub rows: u64,
-    /// Number of waiting ranks in addition to the P x (Q+R).
+    /// Number of waiting ranks, in addition to the P x (Q+R) ranks of the columns.
     pub waiting: u64,
-    /// Seconds in which all ranks wait for one new column.
+    /// Seconds that all ranks wait while one new column is made.
     pub each: f64,
 }
 
@@ -145,9 +145,10 @@ pub struct Replacement {
     pub renewing: Renewing,
 }
 
-/// Numbers by the count of losses in a try.
+/// Numbers by the count of losses in a try. A try begins from scratch, and ends with the result or with a loss that the run does
+/// not survive.
 type Row = Vec<f64>;
-/// Numbers by two counts of losses, an earlier and a later one; zero below the diagonal, since the count only increases.
+/// Numbers by two counts of losses, an earlier and a later count; zero below the diagonal, since the count only increases.
 type Square = Vec<Row>;
 
 fn square(size: usize) -> Square {
@@ -164,7 +165,7 @@ fn product(a: &Square, b: &Square) -> Square {
     c
 }
 
-/// Returns a matrix with every element changed.
+/// Returns a matrix with every element changed by `change`.
 fn changed(all: &Square, change: impl Fn(f64) -> f64) -> Square {
     all.iter().map(|row| row.iter().map(|&x| change(x)).collect()).collect()
 }
@@ -295,14 +296,14 @@ impl Replacement {
 }
 
 /// Input for the comparison of ways to continue: a run, and the seconds that each step takes on its machine. The results are
-/// shares of the fault-free rate. They compare times only: the matrix has the same size in all ways, although some have room for
-/// a larger one.
+/// shares of the fault-free rate. The comparison concerns only time: the matrix has the same size in all ways, although some ways
+/// leave room for a larger matrix.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ways {
     /// Time of the work on all ranks without losses and without checksums.
     pub work: f64,
     pub save: f64,
-    /// Detection and restart.
+    /// Seconds to detect a loss and to restart the job.
     pub again: f64,
     pub recover: f64,
     /// Seconds until all ranks continue without a restart; the recovery is not included.

@@ -136,7 +136,7 @@ impl Application {
         }
     }
 
-    /// Returns the groupings for the application: those of the paper, and ours for HPL.
+    /// Returns the groupings for the application: the groupings of the paper, and our own grouping for HPL.
     pub fn groupings(self) -> &'static [Grouping] {
         use Grouping::{CoordIo, HierarchIo, HierarchIoLine, HierarchPort, SelfMemory};
         match self {

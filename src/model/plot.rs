@@ -83,7 +83,7 @@ pub struct Figure {
     pub note: String,
 }
 
-/// Colours that the colour-blind can distinguish (Okabe and Ito), without its yellow.
+/// Colours that the colour-blind can distinguish: the palette of Okabe and Ito without its yellow.
 const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"];
 
@@ -135,7 +135,7 @@ fn tick_label(v: f64) -> String {
     format!("{}", (v * 1e6).round() / 1e6)
 }
 
-/// Whether a value can be drawn on an axis. Beyond these bounds differences and quotients may overflow.
+/// Whether a value can be drawn on an axis. Differences and quotients of values outside the bounds here may overflow.
 fn drawable(v: f64, log: bool) -> bool {
     v.abs() < 1e100 && (!log || v > 1e-100)
 }

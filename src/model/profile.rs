@@ -2,7 +2,7 @@
 //! simulation both use this module, so they agree about the run.
 //!
 //! With r rows left, the time left is alpha r^3 + beta r^2 (the efficiency model), and the trailing submatrix to save has r^2
-//! elements. After half of the time 63 % of the matrix is left in it, after nine tenths 22 %.
+//! elements. After half of the time the trailing submatrix has 63 % of the matrix, after nine tenths 22 %.
 
 use super::error::{Result, at_least, finite, non_negative, positive, refused};
 use super::fit::RateModel;

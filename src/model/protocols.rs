@@ -34,7 +34,7 @@ pub enum Validity {
     /// Eqs. 14 and 18: G C <= T <= mu_p / 10, so that at most one failure a period is likely. If no such period exists, the waste
     /// is 1.
     FirstOrder,
-    /// Only G C <= T, although the formula is not proved there. The text and the figures of the paper use this bound.
+    /// Only G C <= T. The formula is not proved for T above mu_p / 10, but the text and the figures of the paper use this bound.
     Unbounded,
 }
 

@@ -119,8 +119,8 @@ pub fn group_overwhelmed(group: u64, losses: u64, window: f64, mtbf_node: f64) -
     finite("the probability", sum.min(1.0))
 }
 
-/// Probability that no group loses more members than it survives, if on average there are `incidents` failures, and `window`
-/// seconds follow each in which further losses count.
+/// Probability that no group loses more members than it survives. On average there are `incidents` failures; after each failure,
+/// further losses count for `window` seconds.
 pub fn survives(
     incidents: f64,
     group: u64,

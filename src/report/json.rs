@@ -28,7 +28,7 @@ pub struct Run {
     pub started_unix_s: u64,
     /// Time at which this state of the document was written.
     pub written_unix_s: u64,
-    /// False until the last test has ended, so also if the run was killed.
+    /// False until the last test has ended, and so also false if the run was killed.
     pub complete: bool,
     pub mpi: Mpi,
     pub blas: Blas,
@@ -91,7 +91,7 @@ pub struct Mpi {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blas {
     pub name: String,
-    /// Kernel that the library chose, under the library's name for it.
+    /// Kernel that the BLAS library chose, by the library's own name.
     pub kernel: String,
     /// Engine of the trailing update: the name of a kernel of this program, or `blas`. If tests have different engines, all
     /// names.
@@ -101,7 +101,7 @@ pub struct Blas {
 /// Threads of the ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Threads {
-    /// Number of threads of the rank with the fewest, and of the rank with the most.
+    /// Smallest and largest number of threads of a rank.
     pub fewest: usize,
     pub most: usize,
     /// Ranks whose threads are pinned to processors: `all`, `some` or `none`.

@@ -43,8 +43,8 @@ pub struct Kind {
     pub make: Make,
     pub memory_bytes_min: u64,
     pub memory_bytes_max: u64,
-    /// Lowest and highest clock of the cores of all nodes that the system reported at the start of the run; null if it reported
-    /// none.
+    /// Lowest and highest clock that the system reported for a core of these nodes at the start of the run; null if the system
+    /// reported no clock.
     pub clock_seen_mhz_min: Option<u64>,
     pub clock_seen_mhz_max: Option<u64>,
     /// Smallest and largest number of ranks of the job on a node.
@@ -59,7 +59,8 @@ pub struct Machine {
     pub kinds: Vec<Kind>,
 }
 
-/// The memory of equal nodes differs by less than one part in this number, because firmware and kernel reserve different parts.
+/// Two nodes of one kind differ in memory by less than one part in this number, because firmware and kernel reserve different
+/// parts.
 const ALIKE: u64 = 32;
 
 impl Kind {

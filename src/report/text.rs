@@ -178,7 +178,7 @@ fn check_note(threshold: f64) -> String {
     )
 }
 
-/// Returns a line of the parameters with a single value.
+/// Returns the line of a parameter with a single value.
 fn one(name: &str, value: impl Display) -> String {
     format!("{name:<7}: {value}\n")
 }
@@ -261,7 +261,8 @@ fn w_line(params: &TestParams, seconds: f64, gflops: f64) -> String {
     )
 }
 
-/// Returns the lines with the start and the end. They name the routine of the reference HPL, since scripts look for this name.
+/// Returns the lines with the start and the end of a test. These lines name the routine of the reference HPL, since scripts look
+/// for this name.
 fn time_lines(outcome: &Outcome) -> String {
     let (started, ended) = (ctime(outcome.started_unix_s), ctime(outcome.ended_unix_s));
     format!("HPL_pdgesv() start time {started}\nHPL_pdgesv() end time   {ended}\n")

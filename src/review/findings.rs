@@ -1,4 +1,4 @@
-//! Conclusions from the documents: the best result, the parts of its time, and the comparison with the plan.
+//! Conclusions from the documents of `--json`: the best result, the parts of its time, and the comparison with the plan.
 
 use super::sources::{Material, Prediction};
 use crate::base::outcome::{Outcome, Times, Verdict};

@@ -19,7 +19,7 @@ pub enum Care {
 }
 
 /// Centre of each stretch as a part of the run, and its number of iterations. Later iterations take less time, so later stretches
-/// have more of them.
+/// have more iterations.
 const ROUGH: [(f64, usize); 2] = [(0.211_324_865, 1), (0.788_675_135, 5)];
 const FINE: [(f64, usize); 3] = [(0.112_701_665, 2), (0.5, 4), (0.887_298_335, 6)];
 
@@ -67,8 +67,9 @@ pub fn part(n: usize, nb: usize, care: Care) -> f64 {
     placed.iter().map(squares).sum::<f64>() / all_squares(n, nb)
 }
 
-/// The first of [`sums`] over all iterations, in closed form, since a planned matrix may have very many iterations. From the last
-/// iteration backwards, the trailing submatrix has the rows of the last block, then NB more in each iteration.
+/// Sum of r^2 over all iterations, the first number of [`sums`], in closed form, since a planned matrix may have very many
+/// iterations. From the last iteration backwards, the trailing submatrix has the rows of the last block, then NB more in each
+/// iteration.
 fn all_squares(n: usize, nb: usize) -> f64 {
     let (n, nb, blocks) = (n as f64, nb as f64, n.div_ceil(nb) as f64);
     let (times, last) = (blocks - 1.0, n - (blocks - 1.0) * nb);
@@ -111,8 +112,8 @@ pub fn whole(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -
     (fitted.is_finite() && fitted > 0.0).then_some(fitted)
 }
 
-/// Seconds of iterations with the sums `of`. The model has no constant part; it passes through two stretches with the sums `x`
-/// and `y` and the seconds `s` and `t`.
+/// Seconds of the iterations whose sums are `of`, by the model without a constant part. Two stretches determine the model: their
+/// sums are `x` and `y`, their seconds `s` and `t`.
 fn line(x: &[f64; 3], y: &[f64; 3], s: f64, t: f64, of: &[f64; 3]) -> f64 {
     let det = x[0] * y[1] - x[1] * y[0];
     let (a, b) = ((s * y[1] - t * x[1]) / det, (x[0] * t - y[0] * s) / det);

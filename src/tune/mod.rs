@@ -1,5 +1,5 @@
-//! Search for good parameters by partial runs: candidates that may be good, the time of a whole run from a few stretches, the
-//! fastest of many candidates. The module is pure: its caller measures the candidates.
+//! Search for good parameters by partial runs: proposes candidates, estimates the time of a whole run from a few stretches, and
+//! finds the fastest candidate. The module is pure: its caller measures the candidates.
 
 pub mod estimate;
 pub mod picture;

@@ -19,7 +19,7 @@ fn bars(title: String, label: &str, all: impl Iterator<Item = (String, f64)>) ->
     }
 }
 
-/// Returns the value of a choice, as in HPL.dat.
+/// Returns the name and the value of a choice, such as `NB 256`.
 pub fn choice_words(choice: &Choice) -> String {
     let test = &choice.candidate.test;
     let value = match choice.what.as_str() {

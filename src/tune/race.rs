@@ -53,7 +53,7 @@ impl Race {
         round.iter().find(|(other, _)| *other == who).map(|(_, s)| *s)
     }
 
-    /// Times of `who` as parts of those of `other`, in the rounds of both.
+    /// Times of `who` divided by those of `other`, in each round that measured both candidates.
     fn ratios(&self, who: usize, other: usize) -> Vec<f64> {
         self.rounds
             .iter()
@@ -61,19 +61,19 @@ impl Race {
             .collect()
     }
 
-    /// Median ratio of the time of `who` to the time of `other`, over the rounds of both.
+    /// Median ratio of the time of `who` to the time of `other`, over the rounds that measured both candidates.
     pub fn ratio(&self, who: usize, other: usize) -> Option<f64> {
         middle(&self.ratios(who, other))
     }
 
-    /// Returns the fastest of the remaining candidates: the one with the smallest ratio to the first of them.
+    /// Returns the fastest of the remaining candidates: the candidate whose ratio to the first remaining candidate is smallest.
     pub fn best(&self) -> Option<usize> {
         let yardstick = *self.active.first()?;
         let part = |who: usize| self.ratio(who, yardstick).unwrap_or(f64::INFINITY);
         self.active.iter().copied().min_by(|a, b| part(*a).total_cmp(&part(*b)))
     }
 
-    /// Returns all measured candidates, the best first, each with the ratio of its time to that of the best.
+    /// Returns all measured candidates, the best first, each with the ratio of its time to the time of the best candidate.
     pub fn ranking(&self) -> Vec<(usize, f64)> {
         let Some(best) = self.best() else { return Vec::new() };
         let mut all: Vec<usize> = self.rounds.iter().flatten().map(|(who, _)| *who).collect();
@@ -105,8 +105,8 @@ impl Race {
         known.map_or(NOISE, |noise| noise.clamp(0.002, 0.1))
     }
 
-    /// Removes the slower candidates. At least a third, and at least three, remain. Candidates that are no slower than the best
-    /// within the noise remain too, up to two thirds of all.
+    /// Removes the slower candidates. At least a third of the candidates, and at least three, remain. Further candidates remain
+    /// if they are no slower than the best within the noise, up to two thirds of all candidates.
     pub fn thin(&mut self) {
         let Some(best) = self.best() else { return };
         let noise = 2.0 * self.noise() / (self.rounds.len() as f64).sqrt();

@@ -1,6 +1,6 @@
-//! The search in three stages, each of them a race. The first stage compares shapes of the run (ranks, grid, block size), the
-//! second changes single choices of the best shape. The third measures the best candidates of both with more care. The budget
-//! determines the number of candidates.
+//! The search in three stages, each of them a race. The first stage compares shapes of the run (ranks, grid, block size). The
+//! second stage changes single choices of the best shape. The third stage measures the best candidates of both stages with more
+//! care. The budget determines the number of candidates.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ pub trait Lab {
     /// Measures each candidate of `round` once. Returns None for candidates that cannot be run.
     ///
     /// # Errors
-    /// The reason why no more can be measured.
+    /// The reason why no further candidate can be measured.
     fn measure(
         &mut self,
         stage: Stage,
@@ -257,7 +257,7 @@ fn placed(race: &Race, all: &[&Candidate]) -> Vec<Placed> {
 /// Searches `domain` for about `budget` seconds.
 ///
 /// # Errors
-/// Nothing could be measured, or `lab` reports that no more can be measured.
+/// Nothing could be measured, or `lab` reports that no further candidate can be measured.
 pub fn search(domain: &Domain, budget: f64, lab: &mut impl Lab) -> Result<Tuned, String> {
     let mut search = Search { lab, budget, measured: 0 };
     let shapes = domain.first();

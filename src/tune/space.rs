@@ -10,7 +10,7 @@ use crate::model::planner::usual;
 pub struct Layout {
     pub ranks_per_node: usize,
     pub threads: usize,
-    /// BLAS that replaces the linked one.
+    /// BLAS that replaces the linked BLAS.
     pub blas: Option<String>,
 }
 
@@ -27,7 +27,7 @@ pub struct Domain {
     pub n: usize,
     pub nodes: usize,
     pub cores: usize,
-    /// Numbers of ranks a node. In all lists here the most promising values come first.
+    /// Numbers of ranks per node, among which the search chooses. In all lists here the most promising values come first.
     pub ranks_per_node: Vec<usize>,
     pub nbs: Vec<usize>,
     /// Whether block sizes other than `nbs` may be tried.

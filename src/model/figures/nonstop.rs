@@ -1,4 +1,4 @@
-//! Comparison of continuing without a restart with restarts: share of the rate that is left, and cost of a loss
+//! Comparison of restarts and of ways to continue without a restart: share of the rate that is left, and cost of a loss
 //! (*hot-replacement*).
 
 use super::super::error::Result;
@@ -13,7 +13,7 @@ use super::super::plot::{Axis, Figure, Panel, Series};
 use super::{ASSUMED_LINK, dashed, even, line, spread, through};
 use crate::base::units::HOUR_S;
 
-/// No rank waits to make a checksum column, and the ranks left of a lost column are too few for one.
+/// No checksum column is rebuilt: no rank waits, and the ranks left of a lost column are too few for a new column.
 const NEVER: Renewing = Renewing::NEVER;
 
 fn one(q: u64) -> Columns {

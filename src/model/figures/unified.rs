@@ -1,4 +1,4 @@
-//! Waste of protocols on today's and tomorrow's machines (*unified*, Tables 2 and 3, Figs. 8 to 15), and HPL for comparison.
+//! Waste of protocols on today's and future machines (*unified*, Tables 2 and 3, Figs. 8 to 15), and HPL for comparison.
 
 use super::super::error::Result;
 use super::super::platforms::{

@@ -15,7 +15,7 @@ use super::{ASSUMED_LINK as LINK, dashed, even, line, spread};
 const BYTES: f64 = 25e6;
 const LOSSES: u64 = 4;
 const GROUP: u64 = 16;
-/// Members of a localised group, k (k+1), and of the striped group that is compared with it.
+/// Number of members of a localised group, k (k+1), and of the striped group in the comparison.
 const STRIPES: u64 = LOSSES * (LOSSES + 1);
 const EVERY_S: f64 = 600.0;
 const CODE: Code = Code::Weighted { losses: LOSSES };
@@ -85,7 +85,8 @@ fn processes() -> Vec<f64> {
     even(60.0, 480.0, 22)
 }
 
-/// Figs. 4 to 6: encoding inline or by a helper, if all cores compute and if one core is idle; and the same for HPL.
+/// Figs. 4 to 6: cost of encoding inline and by a helper, if all cores compute and if one core is idle; and the rate of HPL with
+/// each.
 pub(super) fn helpers_compared() -> Result<Figure> {
     // Fig. 5: 9 % inline, under 2 % with a helper on an idle core.
     const COPY: f64 = 2.0 / 9.0;

@@ -19,10 +19,10 @@ pub struct Alternative {
     pub plan: std::result::Result<Plan, String>,
 }
 
-/// Self-checkpoint by restarts and in place, and columns of checksums, compared.
+/// Comparison of self-checkpoint with restarts, self-checkpoint with recovery in place, and checksum columns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Share of failures that end a process and leave its node.
+    /// Share of failures that end a process but not its node.
     pub process_share: f64,
     /// Expected flop/s; None if the run practically never ends or is impossible.
     pub restart: Option<f64>,
@@ -152,7 +152,8 @@ fn in_stripes(machine: &Machine, chosen: &Choice, wanted: Option<u64>) -> Option
     (choice.groups.smallest > chosen.losses).then_some(choice)
 }
 
-/// Columns of checksums; if the plan has some, also with one column more.
+/// Method abft with the number of checksum columns in the inputs or in the plan. If the plan has checksum columns, also with one
+/// column more.
 fn with_checksum_columns(machine: &Machine, chosen: &Choice, taken: &Choice) -> Vec<Idea> {
     let abft = "--method abft: survives the loss of one process column for each checksum column, and saves nothing; after the \
                 loss of a node the run starts from scratch";
@@ -168,7 +169,7 @@ fn with_checksum_columns(machine: &Machine, chosen: &Choice, taken: &Choice) -> 
     ideas.collect()
 }
 
-/// Returns the choice on a grid half as high and twice as wide.
+/// Returns the choice on another grid, half as high and twice as wide as its own.
 fn flatter(machine: &Machine, chosen: &Choice) -> Option<Idea> {
     let (p, q) = chosen.grid;
     if p < 2 || p % 2 != 0 {
@@ -194,7 +195,7 @@ pub fn columns_of_checksums(sums: u64) -> String {
     if sums == 1 { "column of checksums".into() } else { format!("{sums} columns of checksums") }
 }
 
-/// Number of ranks that have a part of the matrix or checksums; the others wait to make new checksums.
+/// Number of ranks that have a part of the matrix or checksums; the other ranks wait to make new checksums.
 fn ranks_that_compute(machine: &Machine, chosen: &Choice) -> u64 {
     machine.ranks.saturating_sub(chosen.waiting)
 }

@@ -3,8 +3,8 @@
 use super::super::error::{Result, at_least, positive};
 use super::super::fit::RateModel;
 
-/// Sizes for a short calibration: three problems that together take about `seconds`. None is larger than `most`, and they are far
-/// enough apart to determine the half-rate order.
+/// Sizes of three problems for a short calibration, which together take about `seconds`. No size is larger than `most`. The sizes
+/// are far enough apart to determine the half-rate order.
 pub fn calibration_sizes(rate: &RateModel, nb: u64, most: u64, seconds: f64) -> Result<Vec<u64>> {
     positive("the time for the calibration", seconds)?;
     at_least("the block size NB", nb, 1, "at least 1")?;

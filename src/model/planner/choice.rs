@@ -1,4 +1,4 @@
-//! Choices of a plan: method, groups, grid, block size, each by one function with its reason.
+//! Choices of a plan: method, groups, grid and block size. One function makes each choice and states the reason.
 
 use std::convert::Infallible;
 
@@ -62,14 +62,15 @@ impl Choice {
     }
 }
 
-/// Returns the most square grid with P <= Q: it sends the fewest bytes, and HPL is faster with fewer rows than columns.
+/// Returns the most square grid with P <= Q. Of all grids, a square grid sends the fewest bytes, and HPL is faster with fewer
+/// rows than columns.
 pub fn squarest_grid(ranks: u64) -> (u64, u64) {
     let p = (1..=ranks.isqrt()).rev().find(|p| ranks.is_multiple_of(*p)).unwrap_or(1);
     (p, ranks / p)
 }
 
-/// Returns the most square grid with P <= Q + 1 that, together with `sums` checksum columns, takes all ranks. Each row of the
-/// grid has `sums` ranks for checksums, so flat grids leave more memory for the matrix.
+/// Returns the most square grid with P <= Q + 1 that, together with `sums` checksum columns, uses all ranks. Each row of the grid
+/// has `sums` ranks for checksums, so a grid with few rows leaves more memory for the matrix.
 pub fn squarest_with_checksums(ranks: u64, sums: u64) -> Result<(u64, u64)> {
     let fits = |p: &u64| ranks.is_multiple_of(*p) && p.saturating_add(sums) <= ranks / p + 1;
     let p = (1..=ranks.isqrt()).rev().find(fits).unwrap_or(1);
@@ -86,8 +87,8 @@ pub fn squarest_with_checksums(ranks: u64, sums: u64) -> Result<(u64, u64)> {
     Ok((p, columns - sums))
 }
 
-/// Returns the largest number of ranks below `ranks` whose grid is at most twice as wide as it is high. Also returns that grid
-/// without its checksum columns.
+/// Returns the largest number of ranks below `ranks` whose grid, with `sums` checksum columns, is at most twice as wide as high.
+/// Also returns that grid without its checksum columns.
 pub(super) fn less_flat(ranks: u64, sums: u64) -> Option<(u64, (u64, u64))> {
     let grids = (1..ranks)
         .rev()
@@ -95,7 +96,7 @@ pub(super) fn less_flat(ranks: u64, sums: u64) -> Option<(u64, (u64, u64))> {
     grids.into_iter().find(|(_, (p, q))| *q <= 2 * p)
 }
 
-/// Units that protect each other, and the number of ranks in each.
+/// Units that protect each other (nodes, or the ranks of a single node), and the number of ranks in each unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Units {
     pub count: u64,
@@ -166,8 +167,8 @@ pub fn groups_of(
 }
 
 /// Divides all ranks into groups as even as possible, without two ranks of a unit in one group, and returns the smallest and the
-/// largest size. Groups have at most `wanted` members, if each then still has at least `least`. With `same`, each rank of a node
-/// has equally many groups, if the sizes allow that.
+/// largest size. Groups have at most `wanted` members, if every group then still has at least `least`. With `same`, each rank of
+/// a node belongs to equally many groups, if the sizes allow that.
 fn even(units: Units, wanted: u64, least: u64, same: bool) -> (u64, u64) {
     let (nodes, each, least) = (units.count as usize, units.ranks.max(1) as usize, least as usize);
     let members = units.count.saturating_mul(units.ranks.max(1));
@@ -235,7 +236,8 @@ fn sizes_of(
     }
 }
 
-/// Returns the largest of the block sizes that perform well with which each process still has a dozen blocks a side.
+/// Returns the largest block size, of those that perform well, with which each process still has a dozen blocks in each
+/// direction.
 pub(super) fn block_size(n: u64, grid: (u64, u64)) -> u64 {
     let side = n / grid.0.max(grid.1);
     [192, 128, 96, 64, 32, 16].into_iter().find(|nb| side >= 12 * nb).unwrap_or(8)

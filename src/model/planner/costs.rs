@@ -40,7 +40,7 @@ impl Machine<'_> {
         Ok(self.rank(n, choice)?.total() * self.inputs.ranks_per_node as f64)
     }
 
-    /// Whether order `n` fits a node: its memory, and the store of the memory that outlives its ranks.
+    /// Whether order `n` fits the memory of a node, and the node's store of persistent shared memory.
     pub(super) fn fits(&self, n: u64, choice: &Choice) -> Result<bool> {
         Ok(self.fits_memory(n, choice)? && self.has_place(self.named(n, choice)?))
     }
@@ -121,7 +121,8 @@ impl Machine<'_> {
         Repair { n: n as f64, p, q, link }
     }
 
-    /// Rate of a choice. Only the ranks of the grid count: other ranks wait for no result of the ranks that keep checksums.
+    /// Rate of a choice. With checksum columns or dedicated ranks, only the ranks of the grid count. They do not wait for the
+    /// ranks that keep checksums.
     pub(super) fn rate(&self, choice: &Choice) -> Result<RateModel> {
         let apart = choice.method == Method::Abft || choice.layout == ParityLayout::Dedicated;
         if apart {
@@ -135,7 +136,7 @@ impl Machine<'_> {
         Failing { mtbf: self.mtbf_system, processes: self.processes }
     }
 
-    /// Seconds of a failure before the first save, and after it; the work that is done again is not included.
+    /// Seconds that a failure costs before the first save, and after the first save. The work that is done again is not included.
     pub(super) fn downs(&self, n: u64, choice: &Choice, cost: &SaveCost) -> Result<(f64, f64)> {
         let again = self.detect + self.restart;
         let both = |restored: f64| {

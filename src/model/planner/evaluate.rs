@@ -27,7 +27,7 @@ const LIMIT_SHARE: f64 = 0.9;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     pub shape: Shape,
-    /// Number of ranks: P x Q; with checksum columns P x (Q+R) and the waiting ranks.
+    /// Number of ranks: P x Q. With checksum columns, P x (Q+R) plus the waiting ranks.
     pub ranks: u64,
     pub threads_per_rank: u64,
     #[serde(flatten)]
@@ -35,7 +35,7 @@ pub struct Plan {
     /// Memory of the fullest rank, and of a node; `node_budget` is the memory that the node may use.
     pub rank: RankMemory,
     pub node_memory: f64,
-    /// Store of the memory that outlives a process.
+    /// Store of the persistent shared memory.
     pub store: Store,
     pub node_budget: f64,
     pub rate: RateModel,
@@ -90,14 +90,15 @@ pub struct Pace {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Saving {
     pub saves: usize,
-    /// Work between saves, first and last; cost of a save, first and last.
+    /// Seconds of work in the first and in the last interval between saves; seconds of the first and of the last save.
     pub interval: Option<(f64, f64)>,
     pub save_cost: Option<(f64, f64)>,
     pub saving: f64,
-    /// Part of the helpers in a save; None if the ranks do all of a save.
+    /// Part of the helpers in a save; None if the ranks do the whole save.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub helpers: Option<Helpers>,
-    /// Checkpoints that go to storage in addition to memory; None if no checkpoint goes to storage, or if its speed is unknown.
+    /// Checkpoints that go to storage in addition to memory. None if no checkpoint goes to storage, or if the speed of the
+    /// storage is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storing: Option<Storing>,
     pub recover: f64,
@@ -116,8 +117,8 @@ pub struct Helpers {
     pub core_pays: Option<bool>,
 }
 
-/// Checkpoints that also go to storage, and their cost by writer (*helpers*, section 5.1, but without a copy before). Units are
-/// seconds and bytes; a cost is a share of the time between two checkpoints on storage.
+/// Checkpoints that also go to storage, and their cost by writer (*helpers*, section 5.1, but without a copy in memory first).
+/// Units are seconds and bytes; a cost is a share of the time between two checkpoints on storage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Storing {
     /// Bytes of a checkpoint, seconds to write it, and seconds between two checkpoints, as set by the user.
@@ -424,7 +425,8 @@ impl Machine<'_> {
     }
 }
 
-/// Node hours of a plan: of the expected time with failures, or without failures if it would never end.
+/// Node hours of a plan, for the expected time with failures. If the run would never end, for the time with saves and without
+/// failures.
 pub fn node_hours(plan: &Plan, nodes: u64) -> f64 {
     plan.pace.seconds_expected.unwrap_or(plan.pace.seconds_saved) * nodes as f64 / HOUR_S
 }

@@ -53,8 +53,8 @@ pub struct Inputs {
     pub reserve: Option<f64>,
     /// Peak flop/s of a core.
     pub peak_per_core: Option<f64>,
-    /// Bytes/s out of a node; seconds of a message; bytes/s copied in a node's memory; bytes/s of the whole
-    /// file system.
+    /// Bytes/s out of a node; latency of a message in seconds; bytes/s copied in a node's memory; bytes/s of the whole file
+    /// system.
     pub network: Option<f64>,
     pub latency: Option<f64>,
     pub copy: Option<f64>,
@@ -88,7 +88,7 @@ pub struct Inputs {
     pub measured: Option<Measured>,
     /// Name of the job, under which the run keeps its shared memory.
     pub job: Option<String>,
-    /// Directory of checkpoints on storage: the only ones of method disk, and level two of the other methods.
+    /// Directory of checkpoints on storage. Under method disk these are all checkpoints; under other methods they are level two.
     pub level2: Option<PathBuf>,
     /// Seconds between checkpoints of level two.
     pub level2_every: Option<f64>,

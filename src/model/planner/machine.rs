@@ -1,4 +1,4 @@
-//! The machine of a plan: the given inputs, and guesses for the others. Warnings name the guesses.
+//! The machine of a plan: the given inputs, and guesses for inputs that were not given. Warnings name the guesses.
 
 use super::super::error::{Result, positive, refused};
 use super::super::fit::RateModel;
@@ -11,7 +11,7 @@ use crate::base::units::{YEAR_S, show_bytes};
 const RESERVE_SHARE: f64 = 0.05;
 const RESERVE_LEAST: f64 = 512.0 * 1_048_576.0;
 
-/// Seconds to detect a lost node: the node timeout, the heartbeats in between, and the judgement (docs/PROTECTION.md).
+/// Seconds to detect a lost node: the node timeout, the time between two heartbeats, and the judgement (docs/PROTECTION.md).
 const DETECT_S: f64 = 5.0;
 const RESTART_S: f64 = 10.0;
 

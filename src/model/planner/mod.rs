@@ -3,9 +3,9 @@
 //! The planner only combines the other models; each decision is one function here, with its reason. Inputs that are not given are
 //! guessed. A warning names every guess, so that no guess is taken for a measurement.
 //!
-//! `inputs` has the figures given, and `machine` adds every guess. `choice` makes the choices, `costs` prices them, and `room`
-//! finds a place for persistent shared memory. `evaluate` works the whole plan out, and `alternatives` compares other choices.
-//! `warnings` has the guesses and the risks; `written` the files, `calibration` the measurements beforehand.
+//! `inputs` has the given figures, and `machine` adds every guess. `choice` makes the choices, `costs` computes their costs, and
+//! `room` chooses the store of persistent shared memory. `evaluate` works out the whole plan, and `alternatives` compares other
+//! choices. `warnings` has the warnings, `written` writes the files, and `calibration` chooses the sizes of a calibration.
 
 mod alternatives;
 mod calibration;
@@ -113,7 +113,7 @@ fn choose(machine: &Machine) -> Result<Choice> {
     })
 }
 
-/// Returns the grid of the inputs, or the most square one. Refuses a grid that does not take all ranks of the machine.
+/// Returns the grid of the inputs, or the most square grid. Refuses a grid that does not use all ranks of the machine.
 fn choose_grid(machine: &Machine, method: Method, layout: ParityLayout) -> Result<(u64, u64)> {
     let inputs = machine.inputs;
     let dedicated = layout == ParityLayout::Dedicated;

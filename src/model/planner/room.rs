@@ -26,7 +26,7 @@ impl Machine<'_> {
         Ok((rank.matrix + rank.checkpoint + rank.checksums) * self.inputs.ranks_per_node as f64)
     }
 
-    /// Bytes that /dev/shm has for the ranks of a node, without the files of MPI.
+    /// Bytes of /dev/shm that the files of MPI leave to the ranks of a node.
     fn posix_room(&self) -> Option<f64> {
         let mpi = MPI_BYTES * self.inputs.ranks_per_node as f64;
         self.inputs.named.posix.map(|room| (room - mpi).max(0.0))

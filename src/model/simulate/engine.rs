@@ -27,7 +27,7 @@ use super::{End, Outcome, Placement, Scenario, System};
 use crate::model::interval::Segment;
 use crate::model::memory::Method;
 
-/// Largest number of failures in a run. A run with more is given up, since it makes no progress.
+/// Largest number of failures in a run. A run with more failures is given up, since it makes no progress.
 const MOST_FAILURES: u64 = 5_000_000;
 
 /// A scenario with its prefix sums, shared by all runs.
@@ -44,7 +44,7 @@ pub struct Plan<'a> {
 /// Nodes lost since all groups were last complete, by group.
 type Losses = HashMap<u64, HashSet<u64>>;
 
-/// Spare nodes and those under repair.
+/// Spare nodes, and nodes under repair.
 struct Spares {
     /// Number of free spares; a negative number is the number still needed. None: unlimited.
     free: Option<i64>,
@@ -220,8 +220,8 @@ impl<'a> Plan<'a> {
     }
 
     /// Handles the next failure of `source` in a run with checksums. Returns the moment at which all ranks continue, if the run
-    /// survives this loss and every loss before that moment. Otherwise returns None, and the next of `source` is the loss that
-    /// the run does not survive.
+    /// survives this loss and every loss before that moment. Otherwise returns None, and the run does not survive the next
+    /// failure of `source`.
     fn bear(&self, out: &mut Outcome, source: &mut Source, parts: &mut Parts) -> Option<f64> {
         let going_on = &self.scenario.system.going_on;
         // The moment up to which time is counted, the moment at which all ranks continue, and the number of new columns at that
@@ -270,8 +270,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Handles the next failure of `source`, and all failures during the recovery. Returns the moment at which the run computes
-    /// again, or the end of the run.
+    /// Handles the next failure of `source`, and all further failures until the run computes again. Returns the moment at which
+    /// the run computes again, or the end of the run.
     fn bring_back(
         &self,
         out: &mut Outcome,
@@ -341,8 +341,8 @@ impl<'a> Plan<'a> {
         members.len() as u64 > self.scenario.system.losses
     }
 
-    /// Takes spares for the nodes that a failure ends. Returns whether, in a `fragile` run, a group has lost more members than it
-    /// survives.
+    /// Takes spares for the nodes that a failure ends. Returns whether a group has lost more members than it survives. Always
+    /// false unless the run is `fragile`: it has saved a checkpoint in memory.
     fn lose(&self, event: &Event, losses: &mut Losses, spares: &mut Spares, fragile: bool) -> bool {
         let system = &self.scenario.system;
         match event.failed {

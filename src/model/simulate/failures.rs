@@ -320,7 +320,7 @@ enum Kind<'a> {
         life: Life,
         eta: f64,
         shape: f64,
-        /// Number of nodes that have never failed, and their cumulative hazard until now.
+        /// Number of nodes that have never failed, and the cumulative hazard of each such node until now.
         untouched: u64,
         hazard: f64,
         time: f64,

@@ -90,7 +90,7 @@ impl Breakdown {
 pub struct Summary {
     pub runs: usize,
     pub finished: Share,
-    /// Number of runs with each of the other ends.
+    /// Number of runs with each end other than finished.
     pub late: usize,
     pub group_lost: usize,
     pub lost_while_saving: usize,
@@ -99,14 +99,14 @@ pub struct Summary {
     pub wall: Option<Mean>,
     /// (quantile, seconds) of the finished runs.
     pub quantiles: Vec<(f64, f64)>,
-    /// Share of the wall time of finished runs that was not kept work.
+    /// Share of the wall time of finished runs that was not useful work ([`Breakdown::useful`]).
     pub waste: Option<Mean>,
     pub failures: Mean,
     /// Mean numbers for each run: recoveries without a restart, starts from scratch, and new checksum columns.
     pub in_place: f64,
     pub from_scratch: f64,
     pub renewed: f64,
-    /// Mean over all runs, including those that did not finish.
+    /// Mean of each part over all runs, including runs that did not finish.
     pub breakdown: Breakdown,
 }
 

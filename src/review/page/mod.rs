@@ -19,7 +19,7 @@ use crate::review::text;
 
 const STYLE: &str = include_str!("page.css");
 
-/// Largest number of tests for which all are shown with their curves. If there are more, only the fastest test of each file is
+/// Largest number of tests that are all shown with their curves. If there are more tests, only the fastest test of each file is
 /// shown.
 const DETAILS_MAX: usize = 4;
 /// Largest number of rows in the table of all tests.

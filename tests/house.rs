@@ -221,10 +221,10 @@ fn settings() -> String {
     let mut page = String::from(
         "# Settings\n\n\
          The settings of the benchmark, in addition to HPL.dat. Each setting is a flag, a variable and a key of `skt.toml`. Flags win over\n\
-         variables, variables over the file, and all of them over HPL.dat. Line numbers in the tables, such as (line 13), are those of HPL.dat. Lists are written\n\
-         `128,192` in flags and variables, `[128, 192]` in the file. In the file, keys of the last section may also stand in a table\n\
-         `[checkpoint]`, in which `checkpoint` may be called `every`. `-h` leaves out the advanced settings; `--help` lists all. Flags of\n\
-         the subcommands: `skt-hpl man COMMAND | man -l -`.\n",
+         variables, variables over the file, and all of them over HPL.dat. Line numbers in the tables, such as (line 13), are those of\n\
+         HPL.dat. Lists are written `128,192` in flags and variables, `[128, 192]` in the file. In the file, keys of the last section may\n\
+         also stand in a table `[checkpoint]`, in which `checkpoint` may be called `every`. `-h` leaves out the advanced settings;\n\
+         `--help` lists all. Flags of the subcommands: `skt-hpl man COMMAND | man -l -`.\n",
     );
     let keys = skt_hpl::config::sources::Layers::new();
     let command = skt_hpl::cli::command();

@@ -24,7 +24,7 @@ const PAIRS: usize = 3;
 /// Probability of a result below which another pass is made, so that a slow node is not missed because of a single pass.
 const LEANS: f64 = 0.05;
 
-/// One sweep out of this number also measures memory and links. Multiplication needs more repeats, to distinguish a few per cent
+/// Number of sweeps of which one also measures memory and links. Multiplication needs more repeats, to distinguish a few per cent
 /// from noise.
 pub const WHOLE_EVERY: usize = 3;
 

@@ -72,7 +72,7 @@ fn ledgers(memory_store: &MemoryStore) -> Vec<(usize, Vec<Entry>)> {
         .collect()
 }
 
-/// What the headers and the results on this node say about runs.
+/// Facts about runs from the headers and the results on this node.
 fn traces(headers: &[(Found, Header)], results: &[(usize, Vec<Entry>)]) -> Vec<Told> {
     let in_memory = headers.iter().map(|(found, _)| {
         let Found { run, position, trace, .. } = *found;

@@ -143,7 +143,7 @@ fn buffers_then(
     }
 }
 
-/// What all ranks know about the files of the chosen checkpoint.
+/// Facts that all ranks know about the files of the chosen checkpoint.
 pub(super) enum Way {
     /// All ranks can open all files.
     Shared,

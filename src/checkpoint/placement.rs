@@ -26,7 +26,7 @@ pub struct Found {
     pub trace: Trace,
 }
 
-/// What a header or a result in memory says about a run.
+/// Facts about a run from a header or a result in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
     pub run: u128,

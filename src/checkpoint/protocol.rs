@@ -26,11 +26,11 @@ use crate::shm::header::{CheckpointId, Claim, Phase, Stage, count_of};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// One copy. The matrix itself serves as the second copy while the first is overwritten.
+    /// Keeps one copy. The matrix itself serves as the second copy while the first is overwritten.
     SelfCheckpoint = 0,
     /// Two full copies, used alternately.
     Double = 1,
-    /// One copy. A loss while it is overwritten ends the run.
+    /// Keeps one copy. A loss while it is overwritten ends the run.
     Single = 2,
     /// No copy in memory: the matrix is saved to storage, and later changes in memory.
     Disk = 3,
@@ -190,7 +190,7 @@ pub fn coherent(claim: &Claim) -> bool {
     holds && ordered && past
 }
 
-/// What one header says about the attempt in which its position took part last.
+/// Facts from one header about the attempt in which its position took part last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
     pub joined: u64,

@@ -45,7 +45,7 @@ pub struct SaveReport {
     pub bytes: usize,
 }
 
-/// What the next checkpoint copies and encodes.
+/// Parts that the next checkpoint copies and encodes.
 pub(super) struct SavePlan {
     pub(super) next: CheckpointId,
     pub(super) boundary: usize,

@@ -49,7 +49,7 @@ pub struct Diagnostic {
     pub message: String,
     pub read: Option<String>,
     pub allowed: Option<String>,
-    /// What the reference HPL does; `None` if the reference does the same as this program.
+    /// Behaviour of the reference HPL; `None` if the reference does the same as this program.
     pub reference: Option<String>,
     /// Advice; `None` if `allowed` says enough.
     pub help: Option<String>,

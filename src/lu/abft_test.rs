@@ -24,7 +24,7 @@ use crate::base::threads::Pool;
 use crate::comm::set_phase;
 use crate::matrix::{HugeBuffer, Local, Shape};
 
-/// One rank's part of a test under `--method abft`.
+/// Part of one rank in a test under `--method abft`.
 pub struct AbftTest {
     local: Local<HugeBuffer>,
     /// Work arrays, which are freed after factorisation and back substitution.

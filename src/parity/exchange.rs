@@ -26,7 +26,7 @@ use crate::shm::{Region, huge};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
-    /// One MPI_Reduce for each parity row of a stripe.
+    /// Calls MPI_Reduce once for each parity row of a stripe.
     Reduce,
     /// Segments that travel around the ring of the group. Each member adds its rows.
     Pipelined,

@@ -222,7 +222,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let why = match self.world.troubles(wrong) {
             None => "start again to repeat the recovery".to_owned(),
             Some(said) => {
-                format!("{said}; a further start would accept the rebuilt checkpoint as it is")
+                format!(
+                    "{said}; the next start would use the rebuilt checkpoint without this check; to begin from scratch \
+                     instead, give --restart never"
+                )
             }
         };
         Err(StartError::NotWhole { checkpoint: target.number, why })

@@ -118,7 +118,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.holding.head.tick(doing, boundary as u64);
     }
 
-    /// Reports this process's computing time in seconds and its operations to agents.
+    /// Reports to agents the seconds for which this process has multiplied since the factorisation began, and its floating-point
+    /// operations in this time.
     pub fn worked(&self, seconds: f64, flops: f64) {
         self.holding.head.worked((seconds * 1e6) as u64, flops as u64);
     }

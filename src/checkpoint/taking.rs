@@ -148,8 +148,8 @@ impl<'a> PositionMemory<'a> {
         }
     }
 
-    /// Returns the found memory if it is usable (`kept`), or memory created again. `resumes` means that the run resumes from a
-    /// checkpoint. An error is the same on all ranks.
+    /// Returns the found memory if `kept` is true, else newly created memory. `resumes` states that the run resumes from a
+    /// checkpoint; it only changes the text of an error. An error is the same on all ranks.
     pub(super) fn take<W: World>(
         mut self,
         world: &W,

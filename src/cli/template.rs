@@ -70,7 +70,8 @@ pub fn hint(words: &[String]) -> Option<&'static str> {
 
 /// Returns the variables with which srun gives each rank a core for each of its threads. Without these variables, srun gives a
 /// rank a single core within a job. The version of srun decides which of the first two variables it reads. Other launchers get no
-/// variables: they start daemons with srun, which must not have so few cores.
+/// variables. They start a daemon on each node with srun. With these variables all ranks of the node would get only the cores of
+/// one rank.
 pub fn cores_of_ranks(words: &[String], threads: usize) -> Vec<(&'static str, String)> {
     if !is_srun(words) {
         return Vec::new();

@@ -241,7 +241,7 @@ pub struct Overrides {
           default_missing_value = "true", value_parser = BoolishValueParser::new(), help_heading = INPUT)]
     pub progress: Option<bool>,
 
-    /// Print the time of each part [default: no]
+    /// After each test, print the times of its parts (panels, broadcast, update ...) [default: no]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_parser = BoolishValueParser::new(), help_heading = INPUT)]
     pub timing: Option<bool>,

@@ -331,7 +331,8 @@ mod tests {
         assert!(said.to_string().contains("m (m+1)"), "{said}");
     }
 
-    /// Resident memory of the fullest rank of real runs, in bytes, agrees to 1 per cent.
+    /// The predicted memory of the rank with the most memory agrees to 1 per cent with the resident memory of real runs, in
+    /// bytes.
     #[test]
     fn measured_runs() {
         for (n, q, method, measured) in [

@@ -29,7 +29,8 @@ pub struct Inventory {
     pub owner: Option<u128>,
 }
 
-/// Results of finished tests that count, by test number. Each has a hash of its text, or None if any text counts.
+/// Results of finished tests that may stay on storage, by test number. Each has the hash of the text that may stay, or None if
+/// any text may stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Results(pub BTreeMap<u32, Option<u64>>);
 

@@ -55,7 +55,8 @@ pub struct Plan {
 pub struct Protected {
     pub method: Method,
     pub scope: Scope,
-    /// Members of the smallest and of the largest group, and losses that each group survives: 1, 1 and 0 without protection.
+    /// Number of members of the smallest and of the largest group, and losses that each group survives: 1, 1 and 0 without
+    /// checkpoints in memory.
     pub group: u64,
     pub group_most: u64,
     /// Value of `--group` with which the solver makes these groups.

@@ -36,7 +36,8 @@ fn the_job_script_goes_on_in_the_next_job() {
     let name = first.of("run-started")[0]["job"].as_str().unwrap().to_string();
     assert!(lab.memory_of("n1").contains(&format!(".{name}.p0.")), "no memory of {name}");
     let second = lab.job_script("run").start().end();
-    assert!(second.errors.contains(&format!("job {name}")), "{}", second.told());
+    let kept = format!("which has the name {name} (--job)");
+    assert!(second.errors.contains(&kept), "{}", second.told());
     assert_eq!(second.resumed_at().len(), 1, "{}", second.told());
     assert!(second.rebuilt().is_empty() && second.of("fault").is_empty(), "{}", second.told());
     lab.same_x("run", &second);

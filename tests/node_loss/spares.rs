@@ -40,7 +40,8 @@ fn a_spare_that_would_round_otherwise_is_passed_over_and_named() {
     lab.pretend("n5", "SKT_FAULT_LACKS=packed");
     // Other instructions, but the same bits.
     lab.pretend("n6", "SKT_FAULT_LACKS=avx512");
-    let words = "results would not have the same last bits: this node computes with blas";
+    let words =
+        "the results of this node would differ in their last bits: this node computes with blas";
     let doctor = lab.doctor();
     assert!(doctor.contains(&format!("n5: PROBLEM: {words}")), "{doctor}");
     assert!(doctor.contains("1 problem(s) found"), "{doctor}");

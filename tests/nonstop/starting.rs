@@ -71,7 +71,7 @@ fn a_rank_that_dies_while_mpi_starts_ends_the_job() {
             let name = format!("rank {who} on ");
             assert!(ran.err.contains(&name), "{}", ran.told());
             assert!(ran.err.contains(&format!("process {killed})")), "{}", ran.told());
-            assert!(ran.err.contains("start it again"), "{}", ran.told());
+            assert!(ran.err.contains("Start the job again"), "{}", ran.told());
         }
     }
     assert!(told >= 2, "{told}");

@@ -167,7 +167,8 @@ impl Cuda {
             if count == 0 {
                 return Err("the driver finds no device".into());
             }
-            let memories: Vec<_> = (0..count).map(|number| memory_of(&driver, number)).collect();
+            let memories = (0..count).map(|number| memory_of(&driver, number));
+            let memories = memories.collect::<Result<Vec<_>, _>>()?;
             let number = assign(&ranks.memories, &memories)[ranks.own] as c_int;
             try_call(&driver, "cuDeviceGet", (driver.device_get)(&mut device, number))?;
         }
@@ -374,16 +375,14 @@ fn text(write: impl FnOnce(*mut std::ffi::c_char, c_int) -> Status) -> String {
 }
 
 /// Returns the NUMA node of a device, if the system knows it.
-fn memory_of(driver: &Driver, number: c_int) -> Option<usize> {
+fn memory_of(driver: &Driver, number: c_int) -> Result<Option<usize>, String> {
     let mut device = 0;
     // SAFETY: the driver fills the value.
-    if unsafe { (driver.device_get)(&mut device, number) } != 0 {
-        return None;
-    }
+    try_call(driver, "cuDeviceGet", unsafe { (driver.device_get)(&mut device, number) })?;
     // SAFETY: the driver writes a text of at most this length.
     let bus = text(|at, len| unsafe { (driver.device_bus_id)(at, len, device) });
     let file = format!("/sys/bus/pci/devices/{}/numa_node", bus.to_lowercase());
-    std::fs::read_to_string(file).ok()?.trim().parse().ok()
+    Ok(std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok()))
 }
 
 /// Returns an error if a call has failed.

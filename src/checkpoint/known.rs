@@ -473,7 +473,7 @@ mod tests {
         let mut all = facts([true; 4]);
         all[1].header.as_mut().unwrap().id.n += 1;
         let why = Known::new(all, &test, &config).unwrap_err().to_string();
-        assert!(why.contains("N = 101, NB = 10, grid 2 x 2, or other settings"), "{why}");
+        assert!(why.contains("N = 101, NB = 10, grid 2 x 2, with settings that differ"), "{why}");
         let mut all = facts([true; 4]);
         all[3].header.as_mut().unwrap().id.layout = ParityLayout::Grid as u8;
         let why = Known::new(all, &test, &config).unwrap_err().to_string();

@@ -307,7 +307,7 @@ mod tests {
             assert!(why.contains(word), "{word}: {why}");
         }
         let why = ask(2, 4, &names((0..8).map(|rank| rank / 2)), None, 2);
-        assert!(why.contains("with 2 positions they are too short, 3 are needed"), "{why}");
+        assert!(why.contains("a group would have 2 positions, but 3 are needed"), "{why}");
         assert!(ask(2, 4, &names(0..8), Some(2), 3).contains("at least 4 members"));
         assert!(ask(2, 4, &names(0..8), Some(500), 1).contains("at most 240"));
     }

@@ -355,8 +355,8 @@ mod tests {
     fn too_few_runs_are_refused() {
         let paces = truth();
         let refused = |runs: &[Parts]| Paces::fit(runs).unwrap_err().to_string();
-        assert!(refused(&[]).contains("DEPTH 0"));
-        assert!(refused(&[ran(&paces, 8000.0, 1, 1)]).contains("DEPTH 0"));
+        assert!(refused(&[]).contains("--depth 0"));
+        assert!(refused(&[ran(&paces, 8000.0, 1, 1)]).contains("--depth 0"));
         let runs = [(8000.0, 1), (16000.0, 1), (8000.0, 2)].map(|(n, t)| ran(&paces, n, t, 0));
         assert!(refused(&runs).contains("--threads 2"));
         let mut mixed = runs.to_vec();

@@ -266,7 +266,7 @@ mod tests {
             (Duration::from_millis(80), |count: u64| Duration::from_secs(60 * count));
         assert_eq!(meetings(100, &extent(100, minutes(10), 0, slot)), 10);
         let words = too_short(100, minutes(10), slot).unwrap();
-        assert!(words.contains("measured 10 times") && words.contains("fewer than 12"), "{words}");
+        assert!(words.contains("only 10 times") && words.contains("at least 12"), "{words}");
         assert!(words.ends_with("--time 12min"), "{words}");
         assert_eq!(too_short(100, minutes(12), slot), None);
         assert!(too_short(100, minutes(10), slot / 2).is_none());

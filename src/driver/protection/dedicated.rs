@@ -51,7 +51,7 @@ impl ProtectionSession<'_> {
         let storage = self.storage(number, false);
         // A stays mapped as long as its name is checked. On this rank, A has only one page.
         let Started { mut checkpointer, a: _a, origin, .. } =
-            self.take(params, number, everybody, 0, storage, None, pool)?;
+            self.take(params, number, everybody, None, storage, pool)?;
         set_phase("keeping checksums");
         if matches!(&origin, Origin::Restored(restored) if restored.fetched.is_some()) {
             self.go_on_as_another_run(&mut checkpointer);

@@ -2,8 +2,6 @@
 //!
 //! Dedicated checksum ranks (`dedicated`) also use `take` and the functions for the end of a test.
 
-use std::sync::Arc;
-
 use super::account::{Account, STATE_BYTES};
 use super::checkpoint_observer::{CANNOT, CheckpointObserver, WELL, Whose};
 use super::record::Record;
@@ -19,7 +17,6 @@ use crate::checkpoint::storage::Counting;
 use crate::checkpoint::{Checkpointer, Config, Origin, Started, Test, World};
 use crate::comm::{Reduce, set_phase};
 use crate::config::settings;
-use crate::device::Device;
 use crate::driver::agreement::{reduced, shared_by};
 use crate::driver::level2;
 use crate::driver::nonstop::RecoveryHistory;
@@ -31,16 +28,15 @@ use crate::supervise::start::in_place::{self, FROM_SCRATCH};
 use crate::supervise::start::launcher::own_run_id;
 
 impl ProtectionSession<'_> {
-    /// Takes this position's memory for a test, and restores it if there is a checkpoint. If there is a `device`, the matrix is
-    /// in its memory. Collective call of the `world`.
+    /// Takes this position's memory for a test, and restores it if there is a checkpoint. A rank without a position in the
+    /// grid has no `context`. Collective call of the `world`.
     pub(super) fn take(
         &self,
         params: &TestParams,
         number: usize,
         world: Positions,
-        ld: usize,
+        context: Option<&Context>,
         storage: Option<Storage>,
-        device: Option<Arc<dyn Device>>,
         pool: &mut Pool,
     ) -> Result<Started<Positions, Group>, Refusal> {
         let test = Test {
@@ -60,13 +56,13 @@ impl ProtectionSession<'_> {
             must_resume: self.storage_gone.is_some() && self.arrival.test == Some(number as u32),
             goes_on: self.continued,
             state_bytes: STATE_BYTES,
-            ld,
+            ld: context.map_or(0, |context| context.shape.ld),
             run: self.run.get(),
             domain: self.prerequisites.domain.clone(),
             node: self.prerequisites.host.clone(),
             leader: self.leader,
             storage,
-            device,
+            device: context.and_then(|context| context.device.clone()),
         };
         set_phase("taking the memory of the run");
         Checkpointer::start(config, test, world, pool, |world, number, place, _| {
@@ -97,9 +93,8 @@ impl ProtectionSession<'_> {
         let among = || context.grid.split(Some(0), position).expect("everybody is in the world");
         let others_wait = everybody.is_some();
         let world = everybody.unwrap_or_else(|| Positions::new(among()));
-        let device = context.device.clone();
         let Started { mut checkpointer, a, on_device, origin, crowded, .. } =
-            self.take(params, number, world, shape.ld, storage, device, pool)?;
+            self.take(params, number, world, Some(context), storage, pool)?;
         for (domain, count) in crowded.iter().filter(|_| context.grid.rank() == 0) {
             say(format_args!(
                 "warning: {domain} now holds {count} members of one group, which survives the loss of at most {} of its members: \

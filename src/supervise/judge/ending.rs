@@ -351,7 +351,7 @@ mod tests {
             assert_eq!(verdict(end, &told), Next::Resumable { why: "asked".to_string() });
         }
         match verdict(End::Lingering, &told) {
-            Next::Resumable { why } => assert!(why.starts_with("asked; its processes"), "{why}"),
+            Next::Resumable { why } => assert!(why.starts_with("asked; the processes"), "{why}"),
             other => panic!("{other:?}"),
         }
     }

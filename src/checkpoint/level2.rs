@@ -70,8 +70,8 @@ pub struct Storage {
     pub read_only: bool,
 }
 
-/// Default time in seconds between checkpoints on storage. They are needed only if all memory is lost. That is rare, and then
-/// costs an hour of work.
+/// Default time in seconds between checkpoints on storage. Storage is needed only if too much memory is lost. Such a loss is
+/// rare, and costs up to about this time of work.
 pub const EVERY_DEFAULT_S: f64 = 3600.0;
 
 /// Bits of the number that rank 0 broadcasts at a boundary. This bit: a save is due.

@@ -114,8 +114,8 @@ pub(super) struct Level2 {
     pub(super) flight: Option<(About, Task<u64>)>,
     /// Manifest of the last checkpoint, while it is being written. Only on ranks that write manifests.
     pub(super) manifest: Option<(About, Instant, Task<u64>)>,
-    /// Checkpoints that are complete by a manifest on any node, as far as this rank knows. They stay on storage until a later one
-    /// is complete.
+    /// Checkpoints that are complete by a manifest on any node, as far as this rank knows. These checkpoints stay on storage
+    /// until a later checkpoint is complete.
     pub(super) believed: Vec<About>,
     /// True if a write has failed since the last clean-up, and may have left files.
     pub(super) untidy: bool,

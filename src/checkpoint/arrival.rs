@@ -158,8 +158,8 @@ impl Arrival {
         this
     }
 
-    /// Returns the findings without those from which the run could resume. The id of a new run must still be greater than the
-    /// latest.
+    /// Returns the findings without run, memory and results, so that a new run begins. `latest` stays: the id of the new run must
+    /// be greater.
     pub fn without_memory(self) -> Self {
         Self { ranks: self.ranks, latest: self.latest, ..Self::default() }
     }

@@ -102,8 +102,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// Boundary of the checkpoint that the next save overwrites. The save need not write the rows and columns before it. Zero if
-    /// there is none.
+    /// Boundary of the checkpoint that the next save overwrites. The save need not write the rows and columns before that
+    /// boundary. Zero if the save overwrites no checkpoint.
     pub(super) fn stored_before(&self) -> usize {
         let alone = self.level2.as_ref().and_then(|level2| level2.alone);
         alone.and_then(|alone| alone.spare).and_then(|spare| spare.boundary).unwrap_or(0)
@@ -121,7 +121,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.publish();
     }
 
-    /// Records that the matrix was read from checkpoint `about`. The run resumes from it until the next save.
+    /// Records that the matrix was read from checkpoint `about`. Until the next save, a restart resumes from `about`.
     pub(super) fn adopt(&mut self, about: &About) {
         let level2 = self.level2.as_ref().expect("method disk has storage");
         // If nodes have their own DIRs, a node may now have files of other positions, and the groups may differ.

@@ -54,7 +54,7 @@ pub fn open_head(hold: &Hold) -> Result<Option<OpenHead>, MemoryError> {
 pub struct Holding {
     pub head: Head,
     pub done: Ledger,
-    /// None while a helper uses the memory.
+    /// Memory of the checkpoints. None while a helper uses this memory.
     saved: Option<Saved>,
     pub buffers: Buffers,
     /// All parts except the header, including A.
@@ -75,7 +75,8 @@ pub struct Renamed {
     pub trouble: Option<String>,
 }
 
-/// Initial size of the memory for results of finished tests, enough for 60 to 100 results. It grows on demand.
+/// Initial size of the memory for results of finished tests, enough for 60 to 100 results. If further results need room, the
+/// memory is extended.
 pub(super) const LEDGER_BYTES: usize = 256 * 1024;
 
 impl Holding {

@@ -70,8 +70,8 @@ pub struct Storage {
     pub read_only: bool,
 }
 
-/// Default time in seconds between checkpoints on storage. They are needed only if all memory is lost. That is rare, and then
-/// costs an hour of work.
+/// Default time in seconds between checkpoints on storage. Storage is needed only if too much memory is lost. Such a loss is
+/// rare, and costs up to about this time of work.
 pub const EVERY_DEFAULT_S: f64 = 3600.0;
 
 /// Bits of the number that rank 0 broadcasts at a boundary. This bit: a save is due.
@@ -114,8 +114,8 @@ pub(super) struct Level2 {
     pub(super) flight: Option<(About, Task<u64>)>,
     /// Manifest of the last checkpoint, while it is being written. Only on ranks that write manifests.
     pub(super) manifest: Option<(About, Instant, Task<u64>)>,
-    /// Checkpoints that are complete by a manifest on any node, as far as this rank knows. They stay on storage until a later one
-    /// is complete.
+    /// Checkpoints that are complete by a manifest on any node, as far as this rank knows. These checkpoints stay on storage
+    /// until a later checkpoint is complete.
     pub(super) believed: Vec<About>,
     /// True if a write has failed since the last clean-up, and may have left files.
     pub(super) untidy: bool,

@@ -30,7 +30,7 @@ pub enum Method {
     SelfCheckpoint = 0,
     /// Two full copies, used alternately.
     Double = 1,
-    /// Keeps one copy. A loss while it is overwritten ends the run.
+    /// Keeps one copy. After a loss while copies are overwritten, the run may be unable to resume from memory.
     Single = 2,
     /// No copy in memory: the matrix is saved to storage, and later changes in memory.
     Disk = 3,

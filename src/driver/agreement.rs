@@ -26,20 +26,21 @@ use crate::lu::Order;
 /// Maximum number of engines from which a run can choose.
 const CANDIDATES: usize = 12;
 
-/// Upper bound of all numbers that ranks reduce, because MPI compares them as signed integers.
+/// Upper bound of the numbers that ranks reduce: MPI compares numbers as signed 64-bit integers.
 const TOP: u64 = (1 << 63) - 1;
 
-/// Findings of one rank.
+/// Facts about one rank. The facts about all ranks decide whether the run begins, and which engines compete.
 #[derive(Clone, Debug)]
 pub struct Proposal {
     rank: usize,
     threads: usize,
     /// True if each thread is bound to processors of its own.
     pinned: bool,
-    /// For each possible engine, in order of preference: a digest of everything on which the last bits of its results depend,
-    /// or 0 if this rank cannot run the engine. `None` for a rank that never computes, because it accepts any engine.
+    /// For each possible engine, in order of preference: a digest of everything on which the last bits of the engine's results
+    /// depend, or 0 if this rank cannot run the engine. `None` for a rank that never computes, because such a rank accepts any
+    /// engine.
     rounding: Option<[u64; CANDIDATES]>,
-    /// Digest of the program version and the supervised run by which this rank was started.
+    /// Digest of the program version, and of the id of the supervised run that started this rank.
     launch: u64,
     refusal: Option<Refusal>,
 }
@@ -48,7 +49,7 @@ pub struct Proposal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Vote([u64; HEAD + 2 * CANDIDATES]);
 
-/// Count of the numbers in a vote that precede those of the engines.
+/// Number of entries in a vote that come before the entries for the engines.
 const HEAD: usize = 7;
 
 /// Facts about all ranks, derived from the reduced votes.
@@ -58,7 +59,8 @@ struct Verdict {
     refuser: Option<usize>,
     /// True if all ranks run the same program version in the same supervised run.
     one_launch: bool,
-    /// Candidates that all ranks can run, and those of them with which all ranks round alike; one bit for each candidate.
+    /// Two sets of engines, with one bit for each engine. First, the engines that all ranks can run. Second, the engines with
+    /// which all ranks also compute identical last bits.
     engines: (u16, u16),
     threads: (usize, usize),
     pinned: Extent,
@@ -100,7 +102,7 @@ impl Engines {
         self.widths.iter().find(|(own, _)| *own == width).map_or(self.first, |(_, engine)| *engine)
     }
 
-    /// Lists the engines of all these tests in one line, each engine once. `name` gives the text for an engine.
+    /// Lists the engines of all `tests` in one line, each engine once. `name` gives the text for an engine.
     pub fn told(
         &self,
         tests: impl Iterator<Item = TestParams>,
@@ -121,8 +123,8 @@ impl Engines {
 #[derive(Clone, Debug)]
 pub struct Common {
     pub engines: Engines,
-    /// Description of the arithmetic on which the last bits of results depend. If ranks do not round alike, it is that of rank
-    /// 0.
+    /// Description of the arithmetic on which the last bits of results depend. If the arithmetic differs between ranks, the
+    /// description is rank 0's.
     pub rounding: String,
     /// First rank that rounds differently from rank 0, with its arithmetic; `None` if all ranks round alike.
     pub differs: Option<String>,
@@ -133,8 +135,8 @@ pub struct Common {
 }
 
 impl Common {
-    /// Order of messages for all ranks. The order suits the rank with the most threads, because such a rank may multiply while
-    /// its main thread factors.
+    /// Order of messages for all ranks. The order is chosen for the rank with the most threads, because such a rank may multiply
+    /// while its main thread factors.
     pub fn order(&self, split_update: params::SplitUpdate) -> Order {
         Order { threads: self.threads.1, split_update }
     }
@@ -186,9 +188,9 @@ impl Vote {
 }
 
 impl Verdict {
-    /// Returns the engines that compete, and whether all ranks round alike with them. The candidates are the engines that all
-    /// ranks can run. [`entrants`] selects some of them. If all ranks round alike with some of the selected engines, only these
-    /// compete.
+    /// Returns the engines that compete, and whether all ranks round alike with each competing engine. [`entrants`] selects from
+    /// the engines that all ranks can run. If all ranks round alike with some of the selected engines, the other selected engines
+    /// do not compete.
     fn competing(&self, choice: params::Engine, protected: bool) -> (Vec<&'static str>, bool) {
         let (everywhere, alike) = self.engines;
         let names = Engine::candidates(choice);
@@ -206,8 +208,8 @@ impl Verdict {
 }
 
 impl Proposal {
-    /// Makes this rank's proposal for a run with such an engine. `computes` is true if the rank may compute at some time;
-    /// `run_id` names the supervised run, `device` the device that computes, if any.
+    /// Makes this rank's proposal for a run with `--engine` set to `choice`. `computes` is true if the rank may compute at some
+    /// time. `run_id` is the id of the supervised run, and `device` is the device that computes, if there is one.
     pub fn new(
         rank: usize,
         choice: params::Engine,
@@ -305,8 +307,8 @@ pub fn agree(
     Ok(Agreed { engines, alike, computes: proposal.rounding.is_some(), threads, pinned })
 }
 
-/// Makes `engines`, the same on all ranks and among those agreed on, the engines of the run. Collective call. In a protected run
-/// all tests round alike, because `entrants` admits either the program's own engines or the BLAS.
+/// Completes the agreement with the chosen `engines`. All ranks pass the same choice from `agreed.engines`. Collective call. In a
+/// protected run all tests round alike, because `entrants` admits either the program's own engines or the BLAS.
 pub fn settle(
     comm: &Comm,
     agreed: Agreed,
@@ -338,7 +340,8 @@ pub fn unanimous<T>(comm: &Comm, result: Result<T, Refusal>) -> Result<T, Refusa
     }
 }
 
-/// Broadcasts the refusal of rank `teller`. Its message begins with the rank's number and node.
+/// Broadcasts the refusal of rank `teller`. The message of the broadcast refusal begins with the number and node of rank
+/// `teller`.
 fn told_by(comm: &Comm, teller: usize, mine: Option<Refusal>) -> Refusal {
     shared_by(comm, teller, || {
         let Refusal { exit, why } = mine.expect("the verdict names the rank that speaks");
@@ -382,8 +385,8 @@ pub fn reduced(comm: &Comm, number: u64, op: Reduce) -> u64 {
     all[0]
 }
 
-/// Puts the ranks selected by `idle` to sleep until rank `waker`, which is not idle, calls this, or until a rank is lost.
-/// Collective call.
+/// Puts the ranks selected by `idle` to sleep until rank `waker` calls this function, or until a rank is lost. Rank `waker` must
+/// not be idle. Collective call.
 pub fn stand_by(comm: &Comm, waker: usize, idle: impl Fn(usize) -> bool) {
     const TAG: i32 = 40;
     // An idle rank need not notice the end of the work at once, but it must notice a loss soon.

@@ -54,13 +54,13 @@ use crate::supervise::start::launcher::own_run_id;
 /// State of this process after the start of MPI.
 struct Launched {
     world: World,
-    /// Errors from before the start of MPI: in `SKT_FAULT`, and in loading the library of --blas. All ranks agree on them
-    /// later.
+    /// Errors found before MPI starts: `armed` has the error in `SKT_FAULT`, `library` the error in loading the --blas library.
+    /// If a rank has such an error, all ranks refuse the run later.
     armed: Result<(), String>,
     library: Result<(), String>,
     /// Value of --blas for this rank.
     blas: Option<String>,
-    /// Thread variables of the user, read before any library was loaded or started.
+    /// Variables in which the user sets a number of threads. The variables are read before any library is loaded.
     thread_variables: [(&'static str, String); pins::THREAD_VARIABLES.len()],
 }
 
@@ -122,7 +122,7 @@ fn read_input(world: &World, flags: &BenchFlags) -> Result<Loaded, Exit> {
     Ok(loaded)
 }
 
-/// Number of threads of this rank, and their processors.
+/// Number of threads of this rank, and the processors of these threads.
 struct Threads {
     count: usize,
     pins: Result<Pins, Loose>,
@@ -131,8 +131,8 @@ struct Threads {
 }
 
 impl Threads {
-    /// Chooses number and processors. `computes` means that this rank computes when the run begins, `turn` that it may compute
-    /// later. Collective call.
+    /// Chooses the number of threads and their processors. `computes` is true if this rank computes when the run begins. `turn`
+    /// is true if this rank may compute later. Collective call.
     fn choose(comm: &Comm, node: &Comm, loaded: &Loaded, computes: bool, turn: bool) -> Self {
         let settings = &loaded.settings;
         let (threads, bound) = match settings.threads {
@@ -298,14 +298,15 @@ fn print_set_up(
     }
 }
 
-/// Starts the recovery history of a job that survives losses. The failure domain is that of the protection, or else the host.
+/// Starts the recovery history of a job that survives losses. This rank's failure domain is taken from `prerequisites`. In an
+/// unprotected run, the host is the failure domain.
 fn begin_history(comm: &Comm, prerequisites: Option<&Prerequisites>) -> RecoveryHistory {
     let host = host_name();
     let domain = prerequisites.map_or(&host, |prerequisites| &prerequisites.domain);
     RecoveryHistory::begin(comm, &host, domain)
 }
 
-/// Describes the ranks of a node for the choice of their devices. Collective call.
+/// Finds the memory to which each rank of a node is bound, so that each rank can choose a near device. Collective call.
 fn ranks_of(node: &Comm) -> Ranks {
     const UNKNOWN: u64 = u64::MAX;
     let topology = Topology::here();
@@ -320,7 +321,8 @@ fn ranks_of(node: &Comm) -> Ranks {
     Ranks { memories: memories.collect(), own: node.rank() }
 }
 
-/// Number of threads of this rank. `threads` is the number that the rank would choose alone. Collective call.
+/// Number of threads of this rank. `threads` is the number that the rank would choose without regard to other ranks. Collective
+/// call.
 ///
 /// A rank that does not compute gets at most as many threads as the computing ranks have. Otherwise the order of messages would
 /// suit a number of threads that no computing rank has. A rank whose `turn` never comes gets one thread.
@@ -329,8 +331,8 @@ fn threads_of_all(comm: &Comm, threads: usize, computes: bool, turn: bool) -> us
     if computes || turn { threads.min(most as usize) } else { 1 }
 }
 
-/// Checks that this rank and rank 0 were both started with --blas, or both without it. Each rank reads its own setting, because
-/// it loads the library before ranks can communicate. The paths may differ between nodes.
+/// Checks that this rank and rank 0 were both started with --blas, or both without it. Each rank reads its own setting, because a
+/// rank loads the library before ranks can communicate. The paths may differ between nodes.
 fn same_library(mine: Option<&str>, first: Option<&str>) -> Result<(), Refusal> {
     let what = match (mine, first) {
         (None, Some(first)) => {
@@ -348,8 +350,8 @@ fn same_library(mine: Option<&str>, first: Option<&str>) -> Result<(), Refusal> 
     Err(Refusal::environment(why))
 }
 
-/// Ends all ranks together, and returns their exit status. Rank 0 prints the reason. With `for_good` it also reports to a
-/// supervisor that a retry would fail, too.
+/// Ends all ranks together, and returns their exit status. Rank 0 prints the reason. With `for_good`, rank 0 also reports to a
+/// supervisor that a restart would be refused, too.
 fn refuse(world: &World, Refusal { exit, why }: Refusal, for_good: bool) -> Exit {
     if world.comm().rank() == 0 {
         say(why);
@@ -375,8 +377,8 @@ fn refuse(world: &World, Refusal { exit, why }: Refusal, for_good: bool) -> Exit
     exit
 }
 
-/// Ends this rank before MPI has started. The node's first rank prints the reason. The other ranks wait first, because
-/// launchers end a job at the first rank that fails.
+/// Ends this rank before MPI has started. The node's first rank prints the reason. The other ranks wait a second before they end,
+/// because launchers end a job at the first rank that fails.
 fn refuse_to_start(why: &str) -> Exit {
     if launcher_rank::speaks_for_node() {
         say(why);
@@ -397,8 +399,8 @@ fn computing(loaded: &Loaded) -> usize {
     loaded.dat.grids.iter().map(of).max().unwrap_or(0)
 }
 
-/// Compares need and free memory of this node, for one test of each N, NB, grid and lookahead. Only the node's first rank does
-/// so, for all ranks of the node. The other ranks return no lack.
+/// Compares the memory that a test needs with the free memory of this node, for one test of each N, NB, grid and lookahead. Only
+/// the node's first rank compares. On the node's other ranks, every test counts as fitting.
 fn lacking(
     comm: &Comm,
     node: &Comm,
@@ -469,8 +471,8 @@ impl Unfit {
         [params.n, params.nb, params.p, params.q, params.depth]
     }
 
-    /// Collects the tests of `lacking` that do not fit, with the reasons. `tellers` has, for each test, the rank that reports
-    /// it, plus 1; or 0 if the test fits. Collective call.
+    /// Collects the tests of `lacking` that do not fit, with the reasons. `tellers` has, for each test, 0 if the test fits. If
+    /// the test does not fit, the entry is 1 plus the rank that gives the reason. Collective call.
     fn gather(comm: &Comm, lacking: &[(TestParams, Option<TooLarge>)], tellers: &[u64]) -> Self {
         let here = host_name();
         let all: BTreeSet<u64> = tellers.iter().copied().filter(|teller| *teller > 0).collect();
@@ -488,8 +490,8 @@ impl Unfit {
         unfit
     }
 
-    /// Prints the number of tests that need too much memory, and the largest of them. `runs` means that these tests are run
-    /// nevertheless.
+    /// Prints the number of tests that need too much memory, and the test with the largest N among them. `runs` is true if these
+    /// tests are run nevertheless.
     fn say(&self, loaded: &Loaded, runs: bool) {
         let largest = self.0.iter().max_by_key(|([n, ..], _)| *n);
         let Some(([n, nb, p, q, depth], why)) = largest else { return };
@@ -506,7 +508,7 @@ impl Unfit {
         ));
     }
 
-    /// Reason why this test is skipped, or `None` if it is not.
+    /// Reason why the test with these `params` is skipped, or `None` if the test is not skipped.
     fn why(&self, params: &TestParams) -> Option<&str> {
         let of = Self::of(params);
         self.0.iter().find(|(unfit, _)| *unfit == of).map(|(_, why)| why.as_str())
@@ -515,9 +517,9 @@ impl Unfit {
 
 /// Finds the tests that do not fit into memory. Collective call.
 ///
-/// On ranks of nodes with too little memory, the result is an error if the run must end. The run must end if no test would be
-/// left, or if the run is protected or survives losses. Free memory differs at each start, and an unfinished test must not be
-/// skipped for that.
+/// If the run must end, the result is an error on the ranks whose node has too little memory. The run must end if no test would
+/// be left, or if the run is protected or survives losses. Free memory differs at each start, so a restart could otherwise skip
+/// an unfinished test.
 fn room(
     comm: &Comm,
     node: &Comm,
@@ -555,8 +557,8 @@ fn room(
     Ok(if runs { Unfit::default() } else { unfit })
 }
 
-/// Checks that this MPI lets helpers communicate while their ranks do, if the settings require that. The result is the same on
-/// every rank of a sound job.
+/// Checks, if the settings require it, that this MPI lets a helper and its rank communicate at the same time. The result is the
+/// same on all ranks if all nodes have the same MPI.
 fn helpers_fit(loaded: &Loaded, world: &World) -> Result<(), Refusal> {
     let talk = loaded.settings.saves().is_some_and(|p| p.encode.by_helper());
     if !talk || world.lets_helpers_talk() {
@@ -569,7 +571,8 @@ fn helpers_fit(loaded: &Loaded, world: &World) -> Result<(), Refusal> {
     )))
 }
 
-/// Refuses a protected run whose results depend on which rank computes them: after a restart the results would differ.
+/// Refuses a protected run if ranks round differently. After a restart, other ranks may compute the same part, and the last bits
+/// would differ.
 fn suits(common: &Common, protected: bool) -> Result<(), Refusal> {
     match &common.differs {
         Some(differs) if protected => Err(Refusal::environment(unlike(common, differs))),
@@ -611,7 +614,7 @@ struct Kept {
     /// Exit status of the run, once this rank has reported it.
     ended: Option<Exit>,
     history: RecoveryHistory,
-    /// Bytes of progress lines on standard output.
+    /// Number of bytes that progress lines have added to standard output.
     progress_bytes: u64,
     /// State of the current test, if the test has checksum columns.
     held: Option<Held>,
@@ -824,8 +827,8 @@ impl Job<'_> {
         }
     }
 
-    /// Assigns a position in the test to each rank that is left. Also returns this rank's position if it lies outside of the
-    /// grid.
+    /// Assigns a position in the test to each rank that is left. Also returns this rank's position, if the position lies outside
+    /// of the grid.
     fn roles(
         &mut self,
         number: usize,
@@ -996,8 +999,8 @@ impl Job<'_> {
     }
 }
 
-/// Outcome of a test, if this rank has it. The inner error is the reason why the test was skipped. The outer error ends the
-/// run.
+/// Outcome of a test; `None` on a rank that does not have the outcome. The inner error is the reason why the test was skipped.
+/// The outer error ends the run.
 type Solved = Result<Result<Option<Outcome>, String>, Refusal>;
 
 /// Solves test `number` in private memory, or in the memory of the device.

@@ -14,10 +14,10 @@ use crate::comm::{Comm, Reduce};
 use crate::kernels::Engine;
 use crate::kernels::choice::{self, Contest, Place};
 
-/// Operations of a thread above which a measurement pays: about a second of work.
+/// Number of operations of a thread above which measuring the engines saves more time than it takes: about a second of work.
 const WORTH: f64 = 1e11;
 
-/// Tests for which an engine is chosen, and this rank's part in them.
+/// Tests for which an engine is chosen, and whether this rank computes in these tests.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
     pub tests: &'a [TestParams],
@@ -27,15 +27,15 @@ pub struct Asked<'a> {
     pub turns: bool,
 }
 
-/// Lists the ranks of a node that measure, by their number on the node. The ranks that compute measure. If none computes, but a
-/// rank may get a position later (`turns`), all ranks measure.
+/// Lists the ranks of a node that measure, by their number on the node. Ranks that compute also measure. If no rank of the node
+/// computes, but a rank may get a position later (`turns`), all ranks of the node measure.
 fn measuring(node: &Comm, computes: bool, turns: bool) -> Vec<usize> {
     let all = node.all_gather(&[u8::from(computes)]);
     let idle_measure = turns && !all.contains(&1);
     (0..all.len()).filter(|&rank| all[rank] == 1 || idle_measure).collect()
 }
 
-/// Rate on a rank whose rate does not count. This rate never is the minimum.
+/// Rate that a rank without a measurement reports. This rate is larger than any measured rate, so it is never the minimum.
 const NO_SAY: u64 = i64::MAX as u64;
 
 /// Measurement of the competing engines by all ranks.
@@ -56,8 +56,8 @@ impl Measurement<'_> {
         self.competing.iter().map(rate).collect()
     }
 
-    /// Rates of all competing engines as stored by earlier runs, or zeros if a rate is missing. Only the first rank of a node
-    /// reads the file.
+    /// Rates of all competing engines, as stored by earlier runs. If the file lacks the rate of any engine, all rates are zero.
+    /// Only the first rank of a node reads the file.
     fn recalled(&self, place: &Place) -> Vec<u64> {
         let found = self.file.as_ref().filter(|_| self.node.rank() == 0);
         let found = found.and_then(|file| choice::recall(file, place, self.competing));
@@ -97,7 +97,7 @@ impl Measurement<'_> {
         rates
     }
 
-    /// Returns the engine with the highest of these rates, and a line that describes the choice. `how` describes the origin of
+    /// Returns the engine with the highest rate in `rates`, and a line that describes the choice. `how` describes the origin of
     /// the rates.
     fn winner(&self, rates: &[u64], nb: usize, how: &str) -> (Engine, String) {
         let winner = choice::choose(&[rates.to_vec()]).unwrap_or(0);
@@ -116,7 +116,7 @@ impl Measurement<'_> {
 /// Panel width for which the engines compete.
 struct Width {
     place: Place,
-    /// True if a measurement pays.
+    /// True if measuring saves more time than it takes.
     worth: bool,
     /// Rate of each engine on the slowest rank, as stored by earlier runs.
     rates: Vec<u64>,
@@ -128,8 +128,8 @@ impl Width {
     }
 }
 
-/// Finds the stored rates for each panel width of `work`, and whether a measurement pays. `work` has the operations of a rank
-/// for each width. `may_compute` means that this rank may compute at some time. Collective call.
+/// Finds, for each panel width of `work`, the stored rates, and whether measuring saves more time than it takes. `work` has a
+/// rank's number of operations for each width. `may_compute` is true if this rank may compute at some time. Collective call.
 fn widths(
     measurement: &Measurement,
     work: &BTreeMap<usize, f64>,

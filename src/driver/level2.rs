@@ -25,10 +25,10 @@ use crate::config::settings;
 /// Checkpoints that have files in a DIR, with the positions of these files.
 type Files = Vec<(Key, Vec<u32>)>;
 
-/// Report of a rank on its DIR.
+/// Facts about a rank's DIR that the rank sends to all ranks.
 #[derive(Serialize, Deserialize)]
 struct Report {
-    /// Directory id.
+    /// Directory id, as in [`Level2::dir_id`].
     dir_id: usize,
     /// Failure domain of the rank.
     domain: String,
@@ -48,10 +48,10 @@ pub struct Level2 {
     files: Vec<Files>,
     /// Inventory of checkpoints when the run began; the same on every rank.
     pub inventory: Inventory,
-    /// Reason why DIR, which can be read, cannot be written; `None` if it can. The same on every rank.
+    /// Reason why DIR can be read but not written; `None` if DIR can be written. The same on every rank.
     pub unwritable: Option<String>,
-    /// First test of this start that used storage, on all ranks, even if they take no part in the test. Checkpoints found at
-    /// the start can only belong to this test.
+    /// First test of this start that used storage. The value is set on all ranks, even on ranks that take no part in the test.
+    /// Checkpoints found at the start can only belong to this test.
     first: Cell<Option<u32>>,
 }
 
@@ -87,7 +87,7 @@ pub struct Conditions<'t> {
     pub from_scratch: bool,
 }
 
-/// Function that checks or prepares DIR. Its second argument is a token, the same on all ranks that see this DIR.
+/// Function that checks or prepares DIR. The second argument is the token of [`Opening`].
 type Check = fn(&CheckpointDir, &str) -> Result<(), String>;
 
 /// DIR while it is being opened.
@@ -105,7 +105,7 @@ struct Opening<'c> {
 }
 
 impl<'c> Opening<'c> {
-    /// Makes a token for this start. Collective call.
+    /// Makes the token of this start. All ranks that see the same DIR get the same token. Collective call.
     fn new(
         comm: &'c Comm,
         node: &Comm,
@@ -130,8 +130,8 @@ impl<'c> Opening<'c> {
         Refusal::environment(why)
     }
 
-    /// Runs `check` on DIR on the ranks with `mine`, within a time limit. If a check fails, all ranks return the refusal as a
-    /// value, because an unwritable DIR may be readable. A check that hangs is an error. Collective call.
+    /// Runs `check` on DIR on the ranks with `mine`, within `timeout`. If a check fails on any rank, all ranks return the failure
+    /// in `Ok(Some(..))`, because an unwritable DIR may be readable. If a check hangs, all ranks return `Err`. Collective call.
     fn refusal(&self, check: Check, mine: bool) -> Result<Option<Refusal>, Refusal> {
         let (checkpoint_dir, token) = (self.checkpoint_dir.clone(), self.token.clone());
         let refused = if mine {
@@ -144,13 +144,13 @@ impl<'c> Opening<'c> {
         Ok(unanimous(self.comm, refused.map_or(Ok(()), Err)).err())
     }
 
-    /// Checks DIR as [`Self::refusal`] does, but every refusal is an error. Collective call.
+    /// Checks DIR as [`Self::refusal`] does, but returns `Err` also if the check fails. Collective call.
     fn look(&self, check: Check, mine: bool) -> Result<(), Refusal> {
         self.refusal(check, mine)?.map_or(Ok(()), Err)
     }
 
-    /// Checks that DIR exists and has its declared scope. Returns the refusal if DIR cannot be written; with `must_write` this
-    /// is an error. The scope of an unwritable DIR is not checked. Collective call.
+    /// Checks that DIR exists and has its declared scope. Returns the refusal if DIR cannot be written: as `Err` with
+    /// `must_write`, and otherwise as `Ok(Some(..))`. The scope of an unwritable DIR is not checked. Collective call.
     fn check_scope(&self, must_write: bool) -> Result<Option<Refusal>, Refusal> {
         self.look(|checkpoint_dir, _| checkpoint_dir.is_there(), self.leads)?;
         let unwritable =
@@ -180,8 +180,8 @@ impl<'c> Opening<'c> {
         })
     }
 
-    /// Collects the contents and failure domain of each DIR, and for each rank its directory id and the files that it has
-    /// found. Collective call.
+    /// Collects the contents and failure domain of each DIR. Also collects the directory id of each rank, and the files that each
+    /// rank has found. Collective call.
     fn gather(&self, domain: &str, from_scratch: bool) -> Result<Gathered, Refusal> {
         let contents = self.contents(from_scratch);
         let mine = Report { dir_id: self.dir_id, domain: domain.to_owned(), contents };
@@ -202,7 +202,7 @@ impl<'c> Opening<'c> {
     }
 }
 
-/// Contents of all DIRs with their failure domains, and directory ids and files by rank.
+/// Result of [`Opening::gather`]: the contents and failure domain of each DIR, and the directory id and files of each rank.
 #[derive(Default)]
 struct Gathered {
     stocks: Vec<(String, Inventory)>,
@@ -247,7 +247,8 @@ fn print_unused(strays: &[(String, About)], inventory: &Inventory) {
 impl Level2 {
     /// Checks the scope of DIR. Takes the inventory of checkpoints, unless the run begins from scratch. Collective call.
     ///
-    /// The run can resume from checkpoints in an unwritable DIR, because every reader checks to which run they belong.
+    /// The run can resume from checkpoints in an unwritable DIR, because every reader checks that a checkpoint belongs to the
+    /// run.
     pub fn open(
         comm: &Comm,
         node: &Comm,
@@ -303,8 +304,8 @@ impl Level2 {
     }
 
     /// Returns the directory ids, and for each DIR the positions of test `number` with files there. Files of a newer checkpoint
-    /// have a higher rating, so that a position goes to a rank that sees its best file. Returns `None` if all ranks see the
-    /// same files. The same on every rank, including idle ranks.
+    /// get a higher [`Found::run`], so that a position goes to a rank that sees the position's newest file. Returns `None` if all
+    /// ranks see the same files. The same on every rank, including idle ranks.
     pub fn files_of(&self, number: u32, digest: u64) -> Option<(&[usize], Vec<Vec<Found>>)> {
         let stored = self.inventory.for_test(number, digest);
         if stored.is_empty() || self.dir_ids.is_empty() {
@@ -351,8 +352,8 @@ impl Level2 {
         self.first.get() == Some(number)
     }
 
-    /// Results that may stay on storage. `finished` are the tests whose results the start found. `ended` are the tests that
-    /// have ended since.
+    /// Lists the tests whose results may stay on storage. `finished` are the tests whose results were found at the start. `ended`
+    /// are the tests that have ended since the start.
     pub fn counting(&self, finished: impl Iterator<Item = u32>, ended: &[u32]) -> Results {
         // The text of results that the start found only in memory is not known here.
         let of_memory = finished.map(|test| (test, None));

@@ -24,12 +24,12 @@ use crate::shm::{MemoryStore, Store, hugetlbfs};
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::start::hosts::{Host, slots};
 
-/// Needs of the ranks on each host, and the persistent shared memory of the largest rank.
+/// Memory and storage that the ranks on each host need, and the bytes of persistent shared memory of the largest rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needs {
     pub hosts: Vec<Need>,
     pub rank_bytes: Option<u64>,
-    /// Number of the group of each position, for the test with the most positions; empty without protection.
+    /// For each position of the test with the most positions: the number of its group. Empty without protection.
     pub groups: Vec<usize>,
     /// Hosts in use that the domain file does not list, although it lists some host.
     pub left_out: Vec<String>,
@@ -38,8 +38,8 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// Bytes of storage that a checkpoint of the largest test takes. If each node has its own storage, this is the part on the
-    /// node with the largest part.
+    /// Bytes of storage that a checkpoint of the largest test takes. If each node has its own storage, only the node with the
+    /// largest part of the checkpoint counts.
     pub fn checkpoint_bytes(&self) -> u64 {
         self.hosts.iter().map(|need| need.stored_bytes).max().unwrap_or(0)
     }
@@ -64,7 +64,7 @@ impl Needs {
     }
 }
 
-/// Returns true if the settings allow a resume from storage. Storage has not been read yet.
+/// Returns true if the settings allow a resume from storage. Does not check whether storage contains a checkpoint.
 pub fn may_go_on(protection: &Saves) -> bool {
     protection.level2.is_some() && protection.restart != Restart::Never
 }
@@ -84,7 +84,7 @@ struct Placed<'a> {
     means: Means,
     domain_file: Option<DomainFile>,
     store: Store,
-    /// Bytes of a huge page on this node. All nodes of a run are assumed to have the same.
+    /// Bytes of a huge page on this node. All nodes of a run are assumed to have huge pages of this size.
     huge: usize,
     may_resume: bool,
 }
@@ -196,8 +196,8 @@ impl<'a> Placed<'a> {
     }
 }
 
-/// Computes the needs of a run with `ranks` ranks, placed in the order of the hosts. If `may_resume`, the run may resume from a
-/// checkpoint, and then accepts fewer failure domains than its groups need.
+/// Computes the needs of a run with `ranks` ranks, placed in the order of the hosts. `may_resume` is true if the run may resume
+/// from a checkpoint. Such a run accepts fewer failure domains than the requested groups need.
 pub fn of_hosts(
     loaded: &Loaded,
     hosts: &[Host],
@@ -232,7 +232,7 @@ pub fn of_hosts(
     Ok(needs)
 }
 
-/// Number of cores of which no processor is among the helpers' processors.
+/// Number of this rank's cores that do not contain any of the processors named for helpers.
 fn cores_without(helpers: &BTreeSet<usize>, topology: &Topology) -> usize {
     cores::count().saturating_sub(topology.among(&topology.of_their_cores(helpers)).cores())
 }
@@ -251,9 +251,9 @@ fn buffers(test: &TestParams, layout: &Layout, groups: &Groups, scheme: &Scheme)
     buffers_of_each(layout, groups, ld, scheme, STATE_BYTES)
 }
 
-/// Bytes of persistent shared memory that the ranks `ranks` take in a test. Ranks take positions in the order of ranks. A rank
-/// without a position is counted with the largest position. Without groups, parity is not counted: the groups of an earlier
-/// start are not known yet.
+/// Bytes of persistent shared memory that the ranks in `ranks` take in a test. Positions are assigned in the order of ranks. A
+/// rank without a position counts as much as the largest position. `groups` is `None` if the run resumes with the unknown groups
+/// of an earlier start. In this case, parity is not counted.
 pub fn named_bytes(
     test: &TestParams,
     saves: &Saves,

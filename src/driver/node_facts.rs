@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::kernels::Library;
 use crate::report::machine::{Kind, Make};
 
-/// Describes this node with so many ranks of the job.
+/// Describes this node, on which `ranks` ranks of the job run.
 pub fn here(ranks: usize, device: Option<&dyn Device>) -> Kind {
     let library = Library::query();
     let mut kind = under(Path::new("/"), cores::of_node());
@@ -103,11 +103,12 @@ impl Processor {
     }
 }
 
-/// Double-precision operations of a core in a cycle, or `None` if the flags do not show them. A core is assumed to have two
-/// vector units for fused multiply-adds, as in server processors.
+/// Double-precision operations of a core in a cycle, or `None` if the flags show no known vector unit. A core is assumed to have
+/// two vector units for fused multiply-adds, as in server processors.
 ///
 /// AMD's family 25 (Zen 3 and 4) has units of 256 bits, also for AVX-512. The first Zen, by AMD and by Hygon, has units of 128
-/// bits. Some small Xeons have only one unit of 512 bits, which no flag shows. Their true figure is half of the result.
+/// bits. Some small Xeons have only one unit of 512 bits, which no flag shows. On such a Xeon, the true number is half of the
+/// returned number.
 fn flops_per_cycle(vendor: &str, family: u64, model: u64, flags: &str) -> Option<u64> {
     let has = |flag: &str| flags.split_whitespace().any(|f| f == flag);
     let first_zen = matches!((vendor, family), ("AuthenticAMD", 23)) && model < 0x30
@@ -160,8 +161,8 @@ pub(super) fn entries(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Rates of the network adapters that are up. InfiniBand adapters count by port. Ethernet adapters count if they report a
-/// speed.
+/// Rates of the network adapters that are up. Each port of an InfiniBand adapter has an entry of its own. An Ethernet adapter is
+/// listed only if it reports a speed.
 fn network(root: &Path) -> Vec<String> {
     let word = |path: &Path| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
     let mut found = Vec::new();

@@ -26,8 +26,8 @@ use crate::supervise::start::in_place::{Gone, Notice};
 use crate::supervise::start::launcher::own_run_id;
 use crate::supervise::talk::processes;
 
-/// Checks that MPI allows recovery in place, if the settings request it. The result is the same on every rank of a sound job.
-/// Conflicts between settings are found when the settings are read.
+/// Checks that MPI allows recovery in place, if the settings request it. The result is the same on all ranks if all nodes have
+/// the same MPI. Conflicts between settings are found when the settings are read.
 pub fn fits(loaded: &Loaded, world: &World) -> Result<(), Refusal> {
     let settings = &loaded.settings;
     let able = |flag: &str| match world.obstacle() {
@@ -50,18 +50,18 @@ pub struct TestPart {
     pub members: Vec<usize>,
 }
 
-/// Knowledge of one rank about the attempts so far. A roll call compares it with the knowledge of all ranks.
+/// Knowledge of one rank about the attempts so far. A roll call merges the knowledge of all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Knowledge {
     pub part: TestPart,
-    /// True once the run has begun. From then on it resumes from its own memory, regardless of `--restart`.
+    /// True once the run has begun. From then on the run resumes from its own memory, regardless of `--restart`.
     pub begun: bool,
     /// First test that began in this launch. Only this test can have checkpoints of an earlier launch. `past_the_first` is true
     /// once a later test has begun.
     first: Option<usize>,
     past_the_first: bool,
-    /// Last test of which this rank has saved something in this launch. Storage may contain that save, even if memory has lost
-    /// it.
+    /// Last test of which this rank has saved something in this launch. Storage may still contain this checkpoint after memory
+    /// has lost it.
     pub saved: Option<usize>,
     /// `head` is true once the heading is printed; `told` is the number of reported tests.
     pub head: bool,
@@ -79,13 +79,13 @@ pub struct Knowledge {
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryHistory {
     pub known: Knowledge,
-    /// Losses since the current test began: in this launch, and in earlier launches.
+    /// Number of losses since the current test began: `losses` in this launch, `losses_before` in earlier launches.
     pub losses: u32,
     pub losses_before: u32,
-    /// True if ranks have been lost in this launch, in any test. Data on storage of a lost node is out of reach in this launch,
-    /// but not after a restart.
+    /// True if ranks have been lost in this launch, in any test. Until a restart, the ranks cannot read data on the own storage
+    /// of a lost node.
     pub has_lost: bool,
-    /// Facts about each rank that the launcher started, by the launcher's number.
+    /// Facts about each rank that the launcher started, in the order of the launcher's rank numbers.
     members: Vec<Member>,
     /// Answers of the ranks at the last roll call.
     people: Vec<Answer>,
@@ -133,8 +133,8 @@ impl Process {
         }
     }
 
-    /// Kills the process if it is on this node. All ranks have agreed that its rank is lost, but the process may only have been
-    /// stopped. The process must not return to its position's memory, nor keep the lock on that memory.
+    /// Kills the process if it is on this node. All ranks have agreed that the rank of the process is lost, but the process may
+    /// only be suspended. A process that continues must not change its position's memory, or keep the lock on that memory.
     fn end(&self) {
         let own = Self::own();
         if self.of == own.of && self.id != own.id && processes::is_alive(self.id) {
@@ -147,12 +147,12 @@ impl Process {
     }
 }
 
-/// Time limit for the process to end, because the kernel first frees the process's memory. If the memory is still locked
-/// afterwards, a later error reports that.
+/// Time limit for a killed process to end. The process ends only after the system has freed its memory. If the memory is still
+/// locked afterwards, a later error reports that.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Returns the last test of which something may have been saved, according to the ranks that took part in it. If all of these
-/// ranks are lost, that is the last test that was begun.
+/// Returns the last test of which something may have been saved. If all ranks that took part in the last test are lost, nobody
+/// knows whether it was saved, and it counts as saved.
 fn last_saved<'a>(told: impl Iterator<Item = (&'a TestPart, Option<usize>)>) -> Option<usize> {
     let told: Vec<_> = told.collect();
     let begun = told.iter().map(|(part, _)| part.test).max();
@@ -162,8 +162,8 @@ fn last_saved<'a>(told: impl Iterator<Item = (&'a TestPart, Option<usize>)>) -> 
 }
 
 impl RecoveryHistory {
-    /// Starts the history of a job before its first attempt. All ranks exchange the facts that are needed if a rank is lost
-    /// before the first roll call.
+    /// Starts the history of a job before the job's first attempt. All ranks exchange facts about themselves, in case a rank is
+    /// lost before the first roll call.
     pub fn begin(comm: &Comm, host: &str, domain: &str) -> Self {
         let (host, domain) = (host.to_owned(), domain.to_owned());
         let mine = Member { process: Process::own(), host, domain };
@@ -187,15 +187,15 @@ impl RecoveryHistory {
         }
     }
 
-    /// Returns true if storage cannot have a checkpoint that memory lacks. That is so if the first test of this launch is over,
-    /// and if the last test that was saved is finished. `finished` returns true if memory has the result of a test.
+    /// Returns true if storage cannot have a checkpoint that memory lacks. Returns true only if the first test of this launch is
+    /// over, and the last saved test is finished. `finished` returns true if memory has the result of a test.
     pub fn is_between_tests(&self, finished: impl Fn(usize) -> bool) -> bool {
         (self.known.past_the_first || self.known.first.is_some_and(&finished))
             && self.known.saved.is_none_or(finished)
     }
 
-    /// Exchanges the knowledge of all ranks, so that all ranks have the same. `node` is the first rank on this rank's node;
-    /// `status` is this rank's state of a test with checksum columns.
+    /// Merges the knowledge of all ranks, and gives the merged knowledge to each rank. `node` is the first rank on this rank's
+    /// node; `status` is this rank's state of a test with checksum columns.
     pub fn call_roll(&mut self, world: &World, node: usize, status: Option<Status>) {
         let comm = world.comm();
         let untold_before = self.notice.iter().flat_map(|n| &n.lost).map(|gone| gone.rank);
@@ -284,8 +284,8 @@ impl RecoveryHistory {
         self.people.iter().map(|a| a.status.as_ref().and_then(|s| s.of(test))).collect()
     }
 
-    /// Ends this launch after a loss that checksum columns could not recover. Nothing is saved. A supervisor treats this like
-    /// any failure, and starts the run from scratch.
+    /// Returns the refusal that ends this launch after a loss that checksum columns could not recover. No checkpoint exists. A
+    /// supervisor starts the run from scratch.
     pub fn is_lost(&self, why: &str) -> Refusal {
         let then = match own_run_id() {
             Some(_) => "The next attempt begins from scratch",
@@ -309,8 +309,8 @@ impl RecoveryHistory {
         words.collect::<Vec<_>>().concat()
     }
 
-    /// Ends this launch if a loss could not be recovered in place. A restart may still recover it, with new nodes and ranks. A
-    /// supervisor treats this like any failure, and restarts the run.
+    /// Returns the refusal that ends this launch, because `ended` prevents recovery in place. If ranks were lost, the refusal
+    /// says that a restart can resume from memory. A supervisor then restarts the run, with new nodes and ranks.
     pub fn gives_up(&self, ended: Refusal) -> Refusal {
         let restartable = matches!(ended.exit, Exit::Unrecoverable | Exit::NoSharedMemory);
         if !self.has_lost || !restartable {
@@ -319,7 +319,7 @@ impl RecoveryHistory {
         self.resumable(&ended.why)
     }
 
-    /// Ends this launch because too few ranks are left. A restart may succeed.
+    /// Returns the refusal that ends this launch because too few ranks are left. A restart may succeed.
     pub fn too_few(&self, left: usize, needed: usize) -> Refusal {
         self.resumable(&format!("{left} ranks are left, and the grid needs {needed}"))
     }
@@ -331,7 +331,8 @@ impl RecoveryHistory {
         self.end(Exit::Stopped, &why)
     }
 
-    /// Ends this launch with the notice of the last loss. The exit status is `alone` if no supervisor would restart the run.
+    /// Returns the refusal that ends this launch, with the notice of the last loss. The exit status is `alone` if there is no
+    /// supervisor to restart the run.
     fn end(&self, alone: Exit, why: &str) -> Refusal {
         let exit = if own_run_id().is_some() { Exit::Environment } else { alone };
         let notice = self.notice.as_ref().map(|n| format!("{n}. ")).unwrap_or_default();
@@ -339,8 +340,9 @@ impl RecoveryHistory {
     }
 }
 
-/// Lists the ranks whose loss is unreported as far as every rank knows. A loss that could not be reported before the next loss
-/// is reported together with it. An idle rank does not learn that a loss was reported, so its list may be longer.
+/// Lists the lost ranks that are in every one of `lists`, the ranks' lists of unreported losses. A loss that could not be
+/// reported before the next loss is reported together with the next loss. An idle rank's list may contain reported losses,
+/// because an idle rank does not learn of reports.
 fn untold(lists: &[&[usize]]) -> Vec<usize> {
     let is_in_all = |rank: &usize| lists.iter().all(|list| list.contains(rank));
     lists[0].iter().copied().filter(is_in_all).collect()

@@ -36,11 +36,11 @@ use crate::supervise::talk::processes::kernel;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pins {
     processors: Vec<usize>,
-    /// True if each thread has a core on which nothing else computes; false if it has only a hardware thread.
+    /// True if each thread has a core on which nothing else computes; false if each thread has only a hardware thread to itself.
     cores: bool,
 }
 
-/// Facts about a rank that all ranks under the same kernel need.
+/// Facts about a rank that all ranks under the same operating-system kernel need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Has {
     /// Processors to which the rank is bound.
@@ -50,7 +50,7 @@ struct Has {
     whole: bool,
     /// True if the rank has a position in the process grid when the run begins.
     computes: bool,
-    /// Processor time of the rank's container, if that is less than the number of processors.
+    /// Limit on the processor time of the rank's container, if the limit is below the container's number of processors.
     budget: Option<Budget>,
 }
 
@@ -73,7 +73,8 @@ impl Budget {
     }
 }
 
-/// Budget of rank `me`, and the ranks that share it: all that compute, or if none computes, all.
+/// Budget of rank `me`, and the ranks that share this budget: the computing ranks of the container. If none of them computes, all
+/// ranks of the container share the budget.
 fn sharing_budget(ranks: &[Has], me: usize) -> Option<(Budget, Vec<usize>)> {
     let budget = ranks[me].budget?;
     Some((budget, that_compute(ranks, |rank| rank.budget == Some(budget))))
@@ -94,15 +95,15 @@ pub enum Loose {
     Unknown,
     /// The rank's container has less processor time than its cores have.
     Limited,
-    /// Another rank is bound to some of this rank's processors, but not to the same set.
+    /// Another rank is bound to some of this rank's processors, but the two ranks' sets of processors differ.
     Overlapping,
-    /// The ranks with these processors do not have one thread for each core, nor one for each hardware thread.
+    /// The ranks with this binding together have neither one thread for each core, nor one thread for each hardware thread.
     Uneven {
         threads: usize,
         cores: usize,
     },
     Refused,
-    /// The rank does not compute, and another rank with the same processors does.
+    /// The rank does not compute, but another rank with the same processors computes.
     StandsBy,
 }
 
@@ -136,8 +137,8 @@ impl fmt::Display for Loose {
     }
 }
 
-/// Ranks that share the processors of rank `me`. The result has the computing ranks with the same binding, or if none computes,
-/// all ranks with that binding.
+/// Ranks that share the processors of rank `me`: the computing ranks with the same binding. If none of them computes, all ranks
+/// with this binding share.
 fn sharing(ranks: &[Has], me: usize) -> Vec<usize> {
     that_compute(ranks, |rank| rank.processors == ranks[me].processors)
 }
@@ -150,8 +151,8 @@ fn that_compute(ranks: &[Has], alike: impl Fn(&Has) -> bool) -> Vec<usize> {
     if computing.is_empty() { others } else { computing }
 }
 
-/// Number of threads of rank `me`, which is bound to `cores` cores. An idle rank gets as many threads as a computing one,
-/// because it may take over a position.
+/// Number of threads of rank `me`, which is bound to `cores` cores. An idle rank gets as many threads as a computing rank,
+/// because an idle rank may take over a position.
 fn share(ranks: &[Has], me: usize, cores: usize) -> usize {
     let of_cores = cores / sharing(ranks, me).len().max(1);
     let of_time = sharing_budget(ranks, me)
@@ -161,8 +162,8 @@ fn share(ranks: &[Has], me: usize, cores: usize) -> usize {
 
 /// Processors of rank `me`'s threads, in the order of the threads.
 ///
-/// A single rank with more cores than threads is not pinned. Another program, such as another job, may run on these cores, and
-/// only the system can keep the rank's threads away from it.
+/// A single rank with more cores than threads is not pinned. Another program, such as another job, may run on some of these
+/// cores. Only the system can then move the rank's threads to free cores.
 fn pins(ranks: &[Has], me: usize, topology: &Topology) -> Result<Vec<usize>, Loose> {
     let mine = &ranks[me];
     let alike = sharing(ranks, me);
@@ -191,8 +192,8 @@ fn pins(ranks: &[Has], me: usize, topology: &Topology) -> Result<Vec<usize>, Loo
     Err(Loose::Uneven { threads, cores: known.cores() })
 }
 
-/// Returns true if these processors of rank `me`'s threads belong to cores on which nothing else computes. A core may have
-/// several hardware threads, and a thread can be pinned to each of them.
+/// Returns true if `processors`, to which rank `me`'s threads are pinned, lie on separate cores on which nothing else computes.
+/// Returns false if another thread computes on a second hardware thread of such a core.
 fn has_cores(ranks: &[Has], me: usize, processors: &[usize], topology: &Topology) -> bool {
     let processors: BTreeSet<usize> = processors.iter().copied().collect();
     let mine = &ranks[me].processors;
@@ -205,11 +206,11 @@ fn has_cores(ranks: &[Has], me: usize, processors: &[usize], topology: &Topology
         && apart.into_iter().all(|other| other.processors.is_disjoint(&theirs))
 }
 
-/// Returns the processors of rank `me`'s helpers, and the processors that remain for its other threads. `named` are the
-/// processors of all helpers. If a processor of a core is named, the whole core is lost to other threads.
+/// Returns the processors of rank `me`'s helpers, and the processors that remain for rank `me`'s other threads. `named` are the
+/// processors of all helpers. Other threads do not run on any core with a named processor.
 ///
-/// Ranks bound to the same processors share the named processors among these. Ranks that are bound to no named processor share
-/// all named processors. Neighbours get adjacent processors.
+/// Ranks bound to the same processors share the named processors of their binding. Ranks whose binding has no named processor
+/// share all named processors. Ranks with consecutive numbers get adjacent processors.
 fn aside(
     ranks: &[Has],
     me: usize,
@@ -261,9 +262,8 @@ impl Has {
     }
 }
 
-/// Number of idle cores, and number of all cores of the node that have processor time. `whole` describes the node. A core is
-/// idle if no rank may run on it although it has time. If a container limits the ranks' time, the node's cores without time do
-/// not count.
+/// Number of idle cores, and number of cores that the job may use on the node. `whole` describes the node. A core is idle if no
+/// rank may run on it. If a container limits the processor time, only as many cores count as the limit allows.
 fn idle(ranks: &[Has], whole: &Given, topology: &Topology) -> (usize, usize) {
     let bound: BTreeSet<usize> = ranks
         .iter()
@@ -275,10 +275,10 @@ fn idle(ranks: &[Has], whole: &Given, topology: &Topology) -> (usize, usize) {
     (all.saturating_sub(topology.among(&bound).cores()), all)
 }
 
-/// Binding of ranks, before the number of threads is known.
+/// Processors to which ranks are bound, collected before the number of threads is known.
 pub struct Bound {
-    /// Ranks under this rank's kernel, and the index of this rank among them. Containers with different host names share the
-    /// same cores, although MPI takes each container for a node.
+    /// Ranks under this rank's operating-system kernel, and the index of this rank among these ranks. Containers with different
+    /// host names may share cores, although MPI takes each container for a node.
     sharing: Vec<Has>,
     me: usize,
     /// Ranks of this node as MPI sees it; present only on the first of these ranks.
@@ -286,8 +286,8 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Collects the binding of all ranks. `node` has the ranks of this node; `computes` is true if this rank has a position in
-    /// the process grid when the run begins. Collective call.
+    /// Collects the binding of the ranks on this node. `node` has the ranks of this node; `computes` is true if this rank has a
+    /// position in the process grid when the run begins. Collective call.
     pub fn on(comm: &Comm, node: &Comm, computes: bool) -> Self {
         let own = Has::here(0, computes);
         let all = gathered(node, &own);
@@ -296,14 +296,15 @@ impl Bound {
         Self { sharing, me, of_node }
     }
 
-    /// Number of cores of this rank's binding, divided by the number of ranks that share the binding. Only computing ranks
-    /// count, unless no rank computes.
+    /// Number of threads if the user gives none: the cores of this rank's binding, divided by the number of ranks that share the
+    /// binding. Only computing ranks count, unless no rank computes. A container's limit on processor time can lower the number.
     pub fn usual_threads(&self) -> usize {
         share(&self.sharing, self.me, cores::count())
     }
 
-    /// Warns if the ranks of a node are bound to only some of its cores. The warning is about the node with the most idle
-    /// cores. A rank cannot find out whether the launcher or a process above the launcher has bound it. Collective call.
+    /// Returns a warning if the ranks of a node are bound to only some of the node's cores. The warning is about the node with
+    /// the most idle cores. A rank cannot find out whether the launcher or a process above the launcher has bound it. Collective
+    /// call.
     pub fn left_idle(&self, comm: &Comm) -> Option<String> {
         let here = self.of_node.as_ref().zip(cores::of_node()).map_or(0, |(ranks, whole)| {
             let (idle, all) = idle(ranks, &whole, Topology::here());
@@ -334,7 +335,8 @@ pub fn set_aside(comm: &Comm, named: &List) -> Result<(), Refusal> {
     Err(Refusal::environment(why))
 }
 
-/// Facts about the ranks under this rank's kernel, and the index of this rank among them. Collective call.
+/// Facts about the ranks under this rank's operating-system kernel, and the index of this rank among these ranks. Collective
+/// call.
 fn under_one_kernel(comm: &Comm, own: Has) -> (Vec<Has>, usize) {
     let kernel = xxh3_64(kernel().as_bytes());
     // An MPI colour is a nonnegative C int. If two kernels have the same colour, their ids still distinguish them.
@@ -375,7 +377,7 @@ pub fn pool(threads: usize, pins: &Result<Pins, Loose>) -> Result<Pool, Refusal>
     Ok(pool)
 }
 
-/// Returns true if this rank counts as pinned. An idle rank counts as pinned, because its threads do not compute.
+/// Returns true if this rank's threads count as pinned. An idle rank counts as pinned, because its threads do not compute.
 pub fn are_kept<T>(pins: &Result<T, Loose>) -> bool {
     matches!(pins, Ok(_) | Err(Loose::StandsBy))
 }
@@ -397,12 +399,12 @@ pub fn told(fewest: usize, most: usize, extent: Extent, own: &Result<Pins, Loose
     format!("threads: {number} a rank, {pinned}")
 }
 
-/// Variables that job scripts for `xhpl` set, for the threads of a BLAS.
+/// Variables with which job scripts for `xhpl` set the number of threads of a BLAS.
 pub const THREAD_VARIABLES: [&str; 4] =
     ["OMP_NUM_THREADS", "BLIS_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"];
 
-/// Returns a message if such variables are set to another number than the threads of a rank, and `--threads` is not given. The
-/// message explains that the variables have no effect. Returns `None` if there is nothing to explain.
+/// Returns a message that [`THREAD_VARIABLES`] have no effect, if one of these variables is set to another number than `threads`.
+/// Called only without `--threads`.
 pub fn unheeded(set: &[(&str, String)], threads: usize) -> Option<String> {
     // OpenMP accepts a list, with a number for each level of nesting.
     let number = |text: &str| text.split(',').next()?.trim().parse::<usize>().ok();
@@ -421,7 +423,7 @@ pub fn unheeded(set: &[(&str, String)], threads: usize) -> Option<String> {
     ))
 }
 
-/// Line about helpers, or `None` if helpers have no work.
+/// Line for the output about the ranks' helpers, or `None` if helpers have no work.
 pub fn helpers_told(protection: &Saves) -> Option<String> {
     let what = match (protection.has_second_level(), protection.encode.by_helper()) {
         (false, false) => return None,

@@ -38,6 +38,8 @@ const FOUND: &[(Kind, u64)] = &[
     (Kind::Supervisor, 20_029_424),
     // A spare froze while MPI was tried on nodes of which one was at fault: the supervisor gave up.
     (Kind::Supervisor, 31_000_801),
+    // A node that did not answer for two seconds was blamed for a failed trial of MPI, since another node was at fault twice.
+    (Kind::Supervisor, 94_000_837),
     // Method double, code sum: parity encoded again after a rebuild up to rounding did not match its digests.
     (Kind::Ranks, 6_000_614),
 ];

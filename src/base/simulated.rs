@@ -22,6 +22,10 @@ pub trait Simulator: Sync {
     fn task_takes(&self) -> Duration {
         Duration::ZERO
     }
+    /// Returns the bytes of memory that can still be allocated. None if the simulated node does not limit them.
+    fn free_memory(&self) -> Option<u64> {
+        None
+    }
     /// Returns the error of an operation on storage, if one is injected.
     fn stores(&self) -> io::Result<()> {
         Ok(())

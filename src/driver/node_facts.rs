@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::base::cores::{self, Given};
 use crate::base::host_name;
@@ -15,8 +16,9 @@ use crate::report::machine::{Kind, Make};
 
 /// Describes this node, on which `ranks` ranks of the job run.
 pub fn here(ranks: usize, device: Option<&dyn Device>) -> Kind {
+    static FACTS: OnceLock<Kind> = OnceLock::new();
     let library = Library::query();
-    let mut kind = under(Path::new("/"), cores::of_node());
+    let mut kind = FACTS.get_or_init(|| under(Path::new("/"), cores::of_node())).clone();
     kind.make.blas = format!("{} {}, {} kernels", library.name, library.version, library.kernel);
     kind.make.device = device.map(|device| device.name().to_owned());
     kind.hosts = vec![host_name()];

@@ -1,6 +1,7 @@
 //! Mounted hugetlbfs for this user's memory: its folder, its page size, and the number of free pages.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// Free bytes in the pool of huge pages; None if no hugetlbfs is mounted for this user.
 pub fn huge_free_bytes() -> Option<u64> {
@@ -27,7 +28,13 @@ pub(super) fn free_huge_bytes(page: usize) -> Option<u64> {
 }
 
 /// Returns the folder and the page size of the mounted hugetlbfs for this user's memory. None if no usable hugetlbfs is mounted.
+/// A process looks once, so every call returns the same.
 pub(super) fn find_hugetlbfs() -> Option<(PathBuf, usize)> {
+    static FOUND: OnceLock<Option<(PathBuf, usize)>> = OnceLock::new();
+    FOUND.get_or_init(look_for_hugetlbfs).clone()
+}
+
+fn look_for_hugetlbfs() -> Option<(PathBuf, usize)> {
     let usable = |dir: &Path| {
         let page = nix::sys::statvfs::statvfs(dir).ok()?.block_size() as usize;
         nix::unistd::access(dir, nix::unistd::AccessFlags::W_OK).ok()?;
@@ -37,7 +44,7 @@ pub(super) fn find_hugetlbfs() -> Option<(PathBuf, usize)> {
     pick(&mounts, usable, |page| huge_pages(page, "nr"))
 }
 
-/// Returns the first usable hugetlbfs whose pool has any pages, in use or not, so that every call returns the same. If no pool
+/// Returns the first usable hugetlbfs whose pool has any pages, in use or not, so that every process finds the same. If no pool
 /// has pages, returns the first usable hugetlbfs.
 ///
 /// The system itself mounts a hugetlbfs with the usual page size. An administrator who wants another page size leaves the pool of

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::statvfs::{Statvfs, statvfs};
 
 use super::huge;
+use crate::base::simulated::simulator;
 use crate::base::topology::read_list;
 
 /// Root folder of this machine's files.
@@ -27,7 +28,10 @@ fn read(root: &Path, path: impl AsRef<Path>) -> Option<String> {
 
 /// Number of bytes that can still be allocated, or `None` if the system reports no figure.
 pub fn available_bytes() -> Option<u64> {
-    available_under(ROOT.as_ref())
+    match simulator() {
+        None => available_under(ROOT.as_ref()),
+        Some(simulator) => simulator.free_memory(),
+    }
 }
 
 /// Returns total and free bytes of a file system from its counts of blocks. A tmpfs that was mounted without a limit reports zero

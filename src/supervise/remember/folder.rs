@@ -113,7 +113,13 @@ pub fn write_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 pub fn read_whole<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+    serde_json::from_slice(&read_if_there(path)?).ok()
+}
+
+/// Reads a file that the supervisor looks for several times a second, and that most times does not exist. A look is faster than a
+/// failed open.
+pub fn read_if_there(path: &Path) -> Option<Vec<u8>> {
+    path.exists().then(|| fs::read(path).ok()).flatten()
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::base::clock::{Instant, steady_ms};
 use crate::base::new_thread;
 use crate::supervise::machine::{Stream, simulated};
 use crate::supervise::remember::events::ProcessId;
-use crate::supervise::remember::folder::Folder;
+use crate::supervise::remember::folder::{Folder, read_if_there};
 use crate::supervise::remember::io_thread::{Answer, IoThread};
 use crate::supervise::talk::processes;
 use crate::supervise::tell::echo::Echo;
@@ -185,8 +185,8 @@ impl Files {
     fn look(&mut self) {
         self.looked = Some(Instant::now());
         // The status is written last. Once it can be read, all other output is complete.
-        let exit = fs::read_to_string(&self.exit).ok().and_then(|text| text.trim().parse().ok());
-        self.status = self.status.or(exit);
+        let exit = read_if_there(&self.exit).and_then(|text| String::from_utf8(text).ok());
+        self.status = self.status.or(exit.and_then(|text| text.trim().parse().ok()));
         self.errors.look();
         self.output.look();
         self.read_lines();

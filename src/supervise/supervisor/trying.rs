@@ -24,7 +24,8 @@ impl Supervisor<'_> {
     /// Starts MPI on trial on the chosen nodes and the spares. If MPI does not start, finds the nodes at fault. Returns false if
     /// a chosen node was found unfit or was lost, so that nodes must be chosen again.
     ///
-    /// A trial that fails early is repeated once. Otherwise a node blamed for an accident would be missing for the whole run.
+    /// A trial that fails early is repeated once, and a node that both name is blamed before others. Otherwise a node blamed for
+    /// an accident would be missing for the whole run.
     pub(super) fn try_mpi(&mut self, hosts: &[Host]) -> anyhow::Result<bool> {
         let mut left = self.settings.ranks;
         let mut working: Vec<Host> = hosts.to_vec();
@@ -34,7 +35,8 @@ impl Supervisor<'_> {
         }
         working.retain(|h| h.slots > 0);
         let slots = working.iter().map(|h| h.slots).max().unwrap_or(1);
-        let mut second_chance = true;
+        // Nodes that the first trial has named, if it failed early.
+        let mut suspects: Option<BTreeSet<String>> = None;
         loop {
             // If a chosen node was lost during a trial, choose again. If a spare was lost, the next trial leaves it out.
             if self.any_lost(hosts) {
@@ -43,17 +45,22 @@ impl Supervisor<'_> {
             let spares = self.find_spares(hosts, slots);
             let all = [&working[..], &spares[..]].concat();
             let since = Instant::now();
-            let Err(trouble) = self.trial(&all)? else { return Ok(true) };
+            let Err(mut trouble) = self.trial(&all)? else { return Ok(true) };
             if self.any_lost(&all) {
                 continue;
             }
-            if second_chance && since.elapsed() < WORTH_ANOTHER {
-                second_chance = false;
+            if suspects.is_none() && since.elapsed() < WORTH_ANOTHER {
+                suspects = Some(trouble.nodes.iter().map(|n| all[*n].name.clone()).collect());
                 let what = trouble.what;
                 say!(
                     "skt-hpl run: MPI did not start in a trial, and the trial is repeated: {what}"
                 );
                 continue;
+            }
+            let is_suspect =
+                |n: &usize| suspects.as_ref().is_some_and(|names| names.contains(&all[*n].name));
+            if trouble.nodes.iter().any(is_suspect) {
+                trouble.nodes.retain(is_suspect);
             }
             let culprits = self.whose_fault(&working, &spares, &trouble)?;
             // If a node was lost during the search, its result is not used.

@@ -23,6 +23,7 @@ use crate::base::cores;
 use crate::base::exit::Exit;
 use crate::base::outcome::Verdict;
 use crate::base::topology::Topology;
+use crate::driver::node_facts;
 use crate::kernels::cache;
 use crate::report::json::Run;
 use crate::shm::{MemoryStore, Store};
@@ -68,6 +69,7 @@ impl Stage {
         Topology::here();
         cores::count();
         cache::second_level();
+        node_facts::here(1, None);
         let job = format!("sim-{}", std::process::id());
         let folder = PathBuf::from("/dev/shm").join(format!("skt-{job}"));
         Self { arena: Arena::new(), folder, job, undisturbed: HashMap::new(), trace }

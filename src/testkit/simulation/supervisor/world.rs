@@ -4,6 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fs::File;
 use std::panic::resume_unwind;
 use std::rc::Rc;
 use std::time::Duration;
@@ -157,6 +158,8 @@ pub(super) struct World {
     pub said: Vec<u8>,
     idle: u32,
     folder: Folder,
+    /// The journal, which is one file from its creation on.
+    journal: Option<File>,
     /// Length of the journal, and number of its records, when it was last read.
     journal_bytes: u64,
     seen_records: usize,
@@ -229,6 +232,7 @@ impl World {
             said: Vec::new(),
             idle: 0,
             folder: folder.clone(),
+            journal: None,
             journal_bytes: 0,
             seen_records: 0,
         };
@@ -443,7 +447,11 @@ impl World {
     /// Reads the journal after a write to the disk, and injects the faults that are due at its new records. Returns whether the
     /// supervisor survives these faults.
     fn sees_journal(&mut self) -> bool {
-        let length = std::fs::metadata(self.folder.journal()).map_or(0, |file| file.len());
+        if self.journal.is_none() {
+            self.journal = File::open(self.folder.journal()).ok();
+        }
+        let journal = self.journal.as_ref();
+        let length = journal.and_then(|file| file.metadata().ok()).map_or(0, |file| file.len());
         if std::mem::replace(&mut self.journal_bytes, length) == length {
             return true;
         }

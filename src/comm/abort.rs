@@ -11,13 +11,13 @@ use mpi::ffi;
 use super::library;
 use crate::base::clock;
 
-/// Current activity of this rank in words for a person, read only when an error occurs.
+/// Current activity of this rank, in words for a person, as error messages name it.
 static PHASE: Mutex<&'static str> = Mutex::new("starting");
 /// True while MPI is initialised, so that an abort may call MPI.
 static MPI_UP: AtomicBool = AtomicBool::new(false);
 static RANK: AtomicI32 = AtomicI32::new(-1);
 
-/// Sets the activity of this rank from here on.
+/// Sets the current activity of this rank, which error messages name.
 pub fn set_phase(phase: &'static str) {
     *PHASE.lock().unwrap_or_else(|e| e.into_inner()) = phase;
     if let Some(transport) = library::simulated() {
@@ -25,7 +25,7 @@ pub fn set_phase(phase: &'static str) {
     }
 }
 
-/// Returns the activity that this rank has set last.
+/// Returns the current activity of this rank, as set by [`set_phase`].
 pub fn phase() -> &'static str {
     *PHASE.lock().unwrap_or_else(|e| e.into_inner())
 }
@@ -53,21 +53,21 @@ pub fn die(code: i32, why: &str) -> ! {
     std::process::exit(code)
 }
 
-/// Ends the whole job as [`die`] does, for errors that occur on all ranks at the same moment. Rank 0 calls MPI_Abort at once. The
-/// other ranks call MPI_Abort later, if they have not been ended by then. Open MPI 5's mpirun may hang for minutes if all ranks
-/// call MPI_Abort at once.
+/// Ends the whole job with exit code `code` after writing `why` to stderr, for errors that occur on all ranks at the same moment.
+/// Rank 0 calls MPI_Abort at once. The other ranks call MPI_Abort later, if they have not been ended by then. Open MPI 5's mpirun
+/// may hang for minutes if all ranks call MPI_Abort at once.
 pub fn die_in_turn(code: i32, why: &str) -> ! {
     let rank = RANK.load(Ordering::Relaxed).clamp(0, 10);
     clock::sleep(rank as u32 * Duration::from_millis(300));
     die(code, why)
 }
 
-/// Sets the number of this rank for messages.
+/// Sets the number of this rank, which error messages name.
 pub(super) fn rank_is(rank: i32) {
     RANK.store(rank, Ordering::Relaxed);
 }
 
-/// Makes a panic or an MPI error end the job from here on, with `rank` in the message.
+/// Makes a panic end the whole job from now on, and lets [`die`] call MPI. `rank` is the number of this rank in error messages.
 pub(super) fn arm(rank: i32) {
     rank_is(rank);
     MPI_UP.store(true, Ordering::Release);
@@ -83,7 +83,7 @@ pub(super) fn disarm() {
     MPI_UP.store(false, Ordering::Release);
 }
 
-/// Returns the text of an error of the library.
+/// Returns the MPI library's text for the return code `rc`.
 pub(super) fn error_text(rc: i32) -> String {
     if library::simulated().is_some() {
         return format!("simulated error {rc}");

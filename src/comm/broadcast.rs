@@ -19,9 +19,9 @@ pub struct Broadcast {
     root: usize,
     tag: i32,
     steps: Vec<Step>,
-    /// Index of the first step that is not yet begun.
+    /// Index in `steps` of the first step that is not yet begun.
     next: usize,
-    /// Receives that are begun and not known to be complete, in their order: the index of each step, and its request.
+    /// Receives that are begun and not known to be complete, in the order of `steps`: the index of each step, and its request.
     receives: VecDeque<(usize, Pending)>,
     sends: Pending,
 }
@@ -144,7 +144,7 @@ impl Broadcast {
         (virtual_rank + self.root) % comm.size()
     }
 
-    /// Returns the range of doubles of the parts `piece`.
+    /// Returns the range of the buffer, in doubles, that the parts `piece` occupy.
     fn range(&self, piece: &Range<usize>) -> Range<usize> {
         let at = |part: usize| (self.len as u128 * part as u128 / self.parts as u128) as usize;
         at(piece.start)..at(piece.end)

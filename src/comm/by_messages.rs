@@ -2,16 +2,17 @@
 //!
 //! A collective of the library that fails abandons its messages while their buffers are still in use. A later error then ends the
 //! process (seen with Open MPI 5.0.11). So within an attempt, the library only transmits single messages. This program waits for
-//! each message until it ends, successfully or not. Every collective except gathering takes as many rounds as the number of ranks
-//! has binary digits.
+//! each message until it ends, successfully or not. The number of rounds of a collective grows with the logarithm of the number
+//! of ranks. Gathering needs one message from each rank to rank 0 instead.
 
 use super::communicator::Comm;
 use super::wire::{Reduce, Wire};
 
-/// Tag that only these messages have. Messages of successive collectives cannot overtake each other.
+/// Tag of the messages of all collectives, and of no other messages. MPI delivers the messages between two ranks in order, so
+/// successive collectives are not confused.
 const TAG: i32 = 32_000;
 
-/// Waits until all ranks have called this.
+/// Waits until all ranks of `comm` have called this function.
 pub(super) fn barrier(comm: &Comm) {
     let (me, size) = (comm.rank(), comm.size());
     let mut step = 1;
@@ -53,7 +54,8 @@ pub(super) fn reduce<T: Wire>(comm: &Comm, data: &[T], result: &mut [T], root: u
     }
 }
 
-/// Combines values of all ranks. All ranks get the same bits, because the order depends on the tree alone.
+/// Combines values of all ranks element by element. All ranks get the same bits, because the order of the operations depends on
+/// the tree alone.
 pub(super) fn all_reduce<T: Wire>(comm: &Comm, data: &mut [T], op: Reduce) {
     towards(comm, data, 0, op);
     broadcast(comm, data, 0);
@@ -73,8 +75,8 @@ fn towards<T: Wire>(comm: &Comm, sum: &mut [T], root: usize, op: Reduce) {
     }
 }
 
-/// Gathers the `data` of all ranks in `all`, on all ranks. `place` returns where the data of a rank begin. These data end where
-/// the data of the next rank begin.
+/// Gathers the `data` of all ranks in `all`, on all ranks. `place` returns the index in `all` at which the data of a rank begin.
+/// The data of a rank end where the data of the next rank begin.
 pub(super) fn gather<T: Wire>(
     comm: &Comm,
     data: &[T],

@@ -6,7 +6,8 @@ use super::abort::{die, die_in_turn, error_text};
 use super::library::{self, On};
 use super::loss;
 
-/// Ends the job if `rc` says that the call `what` has failed. Within an attempt, a lost peer only ends the attempt.
+/// Ends the job if `rc` says that the call `what` has failed. If losses are survived and a peer is lost, only leaves the current
+/// attempt.
 pub(super) fn check(rc: i32, what: &str) {
     if rc != ffi::MPI_SUCCESS as i32 {
         let why = || format!("{what} failed: {}", error_text(rc));
@@ -21,8 +22,8 @@ pub(super) fn check(rc: i32, what: &str) {
     }
 }
 
-/// Checks `rc` as [`check`] does, for a call that handles messages of `on`. Returns false after a loss that does not end this
-/// rank's current work.
+/// Ends the job if `rc` says that the call `what`, which handles messages of `on`, has failed. If losses are survived and a peer
+/// is lost, leaves the attempt. Returns false if a step of the group must be completed before.
 pub(super) fn check_on(on: On, rc: i32, what: &str) -> bool {
     if rc != ffi::MPI_SUCCESS as i32 && loss::unwinds() && library::is_loss(rc) {
         loss::met(on);

@@ -198,8 +198,8 @@ impl Comm {
         all
     }
 
-    /// Returns the bytes of all ranks on all ranks, in the order of the ranks. The lengths may differ. Bytes are padded to whole
-    /// words only, because one rank may have much data and the other ranks none.
+    /// Returns the bytes of all ranks on all ranks, in the order of the ranks. The lengths may differ. Each rank's bytes are
+    /// padded to whole words, not to the greatest length, because one rank may have much data and the other ranks none.
     pub fn all_gather_bytes(&self, mine: &[u8]) -> Vec<Vec<u8>> {
         let words = |bytes: u64| (bytes as usize).div_ceil(WORD);
         let lengths = self.all_gather(&[mine.len() as u64]);
@@ -221,7 +221,7 @@ impl Comm {
         pieces.collect()
     }
 
-    /// Waits until all ranks have called this.
+    /// Waits until all ranks of the communicator have called this function.
     pub fn barrier(&self) {
         if self.by_messages() {
             return by_messages::barrier(self);

@@ -21,9 +21,9 @@ pub struct Comm {
     pub(super) on: On,
     rank: usize,
     size: usize,
-    /// True if the library's communicator is freed with this value.
+    /// True if dropping this value frees the library's communicator, or ends the subset of its ranks.
     owned: bool,
-    /// True if a waiting thread leaves its core to a thread that computes.
+    /// True if a thread that waits for messages leaves its core to a thread that computes.
     aside: bool,
     /// Number of each rank in the library's communicator. Present if the library itself has no communicator of these ranks
     /// ([`subset`]).
@@ -32,7 +32,8 @@ pub struct Comm {
 
 /// A communicator for a thread other than the one that started MPI. Exists only if any thread may call the library.
 ///
-/// Only one thread may use this communicator at a time. The value must be kept until its use has ended.
+/// Only one thread may use this communicator at a time. The communicator from which it was made must be kept until its use has
+/// ended.
 pub struct Elsewhere(Comm);
 
 // SAFETY: to the library a communicator is a plain value. `Comm::elsewhere` returns one only if any thread may call the library.
@@ -49,7 +50,8 @@ impl Borrow<Comm> for Elsewhere {
 }
 
 /// Messages in transit. [`Pending::wait`] completes all messages, and [`Pending::test`] returns true when all are complete. If a
-/// lost peer is survived, dropping this value ends messages that are still in transit. So drop the buffers of the messages later.
+/// lost peer is survived, dropping this value ends messages that are still in transit. So this value must be dropped before the
+/// buffers of its messages.
 #[derive(Default)]
 #[must_use = "wait for messages in transit, or test them"]
 pub struct Pending {
@@ -96,8 +98,7 @@ impl Comm {
     /// Makes a communicator of the ranks of `raw` that are `members`, in this order. This rank must be one of the members. Other
     /// ranks of `raw` take no part.
     ///
-    /// # Safety
-    /// As for [`Self::borrowed`].
+    /// `raw` must be a valid communicator for as long as the value lives.
     pub(super) unsafe fn of_members(raw: ffi::MPI_Comm, members: Arc<[i32]>) -> Self {
         let whole = unsafe { Self::wrap(raw, false) };
         whole.among(members, 0).expect("this rank is one of the members")
@@ -113,7 +114,7 @@ impl Comm {
         Some(Self { on, rank, size, owned, aside: false, members: Some(members) })
     }
 
-    /// Returns the same communicator for another thread. `None` if MPI was not started so that any thread may call it.
+    /// Returns this communicator for use by another thread. `None` if MPI was not started so that any thread may call it.
     pub fn elsewhere(&self) -> Option<Elsewhere> {
         any_thread_may_call().then(|| {
             let mut comm = self.alias();
@@ -122,7 +123,7 @@ impl Comm {
         })
     }
 
-    /// Returns the same communicator without ownership of the library's communicator.
+    /// Returns a copy of this communicator that does not own the library's communicator.
     pub(super) fn alias(&self) -> Self {
         let members = self.members.clone();
         Self { on: self.on, rank: self.rank, size: self.size, owned: false, aside: false, members }
@@ -181,7 +182,7 @@ impl Comm {
         self.size
     }
 
-    /// Sends `data` to `to` and returns when `data` may be reused.
+    /// Sends `data` to rank `to` and returns when `data` may be reused.
     pub fn send<T: Wire>(&self, data: &[T], to: usize, tag: i32) {
         if Self::one_by_one() {
             return self.exchange::<T>(Some((data, to)), None, tag);
@@ -202,7 +203,7 @@ impl Comm {
         }
     }
 
-    /// Receives `data` from `from`.
+    /// Waits for a message from rank `from` and stores it in `data`.
     pub fn recv<T: Wire>(&self, data: &mut [T], from: usize, tag: i32) {
         if Self::one_by_one() {
             return self.exchange::<T>(None, Some((data, from)), tag);
@@ -224,8 +225,8 @@ impl Comm {
         }
     }
 
-    /// Minimum pause of [`Self::await_word`] between two polls. Also the right value of `most` if other ranks wait for the
-    /// receiver afterwards.
+    /// Minimum pause of [`Self::await_word`] between two polls. If other ranks wait for the receiver after its message has come,
+    /// this is also the right value of `most`.
     pub const PAUSE: Duration = Duration::from_millis(2);
 
     /// Waits until a message from `from` with this tag can be received. Sleeps meanwhile, so that an idle rank leaves the
@@ -240,8 +241,8 @@ impl Comm {
         }
     }
 
-    /// Looks for lost ranks. Must be called repeatedly while a rank waits for an event other than a message. If losses are
-    /// survived and a rank is lost, leaves the current work.
+    /// Looks for lost ranks, and leaves the current attempt if losses are survived and a rank is lost. Must be called repeatedly
+    /// while a rank waits for an event other than a message.
     pub fn attend(&self) {
         if loss::unwinds() {
             loss::look(self.on);
@@ -255,7 +256,8 @@ impl Comm {
         there
     }
 
-    /// Sends `out` to one rank while receiving `into` from another rank. Either is a buffer and a rank, or `None`.
+    /// Sends `out` to one rank while receiving `into` from another rank. `out` and `into` are each a buffer and a rank, or `None`
+    /// for no message.
     pub fn exchange<T: Wire>(
         &self,
         out: Option<(&[T], usize)>,
@@ -265,7 +267,8 @@ impl Comm {
         self.exchange_while(out, into, tag, || ());
     }
 
-    /// Exchanges messages as [`Self::exchange`] does, and runs `work` while these are in transit.
+    /// Sends `out` to one rank and receives `into` from another rank, and runs `work` while the messages are in transit. `out`
+    /// and `into` are each a buffer and a rank, or `None` for no message.
     pub fn exchange_while<T: Wire>(
         &self,
         out: Option<(&[T], usize)>,
@@ -386,12 +389,12 @@ impl Drop for Pending {
 }
 
 impl Pending {
-    /// Returns the communicator of the messages if a lost peer is survived.
+    /// Returns the communicator of the messages if a lost peer is survived; otherwise `None`.
     fn survives(&self) -> Option<On> {
         self.on.filter(|_| loss::unwinds())
     }
 
-    /// Adds the request of a message. `None` if the library has refused the message.
+    /// Adds the request of a message to or from `peer`. `request` is `None` if the library has refused the message.
     fn push(&mut self, request: Option<ffi::MPI_Request>, peer: i32, on: On) {
         debug_assert!(self.requests.is_empty() || self.on == Some(on));
         self.peers.truncate(self.requests.len());
@@ -403,7 +406,8 @@ impl Pending {
         self.on = Some(on);
     }
 
-    /// Waits until all messages have completed. If a message has failed, leaves the attempt as soon as no step is in progress.
+    /// Waits until all messages have completed. If a message has failed because of a lost rank, leaves the attempt as soon as no
+    /// step is in progress.
     pub fn wait(&mut self) {
         if let Some(on) = self.survives() {
             loss::wait_through(on, &self.requests);
@@ -439,7 +443,8 @@ impl Pending {
         over && !self.failed
     }
 
-    /// Checks `rc` as [`check_on`] does if a lost peer is survived, else as [`check`] does.
+    /// Ends the job if `rc` says that the call `what` has failed. If a lost peer is survived and made the call fail, leaves the
+    /// attempt. Returns false if a step of the group must be completed before.
     fn check(&self, rc: i32, what: &str) -> bool {
         match self.survives() {
             Some(on) => check_on(on, rc, what),
@@ -457,7 +462,7 @@ fn chunks<T>(data: &[T]) -> impl Iterator<Item = &[T]> {
     empty.into_iter().chain(data.chunks(CHUNK))
 }
 
-/// Returns `data` in parts as [`chunks`] does.
+/// Returns `data` in parts that MPI can count. Empty data give one empty part, because an empty message is received, too.
 pub(super) fn chunks_mut<T>(data: &mut [T]) -> Box<dyn Iterator<Item = &mut [T]> + '_> {
     if data.is_empty() { Box::new(std::iter::once(data)) } else { Box::new(data.chunks_mut(CHUNK)) }
 }

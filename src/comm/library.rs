@@ -20,7 +20,7 @@ pub trait Transport: Sync {
     /// Returns whether the job continues without a lost rank, as under `mpirun --with-ft ulfm`.
     fn survives(&self) -> bool;
 
-    /// Begins to send `bytes` at `data`.
+    /// Begins to send `bytes` bytes at `data`. Returns the number of the message.
     ///
     /// # Safety
     /// The bytes must stay valid and unchanged until the message has ended.
@@ -33,7 +33,7 @@ pub trait Transport: Sync {
         tag: c_int,
     ) -> Result<usize, c_int>;
 
-    /// Begins to receive `bytes` at `data`.
+    /// Begins to receive `bytes` bytes at `data`. Returns the number of the message.
     ///
     /// # Safety
     /// The bytes must stay valid and untouched until the message has ended.
@@ -49,31 +49,32 @@ pub trait Transport: Sync {
     fn has_word(&self, on: usize, from: c_int, tag: c_int) -> Result<bool, c_int>;
     /// Returns whether a message has ended, successfully or not. Number 0 stands for no message and counts as ended.
     fn is_through(&self, request: usize) -> bool;
-    /// Releases a message that has ended, and returns its result.
+    /// Releases a message that has ended. Returns 0 if the message succeeded, otherwise its error class.
     fn end(&self, request: usize) -> c_int;
     fn cancel(&self, request: usize);
 
-    /// Makes a communicator of the same ranks, which all call this together.
+    /// Makes a further communicator of the ranks of `on`. All these ranks call this together.
     fn duplicate(&self, on: usize) -> usize;
     fn revoke(&self, on: usize);
     fn is_revoked(&self, on: usize) -> bool;
     /// Returns the ranks of a communicator that this rank knows to be lost.
     fn failed(&self, on: usize) -> Vec<c_int>;
-    /// Returns the bits that all living ranks have set, and the return code.
+    /// Returns the bits that all living ranks of `on` have set in `bits`, and the return code. All living ranks call this
+    /// together.
     fn agree(&self, on: usize, bits: c_int) -> (c_int, c_int);
-    /// Makes a communicator of the ranks that are left, which all call this together.
+    /// Makes a communicator of the living ranks of `on`. All living ranks call this together.
     fn shrink(&self, on: usize) -> usize;
     fn size(&self, on: usize) -> usize;
     /// Returns the rank in `before` of each rank of `now`.
     fn places(&self, before: usize, now: usize) -> Vec<c_int>;
 
-    /// Sets the activity of this rank from here on.
+    /// Records the current activity of this rank.
     fn enters(&self, phase: &'static str);
     /// Ends the whole job.
     fn abort(&self, code: i32) -> !;
 }
 
-/// Communicator of all ranks of a simulated job.
+/// Number of the communicator of all ranks of a simulated job.
 pub const ALL: usize = 1;
 
 static SIMULATED: OnceLock<&'static dyn Transport> = OnceLock::new();
@@ -144,8 +145,7 @@ pub(super) struct Content {
 
 /// Begins to send the elements at `data`, and sets `request`. Returns the return code.
 ///
-/// # Safety
-/// As for [`Transport::start_send`].
+/// The elements must stay valid and unchanged until the message has ended.
 pub(super) unsafe fn start_send(
     data: *const c_void,
     content: Content,
@@ -168,8 +168,7 @@ pub(super) unsafe fn start_send(
 
 /// Begins to receive the elements at `data`, and sets `request`. Returns the return code.
 ///
-/// # Safety
-/// As for [`Transport::start_recv`].
+/// The elements must stay valid and untouched until the message has ended.
 pub(super) unsafe fn start_recv(
     data: *mut c_void,
     content: Content,
@@ -208,8 +207,8 @@ pub(super) fn has_word(from: Address, there: &mut bool) -> c_int {
 
 /// Returns whether a message has ended, successfully or not. Lets MPI make progress.
 ///
-/// Callers wait for this before they call the library's wait. That call abandons a message as soon as its communicator is
-/// revoked, while the buffer is still in use.
+/// If a lost peer is survived, callers call the library's wait only after this function has returned true. That wait abandons a
+/// message as soon as its communicator is revoked, while the buffer is still in use.
 pub(super) fn is_through(request: ffi::MPI_Request) -> bool {
     if let Some(transport) = simulated() {
         return transport.is_through(number(request));
@@ -238,7 +237,8 @@ pub(super) fn wait_all(requests: &mut [ffi::MPI_Request], survives: bool) -> c_i
     statuses.code(rc)
 }
 
-/// Tests whether all messages have completed, and sets `over`. Returns the same code as [`wait_all`].
+/// Tests whether all messages have completed, and sets `over`. Returns the return code. If `survives` is true and a message
+/// failed because of a loss, returns the code of the loss.
 pub(super) fn test_all(
     requests: &mut [ffi::MPI_Request],
     survives: bool,
@@ -289,7 +289,8 @@ pub(super) fn give_back(mut request: ffi::MPI_Request) {
     }
 }
 
-/// Statuses of several messages. Needed if a lost peer is survived, because only its own status shows the error of a message.
+/// Statuses of several messages. If a lost peer is survived, the error of each message is read from its own status. Otherwise
+/// there are no statuses.
 struct Statuses(Vec<ffi::MPI_Status>);
 
 impl Statuses {
@@ -321,8 +322,9 @@ impl Statuses {
 /// Open MPI's error classes for a lost process: failed, failed with messages pending, revoked.
 const LOSSES: std::ops::RangeInclusive<c_int> = 75..=77;
 
-/// Error classes that a [`Transport`] returns.
+/// Error class that a [`Transport`] returns for a lost rank.
 pub const FAILED: c_int = 75;
+/// Error class that a [`Transport`] returns for a revoked communicator.
 pub const REVOKED: c_int = 77;
 
 /// Returns whether the error reports a lost process.
@@ -350,7 +352,7 @@ pub(super) struct Ulfm {
     agree: OnFlag,
 }
 
-/// Returns the calls for lost ranks, if the library has all of them.
+/// Returns ULFM's calls for lost ranks; `None` if the library does not have all of them.
 pub(super) fn ulfm() -> Option<Ulfm> {
     static FOUND: OnceLock<Option<Ulfm>> = OnceLock::new();
     *FOUND.get_or_init(find_ulfm)
@@ -405,7 +407,8 @@ pub(super) fn agree(raw: ffi::MPI_Comm, bits: &mut c_int) -> c_int {
     turn::with(|| unsafe { (needed().agree)(raw, bits) })
 }
 
-/// Makes a communicator of the remaining ranks, which all call this together. Returns the communicator and its size.
+/// Makes a communicator of the remaining ranks of `raw`. All remaining ranks call this together. Returns the communicator and its
+/// size, or the return code of an error.
 pub(super) fn shrink(raw: ffi::MPI_Comm) -> Result<(ffi::MPI_Comm, c_int), c_int> {
     if let Some(transport) = simulated() {
         let made = transport.shrink(number(raw));

@@ -56,7 +56,7 @@ pub(super) struct Line {
 }
 
 /// Number of successive losses for which communicators are made at the start. After more losses, new communicators are made from
-/// the last ones. A loss at that moment may crash the job.
+/// the last ones. A loss while they are made may crash the job.
 pub(super) const READY: usize = 8;
 
 thread_local! {
@@ -99,8 +99,8 @@ pub(super) fn leave() -> ! {
     resume_unwind(Box::new(lost))
 }
 
-/// Notifies the other ranks of the group whose steps are in progress that this rank leaves. In a vote or a step, the reason is a
-/// lost member or one that has left. The other ranks notice this reason themselves.
+/// Notifies the other ranks of the group whose steps are in progress that this rank leaves. In a vote or a step, this rank leaves
+/// because a member is lost or has left. The other ranks notice this themselves, so they are not notified.
 fn tell_group() {
     match stance::place() {
         Some(Where::Entering) => say_left(&stance::members()),
@@ -146,8 +146,8 @@ fn agree(line: &Line, mine: bool) -> bool {
 
 /// Returns the bits that all remaining ranks have set in `mine`, which has [`BITS`] bits. The result is the same on all ranks.
 fn agree_bits(line: &Line, mine: c_int) -> c_int {
-    /// Bit that every rank sets in addition. If Open MPI puts an address in place of a rank's bits ([`turn`]), this bit is
-    /// missing.
+    /// Bit that every rank sets in addition to `mine`. If Open MPI puts an address in place of a rank's bits ([`turn`]), this bit
+    /// is missing.
     const SAID: c_int = 1;
     let mut bits = mine << 1 | SAID;
     let rc = library::agree(line.alarm, &mut bits);
@@ -161,10 +161,11 @@ fn agree_bits(line: &Line, mine: c_int) -> c_int {
     bits >> 1
 }
 
-/// Number of bits of one agreement. These bits and the additional bit fit into a C int.
+/// Number of bits of one agreement. A C int has room for these bits and one check bit.
 const BITS: usize = 30;
 
-/// Runs `work` as [`World::attempt`](super::World::attempt) does, with the communicators of `line`.
+/// Runs `work`, which all ranks do together, with the communicators of `line`. If a rank is lost, all remaining ranks leave
+/// `work` and get [`Lost`].
 pub(super) fn attempt<R>(line: &Line, work: impl FnOnce() -> R) -> Result<R, Lost> {
     NOW.set(Some(line.clone()));
     ATTEMPT.store(true, Ordering::Relaxed);
@@ -231,7 +232,7 @@ fn cut(range: Range<usize>, parts: usize) -> impl Iterator<Item = Range<usize>> 
     (0..parts).map(move |part| at(part)..at(part + 1))
 }
 
-/// Makes communicators of the remaining ranks, which all call this together.
+/// Makes communicators of the remaining ranks of `line`. All remaining ranks call this together.
 pub(super) fn shrunk(line: &Line) -> Line {
     let lost = "the remaining ranks could not make a communicator after a loss";
     let shrink = || library::shrink(line.alarm).unwrap_or_else(|_| die_in_turn(6, lost));
@@ -248,7 +249,7 @@ pub(super) fn shrunk(line: &Line) -> Line {
 }
 
 /// Checks whether the event for which this rank waits can still happen, and leaves the attempt if it cannot. Must be called
-/// repeatedly while a rank waits.
+/// repeatedly while a rank waits for messages of `on`.
 pub(super) fn look(on: On) {
     /// Pause between two queries of the lost ranks. Such a query takes longer than the query whether a rank has left.
     const EVERY: Duration = Duration::from_millis(1);
@@ -273,7 +274,7 @@ pub(super) fn look(on: On) {
     }
 }
 
-/// Waits until this rank leaves, after a failure because of which the message will never come.
+/// Waits until this rank leaves the attempt. Called after a failure because of which a message of `on` will never come.
 pub(super) fn look_until_left(on: On) -> ! {
     loop {
         look(on);
@@ -296,7 +297,8 @@ fn any_gone(members: &[c_int]) -> bool {
     library::failed(within().alarm).iter().any(|gone| members.contains(gone))
 }
 
-/// Handles a call for messages of `on` that failed because of a lost process.
+/// Handles the failure of a call for messages of `on` because of a lost process. Leaves the attempt. Only records the loss if a
+/// step of the group must be completed before.
 pub(super) fn met(on: On) {
     match stance::stance(on) {
         Stance::Shielded => stance::note(),
@@ -304,7 +306,7 @@ pub(super) fn met(on: On) {
     }
 }
 
-/// Waits until all of these messages have ended, or leaves the attempt.
+/// Waits until all messages of `requests` have ended, or leaves the attempt because of a loss.
 pub(super) fn wait_through(on: On, requests: &[ffi::MPI_Request]) {
     for &request in requests {
         while !library::is_through(request) {

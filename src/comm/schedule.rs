@@ -156,7 +156,7 @@ mod tests {
         Bcast::LongM,
     ];
 
-    /// Simulates all ranks, each in the order of its list. The parts of a send must have arrived before.
+    /// Simulates all ranks, each in the order of its list. Checks that the parts of each send have arrived at the sender before.
     fn play(kind: Bcast, size: usize) {
         let n = parts(kind, size);
         let lists: Vec<Vec<Step>> = (0..size).map(|me| schedule(kind, size, me)).collect();

@@ -9,7 +9,7 @@ use super::library::On;
 /// Progress of this rank in the steps of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Where {
-    /// Not all ranks of the group are known to have begun its steps.
+    /// This rank has begun the steps of its group. It does not know yet whether all other ranks of the group have begun them.
     Entering,
     Between,
     Voting,
@@ -22,7 +22,8 @@ pub(super) struct Group {
     pub on: On,
     /// Ranks of the group, by their numbers in the library's communicator.
     pub members: Arc<[i32]>,
-    /// Returns whether all ranks of the group vote yes. All of these ranks call this together.
+    /// Returns whether all ranks of the group vote yes; the argument is the vote of this rank. All ranks of the group call this
+    /// together.
     pub vote: Rc<dyn Fn(bool) -> bool>,
 }
 
@@ -30,25 +31,27 @@ thread_local! {
     /// Group of ranks whose steps are in progress, if any.
     static OF: RefCell<Option<Group>> = const { RefCell::new(None) };
     static WHERE: Cell<Where> = const { Cell::new(Where::Between) };
-    /// True before the first step.
+    /// True from the time when all ranks of the group have begun its steps until the first step begins. Read only in a vote or a
+    /// step.
     static FIRST: Cell<bool> = const { Cell::new(false) };
-    /// True if this rank has noted a loss for which it has not left yet.
+    /// True if this rank has recorded a loss because of which it will vote no at the next vote.
     static NOTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Begins the steps of a group.
+/// Begins the steps of a group on this rank.
 pub(super) fn enter(group: Group) {
     OF.set(Some(group));
     WHERE.set(Where::Entering);
 }
 
-/// Records that all ranks of the group have begun its steps.
+/// Records that all ranks of the group have begun its steps. The first vote follows.
 pub(super) fn entered() {
     WHERE.set(Where::Between);
     FIRST.set(true);
 }
 
-/// Returns whether all ranks of the group vote yes. If the result is false, all ranks leave, and no rank votes again.
+/// Returns whether all ranks of the group vote yes; `yes` is the vote of this rank. If the result is false, all ranks of the
+/// group leave, and no rank votes again.
 pub(super) fn vote(yes: bool) -> bool {
     WHERE.set(Where::Voting);
     let vote = OF.with_borrow(|of| {
@@ -63,12 +66,12 @@ pub(super) fn begin_step() {
     WHERE.set(Where::Within);
 }
 
-/// Ends the step.
+/// Ends the step in progress. Another vote or the end of the steps follows.
 pub(super) fn end_step() {
     WHERE.set(Where::Between);
 }
 
-/// Ends the steps of the group.
+/// Ends the steps of the group on this rank.
 pub(super) fn over() {
     OF.set(None);
     WHERE.set(Where::Between);
@@ -89,7 +92,7 @@ pub(super) fn members() -> Arc<[i32]> {
     })
 }
 
-/// Losses because of which a rank leaves while it waits for a message.
+/// Losses because of which a rank leaves its work while it waits for a message.
 pub(super) enum Stance {
     /// The rank leaves after any loss.
     Free,
@@ -112,12 +115,12 @@ pub(super) fn stance(on: On) -> Stance {
     })
 }
 
-/// Notes a loss for which this rank does not leave yet.
+/// Records a loss because of which this rank will vote no at the next vote. All ranks of the group then leave.
 pub(super) fn note() {
     NOTED.set(true);
 }
 
-/// Returns whether this rank has noted a loss for which it has not left yet.
+/// Returns whether this rank has recorded a loss because of which it will vote no at the next vote.
 pub(super) fn has_noted() -> bool {
     NOTED.get()
 }

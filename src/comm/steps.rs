@@ -22,12 +22,14 @@ use super::stance::{self, Group};
 use super::wire::Reduce;
 use super::{by_messages, loss};
 
-/// Steps of a group of ranks. As long as this value lives, the ranks of the group exchange messages only within steps.
+/// Steps of a group of ranks. All ranks of the group complete a step, or no rank begins it, even if a rank outside is lost
+/// meanwhile. As long as this value lives, the ranks of the group exchange messages only within steps.
 pub struct Steps {
     counted: bool,
 }
 
-/// A step in progress, which ends when this value is dropped.
+/// Step in progress of a group of ranks. No rank of the group leaves the step because of a lost rank outside the group. The step
+/// ends when this value is dropped.
 #[must_use = "the step ends when this value is dropped"]
 pub struct Step {
     counted: bool,
@@ -50,7 +52,8 @@ impl Steps {
         Self { counted }
     }
 
-    /// Begins a step, or leaves the attempt together with all other ranks of the group.
+    /// Begins a step if all ranks of the group vote for it. Otherwise all ranks of the group leave the attempt together. A rank
+    /// that knows of a loss votes against the step.
     pub fn step(&self) -> Step {
         if self.counted {
             let yes = !stance::has_noted() && !loss::somebody_is_gone();
@@ -79,7 +82,7 @@ impl Drop for Step {
     }
 }
 
-/// Returns whether all ranks of `of` vote yes.
+/// Returns whether all ranks of `of` vote yes. `yes` is the vote of this rank. All ranks of `of` call this together.
 fn vote(of: &Comm, yes: bool) -> bool {
     let mut all = [u64::from(yes)];
     by_messages::all_reduce(of, &mut all, Reduce::Min);

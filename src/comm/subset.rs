@@ -30,7 +30,7 @@ pub(super) fn members(asked: &[Asked], me: usize) -> Vec<usize> {
     members
 }
 
-/// Returns the series of all subsets that a split makes. No rank has another subset with this series. The subsets of one split
+/// Returns the one series that all subsets of a split get. No rank has another subset with this series. The subsets of one split
 /// have no rank in common, so their messages cannot be confused.
 pub(super) fn series(asked: &[Asked]) -> u64 {
     asked.iter().map(|rank| rank.free).max().unwrap_or(1)
@@ -39,7 +39,7 @@ pub(super) fn series(asked: &[Asked]) -> u64 {
 /// Number of tags in a series.
 const TAGS: i32 = 1 << 16;
 
-/// Returns the tag, in the library's communicator, of a message with tag `tag` in that series.
+/// Returns the tag, in the library's communicator, of a message with tag `tag` in the series `series`.
 pub(super) fn tag(series: u64, tag: i32) -> i32 {
     debug_assert!((0..TAGS).contains(&tag));
     let first = i32::try_from(series).ok().and_then(|series| series.checked_mul(TAGS));
@@ -72,7 +72,7 @@ pub(super) fn begin(on: On) {
     LIVE.with_borrow_mut(|live| live.push(on));
 }
 
-/// Ends a subset. Its ranks send no further messages, so its series may be reused.
+/// Ends a subset. The ranks of the subset send no further messages, so its series may be reused.
 pub(super) fn end(on: On) {
     LIVE.with_borrow_mut(|live| live.retain(|other| *other != on));
 }

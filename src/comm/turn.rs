@@ -15,12 +15,14 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 static SHARED: AtomicBool = AtomicBool::new(false);
 static IN_USE: Mutex<()> = Mutex::new(());
 
-/// Makes threads take turns from now on. Must be called before a second thread exists.
+/// Makes the threads of this process call the MPI library one at a time from now on. Must be called before a second thread
+/// exists.
 pub(super) fn begin() {
     SHARED.store(true, Ordering::Relaxed);
 }
 
-/// Runs a call, or a few related ones, in a turn of this thread. `call` must not request another turn.
+/// Runs `call`, which calls the MPI library, while no other thread is in the library. `call` must not use [`with`] or
+/// [`if_free`].
 #[inline]
 pub(super) fn with<R>(call: impl FnOnce() -> R) -> R {
     // A turn protects no data of ours, so a panic within one leaves nothing inconsistent.
@@ -30,8 +32,8 @@ pub(super) fn with<R>(call: impl FnOnce() -> R) -> R {
     call()
 }
 
-/// Runs a call in a turn of this thread, unless another thread is in the library. The call is then not needed, because messages
-/// make progress in the other thread's call.
+/// Runs `call` only if no other thread is in the MPI library. Otherwise `call` is not needed, because messages make progress in
+/// the other thread's call.
 pub(super) fn if_free(call: impl FnOnce()) {
     match IN_USE.try_lock() {
         Ok(_turn) => call(),

@@ -55,8 +55,8 @@ pub(super) fn watch_each_other() {
     }
 }
 
-/// Returns why MPI cannot be started here to survive a loss: the library would use its own thread in spite of this process's
-/// variable. `None` if it would not. Must be called before MPI is started.
+/// Returns why MPI cannot be started to survive a loss; `None` if MPI can. The reason is the library's own thread for heartbeats,
+/// which a file enables in spite of this process's variable. Must be called before MPI is started.
 pub(super) fn refusal() -> Option<String> {
     if !is_enabled() {
         return None;
@@ -71,7 +71,7 @@ pub(super) fn refusal() -> Option<String> {
     })
 }
 
-/// Returns whether the library reports that it will use its own thread.
+/// Returns whether the library reports that it will use its own thread for heartbeats.
 fn has_thread() -> bool {
     let (mut provided, mut index, mut count) = (0, 0, 0);
     // The library writes as many bytes as the setting has.

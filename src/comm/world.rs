@@ -18,18 +18,19 @@ use super::{turn, ulfm};
 use crate::base::clock;
 use crate::base::repeated::Repeated;
 
-/// The remaining ranks of the job. Made once; dropping it finalises MPI.
+/// MPI and the remaining ranks of the job. Made once; dropping it finalises MPI.
 pub struct World {
     comm: Comm,
     /// Number that the launcher gave to each rank.
     launched: Vec<usize>,
     /// Thread for heartbeats; present if losses may be survived.
     alive: Option<Repeated>,
-    /// Communicators of the next attempt, and those of later attempts, the earliest last. Present if losses may be survived.
+    /// Communicators of the current attempt, and a stack of those for the attempts after later losses. Present if losses may be
+    /// survived.
     lines: Option<(Line, Vec<Line>)>,
-    /// True if some ranks were started to survive losses, and some not.
+    /// True if some ranks were started to survive losses, and other ranks were not.
     unlike: bool,
-    /// True after the first attempt, in which ranks may have been lost.
+    /// True once the first attempt has begun. Ranks may have been lost since.
     attempted: Cell<bool>,
 }
 
@@ -49,8 +50,8 @@ impl World {
         Self::start(false, true)
     }
 
-    /// Returns why MPI would crash here if it were started to survive losses; `None` if it would not. Must be called before that
-    /// start.
+    /// Returns why MPI would crash if it were started to survive losses; `None` if MPI would not crash. Must be called before MPI
+    /// is started.
     pub fn refusal() -> Option<String> {
         if ulfm::library_goes_on() { ulfm::refusal() } else { None }
     }
@@ -155,8 +156,8 @@ impl World {
         loss::attempt(line, || work(self))
     }
 
-    /// Continues with the remaining ranks, in their order, after a lost attempt. Returns the launcher's numbers of the lost
-    /// ranks.
+    /// Makes communicators of the remaining ranks, in their previous order, after a lost attempt. Returns the launcher's numbers
+    /// of the lost ranks.
     pub fn close_ranks(&mut self) -> Vec<usize> {
         let (line, ready) = self.lines.as_mut().expect("an attempt was lost");
         // Communicators to continue with, and each member's rank in the previous communicators.
@@ -199,7 +200,7 @@ impl World {
         library_version()
     }
 
-    /// Returns seconds on MPI's clock, on which only differences are meaningful.
+    /// Returns the time on MPI's clock in seconds. Only differences between two such times are meaningful.
     pub fn seconds() -> f64 {
         if library::simulated().is_some() {
             return clock::since_1970().as_secs_f64();
@@ -215,7 +216,7 @@ impl World {
 /// A thread of the library (`mpi_ft_detector_thread`) can do the same. But with this thread, one start in twenty crashed, and
 /// jobs did not end (Open MPI 5.0.11).
 fn keep_alive() -> Repeated {
-    /// Period of the calls, which is short compared with the time between two heartbeats.
+    /// Period of the thread's calls of MPI. The period is short compared with the time between two heartbeats.
     const EVERY: Duration = Duration::from_millis(50);
     turn::begin();
     let thread = Repeated::start("skt-hpl alive", |_| {
@@ -230,8 +231,8 @@ fn keep_alive() -> Repeated {
     thread.unwrap_or_else(|why| super::die(6, &why.to_string()))
 }
 
-/// Makes the communicators of the first attempt, and those of later attempts, the earliest last. All ranks call this together,
-/// before any attempt.
+/// Makes the communicators of the first attempt, and a stack of those for the attempts after each of the first [`READY`] losses.
+/// All ranks call this together, before any attempt.
 fn lines(all: &Comm) -> (Line, Vec<Line>) {
     let node = all.split_by_node();
     let mut number = [all.rank() as u64];

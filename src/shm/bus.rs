@@ -54,8 +54,8 @@ impl Watched {
         watched
     }
 
-    /// Watches a range. If the table is full, a fault in the range is reported without the part's name, and the digests find the
-    /// damage.
+    /// Adds a range to the watched ranges. If the table is full, a fault in the range is reported without the part's name. The
+    /// damage is then found by the digests only.
     fn add(&mut self, span: Span) {
         // The span is never freed, because the handler of another thread may still read it. The spans of a test take some bytes
         // for each part.
@@ -93,7 +93,8 @@ fn flag_damage(address: usize) -> Option<(u32, Part, usize)> {
 /// Text of a message in a buffer of fixed size, because a signal handler must not allocate.
 type Line = Cursor<[u8; 320]>;
 
-/// Returns the message about a fault at `address`, cut off at the end of the buffer. `cut` is true if the file has no page there.
+/// Returns the message about a fault at `address`, cut off at the end of the buffer. `cut` is true if the file has no page at
+/// this address. `place` is None if the address is in no watched range.
 fn words(address: usize, cut: bool, place: Option<(u32, Part, usize)>) -> Line {
     let mut line = Line::new([0; 320]);
     let named = match place {
@@ -136,7 +137,7 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut 
     }
 }
 
-/// Installs the handler. Call after MPI has installed its own handlers.
+/// Installs the handler of SIGBUS. Must be called after MPI has installed its own handlers.
 pub fn install() {
     // SAFETY: a plain system call. The handler only does what a handler may do.
     unsafe {

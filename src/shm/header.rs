@@ -26,7 +26,7 @@ static FOLLOWED: Mutex<Option<LastingPage>> = Mutex::new(None);
 
 /// Version of the layout. Raise this number with every change of data in persistent shared memory.
 pub const LAYOUT_VERSION: u32 = 7;
-/// Size of the `head` part.
+/// Size of the `head` part in bytes.
 pub const HEAD_BYTES: usize = 16 * 1024;
 /// Maximum number of members of a group: the member list has to fit into a slot.
 pub const GROUP_MAX: usize = 240;
@@ -34,17 +34,18 @@ pub const GROUP_MAX: usize = 240;
 const MAGIC: u64 = u64::from_le_bytes(*b"SKTHPL\r\n");
 const PUBLISHED_AT: usize = 0;
 const PROGRESS_AT: usize = 64;
-/// Offset of the heartbeat counter, for readers of the file.
+/// Byte offset of the heartbeat counter in the `head` part, for processes that read the file without mapping it.
 pub(super) const BEAT_AT: u64 = PROGRESS_AT as u64;
 const WAITS_AT: usize = PROGRESS_AT + 56;
 const WORKED_AT: usize = PROGRESS_AT + 64;
-/// Offset of the damage flag: nonzero after a memory fault of the position (`bus`).
+/// Byte offset of the damage flag in the `head` part. The flag is nonzero after a memory fault of the position (`bus`).
 const DAMAGED_AT: usize = 192;
 const SLOT_AT: [usize; 2] = [4096, 8192];
 const SLOT_BYTES: usize = 4096;
 
-/// Number of a checkpoint, and the attempt that made the checkpoint. Checkpoints with equal ids have equal contents. An attempt
-/// seals each number at most once. Another attempt may compute other values of details that the digests cover, such as timers.
+/// Number of a checkpoint, and the attempt that made the checkpoint. Checkpoints with equal ids have equal contents, because an
+/// attempt seals each number at most once. Another attempt may compute other values of details that the digests cover, such as
+/// timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CheckpointId {
     pub number: u64,
@@ -73,7 +74,7 @@ pub fn count_of(attempt: u64) -> u64 {
     attempt >> MOMENT_BITS
 }
 
-/// State of the memory's contents.
+/// State of the contents of a position's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
@@ -106,7 +107,8 @@ pub struct Claim {
     /// Committed checkpoint. The copy contains the whole checkpoint until a later checkpoint is sealed and the barrier after the
     /// sealing has passed.
     pub base: Option<CheckpointId>,
-    /// Sealed checkpoint, which is complete in the memory that the next commit takes over (method self: A and D).
+    /// Sealed checkpoint, which is complete in the parts of memory that the next commit takes over. For method self these are the
+    /// parts A and D.
     pub seal: Option<CheckpointId>,
 }
 
@@ -153,25 +155,25 @@ pub struct Identity {
     pub state_bytes: u64,
 }
 
-/// Value of `code` in a test without checkpoints. The header then only shows progress.
+/// Value of [`Identity::code`] in a test without checkpoints. The header then only shows progress.
 pub const NO_CODE: u8 = u8::MAX;
 
-/// Value of `code` for a position of the checksum columns, in a test without checkpoints. `group` is then the process column
-/// whose work the position does. If `group` is at least `q`, this column contains checksums. Otherwise the position has taken
-/// over a column of the matrix.
+/// Value of [`Identity::code`] for a position of the checksum columns, in a test without checkpoints. [`Identity::group`] is then
+/// the process column whose work the position does. If `group` is at least `q`, this column contains checksums. Otherwise the
+/// position has taken over a column of the matrix.
 pub const SUMS: u8 = NO_CODE - 1;
 
-/// Value of `code` for a position with a part of the matrix, in a test with checksum columns. `group` is then the position's
-/// process column.
+/// Value of [`Identity::code`] for a position with a part of the matrix, in a test with checksum columns. [`Identity::group`] is
+/// then the position's process column.
 pub const WITHOUT_SUMS: u8 = NO_CODE - 2;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Header {
     pub id: Identity,
     pub claim: Claim,
-    /// Valid if `claim.base` is set.
+    /// Boundary and digest of the committed checkpoint. Valid if `claim.base` is set.
     pub base: Mark,
-    /// Valid if `claim.seal` is set.
+    /// Boundary and digest of the sealed checkpoint. Valid if `claim.seal` is set.
     pub seal: Mark,
 }
 
@@ -199,8 +201,8 @@ impl Header {
         marks.into_iter().find(|(named, _)| *named == Some(checkpoint)).map(|(_, mark)| mark)
     }
 
-    /// Returns the header as bytes, for a slot and for exchange between ranks. The version is first, so that programs of other
-    /// versions can read the version.
+    /// Returns the header as bytes, for a slot and for exchange between ranks. The layout version comes first, so that programs
+    /// with another layout can read the version.
     pub fn to_bytes(&self) -> Vec<u8> {
         let version = LAYOUT_VERSION.to_le_bytes().to_vec();
         postcard::to_extend(self, version).expect("plain values have a binary form")
@@ -297,7 +299,8 @@ impl Head {
         unsafe { AtomicU64::from_ptr(self.region.as_ptr().add(at).cast()) }
     }
 
-    /// Returns the slot and the sequence number that are published now.
+    /// Returns the number of the published slot, and the sequence number of its header. Returns an error if no header is
+    /// published, or if the word that publishes the slot is damaged.
     fn published(&self) -> Result<(usize, u32), HeaderFault> {
         let word = self.word(PUBLISHED_AT).load(Ordering::Acquire);
         if word == 0 {
@@ -369,13 +372,14 @@ impl Head {
         self.word(PUBLISHED_AT).store(published_word(slot as u32, sequence), Ordering::Release);
     }
 
-    /// Withdraws the header before its memory is used otherwise. [`Self::read`] then returns [`HeaderFault::Blank`].
+    /// Withdraws the header, so that [`Self::read`] returns [`HeaderFault::Blank`] from now on. Called before the position's
+    /// memory is used otherwise.
     pub fn blank(&mut self) {
         self.word(PUBLISHED_AT).store(0, Ordering::Release);
     }
 
-    /// Counts this process's heartbeats (`heartbeat`) in this header from now on. The counter is on a page that stays mapped
-    /// after the region is dropped, until another header takes the counting over.
+    /// Counts this process's heartbeats (`heartbeat`) in this header from now on, until this is called for another header. The
+    /// counter is on a page that stays mapped after the region is dropped.
     pub fn take_pulse(&self) {
         let Some(page) = self.region.lasting_page() else { return };
         if let (Some(beats), Some(waits)) = (page.word(PROGRESS_AT), page.word(WAITS_AT)) {
@@ -385,7 +389,7 @@ impl Head {
         }
     }
 
-    /// Sets the damage flag, as the handler of memory faults does (`bus`). The position then counts as lost.
+    /// Sets the damage flag of the header, as the handler of memory faults does (`bus`). The position then counts as lost.
     pub fn flag_damage(&self) {
         self.word(DAMAGED_AT).store(1, Ordering::Release);
     }
@@ -397,7 +401,7 @@ impl Head {
         Some((page, flag))
     }
 
-    /// Records that this process is alive, with its activity and iteration.
+    /// Records a heartbeat of this process, with its activity and iteration.
     pub fn tick(&self, doing: Doing, iteration: u64) {
         self.word(PROGRESS_AT + 8).store(iteration, Ordering::Relaxed);
         self.word(PROGRESS_AT + 16).store(doing as u64, Ordering::Relaxed);

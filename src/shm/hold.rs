@@ -40,7 +40,8 @@ impl MemoryStore {
         self.hold_with(position, UNTIL_IT_HAS_ENDED)
     }
 
-    /// Locks a position like [`Self::hold`], but waits up to `timeout` for a process that is ending.
+    /// Locks a position for this process, whether the position has memory or not. Waits up to `timeout` for a process that has
+    /// the lock and is ending. If another process keeps the lock, returns an error that names this process.
     fn hold_with(&self, position: u32, timeout: Duration) -> Result<Hold, MemoryError> {
         let (name, path) = (self.name(position, Part::Head), self.head_path(position));
         loop {
@@ -56,13 +57,14 @@ impl MemoryStore {
         }
     }
 
-    /// Removes this job's memory from this node, in stores of every kind. If a process works in this memory, removes nothing and
-    /// returns an error. Waits for killed processes that are still being torn down.
+    /// Removes this job's memory from this node, in stores of every kind, and returns the removed parts. If a process works in
+    /// this memory, removes nothing and returns an error. Waits for killed processes that are still being torn down.
     pub fn clean(&self) -> Result<Vec<Held>, MemoryError> {
         self.clean_within(UNTIL_IT_HAS_ENDED)
     }
 
-    /// Removes this job's memory like [`Self::clean`], but waits for at most `timeout` in total.
+    /// Removes this job's memory from this node, and returns the removed parts. Waits for killed processes for at most `timeout`
+    /// in total. If a process still works in this memory, removes nothing and returns an error.
     pub fn clean_within(&self, timeout: Duration) -> Result<Vec<Held>, MemoryError> {
         // All positions are locked before anything is removed, so a run that starts now finds all of the memory or none. A header
         // that cannot be locked for another reason than its use belongs to no running process of ours. Such a header is removed
@@ -192,8 +194,8 @@ mod tests {
         MemoryStore::new(Store::Posix, &format!("t-hold-{name}-{}", std::process::id())).unwrap()
     }
 
-    /// Returns true if a process has a lock of that kind; a process that waits for the lock does not count.
-    /// [`MemoryStore::in_use`] is less exact. A process that a concurrent test starts inherits for a moment all files that this
+    /// Returns true if `process` has a lock of type `kind`, such as `FLOCK`. A process that waits for the lock does not count.
+    /// [`MemoryStore::in_use`] is less exact: a process that a concurrent test starts inherits for a moment all files that this
     /// process has open.
     fn has_lock(kind: &str, process: u32) -> bool {
         let is_its = |lock: &str| lock.contains(kind) && lock.contains(&format!(" {process} "));

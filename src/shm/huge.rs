@@ -2,7 +2,7 @@
 //!
 //! The kernel maps a huge page only if address and file offset are equal modulo the size of a huge page. By default the kernel
 //! gives /dev/shm no huge pages. Since Linux 6.1 the kernel collapses small pages into huge ones on request (MADV_COLLAPSE),
-//! whatever the default. Without huge pages, work on a matrix in shared memory is slower by some percent. A restart then pays a
+//! whatever the default. Without huge pages, work on a matrix in shared memory is slower by some percent, and a restart has a
 //! page fault for each 4 KB.
 //!
 //! `region`, `memory_store` and `sysv` call this module, and so do the matrix's private buffers. Huge pages are optional: if the
@@ -78,13 +78,13 @@ pub fn page_of(file: &File) -> usize {
 /// Minimum number of threads that fill memory together, if there are enough cores. One thread zeroes some GB a second, and a
 /// restart waits until the memory is filled.
 const FILLERS: usize = 4;
-/// Number of huge pages below which a further thread is not worth its start.
+/// Minimum number of huge pages for each filler thread. With fewer pages, starting a further thread takes longer than it saves.
 const SHARE: usize = 16;
-/// Number of bytes in a piece. The threads fill pieces in turn.
+/// Size in bytes of the pieces of memory that filler threads fill in turn.
 const TURN: usize = SHARE * HUGE;
 
-/// Allocates those parts of a new shared mapping that are whole huge pages, as small pages if the kernel makes no huge pages. The
-/// rest of the mapping, or all of it, may stay unallocated.
+/// Allocates the whole huge pages of a new shared mapping, as small pages if the kernel makes no huge pages. The rest of the
+/// mapping may stay unallocated. If memory is short, all of it may.
 ///
 /// Each filler thread allocates near its cores, and the fillers are spread over the rank's cores. So the memory is spread over
 /// all NUMA nodes on which the rank computes.
@@ -173,8 +173,8 @@ pub(super) fn in_turn(len: usize, pool: &mut Pool, work: impl Fn(usize, Range<us
     }
 }
 
-/// Allocates a piece every `step` bytes from `first` to `end`, and stops if there is no room. All bounds are multiples of the
-/// huge page size, within the mapping of `collapse`.
+/// Allocates a piece of [`TURN`] bytes at every `step` bytes from `first` to `end`, and stops if there is no room. The caller is
+/// `collapse`: all bounds are multiples of the huge page size, within its mapping.
 fn collapse_pages(first: usize, end: usize, step: usize) {
     for start in (first..end).step_by(step) {
         let stop = end.min(start + TURN);

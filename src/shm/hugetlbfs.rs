@@ -10,13 +10,13 @@ pub fn huge_free_bytes() -> Option<u64> {
     Some(free_huge_bytes(page).unwrap_or(u64::MAX))
 }
 
-/// Page size of the hugetlbfs that this user's memory is placed in.
+/// Page size in bytes of the hugetlbfs that this user's memory is placed in. None if no hugetlbfs is mounted for this user.
 pub fn huge_page_bytes() -> Option<usize> {
     find_hugetlbfs().map(|(_, page)| page)
 }
 
-/// Number of huge pages of size `page`. `kind` is `nr` for all pages, `free` for the free pages, and `resv` for free pages that
-/// are reserved.
+/// Number of huge pages of `page` bytes; None if the system reports no number. `kind` is `nr` for all pages, `free` for the free
+/// pages, and `resv` for free pages that are reserved.
 fn huge_pages(page: usize, kind: &str) -> Option<u64> {
     let path = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/{kind}_hugepages", page / 1024);
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
@@ -28,7 +28,7 @@ pub(super) fn free_huge_bytes(page: usize) -> Option<u64> {
 }
 
 /// Returns the folder and the page size of the mounted hugetlbfs for this user's memory. None if no usable hugetlbfs is mounted.
-/// A process looks once, so every call returns the same.
+/// The mounts are read only once, so all calls return the same result.
 pub(super) fn find_hugetlbfs() -> Option<(PathBuf, usize)> {
     static FOUND: OnceLock<Option<(PathBuf, usize)>> = OnceLock::new();
     FOUND.get_or_init(look_for_hugetlbfs).clone()

@@ -19,19 +19,19 @@ use super::region::MemoryError;
 use super::stat::Stat;
 use crate::base::clock::{self, Instant};
 
-/// Timeout without end, for a process that is ending and makes progress.
+/// Infinite timeout for a lock's holder that is ending. The wait still ends if the holder makes no progress.
 pub(super) const UNTIL_IT_HAS_ENDED: Duration = Duration::MAX;
 
 /// Time without any use of the processor after which a process that is ending counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// Time that an invisible process gets to end. A process that is alive sends a heartbeat sooner.
+/// Time that a lock's holder gets to end if this process cannot see the holder. A holder that is alive sends a heartbeat sooner.
 const UNSEEN_ENDS_WITHIN: Duration = Duration::from_secs(60);
 
-/// Holder of a lock.
+/// Holder of a position's lock, as far as this process can see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Holder {
-    /// No process any more, or a process that is not visible from here, such as one in another container.
+    /// No process any more, or a process that this process cannot see, such as one in another container.
     Unseen,
     /// Invisible process that has sent a heartbeat.
     UnseenAlive,
@@ -119,17 +119,19 @@ const UNSEEN: &str = "a process that cannot be seen from here (perhaps in anothe
 const STUCK: &str = "is stuck in the kernel, perhaps in storage that does not answer: the process ends when the storage answers, \
                      or with its node";
 
-/// Reads the heartbeat counter of the position. None if nothing was ever written there.
+/// Reads the heartbeat counter of the position from its header file. None if the header was never written.
 fn beat(file: &File) -> Option<[u8; 8]> {
     let mut word = [0; 8];
     file.read_exact_at(&mut word, header::BEAT_AT).ok().map(|()| word)
 }
 
-/// Budget of attempts. The more certain it is that the holder keeps the lock, the more an attempt costs.
+/// Budget for attempts to take a lock. The more certain it is that the holder keeps the lock, the more of the budget an attempt
+/// uses.
 const ATTEMPTS: u32 = 1000;
 
-/// Repeats `attempt` until it succeeds or the budget is spent. Then returns the last holder as an error. Attempts cost nothing as
-/// long as `waits` returns true for the holder: a holder that is or may be ending, before the timeout.
+/// Repeats `attempt` until it succeeds or the budget [`ATTEMPTS`] is spent. If the budget is spent, returns the last holder of
+/// the lock as an error. If `waits` returns true for the holder, an attempt costs nothing. This is so for a holder that is or may
+/// be ending, before the timeout.
 fn try_until(
     mut attempt: impl FnMut() -> bool,
     mut holder: impl FnMut() -> Holder,
@@ -171,7 +173,7 @@ pub(super) fn is_held(file: &File) -> bool {
     file.try_lock_shared().is_err()
 }
 
-/// Returns true if the name still names this file. The last holder of the lock may have removed the name.
+/// Returns true if `path` still names `file`. The last holder of the lock may have removed the name.
 pub(super) fn is_named(file: &File, path: &Path) -> bool {
     match (file.metadata(), fs::symlink_metadata(path)) {
         (Ok(ours), Ok(named)) => (ours.dev(), ours.ino()) == (named.dev(), named.ino()),
@@ -195,7 +197,8 @@ fn holder(file: &File) -> Holder {
     }
 }
 
-/// Finds the process that has a lock on that file in the lines of /proc/locks. The flag is true for an exclusive lock.
+/// Finds the process that has a lock on the file `inode` of `device`, in the lines of /proc/locks. The flag is true for an
+/// exclusive lock. None if no process has a lock on the file.
 fn locked_by(locks: &str, device: (u32, u32), inode: u64) -> Option<(u32, bool)> {
     let place = format!("{:02x}:{:02x}:{inode}", device.0, device.1);
     locks.lines().find_map(|line| {

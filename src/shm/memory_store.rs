@@ -47,7 +47,7 @@ impl MemoryStore {
         Self::with_directory(store, job, Path::new(SHM))
     }
 
-    /// Opens a store whose POSIX names are in the directory `shm`. Tests pass a small tmpfs.
+    /// Makes a store whose POSIX names are in the directory `shm`. Tests pass a small tmpfs.
     pub fn with_directory(store: Store, job: &str, shm: &Path) -> Result<Self, MemoryError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if job.is_empty() || job.len() > 64 || !job.chars().all(plain) {
@@ -227,21 +227,21 @@ impl MemoryStore {
         }
     }
 
-    /// Removes every part of one position, even if a process works there, as if the node were lost.
+    /// Removes the names of all parts of one position, as if the node were lost. Does so even if a process uses the memory.
     pub fn unlink_position(&self, position: u32) {
         for part in Part::ALL {
             self.unlink(position, part);
         }
     }
 
-    /// Lists this user's memory of this job that a store of this kind uses on this node, by position and part.
+    /// Lists the parts of this job on this node, in the kinds of memory that this store uses, ordered by position and part.
     pub fn list(&self) -> Vec<Held> {
         let mut all = self.list_all();
         all.retain(|held| self.keeps(held));
         all
     }
 
-    /// Lists this user's memory of this job on this node, in stores of every kind.
+    /// Lists the parts of this job on this node, in all kinds of memory, ordered by position and part.
     pub(super) fn list_all(&self) -> Vec<Held> {
         let mut all = list_user_in(self.uid, &self.shm);
         all.retain(|held| held.job == self.job);
@@ -253,7 +253,7 @@ impl MemoryStore {
         Self { store, ..self.clone() }
     }
 
-    /// Returns true if a store of this kind keeps the part in the kind of memory in which the part was found.
+    /// Returns true if the part was found in the kind of memory that this store uses for such a part.
     fn keeps(&self, held: &Held) -> bool {
         held.store == held.part.kept_in(self.store)
     }
@@ -274,7 +274,7 @@ impl MemoryStore {
 /// Directory of the POSIX names.
 const SHM: &str = "/dev/shm";
 
-/// Lists all of this user's memory on this node, of any job, in stores of every kind. `status` shows this list.
+/// Lists this user's memory on this node, of all jobs and in all kinds of memory. `status` shows this list.
 pub fn list_user() -> Vec<Held> {
     list_user_in(geteuid().as_raw(), Path::new(SHM))
 }
@@ -305,7 +305,7 @@ impl Default for Listed {
 }
 
 impl Listed {
-    /// Makes a list whose POSIX names are in the folder `shm`, as in [`MemoryStore::with_directory`].
+    /// Makes an empty list for the memory whose POSIX names are in the folder `shm`.
     fn under(shm: &Path) -> Self {
         Self { shm: shm.into(), held: Vec::new(), looked: None, folders: Vec::new() }
     }

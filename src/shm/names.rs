@@ -22,15 +22,15 @@ use super::region::{MemoryError, Region};
 use super::{lock, sysv};
 use crate::base::heartbeat;
 
-/// Number of bytes in a piece, a multiple of the huge page size.
+/// Number of bytes that are moved at a time; a multiple of the huge page size.
 const PIECE: usize = 64 << 20;
 
 /// Handle to one part in use, independent of its [`Region`].
 #[derive(Debug)]
 pub struct Named {
     pub part: Part,
-    /// Files of the part. The name should name the last file. Earlier files contain pieces that were not moved. Empty for a
-    /// System V segment.
+    /// Files that contain the part; empty for a System V segment. The part's name should refer to the last file. Earlier files
+    /// contain pieces that could not be moved to the last file.
     files: Vec<File>,
     pub(super) base: *mut u8,
     pub(super) len: usize,
@@ -41,7 +41,7 @@ pub struct Named {
 unsafe impl Send for Named {}
 
 impl Named {
-    /// Frees the room of a moved piece in the old files, for the next piece.
+    /// Frees the room of a piece in the old files after the piece was moved to a new file. The next piece needs this room.
     fn free_piece(&self, at: usize, bytes: usize) {
         let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         for old in &self.files {

@@ -66,14 +66,15 @@ pub enum MemoryError {
 }
 
 impl MemoryError {
-    /// Error of an operation on a file or segment.
+    /// Returns the error of a failed system call on a file or segment. `what` names the operation.
     pub(super) fn os(what: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         Self::Os { what, path: path.into(), source }
     }
 }
 
 enum Owner {
-    /// Mapping of a file, if any. The open file carries the lock that shows a live process.
+    /// Mapping of a file, or of private memory. `file` is None for private memory and for a file that was closed. An open header
+    /// file carries the lock that shows a live process.
     Mapped {
         file: Option<File>,
     },
@@ -114,8 +115,8 @@ impl Region {
         Ok(Self { base, len, map_base: base, map_len, owner: Owner::Mapped { file: None } })
     }
 
-    /// Maps memory like [`Region::anonymous`], and touches all pages. Use it for memory whose first use is timed: the first touch
-    /// of a page costs more than its use.
+    /// Maps zeroed memory of this process alone, and touches all pages. Use it for memory whose first use is timed: the first
+    /// touch of a page costs more than its use.
     ///
     /// A page is placed in the NUMA node of the core that touches the page first. All threads use all of this memory, so they
     /// touch its huge pages in turn. The memory is then spread evenly over the rank's NUMA nodes, and no node gets all the
@@ -179,15 +180,15 @@ impl Region {
         unsafe { huge::collapse(self.map_base, self.map_len) };
     }
 
-    /// Maps all pages now. Otherwise the first touch of each page would cost a page fault during the computation. If the kernel
-    /// does not know the request, pages are mapped when they are touched. Returns an error if a page is unreadable, because a
-    /// touch would end the process.
+    /// Maps all pages of the region now. Otherwise the first touch of each page would cost a page fault during the computation.
+    /// If the kernel is too old to map pages in advance, pages are mapped when they are touched. Returns an error if a page is
+    /// unreadable, because a touch would end the process.
     pub fn populate(&mut self, name: &str) -> Result<(), MemoryError> {
         // SAFETY: the range is this region's mapping, borrowed mutably.
         damage(unsafe { huge::populate(self.base, self.len) }, name)
     }
 
-    /// Checks that every page can be read. Used for small parts that other processes read.
+    /// Checks that every page of the region can be read. Used for small parts that other processes read.
     pub(super) fn readable(&self, name: &str) -> Result<(), MemoryError> {
         // SAFETY: the range is this region's mapping.
         unsafe { readable(self.base, self.len, name) }

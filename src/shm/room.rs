@@ -93,14 +93,15 @@ fn outlives(root: &Path) -> bool {
     read(root, "proc/sys/kernel/shm_rmid_forced").is_none_or(|set| set.trim() == "0")
 }
 
-/// Bytes that the limits of System V shared memory leave.
+/// Bytes that the kernel's limits leave for one more segment of System V shared memory, and for all segments together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SysVLeft {
     of_one: u64,
     of_all: u64,
 }
 
-/// Returns the bytes that are left, from the system's files below `root`.
+/// Returns the bytes that the limits of System V shared memory leave, from the system's files below `root`. None if a file is
+/// missing.
 fn sysv_left(root: &Path) -> Option<SysVLeft> {
     // The default number of pages times the page size does not fit into 64 bits.
     let limit = |name: &str| -> Option<u128> {
@@ -117,7 +118,7 @@ fn sysv_left(root: &Path) -> Option<SysVLeft> {
     Some(SysVLeft { of_one: bytes(limit("shmmax")?), of_all: bytes(left) })
 }
 
-/// Returns the free bytes, from the system's files below `root`.
+/// Returns the bytes that can still be allocated, from the system's files below `root`. None if the system reports no figure.
 fn available_under(root: &Path) -> Option<u64> {
     let machine = read(root, "proc/meminfo").as_deref().and_then(mem_available);
     let groups = read(root, "proc/self/cgroup").unwrap_or_default();
@@ -185,8 +186,9 @@ fn group_folders(groups: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// Number of bytes that a group's limits leave, or `None` without limits. Pages of shared memory count as used, because the group
-/// is charged for these pages and cannot drop them. File cache that the kernel can drop counts as free.
+/// Number of bytes that a control group's limits leave, or `None` without limits. `folder` is the group's folder. Pages of shared
+/// memory count as used, because the group is charged for these pages and cannot drop them. File cache that the kernel can drop
+/// counts as free.
 fn left_in(folder: &Path) -> Option<u64> {
     // "max" means no limit, and does not parse.
     let number = |name: &str| -> Option<u64> { read(folder, name)?.trim().parse().ok() };

@@ -11,7 +11,7 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat(pub(super) String);
 
-/// Number of the first field after the name.
+/// Number of the field with the state, the first field after the name.
 const STATE: usize = 3;
 
 impl Stat {

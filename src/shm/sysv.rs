@@ -252,7 +252,8 @@ mod tests {
         format!("t-sysv-{what}-{}", std::process::id())
     }
 
-    /// An agent attaches to every segment for a moment. A removed segment must not be listed again because of that.
+    /// An agent attaches to every segment for a moment, and so keeps removed segments in existence. A removed segment must not be
+    /// listed.
     #[test]
     fn a_removed_segment_is_not_listed_though_somebody_is_attached() {
         let name = unique("removed");

@@ -98,8 +98,8 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
     }
 }
 
-/// Makes a trial start of MPI. Each process reports its node and the /dev/shm that it sees, and reports again after a sum over
-/// all ranks.
+/// Starts MPI for a trial, as a rank of the trial's job. The rank prints its node and the /dev/shm that it sees, and prints them
+/// again after a sum over all ranks.
 fn trial_start() -> ExitCode {
     let facts = agent::facts(&Asked::default());
     // Output to a pipe is buffered, so the line is flushed at once: a process that later hangs in MPI must have reported.

@@ -149,7 +149,7 @@ fn one<T: Choice>(value: T) -> String {
     format!("{}: {meaning}", named.get_name())
 }
 
-/// Explains each line of the file.
+/// Returns an explanation of each line of the HPL.dat with the name `name`.
 fn explain(dat: &HplDat, name: &str) -> String {
     let grids = list(dat.grids.iter().map(|(p, q)| format!("{p} x {q}")));
     let swap_threshold = format!(
@@ -194,7 +194,7 @@ fn explain(dat: &HplDat, name: &str) -> String {
     text
 }
 
-/// Explains how many tests the file has, and how many ranks and how much memory these tests need.
+/// Returns a text with the number of tests in the file, and with the ranks and the memory that these tests need.
 fn explain_cost(dat: &HplDat) -> String {
     let settings = Settings::default();
     let tests = dat.test_count();

@@ -40,7 +40,7 @@ use crate::supervise::talk::cluster::{Cluster, FIRST_CALL, News};
 use crate::supervise::talk::shell::{RemoteShell, library_path};
 use crate::supervise::talk::wire::Attend;
 
-/// Time that agents wait without a message, in addition to the time of two trials of MPI.
+/// Part of the time that agents wait without a message before they end. The time of two trials of MPI is added.
 const LEFT_ALONE: Duration = Duration::from_secs(120);
 
 /// Time to wait for the first heartbeat of each node.
@@ -88,8 +88,8 @@ fn told(name: &str, findings: &[Finding]) -> usize {
     findings.iter().filter(|f| matches!(f, Finding::Problem(_))).count()
 }
 
-/// Returns the needs of the run on these hosts. `tell`: each host reports its own free space on storage. Otherwise the single
-/// host is this node.
+/// Returns the memory and storage that the run needs on these hosts. If `tell` is true, each host reports its own free space on
+/// storage. Otherwise the single host is this node.
 fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<Needs, Refusal> {
     // Without a list of nodes, this node has all ranks.
     let slots: usize = hosts.iter().map(|h| h.slots).sum();
@@ -186,7 +186,8 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     Ok(problems + tried?)
 }
 
-/// Prints the facts and the findings of all nodes. The first `working` nodes have ranks. Returns the number of problems.
+/// Prints the facts and the findings of all nodes. The first `working` nodes have ranks; the other nodes are spares. Returns the
+/// number of problems.
 fn report_nodes(cluster: &Cluster, working: usize, needs: &[Need], rules: Option<Rules>) -> usize {
     let binary = binary_digest();
     let most = needs.iter().copied().reduce(Need::max);
@@ -373,11 +374,11 @@ fn private_folder(tool: &Tool, run_id: &str) -> Result<PathBuf, Refusal> {
     })
 }
 
-/// Result of a trial start of MPI: text that describes the processes, or the reason why MPI did not start. Error: the launcher
-/// did not start.
+/// Result of a trial start of MPI: a text that describes the processes, or the reason why MPI did not start. The outer error
+/// means that the launcher did not start.
 type Tried = std::io::Result<Result<String, Trouble>>;
 
-/// Makes a trial start of MPI. Returns text that describes the started processes, or the error.
+/// Starts MPI for a trial, and ends it. Returns a text that describes the started processes, or the error.
 fn try_mpi(
     plan: &LaunchPlan,
     own: &str,

@@ -24,7 +24,7 @@ use crate::supervise::talk::progress::{self, Role};
 pub struct Position {
     pub position: u32,
     pub bytes: u64,
-    /// Whether a process uses this memory now.
+    /// True if a process uses this memory now.
     pub in_use: bool,
     /// Content of the header; `None` if the header is missing, damaged or of another version.
     pub header: Option<Known>,
@@ -32,7 +32,7 @@ pub struct Position {
     pub fault: Option<String>,
 }
 
-/// Content of a header.
+/// Content of the header of a position's memory, as `status` shows it.
 #[derive(Debug, Serialize)]
 pub struct Known {
     pub run: String,
@@ -54,11 +54,11 @@ pub struct Known {
     pub column: Option<u32>,
     pub attempt: u64,
     pub claim: Claim,
-    /// Boundary of the checkpoint in this memory.
+    /// Boundary of the committed checkpoint in this memory; `None` if there is none.
     pub boundary: Option<u64>,
     pub iteration: u64,
     pub doing: Option<Doing>,
-    /// Seconds since the last heartbeat of the process that uses this memory.
+    /// Seconds since the last heartbeat of the process that uses this memory; `None` if no heartbeat was ever reported.
     pub heartbeat_age_s: Option<f64>,
 }
 
@@ -132,7 +132,7 @@ fn known(header: Header, progress: crate::shm::header::Progress) -> Known {
     }
 }
 
-/// Describes the memory as text.
+/// Describes the memory of the jobs on this node as text.
 pub fn words(jobs: &[Job]) -> String {
     if jobs.is_empty() {
         return "this node has no memory of your protected runs\n".to_owned();

@@ -10,15 +10,15 @@ use crate::base::exit::Refusal;
 use crate::base::output_target;
 use crate::config::same_file;
 
-/// Whether the flag is given, and with which FILE.
+/// Value of `--json`: `None` if the flag is not given, and `Some(None)` if the flag is given without FILE.
 type JsonFlag = Option<Option<PathBuf>>;
 
-/// Whether stdout carries the document alone.
+/// Returns true if stdout gets the JSON document and no text.
 pub fn instead(json: &JsonFlag) -> bool {
     json.as_ref().is_some_and(|_| file(json).is_none())
 }
 
-/// Returns the file of the document; None if the document goes to stdout, under any name of stdout.
+/// Returns the file that gets the JSON document. None if `--json` is not given, or if the document goes to stdout under any name.
 fn file(json: &JsonFlag) -> Option<&Path> {
     let stdout = |file: &Path| {
         file == Path::new("-") || output_target::is_open_as(file, io::stdout()).is_some()
@@ -30,7 +30,8 @@ fn cannot(file: &Path, error: &io::Error) -> Refusal {
     Refusal::environment(format!("cannot write JSON to {}: {error}", file.display()))
 }
 
-/// Checks, before costly work begins, that FILE can be written. FILE must be none of the files in `read`, which would be lost.
+/// Checks, before costly work begins, that the FILE of `--json` can be written. Refuses a FILE that is one of the files in
+/// `read`, whose content would be lost. Without a FILE there is nothing to check.
 pub fn ready<'a>(
     json: &JsonFlag,
     read: impl IntoIterator<Item = &'a PathBuf>,
@@ -40,7 +41,8 @@ pub fn ready<'a>(
     output_target::is_open_to_us(file).map_err(|error| cannot(file, &error))
 }
 
-/// Makes the check of [`ready`] for the file of a drawing, which must also not be the file of the document.
+/// Checks, before costly work begins, that the file of a drawing can be written. Refuses a file that is one of the files in
+/// `read`, or that also gets the JSON document. If `svg` is None, there is nothing to check.
 pub fn ready_to_draw<'a>(
     svg: Option<&PathBuf>,
     json: &JsonFlag,
@@ -58,12 +60,12 @@ pub fn ready_to_draw<'a>(
     output_target::is_open_to_us(svg).map_err(|error| cannot_write(svg, &error))
 }
 
-/// Writes a file other than the document, in place of its old content. A write-protected file is an error.
+/// Writes `text` to `file`, in place of the old content. Returns an error if the file is write-protected.
 pub fn overwrite(file: &Path, text: &str) -> Result<(), Refusal> {
     std::fs::write(file, text).map_err(|error| cannot_write(file, &error))
 }
 
-/// Writes a file other than the document, such as a drawing, whole or not at all.
+/// Writes `text` to `file`, whole or not at all. Used for results such as a drawing.
 pub fn write(file: &Path, text: &str) -> Result<(), Refusal> {
     output_target::put(file, text.as_bytes()).map_err(|error| cannot_write(file, &error))
 }
@@ -72,7 +74,8 @@ fn cannot_write(file: &Path, error: &io::Error) -> Refusal {
     Refusal::environment(format!("cannot write {}: {error}", file.display()))
 }
 
-/// Checks that a file to be written is none of the files that are read.
+/// Refuses `file`, which the flag `flag` names, if it is one of the files in `read`. Writing such a file would destroy its
+/// content.
 fn spares<'a>(
     flag: &str,
     file: &Path,
@@ -88,7 +91,8 @@ fn spares<'a>(
     Ok(())
 }
 
-/// Returns the text for stdout. If FILE is given, writes the document to FILE.
+/// Returns the output for stdout: the JSON document if `--json` sends it there, otherwise the text. If `--json` has a FILE, also
+/// writes the document to FILE.
 pub fn answer(
     json: &JsonFlag,
     document: &impl Serialize,

@@ -13,7 +13,7 @@ use crate::base::timed_command::ask;
 use crate::comm::World;
 use crate::supervise::start::launcher::{Launcher, PMIX_FENCE_VAR, Tool, major_version};
 
-/// Returns the value of srun's `--mpi` for the MPI library `library`.
+/// Returns the value of srun's option `--mpi` that suits the MPI library `library`.
 fn pmi(library: &str) -> &'static str {
     match Launcher::of_library(library) {
         Some(Launcher::Openmpi) => "pmix",
@@ -38,7 +38,7 @@ fn prefix_of_library(maps: &str) -> Option<PathBuf> {
     Some(loaded.parent()?.parent()?.to_path_buf())
 }
 
-/// Timeout for the version of a launcher: its files may lie on a slow disk.
+/// Timeout for a launcher that is asked for its version: its files may lie on a slow disk.
 const ANSWERS: Duration = Duration::from_secs(20);
 
 /// Returns the version that a launcher prints. None if the launcher prints no version, or does not answer in time.
@@ -74,7 +74,8 @@ fn own_prefix(program: &Path) -> Option<PathBuf> {
         .then(|| prefix.to_path_buf())
 }
 
-/// Returns the version that a launcher must have: for Open MPI the version of the linked library, otherwise None.
+/// Returns the major version that a launcher must have. For Open MPI's launcher this is the version of the linked library. None
+/// if any version will do.
 fn wanted(kind: Launcher, library: &str) -> Option<u32> {
     let own = Launcher::of_library(library) == Some(kind);
     major_version(library).filter(|_| own && kind == Launcher::Openmpi)
@@ -94,8 +95,8 @@ fn program_of(kind: Launcher, library: &str) -> Option<(PathBuf, Option<u32>)> {
     choose(found, wanted(kind, library), |program| version_of(program, ANSWERS))
 }
 
-/// Returns the words that start a job if the user gave none: the launcher of this program's MPI, with the same number of ranks on
-/// each node. By default the launcher would fill one node after the other.
+/// Returns the launch command for a job on `nodes` nodes if the user gave none: the launcher of this program's MPI, with the same
+/// number of ranks on each node. By default the launcher would fill one node after the other.
 pub(super) fn usual_words(nodes: usize) -> String {
     let library = World::library();
     let kind = Launcher::of_library(&library);
@@ -106,7 +107,8 @@ pub(super) fn usual_words(nodes: usize) -> String {
     format!("{} {}", program.as_deref().unwrap_or("mpirun"), words_after(kind, nodes))
 }
 
-/// Returns the words after the launcher's name. The launcher binds no rank: the ranks of a node divide its cores themselves.
+/// Returns the words after the launcher's name in a launch command for `nodes` nodes. The launcher binds no rank: the ranks of a
+/// node divide its cores themselves.
 fn words_after(kind: Option<Launcher>, nodes: usize) -> String {
     let spread = match kind {
         _ if nodes <= 1 => "",
@@ -123,7 +125,8 @@ pub(super) fn typed(kind: Option<Launcher>, nodes: usize, ranks: usize, per_node
     template::words(&words_after(kind, nodes), ranks, per_node, 1).join(" ")
 }
 
-/// Returns the flags with which the ranks of a supervised run get the same cores as with the words of [`typed`].
+/// Returns the flags of `skt-hpl run` with which the launcher binds no rank. The ranks then get the same cores as with the words
+/// of [`typed`].
 pub(super) fn typed_for_run() -> &'static str {
     match Launcher::of_library(&World::library()) {
         // MPICH binds nothing by default.
@@ -132,8 +135,8 @@ pub(super) fn typed_for_run() -> &'static str {
     }
 }
 
-/// Returns the launcher `kind` in the program at `path`. Without a kind, the launcher is that of this program's MPI. Without a
-/// path, the function searches for the program.
+/// Returns the launcher of kind `kind`, whose program is at `path`. Without a kind, the launcher is that of this program's MPI.
+/// Without a path, the function searches for the program.
 pub(super) fn tool(kind: Option<Launcher>, path: Option<&Path>) -> Result<Tool, Refusal> {
     let library = World::library();
     let Some(kind) = kind.or_else(|| Launcher::of_library(&library)) else {
@@ -191,7 +194,7 @@ mod tests {
         assert_eq!(prefix_of_library("7f0 r--p 0 00:00 0 \n"), None);
     }
 
-    /// At some sites the launcher is a script that can wait for a licence or a disk.
+    /// At some sites the launcher is a script that may wait long for a licence or a disk.
     #[test]
     fn a_launcher_that_does_not_answer_is_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();

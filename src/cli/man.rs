@@ -28,7 +28,7 @@ pub fn run(flags: &ManFlags) -> ExitCode {
     man(flags).map_or_else(|refusal| super::say_refusal("man", refusal), |page| print(&page))
 }
 
-/// Returns the page to print. With --dir, writes all pages into that folder and returns an empty page.
+/// Returns the man page to print. With --dir, writes all pages into that folder and returns an empty page.
 fn man(flags: &ManFlags) -> Result<Vec<u8>, Refusal> {
     let definition = built();
     if let Some(dir) = &flags.dir {
@@ -51,7 +51,7 @@ fn man(flags: &ManFlags) -> Result<Vec<u8>, Refusal> {
     page.map_err(|error| Refusal::environment(format!("cannot make the page: {error}")))
 }
 
-/// Returns the definition with clap's own additions, such as the full names of subcommands.
+/// Returns the definition of the command line with clap's own additions, such as the full names of subcommands.
 fn built() -> Command {
     let mut definition = command().after_help("");
     definition.build();
@@ -116,8 +116,8 @@ fn sub_page(sub: &Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// Escapes text for the formatter. No line begins with a control character of the formatter: each line begins with a letter or a
-/// blank.
+/// Escapes text for the formatter of man pages. No line begins with a control character of the formatter: each line begins with a
+/// letter or a blank.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-")
 }

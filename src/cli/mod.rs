@@ -146,7 +146,8 @@ skt-hpl --help          every option        skt-hpl COMMAND -h    those of a com
 skt-hpl man | man -l -  the man page        skt-hpl --version
 ";
 
-/// Whether the arguments of a call for help want the short help of the program itself, and not of a subcommand.
+/// Returns true if a call for help asks for the short help of the program itself. Returns false for `--help` and for the help of
+/// a subcommand.
 fn wants_overview(arguments: &[String], definition: &Command) -> bool {
     let all = arguments.iter().any(|word| word == "--help");
     let first = arguments.first().map(String::as_str);
@@ -192,7 +193,7 @@ fn with_advanced_hidden(command: Command) -> Command {
     command.mut_args(hidden).mut_subcommands(with_advanced_hidden)
 }
 
-/// Returns the whole definition, with the examples and the table of exit statuses.
+/// Returns the whole definition of the command line, with the examples and the table of exit statuses.
 pub fn command() -> Command {
     with_advanced_hidden(Cli::command())
         .after_help(format!("Examples:\n{EXAMPLES}\n\nExit status:\n{}", Exit::table()))
@@ -200,7 +201,7 @@ pub fn command() -> Command {
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    // Processes that this process starts inherit the effect of both calls.
+    // Processes that this process starts inherit the effect of `take_back` and `take_for_full`.
     cores::take_back();
     closed::take_for_full();
     // A file that must not grow any more (`ulimit -f`) then causes an error like a full disk, and does not end the process.
@@ -283,24 +284,24 @@ fn file_in_place_of_a_command(answer: &clap::Error) -> Option<String> {
     })
 }
 
-/// Reports the error of a subcommand, with its name, on stderr.
+/// Prints the error of a subcommand on stderr, after `skt-hpl COMMAND:`. Returns the exit code.
 fn refuse(command: &str, Refusal { exit, why }: Refusal) -> ExitCode {
     tell!("skt-hpl {command}: {why}");
     exit.into()
 }
 
-/// Reports the error of a subcommand as a message of the program, without the subcommand's name.
+/// Prints the error of a subcommand on stderr, after `skt-hpl:` and without the subcommand's name. Returns the exit code.
 fn say_why(Refusal { exit, why }: Refusal) -> ExitCode {
     say(why);
     exit.into()
 }
 
-/// Reports the error of a subcommand, with the subcommand's name, as a message of the program.
+/// Prints the error of a subcommand on stderr, after `skt-hpl: COMMAND:`. Returns the exit code.
 fn say_refusal(command: &str, Refusal { exit, why }: Refusal) -> ExitCode {
     say_why(Refusal { exit, why: format!("{command}: {why}") })
 }
 
-/// Prints the answer of a subcommand, or its error.
+/// Prints the text of a subcommand on stdout, or its error on stderr. Returns the exit code.
 fn print_or_refuse(command: &str, answer: Result<String, Refusal>) -> ExitCode {
     answer.map_or_else(|refusal| refuse(command, refusal), |text| print(text.as_bytes()))
 }
@@ -333,7 +334,8 @@ mod tests {
         lines.filter_map(command).collect()
     }
 
-    /// Parses words as the program does. The benchmark's own definition parses flags of the benchmark.
+    /// Parses a command line as the program does. Flags of the benchmark after `run` and `doctor` are parsed by the benchmark's
+    /// own definition.
     fn understood(words: &[OsString]) -> Result<(), clap::Error> {
         let cli = Cli::try_parse_from(words)?;
         let bench = match cli.command {
@@ -344,7 +346,7 @@ mod tests {
         Cli::try_parse_from([OsString::from("skt-hpl")].into_iter().chain(bench)).map(|_| ())
     }
 
-    /// Turns the answers help and version into success, because they are no faults.
+    /// Converts the pseudo-errors with which clap answers `--help` and `--version` to success.
     fn shown(error: clap::Error) -> Result<(), clap::Error> {
         if error.use_stderr() { Err(error) } else { Ok(()) }
     }

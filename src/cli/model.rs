@@ -319,7 +319,7 @@ fn answer(topic: &Topic) -> Result<Answer, Refusal> {
     }
 }
 
-/// Reads all results in the files. A file without results is refused; `lacking` is the end of this message.
+/// Reads all results in the files. If a file has no results, returns an error with the file's name and the text `lacking`.
 pub(super) fn read_all<T>(
     files: &[PathBuf],
     read: fn(&str) -> Vec<T>,

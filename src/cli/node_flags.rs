@@ -55,7 +55,7 @@ pub struct NodeFlags {
     pub launcher_args: Vec<String>,
 }
 
-/// Nodes, spares and the remote shell.
+/// Nodes with ranks, spare nodes, and the remote shell that reaches them.
 pub struct Nodes {
     pub hosts: Vec<Host>,
     pub spares: Vec<Host>,
@@ -64,7 +64,7 @@ pub struct Nodes {
 }
 
 impl NodeFlags {
-    /// Returns a given flag that has no effect if no node is named; None if no such flag is given.
+    /// Returns the name of a given flag that has no effect without a list of nodes; None if no such flag is given.
     pub fn speaks_of_nodes(&self) -> Option<&'static str> {
         let flags = [
             ("--spares", self.spares.is_some()),
@@ -75,15 +75,16 @@ impl NodeFlags {
         flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)
     }
 
-    /// Reads the lists of nodes as [`NodeFlags::nodes`] does, and refuses a run if no node is named.
+    /// Reads the lists of nodes and spares, from files or from the batch system. Returns an error if no node is named.
+    /// `node_timeout` is the time without a heartbeat during which a node keeps its connections.
     pub fn some_nodes(&self, node_timeout: Duration) -> Result<Nodes, Refusal> {
         let why =
             "no node is named: give --hosts FILE, or run inside a Slurm, PBS or LSF allocation";
         self.nodes(node_timeout)?.ok_or_else(|| Refusal::usage(why))
     }
 
-    /// Reads the lists of nodes. None if neither a file nor a batch system names a node. `node_timeout`: time without a heartbeat
-    /// during which a node keeps its connections.
+    /// Reads the lists of nodes and spares, from files or from the batch system. None if neither a file nor a batch system names
+    /// a node. `node_timeout` is the time without a heartbeat during which a node keeps its connections.
     pub fn nodes(&self, node_timeout: Duration) -> Result<Option<Nodes>, Refusal> {
         let allocation = from_allocation(
             |name| std::env::var(name).ok().filter(|v| !v.is_empty()),
@@ -169,8 +170,8 @@ fn read(path: &Path) -> Result<Vec<Host>, Refusal> {
 }
 
 impl Nodes {
-    /// Turns nodes without a rank into spares: no rank depends on such a node, and it can replace a lost node. Returns a message
-    /// about the new spares; None if there are none.
+    /// Moves nodes without a rank to the spares. No rank depends on such a node, and it can replace a lost node. Returns a
+    /// message about the new spares; None if there are none.
     pub(super) fn stand_by(&mut self, ranks: usize) -> Option<String> {
         let beyond = self.hosts.split_off(filled(&self.hosts, ranks));
         let names: Vec<&str> = beyond.iter().map(|host| host.name.as_str()).collect();

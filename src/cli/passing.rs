@@ -1,16 +1,16 @@
-//! A folder for jobs that a command starts by itself. The folder is removed when the jobs have ended.
+//! Temporary folder for jobs that a command starts by itself. The folder is removed when the jobs have ended.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::mkdtemp;
 
-/// A folder that is removed when the value is dropped.
+/// Temporary folder, which is removed when this value is dropped.
 pub struct Passing(PathBuf);
 
 impl Passing {
-    /// Makes the folder. `elsewhere`: ranks on other nodes read it. The folder is then in the working directory, because other
-    /// nodes have another /tmp.
+    /// Makes a folder for the jobs of `command`. If `elsewhere` is true, ranks on other nodes read the folder. The folder is then
+    /// in the working directory, because other nodes have another /tmp.
     pub fn new(command: &str, elsewhere: bool) -> Result<Self, String> {
         let parent = if elsewhere {
             std::env::current_dir()

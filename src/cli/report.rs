@@ -75,12 +75,12 @@ fn report(flags: &ReportFlags) -> Result<String, Refusal> {
     Ok(words)
 }
 
-/// Returns the file to read: for the folder of a run its event log, otherwise the file itself.
+/// Returns the file to read. If `path` is the folder of a run, this is the run's event log; otherwise it is `path` itself.
 fn file_of(path: &Path) -> PathBuf {
     if path.is_dir() { Folder::new(path).journal() } else { path.to_owned() }
 }
 
-/// Returns a name for each file: the file's own name, after as many folder names as distinguish it from all other files.
+/// Returns a name for each file. The name contains as many of the folders above the file as distinguish it from all other files.
 fn names(files: &[PathBuf]) -> Vec<String> {
     let end = |path: &Path, parts: usize| -> PathBuf {
         let all: Vec<_> = path.components().collect();

@@ -179,12 +179,13 @@ pub struct DetectionFlags {
     pub slow_after: Duration,
 }
 
-/// Returns a default time as the user would write it.
+/// Returns a time in milliseconds as the user would write it in a flag, such as `4s` or `500ms`.
 fn flag_time(ms: u64) -> String {
     if ms.is_multiple_of(1000) { format!("{}s", ms / 1000) } else { format!("{ms}ms") }
 }
 
-/// Parses a time between heartbeats that neither keeps nodes busy nor leaves a loss unnoticed for long.
+/// Parses a time between heartbeats, from 50 ms to 10 s. Shorter times would keep the nodes busy. With longer times a loss would
+/// be unnoticed for long.
 fn beat(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         time if (Duration::from_millis(50)..=Duration::from_secs(10)).contains(&time) => Ok(time),
@@ -200,11 +201,12 @@ fn more_than_one(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Time that a grid position may be vacant under `--nonstop`, or a loss unreported under `--method abft`. One half is the longest
-/// time of the ranks' failure detector; the other half is for all that follows.
+/// Time in milliseconds that a grid position may be vacant under `--nonstop`, or a loss unreported under `--method abft`. One
+/// half is the longest time in which the ranks' failure detector notices a loss. The other half is for the recovery.
 const IN_PLACE_MS: u64 = 15_000;
 
-/// Adds the launcher's options for a run that continues after a loss. The user's words come later and override these options.
+/// If the run continues after a loss, puts the launcher's options for this in front of the user's arguments `extra`, which
+/// override these options. Returns an error if the launcher cannot let a job continue without a lost rank.
 pub(super) fn words_to_go_on(
     tool: &Tool,
     extra: &mut Vec<String>,
@@ -229,7 +231,7 @@ pub(super) struct Plan {
     pub(super) loaded: Loaded,
     /// Number of ranks of the largest grid, plus the spare ranks.
     pub(super) ranks: usize,
-    /// The problem; None if the tests have several problems.
+    /// Order and block size of the tests; None if the tests have several.
     problem: Option<Problem>,
     /// Name of the ranks' memory; None if the run saves nothing.
     pub(super) job: Option<String>,
@@ -278,7 +280,7 @@ pub(super) fn bench_flags(arguments: &[OsString], own: &Command) -> Result<Bench
     BenchFlags::from_arg_matches(&matches).map_err(|error| usage(error, own, &command))
 }
 
-/// Definition of the command `skt-hpl run`.
+/// Returns the definition of the command `skt-hpl run`.
 pub(super) fn own_command() -> Command {
     RunFlags::augment_args(Command::new("skt-hpl run"))
 }
@@ -299,7 +301,7 @@ pub(super) fn plan(arguments: &[OsString], own: &Command) -> Result<Plan, Refusa
     Ok(Plan { loaded, ranks, problem, job })
 }
 
-/// Facts that agents are to find out about their nodes for this run.
+/// Returns the facts that agents are to find out about their nodes for this run.
 pub(super) fn asked(loaded: &Loaded) -> Asked {
     let settings = &loaded.settings;
     let blas = settings.blas.as_deref().map(from_any_folder);
@@ -309,12 +311,13 @@ pub(super) fn asked(loaded: &Loaded) -> Asked {
     Asked { blas, storage, helper_cores }
 }
 
-/// Command that starts an agent on a node.
+/// Returns the command that starts an agent on a node. `own` is the path of this program.
 pub(super) fn agent_words(own: &str, asked: &Asked) -> Vec<String> {
     [own.to_owned(), "agent".to_owned()].into_iter().chain(asked.words()).collect()
 }
 
-/// Returns the rules that decide whether nodes compute the same bits; None if the run does not promise identical bits.
+/// Returns the rules that decide whether all nodes compute the same bits. None if the run saves no checkpoints, and so need not
+/// give identical bits.
 pub(super) fn rounding_rules(loaded: &Loaded, exported: &[String]) -> Option<Rules> {
     loaded.settings.saves()?;
     let settings = &loaded.settings;
@@ -360,7 +363,8 @@ fn slurm_end_ms(job: &str) -> Option<u64> {
     }
 }
 
-/// Returns the time left of a job in seconds, as `squeue` prints it: the smallest of several times; None if the job has no limit.
+/// Returns the time left of a Slurm job in seconds, as `squeue` prints it. If `squeue` prints several times, returns the
+/// smallest. None if the job has no limit.
 fn time_left(squeue: &mut Process, answers: Duration) -> Result<Option<u64>, String> {
     let (status, text) = ask(squeue, answers).map_err(|error| error.to_string())?;
     if status.success() {
@@ -464,7 +468,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     })
 }
 
-/// Warns that a run without checkpoints starts its test from scratch after a fault.
+/// Prints a warning if the run saves no checkpoints: after a fault its test starts from scratch.
 fn warn_unprotected(plan: &Plan) {
     if plan.job.is_some() {
         return;
@@ -479,8 +483,8 @@ fn warn_unprotected(plan: &Plan) {
     );
 }
 
-/// Returns the number of ranks. Refuses more ranks than the nodes have slots. Makes nodes without a rank spares, unless the user
-/// sets the launcher's mapping.
+/// Returns `ranks`, and moves nodes without a rank to the spares, unless the user sets the launcher's mapping. Returns an error
+/// if `ranks` is None, or if the nodes have fewer slots.
 fn fit_ranks(ranks: Option<usize>, nodes: &mut Nodes, extra: &[String]) -> Result<usize, Refusal> {
     let Some(ranks) = ranks else {
         let why =
@@ -497,7 +501,8 @@ fn fit_ranks(ranks: Option<usize>, nodes: &mut Nodes, extra: &[String]) -> Resul
     Ok(ranks)
 }
 
-/// Gives a resumed run the name that its memory had at the first start: the default name differs in another batch job.
+/// Changes the name of the memory to `began`, its name at the first start of a resumed run. The default name differs in another
+/// batch job. Changes nothing if `began` is None.
 fn keep_name(name: &mut String, began: Option<String>, asked: &mut Asked) {
     let Some(began) = began.filter(|began| began != name) else { return };
     tell!(
@@ -509,7 +514,8 @@ fn keep_name(name: &mut String, began: Option<String>, asked: &mut Asked) {
     *name = began;
 }
 
-/// Returns the needs of the run on each host. `began`: the folder of --state has an unfinished run, which is resumed.
+/// Returns the memory and storage that the run needs on each host. `began` is true if the folder of --state has an unfinished
+/// run, which is resumed.
 fn needs(
     loaded: &Loaded,
     flags: &RunFlags,
@@ -526,7 +532,7 @@ fn needs(
     Ok(needs)
 }
 
-/// Returns the facts about the benchmark that its own settings contain.
+/// Returns the facts about the benchmark that the supervisor needs and that the benchmark's own settings contain.
 fn known_benchmark(
     planned: &Plan,
     needs: Needs,
@@ -553,7 +559,7 @@ fn known_benchmark(
     }
 }
 
-/// The benchmark's command line.
+/// Returns the command line of the ranks: `program` and the words after it. Returns an error if a word is not valid UTF-8.
 fn command(program: &Path, words: &[OsString]) -> Result<Vec<String>, Refusal> {
     let text = |word: &OsString| match word.to_str() {
         Some(text) => Ok(text.to_owned()),
@@ -564,7 +570,8 @@ fn command(program: &Path, words: &[OsString]) -> Result<Vec<String>, Refusal> {
         .collect()
 }
 
-/// Returns the variables for the ranks: those of `--export`, settings of the benchmark, and the library path.
+/// Returns the variables for the ranks: the variables of `--export`, the settings of the benchmark, and the library path. Returns
+/// an error if `--export` names a variable that is not set.
 fn environment(export: &[String]) -> Result<Vec<(String, String)>, Refusal> {
     let mut env = Vec::new();
     for item in export {
@@ -596,8 +603,8 @@ fn ms(time: Duration) -> u64 {
     time.as_millis() as u64
 }
 
-/// Returns the moment at which the run is to stop: the earlier of its own limit and the time before its Slurm job ends. None: no
-/// limit.
+/// Returns the moment at which the run is to stop, in Unix milliseconds. This is the earlier of two moments: the end of
+/// --time-limit, and --stop-early before the end of the Slurm job. None if there is no limit.
 fn stop_at_ms(flags: &RunFlags, allocation: Option<&Allocation>) -> Option<u64> {
     let slurm = allocation.filter(|a| a.system == BatchSystem::Slurm);
     let job_end = slurm
@@ -607,7 +614,8 @@ fn stop_at_ms(flags: &RunFlags, allocation: Option<&Allocation>) -> Option<u64> 
     [job_end, own_end].into_iter().flatten().min()
 }
 
-/// Limits for nodes and ranks. `in_place`: the job continues in its processes after a loss.
+/// Returns the limits after which nodes and ranks count as lost, hanging or slow. `in_place` is true if the job continues in its
+/// processes after a loss.
 fn thresholds(flags: &DetectionFlags, in_place: bool) -> Thresholds {
     let usual = Thresholds::default();
     Thresholds {
@@ -651,7 +659,7 @@ fn long_enough(flags: &DetectionFlags, beat_ms: u64) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the name of the memory of an unfinished run in this folder; None if there is no such run, or it has no memory.
+/// Returns the name of the memory of an unfinished run in `folder`; None if there is no such run, or it has no memory.
 fn began_as(folder: &Folder) -> Option<String> {
     let path = folder.journal();
     let (records, _) = journal::parse(&std::fs::read(&path).ok()?, &path).ok()?;
@@ -835,7 +843,7 @@ mod tests {
         assert_eq!(end(0), None, "it is over");
     }
 
-    /// Five nodes with a slot each for a grid of four, and a spare.
+    /// Five nodes with one slot each, for a grid of four ranks, and one spare node.
     #[test]
     fn a_host_that_no_rank_falls_on_is_a_spare() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! A running job that a command has started. The command reads the lines of the job's ranks, with a timeout for each line. When
-//! the value is dropped, all processes of the job are ended.
+//! Running job that a command of this program has started. The command reads the lines of the job's ranks, with a timeout for
+//! each line. When the value is dropped, all processes of the job are ended.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -19,11 +19,11 @@ pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval between checks for a signal.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Error: a signal asked this process to stop.
+/// Error: a signal has asked this process to stop.
 #[derive(Debug)]
 pub struct Interrupted;
 
-/// Result of waiting for a line.
+/// Result of waiting for a line of a job's output.
 #[derive(Debug, PartialEq)]
 pub enum Next {
     Line(String),
@@ -33,7 +33,7 @@ pub enum Next {
     Timeout,
 }
 
-/// A launcher, and all processes that it has started on this machine. Dropping the value ends all of these.
+/// Launcher and all processes that the launcher has started on this machine. Dropping this value ends all of these processes.
 pub struct RunningJob {
     child: Child,
     lines: Receiver<String>,
@@ -51,7 +51,7 @@ impl RunningJob {
         Ok(Self { child, lines, errors })
     }
 
-    /// Waits for the next line, at most for `timeout`.
+    /// Waits for the next line of the job's output, for at most `timeout`.
     pub fn next(&self, timeout: Duration) -> Result<Next, Interrupted> {
         let mut waited = Duration::ZERO;
         // Only the time in `recv_timeout` is counted: the time for which Ctrl-Z stops this process is no waiting time.
@@ -68,7 +68,8 @@ impl RunningJob {
         Ok(Next::Timeout)
     }
 
-    /// Waits for the launcher's end, at most for `timeout`. None if the launcher has not ended.
+    /// Waits for the launcher's end, for at most `timeout`. Returns the launcher's exit status; None if the launcher has not
+    /// ended.
     pub fn ended(&mut self, timeout: Duration) -> Result<Option<ExitStatus>, Interrupted> {
         let mut waited = Duration::ZERO;
         loop {

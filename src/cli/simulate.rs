@@ -284,7 +284,7 @@ fn answer(flags: &SimulateFlags) -> Result<String, Refusal> {
     json_flag::answer(json, &document, || describe(&scenario, &summary))
 }
 
-/// Returns the first flag of saves or groups that does nothing under this method; None if there is no such flag.
+/// Returns the first flag of saves or groups that has no effect under the flags' method; None if there is no such flag.
 fn idle(flags: &SimulateFlags) -> Option<&'static str> {
     let protection = &flags.protection;
     let of_saves = [
@@ -333,7 +333,7 @@ fn scenario(flags: &SimulateFlags) -> Result<Scenario, Refusal> {
 }
 
 impl FailureFlags {
-    /// Returns the failures of the nodes, from a record or at random.
+    /// Returns the failures of the nodes: those of the file of --trace, or random ones.
     fn of_nodes(&self) -> Result<Failures, Refusal> {
         if let Some(file) = &self.trace {
             let text = bounded_read::text(file)
@@ -352,7 +352,7 @@ impl FailureFlags {
         self.domain_size.zip(self.domain_mtbf).map(|(size, mtbf)| Domains { size, mtbf })
     }
 
-    /// Returns the number of failures of the whole system in a second: failures of nodes plus failures of domains.
+    /// Returns the expected number of failures of the whole system per second: failures of nodes plus failures of domains.
     fn rate(&self, of_nodes: &Failures) -> f64 {
         let mtbf = match of_nodes {
             Failures::Trace(trace) => trace.mtbf(),
@@ -367,7 +367,8 @@ impl FailureFlags {
 }
 
 impl WorkFlags {
-    /// Returns the work and the saves of the run. Ranks of checksum columns take over no work of the grid's ranks.
+    /// Returns the work and the saves of the run. The ranks of checksum columns do no work of the grid, so the work takes longer
+    /// if there are such columns.
     fn schedule(
         &self,
         cost: &SaveCost,
@@ -394,7 +395,7 @@ impl WorkFlags {
     }
 }
 
-/// Returns the nodes, their groups and their repair.
+/// Returns the nodes, groups and times of repair that the flags describe. `recover` is the time of a recovery in seconds.
 fn system(flags: &SimulateFlags, columns: Option<Columns>, recover: f64) -> System {
     let SimulateFlags { protection, failures, repair, .. } = flags;
     let in_place = match protection.method {
@@ -481,7 +482,7 @@ fn describe(scenario: &Scenario, s: &Summary) -> String {
     t
 }
 
-/// Writes the parts of the time of all runs.
+/// Appends to `t` the parts of the time of all simulated runs.
 fn write_times(t: &mut String, b: &Breakdown) {
     let all: f64 = b.parts().iter().map(|(_, seconds)| seconds).sum();
     let _ = writeln!(t, "\nthe time of all runs");

@@ -1,5 +1,5 @@
-//! Data of protected runs on storage, which `status` lists and `clean` removes, and free space there, which `doctor` measures.
-//! The file `held.rs` is about data in memory.
+//! Data of protected runs on storage, which `status` lists and `clean` removes, and free space on storage, which `doctor`
+//! measures. The file `held.rs` has the same for data in memory.
 
 use std::path::{Path, PathBuf};
 
@@ -44,8 +44,8 @@ pub struct StoredCheckpoint {
     pub q: u32,
     pub arithmetic: String,
     pub bytes: u64,
-    /// Positions whose files this node has, if each node has its own DIR: the checkpoint also needs files of other nodes. `None`
-    /// if all nodes share one DIR.
+    /// Positions whose files are in this node's DIR, if each node has its own DIR. The checkpoint then also needs files of other
+    /// nodes. `None` if all nodes share one DIR.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub positions: Option<Vec<u32>>,
     pub written_unix_s: u64,
@@ -53,7 +53,7 @@ pub struct StoredCheckpoint {
     line: String,
 }
 
-/// Lists all jobs of this user in a DIR.
+/// Lists all jobs of this user that have data in the folder `dir`.
 pub fn survey(dir: &Path) -> Result<Vec<Job>, String> {
     let dir = &here(dir);
     let jobs = checkpoint_dir::list_user(dir)?.into_iter().map(|listed| {
@@ -100,7 +100,7 @@ pub fn survey(dir: &Path) -> Result<Vec<Job>, String> {
     Ok(jobs.collect())
 }
 
-/// Describes the jobs as text.
+/// Describes the jobs with data in the folder `dir` as text.
 pub fn words(dir: &Path, jobs: &[Job]) -> String {
     let mut text = if jobs.is_empty() {
         format!("nothing of yours in {}\n", dir.display())
@@ -135,7 +135,7 @@ pub fn words(dir: &Path, jobs: &[Job]) -> String {
     text
 }
 
-/// Removes the files of a job, and describes the result as text.
+/// Removes the files of a job from the folder `dir`, and describes the removed files as text.
 pub fn clean(dir: &Path, job: &str) -> Result<String, String> {
     let dir = &here(dir);
     let (files, bytes) = CheckpointDir::new(dir, job).clean(&Flow::default())?;
@@ -149,8 +149,8 @@ pub fn clean(dir: &Path, job: &str) -> Result<String, String> {
     })
 }
 
-/// Returns the free space in a DIR, and the bytes that the job `job` has there. `own`: this node alone has this DIR, and the
-/// result also lists the job's files.
+/// Returns the free space in the folder `dir`, and the bytes that the job `job` has in this folder. If `own` is true, only this
+/// node uses the folder, and the result also lists the job's files.
 pub fn room(dir: &Path, job: &str, own: bool) -> Result<Storage, String> {
     let at = here(dir);
     let checkpoint_dir = CheckpointDir::new(&at, job);
@@ -171,8 +171,8 @@ pub fn room(dir: &Path, job: &str, own: bool) -> Result<Storage, String> {
     Ok(Storage { dir: at.display().to_string(), free_bytes, held_bytes, lying })
 }
 
-/// Returns the folder that agents check for a run with a second level. None if the path of DIR depends on failure domains: these
-/// follow ranks, so agents do not know the path.
+/// Returns the folder that agents check for a run with a second level of checkpoints. None if the path of DIR depends on failure
+/// domains. Failure domains follow ranks, so agents do not know such a path.
 pub fn asked(protection: &Saves) -> Option<Dir> {
     let level2 = protection.level2.as_ref()?;
     let follows = protection.domains.is_some() && dir_of(&level2.dir, "") != level2.dir;
@@ -182,8 +182,8 @@ pub fn asked(protection: &Saves) -> Option<Dir> {
     (!follows).then_some(Dir { path, job, own: level2.scope == DirScope::Node })
 }
 
-/// Judges a DIR for a run whose checkpoints have `checkpoint_bytes` bytes. Returns a message for `doctor`, which is a problem if
-/// it is an error. `waits`: the ranks wait while checkpoints are written.
+/// Checks whether the folder of a second level suits a run whose checkpoints have `checkpoint_bytes` bytes. Returns a message for
+/// `doctor`, or a problem as an error. `waits` is true if the ranks wait while checkpoints are written.
 pub fn examine(
     level2: &Level2,
     job: &str,
@@ -213,7 +213,7 @@ pub fn examine(
     ))
 }
 
-/// Returns the path of DIR on this node.
+/// Returns the path of the folder `dir` on this node, whose host name replaces a placeholder in `dir`.
 fn here(dir: &Path) -> PathBuf {
     dir_of(dir, &host_name())
 }

@@ -10,7 +10,7 @@ use crate::model::hpl_dat;
 use crate::supervise::start::launcher::Launcher;
 use crate::supervise::start::room::has_option;
 
-/// Returns the path of this program, with which it can be started again.
+/// Returns the path with which this program can be started again.
 pub fn own_program() -> Result<PathBuf, Refusal> {
     std::env::current_exe()
         .map_err(|e| Refusal::environment(format!("cannot find the path of this program: {e}")))
@@ -24,7 +24,8 @@ pub fn from_any_folder(name: &str) -> String {
     }
 }
 
-/// Returns the launcher's words, with the numbers of all ranks, of the ranks of a node, and of the threads of a rank filled in.
+/// Returns the words of the launch command `launcher`. The numbers of all ranks, of the ranks of a node, and of the threads of a
+/// rank replace the placeholders.
 pub fn words(launcher: &str, ranks: usize, per_node: usize, threads: usize) -> Vec<String> {
     let numbers = [("{ranks}", ranks), ("{per_node}", per_node), ("{threads}", threads)];
     let fill = |word: &str| {
@@ -35,8 +36,8 @@ pub fn words(launcher: &str, ranks: usize, per_node: usize, threads: usize) -> V
     launcher.split_whitespace().map(fill).collect()
 }
 
-/// Adds an option to the words of a script that root will start: Open MPI's launcher refuses root without it. Words of other
-/// launchers are not changed.
+/// Adds `--allow-run-as-root` to a launch command if it starts Open MPI's launcher, which otherwise refuses root. Commands of
+/// other launchers are not changed. Used for a script that root will start.
 pub fn for_root(mut words: Vec<String>) -> Vec<String> {
     const FLAG: &str = "--allow-run-as-root";
     let name = words.first().and_then(|first| Path::new(first).file_name()?.to_str());
@@ -49,7 +50,7 @@ pub fn for_root(mut words: Vec<String>) -> Vec<String> {
     words
 }
 
-/// Whether these words start srun.
+/// Returns true if the launch command `words` starts srun.
 fn is_srun(words: &[String]) -> bool {
     // Another word may stand before srun, such as `env NAME=value`.
     let mut commands = words.iter().take_while(|word| !word.starts_with('-'));
@@ -60,8 +61,8 @@ fn is_srun(words: &[String]) -> bool {
 /// a rank gets only half as many cores as it has threads.
 const WHOLE_CORES: &str = "nomultithread";
 
-/// Returns the hint to Slurm that the CPUs of [`cores_of_ranks`] are cores. None if the words start srun and have an option about
-/// hardware threads: srun accepts no hint together with such an option.
+/// Returns the hint to Slurm that the CPUs of [`cores_of_ranks`] are cores. None if the launch command starts srun with an option
+/// about hardware threads: srun accepts no hint together with such an option.
 pub fn hint(words: &[String]) -> Option<&'static str> {
     let own = ["hint", "threads-per-core", "ntasks-per-core", "B", "extra-node-info"];
     let says = is_srun(words) && own.iter().any(|name| has_option(words, name));
@@ -69,9 +70,9 @@ pub fn hint(words: &[String]) -> Option<&'static str> {
 }
 
 /// Returns the variables with which srun gives each rank a core for each of its threads. Without these variables, srun gives a
-/// rank a single core within a job. The version of srun decides which of the first two variables it reads. Other launchers get no
-/// variables. They start a daemon on each node with srun. With these variables all ranks of the node would get only the cores of
-/// one rank.
+/// rank a single core within a job. The version of srun decides which of the first two variables it reads. For other launchers
+/// the result is empty. Other launchers start a daemon on each node with srun. With these variables all ranks of the node would
+/// get only the cores of one rank.
 pub fn cores_of_ranks(words: &[String], threads: usize) -> Vec<(&'static str, String)> {
     if !is_srun(words) {
         return Vec::new();
@@ -85,8 +86,8 @@ pub fn cores_of_ranks(words: &[String], threads: usize) -> Vec<(&'static str, St
 /// Variable with the resources that a Slurm job requests for each task. The variable must not contradict [`cores_of_ranks`].
 pub const WISH_OF_THE_JOB: &str = "SLURM_TRES_PER_TASK";
 
-/// Returns the command that starts `program` by these words, with `threads` threads a rank. The caller adds the program's
-/// arguments.
+/// Returns the command that starts `program` with the launch command `words`, with `threads` threads a rank. The caller adds the
+/// program's arguments. Returns an error if `words` is empty.
 pub fn command(words: &[String], program: &Path, threads: usize) -> Result<Command, Refusal> {
     let Some((first, rest)) = words.split_first() else {
         return Err(Refusal::usage("--launch-command is empty"));
@@ -102,13 +103,13 @@ pub fn command(words: &[String], program: &Path, threads: usize) -> Result<Comma
     Ok(command)
 }
 
-/// An empty file that every node has.
+/// Empty file that every node has.
 const NOTHING: &str = "/dev/null";
 
 /// Adds flags to the command of a benchmark, which then runs `test` at each of the sizes `ns`. The benchmark reads no `HPL.dat`
-/// and no `skt.toml` of this folder. Variables for a single run are removed: they could change the sizes, or make the benchmark
-/// overwrite earlier results. Variables for the machine, such as the engine, stay. The test is given in flags, because the ranks
-/// may not see this folder.
+/// and no `skt.toml` of the working directory. Variables for a single run are removed: they could change the sizes, or make the
+/// benchmark overwrite earlier results. Variables for the machine, such as the engine, stay. The test is given in flags, because
+/// the ranks may not see the working directory.
 pub fn run_this(command: &mut Command, test: &TestParams, ns: &[usize]) {
     command.args(["--dat", NOTHING, "--config", NOTHING]).args(hpl_dat::flags(test, ns));
     for variable in variables_of_own_runs() {
@@ -123,7 +124,7 @@ pub fn cannot_start(command: &Command, error: &std::io::Error) -> Refusal {
     Refusal::environment(why)
 }
 
-/// Returns the last lines of `said`, the standard error output of a job.
+/// Returns the last six lines of `said` that are not blank. `said` is the standard error output of a job.
 pub fn last_lines(said: &str) -> String {
     const LINES: usize = 6;
     let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();

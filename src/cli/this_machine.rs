@@ -13,7 +13,8 @@ use crate::model::planner::NamedRoom;
 use crate::shm::copying::Copying;
 use crate::shm::room;
 
-/// Returns the bytes that a program can use without swapping, within the limit of a container. `advice` ends the error message.
+/// Returns the bytes that a program can use without swapping, within the limit of a container. If the number is not known,
+/// returns an error, whose message ends with `advice`.
 pub fn memory(advice: &str) -> Result<f64, Refusal> {
     let unknown =
         || Refusal::environment(format!("the free memory of this machine is not known{advice}"));
@@ -31,8 +32,9 @@ pub fn layout() -> Layout {
     layout_of(Topology::here(), cores::bound_to(), cores::count(), cores::are_whole())
 }
 
-/// Returns the layout on `processors`, of which `cores` cores may be used. `whole`: they may be used all the time. A single rank
-/// gets all cores if they may not be used all the time, or if the place of some processors is unknown (a container without /sys).
+/// Returns the number of ranks and threads for `cores` cores of `processors`. `whole` is true if the process may use the cores
+/// all the time. A single rank gets all cores if `whole` is false, or if `known` lacks some processors, as in a container without
+/// /sys.
 fn layout_of(known: &Topology, processors: &BTreeSet<usize>, cores: usize, whole: bool) -> Layout {
     if whole && known.lacking(processors).is_empty() {
         known.among(processors).layout()
@@ -60,7 +62,8 @@ pub fn copy_bandwidth(threads: usize) -> Option<f64> {
     (best.is_finite() && best > 0.0).then_some(best)
 }
 
-/// Returns the flop/s of a core at the clock in /proc/cpuinfo. The value is good enough to choose sizes, but not to publish.
+/// Returns the flop/s of a core at the clock in /proc/cpuinfo; None if the file does not contain enough. The value is good enough
+/// to choose sizes, but not to publish.
 pub fn peak_per_core() -> Option<f64> {
     peak_of(&fs::read_to_string("/proc/cpuinfo").ok()?)
 }
@@ -75,7 +78,7 @@ fn peak_of(cpuinfo: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Regression: without /sys a rank had one thread, and a run two cores of the machine.
+    /// Regression: in a container without /sys, a run used only two cores of the machine, with one thread for each rank.
     #[test]
     fn a_job_told_nothing_of_its_cores_has_all_of_them() {
         let sixteen: BTreeSet<usize> = (0..16).collect();

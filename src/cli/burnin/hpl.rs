@@ -62,21 +62,21 @@ fn size(pass: &Pass, hosts: usize, ranks: usize, time: Duration) -> (u64, (u64, 
     (n / NB * NB, squarest_grid(ranks as u64))
 }
 
-/// Returns the time for which a run is sized. `left` is the rest of the whole `time`, in which further runs should fit. A very
-/// small run would pass on nodes that fail every larger run. So if the measurements took longer than expected, because other
-/// users also use the nodes, a run still gets the time as if a quarter of `time` were left.
+/// Returns the time for which a run is sized. `time` is the time of the burn-in, and `left` is the rest of it. A run gets a
+/// quarter of the rest, so that further runs fit. If the measurements took longer than expected, the run is sized as if a quarter
+/// of `time` were left. A very small run would pass on nodes that fail every larger run.
 fn time_of_a_run(time: Duration, left: Duration) -> Duration {
     left.max(time.mul_f64(PART)).mul_f64(PART)
 }
 
-/// Returns words for the launcher in addition to the user's words `said`; None if none are needed. A rank must use its whole
-/// share of the node, but Open MPI would bind it to a single core.
+/// Returns arguments for the launcher in addition to the user's arguments `said`; None if none are needed. A rank must use its
+/// whole share of the node, but Open MPI would bind it to a single core.
 fn not_bound(kind: Launcher, said: &[String]) -> Option<String> {
     let binds = kind != Launcher::Srun && !has_option(said, "bind-to");
     binds.then(|| "--bind-to none".to_owned())
 }
 
-/// Returns the flags for the nodes, as the user gave them.
+/// Returns the flags for the nodes as words of a command line, with the values that the user gave.
 fn node_words(nodes: &NodeFlags) -> Vec<String> {
     let mut words = Vec::new();
     let mut give = |flag: &str, value: Option<String>| {
@@ -101,10 +101,11 @@ fn node_words(nodes: &NodeFlags) -> Vec<String> {
     words
 }
 
-/// Interval between checks whether a run has ended.
+/// Interval between two checks whether a run has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Runs HPL until the time is over, at least once.
+/// Runs HPL repeatedly, and at least once, until the time `until` has passed since `began`. Returns the result of each run. A run
+/// that fails is the last.
 pub fn repeat(
     flags: &BurninFlags,
     hosts: &[Host],
@@ -150,8 +151,8 @@ pub fn repeat(
     }
 }
 
-/// Starts a run with its files in `dir`. `unbound`: further words for the launcher. `test`: the problem; None if the user's flags
-/// describe it.
+/// Starts `skt-hpl run` with the folder `dir`. `unbound` has further arguments for the launcher. `test` is the problem; None if
+/// the user's flags describe it.
 fn start(
     flags: &BurninFlags,
     unbound: Option<&str>,
@@ -196,7 +197,7 @@ fn until_ended(run: &mut Child) -> std::io::Result<ExitStatus> {
     }
 }
 
-/// Reads the result from a run's folder.
+/// Reads the result of an HPL run from its folder. `status` is the run's exit status, and `took` its duration.
 fn outcome(dir: &Path, status: Option<i32>, took: Duration) -> HplRun {
     let output = std::fs::read_to_string(dir.join("output")).unwrap_or_default();
     let mut run = HplRun { status, seconds: took.as_secs_f64(), ..HplRun::default() };

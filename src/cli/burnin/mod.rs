@@ -101,7 +101,7 @@ pub fn run(flags: &BurninFlags) -> ExitCode {
     burn_in(flags).map_or_else(|refusal| super::say_refusal("burnin", refusal), Exit::into)
 }
 
-/// Runs a rank of a pass. A pass has one rank on each node.
+/// Runs one rank of a pass, which measures this node and its links. A pass has one rank on each node.
 pub fn rank(extent: &Extent) -> ExitCode {
     // Open MPI binds each rank of a small job to a single core. Without this call, all other cores would not be measured.
     crate::base::cores::take_all();
@@ -206,7 +206,8 @@ fn names_of(hosts: &[Host]) -> Vec<String> {
     hosts.iter().map(|host| host.name.clone()).collect()
 }
 
-/// Measures further passes as long as the verdict needs them. Returns the refusal of a pass that could not be measured.
+/// Measures further passes as long as the verdict needs them. Returns the refusal of a pass that could not be measured; `None` if
+/// the verdict is final. Returns an error if a signal interrupts a pass.
 fn measure_again(
     flags: &BurninFlags,
     shell: &RemoteShell,
@@ -239,7 +240,7 @@ fn findings(names: &[String], passes: &[Judged]) -> Vec<Finding> {
     document::findings(names, &named(passes), &Wrong::merged(&wrong), &Vec::from_iter(torn))
 }
 
-/// Prints the document as text, writes it to the file of --json, and returns the verdict.
+/// Prints the document as text, writes it to the file of --json, and returns the exit status.
 fn answer(json: &Option<Option<PathBuf>>, document: &Document) -> Exit {
     let written = json_flag::answer(json, document, String::new);
     let found = match (&written, document.findings.is_empty()) {

@@ -25,13 +25,14 @@ use crate::supervise::start::launch::{LaunchPlan, launch};
 use crate::supervise::start::room::Room;
 use crate::supervise::talk::shell::{RemoteShell, library_path, variables};
 
-/// Time of a measurement between two nodes, in slots. The wait until both nodes are ready is included.
+/// Time of a measurement between two nodes, in slots. A slot is the time of `--slot`. The wait until both nodes are ready is
+/// included.
 const GAME_SLOTS: f64 = 1.5;
 
-/// Time of each measurement that every node makes by itself, in slots.
+/// Time of each measurement that every node makes by itself, in slots. A slot is the time of `--slot`.
 const ALONE_SLOTS: f64 = 1.5;
 
-/// Share of the burn-in's time that a pass may take.
+/// Share of the burn-in's time that a pass may take, from 0 to 1.
 const PART: f64 = 0.25;
 
 /// Time for which rank 0 may print nothing while MPI starts. During a sweep, the time of the sweep is added.
@@ -39,7 +40,7 @@ const TIMEOUT: Duration = Duration::from_secs(90);
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Longest wait for the end of the job, and for its output.
+/// Longest wait for the end of a pass's job, and for the job's output.
 const ENDS: Duration = Duration::from_secs(5);
 
 pub struct Pass {
@@ -49,8 +50,8 @@ pub struct Pass {
     pub took: Duration,
 }
 
-/// Returns the number of measurements of a pass. The number of sweeps does not depend on `time`. Each sweep has as many rounds of
-/// the tournament as fit in the time.
+/// Returns the number of sweeps of a pass, and of rounds in a sweep. The number of sweeps does not depend on `time`. In a round
+/// each node is measured with one other node. A sweep has as many rounds as fit in the time.
 fn extent(nodes: usize, time: Duration, threads: usize, slot: Duration) -> Extent {
     let sweeps = sweeps_wanted(nodes);
     let whole = (sweeps / WHOLE_EVERY) as f64;
@@ -73,7 +74,7 @@ fn time_for_links(nodes: usize, slot: Duration) -> Duration {
     slot.max(Duration::from_millis(1)).mul_f64(slots * whole as f64 / PART)
 }
 
-/// Returns a warning if the time is too short for the links of so many nodes; None if it is long enough.
+/// Returns a warning if `time` is too short to measure the links between `nodes` nodes; None if `time` is long enough.
 pub fn too_short(nodes: usize, time: Duration, slot: Duration) -> Option<String> {
     let (often, least) = (meetings(nodes, &extent(nodes, time, 0, slot)), sweeps_least(nodes));
     (often < least).then(|| {
@@ -86,14 +87,14 @@ pub fn too_short(nodes: usize, time: Duration, slot: Duration) -> Option<String>
     })
 }
 
-/// Returns the time for which rank 0 may print nothing. Rank 0 prints at the end of each sweep, and a sweep may take twice its
-/// planned time.
+/// Returns the time for which rank 0 may print nothing before the pass is given up. Rank 0 prints at the end of each sweep, and a
+/// sweep may take twice its planned time.
 fn timeout(extent: &Extent) -> Duration {
     let slots = GAME_SLOTS * extent.rounds as f64 + ALONE_SLOTS;
     TIMEOUT + extent.slot.mul_f64(2.0 * slots)
 }
 
-/// Measures all nodes, judges the result, and puts the figures into the document.
+/// Measures all nodes and links in one pass, judges the result, and puts the figures into the document.
 pub fn measure(
     flags: &BurninFlags,
     shell: &RemoteShell,
@@ -135,7 +136,7 @@ struct Measuring<'a> {
 }
 
 impl Measuring<'_> {
-    /// Starts a rank on each node.
+    /// Starts the job of the pass, with one rank on each node.
     fn start(&self) -> Result<Job, Refusal> {
         let Self { flags, shell, hosts, number, run_id, extent } = self;
         let (tool, extra) = flags.nodes.launcher()?;
@@ -216,7 +217,8 @@ impl Measuring<'_> {
         }
     }
 
-    /// Returns the error that the measurements ended after `measured` sweeps. `late`: nothing was measured for too long.
+    /// Returns the error that the measurements ended after `measured` sweeps. `late` is true if nothing was measured for too
+    /// long.
     fn failure(&self, job: &Job, said: &[Said], measured: usize, late: bool) -> Refusal {
         let complaint = job.last_words().wait_for(ENDS).map(|words| words.complaint);
         let complaint = complaint.filter(|words| !words.is_empty());

@@ -317,14 +317,15 @@ fn share_of(machine: Layout, nodes: usize) -> Layout {
     }
 }
 
-/// Returns the bytes that a node copies in a second: an equal part of the bytes that all nodes on this machine copy at once. None
-/// if this machine cannot be measured.
+/// Returns the bytes that a node copies in memory in a second. This is an equal part of the bytes that all nodes on this machine
+/// copy at once. None if this machine cannot be measured.
 pub(super) fn copy_bandwidth(machine: &MachineFlags, cores: u64) -> Option<f64> {
     let here = machine.nodes_here;
     Some(this_machine::copy_bandwidth(cores.saturating_mul(here) as usize)? / here as f64)
 }
 
-/// Returns the inputs from the flags, completed by values of this machine. Adds a warning for values that come from this machine.
+/// Returns the planner's inputs from the flags, completed by values of this machine. Adds a warning for values that come from
+/// this machine.
 pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refusal> {
     let PlanFlags { machine, failures, run, output } = flags;
     let cores = machine.cores.unwrap_or_else(|| take_cores(machine, warnings));
@@ -381,7 +382,7 @@ pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<In
     })
 }
 
-/// Returns the cores of a node, taken from this machine, with a warning.
+/// Returns the number of cores of a node, taken from this machine. Adds a warning that says so.
 fn take_cores(machine: &MachineFlags, warnings: &mut Vec<String>) -> u64 {
     let cores = cores_here(machine) as u64;
     let of = if machine.nodes_here > 1 { "an equal part of the cores of" } else { "the cores of" };
@@ -391,7 +392,7 @@ fn take_cores(machine: &MachineFlags, warnings: &mut Vec<String>) -> u64 {
     cores
 }
 
-/// Returns the number of ranks that suits a node. Warns if this is more than one.
+/// Returns the number of ranks that suits a node. Adds a warning if this is more than one.
 fn choose_ranks(machine: &MachineFlags, warnings: &mut Vec<String>) -> u64 {
     let ranks = layout(machine).ranks as u64;
     if ranks > 1 {
@@ -402,7 +403,7 @@ fn choose_ranks(machine: &MachineFlags, warnings: &mut Vec<String>) -> u64 {
     ranks
 }
 
-/// Returns the memory of a node, taken from this machine, with a warning.
+/// Returns the memory of a node in bytes, taken from this machine. Adds a warning that says so.
 fn take_memory(machine: &MachineFlags, warnings: &mut Vec<String>) -> Result<f64, Refusal> {
     let memory = this_machine::memory("; give it with --memory")?;
     let (memory, of) = match machine.nodes_here {

@@ -1,4 +1,4 @@
-//! Rates from which a plan begins: rates of earlier runs, read from their results, or rates of short runs that are started here.
+//! Rates from which a plan begins. They are read from results of earlier runs, or measured in short runs that are started here.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::model::fit::{Sample, best_of_each, read};
 use crate::model::planner::{self, Inputs, calibration_sizes, test_params};
 use crate::supervise::signals::{asked_by_signal, listen_no_more, listen_to_signals};
 
-/// Returns the half-rate order to assume if only one size was measured, on `ranks` ranks of `threads` threads. The order is the
-/// guess for the planned machine, scaled to the measured ranks. The plan scales the fit back, by
-/// [`RateModel::scaled`](crate::model::fit::RateModel::scaled).
+/// Returns the order at which half of the full rate is assumed, if only one size was measured on `ranks` ranks of `threads`
+/// threads. The order is the guess for the planned machine, scaled to the measured ranks. The plan scales the fit back, by
+/// [`RateModel::scaled`](crate::model::fit::RateModel::scaled). None if no plan can be made.
 pub(super) fn guessed_half(inputs: &Inputs, ranks: u64, threads: u64) -> Option<f64> {
     let quick = Inputs { simulate: 0, limit: None, n: None, ..inputs.clone() };
     let planned = planner::plan(&quick).ok()?.plan;
@@ -63,7 +63,8 @@ pub(super) fn calibrate(
     Ok(samples)
 }
 
-/// Number of measurements of each size. Only the fastest one counts: one slow run of the smallest size would spoil the fit.
+/// Number of measurements of each size. Only the fastest measurement counts: one slow run of the smallest size would spoil the
+/// fit.
 const REPEATS: usize = 3;
 
 /// Runs a test at several sizes, in one job of about `time` seconds, and returns the results.

@@ -84,7 +84,7 @@ fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
     Ok(text)
 }
 
-/// Fits the rate to results of earlier runs. Returns the results that the fit uses.
+/// Fits the rate to results of earlier runs, and stores the fit in `inputs`. Returns the results that the fit uses.
 fn read_results(
     output: &OutputFlags,
     inputs: &mut Inputs,

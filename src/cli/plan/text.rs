@@ -121,7 +121,8 @@ fn on_storage(storing: &Storing, cores: u64) -> Vec<String> {
     ]
 }
 
-/// Compares the ways to continue after a loss, and names the share of failures that decides.
+/// Describes the rates of restarts, of recovery in place and of checksum columns. Names the share of process failures from which
+/// on checksum columns are the fastest.
 fn without_restart(c: &Comparison) -> String {
     let mut t = format!(
         "\nWithout a restart ({:.0} % of the failures end a process and leave its node)\n",
@@ -170,10 +171,10 @@ fn without_restart(c: &Comparison) -> String {
     t
 }
 
-/// Rows of a table, each with a name and a text. The name is empty if the row belongs to the row above.
+/// Rows of the plan's table, each with a name and a text. The name is empty if the row belongs to the row above.
 type Rows = Vec<(&'static str, String)>;
 
-/// Describes the whole plan. `measured`: the fit of the measured rates, and the measured runs; None if nothing was measured.
+/// Describes the whole plan. `measured` has the fit of the measured rates, and the measured runs; None if nothing was measured.
 pub(super) fn describe(
     inputs: &Inputs,
     advice: &Advice,
@@ -236,7 +237,7 @@ fn measurements(fit: &Fit, samples: &[Sample]) -> String {
     t
 }
 
-/// Describes the memory that the run takes on a node, and its parts.
+/// Returns rows on the memory that the run takes on a node, and its parts.
 fn memory(plan: &Plan, ranks_per_node: u64) -> Rows {
     let (taken, budget) = (show_bytes(plan.node_memory), show_bytes(plan.node_budget));
     let mut rows = vec![("memory", format!("{taken} a node, of {budget} that the run may take"))];
@@ -255,7 +256,7 @@ fn memory(plan: &Plan, ranks_per_node: u64) -> Rows {
     rows
 }
 
-/// Describes saves in memory, the work of helpers, and checkpoints on storage.
+/// Returns rows on saves in memory, the work of helpers, and checkpoints on storage.
 fn saves(plan: &Plan, cores: u64) -> Rows {
     let mut rows = Vec::new();
     if let (Some((first, last)), Some((cost, cheapest))) =
@@ -283,7 +284,7 @@ fn saves(plan: &Plan, cores: u64) -> Rows {
     rows
 }
 
-/// Describes the times without failures, with saves, and with the expected failures.
+/// Returns rows on the times without failures, with saves, and with the expected failures.
 fn times(plan: &Plan) -> Rows {
     let both = |seconds, rate| (show_seconds(seconds), show_flops(rate));
     let (bare, rate) = both(plan.pace.seconds_bare, plan.pace.rate_bare);
@@ -303,7 +304,7 @@ fn times(plan: &Plan) -> Rows {
     rows
 }
 
-/// Describes the expected failures, and the chance that the run finishes in spite of failures.
+/// Returns rows on the expected failures, and on the chance that the run finishes in spite of failures.
 fn failures(inputs: &Inputs, advice: &Advice) -> Rows {
     let plan = &advice.plan;
     let during =

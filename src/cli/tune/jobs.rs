@@ -1,4 +1,4 @@
-//! Jobs that measure: each job times parts of some runs. Every result is written to the folder as soon as it arrives.
+//! Jobs that time parts of runs for a search. Every result is written to the folder of the search as soon as it arrives.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,7 +20,7 @@ const TRIALS: &str = "trials.json";
 /// Files of a search in its folder.
 pub const FILES: [&str; 2] = [KEPT, TRIALS];
 
-/// Jobs that measure, and the results of these jobs.
+/// Jobs that time parts of runs for a search, and the results of these jobs.
 pub struct Jobs {
     pub kept: Kept,
     file: PathBuf,
@@ -28,26 +28,26 @@ pub struct Jobs {
     /// File with the trials of the running job.
     pub trials: PathBuf,
     pub table: Table,
-    /// Number of kept measurements of each candidate that were replayed to the search.
+    /// Number of kept measurements of each candidate that were returned to the search again, without a new measurement.
     retold: HashMap<String, usize>,
     spent: f64,
-    /// Time without output after which a job is given up. The time of twenty measurements is added.
+    /// Time without output after which a job is given up. Twenty times the duration of the job's longest measurement is added.
     timeout: Duration,
 }
 
-/// Trials of a single job: their common layout, and the place of each trial in the round.
+/// Trials of a single job: their common layout, and the index of each trial's candidate in the round.
 struct Batch<'a> {
     layout: &'a Layout,
     places: Vec<usize>,
 }
 
-/// A job that ended before it had reported all measurements.
+/// Job that ended before it had reported all measurements.
 struct Cut {
     /// Number of measurements that the job has reported.
     told: usize,
-    /// Whether the job was measuring, and not only starting.
+    /// True if the job had begun to measure; false if it was still starting.
     began: bool,
-    /// Whether the search had to end the job.
+    /// True if the search ended the job, because the job printed nothing for too long.
     ended: bool,
     why: String,
     engine: String,
@@ -55,7 +55,7 @@ struct Cut {
     spent: f64,
 }
 
-/// Reason for the end of a search that a signal has asked to stop.
+/// Returns the error text of a search that a signal has stopped.
 fn interrupted(_: Interrupted) -> String {
     "interrupted by a signal; the job was ended".into()
 }
@@ -79,7 +79,8 @@ impl Jobs {
         last.map(|m| m.engine.clone()).unwrap_or_default()
     }
 
-    /// Returns a kept measurement of `candidate` that this search has not got yet; None if there is none.
+    /// Returns the next kept measurement of `candidate` with this care that was not yet returned to the search. None if there is
+    /// no further one.
     fn recall(&mut self, candidate: &Candidate, care: Care) -> Option<Measured> {
         let key = serde_json::to_string(&(candidate, care)).expect("plain values");
         let told = self.retold.entry(key).or_default();
@@ -107,7 +108,7 @@ impl Jobs {
         Ok(command)
     }
 
-    /// Measures all candidates of `batch`. If a job ends early, another job measures the rest.
+    /// Measures all candidates of `batch`, and stores the results in `found`. If a job ends early, another job measures the rest.
     fn batch(
         &mut self,
         round: &[&Candidate],
@@ -153,8 +154,8 @@ impl Jobs {
         Ok(())
     }
 
-    /// Starts a single job for the candidates in these places of the round. Each measurement is kept as soon as it arrives.
-    /// Returns None if all measurements have arrived.
+    /// Starts a single job for the candidates of `round` with the indices `places`. Each measurement is stored in `found`, and
+    /// kept, as soon as it arrives. Returns None if all measurements have arrived.
     fn job(
         &mut self,
         round: &[&Candidate],
@@ -288,7 +289,7 @@ mod tests {
     use super::*;
     use crate::tune::space::Domain;
 
-    /// Jobs by a launcher of our own: a script that gets the program's arguments, `trials FILE ...`.
+    /// Jobs that a shell script starts in place of a launcher. The script gets the program's arguments, `trials FILE ...`.
     struct Fake {
         dir: tempfile::TempDir,
         jobs: Jobs,
@@ -314,14 +315,14 @@ mod tests {
             Self { dir, jobs, all }
         }
 
-        /// Measures all candidates, and returns for each whether it was measured.
+        /// Measures all candidates. Returns for each candidate whether it has a result.
         fn measure(&mut self) -> Result<Vec<bool>, String> {
             let round: Vec<&Candidate> = self.all.iter().collect();
             let found = self.jobs.measure(Stage::Shape, &round, Care::Rough)?;
             Ok(found.iter().map(Option::is_some).collect())
         }
 
-        /// Returns for each kept measurement whether it was made, and whether the job ended during it.
+        /// Returns for each kept measurement whether it has a result, and whether the job ended during the measurement.
         fn kept(&self) -> Vec<(bool, bool)> {
             let all = self.jobs.kept.measured.iter();
             all.map(|m| (m.found.is_some(), m.job_ended)).collect()

@@ -6,7 +6,7 @@ use crate::tune::estimate::Care;
 use crate::tune::search::{Found, Tuned};
 use crate::tune::space::{Candidate, Domain};
 
-/// File in which measurements are kept.
+/// Name of the file, in the folder of a search, in which measurements are kept.
 pub const KEPT: &str = "tune.json";
 
 /// Data of a search that are kept during the search.
@@ -20,7 +20,7 @@ pub struct Kept {
     pub tuned: Option<Tuned>,
 }
 
-/// A measurement. `spent` is the time of the whole trial in seconds.
+/// Measurement of a candidate. `spent` is the time of the whole trial in seconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
     pub candidate: Candidate,
@@ -28,9 +28,9 @@ pub struct Measured {
     pub found: Option<Found>,
     pub spent: f64,
     pub engine: String,
-    /// Reason why there is no result.
+    /// Reason why the measurement has no result; `None` if it has one.
     pub why: Option<String>,
-    /// Whether the job ended during this measurement, for any reason. A resumed search then measures the candidate again.
+    /// True if the job ended during this measurement, for any reason. A resumed search then measures the candidate again.
     #[serde(default)]
     pub job_ended: bool,
 }

@@ -167,7 +167,8 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
     Ok(text)
 }
 
-/// Returns the refusal of a search that ended early, for the reason `why`.
+/// Returns the error of a search that ended early, for the reason `why`. If a signal ended the search, and --write keeps the
+/// measurements, the error says how to resume.
 fn unfinished(flags: &TuneFlags, dir: &Path, why: String) -> Refusal {
     if flags.write.is_none() || !asked_by_signal() {
         return Refusal::environment(why);
@@ -176,7 +177,7 @@ fn unfinished(flags: &TuneFlags, dir: &Path, why: String) -> Refusal {
     Refusal::new(Exit::Stopped, format!("{why}; {on}"))
 }
 
-/// Returns the order of the matrix to run: a multiple of NB, unless the user gave N.
+/// Returns the order of the matrix to run: `wanted`, rounded down to a multiple of `nb` unless the user gave N.
 fn order(flags: &TuneFlags, wanted: usize, nb: usize) -> usize {
     match wanted - wanted % nb {
         whole if flags.n.is_none() && whole > 0 => whole,
@@ -184,7 +185,8 @@ fn order(flags: &TuneFlags, wanted: usize, nb: usize) -> usize {
     }
 }
 
-/// Returns the order of the matrix for which the search finds parameters.
+/// Returns the order of the matrix for which the search finds parameters: the user's N, or a matrix that fills four fifths of the
+/// free memory.
 fn wanted(flags: &TuneFlags) -> Result<usize, Refusal> {
     if let Some(n) = flags.n {
         return match n {
@@ -196,10 +198,10 @@ fn wanted(flags: &TuneFlags) -> Result<usize, Refusal> {
     Ok((0.8 * memory * flags.nodes as f64 / 8.0).sqrt() as usize)
 }
 
-/// Largest number of cores that is accepted: a hundred times the cores of the largest machine.
+/// Largest total number of cores that --nodes and --cores may give: a hundred times the cores of the largest machine.
 const CORES_MOST: usize = 1 << 30;
 
-/// Returns the choices of the search, from the flags and this machine.
+/// Returns the values among which the search chooses, from the flags and this machine.
 fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
     let cores = flags.cores.unwrap_or_else(cores::count);
     let positive = |numbers: &[usize]| numbers.iter().all(|&number| number > 0);
@@ -256,7 +258,7 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
 fn trial_size(wanted: usize, nb: usize, cores: usize, peak: f64, budget: f64) -> usize {
     /// Number of trials that a search should have time for.
     const TRIALS: f64 = 60.0;
-    /// Share of a trial in the time of starting a job.
+    /// Share of a trial in the time of starting a job, in seconds.
     const START_S: f64 = 0.3;
     let rate = 0.7 * peak * cores as f64;
     let generating = 2e8 * cores as f64;
@@ -271,7 +273,8 @@ fn trial_size(wanted: usize, nb: usize, cores: usize, peak: f64, budget: f64) ->
     if n < wanted as f64 { (n / 1000.0).ceil() as usize * 1000 } else { wanted }
 }
 
-/// Resumes a search, or begins a new one.
+/// Resumes the search whose measurements are in `dir`. Begins a new search of order `n` if there are none, or if the flags have
+/// --new or no --write. Returns an error if the file contains another search.
 fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept, Refusal> {
     let file = dir.join(KEPT);
     let launcher = flags.launch_command.clone().unwrap_or_else(|| usual_words(domain.nodes));
@@ -303,7 +306,7 @@ fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept
     if !other.is_empty() {
         return Err(told(&format!("is of another search ({})", other.join("; "))));
     }
-    // The machine may have caused the loss of a job, so the measurement is repeated.
+    // If a job ended during a measurement, the machine may have been the cause, so the measurement is repeated.
     kept.measured.retain(|m| !m.job_ended);
     if !kept.measured.is_empty() {
         let spent: f64 = kept.measured.iter().map(|m| m.spent).sum();
@@ -372,7 +375,7 @@ mod tests {
         assert_eq!(size(1000, 0.0), 1000, "as small as any");
     }
 
-    /// Every field of a domain that can differ is named. If one were forgotten, a search could resume with another domain.
+    /// Differences in every field of a domain are named. If a field were forgotten, a search could resume with another domain.
     #[test]
     fn what_differs_is_named() {
         let kept = |domain: Domain| Kept {

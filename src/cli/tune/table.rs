@@ -10,10 +10,11 @@ use crate::tune::picture::{by_weight, choice_words};
 use crate::tune::search::{Stage, Tuned};
 use crate::tune::space::words;
 
-/// Number of lines of the table during the search.
+/// Maximum number of candidates that the table shows.
 const SHOWN: usize = 10;
 
-/// The table during the search. A terminal shows the table, which is redrawn. Elsewhere each measurement is printed as a line.
+/// Table of candidates during the search. On a terminal the table is redrawn after each measurement. Elsewhere each measurement
+/// is printed as a line.
 pub struct Table {
     budget: f64,
     live: bool,
@@ -31,7 +32,7 @@ impl Table {
         Self { budget, live, drawn: 0, stage: None, rows: Vec::new(), flops: 0.0 }
     }
 
-    /// Begins a round of `count` candidates.
+    /// Begins a round of `count` candidates. A new stage begins with an empty table.
     pub fn begin(&mut self, stage: Stage, count: usize) {
         if self.stage.is_none_or(|(before, ..)| before != stage) {
             self.rows.clear();
@@ -68,7 +69,7 @@ impl Table {
         }
     }
 
-    /// Prints a line that stays on the terminal. The table is then redrawn below this line.
+    /// Prints a line that stays on the terminal. The next drawing of the table is below this line.
     pub fn say(&mut self, line: &str) {
         let over = match std::mem::take(&mut self.drawn) {
             0 => String::new(),
@@ -164,7 +165,7 @@ pub fn report(tuned: &Tuned, wanted: usize, engine: &str) -> String {
     t
 }
 
-/// Writes how certain the result is.
+/// Appends to `t` how certain the result is.
 fn write_certainty(t: &mut String, tuned: &Tuned) {
     let _ = writeln!(
         t,

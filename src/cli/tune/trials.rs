@@ -34,20 +34,20 @@ pub struct TrialsFlags {
     blas: Option<String>,
 }
 
-/// A factorisation whose parts are timed.
+/// Factorisation of which some parts are timed. Each element of `stretches` is a range of iterations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     pub test: TestParams,
     pub stretches: Vec<Range<usize>>,
 }
 
-/// A report of rank 0, in a line of JSON.
+/// Report of rank 0 to `skt-hpl tune`, in a line of JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Told {
     /// All ranks have started, and this engine multiplies in the trials that follow.
     Engine(String),
-    /// Seconds of each part.
+    /// Seconds of each range of iterations in the trial's `stretches`.
     Seconds(Vec<f64>),
     Failed(String),
 }

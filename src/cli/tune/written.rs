@@ -19,7 +19,7 @@ use crate::tune::picture;
 use crate::tune::search::Tuned;
 use crate::tune::space::{Candidate, Layout};
 
-/// Returns the shell command that starts the run.
+/// Returns the shell command that starts the run of the best candidate, with the user's `launcher` words.
 pub fn launch_text(launcher: &str, best: &Candidate, nodes: usize, program: &Path) -> String {
     let Layout { ranks_per_node, threads, blas } = &best.layout;
     let mut words = template::words(launcher, nodes * ranks_per_node, *ranks_per_node, *threads);
@@ -38,8 +38,8 @@ pub fn launch_text(launcher: &str, best: &Candidate, nodes: usize, program: &Pat
     quote_all(&words)
 }
 
-/// Returns lines of a shell script. With these lines srun gives each rank a core for each of its threads. For other launchers the
-/// text is empty.
+/// Returns lines of a shell script with which srun gives each rank a core for each of its threads. Returns an empty text for
+/// other launchers.
 fn cores_text(launcher: &str, threads: usize) -> String {
     let words: Vec<String> = launcher.split_whitespace().map(str::to_owned).collect();
     let cores = template::cores_of_ranks(&words, threads);
@@ -87,10 +87,10 @@ pub fn dat(tuned: &Tuned, n: usize) -> String {
     hpl_dat(&tuned.best.test, &[n], "found by skt-hpl tune")
 }
 
-/// Files that are written to the folder, in this order, in addition to the files of the search.
+/// Names of the files that [`write`] writes to the folder of a search, in this order.
 pub const FILES: [&str; 5] = ["HPL.dat", "skt.toml", "launch.sh", "job.slurm", "tune.svg"];
 
-/// Writes the files that start the best run, and the picture. Returns the names of all files in the folder.
+/// Writes the files that start the best run, and the picture, to `dir`. Returns the names of all files of the search in `dir`.
 pub fn write(
     dir: &Path,
     tuned: &Tuned,

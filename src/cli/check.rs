@@ -94,7 +94,8 @@ fn check_toml(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
     (text, layers.diagnostics)
 }
 
-/// Returns notes on the settings that replace lines of this file in a run that starts in this folder without flags.
+/// Returns notes on the settings that replace lines of the file `name`, in a run that starts in the working directory without
+/// flags.
 fn replaced(name: &str) -> Vec<Diagnostic> {
     let config = std::env::var_os(ENV_CONFIG).map(PathBuf::from);
     let config = config.as_deref().filter(|config| !config.as_os_str().is_empty());

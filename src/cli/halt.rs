@@ -34,7 +34,8 @@ fn moment(text: &str) -> Result<u64, String> {
     moment_after(text, unix_ms())
 }
 
-/// Parses a moment. Returns it in Unix milliseconds; `now_ms` is the present moment.
+/// Parses the time of a request, such as +90m, 23:30 or @SECONDS, and returns it in Unix milliseconds. `now_ms` is the present
+/// moment.
 fn moment_after(text: &str, now_ms: u64) -> Result<u64, String> {
     let wrong = || "a time such as +90m, 23:30 (UTC) or @SECONDS (Unix time) is needed".to_owned();
     if let Some(later) = text.strip_prefix('+') {
@@ -80,7 +81,7 @@ fn halt(flags: &HaltFlags) -> Result<String, Refusal> {
     Ok(format!("{words}; `skt-hpl run` then ends with status 75\n"))
 }
 
-/// Describes a request as text.
+/// Describes a request to halt as text.
 fn words(request: &HaltRequest, now_ms: u64) -> String {
     let how = if request.after_checkpoint { "after its next regular save" } else { "now" };
     match request.at_ms.map(|at| at.saturating_sub(now_ms) / 1000) {

@@ -231,7 +231,7 @@ pub(super) struct Plan {
     pub(super) loaded: Loaded,
     /// Number of ranks of the largest grid, plus the spare ranks.
     pub(super) ranks: usize,
-    /// Order and block size of the tests; None if the tests have several.
+    /// Order and block size of all tests; None if the tests differ in order, block size or grid.
     problem: Option<Problem>,
     /// Name of the ranks' memory; None if the run saves nothing.
     pub(super) job: Option<String>,

@@ -6,8 +6,8 @@ use super::abort::{die, die_in_turn, error_text};
 use super::library::{self, On};
 use super::loss;
 
-/// Ends the job if `rc` says that the call `what` has failed. If losses are survived and a peer is lost, only leaves the current
-/// attempt.
+/// Ends the job if `rc` says that the call `what` has failed. If losses are survived and a peer is lost, unwinds to
+/// [`World::attempt`](super::World::attempt) instead.
 pub(super) fn check(rc: i32, what: &str) {
     if rc != ffi::MPI_SUCCESS as i32 {
         let why = || format!("{what} failed: {}", error_text(rc));
@@ -23,7 +23,8 @@ pub(super) fn check(rc: i32, what: &str) {
 }
 
 /// Ends the job if `rc` says that the call `what`, which handles messages of `on`, has failed. If losses are survived and a peer
-/// is lost, leaves the attempt. Returns false if a step of the group must be completed before.
+/// is lost, unwinds to [`World::attempt`](super::World::attempt) instead. Returns false if a step of the group must be completed
+/// before.
 pub(super) fn check_on(on: On, rc: i32, what: &str) -> bool {
     if rc != ffi::MPI_SUCCESS as i32 && loss::unwinds() && library::is_loss(rc) {
         loss::met(on);

@@ -46,7 +46,7 @@ impl Comm {
         Some(made)
     }
 
-    /// Returns a communicator of the ranks that share memory with this one.
+    /// Returns a communicator of the ranks of this communicator that share memory with this rank.
     pub fn split_by_node(&self) -> Comm {
         if self.by_messages() {
             let node = loss::own_node();
@@ -126,7 +126,7 @@ impl Comm {
         }
     }
 
-    /// Combines `data` of all ranks element by element into `result`, which only `root` needs.
+    /// Combines `data` of all ranks element by element into `result` on rank `root`. Other ranks may pass an empty `result`.
     pub fn reduce<T: Wire>(&self, data: &[T], result: &mut [T], root: usize, op: Reduce) {
         assert!(self.rank() != root || result.len() == data.len());
         if self.by_messages() {

@@ -23,7 +23,7 @@ pub struct Comm {
     size: usize,
     /// True if dropping this value frees the library's communicator, or ends the subset of its ranks.
     owned: bool,
-    /// True if a thread that waits for messages leaves its core to a thread that computes.
+    /// True if a thread that waits for messages sleeps between polls, and so leaves its core to a thread that computes.
     aside: bool,
     /// Number of each rank in the library's communicator. Present if the library itself has no communicator of these ranks
     /// ([`subset`]).
@@ -32,8 +32,8 @@ pub struct Comm {
 
 /// A communicator for a thread other than the one that started MPI. Exists only if any thread may call the library.
 ///
-/// Only one thread may use this communicator at a time. The communicator from which it was made must be kept until its use has
-/// ended.
+/// Only one thread may use this communicator at a time. The communicator from which this value was made must live longer than
+/// this value.
 pub struct Elsewhere(Comm);
 
 // SAFETY: to the library a communicator is a plain value. `Comm::elsewhere` returns one only if any thread may call the library.
@@ -163,7 +163,7 @@ impl Comm {
         Self { on, rank, size, owned, aside: false, members: None }
     }
 
-    /// Wraps a communicator of the transport, with all of its ranks in the order of their original numbers.
+    /// Wraps a communicator of the transport of a simulation. Its ranks are in the order of their numbers in the whole job.
     fn simulated(transport: &dyn Transport, raw: ffi::MPI_Comm) -> Self {
         let size = transport.size(library::number(raw));
         let launched = transport.places(library::ALL, library::number(raw));
@@ -241,8 +241,8 @@ impl Comm {
         }
     }
 
-    /// Looks for lost ranks, and leaves the current attempt if losses are survived and a rank is lost. Must be called repeatedly
-    /// while a rank waits for an event other than a message.
+    /// Looks for lost ranks. If losses are survived and a rank is lost, unwinds to [`World::attempt`](super::World::attempt).
+    /// Must be called repeatedly while a rank waits for an event other than a message.
     pub fn attend(&self) {
         if loss::unwinds() {
             loss::look(self.on);
@@ -443,8 +443,8 @@ impl Pending {
         over && !self.failed
     }
 
-    /// Ends the job if `rc` says that the call `what` has failed. If a lost peer is survived and made the call fail, leaves the
-    /// attempt. Returns false if a step of the group must be completed before.
+    /// Ends the job if `rc` says that the call `what` has failed. If a lost peer is survived and made the call fail, unwinds to
+    /// [`World::attempt`](super::World::attempt) instead. Returns false if a step of the group must be completed before.
     fn check(&self, rc: i32, what: &str) -> bool {
         match self.survives() {
             Some(on) => check_on(on, rc, what),

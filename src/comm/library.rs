@@ -11,7 +11,7 @@ use mpi::ffi;
 use super::turn;
 use crate::base::dynamic::Opened;
 
-/// Transport for the messages of a simulated job, with ULFM's calls for lost ranks. An error is the number of an error class.
+/// Transport for the messages of a simulated job, with ULFM's calls for lost ranks. Errors are numbers of MPI error classes.
 pub trait Transport: Sync {
     /// Returns the number of this rank.
     fn rank(&self) -> usize;
@@ -118,7 +118,7 @@ fn code<T>(result: Result<T, c_int>, into: impl FnOnce(T)) -> c_int {
     }
 }
 
-/// Communicator and series of a message.
+/// Communicator of a message, and the number (series) that distinguishes the message's set of ranks on this communicator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct On {
     /// Communicator of the library.
@@ -190,7 +190,7 @@ pub(super) unsafe fn start_recv(
     })
 }
 
-/// Tests whether a message from that address can be received, and sets `there`. Returns the return code.
+/// Tests whether a message from the address `from` can be received, and sets `there` to the result. Returns the return code.
 pub(super) fn has_word(from: Address, there: &mut bool) -> c_int {
     if let Some(transport) = simulated() {
         let found = transport.has_word(number(from.raw), from.peer, from.tag);
@@ -221,8 +221,8 @@ pub(super) fn is_through(request: ffi::MPI_Request) -> bool {
     flag != 0
 }
 
-/// Waits until all messages have completed, and returns the return code. If `survives` is true and a message failed because of a
-/// loss, returns the code of the loss.
+/// Waits until all messages of `requests` have completed, and returns the return code. If `survives` is true and a message failed
+/// because of a loss, returns the code of the loss.
 pub(super) fn wait_all(requests: &mut [ffi::MPI_Request], survives: bool) -> c_int {
     if let Some(transport) = simulated() {
         let through = |request: &ffi::MPI_Request| transport.is_through(number(*request));
@@ -237,8 +237,8 @@ pub(super) fn wait_all(requests: &mut [ffi::MPI_Request], survives: bool) -> c_i
     statuses.code(rc)
 }
 
-/// Tests whether all messages have completed, and sets `over`. Returns the return code. If `survives` is true and a message
-/// failed because of a loss, returns the code of the loss.
+/// Tests whether all messages of `requests` have completed, and sets `over` to the result. Returns the return code. If `survives`
+/// is true and a message failed because of a loss, returns the code of the loss.
 pub(super) fn test_all(
     requests: &mut [ffi::MPI_Request],
     survives: bool,

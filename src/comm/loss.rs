@@ -112,8 +112,8 @@ fn tell_group() {
 /// Tag of the message by which a rank reports that it has left.
 const LEFT: c_int = 32_001;
 
-/// Reports to these ranks that this rank has left. Lost ranks are skipped, because Open MPI waits forever to connect to a lost
-/// rank for the first time.
+/// Reports to the ranks `members` that this rank has left. Lost ranks are skipped, because Open MPI waits forever to connect to a
+/// lost rank for the first time.
 fn say_left(members: &[c_int]) {
     let line = within();
     let gone = library::failed(line.alarm);
@@ -126,7 +126,7 @@ fn say_left(members: &[c_int]) {
     }
 }
 
-/// Returns whether one of these ranks has reported that it has left.
+/// Returns whether one of the ranks `members` has reported that it has left.
 fn has_left(line: &Line, members: &[c_int]) -> bool {
     members.iter().any(|&member| {
         let mut there = false;

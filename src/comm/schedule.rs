@@ -10,7 +10,8 @@ use std::ops::Range;
 
 use crate::base::params::Bcast;
 
-/// A message of a schedule. Pieces are ranges of the message's parts.
+/// Message that a rank receives or sends in a broadcast. `piece` is a range of the parts into which the broadcast's data are
+/// divided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     Recv {
@@ -24,7 +25,7 @@ pub enum Step {
     },
 }
 
-/// Number of parts into which a message is divided under `kind` among `size` ranks.
+/// Number of parts into which a broadcast of kind `kind` among `size` ranks divides its data.
 pub fn parts(kind: Bcast, size: usize) -> usize {
     match kind {
         Bcast::Long if size > 2 => size,
@@ -33,7 +34,8 @@ pub fn parts(kind: Bcast, size: usize) -> usize {
     }
 }
 
-/// Returns the schedule of virtual rank `me` of `size` under `kind`.
+/// Returns the messages that virtual rank `me` of `size` receives and sends in a broadcast of kind `kind`, in order. Virtual rank
+/// 0 is the root.
 pub fn schedule(kind: Bcast, size: usize, me: usize) -> Vec<Step> {
     assert!(me < size);
     if size == 1 {
@@ -82,8 +84,8 @@ fn two_chains(members: &[usize], me: usize, piece: Range<usize>) -> Vec<Step> {
     steps
 }
 
-/// Returns the steps of rank `me` in spread and roll. First the parts are halved down a tree, until each member has one part.
-/// Then all parts go around the ring.
+/// Returns the steps of rank `me` in the long broadcast, spread and roll. First the parts are halved down a tree, until each
+/// member has one part. Then all parts go around the ring.
 fn spread_and_roll(members: &[usize], me: usize, parts: usize) -> Vec<Step> {
     let n = members.len();
     let Some(at) = members.iter().position(|&m| m == me) else {
@@ -128,7 +130,8 @@ fn spread_and_roll(members: &[usize], me: usize, parts: usize) -> Vec<Step> {
     steps
 }
 
-/// Returns the parts that member `at` of `n` received in the spread, including those that it forwarded.
+/// Returns the parts that member `at` of `n` has after the spread, the first phase of the long broadcast. Parts that the member
+/// has forwarded count, too.
 fn held_after_spread(n: usize, at: usize) -> Range<usize> {
     let (mut lo, mut hi) = (0, n);
     while at != lo {

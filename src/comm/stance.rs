@@ -18,7 +18,7 @@ pub(super) enum Where {
 
 /// Group of ranks whose steps are in progress.
 pub(super) struct Group {
-    /// Communicator and series of the group's messages.
+    /// Communicator of the group's messages, and the number that distinguishes the group on this communicator.
     pub on: On,
     /// Ranks of the group, by their numbers in the library's communicator.
     pub members: Arc<[i32]>,

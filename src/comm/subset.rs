@@ -18,7 +18,7 @@ pub(super) struct Asked {
     /// Colour of the subset; 0 for none.
     pub colour: u64,
     pub key: u64,
-    /// Smallest series that is greater than the series of all subsets of this rank.
+    /// Smallest series number that is greater than the series numbers of all subsets of this rank.
     pub free: u64,
 }
 
@@ -30,16 +30,17 @@ pub(super) fn members(asked: &[Asked], me: usize) -> Vec<usize> {
     members
 }
 
-/// Returns the one series that all subsets of a split get. No rank has another subset with this series. The subsets of one split
-/// have no rank in common, so their messages cannot be confused.
+/// Returns the series number that all subsets of a split get. The number distinguishes their messages from those of other
+/// subsets, because no rank has another subset with this number. The subsets of one split have no rank in common, so their
+/// messages cannot be confused.
 pub(super) fn series(asked: &[Asked]) -> u64 {
     asked.iter().map(|rank| rank.free).max().unwrap_or(1)
 }
 
-/// Number of tags in a series.
+/// Number of message tags that each series number has.
 const TAGS: i32 = 1 << 16;
 
-/// Returns the tag, in the library's communicator, of a message with tag `tag` in the series `series`.
+/// Returns the tag, in the library's communicator, of a message with tag `tag` in a subset with the series number `series`.
 pub(super) fn tag(series: u64, tag: i32) -> i32 {
     debug_assert!((0..TAGS).contains(&tag));
     let first = i32::try_from(series).ok().and_then(|series| series.checked_mul(TAGS));
@@ -60,7 +61,7 @@ thread_local! {
     static LIVE: RefCell<Vec<On>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns the smallest series that is greater than the series of all subsets of `raw` that this rank is in.
+/// Returns the smallest series number that is greater than those of all subsets of `raw` that this rank is in.
 pub(super) fn free(raw: ffi::MPI_Comm) -> u64 {
     LIVE.with_borrow(|live| {
         let series = live.iter().filter(|on| on.raw == raw).map(|on| on.series);
@@ -72,7 +73,7 @@ pub(super) fn begin(on: On) {
     LIVE.with_borrow_mut(|live| live.push(on));
 }
 
-/// Ends a subset. The ranks of the subset send no further messages, so its series may be reused.
+/// Ends a subset. The ranks of the subset send no further messages, so its series number may be reused.
 pub(super) fn end(on: On) {
     LIVE.with_borrow_mut(|live| live.retain(|other| *other != on));
 }

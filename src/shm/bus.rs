@@ -43,7 +43,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Watches these parts. A memory fault in one of these parts is reported with the part's name and sets the damage flag of
+    /// Watches the memory of `parts`. A memory fault in a part is reported with the part's name, and sets the damage flag of
     /// `header`.
     pub fn parts(header: &Head, position: u32, parts: &[Named]) -> Self {
         let Some((page, mark)) = header.damage_flag() else { return Self::default() };

@@ -24,7 +24,7 @@ use crate::base::params::{Mapping, Rng};
 /// Page on which this process's heartbeats are counted now.
 static FOLLOWED: Mutex<Option<LastingPage>> = Mutex::new(None);
 
-/// Version of the layout. Raise this number with every change of data in persistent shared memory.
+/// Version of the layout of persistent shared memory. Raise this number with every change of the layout.
 pub const LAYOUT_VERSION: u32 = 7;
 /// Size of the `head` part in bytes.
 pub const HEAD_BYTES: usize = 16 * 1024;
@@ -373,12 +373,12 @@ impl Head {
     }
 
     /// Withdraws the header, so that [`Self::read`] returns [`HeaderFault::Blank`] from now on. Called before the position's
-    /// memory is used otherwise.
+    /// memory gets other contents.
     pub fn blank(&mut self) {
         self.word(PUBLISHED_AT).store(0, Ordering::Release);
     }
 
-    /// Counts this process's heartbeats (`heartbeat`) in this header from now on, until this is called for another header. The
+    /// Counts this process's heartbeats (`heartbeat`) in this header, until this function is called for another header. The
     /// counter is on a page that stays mapped after the region is dropped.
     pub fn take_pulse(&self) {
         let Some(page) = self.region.lasting_page() else { return };

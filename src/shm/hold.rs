@@ -116,8 +116,8 @@ impl Hold {
         Ok(region)
     }
 
-    /// Replaces the contents by a blank header of `length` bytes. The file stays the same, and so does the lock. If a page of the
-    /// file is unreadable, a new locked file replaces this file.
+    /// Replaces the contents of the header's file by a blank header of `length` bytes. The file stays the same, and so does the
+    /// lock. If a page of the file is unreadable, a new locked file replaces this file.
     pub fn renew(&mut self, length: usize) -> Result<Region, MemoryError> {
         reserve(&self.file, &self.path, 0, length)?;
         let mut region = match self.map(&self.file, length) {
@@ -134,8 +134,8 @@ impl Hold {
         lock::is_named(&self.file, &self.path)
     }
 
-    /// Copies the header to a new file under its name, after the name was removed. If another file has the name, returns an
-    /// error.
+    /// Copies the header `head` to a new file under the header's name, after the name was removed. If another file has the name,
+    /// returns an error.
     pub fn name_again(&mut self, head: &Region) -> Result<Region, MemoryError> {
         let mut new = self.replace(head.len())?;
         new.bytes_mut().copy_from_slice(head.bytes());

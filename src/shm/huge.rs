@@ -20,7 +20,8 @@ use crate::base::new_thread;
 use crate::base::threads::Pool;
 use crate::base::topology::Topology;
 
-/// Size of a huge page on x86-64 and most ARM kernels. On other kernels the requests below have no effect.
+/// Size in bytes of a huge page on x86-64 and most ARM kernels. On other kernels, requests for huge pages of this size have no
+/// effect.
 pub const HUGE: usize = 2 << 20;
 
 /// Maps `len` bytes of private, zeroed memory at a multiple of `boundary`. If `len` is at least the size of a huge page, the
@@ -84,7 +85,7 @@ const SHARE: usize = 16;
 const TURN: usize = SHARE * HUGE;
 
 /// Allocates the whole huge pages of a new shared mapping, as small pages if the kernel makes no huge pages. The rest of the
-/// mapping may stay unallocated. If memory is short, all of it may.
+/// mapping may stay unallocated. If memory is short, even the whole mapping may stay unallocated.
 ///
 /// Each filler thread allocates near its cores, and the fillers are spread over the rank's cores. So the memory is spread over
 /// all NUMA nodes on which the rank computes.
@@ -173,8 +174,8 @@ pub(super) fn in_turn(len: usize, pool: &mut Pool, work: impl Fn(usize, Range<us
     }
 }
 
-/// Allocates a piece of [`TURN`] bytes at every `step` bytes from `first` to `end`, and stops if there is no room. The caller is
-/// `collapse`: all bounds are multiples of the huge page size, within its mapping.
+/// Allocates a piece of [`TURN`] bytes at every `step` bytes from `first` to `end`, and stops if there is no room. The bounds are
+/// addresses within a mapping, and multiples of the huge page size.
 fn collapse_pages(first: usize, end: usize, step: usize) {
     for start in (first..end).step_by(step) {
         let stop = end.min(start + TURN);

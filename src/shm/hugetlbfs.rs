@@ -44,8 +44,8 @@ fn look_for_hugetlbfs() -> Option<(PathBuf, usize)> {
     pick(&mounts, usable, |page| huge_pages(page, "nr"))
 }
 
-/// Returns the first usable hugetlbfs whose pool has any pages, in use or not, so that every process finds the same. If no pool
-/// has pages, returns the first usable hugetlbfs.
+/// Returns the first usable hugetlbfs whose pool has any pages. Pages in use count, so that every process finds the same
+/// hugetlbfs. If no pool has pages, returns the first usable hugetlbfs.
 ///
 /// The system itself mounts a hugetlbfs with the usual page size. An administrator who wants another page size leaves the pool of
 /// that hugetlbfs empty.

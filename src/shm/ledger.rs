@@ -12,7 +12,7 @@ use super::region::Region;
 const RECORD_HEAD: usize = 32;
 const SEED: u64 = 0x4c45_4447_4552;
 
-/// The `done` part of one position.
+/// Part `done` of a position's memory: the results of finished tests.
 #[derive(Debug)]
 pub struct Ledger {
     region: Region,

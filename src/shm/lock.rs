@@ -33,7 +33,7 @@ const UNSEEN_ENDS_WITHIN: Duration = Duration::from_secs(60);
 enum Holder {
     /// No process any more, or a process that this process cannot see, such as one in another container.
     Unseen,
-    /// Invisible process that has sent a heartbeat.
+    /// Process that this process cannot see, but that has sent a heartbeat.
     UnseenAlive,
     /// Process that tests whether another process has the lock, and has a shared lock for a moment.
     Asker,
@@ -166,8 +166,8 @@ fn try_lock(file: &File) -> bool {
     file.try_lock().is_ok()
 }
 
-/// Returns true if a process has the exclusive lock. Otherwise takes a shared lock for a moment, as other tests of the lock may
-/// do.
+/// Returns true if a process has the exclusive lock. Otherwise takes a shared lock for a moment, which several processes may have
+/// at once.
 pub(super) fn is_held(file: &File) -> bool {
     // Closing the file, which the caller does, releases the lock.
     file.try_lock_shared().is_err()

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "lowercase")]
 pub enum Store {
     Posix,
-    /// System V segments for all parts except header and results, which stay in POSIX memory. A file can carry the lock that
-    /// shows a live process. An agent can read a file without counting as attached.
+    /// System V segments for all parts except header and results, which stay in POSIX files. A file, unlike a segment, can carry
+    /// the lock that shows a live process. An agent can read a file without counting as attached.
     SysV,
     /// Huge pages for the large parts. Small parts stay in POSIX memory, because a huge page has at least 2 MB.
     HugeTlbfs,
@@ -22,7 +22,7 @@ pub enum Part {
     Head,
     /// Workspace A: the matrix.
     A,
-    /// Checkpoint B: the copy.
+    /// Checkpoint B: the copy of the matrix.
     B,
     /// Parity of checkpoints with even numbers.
     C,
@@ -32,7 +32,7 @@ pub enum Part {
     E,
     /// Parity of the second copy.
     F,
-    /// Small state of two checkpoints: A2 and the tables of digests.
+    /// Small state (A2) and tables of digests, for two checkpoints.
     S,
     /// Results of the finished tests.
     Done,

@@ -81,7 +81,7 @@ enum Owner {
     SysV,
 }
 
-/// Mapped memory. Dropping a region unmaps it. Persistent shared memory stays until its name is removed.
+/// Mapped memory. Dropping a region unmaps its memory. Persistent shared memory stays until its name is removed.
 pub struct Region {
     /// First byte of the caller's range.
     base: NonNull<u8>,

@@ -60,8 +60,8 @@ fn stat(id: i32) -> io::Result<libc::shmid_ds> {
     }
 }
 
-/// Returns the name and the length in a segment's preface. None if the segment is not this user's, was not made by this file, or
-/// is removed.
+/// Returns the name and the length in a segment's preface. None if the segment is not this user's, was not made by this module,
+/// or is removed.
 fn claim(id: i32) -> Option<(String, u64)> {
     let ds = stat(id).ok()?;
     // The segment is removed, and exists only until the last process detaches.
@@ -231,7 +231,7 @@ pub(super) fn unlink(name: &str) -> bool {
     find(name).map(|(id, _)| remove_id(id)).is_some()
 }
 
-/// Lists the names and lengths of all segments of this user that this file has made.
+/// Lists the names and lengths of all segments of this user that this module has made.
 pub(super) fn list() -> Vec<(String, u64)> {
     let Ok(table) = std::fs::read_to_string("/proc/sysvipc/shm") else {
         return Vec::new();

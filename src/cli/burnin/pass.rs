@@ -125,7 +125,7 @@ pub fn measure(
     Ok(Pass { here, sweeps, judged, took: began.elapsed() })
 }
 
-/// A running pass.
+/// Running pass over all nodes.
 struct Measuring<'a> {
     flags: &'a BurninFlags,
     shell: &'a RemoteShell,

@@ -17,7 +17,7 @@ use crate::tune::search::{Found, Lab, Stage};
 use crate::tune::space::{Candidate, Layout};
 
 const TRIALS: &str = "trials.json";
-/// Files of a search in its folder.
+/// Names of the files that a search keeps in its folder.
 pub const FILES: [&str; 2] = [KEPT, TRIALS];
 
 /// Jobs that time parts of runs for a search, and the results of these jobs.

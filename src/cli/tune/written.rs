@@ -87,7 +87,7 @@ pub fn dat(tuned: &Tuned, n: usize) -> String {
     hpl_dat(&tuned.best.test, &[n], "found by skt-hpl tune")
 }
 
-/// Names of the files that [`write`] writes to the folder of a search, in this order.
+/// Names of the files that [`write()`] writes to the folder of a search, in this order.
 pub const FILES: [&str; 5] = ["HPL.dat", "skt.toml", "launch.sh", "job.slurm", "tune.svg"];
 
 /// Writes the files that start the best run, and the picture, to `dir`. Returns the names of all files of the search in `dir`.

@@ -35,7 +35,7 @@ pub fn take_for_full() {
     }
 }
 
-/// Returns the reason that the standard output cannot be written.
+/// Returns the reason that a write to the standard output failed with `error`.
 pub fn why(error: &io::Error) -> String {
     let full = |stat: FileStat| (major(stat.st_rdev), minor(stat.st_rdev)) == (1, 7);
     if fstat(io::stdout()).is_ok_and(full) {

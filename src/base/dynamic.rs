@@ -22,7 +22,6 @@ impl Opened {
     /// Returns the function `name`; `None` if the library has no function of this name.
     ///
     /// # Safety
-    ///
     /// In all libraries, a function of this name has the type `F`.
     pub unsafe fn function<F: Copy>(self, name: &str) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };

@@ -11,7 +11,7 @@ use super::stripes::{Role, Stripes};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Combine {
     pub target: usize,
-    /// Row of the target, within the cycle, that receives the sum. None if the sum is then passed on to several holders.
+    /// Row of the target, within the cycle, that receives the sum. None if the target passes the sum on to several holders.
     pub row: Option<Role>,
     /// Rows of each member in the sum, with the weights of these rows. Row numbers count within the cycle.
     pub terms: Vec<Terms>,
@@ -38,13 +38,13 @@ pub fn rebuild(code: Code, stripes: Stripes, lost: &[usize]) -> Option<Vec<Combi
     }
 }
 
-/// Code in a group: `of(parity, member)` returns the weight of a member's data in a parity row.
+/// Code in a group. The function `of(parity, member)` returns the weight of a member's data in a parity row.
 struct Weights<W> {
     stripes: Stripes,
     of: W,
 }
 
-/// Weights of a stripe's data rows and of its parity rows, by member.
+/// Weights in a stripe: of the data row and of the parity row of each member.
 #[derive(Clone)]
 struct OfStripe<F> {
     data: Vec<F>,

@@ -2,8 +2,8 @@
 //!
 //! `SKT_FAULT=point:position:hit:action` makes the rank at that grid position do the action when it reaches the point for the
 //! hit-th time. Several faults are separated by commas; position `*` means any position. Before the action, the rank writes a
-//! line to stderr. If `SKT_FAULT_LOG` names a file, the rank also writes the line there with fsync, so that a test can assert
-//! that the rank failed *there*. While no fault is armed, a point costs one relaxed load.
+//! line to stderr. If `SKT_FAULT_LOG` names a file, the rank also appends the line to this file, with fsync. So a test can check
+//! at which point the rank failed. While no fault is armed, a point costs one relaxed load.
 //!
 //! Under `skt-hpl run`, every attempt of the job has the same variable; `2@point:...` applies to the second attempt only. So a
 //! test can inject a fault while a run recovers from an earlier fault. An in-place attempt (`--nonstop`) counts as an attempt.
@@ -70,7 +70,7 @@ named! {
     GenerateBegin = "generate-begin",
     /// The matrix is complete, and the first boundary is still to come.
     GenerateEnd = "generate-end",
-    /// Any boundary, with or without a save.
+    /// A boundary is reached, with or without a save.
     Iteration = "iteration",
     /// Half of a panel's columns are factored.
     PanelHalf = "panel-half",
@@ -111,13 +111,13 @@ named! {
     EncodeEnd = "encode-end",
     /// The rank has found that its helper is done; the header does not state this yet.
     EncodeFound = "encode-found",
-    /// The position is sealed, before the barrier.
+    /// The position is sealed, and has not reached the barrier after sealing.
     Sealed = "sealed",
     /// The barrier after sealing is passed, with no data overwritten yet.
     BarrierPassed = "barrier-passed",
-    /// Half of the checkpoint is overwritten.
+    /// Half of the old checkpoint is overwritten with the new one.
     FlushHalf = "flush-half",
-    /// The checkpoint is new, and its parity is old.
+    /// The data of the checkpoint are new, and its parity is still old.
     FlushData = "flush-data",
     /// All data are new except the header.
     FlushEnd = "flush-end",
@@ -129,27 +129,27 @@ named! {
     StreamHalf = "stream-half",
     /// The whole file is on the device, under a temporary name that does not count.
     StreamSynced = "stream-synced",
-    /// The file has its final name.
+    /// A file on storage is complete under its final name.
     StreamWhole = "stream-whole",
     /// All files are complete, and the manifest is on the device under a temporary name that does not count.
     ManifestSynced = "manifest-synced",
     /// The checkpoint on storage is complete, and the previous one still exists.
     ManifestWhole = "manifest-whole",
-    /// An older checkpoint has lost its manifest.
+    /// A checkpoint on storage is being removed: its manifest is gone, and its other files still exist.
     PruneHalf = "prune-half",
     /// Only the new checkpoint remains on storage.
     Pruned = "pruned",
-    /// Headers are read, and no decision is made.
+    /// A start has read the headers of the memory, and has not yet decided from which checkpoint to resume.
     AgreeBegin = "agree-begin",
-    /// The decision is made and checked, and not written yet.
+    /// The ranks have agreed from which checkpoint to resume. The decision is not written to the headers yet.
     Agreed = "agreed",
-    /// The decision is in this rank's header.
+    /// This rank's header contains the decision from which checkpoint to resume.
     Pinned = "pinned",
-    /// Half of an interrupted flush is repeated.
+    /// A recovery has repeated half of a flush: of the copy of the matrix that a save had not completed.
     FinishHalf = "finish-half",
-    /// The flush is complete, and the header does not state this yet.
+    /// A recovery has completed an interrupted flush, and the header does not state this yet.
     FinishEnd = "finish-end",
-    /// The checkpoint is the target of the recovery, and later seals are withdrawn.
+    /// The checkpoint to resume from is in force at this position, if its memory is not lost. Later seals are withdrawn.
     Settled = "settled",
     /// Point before lost positions are rebuilt.
     RebuildBegin = "rebuild-begin",
@@ -159,13 +159,13 @@ named! {
     RebuildEnd = "rebuild-end",
     /// The header of the rebuilt position states its content.
     Rebuilt = "rebuilt",
-    /// The second agreement is complete.
+    /// The ranks have agreed that all positions have the checkpoint to resume from.
     AgreedAgain = "agreed-again",
     /// This position's file on storage is about to be read.
     FetchBegin = "fetch-begin",
     /// Half of the position's matrix is read from storage.
     FetchHalf = "fetch-half",
-    /// The whole matrix is in the workspace, and not saved in memory yet.
+    /// The whole matrix is read from storage into the workspace, and not saved in memory yet.
     FetchEnd = "fetch-end",
     /// A start removes unneeded checkpoints from storage. The manifest of the first such checkpoint is removed, if it had one.
     /// The checkpoint's other files still exist.
@@ -173,7 +173,7 @@ named! {
     /// The run resumes from a checkpoint on storage, and this rank has removed its share of the unneeded checkpoints. The matrix
     /// is not saved in memory yet.
     Tidied = "tidied",
-    /// Half of the checkpoint is copied back.
+    /// Half of the checkpoint is copied back to the matrix.
     RestoreHalf = "restore-half",
     /// The matrix is restored, and the header still states that a recovery is in progress.
     RestoreEnd = "restore-end",
@@ -188,9 +188,9 @@ named! {
     SolveSent = "solve-sent",
     /// The solution is computed and not yet checked.
     VerifyBegin = "verify-begin",
-    /// The result is recorded, and the memory still exists.
+    /// The result of the test is recorded, and the memory of the test still exists.
     CleanBegin = "clean-begin",
-    /// Some of the memory is removed.
+    /// Part of the memory of a finished test is removed.
     CleanHalf = "clean-half",
     /// A test has ended for this rank, which has not yet received or forwarded the test's result. A fault at this point names a
     /// rank, not a grid position.
@@ -383,8 +383,9 @@ pub fn parse(text: &str) -> Result<Vec<Fault>, String> {
 }
 
 static ARMED: AtomicBool = AtomicBool::new(false);
-/// Number of this launch, and number of in-place attempts before the current one within the launch.
+/// Number of this launch.
 static LAUNCH: AtomicU32 = AtomicU32::new(1);
+/// Number of in-place attempts before the current one within this launch.
 static GONE_ON: AtomicU32 = AtomicU32::new(0);
 static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
 
@@ -581,7 +582,7 @@ named! {
     NoRecompute = "no-recompute",
     /// The wait until the journal contains the record of a step, before the supervisor takes that step.
     NoRecord = "no-record",
-    /// The time to connect again to a node whose connection ended, before the node counts as lost.
+    /// The time that is allowed to connect again to a node whose connection ended, before the node counts as lost.
     NoRedial = "no-redial",
     /// The judgement that the supervisor is cut off, rather than that all nodes are lost.
     NoOutage = "no-outage",

@@ -16,8 +16,9 @@ pub const BYTES: usize = 512 << 20;
 /// Address of a counter of heartbeats or waits; null until [`follow`] sets it.
 struct Counter(AtomicPtr<AtomicU64>);
 
-/// Counters of this process's heartbeats and of its waits.
+/// Counter of this process's heartbeats.
 static PULSE: Counter = Counter(AtomicPtr::new(null_mut()));
+/// Counter of this process's waits.
 static WAITS: Counter = Counter(AtomicPtr::new(null_mut()));
 
 impl Counter {

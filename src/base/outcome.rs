@@ -85,7 +85,7 @@ pub struct SplitUpdates {
 /// Check of the solution, as HPL 2.3 defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Residual {
-    /// ||Ax-b||_oo / (eps * (||A||_oo * ||x||_oo + ||b||_oo) * N)
+    /// Scaled residual: ||Ax-b||_oo / (eps * (||A||_oo * ||x||_oo + ||b||_oo) * N).
     #[serde(deserialize_with = "nan_if_null")]
     pub scaled: f64,
     #[serde(deserialize_with = "nan_if_null")]
@@ -118,7 +118,7 @@ pub enum Verdict {
 pub struct Protection {
     /// Number of attempts, in-place attempts included.
     pub attempts: u32,
-    /// Losses of ranks after which the test continued in place, without a restart.
+    /// Number of losses of ranks after which the test continued in place, without a restart.
     #[serde(default)]
     pub in_place: u32,
     pub saves: u64,
@@ -147,8 +147,9 @@ pub struct Level2 {
     /// Seconds from the commit of each checkpoint to its manifest; the ranks compute meanwhile. If all checkpoints are on storage
     /// (`alone`), seconds from the start of each checkpoint to its manifest; the ranks wait meanwhile.
     pub write_s: f64,
-    /// Number of saves in memory that were delayed because storage was still being written, and their total delay in seconds.
+    /// Number of saves in memory that were delayed because storage was still being written.
     pub put_off: u64,
+    /// Total delay of the delayed saves, in seconds.
     pub put_off_s: f64,
     /// Seconds that the ranks waited for storage when the run stopped. Without helpers, the sum also contains the wait for each
     /// checkpoint, which is part of the save.
@@ -168,7 +169,7 @@ pub struct Level2 {
 pub struct Checksums {
     /// Number of checksum columns at the start of the test.
     pub columns: u64,
-    /// Losses of ranks after which the test continued without a restart.
+    /// Number of losses of ranks after which the test continued without a restart.
     pub losses: u32,
     /// Process columns that checksum columns replaced, in order.
     pub replaced: Vec<Replaced>,
@@ -176,13 +177,15 @@ pub struct Checksums {
     pub going_on_s: f64,
     /// Seconds spent recomputing the lost parts of U.
     pub recompute_s: f64,
-    /// Boundary of each rebuilt checksum column, in order, and the seconds spent rebuilding them.
+    /// Boundary of each rebuilt checksum column, in order.
     #[serde(default)]
     pub renewed_at: Vec<u64>,
+    /// Seconds spent rebuilding checksum columns.
     #[serde(default)]
     pub renew_s: f64,
-    /// Bytes of the matrix, and of the checksum columns, of all ranks at the start.
+    /// Bytes of the matrix, of all ranks together, at the start.
     pub matrix_bytes: u64,
+    /// Bytes of the checksum columns, of all ranks together, at the start.
     pub checksum_bytes: u64,
 }
 
@@ -214,8 +217,9 @@ pub struct Power {
 /// All results of a finished test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Times at which the timer started and stopped, in seconds since the Unix epoch.
+    /// Time at which the timer started, in seconds since the Unix epoch.
     pub started_unix_s: u64,
+    /// Time at which the timer stopped, in seconds since the Unix epoch.
     pub ended_unix_s: u64,
     pub seconds: f64,
     #[serde(deserialize_with = "nan_if_null")]

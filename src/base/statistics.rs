@@ -32,7 +32,7 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
-        // One outlier of five changes neither.
+        // One outlier in five values changes neither the median nor the deviation.
         assert_eq!(median(&[1.0, 2.0, 3.0, 4.0, 1e9]), 3.0);
         assert_eq!(deviation(&[1.0, 2.0, 3.0, 4.0, 1e9]), OF_NORMAL);
         assert_eq!(deviation(&[5.0; 4]), 0.0);

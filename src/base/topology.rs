@@ -152,7 +152,7 @@ impl Topology {
     /// cache once. If these caches have too few or unequal numbers of cores, the layout has one rank for each NUMA node. If NUMA
     /// nodes also have too few or unequal numbers of cores, the layout has one rank for each socket, and otherwise a single rank.
     pub fn layout(&self) -> Layout {
-        /// Minimum number of cores for a rank. With more ranks, data that threads would share are sent in messages.
+        /// Minimum number of cores of a rank. With smaller ranks, more data that threads could share are sent in messages.
         const WORTHWHILE: usize = 4;
         /// Function from a processor's place to the key of the part (cache, NUMA node or socket) that contains the processor.
         type Part = fn(&Place) -> (usize, usize);

@@ -117,8 +117,9 @@ struct State {
     /// Pinned memory of the processor: the length in bytes of each range, by its first address.
     pinned: HashMap<usize, usize>,
     queues: [VecDeque<Queued>; STREAMS],
-    /// Number of events recorded so far, and the events that have not passed.
+    /// Number of events recorded so far.
     events: u64,
+    /// Events that have not passed.
     ahead: HashSet<Event>,
     /// Random numbers for the order of operations.
     random: SplitMix64,

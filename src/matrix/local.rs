@@ -24,11 +24,13 @@ pub struct Shape {
     pub grid: ProcessGrid,
     pub row: usize,
     pub col: usize,
-    /// Distribution of the N rows over the process rows, and of the N+1 columns of [A|b] over the process columns.
+    /// Distribution of the N rows over the process rows.
     pub row_map: Cyclic,
+    /// Distribution of the N+1 columns of [A|b] over the process columns.
     pub col_map: Cyclic,
-    /// Number of local rows and columns.
+    /// Number of local rows.
     pub rows: usize,
+    /// Number of local columns.
     pub cols: usize,
     /// Number of doubles from the start of a local row to the start of the next one.
     pub ld: usize,

@@ -18,7 +18,7 @@ pub enum Code {
     Weighted = 3,
 }
 
-/// Weight of one row in a combination. A row of weight zero is left out.
+/// Weight of one row in a weighted sum of rows. A row of weight zero is left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Weight {
     Byte(u8),
@@ -143,9 +143,9 @@ pub fn byte_weight(parity: usize, member: usize) -> Byte {
 
 /// Returns the weight of member `member`'s data in parity row `parity` of the sums of real numbers.
 ///
-/// The first row is all ones, so that it is the plain sum. The other rows are fixed random numbers between -1 and 1. Almost
-/// surely, every square submatrix of a random matrix can be inverted without losing many digits. A Vandermonde or Cauchy matrix
-/// loses more digits with every row.
+/// All weights of the first parity row are one, so the row is the plain sum. The weights of the other rows are fixed random
+/// numbers between -1 and 1. Almost surely, every square submatrix of a random matrix can be inverted without losing many digits.
+/// A Vandermonde or Cauchy matrix loses more digits with every row.
 pub fn real_weight(parity: usize, member: usize) -> f64 {
     debug_assert!(parity < LOSSES_MAX);
     if parity == 0 {

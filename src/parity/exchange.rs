@@ -28,7 +28,7 @@ use crate::shm::{Region, huge};
 pub enum Encoding {
     /// Calls MPI_Reduce once for each parity row of a stripe.
     Reduce,
-    /// Segments that travel around the ring of the group. Each member adds its rows.
+    /// Sends segments around the ring of the group. Each member adds its rows to a segment before it passes the segment on.
     Pipelined,
     /// Like [`Self::Pipelined`], but a helper of each rank sends the segments from the copy of the matrix, while the ranks
     /// compute.
@@ -117,7 +117,7 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// Segments that travel along `members`. Each member adds its rows, and the last member receives the sum.
+/// Chain of members along which segments travel. Each member adds its rows, and the last member receives the sums.
 struct Chain<'a> {
     members: Vec<usize>,
     segments: Vec<Segment<'a>>,

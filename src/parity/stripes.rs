@@ -51,7 +51,7 @@ pub struct Stripes {
 /// A row of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Data row with this number.
+    /// Data row with this number, counted from the bottom of the matrix.
     Data(usize),
     /// Parity row with this number.
     Parity(usize),
@@ -70,7 +70,7 @@ impl Stripes {
         Self { size, losses, spread }
     }
 
-    /// Number of stripes in one cycle.
+    /// Number of stripes in one cycle. The assignment of stripes to members repeats after a cycle.
     pub fn slots(&self) -> usize {
         match self.spread {
             Spread::Rotated | Spread::Copied => self.size,
@@ -107,7 +107,7 @@ impl Stripes {
         self.spread != Spread::Apart || member >= self.with_data()
     }
 
-    /// Number of cycles that cover `rows` data rows.
+    /// Number of cycles of stripes that cover `rows` data rows.
     pub fn cycles(&self, rows: usize) -> usize {
         rows.div_ceil(self.rows_per_cycle())
     }

@@ -48,12 +48,13 @@ pub struct Run {
 pub struct Program {
     pub name: String,
     pub version: String,
-    /// Compiler that built the program.
+    /// Compiler that built the program, with its version.
     #[serde(default)]
     pub compiler: String,
-    /// Target and profile of the build.
+    /// Target of the build: processor and system.
     #[serde(default)]
     pub target: String,
+    /// Profile of the build, such as `release`.
     #[serde(default)]
     pub profile: String,
 }
@@ -101,8 +102,9 @@ pub struct Blas {
 /// Threads of the ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Threads {
-    /// Smallest and largest number of threads of a rank.
+    /// Smallest number of threads of a rank.
     pub fewest: usize,
+    /// Largest number of threads of a rank.
     pub most: usize,
     /// Ranks whose threads are pinned to processors: `all`, `some` or `none`.
     pub pinned: String,
@@ -123,7 +125,7 @@ pub struct Test {
     pub skipped: Option<String>,
 }
 
-/// Document of a running program, and its file.
+/// JSON document of a run in progress, and its file.
 #[derive(Debug)]
 pub struct JsonLog {
     path: PathBuf,

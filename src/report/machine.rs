@@ -43,12 +43,15 @@ pub struct Kind {
     pub make: Make,
     pub memory_bytes_min: u64,
     pub memory_bytes_max: u64,
-    /// Lowest and highest clock in MHz that the system reported for a core of these nodes at the start of the run. Null if the
-    /// system reported no clock.
+    /// Lowest clock in MHz that the system reported for a core of these nodes at the start of the run. Null if the system
+    /// reported no clock.
     pub clock_seen_mhz_min: Option<u64>,
+    /// Highest clock in MHz that the system reported for a core of these nodes at the start of the run. Null if the system
+    /// reported no clock.
     pub clock_seen_mhz_max: Option<u64>,
-    /// Smallest and largest number of ranks of the job on one of these nodes.
+    /// Smallest number of ranks of the job on one of these nodes.
     pub ranks_min: u64,
+    /// Largest number of ranks of the job on one of these nodes.
     pub ranks_max: u64,
     pub hosts: Vec<String>,
 }

@@ -18,9 +18,10 @@ pub enum Care {
     Fine,
 }
 
-/// Centre of each stretch as a fraction of the run, and number of its iterations. Later iterations take less time, so later
-/// stretches have more iterations.
+/// Stretches of a rough measurement: centre as a fraction of the run, and number of iterations. Later iterations take less time,
+/// so later stretches have more iterations.
 const ROUGH: [(f64, usize); 2] = [(0.211_324_865, 1), (0.788_675_135, 5)];
+/// Stretches of a fine measurement, in the form of [`ROUGH`].
 const FINE: [(f64, usize); 3] = [(0.112_701_665, 2), (0.5, 4), (0.887_298_335, 6)];
 
 /// Returns the stretches, ranges of iterations, to time in a factorisation of `blocks` iterations. If they would be most of the

@@ -3,8 +3,9 @@
 use super::search::{Choice, Placed, Tuned};
 use crate::model::plot::{Axis, Figure, Panel, Series};
 
-/// Largest number of bars of shapes, and of choices, whose names do not overlap.
+/// Largest number of bars of shapes whose names do not overlap.
 const SHAPES: usize = 8;
+/// Largest number of bars of choices whose names do not overlap.
 const CHOICES: usize = 6;
 
 fn bars(title: String, label: &str, all: impl Iterator<Item = (String, f64)>) -> Panel {

@@ -17,8 +17,9 @@ pub struct Race {
 
 /// Relative scatter of a measurement, assumed until it can be computed.
 const NOISE: f64 = 0.015;
-/// Smallest number of candidates, and smallest share, that remain after a round.
+/// Smallest number of candidates that remain after a round.
 const FEWEST: usize = 3;
+/// Smallest share of the candidates that remain after a round.
 const PART: f64 = 1.0 / 3.0;
 
 fn middle(values: &[f64]) -> Option<f64> {

@@ -79,8 +79,9 @@ pub struct Tuned {
     pub uncertainty: f64,
     /// Largest relative error of the model in the measurements of the best candidate; None if it is not known.
     pub off: Option<f64>,
-    /// Measured shapes, the best first, and the number of all possible shapes.
+    /// Measured shapes, the best first.
     pub shapes: Vec<Placed>,
+    /// Number of all possible shapes, measured or not.
     pub shapes_possible: usize,
     /// Best shape, whose single choices were changed in the second stage.
     pub shape: Candidate,
@@ -98,11 +99,13 @@ pub struct Tuned {
 /// Name of the one choice in which a candidate differs from a shape, and the candidate.
 type Variation = (&'static str, Candidate);
 
-/// Shares of the budget that are spent at the end of the first and of the second stage.
+/// Share of the budget that is spent at the end of the first stage.
 const SHAPE_ENDS: f64 = 0.5;
+/// Share of the budget that is spent at the end of the second stage.
 const CHOICES_END: f64 = 0.78;
 /// Average number of times that a race measures each of the candidates with which it begins.
 const TIMES: f64 = 1.9;
+/// Largest number of rounds of a race.
 const ROUNDS: usize = 4;
 
 struct Search<'a, L> {

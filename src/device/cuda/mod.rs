@@ -57,14 +57,14 @@ const TILE_ROWS: c_uint = 8;
 /// Largest number of blocks of `step`.
 const BLOCKS: usize = 256;
 
-/// Argument of `copy_rows`.
+/// Argument of the kernel `copy_rows`: row numbers in the source and in the destination.
 #[repr(C)]
 struct Rows {
     from: [u32; ROWS],
     to: [u32; ROWS],
 }
 
-/// Argument of `step` and of `found`.
+/// Argument of the kernels `step` and `found`.
 #[repr(C)]
 struct StepArguments {
     w: *mut f64,
@@ -112,7 +112,7 @@ struct Launch {
     threads: (usize, c_uint),
 }
 
-/// Kernels of `kernels.cu`.
+/// Handles of the kernels in `kernels.cu`.
 struct Kernels {
     copy_rows: Handle,
     transpose: Handle,
@@ -132,8 +132,9 @@ struct Events {
 pub struct Cuda {
     driver: Driver,
     blas: Blas,
-    /// Name of the device with versions of the libraries, for a reader; and address of the device on the bus.
+    /// Name of the device with the versions of the libraries, for a reader.
     name: String,
+    /// Address of the device on the bus.
     bus: String,
     context: Handle,
     streams: [Handle; STREAMS],

@@ -91,7 +91,7 @@ named! {
     StepEnd = "step-end",
     /// This rank has done half of its share in recomputing the rows of a checksum column.
     RefreshHalf = "refresh-half",
-    /// Roles are exchanged after a loss, and no step has been computed since the exchange.
+    /// The ranks have exchanged roles after a loss, and no step has been computed since.
     Exchanged = "exchanged",
     /// This rank has done half of its share in rebuilding the rows of a checksum column.
     RenewHalf = "renew-half",
@@ -127,11 +127,11 @@ named! {
     StreamBegin = "stream-begin",
     /// Half of the matrix is written to the file.
     StreamHalf = "stream-half",
-    /// The whole file is on the device, under a temporary name that does not count.
+    /// The whole file is on the storage device, under a temporary name that recoveries ignore.
     StreamSynced = "stream-synced",
     /// A file on storage is complete under its final name.
     StreamWhole = "stream-whole",
-    /// All files are complete, and the manifest is on the device under a temporary name that does not count.
+    /// All files are complete. The manifest is on the storage device, under a temporary name that recoveries ignore.
     ManifestSynced = "manifest-synced",
     /// The checkpoint on storage is complete, and the previous one still exists.
     ManifestWhole = "manifest-whole",
@@ -177,7 +177,7 @@ named! {
     RestoreHalf = "restore-half",
     /// The matrix is restored, and the header still states that a recovery is in progress.
     RestoreEnd = "restore-end",
-    /// The run is ready to resume, before the last barrier.
+    /// The run is ready to resume. The barrier before the computation is still to come.
     Resumed = "resumed",
     /// The factorisation is complete.
     SolveBegin = "solve-begin",
@@ -562,7 +562,7 @@ named! {
     /// those of tests, can disable a safeguard. In a release build `sabotaged` is constant and costs nothing.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     Sabotage:
-    /// The barrier between sealing and overwriting.
+    /// The barrier after sealing, before the old checkpoint is overwritten.
     NoBarrier = "no-barrier",
     /// The check of digests before memory is trusted.
     NoDigest = "no-digest",
@@ -584,7 +584,7 @@ named! {
     NoRecord = "no-record",
     /// The time that is allowed to connect again to a node whose connection ended, before the node counts as lost.
     NoRedial = "no-redial",
-    /// The judgement that the supervisor is cut off, rather than that all nodes are lost.
+    /// The judgement that the supervisor is cut off from the nodes, and that the nodes are not lost.
     NoOutage = "no-outage",
     /// The adoption of a running job by the next supervisor.
     NoAdoption = "no-adoption",
@@ -615,7 +615,7 @@ mod sabotage {
         MINE.get() == Some(what) || std::env::var("SKT_SABOTAGE").is_ok_and(|v| v == what.name())
     }
 
-    /// Disables a safeguard in the calling thread.
+    /// Disables a safeguard in the calling thread; `None` enables all safeguards again.
     pub fn sabotage_thread(what: Option<Sabotage>) {
         MINE.set(what);
     }

@@ -34,7 +34,7 @@ struct Shared {
     /// Counter that advances when a round opens and when it closes; odd while a round is open to workers.
     round: Apart<FutexCounter>,
     next: Apart<AtomicUsize>,
-    /// Number of workers inside the current round.
+    /// Number of workers that take part in the current round.
     inside: Apart<AtomicUsize>,
     present: Round,
     stop: AtomicBool,

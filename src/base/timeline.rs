@@ -6,10 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of points.
+/// Maximum number of points of a timeline.
 const POINTS_MAX: usize = 64;
 
-/// Maximum number of interruptions.
+/// Maximum number of interruptions in a timeline.
 const MOMENTS_MAX: usize = 40;
 
 /// Kind of an interruption.

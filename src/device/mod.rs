@@ -281,7 +281,7 @@ impl Drop for Pin {
 
 /// Memory of the processor. If there is a device, its operations may use the memory.
 pub struct Pinned {
-    /// Declared before the memory, because fields are dropped in order.
+    /// Pinning of `buffer`. It is declared before `buffer`, because fields are dropped in order and the pinning must end first.
     _pin: Option<Pin>,
     buffer: HugeBuffer,
 }

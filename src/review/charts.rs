@@ -9,7 +9,7 @@ use crate::model::plot::escape;
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 34.0;
-/// Smallest width of a part that took any time, so that the part is visible.
+/// Smallest width of a part that took any time, in units of the drawing, so that the part is visible.
 const LEAST: f64 = 1.5;
 
 /// A stretch of time: start and end in seconds, the class that defines its colour, and its text. The text is shown when the mouse

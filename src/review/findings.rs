@@ -97,7 +97,7 @@ pub fn best<'a>(all: &[Solved<'a>]) -> Option<Solved<'a>> {
     passed.max_by(|a, b| a.outcome.gflops.total_cmp(&b.outcome.gflops)).copied()
 }
 
-/// Returns the parts of the time with their names. Their sum is the total time.
+/// Returns the parts of the time with their names, in seconds. Their sum is the total time.
 pub fn parts(times: &Times) -> [(&'static str, f64); 8] {
     [
         ("multiplication", times.gemm),

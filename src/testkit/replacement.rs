@@ -120,7 +120,7 @@ struct Job {
     bad: Option<Bad>,
 }
 
-/// Violation of a condition.
+/// Violation of a condition that the model checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Bad {
     RefusedInVain,

@@ -650,7 +650,7 @@ impl Arena {
     }
 }
 
-/// Returns the size class of a piece: pieces of a class have the same size.
+/// Returns the size class of a piece of the heap. All pieces of a class have the same size.
 fn class(bytes: usize) -> usize {
     bytes.max(64).next_power_of_two().trailing_zeros() as usize
 }

@@ -1,10 +1,11 @@
-//! Finds the last number of a range for which a condition holds, if it does not hold again after the first failure.
+//! Bisection: finds the last number of a range for which a condition holds. After its first failure, the condition must not hold
+//! again.
 //!
-//! Models and the memory need use it: the largest problem that fits, the last boundary before a time.
+//! The models and the memory check search by bisection: for the largest problem that fits, or the last boundary before a time.
 
-/// Returns the last number, of those from `low` up to but not including `high`, for which `holds` is true. The condition must be
-/// true for all numbers up to the returned number, and false for all later numbers. `low` is assumed to meet the condition;
-/// `holds` is never called with `low` or `high`.
+/// Returns the last number, from `low` up to but not including `high`, for which `holds` is true. The condition must be true for
+/// all numbers up to the returned number, and false for all later numbers. The condition is taken as true for `low`; `holds` is
+/// never called with `low` or `high`. Returns the first error of `holds`.
 pub fn last_that_holds<E>(
     mut low: u64,
     mut high: u64,
@@ -25,7 +26,7 @@ pub fn last_that_holds<E>(
 mod tests {
     use super::*;
 
-    /// Every range of up to 40 numbers, with every possible result; the ends of the range are not tested.
+    /// Tests every range of up to 40 numbers, with every possible result. The ends of the range are never passed to `holds`.
     #[test]
     fn the_last_is_found_and_the_ends_are_not_asked_about() {
         for low in 0..40u64 {

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
 use std::path::Path;
 
-/// Maximum length of a file in bytes. The JSON documents of the largest runs have about ten MiB.
+/// Maximum length of a file, in bytes. The JSON documents of the largest runs have about ten MiB.
 const LONGEST: u64 = 256 << 20;
 
 /// Reads the bytes of a file. Returns an error if the file is longer than `LONGEST`.
@@ -21,13 +21,13 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>> {
     })
 }
 
-/// Reads a file as text.
+/// Reads a file as text. Returns an error if the file is longer than `LONGEST` or is not UTF-8.
 pub fn text(path: &Path) -> Result<String> {
     let not_text = |_| Error::new(ErrorKind::InvalidData, "it is not text (UTF-8)");
     String::from_utf8(bytes(path)?).map_err(not_text)
 }
 
-/// Reads the bytes of a file; `None` if it is longer than `longest`.
+/// Reads the bytes of a file; returns `None` if the file is longer than `longest` bytes.
 pub fn bytes_up_to(path: &Path, longest: u64) -> Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let read = File::open(path)?.take(longest + 1).read_to_end(&mut bytes)?;

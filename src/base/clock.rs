@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::simulated::simulator;
 
-/// A moment on this clock, like `std::time::Instant`.
+/// A moment on the clock of the rank, like `std::time::Instant`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(std::time::Instant);
 
@@ -39,7 +39,7 @@ impl Instant {
     }
 }
 
-/// Returns the moment at which virtual time is 0.
+/// Returns the moment at which the virtual time of a simulation is 0.
 fn beginning() -> std::time::Instant {
     static BEGINNING: OnceLock<std::time::Instant> = OnceLock::new();
     *BEGINNING.get_or_init(std::time::Instant::now)
@@ -69,7 +69,7 @@ impl Sub for Instant {
     }
 }
 
-/// Time from 1970 to the start of a simulation.
+/// Time from 1970 to the start of a simulation, on the simulated wall clock.
 const SIMULATION_BEGINS: Duration = Duration::from_secs(1_800_000_000);
 
 /// Returns the time since 1970 by the wall clock.
@@ -93,18 +93,18 @@ pub fn steady_since_1970() -> Duration {
     }
 }
 
-/// Returns the milliseconds since the Unix epoch, by the wall clock: for times that processes exchange.
+/// Returns the milliseconds since the Unix epoch, by the wall clock. Processes exchange times of this kind.
 pub fn unix_ms() -> u64 {
     since_1970().as_millis() as u64
 }
 
 /// Returns the milliseconds since the Unix epoch, by a clock that nobody sets while this process lives. The clock starts from the
-/// wall clock. For durations and limits, which must not change if the wall clock is set.
+/// wall clock. Durations and time limits use this clock, so that setting the wall clock does not change them.
 pub fn steady_ms() -> u64 {
     steady_since_1970().as_millis() as u64
 }
 
-/// Sleeps for `how_long`.
+/// Sleeps for `how_long`, in simulated time if this process is simulated.
 pub fn sleep(how_long: Duration) {
     match simulator() {
         None => std::thread::sleep(how_long),

@@ -1,7 +1,8 @@
 //! Handles a standard output that was closed before the program began (`>&-`).
 //!
-//! Rust's runtime opens /dev/null instead, so all output would be lost unnoticed. This module opens /dev/full instead, so that
-//! each write fails and is reported. Writes also fail after the program executes itself again for other kernels of its BLAS.
+//! In place of a closed output, Rust's runtime opens /dev/null, so all output would be lost unnoticed. This module opens
+//! /dev/full, so that each write fails and is reported. Writes also fail after the program executes itself again for other
+//! kernels of its BLAS.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -35,7 +36,7 @@ pub fn take_for_full() {
     }
 }
 
-/// Returns the reason that the standard output cannot be written.
+/// Returns the reason that a write to the standard output failed with `error`.
 pub fn why(error: &io::Error) -> String {
     let full = |stat: FileStat| (major(stat.st_rdev), minor(stat.st_rdev)) == (1, 7);
     if fstat(io::stdout()).is_ok_and(full) {

@@ -25,7 +25,8 @@ pub struct Given {
     pub time: usize,
 }
 
-/// Returns the processors that this process had at the first call, which must be before any of its threads is pinned.
+/// Returns the processors and the processor time that this process had at the first call. The first call must come before any
+/// thread is pinned.
 fn given() -> &'static Given {
     static GIVEN: OnceLock<Given> = OnceLock::new();
     GIVEN.get_or_init(|| Given {
@@ -61,10 +62,10 @@ pub fn take_back() {
     }
 }
 
-/// Lets the process use all processors of its node. For a process that is alone on its node but was bound to fewer processors by
-/// a launcher.
+/// Lets the process use all processors of its node. Meant for a process that is alone on its node but was bound to fewer
+/// processors by a launcher.
 ///
-/// Must be called before any query of the processors; returns false otherwise.
+/// Must be called before any query of the processors. Returns false if an earlier query has recorded fewer processors.
 pub fn take_all() -> bool {
     let all = mask_with(0..most()).is_some_and(|mask| set_mask(Pid::from_raw(0), &mask));
     if all && let Some(mask) = mask_of(Pid::from_raw(0)) {
@@ -89,8 +90,8 @@ pub const fn most() -> usize {
     8192
 }
 
-/// Processors in the kernel's format, one bit each. The C library's set ends at processor 1023. If the kernel supports more
-/// processors than the buffer has bits, it returns an error.
+/// Processors in the kernel's format, one bit each. The C library's set ends at processor 1023. If the mask has fewer bits than
+/// the kernel has processors, the kernel returns an error.
 type Mask = Vec<libc::c_ulong>;
 
 /// Number of processors in one word of a mask.
@@ -147,11 +148,11 @@ pub fn of_node() -> Option<Given> {
     (!asked.processors.is_empty()).then_some(asked)
 }
 
-/// Processors left for all other threads, if some were reserved for helpers.
+/// Processors of all threads that are no helpers; set only if processors were reserved for helpers.
 static LEFT: OnceLock<BTreeSet<usize>> = OnceLock::new();
 
-/// Returns the processors that this process is bound to, by the system's numbers. Each hardware thread is one processor. Reserved
-/// processors are excluded. Empty if the system does not report them.
+/// Returns the processors that this process is bound to, by the system's numbers. Each hardware thread is one processor.
+/// Processors reserved for helpers are excluded. The set is empty if the system does not report the processors.
 pub fn bound_to() -> &'static BTreeSet<usize> {
     LEFT.get().unwrap_or(&given().processors)
 }
@@ -161,8 +162,8 @@ static ASIDE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// Reserves `processors` for helpers. All other threads of this process, existing and future, run on `left`.
 ///
-/// Must be called once, before the process has pinned a thread. Returns false and changes nothing if the system does not permit
-/// it.
+/// Must be called once, before the process has pinned a thread. If the system does not permit the reservation, returns false and
+/// changes nothing.
 pub fn set_aside(processors: &[usize], left: BTreeSet<usize>) -> bool {
     let wanted: BTreeSet<usize> = processors.iter().copied().collect();
     let tried = wanted.clone();
@@ -216,10 +217,10 @@ pub fn are_whole() -> bool {
     (1..=given().time).contains(&bound())
 }
 
-/// Processors of this process's thread pool, while it is pinned.
+/// Processors of this process's thread pool; empty if the pool is not pinned.
 static OWN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// Sets the processors of the thread pool; `processors` is empty if the pool is no longer pinned.
+/// Sets the processors of the thread pool; an empty `processors` means that the pool is no longer pinned.
 pub fn keep_to(processors: &[usize]) {
     *OWN.lock().unwrap_or_else(|e| e.into_inner()) = processors.to_vec();
 }
@@ -234,13 +235,14 @@ pub fn spread(part: usize, parts: usize) {
     }
 }
 
-/// Returns the processor of thread `part` of `parts` threads, which are spread evenly over the processors `own`.
+/// Returns the processor of thread `part` of `parts` threads, which are spread evenly over the processors `own`; `None` if `own`
+/// is empty.
 pub fn core_of(own: &[usize], part: usize, parts: usize) -> Option<usize> {
     own.get(part * own.len() / parts).copied()
 }
 
-/// Binds the calling thread to `processor`, if the system permits it. Threads that the calling thread starts inherit the binding;
-/// such a thread calls [`unpin`] if it may run anywhere.
+/// Binds the calling thread to `processor`. Returns false if the system does not permit it. Threads that the calling thread
+/// starts inherit the binding; such a thread calls [`unpin`] if it may run anywhere.
 pub fn pin(processor: usize) -> bool {
     allow([processor])
 }
@@ -250,7 +252,7 @@ pub fn unpin() {
     allow(bound_to().iter().copied());
 }
 
-/// Calls `moves`, which may change the binding of the calling thread, and restores the binding.
+/// Calls `moves`, which may change the binding of the calling thread, and then restores the binding.
 pub fn staying(moves: impl FnOnce()) {
     let before = allowed();
     moves();
@@ -289,7 +291,8 @@ fn allow(processors: impl IntoIterator<Item = usize>) -> bool {
     allow_to(Pid::from_raw(0), processors)
 }
 
-/// Lets the thread with this number run on `processors`; 0 is the calling thread.
+/// Lets the thread with this number run on `processors`; number 0 is the calling thread. Returns false if the system does not
+/// permit it.
 fn allow_to(thread: Pid, processors: impl IntoIterator<Item = usize>) -> bool {
     // The processors of the process must be recorded before a thread has fewer.
     given();

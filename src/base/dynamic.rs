@@ -10,7 +10,8 @@ impl Opened {
     /// All libraries that the program was linked to, in the order in which the loader searches them.
     pub const ALL: Self = Self(libc::RTLD_DEFAULT);
 
-    /// Returns the library that contains the code at `address`. Other libraries may have functions of the same names.
+    /// Returns the library that contains the code at `address`; `None` if no open library contains it. With the
+    /// result, [`Opened::function`] finds this library's function even if other libraries have functions of the same name.
     pub(crate) fn of(address: *const c_void) -> Option<Self> {
         let file = file_of(address)?;
         // SAFETY: a C string; the library is loaded, and its initialisation has run.
@@ -18,10 +19,10 @@ impl Opened {
         (!handle.is_null()).then_some(Self(handle))
     }
 
-    /// Returns the function of this name, if there is one.
+    /// Returns the function `name`; `None` if the library has no function of this name.
     ///
     /// # Safety
-    /// `F` is the type of the functions of this name in all libraries.
+    /// In all libraries, a function of this name has the type `F`.
     pub unsafe fn function<F: Copy>(self, name: &str) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         let name = CString::new(name).ok()?;
@@ -32,7 +33,7 @@ impl Opened {
     }
 }
 
-/// Returns the name of the file that the code at `address` comes from.
+/// Returns the path of the library or program that contains the code at `address`; `None` if the loader does not know it.
 pub(crate) fn file_of(address: *const c_void) -> Option<CString> {
     // SAFETY: plain values, which the loader fills. If it knows the address, the name stays valid as long as the library.
     unsafe {

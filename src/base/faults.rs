@@ -2,8 +2,8 @@
 //!
 //! `SKT_FAULT=point:position:hit:action` makes the rank at that grid position do the action when it reaches the point for the
 //! hit-th time. Several faults are separated by commas; position `*` means any position. Before the action, the rank writes a
-//! line to stderr. If `SKT_FAULT_LOG` names a file, the rank also writes the line there with fsync, so that a test can assert
-//! that the rank failed *there*. While no fault is armed, a point costs one relaxed load.
+//! line to stderr. If `SKT_FAULT_LOG` names a file, the rank also appends the line to this file, with fsync. So a test can check
+//! at which point the rank failed. While no fault is armed, a point costs one relaxed load.
 //!
 //! Under `skt-hpl run`, every attempt of the job has the same variable; `2@point:...` applies to the second attempt only. So a
 //! test can inject a fault while a run recovers from an earlier fault. An in-place attempt (`--nonstop`) counts as an attempt.
@@ -51,18 +51,18 @@ named! {
     /// Step at which a fault can be injected. The values are in the order in which a run reaches them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     Point:
-    /// MPI has started, and no attempt has begun. A fault at this point gives a rank, not a grid position.
+    /// MPI has started, and no attempt has begun. A fault at this point names a rank, not a grid position.
     Started = "started",
-    /// An attempt under `--nonstop` or `--method abft` has begun, and its ranks have not met yet. A fault at this point gives a
-    /// rank, not a grid position.
+    /// An attempt under `--nonstop` or `--method abft` has begun, and its ranks have not reported their states to each other yet.
+    /// A fault at this point names a rank, not a grid position.
     RollCall = "roll-call",
-    /// A run that starts from scratch has found memory of earlier runs and removed none of it. A fault at this point gives a
+    /// A run that starts from scratch has found memory of earlier runs and removed none of it. A fault at this point names a
     /// rank, not a grid position.
     GroundSeen = "ground-seen",
-    /// A part of the memory of a position is removed, and the next part still exists. A fault at this point gives the position of
+    /// Part of the memory of a position is removed, and the next part still exists. A fault at this point names the position of
     /// that memory.
     GroundHalf = "ground-half",
-    /// All memory of earlier runs is removed, and none is allocated yet. A fault at this point gives a rank, not a grid position.
+    /// All memory of earlier runs is removed, and none is allocated yet. A fault at this point names a rank, not a grid position.
     GroundCleared = "ground-cleared",
     /// A part of persistent shared memory is created under its name, but has no pages yet.
     PartNamed = "part-named",
@@ -70,7 +70,7 @@ named! {
     GenerateBegin = "generate-begin",
     /// The matrix is complete, and the first boundary is still to come.
     GenerateEnd = "generate-end",
-    /// Any boundary, with or without a save.
+    /// A boundary is reached, with or without a save.
     Iteration = "iteration",
     /// Half of a panel's columns are factored.
     PanelHalf = "panel-half",
@@ -82,17 +82,18 @@ named! {
     StepBegin = "step-begin",
     /// The row exchange is in progress.
     SwapHalf = "swap-half",
-    /// This rank's share of U is solved, and the shares of other ranks are still to come. Only if process rows share the solve.
+    /// This rank's share of U is solved, and the shares of other ranks are still to come. The point exists only if process rows
+    /// share the solve.
     SwapSolved = "swap-solved",
     /// U is solved, and no column is multiplied yet.
     MultiplyBegin = "multiply-begin",
     /// This rank has applied the panel.
     StepEnd = "step-end",
-    /// Half of the rows of a checksum column are recomputed, as far as this rank contributes to them.
+    /// This rank has done half of its share in recomputing the rows of a checksum column.
     RefreshHalf = "refresh-half",
-    /// Roles are exchanged after a loss, and no step is computed since.
+    /// The ranks have exchanged roles after a loss, and no step has been computed since.
     Exchanged = "exchanged",
-    /// Half of the rows of a checksum column are rebuilt, as far as this rank contributes to them.
+    /// This rank has done half of its share in rebuilding the rows of a checksum column.
     RenewHalf = "renew-half",
     /// All rows of the checksum columns are rebuilt.
     Renewed = "renewed",
@@ -104,19 +105,19 @@ named! {
     SaveState = "save-state",
     /// The copy is complete. A helper is about to encode it, and the rank is about to continue.
     EncodeLeft = "encode-left",
-    /// Between two batches of rows being encoded.
+    /// Point between two batches of rows that are being encoded.
     EncodeBatch = "encode-batch",
     /// The parity is complete, and the header does not state this yet.
     EncodeEnd = "encode-end",
     /// The rank has found that its helper is done; the header does not state this yet.
     EncodeFound = "encode-found",
-    /// The position is sealed, before the barrier.
+    /// The position is sealed, and has not reached the barrier after sealing.
     Sealed = "sealed",
     /// The barrier after sealing is passed, with no data overwritten yet.
     BarrierPassed = "barrier-passed",
-    /// Half of the checkpoint is overwritten.
+    /// Half of the old checkpoint is overwritten with the new one.
     FlushHalf = "flush-half",
-    /// The checkpoint is new, and its parity is old.
+    /// The data of the checkpoint are new, and its parity is still old.
     FlushData = "flush-data",
     /// All data are new except the header.
     FlushEnd = "flush-end",
@@ -126,57 +127,57 @@ named! {
     StreamBegin = "stream-begin",
     /// Half of the matrix is written to the file.
     StreamHalf = "stream-half",
-    /// The whole file is on the device, under a temporary name that does not count.
+    /// The whole file is on the storage device, under a temporary name that recoveries ignore.
     StreamSynced = "stream-synced",
-    /// The file has its final name.
+    /// A file on storage is complete under its final name.
     StreamWhole = "stream-whole",
-    /// All files are complete, and the manifest is on the device under a temporary name that does not count.
+    /// All files are complete. The manifest is on the storage device, under a temporary name that recoveries ignore.
     ManifestSynced = "manifest-synced",
     /// The checkpoint on storage is complete, and the previous one still exists.
     ManifestWhole = "manifest-whole",
-    /// An older checkpoint has lost its manifest.
+    /// A checkpoint on storage is being removed: its manifest is gone, and its other files still exist.
     PruneHalf = "prune-half",
     /// Only the new checkpoint remains on storage.
     Pruned = "pruned",
-    /// Headers are read, and no decision is made.
+    /// A start has read the headers of the memory, and has not yet decided from which checkpoint to resume.
     AgreeBegin = "agree-begin",
-    /// The decision is made and checked, and not written yet.
+    /// The ranks have agreed from which checkpoint to resume. The decision is not written to the headers yet.
     Agreed = "agreed",
-    /// The decision is in this rank's header.
+    /// This rank's header contains the decision from which checkpoint to resume.
     Pinned = "pinned",
-    /// Half of an interrupted flush is repeated.
+    /// A recovery has repeated half of a flush: of the copy of the matrix that a save had not completed.
     FinishHalf = "finish-half",
-    /// The flush is complete, and the header does not state this yet.
+    /// A recovery has completed an interrupted flush, and the header does not state this yet.
     FinishEnd = "finish-end",
-    /// The checkpoint is the target of the recovery, and later seals are withdrawn.
+    /// The checkpoint to resume from is in force at this position, if its memory is not lost. Later seals are withdrawn.
     Settled = "settled",
-    /// Before lost positions are rebuilt.
+    /// Point before lost positions are rebuilt.
     RebuildBegin = "rebuild-begin",
-    /// Between two batches of rows being rebuilt.
+    /// Point between two batches of rows that are being rebuilt.
     RebuildBatch = "rebuild-batch",
     /// A position is rebuilt, and the header does not state this yet.
     RebuildEnd = "rebuild-end",
     /// The header of the rebuilt position states its content.
     Rebuilt = "rebuilt",
-    /// The second agreement is complete.
+    /// The ranks have agreed that all positions have the checkpoint to resume from.
     AgreedAgain = "agreed-again",
     /// This position's file on storage is about to be read.
     FetchBegin = "fetch-begin",
     /// Half of the position's matrix is read from storage.
     FetchHalf = "fetch-half",
-    /// The whole matrix is in the workspace, and not saved in memory yet.
+    /// The whole matrix is read from storage into the workspace, and not saved in memory yet.
     FetchEnd = "fetch-end",
-    /// A start removes unneeded checkpoints from storage. The manifest of the first is removed, if it had one; its other files
-    /// still exist.
+    /// A start removes unneeded checkpoints from storage. The manifest of the first such checkpoint is removed, if it had one.
+    /// The checkpoint's other files still exist.
     TidyHalf = "tidy-half",
     /// The run resumes from a checkpoint on storage, and this rank has removed its share of the unneeded checkpoints. The matrix
     /// is not saved in memory yet.
     Tidied = "tidied",
-    /// Half of the checkpoint is copied back.
+    /// Half of the checkpoint is copied back to the matrix.
     RestoreHalf = "restore-half",
-    /// The matrix is restored, and the header still states recovery.
+    /// The matrix is restored, and the header still states that a recovery is in progress.
     RestoreEnd = "restore-end",
-    /// The run is ready to resume, before the last barrier.
+    /// The run is ready to resume. The barrier before the computation is still to come.
     Resumed = "resumed",
     /// The factorisation is complete.
     SolveBegin = "solve-begin",
@@ -187,30 +188,30 @@ named! {
     SolveSent = "solve-sent",
     /// The solution is computed and not yet checked.
     VerifyBegin = "verify-begin",
-    /// The result is recorded, and the memory still exists.
+    /// The result of the test is recorded, and the memory of the test still exists.
     CleanBegin = "clean-begin",
-    /// Some of the memory is removed.
+    /// Part of the memory of a finished test is removed.
     CleanHalf = "clean-half",
-    /// A test is over for this rank, which has not yet received or forwarded the test's result. A fault at this point gives a
+    /// A test has ended for this rank, which has not yet received or forwarded the test's result. A fault at this point names a
     /// rank, not a grid position.
     Verdict = "verdict",
-    /// All tests are over and reported; the records of their results still exist. A fault at this point gives a rank, not a grid
-    /// position.
+    /// All tests have ended and are reported; the records of their results still exist. A fault at this point names a rank, not a
+    /// grid position.
     Told = "told",
 }
 
 impl Point {
-    /// Returns whether this step comes before the first test of a job.
+    /// Returns whether this point comes before the first test of a job.
     pub fn is_of_start(self) -> bool {
         matches!(self, Point::Started | Point::RollCall)
     }
 
-    /// Returns whether this is a step of a run that starts from scratch and finds memory of earlier runs.
+    /// Returns whether this point is reached only by a run that starts from scratch and finds memory of earlier runs.
     pub fn is_of_ground(self) -> bool {
         matches!(self, Point::GroundSeen | Point::GroundHalf | Point::GroundCleared)
     }
 
-    /// Returns whether this is a step of a save whose parity is encoded by helpers. Other saves do not reach it.
+    /// Returns whether this point is reached only by saves whose parity is encoded by helpers.
     pub fn is_helpers(self) -> bool {
         matches!(self, Point::EncodeLeft | Point::EncodeFound)
     }
@@ -221,8 +222,8 @@ impl Point {
         &Point::ALL[at(first)..=at(last)]
     }
 
-    /// Returns whether this is a step of the solver itself, which exists under any protection. `tests/nonstop` injects faults
-    /// there.
+    /// Returns whether this point is a step of the solver itself, which exists under any protection. `tests/nonstop` injects
+    /// faults at such points.
     pub fn is_solvers(self) -> bool {
         Point::between(Point::PanelHalf, Point::RecomputeHalf).contains(&self)
             || matches!(self, Point::SolveHalf | Point::SolveSent)
@@ -239,7 +240,7 @@ impl FromStr for Point {
     }
 }
 
-/// Action of a fault.
+/// Action of a fault: what the rank does at the crash point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Kill,
@@ -266,12 +267,12 @@ pub const EXIT_CODE: i32 = 111;
 /// Payload of [`Action::Unwind`].
 pub struct Injected(pub Point);
 
-/// Attempt of a run to which a fault applies.
+/// Attempts of a run to which a fault applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Number of the attempt, from 1. An in-place attempt counts as an attempt.
+    /// The attempt with this number, from 1. In-place attempts are counted.
     Attempt(u32),
-    /// Number of the launch and number of the in-place attempt within it, both from 1.
+    /// In-place attempt number `act` within launch number `launch`, both from 1.
     Act { launch: u32, act: u32 },
 }
 
@@ -299,10 +300,10 @@ pub struct Fault {
     pub point: Point,
     /// Grid position of the rank; `None` for any rank.
     pub position: Option<usize>,
-    /// Number of the arrival at the point that triggers the fault, from 1.
+    /// Number of the visit to the point at which the fault is injected, from 1.
     pub hit: u64,
     pub action: Action,
-    /// Attempt of a supervised run; `None` for any attempt.
+    /// Attempt of a supervised run in which the fault is injected; `None` for any attempt.
     pub when: Option<When>,
     seen: AtomicU64,
 }
@@ -364,7 +365,7 @@ impl FromStr for Fault {
     }
 }
 
-/// Parses an action with an argument.
+/// Parses an action that has an argument after `=`; returns `None` if the text is not such an action.
 fn with_argument(text: &str) -> Option<Action> {
     match text.split_once('=')? {
         ("hang", file) => Some(Action::Hang(Some(file.into()))),
@@ -382,8 +383,9 @@ pub fn parse(text: &str) -> Result<Vec<Fault>, String> {
 }
 
 static ARMED: AtomicBool = AtomicBool::new(false);
-/// Number of this launch, and number of in-place attempts within it.
+/// Number of this launch.
 static LAUNCH: AtomicU32 = AtomicU32::new(1);
+/// Number of in-place attempts before the current one within this launch.
 static GONE_ON: AtomicU32 = AtomicU32::new(0);
 static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
 
@@ -396,7 +398,7 @@ thread_local! {
     static REMOVER: RefCell<Option<Remover>> = const { RefCell::new(None) };
 }
 
-/// Reads SKT_FAULT. Called once by the program, before MPI starts.
+/// Arms the faults that the environment variable SKT_FAULT describes. The program calls this function once, before MPI starts.
 pub fn arm_from_environment() -> Result<(), String> {
     if let Ok(text) = std::env::var("SKT_FAULT") {
         let faults = parse(&text).map_err(|e| format!("SKT_FAULT: {e}"))?;
@@ -420,10 +422,10 @@ pub fn spoils_product(host: &str) -> bool {
     std::env::var("SKT_FAULT_PRODUCT").is_ok_and(|spoilt| spoilt == host)
 }
 
-/// Returns whether this process must act as if its processor could not run `engine`. So tests can have different processors on
-/// one machine.
+/// Returns whether this process must act as if its processor could not run `engine`. So tests can simulate different processors
+/// on one machine.
 ///
-/// `SKT_FAULT_LACKS=avx512,avx2` disables all engines of these names, `packed` all but the BLAS.
+/// `SKT_FAULT_LACKS=avx512,avx2` disables all engines of these names; `packed` disables all engines but the BLAS.
 pub fn lacks(engine: &str) -> bool {
     let this = |lacked: &str| match lacked {
         "packed" => engine != "blas",
@@ -432,18 +434,19 @@ pub fn lacks(engine: &str) -> bool {
     std::env::var("SKT_FAULT_LACKS").is_ok_and(|lacked| lacked.split(',').any(this))
 }
 
-/// Arms faults for the calling thread only: a rank of an in-process test.
+/// Arms faults for the calling thread only. In tests, the thread is a rank.
 pub fn arm_thread(faults: Vec<Fault>) {
     MINE.with(|mine| *mine.borrow_mut() = faults);
     ARMED.store(true, Ordering::Release);
 }
 
-/// Reports every crash point that this process reaches to the simulation.
+/// From now on, reports every crash point that this process reaches to the simulation.
 pub fn arm_simulation() {
     ARMED.store(true, Ordering::Release);
 }
 
-/// Sets the function that flips a byte of (position, part) at an offset, for this thread's faults.
+/// Sets the function that flips a byte for this thread's faults. Its arguments are the position, the name of the part and the
+/// offset.
 pub fn set_corruptor(corruptor: impl Fn(usize, &str, usize) + 'static) {
     CORRUPTOR.with(|c| *c.borrow_mut() = Some(Box::new(corruptor)));
 }
@@ -453,12 +456,12 @@ pub fn set_remover(remover: impl Fn(usize) + 'static) {
     REMOVER.with(|r| *r.borrow_mut() = Some(Box::new(remover)));
 }
 
-/// Returns whether any fault is armed. Callers prepare for faults only then.
+/// Returns whether any fault is armed. If none is armed, callers need not prepare for faults.
 pub fn armed() -> bool {
     ARMED.load(Ordering::Relaxed)
 }
 
-/// Marks a crash point. Does nothing unless a fault is armed for it.
+/// Marks a crash point: injects the fault that is armed for it, if any.
 #[inline]
 pub fn hit(point: Point, position: usize) {
     if ARMED.load(Ordering::Relaxed) {
@@ -466,7 +469,7 @@ pub fn hit(point: Point, position: usize) {
     }
 }
 
-/// Marks an operation on storage. Returns its error if a simulation injects one.
+/// Marks an operation on storage. Returns the error that a simulation injects into the operation, if any.
 #[inline]
 pub fn stores() -> std::io::Result<()> {
     match simulator() {
@@ -555,11 +558,11 @@ fn inject(point: Point, position: usize, action: Action) {
 }
 
 named! {
-    /// A safeguard that is disabled on purpose, to check that the tests notice. Only builds with debug assertions, as tests use,
-    /// can disable a safeguard. In a release build `sabotaged` is constant and costs nothing.
+    /// A safeguard that is disabled on purpose, to check that tests fail without it. Only builds with debug assertions, such as
+    /// those of tests, can disable a safeguard. In a release build `sabotaged` is constant and costs nothing.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     Sabotage:
-    /// The barrier between sealing and overwriting.
+    /// The barrier after sealing, before the old checkpoint is overwritten.
     NoBarrier = "no-barrier",
     /// The check of digests before memory is trusted.
     NoDigest = "no-digest",
@@ -579,9 +582,9 @@ named! {
     NoRecompute = "no-recompute",
     /// The wait until the journal contains the record of a step, before the supervisor takes that step.
     NoRecord = "no-record",
-    /// The time to connect again to a node whose connection ended, before the node counts as lost.
+    /// The time that is allowed to connect again to a node whose connection ended, before the node counts as lost.
     NoRedial = "no-redial",
-    /// The judgement that the supervisor is cut off, rather than that all nodes are lost.
+    /// The judgement that the supervisor is cut off from the nodes, and that the nodes are not lost.
     NoOutage = "no-outage",
     /// The adoption of a running job by the next supervisor.
     NoAdoption = "no-adoption",
@@ -612,7 +615,7 @@ mod sabotage {
         MINE.get() == Some(what) || std::env::var("SKT_SABOTAGE").is_ok_and(|v| v == what.name())
     }
 
-    /// Disables a safeguard in the calling thread.
+    /// Disables a safeguard in the calling thread; `None` enables all safeguards again.
     pub fn sabotage_thread(what: Option<Sabotage>) {
         MINE.set(what);
     }

@@ -34,7 +34,8 @@ impl FutexCounter {
         }
     }
 
-    /// Sleeps until another thread wakes this one, if the number still is `seen`. A signal may end the sleep sooner.
+    /// If the number still is `seen`, sleeps until another thread calls [`FutexCounter::wake`]. A signal may end the sleep
+    /// sooner.
     pub fn sleep(&self, seen: u32) {
         self.asleep.fetch_add(1, Ordering::SeqCst);
         self.call(libc::FUTEX_WAIT, seen);
@@ -64,7 +65,7 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    /// Two threads take turns, and each sleeps while the other has its turn. A missed call would stop both.
+    /// Two threads take turns, and each sleeps while the other has its turn. A missed wake-up would stop both threads.
     #[test]
     fn nobody_sleeps_through_its_number() {
         let futex_counter = Arc::new(FutexCounter::default());

@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 /// Bytes of memory that one system call handles between two heartbeats; a multiple of the size of a huge page.
 pub const BYTES: usize = 512 << 20;
 
-/// Address of the counter of heartbeats, if any.
+/// Address of a counter of heartbeats or waits; null until [`follow`] sets it.
 struct Counter(AtomicPtr<AtomicU64>);
 
-/// Counters of this process, which has one position at a time.
+/// Counter of this process's heartbeats.
 static PULSE: Counter = Counter(AtomicPtr::new(null_mut()));
+/// Counter of this process's waits.
 static WAITS: Counter = Counter(AtomicPtr::new(null_mut()));
 
 impl Counter {
@@ -34,7 +35,7 @@ impl Counter {
     }
 }
 
-/// Sets the counters of this process's heartbeats and of its waiting.
+/// Sets the counters that [`beat`] and [`wait`] of this process advance.
 pub fn follow(beats: &'static AtomicU64, waits: &'static AtomicU64) {
     PULSE.follow(beats);
     WAITS.follow(waits);

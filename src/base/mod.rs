@@ -26,7 +26,7 @@ pub mod timeline;
 pub mod topology;
 pub mod units;
 
-/// Name of this host; empty if it has none.
+/// Returns the name of this host; empty if the host has none.
 pub fn host_name() -> String {
     nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned()
 }

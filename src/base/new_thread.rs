@@ -16,10 +16,10 @@ use nix::libc;
 const STACK: usize = 2 << 20;
 
 /// Bytes that must be available in addition to the stack. The C library may reserve 128 MiB of addresses for the heap of a new
-/// thread, and the runtime needs a few pages after that.
+/// thread. The runtime then needs a few more pages.
 const EXTRA: usize = 132 << 20;
 
-/// Error: a thread could not be started, with its reason and advice.
+/// Error: a thread could not be started. The message has the reason and advice.
 #[derive(Debug, thiserror::Error)]
 #[error("the system gives this process no more threads ({0}); {HELP}")]
 pub struct NoThread(pub Error);
@@ -107,7 +107,8 @@ fn has_mappings_left() -> bool {
     }
 }
 
-/// Checks that a thread fits. Limits are `ulimit -v`, a system without overcommitted memory, and the number of mappings.
+/// Checks that there is memory for a new thread. It can be limited by `ulimit -v`, by a system without overcommitted memory, or
+/// by the number of mappings.
 fn look_for_room() -> Result<(), NoThread> {
     let out_of_memory = |why| Err(NoThread(Error::new(ErrorKind::OutOfMemory, why)));
     if !has_mappings_left() {
@@ -128,7 +129,7 @@ mod tests {
     use crate::base::cores::left_out::left_out;
     use std::process::Command;
 
-    /// For various limits, each in a process of its own: threads that do not fit are refused without a panic.
+    /// Threads that do not fit are refused without a panic, under various limits. Each limit is set in a separate process.
     #[test]
     fn where_there_is_no_room_for_a_thread_it_is_said() {
         let own = std::env::current_exe().unwrap();
@@ -157,8 +158,8 @@ mod tests {
         most.trim().parse().unwrap()
     }
 
-    /// Returns whether a test may use up this number of mappings. Each takes some 200 bytes of the kernel, and some systems have
-    /// practically no limit.
+    /// Returns whether a test may use up this number of mappings. Each mapping takes some 200 bytes of the kernel, and some
+    /// systems have practically no limit.
     fn may_be_used_up(mappings: usize) -> bool {
         mappings <= 1 << 21
     }

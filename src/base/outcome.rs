@@ -1,4 +1,4 @@
-//! The result of one test, as plain values: computed by the solver, printed by the report.
+//! Result of one test, as plain values. The solver computes it, and the report prints it.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -10,44 +10,44 @@ fn nan_if_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Err
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
-/// Wall seconds by part.
+/// Wall time of the parts of a test, in seconds.
 ///
 /// On one rank the parts do not overlap: each moment of its main thread is counted once. So `rfact`, `bcast`, `update`, `solve`,
 /// `save` and `other` add up to `total`. The means of the parts over the ranks also add up to the mean total, but the maxima do
 /// not add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times {
-    /// Recursive panel factorisation, `pfact` and its message exchange included.
+    /// Seconds of recursive panel factorisation, including `pfact` and its message exchange.
     pub rfact: f64,
-    /// Part of `rfact` below the recursion.
+    /// Seconds of `rfact` spent at the end of the recursion, on panels of at most NBMIN columns.
     pub pfact: f64,
-    /// Part of `pfact` spent finding and exchanging the pivot row.
+    /// Seconds of `pfact` spent finding and exchanging the pivot row.
     pub mxswp: f64,
-    /// Waiting for, or forwarding, a panel's broadcast.
+    /// Seconds spent waiting for, or forwarding, broadcasts of panels.
     pub bcast: f64,
-    /// Trailing update: row exchange, triangular solve and multiplication together.
+    /// Seconds of the trailing update: row exchange, triangular solve and multiplication together.
     pub update: f64,
-    /// Part of `update` spent exchanging rows.
+    /// Seconds of `update` spent exchanging rows.
     pub laswp: f64,
-    /// Part of `laswp` spent waiting for rows of other process rows, without other work.
+    /// Seconds of `laswp` spent waiting for rows of other process rows, without other work.
     #[serde(default)]
     pub laswp_wait: f64,
-    /// Part of `update` spent in the triangular solve.
+    /// Seconds of `update` spent in the triangular solve.
     pub trsm: f64,
-    /// Part of `update` spent multiplying.
+    /// Seconds of `update` spent multiplying.
     pub gemm: f64,
-    /// Back substitution.
+    /// Seconds of the back substitution.
     pub solve: f64,
-    /// Saving checkpoints.
+    /// Seconds spent saving checkpoints.
     pub save: f64,
-    /// Rest of the total.
+    /// Seconds of `total` that belong to no other part.
     pub other: f64,
-    /// Factorisation and back substitution: the time that the benchmark counts.
+    /// Seconds of factorisation and back substitution together: the time that the benchmark counts.
     pub total: f64,
 }
 
-/// Returns `figures`, a struct of numbers such as [`Times`], with its numbers as `combine` has changed them. `combine` receives
-/// all numbers, in the same order on every rank.
+/// Returns a copy of `figures`, a struct of numbers such as [`Times`], after `combine` has changed its numbers. `combine`
+/// receives all numbers, in the same order on every rank.
 pub fn combined<F, N>(figures: F, combine: impl FnOnce(&mut [N])) -> F
 where
     F: Serialize + DeserializeOwned,
@@ -67,16 +67,17 @@ where
         .expect("the combined figures fit the fields from which they came")
 }
 
-/// Counts of updates that were split in halves, summed over all ranks.
+/// Counts of updates that were split in two halves of columns, summed over all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SplitUpdates {
-    /// Updates of a rank that were split.
+    /// Number of updates that were split in halves.
     pub iterations: u64,
-    /// Split updates in which the row exchange of the first half began during the previous update.
+    /// Number of split updates whose first half exchanged rows already during the previous update.
     pub early: u64,
-    /// Row exchanges during a multiplication that were complete at its end.
+    /// Number of row exchanges during a multiplication that were complete at its end.
     pub hidden: u64,
-    /// Panels that a rank factored during the update of the first half, because other ranks of its process column were late.
+    /// Number of panels that a rank factored during the update of the first half, because other ranks of its process column were
+    /// late.
     #[serde(default)]
     pub amid: u64,
 }
@@ -84,7 +85,7 @@ pub struct SplitUpdates {
 /// Check of the solution, as HPL 2.3 defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Residual {
-    /// ||Ax-b||_oo / (eps * (||A||_oo * ||x||_oo + ||b||_oo) * N)
+    /// Scaled residual: ||Ax-b||_oo / (eps * (||A||_oo * ||x||_oo + ||b||_oo) * N).
     #[serde(deserialize_with = "nan_if_null")]
     pub scaled: f64,
     #[serde(deserialize_with = "nan_if_null")]
@@ -117,22 +118,22 @@ pub enum Verdict {
 pub struct Protection {
     /// Number of attempts, in-place attempts included.
     pub attempts: u32,
-    /// Losses of ranks after which the test continued in place, without a restart.
+    /// Number of losses of ranks after which the test continued in place, without a restart.
     #[serde(default)]
     pub in_place: u32,
     pub saves: u64,
     pub save_s: f64,
-    /// Seconds of work that a failure undid (all work after the last save) and that was repeated.
+    /// Seconds of work that failures undid and that was repeated: all work after the last save.
     pub lost_s: f64,
-    /// Time from the last heartbeat of one attempt to the start of the next.
+    /// Seconds without a running job: from the last heartbeat of an attempt to the start of the next.
     pub down_s: f64,
-    /// Time from the start of an attempt until it computed.
+    /// Seconds from the start of an attempt until it computed, summed over the attempts that resumed.
     pub restore_s: f64,
-    /// Persistent shared memory of the position that has most of it: matrix, copies and parity.
+    /// Bytes of persistent shared memory (matrix, copies and parity) of the position that has the most.
     pub memory_bytes_max: u64,
     /// Number of members of the smallest group.
     pub group_min: usize,
-    /// Absent without checkpoints on storage.
+    /// Work and costs of level two; absent without checkpoints on storage.
     #[serde(default)]
     pub level2: Option<Level2>,
 }
@@ -140,17 +141,18 @@ pub struct Protection {
 /// Work and costs of checkpoints on storage (level two).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Level2 {
-    /// Number of checkpoints that are or were complete on storage.
+    /// Number of checkpoints that were completed on storage, including those removed since.
     pub checkpoints: u64,
     pub bytes: u64,
-    /// Time from the commit of each checkpoint to its manifest, during which the ranks compute. Without checkpoints in memory
-    /// (`alone`), time from the start of each checkpoint to its manifest, during which the ranks wait.
+    /// Seconds from the commit of each checkpoint to its manifest; the ranks compute meanwhile. If all checkpoints are on storage
+    /// (`alone`), seconds from the start of each checkpoint to its manifest; the ranks wait meanwhile.
     pub write_s: f64,
-    /// Number of saves in memory that were delayed because storage was still being written, and their total delay.
+    /// Number of saves in memory that were delayed because storage was still being written.
     pub put_off: u64,
+    /// Total delay of the delayed saves, in seconds.
     pub put_off_s: f64,
-    /// Time that the ranks waited for storage when the run stopped. Without helpers, also the time that the ranks waited for each
-    /// checkpoint; each save includes this wait.
+    /// Seconds that the ranks waited for storage when the run stopped. Without helpers, the sum also contains the wait for each
+    /// checkpoint, which is part of the save.
     pub wait_s: f64,
     /// Number of times that the test resumed from storage.
     pub fetched: u64,
@@ -167,21 +169,23 @@ pub struct Level2 {
 pub struct Checksums {
     /// Number of checksum columns at the start of the test.
     pub columns: u64,
-    /// Losses of ranks after which the test continued without a restart.
+    /// Number of losses of ranks after which the test continued without a restart.
     pub losses: u32,
     /// Process columns that checksum columns replaced, in order.
     pub replaced: Vec<Replaced>,
-    /// Time from the first report of each loss until all ranks continued without a restart.
+    /// Seconds from the first report of each loss until all ranks continued without a restart.
     pub going_on_s: f64,
-    /// Time to recompute the lost part of U.
+    /// Seconds spent recomputing the lost parts of U.
     pub recompute_s: f64,
-    /// Boundary of each rebuilt checksum column, in order, and the time to rebuild them.
+    /// Boundary of each rebuilt checksum column, in order.
     #[serde(default)]
     pub renewed_at: Vec<u64>,
+    /// Seconds spent rebuilding checksum columns.
     #[serde(default)]
     pub renew_s: f64,
-    /// Bytes of the matrix, and of the checksum columns, of all ranks at the start.
+    /// Bytes of the matrix, of all ranks together, at the start.
     pub matrix_bytes: u64,
+    /// Bytes of the checksum columns, of all ranks together, at the start.
     pub checksum_bytes: u64,
 }
 
@@ -196,25 +200,26 @@ pub struct Replaced {
 /// Power of the nodes while a test was solved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Power {
-    /// `command`, `hwmon`, `rapl`, or `mixed` if nodes differ.
+    /// Source of the readings: `command`, `hwmon`, `rapl`, or `mixed` if nodes differ.
     pub source: String,
     pub nodes: u64,
     pub nodes_measured: u64,
     /// Number of readings of the node that has the fewest readings.
     pub readings_min: u64,
-    /// Time of the measurement, which is shorter than the test if the test was restarted.
+    /// Seconds of the measurement. If the test was restarted, they are fewer than the seconds of the test.
     pub seconds: f64,
-    /// Energy of all measured nodes together.
+    /// Energy of all measured nodes together, in joules.
     pub joules: f64,
-    /// Mean power of all measured nodes together.
+    /// Mean power of all measured nodes together, in watts.
     pub watts: f64,
 }
 
 /// All results of a finished test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Seconds since the Unix epoch at which the timer started and stopped.
+    /// Time at which the timer started, in seconds since the Unix epoch.
     pub started_unix_s: u64,
+    /// Time at which the timer stopped, in seconds since the Unix epoch.
     pub ended_unix_s: u64,
     pub seconds: f64,
     #[serde(deserialize_with = "nan_if_null")]
@@ -223,7 +228,7 @@ pub struct Outcome {
     pub times: Times,
     /// Mean of each part over the ranks. The means add up to the mean total.
     pub times_mean: Times,
-    /// Absent if the threshold was zero or less.
+    /// Check of the solution; absent if the threshold was zero or less.
     pub residual: Option<Residual>,
     pub verdict: Verdict,
     #[serde(default)]
@@ -237,15 +242,14 @@ pub struct Outcome {
     pub work_bytes_max: u64,
     /// Largest resident set of any rank during the test, in bytes.
     pub resident_bytes_max: u64,
-    /// Absent if the test ran without protection.
+    /// Costs of protection; absent if the test ran without protection.
     pub protection: Option<Protection>,
-    /// Absent without checksum columns.
+    /// Work and costs of checksum columns; absent without checksum columns.
     #[serde(default)]
     pub checksums: Option<Checksums>,
-    /// Timeline of the test.
     #[serde(default)]
     pub timeline: Timeline,
-    /// Absent if no node could be measured.
+    /// Power of the nodes; absent if no node could be measured.
     #[serde(default)]
     pub power: Option<Power>,
 }

@@ -1,4 +1,4 @@
-//! Output target of a document or page: a file, or a pipe or device.
+//! Output target of a document or page: a file, a pipe or a device.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -11,14 +11,14 @@ use nix::sys::stat::fstat;
 /// A target that may be written to repeatedly.
 #[derive(Debug)]
 pub enum OutputTarget {
-    /// A file. If its folder permits, each text replaces the file in one step, so that readers always find a complete text.
+    /// A file. If the folder permits it, each text replaces the file in one step, so that readers always find a complete text.
     File(PathBuf),
-    /// A pipe or a device, which a rename would replace. It stays open and receives one text after the other.
+    /// A pipe or a device, which a rename would replace. It stays open and receives each text after the previous one.
     Stream(File),
 }
 
 impl OutputTarget {
-    /// Opens the target of `path`. A link is followed, so that it still points at the newest text.
+    /// Opens the target of `path`. If `path` is a link, its destination is the target, so that the link stays.
     pub fn of(path: &Path) -> io::Result<Self> {
         // Metadata, not the resolved name, identify the target: `/dev/stdout` may lead to a pipe, which has no name to resolve
         // to.
@@ -40,7 +40,7 @@ impl OutputTarget {
         }
     }
 
-    /// Writes `text` to the target. A `durable` file survives a failure of the machine after this call.
+    /// Writes `text` to the target. If `durable`, the text in a file survives a failure of the machine after this call.
     pub fn put(&mut self, text: &[u8], durable: bool) -> io::Result<()> {
         let path = match self {
             Self::File(path) => &*path,
@@ -73,8 +73,8 @@ impl OutputTarget {
     }
 }
 
-/// Returns whether the error means that a file may be written but not replaced: the folder belongs to another user, or the file
-/// alone was mounted into a container.
+/// Returns whether `error` means that the file may be written but not replaced. The folder may belong to another user, or the
+/// file alone was mounted into a container.
 fn is_barred(error: &io::Error) -> bool {
     use ErrorKind::{PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
     matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | ResourceBusy)
@@ -87,8 +87,8 @@ fn aside(path: &Path) -> io::Result<PathBuf> {
     Ok(path.with_file_name(name))
 }
 
-/// Checks that `path` can be written, before the work whose result it will receive. Does not open targets that could block until
-/// another process opens the other end.
+/// Checks that `path` can be written, before the work whose result is written to it. Does not open a pipe or device, because
+/// opening it could block until another process opens the other end.
 pub fn is_open_to_us(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(there) if there.is_dir() => Err(ErrorKind::IsADirectory.into()),
@@ -112,8 +112,8 @@ pub fn put(path: &Path, text: &[u8]) -> io::Result<()> {
     OutputTarget::of(path)?.put(text, false)
 }
 
-/// Compares the file at `path` with the open file `open`. Returns `None` if the two are different files; otherwise whether the
-/// file is a regular file.
+/// Compares the file at `path` with the open file `open`. Returns `None` if they are different files. If they are the same file,
+/// returns whether it is a regular file.
 pub fn is_open_as(path: &Path, open: impl AsFd) -> Option<bool> {
     let (there, open) = (fs::metadata(path).ok()?, fstat(open).ok()?);
     let same = (there.dev(), there.ino()) == (open.st_dev, open.st_ino);

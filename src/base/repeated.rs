@@ -14,8 +14,8 @@ pub struct Repeated {
 }
 
 impl Repeated {
-    /// Starts a thread that calls `work` repeatedly. `work` receives a flag that is set when the thread must end, and returns the
-    /// time until its next call.
+    /// Starts a thread that calls `work` repeatedly. `work` receives a flag that is set when the thread must end. `work` returns
+    /// the time until its next call.
     pub fn start(
         name: &str,
         mut work: impl FnMut(&AtomicBool) -> Duration + Send + 'static,
@@ -30,7 +30,7 @@ impl Repeated {
         Ok(Self { over, thread })
     }
 
-    /// Ends the thread after a call in progress, and waits for its end.
+    /// Waits for a call of `work` in progress, then ends the thread.
     pub fn end(self) {
         self.over.store(true, Ordering::Release);
         self.thread.thread().unpark();

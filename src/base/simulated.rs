@@ -22,21 +22,22 @@ pub trait Simulator: Sync {
     fn task_takes(&self) -> Duration {
         Duration::ZERO
     }
-    /// Returns the bytes of memory that can still be allocated. None if the simulated node does not limit them.
+    /// Returns the bytes of memory that can still be allocated; `None` if the simulated node does not limit memory.
     fn free_memory(&self) -> Option<u64> {
         None
     }
-    /// Returns the error of an operation on storage, if one is injected.
+    /// Returns the injected error of an operation on storage, or `Ok` if no error is injected.
     fn stores(&self) -> io::Result<()> {
         Ok(())
     }
-    /// Reports that a position has reached a crash point. May not return.
+    /// Reports that a position has reached a crash point. Does not return if the simulated rank fails there.
     fn passes(&self, _point: &'static str, _position: usize) {}
 }
 
 static SIMULATOR: OnceLock<&'static dyn Simulator> = OnceLock::new();
 
-/// Turns this process into a simulated one.
+/// Makes this process a simulated one: from now on `simulator` replaces its clock, background tasks and storage errors. Must be
+/// called at most once.
 pub fn begin(simulator: &'static dyn Simulator) {
     assert!(SIMULATOR.set(simulator).is_ok(), "a process is simulated once");
 }

@@ -1,6 +1,7 @@
 //! Median and spread of repeated measurements. A few outliers do not change them.
 
-/// Returns the median; of an even number of values, the mean of the two in the middle. NaN without values.
+/// Returns the median of `values`. For an even number of values, it is the mean of the two in the middle. Returns NaN if there
+/// are no values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -14,7 +15,7 @@ pub fn median(values: &[f64]) -> f64 {
 /// Ratio of the standard deviation of a normal distribution to its median absolute deviation.
 pub const OF_NORMAL: f64 = 1.4826;
 
-/// Returns the median absolute deviation, scaled to the standard deviation of a normal distribution.
+/// Returns the median absolute deviation of `values`, scaled to the standard deviation of a normal distribution.
 pub fn deviation(values: &[f64]) -> f64 {
     let middle = median(values);
     let distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
@@ -31,7 +32,7 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
-        // One outlier of five changes neither.
+        // One outlier in five values changes neither the median nor the deviation.
         assert_eq!(median(&[1.0, 2.0, 3.0, 4.0, 1e9]), 3.0);
         assert_eq!(deviation(&[1.0, 2.0, 3.0, 4.0, 1e9]), OF_NORMAL);
         assert_eq!(deviation(&[5.0; 4]), 0.0);

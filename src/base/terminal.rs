@@ -5,16 +5,16 @@ use std::process::ExitCode;
 use super::closed;
 use super::exit::Exit;
 
-/// Writes a line to the standard error. If the line cannot be written (a full disk, a reader that went away) the program
-/// continues, where `eprintln!` would panic.
+/// Writes a line to the standard error. If the line cannot be written (a full disk, a closed pipe), the program continues, where
+/// `eprintln!` would panic.
 macro_rules! tell {
     ($($words:tt)*) => {
         $crate::base::terminal::write_to(&mut std::io::stderr(), format_args!($($words)*))
     };
 }
 
-/// Writes a line to the standard output, as `tell!` does. The output of a subcommand is written by [`print`], which reports a
-/// failure.
+/// Writes a line to the standard output. If the line cannot be written, the program continues. Subcommands write their output
+/// with [`print`] instead, which reports a failure.
 macro_rules! show {
     ($($words:tt)*) => {
         $crate::base::terminal::write_to(&mut std::io::stdout(), format_args!($($words)*))
@@ -26,20 +26,20 @@ pub fn say(text: impl std::fmt::Display) {
     tell!("skt-hpl: {text}");
 }
 
-/// Writes a line in one piece.
+/// Writes a line to `stream` in one piece, and ignores errors.
 pub fn write_to(stream: &mut impl std::io::Write, words: std::fmt::Arguments) {
     // A failure cannot be reported: the stream for reports has failed.
     let _ = stream.write_all(format!("{words}\n").as_bytes());
 }
 
-/// Writes the text that a subcommand produces to the standard output. A reader that closes the pipe early (`| head`) is not an
-/// error.
+/// Writes the output of a subcommand to the standard output, and returns the exit status. If a reader has closed the pipe early
+/// (`| head`), this is not an error.
 pub fn print(bytes: &[u8]) -> ExitCode {
     print_then(bytes, Exit::Passed).into()
 }
 
-/// Writes the text of a subcommand that has its own exit status `exit`, and returns this status. If `exit` is `Passed` and the
-/// text cannot be written, returns an error status instead.
+/// Writes the output of a subcommand whose exit status is `exit`, and returns this status. If `exit` is `Passed` and the output
+/// cannot be written, returns an error status instead.
 pub fn print_then(bytes: &[u8], exit: Exit) -> Exit {
     printed(put(bytes), exit)
 }

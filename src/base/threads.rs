@@ -31,10 +31,10 @@ const CALLS: u32 = 8;
 type Task<'a> = &'a (dyn Fn(usize) + Sync);
 
 struct Shared {
-    /// Counter of rounds; odd while a round is open to workers.
+    /// Counter that advances when a round opens and when it closes; odd while a round is open to workers.
     round: Apart<FutexCounter>,
     next: Apart<AtomicUsize>,
-    /// Number of workers inside the current round.
+    /// Number of workers that take part in the current round.
     inside: Apart<AtomicUsize>,
     present: Round,
     stop: AtomicBool,
@@ -42,7 +42,7 @@ struct Shared {
     orders: Orders,
 }
 
-/// Work of the current round.
+/// Number of tasks of the current round, and its work; none between rounds.
 struct Round(UnsafeCell<(usize, Option<Task<'static>>)>);
 
 // SAFETY: only the main thread writes it, while no round is open and no worker is inside one. Workers inside a round read it,
@@ -56,27 +56,27 @@ unsafe impl Sync for Round {}
 /// the others: the main thread does a part that no worker has begun after a while.
 struct Orders {
     present: Order,
-    /// State of the parts, by the number of the thread.
+    /// State of each part. The part's number is the number of its thread.
     parts: Vec<Part>,
-    /// Number of workers that are panel threads in this round.
+    /// Number of workers that are panel threads in the current round.
     panel_workers: AtomicUsize,
     /// True when the main thread has finished leading, so that the panel threads may run tasks.
     dismissed: AtomicBool,
 }
 
 /// The current order, in adjacent cache lines. The transfer of a cache line between cores takes as long as the computation of a
-/// small part. So a worker that has read `head` finds all else here, and follows no pointers to other cache lines.
+/// small part. A worker that has read `head` finds the whole order in these lines, and follows no pointer to other lines.
 #[repr(C, align(128))]
 struct Order {
-    /// Number of the order, from 1, and number of its parts; written last.
+    /// Number of the order, from 1, times `NUMBER_UNIT`, plus the number of its parts. Written after the other fields.
     head: AtomicU64,
-    /// Function that calls the work with the number of a part.
+    /// Function that does a part: its arguments are the work and the number of the part.
     call: UnsafeCell<unsafe fn(*const WorkRoom, usize)>,
-    /// Copy of the work itself.
+    /// Copy of the closure that is the order's work.
     work: UnsafeCell<WorkRoom>,
 }
 
-/// Space in which an order keeps the values that its closure captures.
+/// Space for the values that the closure of an order captures.
 type WorkRoom = [MaybeUninit<u64>; 46];
 
 // SAFETY: only the main thread writes `call` and `work`, while all parts that were begun are done. A thread that has begun a part
@@ -139,13 +139,13 @@ struct Part {
 #[repr(align(128))]
 struct Apart<T>(T);
 
-/// Factor of the order's number in `head`. The number of parts is added to this product.
+/// Factor by which `head` multiplies the number of the order. The number of parts is added to the product.
 const NUMBER_UNIT: u64 = 1 << 16;
 
 /// Maximum number of threads of a pool.
 pub const THREADS_MAX: usize = NUMBER_UNIT as usize - 1;
 
-/// Number of polls after which the lead does a part that no worker has begun: one to three microseconds.
+/// Number of polls after which the main thread does a part that no worker has begun: one to three microseconds.
 const POLLS_MAX: u32 = 60;
 
 impl Orders {
@@ -159,8 +159,8 @@ impl Orders {
         }
     }
 
-    /// Does part `part` of order `number` unless another thread has begun it. Returns false if the part panicked; such a part
-    /// counts as done.
+    /// Does part `part` of order `number`, unless another thread has begun it. Returns false if the part panicked; a part that
+    /// panicked counts as done.
     fn attempt(&self, number: u64, part: usize) -> bool {
         let Part { begun: Apart(begun), done: Apart(done) } = &self.parts[part];
         let last = begun.load(Ordering::Acquire);
@@ -181,7 +181,7 @@ impl Orders {
 
 /// Moment at which [`Pool::spread`] calls the main thread.
 pub enum Turn<'t, 'p> {
-    /// Before its tasks, with its panel threads.
+    /// Before the first task. The main thread leads these panel threads.
     Lead(&'t mut PanelThreads<'p>),
     AfterTask,
 }
@@ -203,10 +203,11 @@ impl PanelThreads<'_> {
         self.panel_workers + 1
     }
 
-    /// Runs `work(0)` to `work(parts - 1)`, each on its own thread unless that thread is late. Returns when all are done.
+    /// Runs `work(0)` to `work(parts - 1)`, each part on its own thread. If a thread is late, the main thread does its part.
+    /// Returns when all parts are done.
     ///
-    /// There must not be more parts than threads. `work` is copied to a place that workers read at once, so it should capture
-    /// small values and not references to them.
+    /// There must not be more parts than threads. Workers read a copy of `work`, so it should capture small values and not
+    /// references to them.
     pub fn run(&mut self, parts: usize, work: impl Fn(usize) + Sync + Copy) {
         assert!(parts <= self.size(), "{parts} parts for {} threads", self.size());
         let Some(shared) = self.shared.filter(|_| self.panel_workers > 0 && parts > 1) else {
@@ -233,7 +234,8 @@ impl PanelThreads<'_> {
     }
 }
 
-/// Returns part `part` of `parts` of `len` elements. Parts are whole cache lines of words, so that threads share no cache line.
+/// Returns the indices of part `part` if `len` elements are divided into `parts`. Parts are whole cache lines of words, so that
+/// threads share no cache line.
 fn part_of(len: usize, part: usize, parts: usize) -> Range<usize> {
     const LINE: usize = 16;
     let each = len.div_ceil(parts).next_multiple_of(LINE);
@@ -241,13 +243,14 @@ fn part_of(len: usize, part: usize, parts: usize) -> Range<usize> {
 }
 
 impl PanelThreads<'_> {
-    /// Calls `work` with parts of `0..len`, each on its own thread. Uses fewer threads if parts would be smaller than `worth`.
+    /// Calls `work` with parts of `0..len`, each part on its own thread. Uses fewer threads if parts would have fewer than
+    /// `worth` elements.
     pub fn parts(&mut self, len: usize, worth: usize, work: impl Fn(Range<usize>) + Sync + Copy) {
         let parts = (len / worth).clamp(1, self.size());
         self.run(parts, move |part| work(part_of(len, part, parts)));
     }
 
-    /// Divides a slice as [`PanelThreads::parts`] does. `work` is called with the start of a part, and the part.
+    /// Divides a slice as [`PanelThreads::parts`] does. Calls `work` with each part and the index at which the part starts.
     pub fn cut<T: Send>(
         &mut self,
         all: &mut [T],
@@ -286,7 +289,7 @@ pub struct FewThreads {
     source: std::io::Error,
 }
 
-/// A pool of `threads - 1` workers and the thread that made them.
+/// A pool of threads: `threads - 1` workers and the thread that created the pool.
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -307,8 +310,8 @@ impl Pool {
         Self::of(threads, None)
     }
 
-    /// Starts a pool with one thread bound to each of these processors. The calling thread is bound to the first, until the pool
-    /// ends.
+    /// Starts a pool with one thread for each of `processors`, bound to this processor. The calling thread is bound to the first
+    /// processor until the pool ends.
     pub fn pinned(processors: &[usize]) -> Result<Self, FewThreads> {
         let mut pool = Self::of(processors.len(), Some(processors))?;
         // The calling thread is bound last: workers would inherit its binding.
@@ -367,7 +370,7 @@ impl Pool {
         self.few(self.threads(), lead)
     }
 
-    /// Runs `lead` as [`Pool::together`] does, with at most `threads` threads.
+    /// Runs `lead` with at most `threads` panel threads, the main thread included, and no tasks.
     pub fn few<R>(&mut self, threads: usize, lead: impl FnOnce(&mut PanelThreads) -> R) -> R {
         let (mut lead, mut result) = (Some(lead), None);
         self.spread(
@@ -388,8 +391,8 @@ impl Pool {
         self.run(len.div_ceil(each), |task| work(task * each..len.min((task + 1) * each)));
     }
 
-    /// Calls `work` with each row of a matrix and its number, on all threads. A task has rows with about `each` elements in
-    /// total.
+    /// Calls `work` with the number and the elements of each row of a matrix, on all threads. `row` is the length of a row. A
+    /// task has rows with about `each` elements in total.
     pub fn rows<T: Send>(
         &mut self,
         all: &mut [T],
@@ -409,9 +412,10 @@ impl Pool {
         });
     }
 
-    /// Runs tasks as [`Pool::run`] does, but the main thread first calls `main` with [`Turn::Lead`], with `panel_workers` workers
-    /// as panel threads. Afterwards these workers run tasks like the others, and the main thread calls `main` after each of its
+    /// Runs tasks as [`Pool::run`] does, and calls `main` on the main thread: first with [`Turn::Lead`], then after each of its
     /// tasks.
+    ///
+    /// During [`Turn::Lead`], `panel_workers` workers are panel threads. Afterwards these workers run tasks, too.
     pub fn spread(
         &mut self,
         tasks: usize,
@@ -468,12 +472,12 @@ impl Drop for Pool {
 }
 
 thread_local! {
-    /// Number of a worker in its pool, from 1; 0 for the thread that made a pool.
+    /// Number of a worker in its pool, from 1; 0 for the thread that created a pool.
     static NUMBER: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts a thread that has finished. If a thread panics, all threads count as finished: the round ends, and some threads may
-/// never start.
+/// Counts a thread that has finished when it is dropped. If the thread panics, all threads count as finished: the round ends, and
+/// some threads may never start.
 struct Here<'a>(&'a AtomicUsize);
 
 impl Drop for Here<'_> {
@@ -486,7 +490,7 @@ impl Drop for Here<'_> {
     }
 }
 
-/// Closes a round whenever the main thread leaves it.
+/// Closes the round when it is dropped, even if the main thread panics.
 struct Close<'a>(&'a Shared);
 
 impl Drop for Close<'_> {
@@ -568,7 +572,7 @@ impl Shared {
         }
     }
 
-    /// Does the part of worker `own` in each order, until the main thread has finished leading.
+    /// Does part `own` of each order on the worker `own`, until the main thread has finished leading.
     fn follow(&self, own: usize) {
         let mut spins = 0u32;
         let mut last = 0;
@@ -585,7 +589,7 @@ impl Shared {
         }
     }
 
-    /// Returns the next open round after `seen`; `None` when the pool ends.
+    /// Waits for an open round other than `seen`, and returns its number; returns `None` when the pool ends.
     fn await_round(&self, seen: u32) -> Option<u32> {
         let start = Instant::now();
         let (mut spins, mut has_slept) = (0, false);
@@ -620,7 +624,7 @@ fn pause(spins: &mut u32) {
     }
 }
 
-/// A raw pointer that tasks may share: each task must touch only its own part.
+/// A raw pointer that tasks may share. Each task must touch only its own part of the data.
 pub struct Shareable<T>(*mut T);
 
 impl<T> Clone for Shareable<T> {
@@ -821,7 +825,7 @@ mod tests {
         }
     }
 
-    /// Behaves as after a loss: the remaining tasks are no longer needed.
+    /// Unwinds during a round, as the main thread does after a loss. The remaining tasks are no longer needed.
     #[test]
     fn a_thread_that_leaves_a_round_does_not_wait_for_all_of_its_tasks() {
         let mut pool = Pool::new(2);

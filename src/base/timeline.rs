@@ -6,10 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of points.
+/// Maximum number of points of a timeline.
 const POINTS_MAX: usize = 64;
 
-/// Maximum number of interruptions.
+/// Maximum number of interruptions in a timeline.
 const MOMENTS_MAX: usize = 40;
 
 /// Kind of an interruption.
@@ -18,11 +18,11 @@ const MOMENTS_MAX: usize = 40;
 pub enum What {
     /// A checkpoint was saved.
     Save,
-    /// Work that a failure undid.
+    /// Work that a failure undid, all of it after the last save.
     Lost,
-    /// Time without a running job: from the last heartbeat to the next start.
+    /// Time without a running job: from the last heartbeat of an attempt to the next start.
     Down,
-    /// Time from a start until computation resumed.
+    /// Time from the start of an attempt until computation resumed.
     Restore,
 }
 
@@ -41,13 +41,13 @@ impl What {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Moment {
     pub what: What,
-    /// Iteration before which the interruption happened.
+    /// Number of the iteration before which the interruption happened.
     pub iteration: u64,
     pub at_s: f64,
     pub seconds: f64,
 }
 
-/// Timeline of a finished test. The lists have the same length.
+/// Timeline of a finished test. The lists `iteration`, `seconds` and `gflops` have the same length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
     /// Numbers of iterations that were about to begin; the last number is the end of the factorisation.
@@ -61,7 +61,7 @@ pub struct Timeline {
     pub moments_left_out: u64,
 }
 
-/// Returns the floating-point operations of the factorisation up to an iteration.
+/// Returns the number of floating-point operations that the factorisation does before iteration `iteration`.
 pub fn flops_until(n: usize, nb: usize, iteration: u64) -> f64 {
     let (n, nb) = (n as f64, nb as f64);
     let left = (n - iteration as f64 * nb).max(0.0);
@@ -79,7 +79,7 @@ pub struct Recorder {
     points: Vec<(u64, f64)>,
     moments: Vec<Moment>,
     left_out: u64,
-    /// False until the first point of an attempt, which is kept whatever its number.
+    /// True once the current attempt has recorded a point. The first point of an attempt is always recorded.
     #[serde(skip)]
     under_way: bool,
 }
@@ -102,7 +102,8 @@ impl Recorder {
         self.points.push((k as u64, rounded(at_s)));
     }
 
-    /// Records an interruption before iteration `iteration`.
+    /// Records an interruption before iteration `iteration`. `at_s` is its start, in seconds since the timer started; `seconds`
+    /// is its length.
     pub fn interrupt(&mut self, what: What, iteration: usize, at_s: f64, seconds: f64) {
         if self.moments.len() == MOMENTS_MAX {
             // Saves are numerous and similar, so every second one is dropped. The costs of failures are kept as long as possible.

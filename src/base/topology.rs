@@ -9,19 +9,19 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Place of a processor, which is a hardware thread of a core. Sockets and NUMA nodes have the system's numbers. A cache or core
-/// has the number of the first processor that shares it.
+/// Sockets, caches and cores that a processor belongs to; a processor is a hardware thread of a core. Sockets and NUMA nodes have
+/// the system's numbers. A cache or core has the number of the first processor that shares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub socket: usize,
-    /// NUMA node.
+    /// Number of the NUMA node.
     pub memory: usize,
-    /// Cache of the highest level.
+    /// Number of the cache of the highest level.
     pub cache: usize,
     pub core: usize,
 }
 
-/// All or some processors of a machine, by the system's numbers.
+/// Topology of all or some processors of a machine. Processors have the system's numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     places: BTreeMap<usize, Place>,
@@ -29,7 +29,7 @@ pub struct Topology {
     memories: usize,
 }
 
-/// Ranks on a node, and threads of each.
+/// Number of ranks on a node, and number of threads of each rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub ranks: usize,
@@ -37,13 +37,13 @@ pub struct Layout {
 }
 
 impl Topology {
-    /// Returns the online processors of this machine, read once.
+    /// Returns the topology of this machine's online processors. The files of the kernel are read once.
     pub fn here() -> &'static Self {
         static HERE: OnceLock<Topology> = OnceLock::new();
         HERE.get_or_init(|| Self::under(Path::new("/")))
     }
 
-    /// Reads the topology from the files under `root`. Contains no processors if the files do not describe any.
+    /// Reads the topology from the files under `root`. If the files describe no processors, the topology is empty.
     pub fn under(root: &Path) -> Self {
         let mut memory_of = BTreeMap::new();
         let mut memories = 0;
@@ -67,7 +67,8 @@ impl Topology {
         Self { places, memories }
     }
 
-    /// Returns a machine of `cores` equal cores with one hardware thread each, in `memories` NUMA nodes of equal size.
+    /// Returns the topology of a machine with `cores` equal cores of one hardware thread each. The cores are divided evenly among
+    /// `memories` NUMA nodes.
     pub fn even(cores: usize, memories: usize) -> Self {
         let memories = memories.max(1);
         let places = (0..cores)
@@ -80,7 +81,7 @@ impl Topology {
         Self { places, memories }
     }
 
-    /// Returns the topology restricted to those of `processors` that it contains.
+    /// Returns the topology without the processors that are not in `processors`.
     pub fn among(&self, processors: &BTreeSet<usize>) -> Self {
         let mut some = self.clone();
         some.places.retain(|cpu, _| processors.contains(cpu));
@@ -92,7 +93,7 @@ impl Topology {
         processors.iter().copied().filter(|cpu| !self.places.contains_key(cpu)).collect()
     }
 
-    /// Returns all processors of the cores that these processors belong to.
+    /// Returns all processors of every core that has one of `processors`.
     pub fn of_their_cores(&self, processors: &BTreeSet<usize>) -> BTreeSet<usize> {
         let some = self.among(processors);
         let cores: BTreeSet<usize> = some.places.values().map(|place| place.core).collect();
@@ -113,13 +114,13 @@ impl Topology {
         self.places.len()
     }
 
-    /// Number of NUMA nodes that these processors belong to.
+    /// Number of NUMA nodes with at least one processor of this topology.
     pub fn own_memories(&self) -> usize {
         self.count(|place| place.memory)
     }
 
-    /// Number of NUMA nodes that have some of `processors`. Memory without processors, such as that behind CXL or of a graphics
-    /// card, is no place for a rank.
+    /// Number of NUMA nodes that have some of `processors`. NUMA nodes without processors, such as memory behind CXL or of a
+    /// graphics card, are not counted.
     pub fn memories_of(&self, processors: &BTreeSet<usize>) -> usize {
         self.among(processors).own_memories()
     }
@@ -129,8 +130,7 @@ impl Topology {
         self.memories
     }
 
-    /// Returns all processors, sorted so that the processors of a socket are adjacent; within a socket those of a NUMA node, then
-    /// of a cache, then of a core.
+    /// Returns all processors, sorted by socket, then by NUMA node, cache and core. So the processors of each part are adjacent.
     pub fn in_order(&self) -> Vec<usize> {
         let mut all: Vec<(Place, usize)> =
             self.places.iter().map(|(cpu, place)| (*place, *cpu)).collect();
@@ -152,7 +152,7 @@ impl Topology {
     /// cache once. If these caches have too few or unequal numbers of cores, the layout has one rank for each NUMA node. If NUMA
     /// nodes also have too few or unequal numbers of cores, the layout has one rank for each socket, and otherwise a single rank.
     pub fn layout(&self) -> Layout {
-        /// Minimum number of cores for a rank. With more ranks, data that threads would share are sent in messages.
+        /// Minimum number of cores of a rank. With smaller ranks, more data that threads could share are sent in messages.
         const WORTHWHILE: usize = 4;
         /// Function from a processor's place to the key of the part (cache, NUMA node or socket) that contains the processor.
         type Part = fn(&Place) -> (usize, usize);
@@ -170,7 +170,7 @@ impl Topology {
         Layout { ranks: 1, threads: self.cores().max(1) }
     }
 
-    /// Returns the NUMA node of a processor.
+    /// Returns the NUMA node of a processor; `None` if the topology does not contain the processor.
     pub fn memory_of(&self, processor: usize) -> Option<usize> {
         Some(self.places.get(&processor)?.memory)
     }
@@ -185,8 +185,9 @@ pub fn second_level() -> Option<usize> {
     second_level_in(Path::new("/sys/devices/system/cpu/cpu0"))
 }
 
-/// Reads the second-level cache from the kernel's folder of a processor: its size, divided by the cores that share it. Hardware
-/// threads of a core count as one, because only one of them is used.
+/// Returns the size in bytes of the second-level cache, divided by the number of cores that share it. `cpu` is the kernel's
+/// folder of a processor. Hardware threads of a core count as one, because only one of them is used. Returns `None` if the folder
+/// does not describe the cache.
 fn second_level_in(cpu: &Path) -> Option<usize> {
     let threads = fs::read_to_string(cpu.join("topology/thread_siblings_list"));
     let threads = threads.map_or(1, |list| read_list(&list).len()).max(1);
@@ -196,13 +197,14 @@ fn second_level_in(cpu: &Path) -> Option<usize> {
     Some(bytes / (read_list(&sharing).len() / threads).max(1))
 }
 
-/// Returns the first processor that shares the cache of the highest level.
+/// Returns the first processor that shares the cache of the highest level; `None` if the kernel does not report it. `folder` is
+/// the kernel's folder of a processor's caches.
 fn last_cache(folder: &Path) -> Option<usize> {
     let (_, last) = caches(folder).into_iter().max_by_key(|(level, _)| *level)?;
     first(&fs::read_to_string(last.join("shared_cpu_list")).ok()?)
 }
 
-/// Returns the levels and folders of a processor's data caches.
+/// Returns the level and the folder of each data cache. `folder` is the kernel's folder of a processor's caches.
 fn caches(folder: &Path) -> Vec<(usize, std::path::PathBuf)> {
     let all = numbered(folder, "index").into_iter().filter_map(|(_, path)| {
         let read = |name| fs::read_to_string(path.join(name)).unwrap_or_default();
@@ -212,7 +214,7 @@ fn caches(folder: &Path) -> Vec<(usize, std::path::PathBuf)> {
     all.collect()
 }
 
-/// Parses a size such as `2048K` or `2M`.
+/// Parses a size in bytes, such as `2048K` or `2M`; returns `None` if the text is not a size.
 fn bytes(text: &str) -> Option<usize> {
     let (number, unit) = match text.strip_suffix(['K', 'M']) {
         Some(number) if text.ends_with('K') => (number, 1 << 10),
@@ -222,7 +224,7 @@ fn bytes(text: &str) -> Option<usize> {
     number.parse::<usize>().ok().filter(|&n| n > 0)?.checked_mul(unit)
 }
 
-/// Returns the entries of a folder that are named by `word` and a number, sorted by that number.
+/// Returns the number and the path of each entry of `folder` that is named by `word` and a number, sorted by number.
 fn numbered(folder: &Path, word: &str) -> Vec<(usize, std::path::PathBuf)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<_> = entries
@@ -256,13 +258,13 @@ mod tests {
     use super::*;
     use crate::testkit::machine::Machine;
 
-    /// Two processors of 28 cores, each divided into four NUMA nodes of seven.
+    /// Two processors of 28 cores each. Each processor is divided into four NUMA nodes of seven cores.
     fn xeon_with_snc4() -> Machine {
         let part = Machine { sockets: 2, memories_a_socket: 4, cores_a_cache: 7, ..Machine::PLAIN };
         Machine { threads_a_core: 2, scattered: true, ..part }
     }
 
-    /// Two processors of 32 cores in four NUMA nodes each, with two third-level caches of four cores per node.
+    /// Two processors of 32 cores. Each has four NUMA nodes, and each NUMA node has two third-level caches of four cores.
     fn epyc_with_nps4() -> Machine {
         let part = Machine { sockets: 2, memories_a_socket: 4, cores_a_cache: 4, ..Machine::PLAIN };
         Machine { caches_a_memory: 2, threads_a_core: 2, ..part }

@@ -1,11 +1,11 @@
 //! Quantities with units: `64GiB`, `5h`, `100Gbit/s`. One grammar for every flag, key and variable.
 //!
 //! A bare number is read in the unit that the flag documents. A wrong suffix is refused, and the error lists the valid suffixes.
-//! Without this, `--mtbf 5`, meant as years and read as seconds, would give a useless plan.
+//! Without units, `--mtbf 5`, meant as years and read as seconds, would give a useless plan.
 
 use std::time::Duration;
 
-/// Result of parsing; the error states why the text is not a quantity of this kind.
+/// Result of parsing a quantity; the error states why the text is not a quantity of the wanted kind.
 type Result<T> = std::result::Result<T, String>;
 
 /// Seconds in a year of 365 days, the convention of the papers.
@@ -103,7 +103,8 @@ fn parse(text: &str, kind: &str, default: f64, table: &[(&str, f64)]) -> Result<
     if value.is_finite() && value > 0.0 { Ok(value) } else { Err(refuse()) }
 }
 
-/// Returns the factor of a unit. Case does not matter, unless that would make two units equal.
+/// Returns the factor of a unit; `None` if `table` has no such unit. Case is ignored, unless two units of `table` differ only in
+/// case.
 fn scale_of(unit: &str, table: &[(&str, f64)]) -> Option<f64> {
     if let Some((_, scale)) = table.iter().find(|(name, _)| *name == unit) {
         return Some(*scale);
@@ -118,14 +119,14 @@ pub fn seconds(text: &str) -> Result<f64> {
     parse(text, "a duration", 1.0, &TIMES)
 }
 
-/// Parses seconds as [`seconds`] does, and also zero: `0`, `0s`.
+/// Parses seconds as [`seconds`] does, and also accepts zero: `0`, `0s`.
 pub fn seconds_or_none(text: &str) -> Result<f64> {
     let number = text.trim().trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let none = number.parse::<f64>() == Ok(0.0) && seconds(&text.replacen('0', "1", 1)).is_ok();
     if none { Ok(0.0) } else { seconds(text) }
 }
 
-/// Parses a duration as [`seconds_or_none`] does; at most about thirty years.
+/// Parses a duration as [`seconds_or_none`] does. Returns an error if the duration is 30 years or more.
 pub fn duration(text: &str) -> Result<Duration> {
     match seconds_or_none(text)? {
         value if value < 1e9 => Ok(Duration::from_secs_f64(value)),
@@ -133,7 +134,8 @@ pub fn duration(text: &str) -> Result<Duration> {
     }
 }
 
-/// Parses a duration as [`duration`] does, but refuses less than a millisecond, for times that must not be zero.
+/// Parses a duration as [`duration`] does. Returns an error if the duration is less than a millisecond. For durations that must
+/// not be zero.
 pub fn some_time(text: &str) -> Result<Duration> {
     match duration(text)? {
         time if time.as_millis() > 0 => Ok(time),
@@ -141,7 +143,7 @@ pub fn some_time(text: &str) -> Result<Duration> {
     }
 }
 
-/// Parses whole bytes as [`bytes`] does.
+/// Parses bytes as [`bytes`] does, and rounds down to a whole number.
 pub fn whole_bytes(text: &str) -> Result<u64> {
     match bytes(text)? {
         value if value < 1.8e19 => Ok(value as u64),

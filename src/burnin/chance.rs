@@ -5,7 +5,7 @@
 //! slow repeats is at most a tail of the binomial distribution. The sum of these probabilities over all tests bounds the
 //! probability of a false alarm.
 
-/// Returns the probability that of `of` tosses of a fair coin at least `hits` are heads.
+/// Returns the probability that at least `hits` of `of` tosses of a fair coin are heads.
 pub fn chance(hits: usize, of: usize) -> f64 {
     if of > 1000 {
         // The terms underflow. Hoeffding's inequality gives an upper bound of the probability.

@@ -10,7 +10,7 @@ use super::verdict::{ALARMS, Count, Judged, Place, Slow, Tolerance, What, Wrong,
 use super::words;
 use crate::base::statistics::median;
 
-/// Largest number of nodes for which the text contains the table. The JSON document contains all nodes.
+/// Largest number of nodes for which the text contains the table of nodes. The JSON document always contains all nodes.
 const ROWS_MOST: usize = 64;
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -38,10 +38,10 @@ pub struct Program {
     pub version: &'static str,
 }
 
-/// A figure of a node or link, compared with the figures of its peers.
+/// A figure of a node or link: its median, and the comparison with its peers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// Median over the last pass: a rate per second, or for latency a time in seconds.
+    /// Median over the last pass. Rates are per second; latency is in seconds.
     pub median: f64,
     #[serde(flatten)]
     pub count: Count,
@@ -72,9 +72,9 @@ pub struct HplRun {
     pub gflops: f64,
     /// Exit status of `skt-hpl run`; null if a signal ended it.
     pub status: Option<i32>,
-    /// Nodes that the supervisor found slow, with the details.
+    /// Nodes that the supervisor found slow, each with the details.
     pub slow: Vec<(String, String)>,
-    /// Faults that the supervisor found, each with the node if known.
+    /// Faults that the supervisor found: the node, if known, and the details.
     pub faults: Vec<(Option<String>, String)>,
 }
 
@@ -93,20 +93,20 @@ pub struct Finding {
     pub kind: Kind,
     /// Nodes that the finding names: one, two for a link, none if the node is unknown.
     pub nodes: Vec<String>,
-    /// Kind of the slow measurement.
+    /// Kind of the slow measurement; none if the finding is not about speed.
     pub what: Option<What>,
     pub sentence: String,
     pub advice: String,
 }
 
 impl Finding {
-    /// Returns a finding without a slow measurement.
+    /// Returns a finding that is not about speed.
     fn new(kind: Kind, nodes: Vec<String>, sentence: String, advice: &str) -> Self {
         Self { kind, nodes, what: None, sentence, advice: advice.to_owned() }
     }
 }
 
-/// Figures of the nodes, compared with their peers.
+/// Returns the figures of all nodes, compared with their peers.
 pub fn nodes(
     names: &[String],
     here: &[Here],
@@ -128,7 +128,7 @@ pub fn nodes(
         .collect()
 }
 
-/// Figures of the links, compared with their peers, in both directions.
+/// Returns the figures of both directions of all links, compared with their peers.
 pub fn links(names: &[String], sweeps: &[Sweep], judged: &Judged) -> Vec<LinkFigures> {
     // One loop goes through all passages, since a thousand nodes have a million directions and millions of measurements.
     let mut ways: BTreeMap<(usize, usize), Vec<&Passage>> = BTreeMap::new();
@@ -152,7 +152,7 @@ pub fn links(names: &[String], sweeps: &[Sweep], judged: &Judged) -> Vec<LinkFig
         .collect()
 }
 
-/// Findings of the comparison of nodes.
+/// Returns the findings of the comparison of nodes: wrong products, slow nodes and slow links.
 pub fn findings(
     names: &[String],
     slow: &[Slow],
@@ -181,7 +181,7 @@ pub fn findings(
     of_wrong.chain(of_torn).chain(of_slow).collect()
 }
 
-/// Summary of all HPL runs. Runs without a result have no size and no rate.
+/// Returns a summary line of all HPL runs. Runs without a result do not count for its size and rate.
 fn hpl_line(runs: &[HplRun]) -> String {
     let rates: Vec<f64> = runs.iter().map(|run| run.gflops).filter(|rate| *rate > 0.0).collect();
     let passed = runs.iter().filter(|run| run.status == Some(0)).count();
@@ -195,7 +195,7 @@ fn hpl_line(runs: &[HplRun]) -> String {
     format!("HPL: {} run(s){of_n}, {passed} passed, {rate}", runs.len())
 }
 
-/// Returns the findings of the HPL runs. `compared` has the findings of the comparison of nodes.
+/// Returns the findings of the HPL runs. `compared` has the findings of the comparison of nodes ([`findings`]).
 pub fn hpl_findings(runs: &[HplRun], compared: &[Finding]) -> Vec<Finding> {
     let mut found = Vec::new();
     for (number, run) in runs.iter().enumerate().map(|(at, run)| (at + 1, run)) {
@@ -266,7 +266,7 @@ impl Document {
         }
     }
 
-    /// Returns the smallest number of measurements of any direction of a link; 0 if a link has no figure.
+    /// Returns the number of measurements of the direction of a link that has the fewest; 0 if a link has no figure.
     fn links_measured(&self) -> usize {
         let nodes = self.nodes.len();
         if self.links.len() < nodes * nodes.saturating_sub(1) {
@@ -276,7 +276,7 @@ impl Document {
         figures.flatten().map(|figure| figure.count.of).min().unwrap_or(usize::MAX)
     }
 
-    /// Returns the text: the figures, then the conclusions.
+    /// Returns the findings as text: the figures, then the conclusions.
     pub fn text(&self) -> String {
         let mut text = String::new();
         if self.nodes.len() <= ROWS_MOST {
@@ -315,7 +315,7 @@ impl Document {
         }
     }
 
-    /// Describes the slowest link of a node; empty if no link has a figure.
+    /// Describes the slowest link of a node; empty if none of its links has a figure.
     fn slowest_link(&self, node: &str) -> String {
         let of_node = self.links.iter().filter(|l| l.from == node || l.to == node);
         let slowest = of_node
@@ -327,7 +327,7 @@ impl Document {
         format!("{:.2} GB/s, {latency:.1} us {way} {peer}", figure.median / 1e9)
     }
 
-    /// Writes whether there were enough measurements to name a slow node or link, and whether nothing was found.
+    /// Writes whether the measurements suffice to name a slow node or link, and whether nothing was found.
     fn write_conclusion(&self, text: &mut String) {
         let measured = self.sweeps.first().copied().unwrap_or(0);
         let of_links = self.links_measured();
@@ -474,8 +474,8 @@ mod tests {
         (1..=nodes).map(|node| format!("n{node}")).collect()
     }
 
-    /// Returns the document of equal nodes. Each link was measured `times` times, and the direction from the first to the second
-    /// node `first` times.
+    /// Returns the document of equal nodes. Each link was measured `times` times. The direction from the first to the second node
+    /// was measured `first` times.
     fn measured(nodes: usize, times: usize, first: usize) -> Document {
         let sweeps: Vec<Sweep> = (0..times)
             .map(|number| {
@@ -521,7 +521,7 @@ mod tests {
         }
     }
 
-    /// The time grows with the square of the number of nodes, like the number of directions, and no faster.
+    /// The time grows no faster than the square of the number of nodes, which is the number of directions.
     #[test]
     fn a_million_measurements_of_links_become_a_table_in_little_time() {
         let nodes = 300;

@@ -1,8 +1,8 @@
-//! Work of the ranks of a burn-in, one rank on each node: the ranks measure in turns, and report to rank 0.
+//! Work of the ranks of a burn-in, one rank on each node. The ranks measure in turns, and report to rank 0.
 //!
-//! A rank whose turn it is not sleeps, so that virtual nodes of one machine do not disturb each other by waiting. Between turns
-//! all ranks synchronise by messages to rank 0. Rank 0 prints the ranks that it waits for, so a node that hangs is named. While
-//! rank 0 is inside MPI, a separate thread measures the time of the wait.
+//! A rank that waits for its turn sleeps, so that virtual nodes of one machine do not disturb each other by waiting. Between
+//! turns all ranks synchronise by messages to rank 0. Rank 0 prints the ranks that it waits for, so a node that hangs is named.
+//! While rank 0 is inside MPI, a separate thread measures how long it waits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,28 +31,28 @@ const BLOCK: i32 = 94;
 /// Width of the panels in a multiplication.
 const NB: usize = 192;
 
-/// Words of a message in the measurement of bandwidth: 1 MiB, more than any message that a library sends in one piece.
+/// Number of words of a message in the measurement of bandwidth. The message has 1 MiB, more than a library sends in one piece.
 const BLOCK_WORDS: usize = 1 << 17;
 
 /// Largest number of blocks in a measurement of bandwidth.
 const BLOCKS_MOST: f64 = 1024.0;
 
-/// Words that a thread copies: far more than its share of the caches. A thread allocates twice this number, or fewer if memory is
-/// short.
+/// Number of words that a thread copies: far more than its share of the caches. A thread allocates twice this number, or fewer if
+/// memory is short.
 const COPY_WORDS: usize = 4 << 20;
 
-/// Time that rank 0 waits before it prints which rank it waits for.
+/// Time that rank 0 waits before it prints which ranks it waits for.
 const TELL_AFTER: Duration = Duration::from_secs(15);
 
 /// Number and duration of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     pub sweeps: usize,
-    /// Number of tournament rounds in each sweep with links; a number larger than that of all rounds means all rounds.
+    /// Number of tournament rounds in each sweep with links. A number larger than that of all rounds means all rounds.
     pub rounds: usize,
-    /// Cores with which a node multiplies and copies; 0 for all cores.
+    /// Number of cores with which a node multiplies and copies; 0 means all cores.
     pub threads: usize,
-    /// Time of each measurement.
+    /// Duration of each measurement.
     pub slot: Duration,
 }
 
@@ -77,20 +77,20 @@ impl FromStr for Extent {
     }
 }
 
-/// The rank that rank 0 waits for inside MPI, and the start of the wait. A separate thread prints a long wait. It wakes only for
-/// a moment in each second, so that it does not disturb the measurements.
+/// The rank or pair that rank 0 waits for inside MPI, and the start of the wait. A separate thread prints a long wait. It wakes
+/// only for a moment in each second, so that it does not disturb the measurements.
 #[derive(Clone, Default)]
 struct Watch(Arc<Mutex<Option<Wait>>>);
 
 struct Wait {
     of: Absent,
     since: Instant,
-    /// Duration of the wait when it was last printed.
+    /// Duration of the wait when it was last printed; None if it was never printed.
     told: Option<Duration>,
 }
 
 impl Watch {
-    /// Starts the thread. If the system gives no more threads, long waits are not printed.
+    /// Starts the thread that prints long waits. If the system gives no more threads, long waits are not printed.
     fn start(say: fn(&Said)) -> Self {
         let watch = Self::default();
         let looks = watch.clone();
@@ -111,7 +111,7 @@ impl Watch {
         self.0.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 
-    /// Does `work`, during which rank 0 waits for `of`, a rank or a pair.
+    /// Does `work`, during which rank 0 waits for `of`: a rank or a pair.
     fn over<T>(&self, of: Absent, say: fn(&Said), work: impl FnOnce() -> T) -> T {
         *self.look() = Some(Wait { of, since: Instant::now(), told: None });
         let done = work();
@@ -141,7 +141,7 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: fn(&Said)) {
     let alone = turns(&all, |node| vec![node], &machine);
     let games = rounds::rounds(nodes);
     let watch = if me == 0 { Watch::start(say) } else { Watch::default() };
-    // Pairs that measured a link in the last turn.
+    // Pairs that measured their links in the last turn.
     let mut playing: Vec<(usize, usize)> = Vec::new();
     for number in 0..extent.sweeps {
         let mut own = Sweep::default();
@@ -181,7 +181,7 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: fn(&Said)) {
     meet(comm, &[], say);
 }
 
-/// Returns when all ranks have called this function. `pairs` measured their links before the call. Waiting ranks sleep.
+/// Barrier: returns when all ranks have called this function. `pairs` measured their links before the call. Waiting ranks sleep.
 fn meet(comm: &Comm, pairs: &[(usize, usize)], say: fn(&Said)) {
     let mut word = [0u64];
     if comm.rank() > 0 {
@@ -217,8 +217,8 @@ fn meet(comm: &Comm, pairs: &[(usize, usize)], say: fn(&Said)) {
     }
 }
 
-/// Collects the measurements of all ranks on rank 0. `own` has the measurements of this rank: of its node, and of the links in
-/// which it has the lower rank.
+/// Collects the measurements of all ranks on rank 0; returns None on all other ranks. `own` has the measurements of this rank: of
+/// its node, and of the links in which it has the lower rank.
 fn tell(comm: &Comm, own: Sweep, watch: &Watch, say: fn(&Said)) -> Option<Sweep> {
     if comm.rank() > 0 {
         let bytes = postcard::to_allocvec(&own).expect("plain values have a binary form");
@@ -244,24 +244,25 @@ fn tell(comm: &Comm, own: Sweep, watch: &Watch, say: fn(&Said)) -> Option<Sweep>
     Some(sweep)
 }
 
-/// Measurements of a single node. Each measurement allocates its memory again, because the place of the pages changes the rate by
-/// some per cent, and by a tenth for copying. So the median does not depend on one allocation.
+/// Engine and threads with which a rank measures its node. Each measurement allocates its memory again, because the place of the
+/// pages changes the rate by some per cent, and by a tenth for copying. So the median does not depend on one allocation.
 struct Node {
     engine: Engine,
     pool: Pool,
 }
 
 impl Node {
-    /// Ends the job if the system gives no more threads.
+    /// Starts the threads. If the system gives no more threads, ends the job.
     fn new(threads: usize) -> Self {
-        // Prefers an engine of this program: all of these compute the same bits.
+        // An engine of this program is preferred: all engines of this program compute the same bits.
         let ours = Engine::possible(params::Engine::Auto).into_iter().find(|e| e.cuts_freely());
         let mut pool = Pool::try_new(threads).unwrap_or_else(|why| die(6, &why.to_string()));
         one_library_thread_each(&mut pool);
         Self { engine: ours.unwrap_or(Engine::Blas), pool }
     }
 
-    /// Returns the operations per second. If `wanted`, also returns a digest of the product of the matrices.
+    /// Multiplies for the time `slot`, and returns the operations per second. If `wanted`, also returns a digest of the product
+    /// of the matrices.
     fn multiply(&mut self, slot: Duration, wanted: bool) -> (f64, u64) {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
         let mut number = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
@@ -292,7 +293,7 @@ impl Node {
         (rate, digest.digest())
     }
 
-    /// Returns the bytes per second that all threads together copy.
+    /// Copies for the time `slot`, and returns the bytes per second of all threads together.
     fn copy(&mut self, slot: Duration) -> f64 {
         let mut copying =
             Copying::new(COPY_WORDS, &mut self.pool).unwrap_or_else(|why| die(6, &why.to_string()));
@@ -330,7 +331,7 @@ fn follow(comm: &Comm, peer: usize, slot: Duration) {
     comm.send(&[back.to_bits()], peer, WORD);
 }
 
-/// Returns half of the median round trip time of a word.
+/// Returns half of the median round trip time of a word, in seconds.
 fn ping(comm: &Comm, peer: usize, slot: Duration) -> f64 {
     const WARM: usize = 10;
     const MOST: usize = 1000;
@@ -347,7 +348,8 @@ fn ping(comm: &Comm, peer: usize, slot: Duration) -> f64 {
     crate::base::statistics::median(&times[WARM..]) / 2.0
 }
 
-/// Sends blocks to a peer that receives them with [`absorb`]. Returns the bytes per second until the last block is received.
+/// Sends blocks to a peer that receives them with [`absorb`]. Returns the bytes per second, measured until the last block is
+/// received.
 fn stream(comm: &Comm, peer: usize, slot: Duration) -> f64 {
     let block = vec![1u64; BLOCK_WORDS];
     let send = |blocks: u64| -> f64 {

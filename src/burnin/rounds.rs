@@ -1,11 +1,11 @@
-//! Order of the measurements: tournament rounds. Each node has one partner at a time, and over all rounds every node is paired
-//! once with every other node. The module is pure.
+//! Order of the measurements: tournament rounds. Each node has one partner in a round. Over all rounds every node is paired once
+//! with every other node. The module is pure.
 //!
 //! All ranks compute the same rounds, so the order need not be sent.
 
 use std::collections::BTreeSet;
 
-/// Returns the number of rounds in which every node is paired with every other node.
+/// Returns the number of rounds in which each of `players` nodes is paired once with every other node.
 pub fn rounds(players: usize) -> usize {
     (players + players % 2).saturating_sub(1)
 }
@@ -26,8 +26,8 @@ pub fn pairs(players: usize, round: usize) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// Divides jobs into turns in which each machine has at most one job, since virtual nodes that share a machine would disturb each
-/// other's measurement. The order is kept. If no machine is shared, there is a single turn.
+/// Divides `jobs` into turns in which each machine has at most one job. Jobs of virtual nodes that share a machine would disturb
+/// each other's measurement. The order is kept. If no two jobs share a machine, there is a single turn.
 pub fn turns<T: Copy>(
     jobs: &[T],
     nodes: impl Fn(T) -> Vec<usize>,
@@ -47,8 +47,8 @@ pub fn turns<T: Copy>(
     turns.into_iter().map(|(_, turn)| turn).collect()
 }
 
-/// Returns the number of the machine of each node. `marks` has the identity of each node's boot, which is equal for nodes of one
-/// machine.
+/// Returns the number of the machine of each node. `marks` has the boot identity of each node's kernel, which is equal for nodes
+/// of one machine.
 pub fn machines(marks: &[String]) -> Vec<usize> {
     let first = |mark: &String| marks.iter().position(|other| other == mark).unwrap_or(0);
     marks.iter().map(first).collect()

@@ -1,7 +1,7 @@
-//! Measurements as plain values. A sweep measures every node, and in some sweeps also links between nodes.
+//! Measurements of a burn-in as plain values. A sweep measures every node; some sweeps also measure links between nodes.
 //!
-//! Rank 0 writes a line for each sweep, and the command that started rank 0 reads these lines. The lines have a mark, since
-//! launchers may add text to the output.
+//! Rank 0 writes a line for each sweep, and the command that started rank 0 reads these lines. Launchers may add text to the
+//! output, so the lines have a mark.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct Passage {
     pub from: usize,
     pub to: usize,
-    /// Half of a round trip of a few bytes; equal in both directions.
+    /// Half of the time of a round trip of a few bytes, in seconds; equal in both directions.
     pub latency_s: f64,
     pub bytes_per_s: f64,
 }
@@ -33,7 +33,7 @@ pub struct Sweep {
 pub struct Here {
     /// Host name.
     pub host: String,
-    /// Identity of the kernel's boot, equal for virtual nodes that share a machine.
+    /// Boot identity of the Linux kernel, equal for virtual nodes that share a machine.
     pub machine: String,
     /// Engine that multiplies on this node.
     pub engine: String,
@@ -42,7 +42,7 @@ pub struct Here {
     pub memory_free_bytes: u64,
 }
 
-/// A node, or two nodes, that rank 0 waits for before the next turn.
+/// A node, or a pair of nodes, that rank 0 waits for before the next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Absent {
@@ -51,7 +51,8 @@ pub enum Absent {
     Pair(usize, usize),
 }
 
-/// Returns the nodes `missing` after a turn in which `pairs` measured their links.
+/// Describes the nodes `missing` after a turn in which `pairs` measured their links. If both nodes of a pair are missing, they
+/// are one entry.
 pub fn absent(missing: &[usize], pairs: &[(usize, usize)]) -> Vec<Absent> {
     let missing: BTreeSet<usize> = missing.iter().copied().collect();
     let partners = pairs.iter().flat_map(|&(one, other)| [(one, other), (other, one)]);
@@ -65,7 +66,8 @@ pub fn absent(missing: &[usize], pairs: &[(usize, usize)]) -> Vec<Absent> {
     missing.iter().filter_map(who).collect()
 }
 
-/// Returns the nodes that rank 0 waits for after the reports `said`, and the seconds of this wait.
+/// Returns the nodes that rank 0 waits for after the reports `said`, and the seconds of the wait. None if the last report is not
+/// a wait.
 pub fn waits_for(said: &[Said]) -> Option<(&[Absent], u64)> {
     match said.last()? {
         Said::WaitsFor { absent, seconds } => Some((absent, *seconds)),
@@ -73,18 +75,18 @@ pub fn waits_for(said: &[Said]) -> Option<(&[Absent], u64)> {
     }
 }
 
-/// Report of rank 0.
+/// Report that rank 0 sends to the command that started it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Said {
     /// All ranks have started.
     Begun(Vec<Here>),
-    /// Rank 0 has waited this number of seconds for some ranks before the next turn.
+    /// Rank 0 has waited this number of seconds for some nodes before the next turn.
     WaitsFor {
         absent: Vec<Absent>,
         seconds: u64,
     },
-    /// The awaited ranks have come.
+    /// All nodes that rank 0 waited for have come.
     AllCame,
     Measured(Sweep),
 }
@@ -98,12 +100,12 @@ pub fn line(said: &Said) -> String {
 /// Reads reports from output that comes in parts.
 #[derive(Default)]
 pub struct Listener {
-    /// Last line, which is not complete yet.
+    /// Last line of the output, not complete yet.
     line: Vec<u8>,
 }
 
 impl Listener {
-    /// Adds `bytes` to the output, and returns the reports in the lines that these bytes complete.
+    /// Adds `bytes` to the output, and returns the reports in the lines that `bytes` completes.
     pub fn hear(&mut self, bytes: &[u8]) -> Vec<Said> {
         self.line.extend_from_slice(bytes);
         // The bytes received before have no end of a line.
@@ -124,7 +126,7 @@ fn read(line: &str) -> Option<Said> {
 mod tests {
     use super::*;
 
-    /// Node 7 hangs, and node 3 waits for it.
+    /// If node 7 hangs and node 3 waits for it, both nodes are named.
     #[test]
     fn of_a_pair_that_does_not_come_both_are_named() {
         let pairs = [(0, 5), (1, 2), (3, 7), (4, 6)];

@@ -15,26 +15,27 @@ use super::chance::{chance, repeats_least};
 use super::samples::Sweep;
 use crate::base::statistics::{deviation, median};
 
-/// Upper bound of the probability that a burn-in names a node or link that is not slower than its limit.
+/// Upper bound of the probability that a burn-in names a node or link that is within its limit.
 pub const ALARMS: f64 = 0.01;
 
 /// Number of pairs of passes: there are at most three passes, and any two of them can name a node.
 const PAIRS: usize = 3;
 
-/// Probability of a result below which another pass is made, so that a slow node is not missed because of a single pass.
+/// Probability of a result by chance below which another pass is made, so that one pass does not miss a slow node.
 const LEANS: f64 = 0.05;
 
-/// Number of sweeps of which one also measures memory and links. Multiplication needs more repeats, to distinguish a few per cent
+/// One of this number of sweeps also measures memory and links. Multiplication needs more repeats, to distinguish a few per cent
 /// from noise.
 pub const WHOLE_EVERY: usize = 3;
 
-/// Number of sweeps with links in addition to the smallest number: so many sweeps may fail to show that a node is slow.
+/// Number of sweeps with links beyond the smallest number that can name a node. This number of sweeps may fail to show that a
+/// node is slow.
 const SPARE_SWEEPS: usize = 26;
 
-/// Number of peers from which a single peer hardly changes the median.
+/// Number of peers above which a single peer hardly changes the median.
 const MANY: usize = 64;
 
-/// Smallest number of peers for which the spread of their medians counts.
+/// Smallest number of peers for which the spread of their medians is taken into account.
 const PEERS_LEAST: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -54,22 +55,22 @@ impl What {
     }
 }
 
-/// Place that is slow.
+/// Part of the cluster that is slow: a node, its connection, or a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     Node(usize),
     /// The links of a node to all of its peers: the connection between the node and the switch.
     Port(usize),
-    /// A link from one node to another. The other links of both nodes are not slow.
+    /// The link from the first node to the second. The other links of both nodes are not slow.
     Link(usize, usize),
 }
 
-/// Shares by which a measurement may be below the median of its peers without being slow.
+/// Fractions by which a measurement may be worse than the median of its peers without being slow.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tolerance {
     pub node: f64,
     pub bandwidth: f64,
-    /// Tolerance of a time, not of a rate. Links through more switches take longer.
+    /// Fraction by which a latency, a time, may be longer. Links through more switches take longer.
     pub latency: f64,
 }
 
@@ -80,7 +81,7 @@ impl Default for Tolerance {
 }
 
 impl Tolerance {
-    /// Returns the limit for the logarithm of the compared quantity.
+    /// Returns the limit for the logarithm of the measured quantity `what`.
     fn limit(&self, what: What) -> f64 {
         match what {
             What::Multiply | What::Memory => -(1.0 - self.node).ln(),
@@ -90,7 +91,7 @@ impl Tolerance {
     }
 }
 
-/// Number of slow measurements of a node or link.
+/// Number of slow measurements of a node or link, and the comparison with its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Count {
     /// Median speed as a share of the speed of its peers.
@@ -110,7 +111,7 @@ pub struct Slow {
     pub count: Count,
 }
 
-/// A node whose product differs from the product that most nodes computed.
+/// A node whose product differs from the product of most nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wrong {
     pub node: usize,
@@ -138,26 +139,26 @@ pub fn tests(nodes: usize) -> usize {
     2 * nodes + 2 * (4 * nodes + nodes * nodes.saturating_sub(1))
 }
 
-/// Number of sweeps that suffice to name a slow node even if some sweeps do not show that it is slow.
+/// Returns the number of sweeps that suffice to name a slow node even if some sweeps do not show that it is slow.
 pub fn sweeps_wanted(nodes: usize) -> usize {
     WHOLE_EVERY * (sweeps_least(nodes) + SPARE_SWEEPS)
 }
 
-/// Smallest number of measurements with which a slow node or link can be named.
+/// Returns the smallest number of measurements with which a slow node or link can be named.
 pub fn sweeps_least(nodes: usize) -> usize {
     repeats_least(sure(nodes))
 }
 
-/// Probability below which a pass is sure of a result. Two passes must agree, so a false alarm has the probability of one pass
-/// times that of the other.
+/// Returns the probability below which a pass is sure that a result is not chance. Two passes must agree, so the probability of a
+/// false alarm is the product of both.
 fn sure(nodes: usize) -> f64 {
     (ALARMS / (PAIRS * tests(nodes)) as f64).sqrt()
 }
 
-/// Compared quantities of a sweep: a logarithm for each node or link; larger is better.
+/// Measured quantity of each node or link in a sweep, as a logarithm. Larger is better. The key of a node has its number twice.
 type Values = BTreeMap<(usize, usize), f64>;
 
-/// Distances of each node or link from the median of its peers, sweep by sweep.
+/// Distances of each node or link from the median of its peers, one for each sweep, in logarithms.
 type Distances = BTreeMap<(usize, usize), Vec<f64>>;
 
 fn values(sweep: &Sweep, what: What) -> Values {
@@ -178,13 +179,13 @@ fn values(sweep: &Sweep, what: What) -> Values {
     found
 }
 
-/// Returns the distances of all nodes or links. Those for which `out` is true do not count as peers.
+/// Returns the distances of all nodes or links. Nodes or links for which `out` is true do not count as peers.
 fn distances(sweeps: &[Values], out: &dyn Fn((usize, usize)) -> bool) -> Distances {
     let mut found = Distances::new();
     for values in sweeps {
         let left = || values.iter().filter(|(key, _)| !out(**key));
         let all: Vec<f64> = left().map(|(_, value)| *value).collect();
-        // With many peers, a single peer hardly changes the median.
+        // If there are many peers, the median of all is used: a single peer hardly changes it.
         let middle = median(&all);
         for (key, value) in values {
             let peers = || -> Vec<f64> {
@@ -199,15 +200,15 @@ fn distances(sweeps: &[Values], out: &dyn Fn((usize, usize)) -> bool) -> Distanc
     found
 }
 
-/// Returns the limit: the tolerance, or three times the spread of the median distances if this is larger. Nodes or links for
-/// which `out` is true do not count.
+/// Returns the limit of a distance: the tolerance, or three times the spread of the median distances if this is larger. Nodes or
+/// links for which `out` is true do not count.
 fn limit(tolerance: f64, all: &Distances, out: &dyn Fn((usize, usize)) -> bool) -> f64 {
     let peers = all.iter().filter(|(key, _)| !out(**key));
     let usual: Vec<f64> = peers.map(|(_, distances)| median(distances)).collect();
     if usual.len() < PEERS_LEAST { tolerance } else { tolerance.max(3.0 * deviation(&usual)) }
 }
 
-/// Returns the best link of each node in one direction. The node is slow only if all of its links are slow.
+/// Returns the value of the best link of each node in one direction. A node is slow only if all of its links are slow.
 fn ports(values: &Values, outward: bool) -> Values {
     let mut best = Values::new();
     for ((from, to), value) in values {
@@ -218,7 +219,7 @@ fn ports(values: &Values, outward: bool) -> Values {
     best
 }
 
-/// Counts the slow measurements among `distances`.
+/// Counts the slow measurements among `distances`: a measurement is slow if it is more than `limit` below its peers.
 fn count(distances: &[f64], limit: f64) -> Count {
     let slow = distances.iter().filter(|distance| **distance < -limit).count();
     Count {
@@ -237,7 +238,7 @@ pub struct Judged {
     pub counts: BTreeMap<(What, usize, usize), Count>,
     /// Slow nodes and links that this pass is sure of.
     pub slow: Vec<Slow>,
-    /// Whether the result of some node or link is so improbable (`LEANS`) that another pass is made.
+    /// True if the result of some node or link is so improbable (`LEANS`) that another pass is made.
     pub leans: bool,
     pub wrong: Vec<Wrong>,
     /// Groups of nodes whose products differ without a majority, so that some of these nodes compute wrong.
@@ -250,7 +251,7 @@ impl Judged {
     }
 }
 
-/// Slow nodes and links that at least two passes are sure of, with the figures of the last pass that is sure.
+/// Returns the slow nodes and links that at least two passes are sure of. The figures are those of the last sure pass.
 pub fn named(passes: &[Judged]) -> Vec<Slow> {
     let mut named: Vec<Slow> = Vec::new();
     for (number, pass) in passes.iter().enumerate().rev() {
@@ -264,7 +265,7 @@ pub fn named(passes: &[Judged]) -> Vec<Slow> {
     named
 }
 
-/// Whether exactly one pass is sure of some node or link. Another pass then decides.
+/// Returns whether exactly one pass is sure of some node or link, so that another pass must decide.
 pub fn undecided(passes: &[Judged]) -> bool {
     let sure_of = |one: &Slow| passes.iter().filter(|pass| pass.is_sure_of(one)).count();
     passes.iter().flat_map(|pass| &pass.slow).any(|one| sure_of(one) == 1)
@@ -320,8 +321,8 @@ pub fn judge(nodes: usize, sweeps: &[Sweep], engines: &[String], tolerance: &Tol
     judged
 }
 
-/// Returns the nodes whose product differs from that of most nodes with the same engine. Also returns the groups of nodes with
-/// the same engine whose products differ without a majority.
+/// Returns the nodes whose product differs from the product of most nodes with their engine. Also returns the groups of nodes
+/// with one engine whose products differ without a majority.
 fn wrong(sweeps: &[Sweep], engines: &[String]) -> (Vec<Wrong>, Vec<Vec<usize>>) {
     let products = |node: usize| sweeps.iter().filter_map(move |s| s.products.get(node)).copied();
     let mut of_engine: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -359,7 +360,7 @@ mod tests {
     use rand_xoshiro::Xoshiro256PlusPlus;
     use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-    /// An invented machine with known noise.
+    /// A simulated machine with known noise.
     struct Machine {
         nodes: usize,
         noise: f64,
@@ -371,7 +372,7 @@ mod tests {
             Self { nodes, noise, random: Xoshiro256PlusPlus::seed_from_u64(seed) }
         }
 
-        /// Returns a random factor of the rate. Disturbances only slow a node down, and some of them a lot.
+        /// Returns a random factor of the rate. Disturbances only slow a node down, sometimes by a large factor.
         fn noisy(&mut self) -> f64 {
             let uniform = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
             let wild = if self.random.next_u64().is_multiple_of(20) { 5.0 } else { 1.0 };
@@ -418,7 +419,7 @@ mod tests {
         slow.iter().map(|slow| (slow.what, slow.place)).collect()
     }
 
-    /// Runs all passes of a burn-in.
+    /// Runs all passes of a burn-in, and returns the slow nodes and links that are named.
     fn burnt_in(mut pass: impl FnMut() -> Judged) -> Vec<Slow> {
         let passes: Vec<Judged> = (0..3).map(|_| pass()).collect();
         named(&passes)
@@ -571,8 +572,8 @@ mod tests {
         assert_eq!((judged.wrong, judged.torn), (vec![], vec![vec![1]]));
     }
 
-    /// A small virtual machine with much noise: a node that is 5 % slower appears 4 % slower, and a measurement may be off by
-    /// more than 4 %.
+    /// Simulates a small virtual machine with much noise. A node that is 5 % slower appears 4 % slower, and a measurement may be
+    /// off by more than 4 %.
     #[test]
     fn three_passes_together_find_what_one_may_miss() {
         let missed = (0..40).filter(|seed| {

@@ -1,4 +1,4 @@
-//! Findings as sentences with place, speed, certainty and advice. The module is pure.
+//! Findings as sentences: the slow part, its speed, the certainty and the advice. The module is pure.
 
 use super::samples::Absent;
 use super::verdict::{Place, Slow, What, Wrong};
@@ -6,12 +6,12 @@ use super::verdict::{Place, Slow, What, Wrong};
 /// Largest number of absent nodes that are named. If more are absent, a single node is unlikely to be the cause.
 const ABSENT_MOST: usize = 4;
 
-/// Formats a share of the peers' speed in per cent.
+/// Formats `share`, a fraction of the peers' speed, in per cent.
 fn share(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Describes a place by the nodes' names.
+/// Describes a node, its network or a link by the names of the nodes.
 pub fn place(place: Place, names: &[String]) -> String {
     match place {
         Place::Node(node) => names[node].clone(),
@@ -20,7 +20,7 @@ pub fn place(place: Place, names: &[String]) -> String {
     }
 }
 
-/// Lists the absent nodes, as the subject of a sentence.
+/// Lists the absent nodes by name, as the subject of a sentence.
 pub fn absent(absent: &[Absent], names: &[String]) -> String {
     let who = |one: &Absent| match *one {
         Absent::Node(node) => names[node].clone(),
@@ -36,7 +36,7 @@ pub fn absent(absent: &[Absent], names: &[String]) -> String {
     all.join(" and ")
 }
 
-/// Describes how slow a node or link is, and in how many measurements.
+/// Describes how slow a node or link is, and in how many measurements it is slow.
 pub fn sentence(slow: &Slow, names: &[String]) -> String {
     let at = place(slow.place, names);
     let count = &slow.count;
@@ -62,7 +62,7 @@ pub fn sentence(slow: &Slow, names: &[String]) -> String {
     )
 }
 
-/// Returns advice on the likely cause.
+/// Returns advice on the likely cause of a slow node or link.
 pub fn advice(slow: &Slow, names: &[String]) -> String {
     match (slow.what, slow.place) {
         (What::Multiply, _) => {
@@ -89,7 +89,7 @@ pub fn advice(slow: &Slow, names: &[String]) -> String {
     .to_owned()
 }
 
-/// Describes a node whose product differs.
+/// Describes a node whose product differs from the product of most nodes.
 pub fn wrong(wrong: &Wrong, names: &[String]) -> String {
     format!(
         "{} computes wrong: its product of the same matrices differs from that of other nodes in {} of {} measurements",

@@ -97,7 +97,7 @@ unsafe fn unmap(at: NonNull<f64>, bytes: usize) {
     unsafe { libc::munmap(at.as_ptr().cast(), bytes + PAGE) };
 }
 
-/// Bytes that a mapping has behind its memory.
+/// Bytes that each mapping has in addition to its memory.
 const PAGE: usize = 4096;
 
 /// Returns a random number below `end`.
@@ -114,11 +114,12 @@ enum Queued {
 
 struct State {
     memories: Vec<Memory>,
-    /// Pinned memory of the processor: its beginnings, and the bytes behind.
+    /// Pinned memory of the processor: the length in bytes of each range, by its first address.
     pinned: HashMap<usize, usize>,
     queues: [VecDeque<Queued>; STREAMS],
-    /// Number of events so far, and the events that have not passed.
+    /// Number of events recorded so far.
     events: u64,
+    /// Events that have not passed.
     ahead: HashSet<Event>,
     /// Random numbers for the order of operations.
     random: SplitMix64,
@@ -139,7 +140,7 @@ impl State {
         }))
     }
 
-    /// Queues an operation. Then runs a random number of queued operations, possibly including this one.
+    /// Queues an operation. After that, runs a random number of queued operations, possibly including the new one.
     fn queue(&mut self, stream: Stream, queued: Queued) {
         self.queues[stream as usize].push_back(queued);
         while below(&mut self.random, 4) == 0 && self.step() {}
@@ -172,7 +173,7 @@ impl State {
     }
 }
 
-/// A device of this process alone.
+/// The back end `host`: each process has a device of its own.
 pub struct Host(Mutex<State>);
 
 impl Host {
@@ -431,7 +432,7 @@ mod tests {
     }
 
     proptest! {
-        /// A stream runs its operations in order. Behind a wait, a stream runs nothing before the event has passed.
+        /// Checks that a stream runs its operations in order. After a wait, a stream runs nothing before the event has passed.
         #[test]
         fn operations_run_in_an_order_that_streams_and_events_allow(
             seed in any::<u64>(),

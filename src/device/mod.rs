@@ -21,7 +21,7 @@ use crate::base::threads::Pool;
 use crate::kernels::{Columns, LowerBlock, Matrix, Size, Step, Strided, TriangleBlock, UpperBlock};
 use crate::matrix::{HugeBuffer, Storage};
 
-/// Queues of a device.
+/// A stream: a queue of operations of a device. Each kind of operation has its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Copies of panels from and to the processor's memory.
@@ -35,7 +35,7 @@ pub enum Stream {
 /// Number of streams.
 const STREAMS: usize = 3;
 
-/// A point in a stream, with a number of its own. The event has passed when all earlier operations of the stream are complete.
+/// A point in a stream. The event has passed when all operations that were queued before it are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Event(u64);
 
@@ -70,13 +70,13 @@ pub trait Device: Send + Sync {
     /// No later operation uses the memory.
     unsafe fn free(&self, memory: NonNull<f64>);
 
-    /// Lets operations use `len` doubles of the processor's memory, which then stay in place.
+    /// Pins `len` doubles of the processor's memory, so that operations may use them.
     ///
     /// # Errors
-    /// If the system does not permit that.
+    /// If the system does not permit the pinning.
     fn pin(&self, memory: NonNull<f64>, len: usize) -> io::Result<()>;
 
-    /// Ends [`Device::pin`].
+    /// Ends the pinning that [`Device::pin`] began.
     ///
     /// # Safety
     /// No operation uses the memory any more.
@@ -121,8 +121,9 @@ pub trait Device: Send + Sync {
         cols: usize,
     );
 
-    /// Does a step of a panel's factorisation in `rows` of W. If the step has an update, writes the result to `found`, which is
-    /// pinned: magnitude and row of the largest element, the elements of this row, the elements of row `current`.
+    /// Does a step of a panel's factorisation, in the rows `rows` of the panel `w`. If the step has an update, writes its result
+    /// to `found`, which is pinned. The result is the magnitude and the row of the largest element, the elements of this row, and
+    /// the elements of row `current`.
     ///
     /// # Safety
     /// As for all operations ([`Device`]), and as for [`Step::run`]; the factors and the row to write are pinned. There is at
@@ -137,8 +138,8 @@ pub trait Device: Send + Sync {
         found: *mut f64,
     );
 
-    /// Computes A(m x n) -= L(m x k) B(k x n) within a panel. All are stored by columns, except B as its strides say. A and L
-    /// have the same leading dimension.
+    /// Computes A(m x n) -= L(m x k) B(k x n) within a panel. A and L are stored by columns, with the same leading dimension. `b`
+    /// contains the strides of B.
     ///
     /// # Safety
     /// As for all operations ([`Device`]); A overlaps neither L nor B.
@@ -170,7 +171,7 @@ pub trait Device: Send + Sync {
         c: Matrix<*mut f64>,
     );
 
-    /// Records an event behind all operations that are queued in `stream`.
+    /// Records an event in `stream`, behind all operations that are queued in it.
     fn record(&self, stream: Stream) -> Event;
 
     /// Makes all later operations of `stream` wait for `event`.
@@ -188,8 +189,8 @@ pub trait Device: Send + Sync {
     }
 }
 
-/// Opens the device of this rank, one of the `ranks` of its node. Returns `None` if the setting is `none`. `seed` determines the
-/// order in which the back end `host` runs its streams. An error is one sentence.
+/// Opens the device of this rank. `ranks` describes the ranks of this node. Returns `None` if the setting is `none`. `seed`
+/// determines the order in which the back end `host` runs its streams. An error is one sentence.
 pub fn open(
     choice: params::Device,
     ranks: &near::Ranks,
@@ -225,7 +226,7 @@ impl Buffer {
         self.memory.as_ptr()
     }
 
-    /// Bytes of the memory, rounded up like a buffer in the processor's memory.
+    /// Bytes of the memory, rounded up to whole huge pages as [`HugeBuffer::bytes_of`] does.
     pub fn bytes(&self) -> u64 {
         HugeBuffer::bytes_of(self.len) as u64
     }
@@ -250,7 +251,7 @@ impl fmt::Debug for dyn Device {
     }
 }
 
-/// Keeps memory of the processor pinned until this is dropped.
+/// Pinned memory of the processor. The pinning ends when the value is dropped.
 #[derive(Debug)]
 pub struct Pin {
     memory: NonNull<f64>,
@@ -258,7 +259,7 @@ pub struct Pin {
 }
 
 impl Pin {
-    /// Pins `len` doubles.
+    /// Pins `len` doubles of the processor's memory, from the address `memory`.
     ///
     /// # Errors
     /// As for [`Device::pin`].
@@ -278,25 +279,25 @@ impl Drop for Pin {
     }
 }
 
-/// Memory of the processor that operations of a device may use, if there is a device.
+/// Memory of the processor. If there is a device, its operations may use the memory.
 pub struct Pinned {
-    /// Declared before the memory, because fields are dropped in order.
+    /// Pinning of `buffer`. It is declared before `buffer`, because fields are dropped in order and the pinning must end first.
     _pin: Option<Pin>,
     buffer: HugeBuffer,
 }
 
 impl Pinned {
-    /// Allocates `len` doubles, as [`HugeBuffer::touched`] does.
+    /// Allocates `len` doubles as [`HugeBuffer::touched`] does, and pins them if there is a device.
     ///
     /// # Errors
-    /// If the system has no such memory left, or does not pin it.
+    /// If the system has too little memory left, or does not permit the pinning.
     pub fn touched(
         device: Option<&Arc<dyn Device>>,
         len: usize,
         pool: &mut Pool,
     ) -> io::Result<Self> {
         let mut buffer = HugeBuffer::touched(len, pool)?;
-        // Nothing can be done with memory without bytes.
+        // Memory without bytes cannot be pinned.
         let (device, memory) = (device.filter(|_| len > 0), NonNull::new(buffer.as_mut_ptr()));
         let pin = device.zip(memory).map(|(device, memory)| Pin::new(device, memory, len));
         Ok(Self { _pin: pin.transpose()?, buffer })

@@ -1,16 +1,17 @@
 //! Assigns the devices of a node to its ranks.
 
-/// Ranks of a node, as far as devices concern them.
+/// Ranks of a node, for the assignment of devices.
 #[derive(Clone, Debug, Default)]
 pub struct Ranks {
-    /// NUMA node of the cores of each rank, in the order of the ranks; `None` if they have several, or none is known.
+    /// NUMA node of the cores of each rank, in the order of the ranks; `None` if a rank has several NUMA nodes, or none is known.
     pub memories: Vec<Option<usize>>,
-    /// Number of this rank among them.
+    /// Number of this rank among the ranks of its node, from 0.
     pub own: usize,
 }
 
-/// Returns the device of each rank. All devices serve equally many ranks, or one rank more. If there is a choice, a rank gets a
-/// device on its NUMA node, else the first.
+/// Returns the number of each rank's device. The numbers of ranks that two devices serve differ by at most one. Among the devices
+/// that serve the fewest ranks, a rank gets the first on its NUMA node. If none is on its NUMA node, the rank gets the first of
+/// them.
 pub fn assign(ranks: &[Option<usize>], devices: &[Option<usize>]) -> Vec<usize> {
     let mut serves = vec![0; devices.len()];
     let mut assign = |memory: &Option<usize>| {

@@ -53,7 +53,7 @@ impl Cyclic {
 mod tests {
     use super::*;
 
-    /// Compares every small case with a distribution of the indices one by one.
+    /// For every small case, compares the formulas with a distribution of the indices one by one.
     #[test]
     fn agrees_with_dealing_out_by_hand() {
         for n in 0..40 {

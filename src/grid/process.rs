@@ -11,7 +11,7 @@ pub struct ProcessGrid {
 }
 
 impl ProcessGrid {
-    /// Returns the grid of a test.
+    /// Returns the grid of the test, with its mapping of ranks to positions.
     pub fn of(test: &TestParams) -> Self {
         Self { p: test.p, q: test.q, mapping: test.mapping }
     }

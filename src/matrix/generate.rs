@@ -86,7 +86,7 @@ impl Generator {
         )
     }
 
-    /// Returns one element, for tests and spot checks.
+    /// Returns element (`row`, `column`) of [A|b], for tests and spot checks.
     pub fn at(&self, row: usize, column: usize) -> f64 {
         let mut value = 0.0;
         self.block(&[row], column, 1, |_, _, v| value = v);

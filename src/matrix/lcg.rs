@@ -14,7 +14,7 @@ pub struct Lcg {
 }
 
 impl Lcg {
-    /// Returns `count` steps combined into one.
+    /// Returns `count` steps of the sequence, combined into one step.
     pub fn jump(mut count: u64) -> Self {
         let mut total = Lcg { mul: 1, add: 0 };
         let mut step = Lcg { mul: A, add: C };

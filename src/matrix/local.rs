@@ -24,11 +24,13 @@ pub struct Shape {
     pub grid: ProcessGrid,
     pub row: usize,
     pub col: usize,
-    /// Distribution of the N rows over the process rows, and of the N+1 columns of [A|b] over the process columns.
+    /// Distribution of the N rows over the process rows.
     pub row_map: Cyclic,
+    /// Distribution of the N+1 columns of [A|b] over the process columns.
     pub col_map: Cyclic,
-    /// Number of local rows and columns.
+    /// Number of local rows.
     pub rows: usize,
+    /// Number of local columns.
     pub cols: usize,
     /// Number of doubles from the start of a local row to the start of the next one.
     pub ld: usize,
@@ -40,7 +42,7 @@ impl Shape {
         Self::of(params.n, params.nb, grid, row, col)
     }
 
-    /// Returns the shape for an N x (N+1) matrix in blocks of `nb`, as [`Shape::new`] does.
+    /// Returns the shape of the local part at grid position (`row`, `col`), for an N x (N+1) matrix in blocks of `nb` x `nb`.
     pub fn of(n: usize, nb: usize, grid: ProcessGrid, row: usize, col: usize) -> Self {
         let row_map = Cyclic::new(n, nb, grid.p);
         let col_map = Cyclic::new(n + 1, nb, grid.q);
@@ -72,12 +74,12 @@ impl Shape {
         self.len() == 0
     }
 
-    /// Returns whether this is the shape of a part of a checksum column.
+    /// Returns whether this is the shape of the local part of a checksum column.
     pub fn is_sums(&self) -> bool {
         self.sums().is_some()
     }
 
-    /// Returns the number of the checksum column. Returns `None` if the process column is within the grid.
+    /// Returns the number of the checksum column, from 0. Returns `None` if the process column is within the grid.
     pub fn sums(&self) -> Option<usize> {
         self.col.checked_sub(self.grid.q)
     }
@@ -214,7 +216,8 @@ pub fn generate_columns(
     });
 }
 
-/// Fills all local rows, a few in each task. `some` is called with the global numbers of these rows and with the rows themselves.
+/// Fills all local rows, a few in each task. Each task calls `some` with the global numbers of its rows and with the rows
+/// themselves.
 fn fill(
     shape: &Shape,
     mut all: ArrayViewMut2<f64>,

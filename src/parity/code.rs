@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::field::Byte;
 use super::gf256;
 
-/// Arithmetic of the parity, with its number in headers and files.
+/// Arithmetic of the parity. Headers and files contain the number of the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Code {
@@ -18,7 +18,7 @@ pub enum Code {
     Weighted = 3,
 }
 
-/// Weight of one row in a combination. A row of weight zero is left out.
+/// Weight of one row in a weighted sum of rows. A row of weight zero is left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Weight {
     Byte(u8),
@@ -110,12 +110,13 @@ impl Code {
         }
     }
 
-    /// Returns true if a rebuilt row equals the lost one bit for bit.
+    /// Returns whether this code rebuilds a lost row bit for bit.
     pub fn exact(self) -> bool {
         matches!(self, Code::Xor | Code::ReedSolomon)
     }
 
-    /// Returns the code for data that are not real numbers, in a group whose other rows use this code.
+    /// Returns the code for data that are not real numbers, if the group uses this code for its real numbers. Sums are replaced
+    /// by XOR, or by Reed-Solomon if the group survives several losses.
     pub fn for_any_bits(self, losses: usize) -> Code {
         match self {
             _ if self.exact() => self,
@@ -142,9 +143,9 @@ pub fn byte_weight(parity: usize, member: usize) -> Byte {
 
 /// Returns the weight of member `member`'s data in parity row `parity` of the sums of real numbers.
 ///
-/// The first row is all ones, so that it is the plain sum. The other rows are fixed random numbers between -1 and 1. Almost
-/// surely, every square submatrix of a random matrix can be inverted without losing many digits. A Vandermonde or Cauchy matrix
-/// loses more digits with every row.
+/// All weights of the first parity row are one, so the row is the plain sum. The weights of the other rows are fixed random
+/// numbers between -1 and 1. Almost surely, every square submatrix of a random matrix can be inverted without losing many digits.
+/// A Vandermonde or Cauchy matrix loses more digits with every row.
 pub fn real_weight(parity: usize, member: usize) -> f64 {
     debug_assert!(parity < LOSSES_MAX);
     if parity == 0 {
@@ -158,7 +159,7 @@ pub fn real_weight(parity: usize, member: usize) -> f64 {
     (z ^ (z >> 31)) as i64 as f64 / -(i64::MIN as f64)
 }
 
-/// Seed of the weights. Of the first ten thousand seeds, a group of 16 loses the fewest digits with this one.
+/// Seed of the weights. Of the first ten thousand seeds, this seed makes a group of 16 lose the fewest digits.
 const DRAWN_FROM: u64 = 8528 * 4096;
 
 pub(crate) fn bytes(words: &[u64]) -> &[u8] {

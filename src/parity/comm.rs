@@ -9,13 +9,13 @@ pub trait GroupComm {
     fn rank(&self) -> usize;
     fn size(&self) -> usize;
 
-    /// Sends `send` to one member and receives `recv` from another member at the same time. Either is a buffer and a member, or
-    /// None.
+    /// Sends a buffer to one member and receives a buffer from another member at the same time. `send` and `recv` each have the
+    /// buffer and the number of the member. If `send` or `recv` is `None`, nothing is sent or received.
     fn sendrecv(&self, send: Option<(&[u64], usize)>, recv: Option<(&mut [u64], usize)>) {
         self.sendrecv_while(send, recv, &mut || ());
     }
 
-    /// Does the same as [`Self::sendrecv`], and calls `work` during the transfer. `work` must not touch the buffers.
+    /// Sends and receives as [`Self::sendrecv`] does, and calls `work` during the transfer. `work` must not touch the buffers.
     fn sendrecv_while(
         &self,
         send: Option<(&[u64], usize)>,
@@ -23,13 +23,13 @@ pub trait GroupComm {
         work: &mut dyn FnMut(),
     );
 
-    /// Combines all members' buffers by exclusive or into the root's buffer.
+    /// Combines the buffers of all members by exclusive or. The result is in the buffer of member `root`.
     fn reduce_xor(&self, buffer: &mut [u64], root: usize);
 
-    /// Adds all members' buffers, read as doubles, into the root's buffer.
+    /// Adds the buffers of all members, read as doubles. The sums are in the buffer of member `root`.
     fn reduce_sum(&self, buffer: &mut [f64], root: usize);
 
     /// Returns a communicator of the same members for the helper thread of this rank. The helper can then communicate at the same
-    /// time as the rank. None if only the rank itself may communicate.
+    /// time as the rank. Returns `None` if only the rank itself may communicate.
     fn for_helper(&self) -> Option<Box<dyn GroupComm + Send>>;
 }

@@ -8,8 +8,9 @@
 const LANES: usize = 16;
 const CHAINS: usize = 4;
 const LOW: u64 = 0xffff_ffff;
-/// Odd constants with well-mixed bits: the first digits of the fractions of the golden ratio and of the square root of two.
+/// Odd constant with well-mixed bits: the first digits of the fraction of the golden ratio.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Odd constant with well-mixed bits: the first digits of the fraction of the square root of two.
 const ROOT: u64 = 0x6a09_e667_f3bc_c909;
 
 const fn first_keys() -> [u64; LANES] {

@@ -28,7 +28,7 @@ use crate::shm::{Region, huge};
 pub enum Encoding {
     /// Calls MPI_Reduce once for each parity row of a stripe.
     Reduce,
-    /// Segments that travel around the ring of the group. Each member adds its rows.
+    /// Sends segments around the ring of the group. Each member adds its rows to a segment before it passes the segment on.
     Pipelined,
     /// Like [`Self::Pipelined`], but a helper of each rank sends the segments from the copy of the matrix, while the ranks
     /// compute.
@@ -41,14 +41,14 @@ impl Encoding {
     }
 }
 
-/// Code and stripes of one group, equal on all members.
+/// Code and stripes of one group. All members have the same values.
 #[derive(Clone, Copy, Debug)]
 pub struct Coder {
     pub code: Code,
     pub stripes: Stripes,
 }
 
-/// Content of one message: a combination in a batch of cycles, restricted to the columns of the window.
+/// Content of one message: a weighted sum of rows, in some successive cycles, restricted to the columns of the window.
 struct Segment<'a> {
     combine: &'a Combine,
     lines: Lines,
@@ -58,7 +58,7 @@ struct Segment<'a> {
 
 impl Segment<'_> {
     /// Adds this member's weighted rows to `buffer`. If `replace` is true, these rows replace the contents of `buffer` instead.
-    /// Reports the data rows if `tells` is true.
+    /// If `tells` is true, reports the data rows to `hands`.
     fn contribute(
         &self,
         share: &Share,
@@ -76,8 +76,8 @@ impl Segment<'_> {
         }
     }
 
-    /// Returns the range of parity words that receive the sum at this member, which must be the target. None if these words are
-    /// not contiguous, or if the sum is not a parity row of this member.
+    /// Returns the range of this member's parity words that receive the sum; this member must be the target. None if these words
+    /// are not contiguous, or if the sum is not a parity row of this member.
     fn run_of_parity(&self, share: &Share) -> Option<Range<usize>> {
         let Lines { stripes, first, cycles, width } = self.lines;
         let close = cycles == 1 || stripes.parity_rows(1) == 1 && width == share.shape.pitch;
@@ -117,7 +117,7 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// Segments that travel along `members`. Each member adds its rows, and the last member receives the sum.
+/// Chain of members along which segments travel. Each member adds its rows, and the last member receives the sums.
 struct Chain<'a> {
     members: Vec<usize>,
     segments: Vec<Segment<'a>>,
@@ -199,7 +199,7 @@ impl Chain<'_> {
     }
 }
 
-/// Unit of encoding: one parity in a batch of cycles.
+/// Unit of encoding: one parity of all stripes, in some successive cycles.
 struct Round<'a> {
     parity: usize,
     /// Segments in the order of the targets, the members at which the sums end.
@@ -276,7 +276,7 @@ impl Coder {
         self.batches(window).next().map_or(0, |lines| lines.words())
     }
 
-    /// Returns the lines of each message, in order.
+    /// Returns the lines of each message, in order. Together they cover the window.
     fn batches(&self, window: Window) -> impl Iterator<Item = Lines> + use<> {
         let (stripes, width) = (self.stripes, window.width);
         let all = stripes.cycles(window.rows);
@@ -338,20 +338,20 @@ impl Coder {
         }
     }
 
-    /// Returns the chain for a parity that is apart from data: the members with data, then the holder of the parity, which has no
-    /// data.
+    /// Returns the chain that encodes parity `parity` under [`Spread::Apart`]. The chain has the members with data, then the
+    /// holder of the parity, which has no data.
     fn plan_chain<'a>(&self, parity: usize, plan: &'a [Combine], window: Window) -> Chain<'a> {
         let [combine] = plan else {
             unreachable!("each parity that is apart from the data has a single holder")
         };
         let with_data = (0..self.stripes.size).filter(|&member| !self.stripes.holds_parity(member));
         let members = with_data.chain([combine.target]).collect();
-        // Each later parity reads the same data again, so only the first parity reports the data rows.
+        // The data rows are read again for each later parity, so only the first parity reports them.
         let segment = |lines| Segment { combine, lines, tells: parity == 0 };
         Chain { members, segments: self.batches(window).map(segment).collect() }
     }
 
-    /// Returns the round with this number; None after the last round.
+    /// Returns the round with number `number`; None after the last round.
     fn plan_round<'a>(
         &self,
         number: usize,
@@ -436,7 +436,7 @@ impl Coder {
     }
 
     /// Rebuilds all rows of the window at the lost members, data and parity. The survivors only read their rows. If more members
-    /// are lost than the group survives, returns false and sends nothing.
+    /// are lost than the group survives, returns false and sends nothing; otherwise returns true.
     ///
     /// At a lost member, calls `hands.seen` once for each row that was written. At a survivor, calls `hands.seen` once per lost
     /// member for each data row that was read. The rows are in the cache at these calls.
@@ -539,7 +539,7 @@ mod tests {
             .collect()
     }
 
-    /// Runs `act` for each member in a thread of its own, without `seen`.
+    /// Runs `act` for each member, each in a separate thread. Rows are not reported.
     fn together(owns: &mut [Own], act: impl Fn(&Member, &mut Share, Hands) + Sync) {
         in_threads(1, owns, act);
     }

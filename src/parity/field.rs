@@ -4,7 +4,7 @@
 
 use super::gf256;
 
-/// Numbers that can be added, multiplied and divided.
+/// Numbers of a field: they can be added, multiplied and divided.
 pub trait Field: Copy + PartialEq {
     const ZERO: Self;
     const ONE: Self;
@@ -13,7 +13,7 @@ pub trait Field: Copy + PartialEq {
     fn times(self, other: Self) -> Self;
     /// Inverse of a nonzero number.
     fn inverse(self) -> Self;
-    /// Quality as a pivot: larger is better, and a number of size zero cannot be a pivot.
+    /// Quality of the number as a pivot: larger is better, and 0 means that it cannot be a pivot.
     fn size(self) -> f64;
 }
 
@@ -71,7 +71,8 @@ impl Field for f64 {
     }
 }
 
-/// Inverts a small square matrix in place. Returns false if the matrix is singular; its contents are then of no use.
+/// Inverts a small square matrix in place. Returns false if the matrix is singular; the matrix is then overwritten with other
+/// values.
 pub fn invert<F: Field>(matrix: &mut [Vec<F>]) -> bool {
     let n = matrix.len();
     let unit = |i, j| if i == j { F::ONE } else { F::ZERO };

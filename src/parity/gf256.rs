@@ -38,13 +38,13 @@ pub fn mul(a: u8, b: u8) -> u8 {
     TABLES.exp[TABLES.log[a as usize] as usize + TABLES.log[b as usize] as usize]
 }
 
-/// Inverse of a nonzero element.
+/// Returns the inverse of a nonzero element.
 pub fn inverse(a: u8) -> u8 {
     assert_ne!(a, 0, "zero has no inverse");
     TABLES.exp[255 - TABLES.log[a as usize] as usize]
 }
 
-/// Method to multiply many bytes by the same constant.
+/// Method to multiply many bytes by one constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     Portable,
@@ -103,7 +103,7 @@ pub fn mul_add_with(engine: Engine, c: u8, src: &[u8], dst: &mut [u8]) {
     }
 }
 
-/// Returns the products of `c` with all low half-bytes and with all high half-bytes.
+/// Returns the products of `c` with the 16 low half-bytes and with the 16 high half-bytes.
 fn halves(c: u8) -> ([u8; 16], [u8; 16]) {
     let mut low = [0; 16];
     let mut high = [0; 16];

@@ -11,8 +11,8 @@ use super::share::Share;
 use super::stripes::{Role, Stripes};
 use crate::base::threads::PanelThreads;
 
-/// Number of words that justify a further thread. Adding these words takes some microseconds, and waking the threads takes about
-/// one.
+/// Number of words for which one more thread is used. Adding these words takes some microseconds, and waking the threads takes
+/// about one.
 const WORTH: usize = 4 * 1024;
 
 /// Number of words in one message, unless a single line is longer. Two messages fit into a second-level cache, and one message is

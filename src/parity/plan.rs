@@ -7,21 +7,22 @@ use super::code::{Code, Weight, byte_weight, real_weight};
 use super::field::{Field, invert};
 use super::stripes::{Role, Stripes};
 
-/// Weighted sum of members' rows, the same in every cycle. The sum is a row of a stripe and ends at member `target`.
+/// Weighted sum of members' rows, with the same weights in every cycle of stripes. The sum is a row of a stripe and ends at
+/// member `target`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Combine {
     pub target: usize,
-    /// Row of the target, within the cycle, that receives the sum. None if the sum is then passed on to several holders.
+    /// Row of the target, within the cycle, that receives the sum. None if the target passes the sum on to several holders.
     pub row: Option<Role>,
     /// Rows of each member in the sum, with the weights of these rows. Row numbers count within the cycle.
     pub terms: Vec<Terms>,
 }
 
-/// Contribution of one member to a combination: at most one data row and one parity row of a stripe.
+/// Contribution of one member to a weighted sum: at most one data row and one parity row of a stripe, with their weights.
 pub type Terms = Vec<(Role, Weight)>;
 
-/// Lists the combinations that make parity `parity` of all stripes, in the order of their targets. Each member is the target of
-/// exactly one combination. If parity is apart from data, the holder of `parity` is the only target.
+/// Lists the weighted sums that make parity `parity` of all stripes, in the order of their targets. Each member is the target of
+/// exactly one sum. Under `Spread::Apart`, the holder of `parity` is the only target.
 pub fn encode(code: Code, stripes: Stripes, parity: usize) -> Vec<Combine> {
     match code {
         Code::Xor | Code::ReedSolomon => Weights { stripes, of: byte_weight }.encode(parity),
@@ -29,8 +30,8 @@ pub fn encode(code: Code, stripes: Stripes, parity: usize) -> Vec<Combine> {
     }
 }
 
-/// Lists the combinations that rebuild all rows of the lost members, data and parity, from rows of survivors. None if more
-/// members are lost than the group survives.
+/// Lists the weighted sums of survivors' rows that rebuild all rows of the lost members, data and parity. None if more members
+/// are lost than the group survives.
 pub fn rebuild(code: Code, stripes: Stripes, lost: &[usize]) -> Option<Vec<Combine>> {
     match code {
         Code::Xor | Code::ReedSolomon => Weights { stripes, of: byte_weight }.rebuild(lost),
@@ -38,13 +39,13 @@ pub fn rebuild(code: Code, stripes: Stripes, lost: &[usize]) -> Option<Vec<Combi
     }
 }
 
-/// Code in a group: `of(parity, member)` returns the weight of a member's data in a parity row.
+/// Code in a group. The function `of(parity, member)` returns the weight of a member's data in a parity row.
 struct Weights<W> {
     stripes: Stripes,
     of: W,
 }
 
-/// Weights of a stripe's data rows and of its parity rows, by member.
+/// Weights in a stripe: of the data row and of the parity row of each member.
 #[derive(Clone)]
 struct OfStripe<F> {
     data: Vec<F>,
@@ -239,7 +240,7 @@ mod tests {
             }
         };
         let (per_cycle, parity_rows) = (stripes.rows_per_cycle(), stripes.parity_rows(1));
-        // If parity is apart, its holder has no data.
+        // Under `Spread::Apart`, a member with parity has no data.
         let data = |member| match stripes.data(member, 0) {
             None if stripes.spread == Spread::Apart => 0,
             _ => per_cycle,

@@ -25,14 +25,15 @@ pub struct Window {
     pub width: usize,
 }
 
-/// Layout of a member's rows in memory.
+/// Dimensions of a member's rows in memory.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub rows: usize,
     pub cols: usize,
-    /// Words from one data row to the next.
+    /// Number of words from the start of a data row to the start of the next one.
     pub ld: usize,
-    /// Words from one parity row to the next: the width of the group's widest member.
+    /// Number of words from the start of a parity row to the start of the next one. Equal to the width of the group's widest
+    /// member.
     pub pitch: usize,
 }
 
@@ -55,8 +56,8 @@ impl Shape {
 }
 
 impl Share<'_> {
-    /// Returns the window of this member's size. The window covers all data of the group if no other member has more rows or
-    /// columns.
+    /// Returns a window as large as this member's matrix. The window covers all data of the group if no other member has more
+    /// rows or columns.
     pub fn whole(&self) -> Window {
         Window { rows: self.shape.rows, width: self.shape.cols }
     }

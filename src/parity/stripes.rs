@@ -48,10 +48,10 @@ pub struct Stripes {
     pub spread: Spread,
 }
 
-/// Row of a member.
+/// A row of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Data row with this number.
+    /// Data row with this number, counted from the bottom of the matrix.
     Data(usize),
     /// Parity row with this number.
     Parity(usize),
@@ -70,7 +70,7 @@ impl Stripes {
         Self { size, losses, spread }
     }
 
-    /// Number of stripes in one cycle.
+    /// Number of stripes in one cycle. The assignment of stripes to members repeats after a cycle.
     pub fn slots(&self) -> usize {
         match self.spread {
             Spread::Rotated | Spread::Copied => self.size,
@@ -78,7 +78,7 @@ impl Stripes {
         }
     }
 
-    /// Number of members with data if parity is apart from data. Members with data come before members with parity.
+    /// Number of members with data under [`Spread::Apart`]. These members come before the members with parity.
     fn with_data(&self) -> usize {
         self.size - self.losses
     }
@@ -102,12 +102,12 @@ impl Stripes {
         }
     }
 
-    /// Returns true if a member holds any parity.
+    /// Returns whether the member holds any parity.
     pub fn holds_parity(&self, member: usize) -> bool {
         self.spread != Spread::Apart || member >= self.with_data()
     }
 
-    /// Number of cycles that cover `rows` data rows.
+    /// Number of cycles of stripes that cover `rows` data rows.
     pub fn cycles(&self, rows: usize) -> usize {
         rows.div_ceil(self.rows_per_cycle())
     }
@@ -127,8 +127,8 @@ impl Stripes {
         (first..self.size).step_by(step)
     }
 
-    /// Returns the stripe of parity `parity` whose sum ends at `member`. None if parity is apart from data and `member` does not
-    /// hold this parity.
+    /// Returns the stripe whose sum for parity `parity` ends at `member`. None under [`Spread::Apart`] if `member` does not hold
+    /// this parity.
     pub fn slot_ended(&self, member: usize, parity: usize) -> Option<usize> {
         match self.spread {
             Spread::Rotated => Some((member + self.size - parity) % self.size),
@@ -137,7 +137,8 @@ impl Stripes {
         }
     }
 
-    /// Returns the number, within the cycle, of a member's data row in a stripe. None if the member has no data row there.
+    /// Returns the number, within the cycle, of a member's data row in a stripe. None if the member has no data row in this
+    /// stripe.
     pub fn data(&self, member: usize, slot: usize) -> Option<usize> {
         match self.spread {
             Spread::Rotated => {
@@ -150,7 +151,7 @@ impl Stripes {
     }
 
     /// Returns the parity row of a member in a stripe: the number of the parity, and the number of the row within the cycle. None
-    /// if the member has no parity row there.
+    /// if the member has no parity row in this stripe.
     pub fn parity(&self, member: usize, slot: usize) -> Option<(usize, usize)> {
         match self.spread {
             Spread::Rotated => {

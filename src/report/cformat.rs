@@ -3,7 +3,7 @@
 //! Rust writes `1.5e1` and `NaN`, but scripts that read the output of HPL expect `1.5e+01` and `nan`. So [`super::text`] uses
 //! these functions. The tests compare each function with the C library.
 
-/// Formats as `%.{precision}e`: with at least two digits of the exponent, and always with its sign.
+/// Formats `value` as `%.{precision}e` of C does: the exponent has a sign and at least two digits.
 pub fn exponent(value: f64, precision: usize) -> String {
     if let Some(word) = not_finite(value) {
         return word.to_owned();
@@ -17,7 +17,7 @@ pub fn exponent(value: f64, precision: usize) -> String {
     format!("{mantissa}e{sign}{digits:0>2}")
 }
 
-/// Formats as `%.{precision}f`.
+/// Formats `value` as `%.{precision}f` of C does.
 pub fn fixed(value: f64, precision: usize) -> String {
     match not_finite(value) {
         Some(word) => word.to_owned(),
@@ -35,7 +35,7 @@ fn not_finite(value: f64) -> Option<&'static str> {
     }
 }
 
-/// Formats local time as C's `ctime` does, with a line end: `Fri Nov 20 08:08:53 2026\n`.
+/// Formats a Unix time in local time as C's `ctime` does, with a line end: `Fri Nov 20 08:08:53 2026\n`.
 pub fn ctime(unix_s: u64) -> String {
     let seconds = libc::time_t::try_from(unix_s).unwrap_or(libc::time_t::MAX);
     // SAFETY: `tm` is plain integers and a pointer, for which all zeroes is a valid value.

@@ -1,8 +1,8 @@
 //! The `--json` document: all data of a run for scripts, with the schema of `docs/JSON.md`.
 //!
-//! The driver on rank 0 makes one [`JsonLog`] a run. Each time the whole file is written under a new name, and then replaces the
-//! old file. So a reader always finds a complete document. A run that is killed leaves a document with every finished test, in
-//! which `complete` is false.
+//! The driver on rank 0 makes one [`JsonLog`] a run. Each new state of the document is written to a new file, which then replaces
+//! the old file. So a reader always finds a complete document. A run that is killed leaves a document with every finished test,
+//! in which `complete` is false.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::base::params::TestParams;
 /// Version of the schema. It increases when a key changes its meaning or is removed, but not when keys are added.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The document.
+/// The JSON document of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     pub schema_version: u32,
@@ -28,14 +28,14 @@ pub struct Run {
     pub started_unix_s: u64,
     /// Time at which this state of the document was written.
     pub written_unix_s: u64,
-    /// False until the last test has ended, and so also false if the run was killed.
+    /// True once the last test has ended. If the run is killed, it stays false.
     pub complete: bool,
     pub mpi: Mpi,
     pub blas: Blas,
-    /// Empty in documents of versions that do not write this key.
+    /// Threads of the ranks; empty if an older version wrote the document.
     #[serde(default)]
     pub threads: Threads,
-    /// Nodes that the run uses; empty in documents of versions that do not write this key.
+    /// Nodes that the run uses; empty if an older version wrote the document.
     #[serde(default)]
     pub machine: Machine,
     /// Number of all tests of the run, including those not yet run.
@@ -48,18 +48,19 @@ pub struct Run {
 pub struct Program {
     pub name: String,
     pub version: String,
-    /// Compiler that built the program.
+    /// Compiler that built the program, with its version.
     #[serde(default)]
     pub compiler: String,
-    /// Target and profile of the build.
+    /// Target of the build: processor and system.
     #[serde(default)]
     pub target: String,
+    /// Profile of the build, such as `release`.
     #[serde(default)]
     pub profile: String,
 }
 
 impl Run {
-    /// Returns a document that begins now. The caller adds the data that are known before the first test.
+    /// Returns the document of a run that starts now. The caller adds the data that are known before the first test.
     pub fn begin() -> Self {
         let now = unix_s();
         Self {
@@ -81,7 +82,7 @@ impl Run {
 /// MPI library, ranks and hosts of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mpi {
-    /// First line of the name and version of the library.
+    /// First line of the text by which the MPI library describes itself: its name and version.
     pub library: String,
     pub ranks: usize,
     pub hosts: usize,
@@ -93,16 +94,17 @@ pub struct Blas {
     pub name: String,
     /// Kernel that the BLAS library chose, by the library's own name.
     pub kernel: String,
-    /// Engine of the trailing update: the name of a kernel of this program, or `blas`. If tests have different engines, all
-    /// names.
+    /// Engine of the trailing update: the name of a kernel of this program, or `blas`. If tests have different engines, the names
+    /// of all of them.
     pub engine: String,
 }
 
 /// Threads of the ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Threads {
-    /// Smallest and largest number of threads of a rank.
+    /// Smallest number of threads of a rank.
     pub fewest: usize,
+    /// Largest number of threads of a rank.
     pub most: usize,
     /// Ranks whose threads are pinned to processors: `all`, `some` or `none`.
     pub pinned: String,
@@ -114,16 +116,16 @@ pub struct Test {
     /// Number of the test in the order of tests, from 1.
     pub number: usize,
     pub params: TestParams,
-    /// Engine of the test, as in [`Blas`]; older documents may lack it.
+    /// Engine of the test, as in [`Blas::engine`]; empty in older documents.
     #[serde(default)]
     pub engine: String,
-    /// Absent if the test was skipped.
+    /// Result of the test; absent if the test was skipped.
     pub outcome: Option<Outcome>,
-    /// Reason why the test was skipped, if it was.
+    /// Reason why the test was skipped; absent if the test was run.
     pub skipped: Option<String>,
 }
 
-/// Document of a running program, and its file.
+/// JSON document of a run in progress, and its file.
 #[derive(Debug)]
 pub struct JsonLog {
     path: PathBuf,
@@ -132,7 +134,7 @@ pub struct JsonLog {
 }
 
 impl JsonLog {
-    /// Checks whether a document can be written to `path`, without writing.
+    /// Checks that a document can be written to `path`, and leaves the file as it is.
     ///
     /// # Errors
     /// The path cannot be written; the message names the file.
@@ -152,7 +154,7 @@ impl JsonLog {
         Ok(log)
     }
 
-    /// Adds a finished test, or a skipped test with the reason.
+    /// Adds a test to the document and writes the document. `outcome` is the result, or the reason why the test was skipped.
     ///
     /// # Errors
     /// The file cannot be written. The document keeps the test and writes it together with the next test.
@@ -176,10 +178,10 @@ impl JsonLog {
         self.write()
     }
 
-    /// Marks the run as complete.
+    /// Marks the run as complete, writes the document and returns it.
     ///
     /// # Errors
-    /// As [`Self::take_in`].
+    /// The file cannot be written.
     pub fn complete(mut self) -> io::Result<Run> {
         self.run.complete = true;
         self.write()?;
@@ -190,7 +192,7 @@ impl JsonLog {
         self.run.written_unix_s = unix_s();
         let mut text = serde_json::to_vec_pretty(&self.run)?;
         text.push(b'\n');
-        // Only the last state waits until it is on the disk. The system keeps the earlier states even if the process is killed.
+        // Only the last state is forced to the disk. The system keeps the earlier states even if the process is killed.
         self.place.put(&text, self.run.complete).map_err(|error| cannot(&self.path, &error))
     }
 }

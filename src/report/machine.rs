@@ -13,7 +13,7 @@ pub struct Make {
     pub processor: String,
     pub architecture: String,
     pub sockets: u64,
-    /// Cores of the node, each counted once with all its hardware threads.
+    /// Number of cores of the node. A core counts once, with all its hardware threads.
     pub cores: u64,
     pub hardware_threads: u64,
     pub numa_nodes: u64,
@@ -21,9 +21,9 @@ pub struct Make {
     pub flops_per_cycle: Option<u64>,
     pub clock_base_mhz: Option<u64>,
     pub clock_max_mhz: Option<u64>,
-    /// Governor of the clock: `performance`, `powersave`, ...
+    /// Frequency governor of the Linux kernel: `performance`, `powersave`, ...
     pub governor: Option<String>,
-    /// Adapters that are up, each with its rate.
+    /// Network adapters that are up, each with its rate.
     pub network: Vec<String>,
     /// Distribution of the operating system, with its version.
     pub system: String,
@@ -31,7 +31,7 @@ pub struct Make {
     pub kernel: String,
     /// BLAS library, its version, and the kernel that it chose on this node.
     pub blas: String,
-    /// Device whose memory has the matrix, and the libraries that act on it.
+    /// Device whose memory has the matrix, and its libraries; null if the processor's memory has the matrix.
     #[serde(default)]
     pub device: Option<String>,
 }
@@ -43,12 +43,15 @@ pub struct Kind {
     pub make: Make,
     pub memory_bytes_min: u64,
     pub memory_bytes_max: u64,
-    /// Lowest and highest clock that the system reported for a core of these nodes at the start of the run; null if the system
+    /// Lowest clock in MHz that the system reported for a core of these nodes at the start of the run. Null if the system
     /// reported no clock.
     pub clock_seen_mhz_min: Option<u64>,
+    /// Highest clock in MHz that the system reported for a core of these nodes at the start of the run. Null if the system
+    /// reported no clock.
     pub clock_seen_mhz_max: Option<u64>,
-    /// Smallest and largest number of ranks of the job on a node.
+    /// Smallest number of ranks of the job on one of these nodes.
     pub ranks_min: u64,
+    /// Largest number of ranks of the job on one of these nodes.
     pub ranks_max: u64,
     pub hosts: Vec<String>,
 }
@@ -59,8 +62,8 @@ pub struct Machine {
     pub kinds: Vec<Kind>,
 }
 
-/// Two nodes of one kind differ in memory by less than one part in this number, because firmware and kernel reserve different
-/// parts.
+/// Reciprocal of the largest relative difference in memory between nodes of one kind. Firmware and kernel of equal nodes reserve
+/// different amounts.
 const ALIKE: u64 = 32;
 
 impl Kind {
@@ -82,8 +85,8 @@ impl Kind {
         self.hosts.extend(other.hosts);
     }
 
-    /// Clock for the computation of the peak, in MHz, with its name: the base clock, otherwise the highest clock, otherwise the
-    /// clock at the start.
+    /// Clock in MHz from which the peak is computed, with its name: the base clock, otherwise the highest clock, otherwise the
+    /// clock at the start. None if no clock is known.
     pub fn clock_mhz(&self) -> Option<(u64, &'static str)> {
         let make = &self.make;
         let base = make.clock_base_mhz.map(|clock| (clock, "base clock"));
@@ -91,8 +94,8 @@ impl Kind {
         base.or(highest).or(self.clock_seen_mhz_max.map(|clock| (clock, "clock seen")))
     }
 
-    /// Peak of all nodes of this kind in 10^9 operations a second: cores, times operations in a cycle, times clock. The peak of
-    /// nodes with devices is not known.
+    /// Peak of all nodes of this kind in 10^9 operations a second: cores, times operations in a cycle, times clock. None if a
+    /// factor is not known, or if the nodes have devices.
     pub fn peak_gflops(&self) -> Option<f64> {
         if self.make.device.is_some() {
             return None;
@@ -109,7 +112,7 @@ impl Machine {
         Self { kinds: vec![kind] }
     }
 
-    /// Adds the nodes of `other`, another part of the job.
+    /// Adds the nodes of `other`, the machine of another part of the job.
     pub fn join(&mut self, other: Machine) {
         for kind in other.kinds {
             match self.kinds.iter_mut().find(|known| known.is_like(&kind)) {
@@ -129,7 +132,7 @@ impl Machine {
         });
     }
 
-    /// Peak of all nodes, if the peak of every kind is known.
+    /// Peak of all nodes in 10^9 operations a second; None if the peak of a kind is not known.
     pub fn peak_gflops(&self) -> Option<f64> {
         let peaks: Option<Vec<f64>> = self.kinds.iter().map(Kind::peak_gflops).collect();
         peaks.filter(|all| !all.is_empty()).map(|all| all.iter().sum())
@@ -201,7 +204,7 @@ mod tests {
     }
 
     proptest! {
-        /// For any order in which the nodes of a job are joined, every host is listed once, and the document is the same.
+        /// The nodes of a job may be joined in any order: every host is listed once, and the document is always the same.
         #[test]
         fn joining_in_any_order_comes_to_the_same(kinds in proptest::collection::vec(0u8..4, 1..30), cut in 0usize..30) {
             let nodes: Vec<Machine> = kinds.iter().enumerate().map(|(i, kind)| {

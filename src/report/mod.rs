@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::outcome::Verdict;
 
-/// Counts of the tests so far, by result.
+/// Numbers of tests so far, by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     pub passed: usize,
     pub failed: usize,
-    /// Solved, but not checked because the threshold was zero or less.
+    /// Number of tests that were solved but not checked, because the threshold was zero or less.
     pub unchecked: usize,
-    /// Not run, for example because of too little memory.
+    /// Number of tests that were not run, for example for lack of memory.
     pub skipped: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The text that HPL prints, identical to the byte in all parts that scripts read.
+//! Text that HPL prints. All parts that scripts read are identical to the byte.
 //!
 //! The driver makes one [`TextReport`] a run and passes each test to it. The table, the W line, the residual line, the time lines
 //! and the footer have exactly the form of the reference HPL. `grep -A 2`, column numbers and the patterns of many harnesses
@@ -26,19 +26,19 @@ const HEADER: &str =
 /// Relative machine precision in HPL's check: half the distance from 1 to the next double.
 const EPS: f64 = f64::EPSILON / 2.0;
 
-/// Text of a run, test by test. Each method returns complete lines.
+/// Writer of the text of a run, test by test. Each method returns complete lines.
 #[derive(Debug)]
 pub struct TextReport {
     detailed: bool,
     checked: bool,
-    /// Whether the next test prints a header. Each checked test has a header; unchecked tests share one.
+    /// True if the next test prints a header. Each checked test has a header; unchecked tests share one header.
     header_due: bool,
     /// Counts of the tests so far, which determine the exit status.
     pub counts: Counts,
 }
 
 impl TextReport {
-    /// Returns a report. `detailed` adds the times of the parts to each test.
+    /// Returns the writer of a run. If `detailed`, each test has the times of the parts.
     pub fn new(threshold: f64, detailed: bool) -> Self {
         Self { detailed, checked: threshold > 0.0, header_due: true, counts: Counts::default() }
     }
@@ -80,16 +80,16 @@ impl TextReport {
         format!(">>> skipped: N={n} NB={nb} P={p} Q={q}: {why}\n")
     }
 
-    /// Returns the totals, after the last test.
+    /// Returns the text after the last test: the totals.
     pub fn end(&self) -> String {
-        // Unchecked tests with detailed times end with this rule.
+        // If tests are unchecked and have detailed times, the last test has already printed this rule.
         let drawn = self.detailed && !self.checked && !self.header_due;
         let rule = if drawn { String::new() } else { format!("{DOUBLE_RULE}\n") };
         rule + &footer(&self.counts, self.checked)
     }
 }
 
-/// Returns a progress line: the matrix of order `n` is factored up to `column` after `seconds`.
+/// Returns a progress line: the matrix of order `n` is factored up to column `column` after `seconds`.
 ///
 /// The rate counts only the operations of the factorisation, not those of the back substitution.
 pub fn progress(n: usize, column: usize, seconds: f64) -> String {
@@ -178,12 +178,12 @@ fn check_note(threshold: f64) -> String {
     )
 }
 
-/// Returns the line of a parameter with a single value.
+/// Returns the line of a parameter that has a single value.
 fn one(name: &str, value: impl Display) -> String {
     format!("{name:<7}: {value}\n")
 }
 
-/// Returns the lines of a parameter with several values, eight in each line.
+/// Returns the lines of a parameter that has several values, eight values a line.
 fn list(name: &str, values: impl IntoIterator<Item: Display>) -> String {
     let mut text = format!("{name:<7}:");
     for (i, value) in values.into_iter().enumerate() {
@@ -233,7 +233,8 @@ fn form_word(form: Form) -> &'static str {
     }
 }
 
-/// Returns the variant as in the first column of the table, made of initials and digits of HPL.dat: `WR11C2R4`.
+/// Returns the variant as it is in the first column of the table: initials and digits of the values in HPL.dat, such as
+/// `WR11C2R4`.
 pub fn variant(params: &TestParams) -> String {
     let initial = |word: &'static str| &word[..1];
     format!(
@@ -261,15 +262,15 @@ fn w_line(params: &TestParams, seconds: f64, gflops: f64) -> String {
     )
 }
 
-/// Returns the lines with the start and the end of a test. These lines name the routine of the reference HPL, since scripts look
-/// for this name.
+/// Returns the lines with the start and the end of a test. They name the routine of the reference HPL, because scripts search for
+/// its name.
 fn time_lines(outcome: &Outcome) -> String {
     let (started, ended) = (ctime(outcome.started_unix_s), ctime(outcome.ended_unix_s));
     format!("HPL_pdgesv() start time {started}\nHPL_pdgesv() end time   {ended}\n")
 }
 
-/// Returns the times of the parts. Parts that took no time are left out, as in the reference HPL. A leading `+` marks a time that
-/// is contained in the last line above without `+`.
+/// Returns the lines with the times of the parts. As in the reference HPL, a part that took no time has no line. The time of a
+/// line with a leading `+` is contained in the last line above without `+`.
 fn times(times: &Times) -> String {
     let lines = [
         ("Max aggregated wall time rfact . . . :", times.rfact),

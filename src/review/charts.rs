@@ -9,10 +9,11 @@ use crate::model::plot::escape;
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 34.0;
-/// Smallest width of a part that took any time, so that it is visible.
+/// Smallest width of a part that took any time, in units of the drawing, so that the part is visible.
 const LEAST: f64 = 1.5;
 
-/// A stretch of time: start and end in seconds, the class that defines its colour, and the text shown when the mouse is over it.
+/// A stretch of time: start and end in seconds, the class that defines its colour, and its text. The text is shown when the mouse
+/// is over the stretch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stretch {
     pub from: f64,
@@ -25,7 +26,7 @@ fn usable(value: f64) -> f64 {
     if value.is_finite() { value.clamp(0.0, 1e15) } else { 0.0 }
 }
 
-/// Draws the parts of a total in one bar. Each part has a class, a name and a size.
+/// Draws the parts of a total as sections of one bar. Each part has a class, a name and a size.
 pub fn bar(label: &str, parts: &[(String, &str, f64)]) -> String {
     let mut at = 0.0;
     let stretches: Vec<Stretch> = parts
@@ -39,7 +40,7 @@ pub fn bar(label: &str, parts: &[(String, &str, f64)]) -> String {
     drawn(label, &stretches, at, false)
 }
 
-/// Draws stretches of time from 0 to `total` seconds, with a scale below them.
+/// Draws stretches of time in one bar from 0 to `total` seconds, with a scale below it.
 pub fn timeline(label: &str, stretches: &[Stretch], total: f64) -> String {
     drawn(label, stretches, usable(total), true)
 }
@@ -98,7 +99,7 @@ mod tests {
     }
 
     proptest! {
-        /// For any numbers the drawing is well-formed and stays within its frame.
+        /// For any numbers, the drawing is well-formed and within its frame.
         #[test]
         fn always_within_its_frame(
             all in proptest::collection::vec((any::<f64>(), any::<f64>()), 0..20), total in any::<f64>()

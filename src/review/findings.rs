@@ -20,7 +20,8 @@ pub struct Solved<'a> {
 }
 
 impl Solved<'_> {
-    /// Returns the engine of the test. Older documents name the engine only for the whole run.
+    /// Returns the engine of the test. If the test does not name its engine, as in older documents, returns the engine of the
+    /// run.
     pub fn engine(&self) -> &str {
         match self.test.engine.as_str() {
             "" => &self.run.blas.engine,
@@ -28,25 +29,25 @@ impl Solved<'_> {
         }
     }
 
-    /// Flop/s.
+    /// Returns the rate of the test in flop/s.
     pub fn rate(&self) -> f64 {
         self.outcome.gflops * 1e9
     }
 
-    /// A short label that distinguishes this test from the others.
+    /// Returns a short label that distinguishes this test from other tests.
     pub fn label(&self) -> String {
         let p = &self.test.params;
         format!("{} #{}: N={} NB={} {}x{}", self.file, self.test.number, p.n, p.nb, p.p, p.q)
     }
 
-    /// Whether the test was solved without a restart and without a loss.
+    /// Returns whether the test was solved without a restart and without a loss.
     pub fn once(&self) -> bool {
         self.outcome.protection.is_none_or(|p| p.attempts == 1)
             && self.outcome.checksums.as_ref().is_none_or(|c| c.losses == 0)
     }
 
-    /// Lower bound of the flop/s during multiplication, from the mean over the ranks of the time that they multiply. None after a
-    /// restart, since the times are then those of the last attempt only.
+    /// Returns a lower bound of the flop/s during multiplication. It is computed from the time that a rank multiplies, as a mean
+    /// over the ranks. None after a restart or a loss, because the times are then not those of the whole test.
     pub fn multiplying(&self) -> Option<f64> {
         let times = &self.outcome.times_mean;
         let seconds = match self.outcome.threads {
@@ -77,7 +78,7 @@ impl Solved<'_> {
     }
 }
 
-/// All tests that were solved, in the order of the files.
+/// Returns all tests that were solved, in the order of the files.
 pub fn solved(material: &Material) -> Vec<Solved<'_>> {
     let mut all = Vec::new();
     for (file, run) in &material.runs {
@@ -90,13 +91,13 @@ pub fn solved(material: &Material) -> Vec<Solved<'_>> {
     all
 }
 
-/// Returns the fastest test that passed its check: the Rmax of a submission.
+/// Returns the fastest test that passed its check, whose rate is the Rmax of a submission. None if no test passed.
 pub fn best<'a>(all: &[Solved<'a>]) -> Option<Solved<'a>> {
     let passed = all.iter().filter(|s| s.outcome.verdict == Verdict::Passed);
     passed.max_by(|a, b| a.outcome.gflops.total_cmp(&b.outcome.gflops)).copied()
 }
 
-/// Returns the parts of the time with their names. Their sum is the total time.
+/// Returns the parts of the time with their names, in seconds. Their sum is the total time.
 pub fn parts(times: &Times) -> [(&'static str, f64); 8] {
     [
         ("multiplication", times.gemm),
@@ -110,8 +111,8 @@ pub fn parts(times: &Times) -> [(&'static str, f64); 8] {
     ]
 }
 
-/// Returns the machines of all runs, each with the files that describe it. Different clock frequencies do not make different
-/// machines.
+/// Returns the distinct machines of all runs, each with the files that describe it. Machines that differ only in clock frequency
+/// are one machine.
 pub fn machines(material: &Material) -> Vec<(&[Kind], Vec<&str>)> {
     let alike = |a: &[Kind], b: &[Kind]| {
         a.len() == b.len()
@@ -129,7 +130,7 @@ pub fn machines(material: &Material) -> Vec<(&[Kind], Vec<&str>)> {
     told
 }
 
-/// A step of a running test.
+/// Rates of a test over a step: a range of iterations that ends at `iteration`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     pub iteration: u64,
@@ -140,7 +141,7 @@ pub struct Step {
     pub gflops_so_far: f64,
 }
 
-/// Returns the rates of a test, in steps that are long enough to be visible.
+/// Returns the rates of a test, in steps that are long enough to be visible in a drawing.
 pub fn rates(timeline: &Timeline, params: &TestParams) -> Vec<Step> {
     let total = timeline.seconds.last().copied().unwrap_or(0.0);
     let (mut from, mut since) = (timeline.iteration.first().copied().unwrap_or(0), 0.0);
@@ -162,8 +163,9 @@ pub fn rates(timeline: &Timeline, params: &TestParams) -> Vec<Step> {
     steps
 }
 
-/// Fits the rate as a function of N to all passed tests with the processes and hosts of the best test. Also returns the order at
-/// which half of the best rate is reached. At least two sizes are needed.
+/// Fits the rate as a function of N to the passed tests with the number of processes and hosts of the best test. Also returns the
+/// order N at which half of the best rate is reached. Returns an error if the tests have fewer than two sizes, or if the rate
+/// does not grow with N.
 pub fn half(all: &[Solved], best: &Solved) -> Result<(Fit, f64), String> {
     let alike = all.iter().filter(|s| {
         let (a, b) = (&s.test.params, &best.test.params);
@@ -194,7 +196,7 @@ pub fn half(all: &[Solved], best: &Solved) -> Result<(Fit, f64), String> {
     }
 }
 
-/// Rows of expected and measured values.
+/// Returns table rows: the name of a quantity, the expected value and the measured value.
 pub fn predicted_and_measured(prediction: &Prediction, solved: &Solved) -> Vec<[String; 3]> {
     let outcome = solved.outcome;
     let protection = outcome.protection.unwrap_or_default();
@@ -217,7 +219,7 @@ pub fn predicted_and_measured(prediction: &Prediction, solved: &Solved) -> Vec<[
     rows
 }
 
-/// Formats a number, such as seconds, with four significant digits.
+/// Formats a number, such as a number of seconds, with four significant digits.
 pub fn short(value: f64) -> String {
     let digits =
         if value == 0.0 { 0 } else { (3 - value.abs().log10().floor() as i32).clamp(0, 6) };
@@ -292,7 +294,7 @@ mod tests {
         assert_eq!(rows[0], ["time without failures", "5.0 s", "4.5 s"].map(String::from));
         assert_eq!(rows[2], ["saves", "8", "9"].map(String::from));
         assert_eq!(rows.len(), 4, "no failures were expected");
-        // With checksums, the measured time includes the recoveries.
+        // With checksums, the measured time includes the time of recoveries.
         outcome.protection = None;
         outcome.checksums =
             Some(Checksums { going_on_s: 0.25, recompute_s: 0.5, renew_s: 0.75, ..checksums });

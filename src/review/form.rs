@@ -10,7 +10,7 @@ use crate::report::machine::Kind;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     pub asked: &'static str,
-    /// None if unknown.
+    /// Answer; None if it is unknown.
     pub answer: Option<String>,
     pub source: String,
 }
@@ -19,7 +19,7 @@ fn line(asked: &'static str, answer: Option<String>, source: impl Into<String>) 
     Line { asked, answer, source: source.into() }
 }
 
-/// Returns the lines of a TOP500 form. `rpeak` is the theoretical peak in flop/s that the user states.
+/// Returns the lines of a TOP500 form. `rpeak` is the theoretical peak that the user states, in flop/s.
 pub fn form(all: &[Solved], rpeak: Option<f64>) -> Vec<Line> {
     match best(all) {
         None => vec![line("Rmax", None, "no test passed its check")],
@@ -30,7 +30,7 @@ pub fn form(all: &[Solved], rpeak: Option<f64>) -> Vec<Line> {
     }
 }
 
-/// Lines about Rmax and the test that reached it.
+/// Returns the lines about Rmax and the test that reached it.
 fn results(all: &[Solved], best: &Solved) -> Vec<Line> {
     let params = &best.test.params;
     let half = match half(all, best) {
@@ -65,7 +65,7 @@ fn results(all: &[Solved], best: &Solved) -> Vec<Line> {
     ]
 }
 
-/// Lines about Rpeak, and about the best rate relative to Rpeak and to the power.
+/// Returns the lines about Rpeak, and about the best rate relative to Rpeak and to the power.
 fn rates(best: &Solved, stated: Option<f64>) -> Vec<Line> {
     let machine = &best.run.machine;
     let measured = best.multiplying().unwrap_or(0.0).max(best.rate());
@@ -121,7 +121,7 @@ fn rates(best: &Solved, stated: Option<f64>) -> Vec<Line> {
     ]
 }
 
-/// Line about the rate of the multiplications alone.
+/// Returns the line about the rate of the multiplications alone.
 fn measured_peak(best: &Solved) -> Line {
     let multiplying = best.multiplying();
     let source = match multiplying {
@@ -134,7 +134,7 @@ fn measured_peak(best: &Solved) -> Line {
     line("Peak, measured", multiplying.map(show_flops), source)
 }
 
-/// Lines about the nodes and the software.
+/// Returns the lines about the nodes and the software.
 fn machine(run: &Run) -> Vec<Line> {
     let kinds = &run.machine.kinds;
     let sum =
@@ -179,7 +179,7 @@ fn machine(run: &Run) -> Vec<Line> {
     ]
 }
 
-/// Returns the mean power of all nodes and its origin. The power is None unless all nodes were measured.
+/// Returns the mean power of all nodes in watts, and a text on its origin. The power is None unless all nodes were measured.
 fn power(outcome: &Outcome) -> (Option<f64>, String) {
     let Some(p) = &outcome.power else {
         return (
@@ -215,7 +215,7 @@ fn power(outcome: &Outcome) -> (Option<f64>, String) {
     (Some(p.watts), how)
 }
 
-/// Returns the values of all kinds of nodes. If the values differ, each has its number of hosts.
+/// Returns the value of `of` for the kinds of nodes as text. If the values differ, each has its number of hosts.
 fn each(kinds: &[Kind], of: impl Fn(&Kind) -> String) -> String {
     let mut told: Vec<(String, usize)> = Vec::new();
     for kind in kinds {

@@ -15,18 +15,18 @@ use crate::supervise::remember::journal;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Prediction {
     pub shape: Shape,
-    /// Seconds with saves and without failures.
+    /// Predicted seconds of a run with saves and without failures.
     pub seconds_saved: f64,
-    /// Flop/s over `seconds_saved`.
+    /// Predicted rate over `seconds_saved`, in flop/s.
     pub rate_saved: f64,
     pub saves: u64,
-    /// Seconds of all saves.
+    /// Predicted seconds of all saves together.
     pub saving: f64,
-    /// Expected seconds with failures.
+    /// Expected seconds of a run with failures; None if the plan has none.
     pub seconds_expected: Option<f64>,
 }
 
-/// Content of all files, each with its name.
+/// Content of all files of a report, each with the name of its file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Material {
     pub runs: Vec<(String, Run)>,
@@ -46,7 +46,7 @@ impl Material {
             self.logs.push((name.to_owned(), records));
             return Ok(());
         }
-        // A pipe receives every state of a document. The last state is the newest.
+        // A pipe receives every state of a document. The last state in it is the newest.
         let mut newest = None;
         for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
             match value {
@@ -76,7 +76,7 @@ impl Material {
         }
     }
 
-    /// Returns the plan with the order, block size and grid of `test`, if there is one.
+    /// Returns the plan for the order, block size and grid of `test`; None if there is no such plan.
     pub fn planned(&self, test: &TestParams) -> Option<&Prediction> {
         let wanted = [test.n, test.nb, test.p, test.q].map(|size| size as u64);
         let fits = |Shape { n, nb, p, q, .. }: Shape| [n, nb, p, q] == wanted;

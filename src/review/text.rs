@@ -9,7 +9,7 @@ use crate::base::units::{show_bytes, show_flops, show_seconds};
 use crate::report::machine::Kind;
 use crate::supervise::tell::timeline;
 
-/// Largest number of tests that are listed. If there are more, only the fastest are listed.
+/// Largest number of listed tests of a file. If the file has more tests, only the fastest are listed.
 const TESTS_MAX: usize = 40;
 
 pub fn text(material: &Material, rpeak: Option<f64>) -> String {
@@ -120,7 +120,7 @@ fn test(out: &mut String, one: &Solved, material: &Material) {
     }
 }
 
-/// Prints the rate at about ten iterations of a test.
+/// Writes the rate at about ten iterations of a test.
 fn write_rates(out: &mut String, one: &Solved) {
     let steps = findings::rates(&one.outcome.timeline, &one.test.params);
     let every = steps.len().div_ceil(10).max(1);
@@ -138,7 +138,7 @@ fn write_rates(out: &mut String, one: &Solved) {
     }
 }
 
-/// Describes a kind of nodes in one line.
+/// Describes the nodes of a kind in one line.
 pub fn node(kind: &Kind) -> String {
     let make = &kind.make;
     let mut text = format!(
@@ -163,7 +163,7 @@ pub fn node(kind: &Kind) -> String {
     text
 }
 
-/// Lists the first hosts, and the number of further hosts.
+/// Lists the first hosts by name, and the number of further hosts.
 pub fn hosts(all: &[String]) -> String {
     const SHOWN: usize = 8;
     let shown = all[..all.len().min(SHOWN)].join(" ");

@@ -1,4 +1,4 @@
-//! System calls that an older kernel does not know, or that a container's filter refuses, for tests.
+//! For tests: system calls that fail as if an older kernel did not know them, or a container's filter refused them.
 
 use std::thread;
 

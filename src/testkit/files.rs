@@ -1,8 +1,8 @@
-//! Folders of files in place of the system's folders.
+//! Folders of files that replace the system's folders in tests.
 
 use std::fs;
 
-/// Makes a folder with `files`, pairs of a path and a text, in place of the folder `/`.
+/// Returns a temporary folder that takes the place of the folder `/`. `files` has the path and the text of each file.
 pub fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (path, text) in files {

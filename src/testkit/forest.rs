@@ -1,8 +1,8 @@
-//! Trees of agents on virtual time, for tests: with the real messages and the real agents, but without processes.
+//! Trees of agents on virtual time, for tests. The messages and the agents are real, but there are no processes.
 //!
-//! A [`Forest`] is a supervisor's branch, its judge of nodes, and any number of nodes. Logins and messages take time, and nodes
-//! are lost with and without closing their connections. A minute of virtual time takes a fraction of a second, and gives the same
-//! result each time.
+//! A [`Forest`] is a supervisor's branch, its judge of nodes, and any number of nodes. Logins and messages take time. Nodes are
+//! lost, and may close their connections before. A minute of virtual time takes a fraction of a second, and gives the same result
+//! each time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn charge(node: u32, again: bool) -> Charge {
     Charge { node, name: node.to_string(), again }
 }
 
-/// A node that records the requests to end the run.
+/// A node that records the numbers of the requests to end the run.
 #[derive(Default)]
 struct Node {
     ended: Vec<u64>,
@@ -71,19 +71,20 @@ struct Forest {
     judge: Nodes,
     logins: Logins,
     names: usize,
-    /// Messages that the supervisor has received but not handled, with their times; and the number of messages that a slow
-    /// supervisor handles in a tick.
+    /// Messages that the supervisor has received but not handled, each with the time of receipt.
     backlog: VecDeque<(u64, u64, Heard)>,
+    /// Number of messages that the supervisor handles in a tick; None if it handles all.
     lines_a_tick: Option<usize>,
-    /// Time for which each node has not answered, as last reported.
+    /// Time in milliseconds for which each node has not answered, as last reported.
     unheard_ms: BTreeMap<u32, u64>,
-    /// Nodes that are being called, with the start of the call.
+    /// Nodes to which a login is in progress, with the time at which it began.
     called: BTreeMap<u32, u64>,
     off: BTreeSet<u32>,
-    /// Time at which the supervisor learned of the loss of each node.
+    /// Time at which the supervisor learned of the loss of each lost node.
     lost: BTreeMap<u32, u64>,
-    /// Request to end the run that is in progress, and the nodes that have answered it.
+    /// Number of the request to end the run; None without a request.
     end: Option<u64>,
+    /// Number of answers of each node to the request.
     ended: BTreeMap<u32, usize>,
     most_lines: usize,
 }
@@ -156,7 +157,7 @@ impl Forest {
         }
     }
 
-    /// Handles the messages of the branch as the supervisor does.
+    /// Handles the messages of the nodes as the supervisor does.
     fn learn(&mut self, told: Vec<(u32, FromAgent)>) {
         for (node, word) in told {
             let (now_ms, at) = (self.now_ms, node as usize);
@@ -177,7 +178,7 @@ impl Forest {
                 }
                 FromAgent::Quiet { age_ms } => Report::Quiet { heard_ms: now_ms - age_ms },
                 FromAgent::Closed { .. } => {
-                    // A node that has never answered counts as unfit.
+                    // A node that has never answered counts as unusable.
                     if !self.up.remove(&node) && self.called.remove(&node).is_some_and(|ms| ms == 0)
                     {
                         self.lost.entry(node).or_insert(now_ms);
@@ -215,11 +216,11 @@ impl Forest {
                 Judged::Restarted { .. } | Judged::Alone | Judged::Together { .. } => {}
             }
         }
-        // All calls are made in a single step, as in the supervisor.
+        // All logins begin in one step, as in the supervisor.
         self.branch.call(&redialled, now_ms, &mut self.simulated_agents);
     }
 
-    /// Gives up nodes that have not answered the first call for too long.
+    /// Counts nodes as lost that have not answered the first login for too long.
     fn give_up(&mut self) {
         let asked = self.names;
         let first: Vec<u32> =
@@ -247,7 +248,7 @@ impl Forest {
             if now_ms.is_multiple_of(100) {
                 self.hear_backlog(self.lines_a_tick.unwrap_or(usize::MAX));
                 self.branch.ask(now_ms, &mut self.simulated_agents);
-                // As in `cluster`, quiet nodes are looked for at the time up to which all messages have been handled.
+                // As in `cluster`, the check for quiet nodes uses the time up to which all messages have been handled.
                 let heard_ms = self.backlog.front().map_or(now_ms, |(at_ms, ..)| *at_ms);
                 let told = self.branch.tick(heard_ms, &mut self.simulated_agents);
                 self.learn(told);
@@ -263,7 +264,7 @@ impl Forest {
         }
     }
 
-    /// Switches nodes off: suddenly, or `with_a_word`, after they have closed their connections.
+    /// Switches nodes off. If `with_a_word`, the nodes close their connections before.
     fn lose(&mut self, nodes: &BTreeSet<u32>, with_a_word: bool) {
         let names: Vec<String> = nodes.iter().map(u32::to_string).collect();
         if with_a_word {
@@ -275,7 +276,7 @@ impl Forest {
         self.off.extend(nodes);
     }
 
-    /// Makes nodes reachable again that were cut off.
+    /// Makes nodes reachable again that were switched off.
     fn join(&mut self, nodes: &BTreeSet<u32>) {
         let names: Vec<String> = nodes.iter().map(u32::to_string).collect();
         self.simulated_agents.switch_on(names.iter().map(String::as_str));
@@ -336,8 +337,8 @@ fn nodes_below_a_lost_one_are_kept() {
     }
 }
 
-/// For half a minute the supervisor handles fewer messages than it receives, so in the end it handles messages that are many
-/// seconds old.
+/// For half a minute the supervisor handles fewer messages than it receives. In the end it handles messages that are many seconds
+/// old.
 #[test]
 fn a_supervisor_that_falls_behind_gives_nobody_up() {
     let mut forest = Forest::new(100, 8);
@@ -355,8 +356,8 @@ fn a_supervisor_that_falls_behind_gives_nobody_up() {
     assert_eq!(forest.lost.keys().copied().collect::<Vec<_>>(), [50]);
 }
 
-/// There are more nodes than the supervisor can call within the node timeout, so it learns nothing about the nodes that it does
-/// not call.
+/// There are more nodes than the supervisor can call within the node timeout. It learns nothing about the nodes that it does not
+/// call.
 #[test]
 fn a_supervisor_that_is_cut_off_gives_nobody_up_however_many_nodes_there_are() {
     let mut forest = Forest::new(200, 8);
@@ -400,7 +401,7 @@ fn a_supervisor_that_can_call_few_at_once_comes_past_those_that_are_off() {
     assert_eq!((forest.up.len(), forest.judge.in_trouble().count()), (82 - lost.len(), 0));
 }
 
-/// Many more requests have no answer than the supervisor remembers.
+/// A node leaves more requests unanswered than the supervisor remembers. Its loss is still noticed.
 #[test]
 fn missing_heartbeats_are_noticed_after_any_time() {
     for fanout in [8, 2] {
@@ -428,9 +429,9 @@ fn everybody_hears_what_is_said_to_all() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
-    /// Nodes are lost in up to three batches, with or without closing their connections, each up to some seconds after the one
-    /// before. The first batch may be lost while the tree is being built, and any batch while the run is stopped. All losses are
-    /// noticed, no other node counts as lost, and each remaining node has a single agent.
+    /// Nodes are lost in up to three batches, some seconds apart, with or without closing their connections. The first batch may
+    /// be lost while the tree is being built, and any batch while the run is stopped. All losses are noticed, no other node
+    /// counts as lost, and each remaining node has a single agent.
     #[test]
     fn whatever_is_lost_the_rest_is_reached_once(
         nodes in 10u32..120,
@@ -451,9 +452,9 @@ proptest! {
             lost.extend(these);
             forest.run(forest.now_ms + stroke.then_ms);
         }
-        // If no node is left, the supervisor is cut off.
+        // If no node is left, the supervisor counts as cut off.
         prop_assume!(lost.len() + 2 <= nodes as usize);
-        // With a fan-out of two, nodes that are off are called a few at a time.
+        // With a fan-out of two, the supervisor calls only a few of the lost nodes at a time.
         forest.run(forest.now_ms + if fanout < 4 { 240_000 } else { 60_000 });
         prop_assert_eq!(&forest.lost.keys().copied().collect::<BTreeSet<_>>(), &lost);
         let alive: BTreeMap<u32, usize> =
@@ -469,12 +470,12 @@ proptest! {
     }
 }
 
-/// Number of cases; PROPTEST_CASES can raise it.
+/// Number of cases of the property test; PROPTEST_CASES sets it.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(40)
 }
 
-/// Nodes that are lost at the same moment: single nodes and a rack.
+/// Batch of nodes that are lost at the same moment: single nodes and a rack.
 #[derive(Debug, Clone)]
 struct Stroke {
     single: Vec<bool>,

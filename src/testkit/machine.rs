@@ -1,10 +1,10 @@
-//! Invented machines, described by files as the kernel describes a machine.
+//! Machines for tests, described by files as the Linux kernel describes a machine.
 
 use std::fs;
 
 use crate::base::topology::Topology;
 
-/// An invented machine, described by files of the kernel's form, as far as the program reads them.
+/// A machine for tests. Files describe it as the kernel's files would, as far as the program reads them.
 pub struct Machine {
     pub sockets: usize,
     pub memories_a_socket: usize,
@@ -30,7 +30,8 @@ impl Machine {
         self.sockets * self.memories_a_socket * self.caches_a_memory * self.cores_a_cache
     }
 
-    /// Returns the cores by the cache that they share. The second hardware threads have numbers after all first ones.
+    /// Returns the numbers of the cores that share each cache. The second hardware threads of cores have numbers after all first
+    /// hardware threads.
     fn caches(&self) -> Vec<Vec<usize>> {
         let caches = self.cores() / self.cores_a_cache;
         let number = |cache: usize, core: usize| {
@@ -41,7 +42,7 @@ impl Machine {
     }
 
     pub fn tree(&self) -> tempfile::TempDir {
-        // The folder has thousands of files, so it is in memory if possible.
+        // The folder has thousands of files, so it is in shared memory if possible.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let put = |path: String, text: String| {
             let path = dir.path().join("sys/devices/system").join(path);

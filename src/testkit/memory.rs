@@ -6,7 +6,7 @@ use crate::base::params::{Mapping, Rng};
 use crate::shm::MemoryStore;
 use crate::shm::header::{CheckpointId, Claim, Header, Identity, Mark, Phase, Stage};
 
-/// Returns a header with a value in each field.
+/// Returns a header in which every field has a value.
 pub fn sample() -> Header {
     Header {
         id: Identity {
@@ -45,7 +45,7 @@ pub fn sample() -> Header {
     }
 }
 
-/// Waits until a position's lock is free. A process that another test starts inherits the lock until it calls exec.
+/// Waits until the lock of a position's memory is free. A process that another test starts inherits the lock until it calls exec.
 pub fn until_free(memory_store: &MemoryStore, position: u32) {
     let since = Instant::now();
     while memory_store.in_use(position) {

@@ -1,5 +1,5 @@
-//! Tools for tests and benchmarks: simulated agents and nodes, ranks as threads, the papers' formulas, the model of hot
-//! replacement, machines, headers and files as samples, refused system calls, a full file system. No run needs them.
+//! Tools for tests and benchmarks: simulated agents and nodes, ranks as threads, the papers' formulas, and the model of hot
+//! replacement. Also samples of machines, headers and files, refused system calls, and a full file system. No run needs them.
 
 #[cfg(test)]
 pub mod denied;

@@ -4,7 +4,7 @@ use crate::checkpoint::plan::Scheme;
 use crate::checkpoint::protocol::Method;
 use crate::parity::Spread;
 
-/// Words of parity per word of data, in a group of `size` that survives `losses`.
+/// Returns the words of parity per word of data, in a group of `size` members that survives `losses` losses.
 pub fn parity_share(spread: Spread, size: usize, losses: usize) -> f64 {
     match spread {
         _ if losses == 0 => 0.0,
@@ -13,8 +13,8 @@ pub fn parity_share(spread: Spread, size: usize, losses: usize) -> f64 {
     }
 }
 
-/// Share of the memory that is left for the matrix, with groups of `size` including dedicated positions. These are the paper's
-/// equations 6 to 8, for any number of losses and layout.
+/// Returns the share of the memory that is left for the matrix. Groups have `size` members, including dedicated positions. The
+/// formulas are equations 6 to 8 of the paper, for any number of losses and any layout.
 pub fn available(scheme: &Scheme, size: usize) -> f64 {
     let parity = parity_share(scheme.layout.spread(), size, scheme.losses);
     let (copies, checksums) = match scheme.method {

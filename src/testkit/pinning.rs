@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-/// Lock for tests that pin threads: a test that releases bound threads must not affect another test's.
+/// Lock that a test holds while it pins threads. Otherwise the test could release the pinned threads of another test.
 static PINNING: Mutex<()> = Mutex::new(());
 
 pub fn alone() -> MutexGuard<'static, ()> {

@@ -2,7 +2,7 @@
 //!
 //! The model drives the same [`roles`] as the program. Ranks move one at a time in any order and die at any moment. A waiting
 //! rank may notice a loss at once or late; a message of a dead rank may still arrive. Ranks of a process column do their part of
-//! a step without waiting for each other. The row exchange of the program makes them wait more, so the model has more
+//! a step without waiting for each other. In the program they wait more, because of the row exchange. So the model has more
 //! interleavings than the program.
 //!
 //! These conditions must be true whenever all remaining ranks have left their in-place attempt:
@@ -15,7 +15,7 @@
 //!   used.
 //! - Losses within the limit are recovered.
 //!
-//! The check must find a violation in each broken variant; otherwise it proves nothing.
+//! The check must find a violation in each broken variant of the protocol; otherwise it proves nothing.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
@@ -34,28 +34,33 @@ const REFUSED: u8 = NOBODY - 1;
 /// Next action of a rank, or the event that the rank waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Pc {
-    /// Votes before catching up; catches up; votes after catching up.
+    /// Votes before it catches up with other ranks.
     CatchUp,
+    /// Catches up with other ranks.
     Catching,
+    /// Votes after it has caught up.
     Caught,
     /// Waits until all ranks are ready to continue.
     Start,
-    /// Votes before factoring a panel alone; factors the panel.
+    /// Votes before it factors a panel that was not factored ahead.
     Alone,
+    /// Factors the panel.
     Factoring,
-    /// Gives its share of checksums; or, as a checksum rank, waits for the shares of its process row.
+    /// Gives its share of checksums. A rank of a checksum column waits for the shares of its process row instead.
     Renew,
-    /// Waits for the panel; waits until all ranks have the panel.
+    /// Waits for the panel.
     Await,
+    /// Waits until all ranks have the panel.
     Barrier,
-    /// Votes before applying the panel; applies the panel.
+    /// Votes before it applies the panel.
     Step,
+    /// Applies the panel.
     Stepping,
     /// Votes after its last step.
     End,
     /// Has finished the factorisation.
     Done,
-    /// Has voted no and waits for the other ranks of its column.
+    /// Has voted no, and waits for the other ranks of its column.
     Telling,
     /// Has left the attempt.
     Left,
@@ -69,23 +74,23 @@ struct Rank {
     dead: bool,
     row: u8,
     col: u8,
-    /// Whether the rank's data are checksums, independent of its role.
+    /// True if the data of the rank are checksums, whatever its role is.
     sums: bool,
-    /// Exchanges that the rank knows: the process column, the checksum column that replaced it, and the boundary.
+    /// Exchanges of columns that the rank knows: the process column, the checksum column that replaced it, and the boundary.
     exchanges: [Option<(u8, u8, u8)>; MOST_SUMS],
-    /// Number of times that new checksums were to be made, as far as the rank knows.
+    /// Number of decisions to make new checksums that the rank knows of.
     renewals: u8,
-    /// Set while the rank is to have new checksums that are not finished.
+    /// True while new checksums of the rank are not finished.
     new: bool,
-    /// Set while new checksums are to be made and the rank has not reached that step.
+    /// True while new checksums must be made and the rank has not reached the step that makes them.
     pending: bool,
-    /// Boundary at which the rank gave its share of new checksums, plus one.
+    /// Boundary at which the rank gave its share of new checksums, plus one; 0 if it gave none.
     given: u8,
-    /// Set after the rank has done its share of rebuilding the existing checksums.
+    /// True after the rank has done its share of rebuilding the existing checksums.
     again: bool,
     applied: u8,
     factored: u8,
-    /// Set within a step.
+    /// True while the rank is within a step.
     half: bool,
     /// For each panel that the rank has applied: the attempt in which the panel was factored.
     with: [u8; MOST_BLOCKS],
@@ -93,11 +98,13 @@ struct Rank {
     has: [u8; MOST_BLOCKS],
     /// Panels that the rank has offered to its process row in this attempt, one bit each.
     offered: u8,
-    /// Number of barriers that the rank has reached, number of its votes, and number of its no vote.
+    /// Number of barriers that the rank has reached.
     barriers: u8,
+    /// Number of votes that the rank has cast.
     votes: u8,
+    /// Number of the vote in which the rank voted no.
     no: u8,
-    /// Set while the rank waits for the result of its vote.
+    /// True while the rank waits for the result of its vote.
     waits: bool,
 }
 
@@ -106,20 +113,22 @@ struct Job {
     ranks: [Rank; MOST_RANKS],
     act: u8,
     boundary: u8,
-    /// Whether the panel at the boundary is factored when an attempt begins.
+    /// True if the panel at the boundary is already factored when an attempt begins.
     ready: bool,
     crashes: u8,
     refused: bool,
     bad: Option<Bad>,
 }
 
+/// Violation of a condition that the model checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Bad {
     RefusedInVain,
     BorneInVain,
     UsedTwice,
     Forgotten,
-    /// All ranks resume from before an exchange, but its checksums contain only the data that were not computed by then.
+    /// All ranks resume from before an exchange of columns. But the checksums of the exchange contain only data that were not
+    /// computed by then.
     Back,
     Torn,
     Unlike,
@@ -130,10 +139,11 @@ enum Bad {
     OfUnlike,
     /// Unfinished checksums are used.
     Unfinished,
-    /// A panel is applied whose message never came.
+    /// A panel is applied whose message never arrived.
     NeverCame,
 }
 
+/// Broken variant of the protocol: a safeguard that is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
     Nothing,
@@ -141,32 +151,33 @@ enum Broken {
     NoVote,
     /// A rank that notices a loss leaves within a step.
     LeavesAmidStep,
-    /// A panel is applied before all ranks have it.
+    /// A panel is applied before all ranks have received it.
     NoBarrier,
     /// Ranks do not wait for a vote after their last step.
     NoLastVote,
-    /// Remaining checksums do not catch up.
+    /// Remaining checksum columns do not catch up.
     SumsStayBehind,
-    /// No rank reports exchanges that have been made.
+    /// No rank reports the exchanges of columns that have been made.
     ForgetsExchanges,
     /// A received panel is applied although it was factored again later.
     KeepsOldPanels,
     /// Checksums are made while a panel is factored ahead.
     RenewsTooEarly,
-    /// Checksums count as soon as a rank is to have them, before they are finished.
+    /// Checksums are used as soon as a rank is chosen to have them, before they are finished.
     TrustsUnfinished,
     /// No rank reports new checksums.
     ForgetsRenewals,
-    /// A message that is refused within a step counts as received, and the rank votes no only in the next vote.
+    /// A message that is refused within a step counts as received. The rank votes no only in the next vote.
     TakesRefused,
 }
 
+/// Transition of the model. The number is that of the rank that moves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Act {
     Go(usize),
-    /// Learns of a loss and acts on it.
+    /// The rank learns of a loss and acts on it.
     Notice(usize),
-    /// The message of the next panel is refused but counts as received.
+    /// The message of the next panel to the rank is refused but counts as received.
     Refuse(usize),
     Crash(usize),
     Recover,
@@ -177,12 +188,12 @@ struct Steps {
     q: usize,
     /// Number of checksum columns.
     sums: usize,
-    /// Number of ranks that stand by.
+    /// Number of spare ranks.
     spares: usize,
     blocks: usize,
     depth: usize,
     crashes: u8,
-    /// Whether checksums are rebuilt before the last panel.
+    /// True if checksums are rebuilt before the last panel.
     again: bool,
     broken: Broken,
 }
@@ -230,13 +241,14 @@ impl Steps {
         self.again && k > 0 && k + 1 == self.blocks
     }
 
-    /// Returns whether a rank waits for the shares of its row.
+    /// Returns whether a rank of a checksum column waits for the shares of its process row.
     fn is_to_keep(&self, r: &Rank) -> bool {
         let there = r.sums && r.col as usize >= self.q;
         r.new || (there && self.made_again(r.applied.into()))
     }
 
-    /// Returns the ranks that have given their share to rank `to`, or that are past the boundary of the share.
+    /// Returns the ranks of the row of `to` that have given it their share of checksums. A rank that gave a share and is past the
+    /// boundary of `to` counts, too.
     fn gave<'a>(&self, s: &'a Job, to: &Rank) -> impl Iterator<Item = &'a Rank> + use<'a> {
         let (row, q, applied) = (to.row, self.q, to.applied);
         let of = move |o: &&Rank| o.row == row && (o.col as usize) < q;
@@ -265,7 +277,7 @@ impl Steps {
         self.forget(r, k);
     }
 
-    /// Forgets the panel that was in the slot for panel `k`.
+    /// Empties the slot for panel `k`, which contained an earlier panel.
     fn forget(&self, r: &mut Rank, k: usize) {
         if let Some(old) = k.checked_sub(self.depth + 1) {
             r.has[old] = NOBODY;
@@ -284,7 +296,7 @@ impl Steps {
         r.applied += 1;
     }
 
-    /// Casts a vote; the rank continues when the vote is over.
+    /// Casts a vote. The rank continues when the vote is over.
     fn vote(&self, s: &mut Job, rank: usize, yes: bool) {
         let r = &mut s.ranks[rank];
         r.votes += 1;
@@ -294,7 +306,7 @@ impl Steps {
         }
     }
 
-    /// Returns the result of the vote that a rank waits for, if the vote is over.
+    /// Returns the result of the vote that a rank waits for; None if the vote is not over.
     fn verdict(&self, s: &Job, rank: usize) -> Option<bool> {
         let number = s.ranks[rank].votes;
         let all = self.column(s, rank).all(|r| r.votes >= number);
@@ -380,7 +392,7 @@ impl Steps {
                 if s.ready && self.owns(r, boundary) {
                     r.offered |= 1 << boundary;
                 } else if boundary < self.blocks && self.broken != Broken::KeepsOldPanels {
-                    // The panel is sent again. If it was lost, it may have been factored again.
+                    // The panel is sent again: if it was lost, another rank may have factored it again.
                     r.has[boundary] = NOBODY;
                 }
                 self.turn(r, s.ready);
@@ -446,7 +458,7 @@ impl Steps {
         }
     }
 
-    /// Returns whether a rank may learn of a loss at its present action and act on it.
+    /// Returns whether a rank can learn of a loss in its present action and act on it.
     fn can_notice(&self, s: &Job, rank: usize) -> bool {
         let r = &s.ranks[rank];
         if r.dead || !self.somebody_is_gone(s) {
@@ -467,7 +479,7 @@ impl Steps {
         }
     }
 
-    /// Returns whether the message of the next panel may be refused within the present step of a rank.
+    /// Returns whether the message of the next panel can be refused within the present step of a rank.
     fn can_be_refused(&self, s: &Job, rank: usize) -> bool {
         let r = &s.ranks[rank];
         let next = r.applied as usize + 1;
@@ -778,7 +790,7 @@ fn every_loss_within_the_limits_is_recovered_at_any_step() {
 #[test]
 fn two_losses_are_borne_where_two_columns_keep_checksums() {
     let mut cases = vec![(0, (1, 1, 3, 3)), (1, (1, 2, 2, 2))];
-    // These have millions of states each.
+    // Each of these cases has millions of states.
     if std::env::var("SKT_TEST_WHOLE").is_ok_and(|whole| whole == "1") {
         cases.extend([(0, (1, 2, 3, 2)), (1, (1, 2, 3, 2)), (0, (2, 1, 1, 2))]);
     }
@@ -788,11 +800,11 @@ fn two_losses_are_borne_where_two_columns_keep_checksums() {
     }
 }
 
-/// Ranks that stand by, and the rest of a lost column, make new checksums; ranks are lost before, during and after that.
+/// Spare ranks, and the rest of a lost column, make new checksums. Ranks are lost before, during and after the making.
 #[test]
 fn new_checksums_bear_the_next_loss() {
     let mut cases = vec![(0, (1, 2, 2, 2)), (1, (1, 2, 2, 2)), (0, (2, 1, 1, 2))];
-    // These have millions of states.
+    // Each of these cases has millions of states.
     if std::env::var("SKT_TEST_WHOLE").is_ok_and(|whole| whole == "1") {
         cases.extend([(1, (1, 2, 3, 2)), (0, (2, 1, 2, 2)), (1, (2, 1, 2, 2)), (1, (1, 1, 3, 3))]);
     }
@@ -802,7 +814,7 @@ fn new_checksums_bear_the_next_loss() {
     }
 }
 
-/// Shows that each safeguard is needed: without the safeguard, a condition is violated.
+/// Shows that each safeguard is needed: if it is missing, a condition is violated.
 #[test]
 fn without_a_safeguard_something_is_torn_apart() {
     let again = false;

@@ -1,4 +1,4 @@
-//! Example of a test and its outcome, for tests of the report and of the code that reads reports.
+//! Example of a test and its outcome, for tests of the report and of code that reads reports.
 
 use crate::base::outcome::{
     Checksums, Level2, Outcome, Power, Protection, Replaced, Residual, SplitUpdates, Times, Verdict,

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::ptr::null;
 use std::thread;
 
-/// Calls `test` with a folder in a separate mount namespace, in which files take at most `bytes` bytes (0: no limit). Does
-/// nothing if this process may not mount.
+/// Calls `test` with a folder in which files take at most `bytes` bytes (0: no limit). The folder is in a separate mount
+/// namespace. Does nothing if this process may not mount.
 pub fn in_a_small_tmpfs(bytes: usize, test: impl FnOnce(&Path) + Send) {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();

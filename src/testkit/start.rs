@@ -1,4 +1,4 @@
-//! A test at its start, and the headers of its memory.
+//! Example of a test that starts, its protection, and the headers of its memory.
 
 use crate::base::params::{Mapping, Rng};
 use crate::checkpoint::identity::identity;
@@ -11,7 +11,7 @@ use crate::parity::Code;
 use crate::shm::header::{Claim, Header, Mark};
 use crate::shm::{MemoryStore, Store};
 
-/// Returns a test on a grid of 2 x 2 and its protection, without storage.
+/// Returns a test on a grid of 2 x 2, and its protection without storage.
 pub fn asked() -> (Test, Config) {
     let layout = Layout { n: 100, nb: 10, p: 2, q: 2, mapping: Mapping::Row, dedicated: 0 };
     let test = Test { index: 3, layout, rng: Rng::Hpl, seed: 5, params_digest: 7 };
@@ -43,7 +43,7 @@ pub fn asked() -> (Test, Config) {
     (test, config)
 }
 
-/// Returns a header of the test, for memory without a checkpoint.
+/// Returns a header of the test from [`asked`], for memory without a checkpoint.
 pub fn header(run: u128, position: usize, group: (usize, &[usize])) -> Header {
     let (test, config) = asked();
     Header {

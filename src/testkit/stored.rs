@@ -1,4 +1,4 @@
-//! Files of a checkpoint.
+//! Examples of files of a checkpoint on storage.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::checkpoint::storage::{About, FORMAT, Front};
 use crate::parity::digest::digest;
 use crate::shm::Region;
 
-/// Returns the identity of a checkpoint.
+/// Returns the identity of a checkpoint on storage.
 pub fn about(run: u128, test: u32, checkpoint: u64, boundary: u64) -> About {
     About {
         format: FORMAT,
@@ -31,7 +31,7 @@ pub fn about(run: u128, test: u32, checkpoint: u64, boundary: u64) -> About {
     }
 }
 
-/// Writes a new file with a matrix and a parity, without faults.
+/// Writes a new file with a matrix and a parity, without injected faults. Returns as [`write_position`] does.
 pub fn write_new(
     path: &Path,
     front: &Front,
@@ -41,7 +41,7 @@ pub fn write_new(
     write_position(path, front, vouch, parts, None, &Flow::default(), || Ok(()))
 }
 
-/// Returns a matrix of `rows` rows, with the header and state of its file, and its digests.
+/// Returns the header of a file, the digests of its rows, and its matrix of `rows` rows.
 pub fn sample(about: &About, position: u32, rows: usize) -> (Front, Vec<u64>, Region) {
     let ld = 40;
     let mut data = Region::anonymous(rows * ld * 8).unwrap();
@@ -61,7 +61,7 @@ pub fn sample(about: &About, position: u32, rows: usize) -> (Front, Vec<u64>, Re
     (front, vouch, data)
 }
 
-/// Writes the file of a position with 30 rows.
+/// Writes the file of a position, with a matrix of 30 rows.
 pub fn write_small(path: &Path, about: &About, position: u32) {
     let (front, vouch, data) = sample(about, position, 30);
     let bytes = write_new(path, &front, &vouch, [data.bytes(), &[]]).unwrap();

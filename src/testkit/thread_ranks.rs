@@ -1,4 +1,4 @@
-//! Ranks as threads of one process, with messages within groups and among all ranks. For tests of saves and recovery.
+//! Ranks that are threads of one process, for tests of saves and recovery. They send messages within groups and among all ranks.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -12,18 +12,18 @@ struct Mail {
     dead: bool,
 }
 
-/// State that the threads of one world share.
+/// Messages in transit between the threads of one world or group.
 #[derive(Default)]
 pub struct Post {
     mail: Mutex<Mail>,
     arrived: Condvar,
 }
 
-/// Payload of the panic of a thread whose peer died: the thread ends as MPI_Abort would end a process.
+/// Payload of the panic of a thread whose peer died. The thread ends as MPI_Abort would end a process.
 pub struct PeerDied;
 
 impl Post {
-    /// Makes every thread that waits or communicates unwind with [`PeerDied`].
+    /// Makes every thread that waits for a message, or sends one, unwind with [`PeerDied`].
     pub fn kill(&self) {
         self.mail.lock().unwrap_or_else(|e| e.into_inner()).dead = true;
         self.arrived.notify_all();
@@ -54,7 +54,7 @@ impl Post {
     }
 }
 
-/// Endpoint of one thread in a group.
+/// Endpoint through which one thread sends and receives within its group.
 #[derive(Clone)]
 pub struct Member {
     post: Arc<Post>,
@@ -125,7 +125,7 @@ impl GroupComm for Member {
     }
 }
 
-/// Endpoint of one thread in the world.
+/// Endpoint through which one thread sends and receives among all ranks.
 pub struct ThreadWorld {
     all: Member,
     rank: usize,
@@ -133,7 +133,7 @@ pub struct ThreadWorld {
 }
 
 impl ThreadWorld {
-    /// Makes an endpoint. `post` must not be the one of the groups: their messages would mix.
+    /// Makes an endpoint. `post` must not be the post of the groups, because their messages would mix.
     pub fn new(post: Arc<Post>, rank: usize, size: usize) -> Self {
         Self { all: Member::new(post, (0..size).collect(), rank), rank, size }
     }

@@ -1,4 +1,4 @@
-//! Estimates the time of the whole factorisation from a few stretches of iterations.
+//! Estimates the time of the whole factorisation from a few stretches: ranges of iterations that are timed.
 //!
 //! With r = N - (k + 1) NB, iteration k updates r x r elements, factors a panel of r rows and sends this panel. So its time is a
 //! r^2 + b r + c, and the time of the factorisation is the sum over all iterations. Two stretches determine a and b, three
@@ -8,23 +8,24 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// Care of a measurement: the part of a run that is timed.
+/// Care of a measurement: it determines which part of a run is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Care {
-    /// Two stretches, about a tenth of a run of fifty iterations.
+    /// Two stretches of iterations, about a tenth of a run of fifty iterations.
     Rough,
-    /// Three longer stretches, about a quarter of a run.
+    /// Three longer stretches of iterations, about a quarter of a run of fifty iterations.
     Fine,
 }
 
-/// Centre of each stretch as a part of the run, and its number of iterations. Later iterations take less time, so later stretches
-/// have more iterations.
+/// Stretches of a rough measurement: centre as a fraction of the run, and number of iterations. Later iterations take less time,
+/// so later stretches have more iterations.
 const ROUGH: [(f64, usize); 2] = [(0.211_324_865, 1), (0.788_675_135, 5)];
+/// Stretches of a fine measurement, in the form of [`ROUGH`].
 const FINE: [(f64, usize); 3] = [(0.112_701_665, 2), (0.5, 4), (0.887_298_335, 6)];
 
-/// Returns the stretches of a factorisation of `blocks` iterations. Returns a single stretch of all iterations if the stretches
-/// would be most of the factorisation.
+/// Returns the stretches, ranges of iterations, to time in a factorisation of `blocks` iterations. If they would be most of the
+/// factorisation, returns one stretch of all iterations.
 pub fn stretches(blocks: usize, care: Care) -> Vec<Range<usize>> {
     let points: &[(f64, usize)] = match care {
         Care::Rough => &ROUGH,
@@ -45,12 +46,12 @@ pub fn stretches(blocks: usize, care: Care) -> Vec<Range<usize>> {
     }
 }
 
-/// Order of the trailing submatrix after iteration k, as a part of N.
+/// Returns the order of the trailing submatrix after iteration k, as a fraction of N.
 fn left(n: usize, nb: usize, k: usize) -> f64 {
     n.saturating_sub((k + 1) * nb) as f64 / n as f64
 }
 
-/// Sums of r^2, r and 1 over a range of iterations.
+/// Returns the sums of r^2, r and 1 over a range of iterations. r is the order of the trailing submatrix, as a fraction of N.
 fn sums(n: usize, nb: usize, range: Range<usize>) -> [f64; 3] {
     range.fold([0.0; 3], |[square, plain, count], k| {
         let r = left(n, nb, k);
@@ -58,8 +59,8 @@ fn sums(n: usize, nb: usize, range: Range<usize>) -> [f64; 3] {
     })
 }
 
-/// Share of the multiplication of a whole factorisation that a trial does: its stretches, and before each stretch one iteration
-/// that is not timed.
+/// Returns the share of a whole factorisation's multiplication that a trial does. A trial does its stretches, and before each
+/// stretch one iteration that is not timed.
 pub fn part(n: usize, nb: usize, care: Care) -> f64 {
     let blocks = n.div_ceil(nb);
     let placed = stretches(blocks, care);
@@ -67,9 +68,9 @@ pub fn part(n: usize, nb: usize, care: Care) -> f64 {
     placed.iter().map(squares).sum::<f64>() / all_squares(n, nb)
 }
 
-/// Sum of r^2 over all iterations, the first number of [`sums`], in closed form, since a planned matrix may have very many
-/// iterations. From the last iteration backwards, the trailing submatrix has the rows of the last block, then NB more in each
-/// iteration.
+/// Returns the sum of r^2 over all iterations, where r is the order of the trailing submatrix as a fraction of N. A planned
+/// matrix may have very many iterations, so the sum is in closed form. Counted from the last iteration, the trailing submatrix
+/// has the rows of the last block, then NB more in each iteration.
 fn all_squares(n: usize, nb: usize) -> f64 {
     let (n, nb, blocks) = (n as f64, nb as f64, n.div_ceil(nb) as f64);
     let (times, last) = (blocks - 1.0, n - (blocks - 1.0) * nb);
@@ -77,7 +78,8 @@ fn all_squares(n: usize, nb: usize) -> f64 {
     times * (last * last + grown) / (n * n)
 }
 
-/// Seconds of the whole factorisation, from the seconds of the stretches. None if these seconds cannot be of one run.
+/// Returns the estimated seconds of the whole factorisation, from the seconds of the stretches. None if no run could have these
+/// seconds.
 pub fn whole(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -> Option<f64> {
     let blocks = n.div_ceil(nb);
     if seconds.len() != stretches.len() || seconds.iter().any(|s| !s.is_finite() || *s <= 0.0) {
@@ -112,16 +114,16 @@ pub fn whole(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -
     (fitted.is_finite() && fitted > 0.0).then_some(fitted)
 }
 
-/// Seconds of the iterations whose sums are `of`, by the model without a constant part. Two stretches determine the model: their
-/// sums are `x` and `y`, their seconds `s` and `t`.
+/// Returns the estimated seconds of the iterations whose sums ([`sums`]) are `of`, by the model without a constant part. Two
+/// stretches determine the model: their sums are `x` and `y`, their seconds `s` and `t`.
 fn line(x: &[f64; 3], y: &[f64; 3], s: f64, t: f64, of: &[f64; 3]) -> f64 {
     let det = x[0] * y[1] - x[1] * y[0];
     let (a, b) = ((s * y[1] - t * x[1]) / det, (x[0] * t - y[0] * s) / det);
     a * of[0] + b * of[1]
 }
 
-/// Error of the model on this machine. The model without a constant part predicts the time of the middle stretch from the outer
-/// two. The result is the relative difference from the measured time. None unless there are three stretches.
+/// Returns the relative error of the model on this machine. The model without a constant part predicts the time of the middle
+/// stretch from the outer two. The prediction is compared with the measured time. None unless there are three stretches.
 pub fn off(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -> Option<f64> {
     let ([first, middle, last], [s, measured, u]) = (stretches, seconds) else { return None };
     let [x, m, z] = [first, middle, last].map(|range| sums(n, nb, range.clone()));
@@ -134,7 +136,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Seconds of the iterations `range` by a model with the coefficients `c`.
+    /// Returns the seconds of the iterations `range`, by a model with the coefficients `c`.
     fn model(n: usize, nb: usize, c: [f64; 3], range: Range<usize>) -> f64 {
         sums(n, nb, range).iter().zip(c).map(|(sum, c)| sum * c).sum()
     }
@@ -182,8 +184,8 @@ mod tests {
     }
 
     proptest! {
-        /// For a run that follows the model the estimate is exact. With a constant part, the estimate from two stretches is
-        /// nearly exact.
+        /// The estimate is exact for a run that follows the model. If the model has a constant part, the estimate from two
+        /// stretches is nearly exact.
         #[test]
         fn a_run_by_the_model_is_extended_to_its_whole(
             n in 3000usize..200_000, nb in 32usize..512, b in 0.0f64..0.5, c in 0.0f64..0.02,

@@ -3,8 +3,9 @@
 use super::search::{Choice, Placed, Tuned};
 use crate::model::plot::{Axis, Figure, Panel, Series};
 
-/// Largest numbers of bars whose names do not overlap.
+/// Largest number of bars of shapes whose names do not overlap.
 const SHAPES: usize = 8;
+/// Largest number of bars of choices whose names do not overlap.
 const CHOICES: usize = 6;
 
 fn bars(title: String, label: &str, all: impl Iterator<Item = (String, f64)>) -> Panel {
@@ -19,7 +20,7 @@ fn bars(title: String, label: &str, all: impl Iterator<Item = (String, f64)>) ->
     }
 }
 
-/// Returns the name and the value of a choice, such as `NB 256`.
+/// Returns the name and the value of the parameter that the choice changes, such as `NB 256`.
 pub fn choice_words(choice: &Choice) -> String {
     let test = &choice.candidate.test;
     let value = match choice.what.as_str() {
@@ -39,7 +40,7 @@ pub fn choice_words(choice: &Choice) -> String {
     format!("{} {value}", choice.what)
 }
 
-/// Returns the choices in the order of their effect, the largest first.
+/// Returns the choices sorted by their effect on the time, the largest first.
 pub fn by_weight(choices: &[Choice]) -> Vec<&Choice> {
     let mut all: Vec<&Choice> = choices.iter().collect();
     all.sort_by(|a, b| (b.ratio - 1.0).abs().total_cmp(&(a.ratio - 1.0).abs()));

@@ -5,20 +5,21 @@
 
 use crate::base::statistics::{OF_NORMAL, median};
 
-/// Seconds of each candidate in each of its rounds. A number identifies a candidate.
+/// A race: the seconds of each candidate in each of its rounds. A number identifies a candidate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Race {
     pub(super) rounds: Vec<Vec<(usize, f64)>>,
     /// Candidates of the next round.
     pub(super) active: Vec<usize>,
-    /// The baseline, which is never removed, so that other candidates can be compared with it.
+    /// Candidate that is never removed, as the baseline for other candidates.
     pub(super) pinned: Option<usize>,
 }
 
-/// Relative scatter of a measurement, assumed before it is known.
+/// Relative scatter of a measurement, assumed until it can be computed.
 const NOISE: f64 = 0.015;
-/// Smallest number, and smallest share, of the candidates that remain after a round.
+/// Smallest number of candidates that remain after a round.
 const FEWEST: usize = 3;
+/// Smallest share of the candidates that remain after a round.
 const PART: f64 = 1.0 / 3.0;
 
 fn middle(values: &[f64]) -> Option<f64> {
@@ -32,7 +33,8 @@ impl Race {
     }
 
     /// Adds the seconds of a round, in the order of `active`; None removes a candidate that could not be measured. If no
-    /// candidate could be measured, but some could before, the round is ignored. Returns whether the round counts.
+    /// candidate could be measured now but some could in earlier rounds, ignores the round. Returns false if the round is
+    /// ignored.
     pub fn take_in(&mut self, seconds: &[Option<f64>]) -> bool {
         let round: Vec<(usize, f64)> =
             self.active.iter().zip(seconds).filter_map(|(&who, s)| Some((who, (*s)?))).collect();
@@ -44,7 +46,7 @@ impl Race {
         true
     }
 
-    /// Number of rounds in which candidate `who` was measured.
+    /// Returns the number of rounds in which candidate `who` was measured.
     pub fn times(&self, who: usize) -> usize {
         self.rounds.iter().filter(|round| Self::in_round(round, who).is_some()).count()
     }
@@ -53,7 +55,7 @@ impl Race {
         round.iter().find(|(other, _)| *other == who).map(|(_, s)| *s)
     }
 
-    /// Times of `who` divided by those of `other`, in each round that measured both candidates.
+    /// Returns the time of `who` divided by the time of `other`, for each round that measured both candidates.
     fn ratios(&self, who: usize, other: usize) -> Vec<f64> {
         self.rounds
             .iter()
@@ -61,12 +63,14 @@ impl Race {
             .collect()
     }
 
-    /// Median ratio of the time of `who` to the time of `other`, over the rounds that measured both candidates.
+    /// Returns the median ratio of the time of `who` to the time of `other`, over the rounds that measured both. None if no round
+    /// measured both.
     pub fn ratio(&self, who: usize, other: usize) -> Option<f64> {
         middle(&self.ratios(who, other))
     }
 
-    /// Returns the fastest of the remaining candidates: the candidate whose ratio to the first remaining candidate is smallest.
+    /// Returns the fastest of the remaining candidates, by the ratio of times to the first remaining candidate. None if no
+    /// candidate remains.
     pub fn best(&self) -> Option<usize> {
         let yardstick = *self.active.first()?;
         let part = |who: usize| self.ratio(who, yardstick).unwrap_or(f64::INFINITY);
@@ -85,7 +89,7 @@ impl Race {
         ranking
     }
 
-    /// Relative scatter of a measurement, from the differences of the candidates' ratios between rounds.
+    /// Returns the relative scatter of a measurement, from the differences of the candidates' ratios between rounds.
     pub fn noise(&self) -> f64 {
         let Some(best) = self.best() else { return NOISE };
         let deviations: Vec<f64> = self
@@ -105,8 +109,8 @@ impl Race {
         known.map_or(NOISE, |noise| noise.clamp(0.002, 0.1))
     }
 
-    /// Removes the slower candidates. At least a third of the candidates, and at least three, remain. Further candidates remain
-    /// if they are no slower than the best within the noise, up to two thirds of all candidates.
+    /// Removes the slower candidates. At least a third of the candidates, and at least three, remain. Up to two thirds remain if,
+    /// within the noise, they are no slower than the best.
     pub fn thin(&mut self) {
         let Some(best) = self.best() else { return };
         let noise = 2.0 * self.noise() / (self.rounds.len() as f64).sqrt();
@@ -132,7 +136,7 @@ mod tests {
     use rand_xoshiro::Xoshiro256PlusPlus;
     use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 
-    /// Runs a race on a machine whose speed drifts, with measurements that scatter.
+    /// Runs a race on a simulated machine whose speed drifts. Measurements scatter by `scatter`.
     fn run(truth: &[f64], scatter: f64, seed: u64) -> Race {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut uniform = move || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;

@@ -1,6 +1,6 @@
-//! The search in three stages, each of them a race. The first stage compares shapes of the run (ranks, grid, block size). The
-//! second stage changes single choices of the best shape. The third stage measures the best candidates of both stages with more
-//! care. The budget determines the number of candidates.
+//! Search for good parameters in three stages, each of them a race. The first stage compares shapes of the run (ranks, grid,
+//! block size). The second stage changes single choices of the best shape. The third stage measures the best candidates of both
+//! stages with more care. The time budget determines the number of candidates.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use super::estimate::Care;
 use super::race::Race;
 use super::space::{Candidate, Domain};
 
-/// Estimated time of a candidate's whole factorisation, from one measurement.
+/// Estimated seconds of a candidate's whole factorisation, from one measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     pub seconds: f64,
-    /// Relative error of the model, if three stretches were measured.
+    /// Relative error of the model ([`super::estimate::off`]); None unless three stretches were measured.
     pub off: Option<f64>,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Stage {
 
 /// Interface through which the search measures candidates.
 pub trait Lab {
-    /// Measures each candidate of `round` once. Returns None for candidates that cannot be run.
+    /// Measures each candidate of `round` once. The result is None for a candidate that cannot be run.
     ///
     /// # Errors
     /// The reason why no further candidate can be measured.
@@ -49,18 +49,18 @@ pub trait Lab {
         care: Care,
     ) -> Result<Vec<Option<Found>>, String>;
 
-    /// Seconds spent on measurements so far.
+    /// Returns the seconds spent on measurements so far.
     fn spent(&self) -> f64;
 }
 
-/// A candidate, and the ratio of its time to that of the best candidate of its stage.
+/// A candidate, and the ratio of its time to the time of the best candidate of its stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Placed {
     pub candidate: Candidate,
     pub ratio: f64,
 }
 
-/// A candidate that differs from the best shape in one choice, and the ratio of its time to that of the best shape.
+/// A candidate that differs from the best shape in one choice, and the ratio of its time to the time of the best shape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
     pub what: String,
@@ -73,36 +73,39 @@ pub struct Choice {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tuned {
     pub best: Candidate,
-    /// Estimated seconds of the factorisation, from the careful measurements.
+    /// Estimated seconds of the best candidate's factorisation, from measurements of the third stage.
     pub seconds: f64,
-    /// Relative uncertainty of `seconds` on this machine now: two standard deviations of the mean.
+    /// Relative uncertainty of `seconds`: two standard deviations of the mean. It is valid for this machine in its present state.
     pub uncertainty: f64,
-    /// Largest error of the model in these measurements.
+    /// Largest relative error of the model in the measurements of the best candidate; None if it is not known.
     pub off: Option<f64>,
-    /// Measured shapes, the best first; and the number of all possible shapes.
+    /// Measured shapes, the best first.
     pub shapes: Vec<Placed>,
+    /// Number of all possible shapes, measured or not.
     pub shapes_possible: usize,
-    /// Shape whose single choices were changed.
+    /// Best shape, whose single choices were changed in the second stage.
     pub shape: Candidate,
     pub choices: Vec<Choice>,
     pub choices_possible: usize,
-    /// Candidates that were measured with care, the best first.
+    /// Candidates of the third stage, the best first.
     pub finalists: Vec<Placed>,
     pub rounds: usize,
-    /// Relative scatter of a measurement.
+    /// Relative scatter of a single measurement.
     pub noise: f64,
     pub measured: usize,
     pub spent: f64,
 }
 
-/// Name of the choice in which a candidate differs from a shape, and the candidate.
+/// Name of the one choice in which a candidate differs from a shape, and the candidate.
 type Variation = (&'static str, Candidate);
 
-/// Shares of the budget at which the stages end.
+/// Share of the budget that is spent at the end of the first stage.
 const SHAPE_ENDS: f64 = 0.5;
+/// Share of the budget that is spent at the end of the second stage.
 const CHOICES_END: f64 = 0.78;
-/// Average number of times that a race measures each of its first candidates.
+/// Average number of times that a race measures each of the candidates with which it begins.
 const TIMES: f64 = 1.9;
+/// Largest number of rounds of a race.
 const ROUNDS: usize = 4;
 
 struct Search<'a, L> {
@@ -123,7 +126,7 @@ impl<L: Lab> Search<'_, L> {
         Ok(found)
     }
 
-    /// Number of candidates of a race that ends when the share `part` of the budget is spent.
+    /// Returns the number of candidates for a race that ends when the share `part` of the budget is spent.
     fn fit(&self, part: f64) -> usize {
         let each = self.lab.spent() / self.measured.max(1) as f64;
         let left = part * self.budget - self.lab.spent();
@@ -152,12 +155,12 @@ impl<L: Lab> Search<'_, L> {
 }
 
 impl<L: Lab> Search<'_, L> {
-    /// Compares as many shapes as the budget allows, and returns the best.
+    /// Races as many shapes as the budget allows, and returns the best and the ranking.
     fn shapes(&mut self, shapes: &[Candidate]) -> Result<Shapes, String> {
         let likely = shapes
             .first()
             .ok_or("there is nothing to choose from: no grid fits the number of ranks")?;
-        // The first measurement shows the cost of each further one. It also pays the costs that arise only once.
+        // The first measurement shows the cost of each further one. Costs that arise only once are part of the first measurement.
         self.measure(Stage::Shape, &[likely], Care::Rough)?;
         let entered = self.fit(SHAPE_ENDS).clamp(shapes.len().min(4), shapes.len());
         let all: Vec<&Candidate> = shapes.iter().take(entered).collect();
@@ -172,7 +175,7 @@ impl<L: Lab> Search<'_, L> {
         Ok(Shapes { entered, best, second, placed: placed(&race, &all) })
     }
 
-    /// Compares as many single choices as the budget allows with the best shape. Returns the choices, and the variations that are
+    /// Compares the best shape with as many single choices as the budget allows. Returns the choices, and the variations that are
     /// clearly better than the shape, the best first.
     fn choices(
         &mut self,
@@ -213,7 +216,7 @@ impl<L: Lab> Search<'_, L> {
         Ok((choices, better))
     }
 
-    /// Measures the finalists with care while the budget lasts. Returns the race, and the measurements of each finalist.
+    /// Measures the finalists with care until the budget is spent. Returns the race, and the measurements of each finalist.
     fn finals(&mut self, all: &[&Candidate]) -> Result<(Race, Vec<Vec<Found>>), String> {
         let mut race = Race::new(all.len());
         let mut found: Vec<Vec<Found>> = vec![Vec::new(); all.len()];
@@ -243,12 +246,12 @@ impl<L: Lab> Search<'_, L> {
 struct Shapes {
     entered: usize,
     best: usize,
-    /// A shape that is no slower than the best within the noise.
+    /// Index of another shape that is, within the noise, no slower than the best.
     second: Option<usize>,
     placed: Vec<Placed>,
 }
 
-/// Returns the candidates of a race, the best first.
+/// Returns the measured candidates of a race, the best first.
 fn placed(race: &Race, all: &[&Candidate]) -> Vec<Placed> {
     let placed = |&(at, ratio): &(usize, f64)| Placed { candidate: all[at].clone(), ratio };
     race.ranking().iter().map(placed).collect()
@@ -308,7 +311,7 @@ mod tests {
     use rand_xoshiro::Xoshiro256PlusPlus;
     use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 
-    /// Seconds of a candidate on an invented machine.
+    /// Returns the seconds of a candidate on a simulated machine.
     fn truth(one: &Candidate) -> f64 {
         let test = &one.test;
         let mut seconds = 10.0;
@@ -333,7 +336,7 @@ mod tests {
         /// Number of the first measurement that fails; all later ones fail, too.
         fails_at: usize,
         broken: fn(&Candidate) -> bool,
-        /// Number of careful rounds that succeed.
+        /// Number of rounds with care that succeed.
         careful: usize,
     }
 
@@ -379,7 +382,7 @@ mod tests {
         }
     }
 
-    /// Time of the best candidate: the best shape with the better broadcast and panel.
+    /// Seconds of the best candidate: the best shape with the better broadcast and panel.
     const BEST: f64 = 10.0 * 0.98 * 0.985;
 
     #[test]

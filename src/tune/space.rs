@@ -1,38 +1,38 @@
-//! Candidates that may be tried on a machine, and their order.
+//! Candidates that may be tried on a machine, and the order in which they are tried.
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::params::{Bcast, Fact, Mapping, Swap, TestParams};
 use crate::model::planner::usual;
 
-/// Layout of ranks and threads on the nodes, and the BLAS: the parameters of a job's start.
+/// Parameters with which a job starts: layout of ranks and threads on the nodes, and the BLAS.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Layout {
     pub ranks_per_node: usize,
     pub threads: usize,
-    /// BLAS that replaces the linked BLAS.
+    /// BLAS that replaces the linked BLAS; None for the linked BLAS.
     pub blas: Option<String>,
 }
 
-/// A way to run the problem.
+/// A candidate: all parameters with which the problem can be run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
     pub layout: Layout,
     pub test: TestParams,
 }
 
-/// Values that the search may choose from.
+/// Domain of the search: the values that it may choose from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Domain {
     pub n: usize,
     pub nodes: usize,
     pub cores: usize,
-    /// Numbers of ranks per node, among which the search chooses. In all lists here the most promising values come first.
+    /// Numbers of ranks per node, the most promising first, as in all lists of the domain.
     pub ranks_per_node: Vec<usize>,
     pub nbs: Vec<usize>,
-    /// Whether block sizes other than `nbs` may be tried.
+    /// True if block sizes other than `nbs` may be tried.
     pub nb_is_free: bool,
-    /// Grids that the user allows; empty for all.
+    /// Grids that the user allows; empty if all grids are allowed.
     pub grids: Vec<(usize, usize)>,
     pub blas: Vec<Option<String>>,
 }
@@ -40,8 +40,8 @@ pub struct Domain {
 /// Block sizes that usually give good rates, the most promising first.
 pub const USUAL_NBS: [usize; 6] = [256, 192, 384, 128, 320, 512];
 
-/// Returns the grids P x Q of `ranks` ranks that are worth a try. Grids with P <= Q come first, the most square before the
-/// others. Of the grids with more rows than columns, only the most square is included.
+/// Returns the grids P x Q of `ranks` ranks that are worth a try. Grids with P <= Q come in order, the most square first. Only
+/// the most square grid with more rows than columns is included, as the third at the latest.
 pub fn grids(ranks: usize) -> Vec<(usize, usize)> {
     const MOST: usize = 4;
     let mut flat: Vec<(usize, usize)> =
@@ -56,7 +56,7 @@ pub fn grids(ranks: usize) -> Vec<(usize, usize)> {
     flat
 }
 
-/// Returns those of `numbers` that divide the cores of a node evenly, without duplicates.
+/// Returns the `numbers` of ranks that divide the cores of a node evenly, without duplicates.
 pub fn layouts(cores: usize, numbers: &[usize]) -> Vec<usize> {
     let mut all = Vec::new();
     for &ranks in numbers {
@@ -90,7 +90,7 @@ impl Domain {
         ranked.into_iter().map(|(_, candidate)| candidate).collect()
     }
 
-    /// Returns variations of `best` with one choice changed, and the name of the choice. Choices with the largest effect on most
+    /// Returns variations of `best` with one choice changed, each with the name of the choice. Choices that matter most on most
     /// machines come first.
     pub fn variations(&self, best: &Candidate) -> Vec<(&'static str, Candidate)> {
         let mut all = Vec::new();
@@ -141,7 +141,7 @@ impl Domain {
         all
     }
 
-    /// Returns `base` with each choice of `choices` taken from its candidate.
+    /// Returns `base` with all `choices` made: each choice has its value from its candidate.
     pub fn combined(base: &Candidate, choices: &[(&'static str, Candidate)]) -> Candidate {
         let mut test = base.test.clone();
         for (what, Candidate { test: other, .. }) in choices {

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use crate::base::cores::left_out::left_out;
 
-    /// Returns a library, or reports that it is not installed, and so that the test was not run.
+    /// Returns a library; `None` if it is not installed, after a message that the test was not run.
     fn installed<T>(library: Result<T, String>) -> Option<T> {
         if let Err(why) = &library {
             assert!(why.contains("can be loaded"), "{why}");
@@ -76,7 +76,7 @@ mod tests {
         library.ok()
     }
 
-    /// Compute capabilities of V100, A100, H100 and H200, and B200.
+    /// Compute capabilities, times ten, of V100, A100, H100 and H200, and B200.
     const CAPABILITIES: [i32; 4] = [70, 80, 90, 100];
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
         assert!(why.contains("gpu-architecture"), "{why}");
     }
 
-    /// A library that lacks a function is refused.
+    /// Checks that cuBLAS has all functions that the program looks up.
     #[test]
     fn cublas_has_all_functions() {
         installed(Blas::open());

@@ -44,14 +44,14 @@ macro_rules! functions {
             /// Names under which the loader looks for the library, in this order.
             pub const LIBRARIES: &[&str] = $libraries;
 
-            /// Loads the library, and finds the functions. An error is one sentence without its end.
+            /// Loads the library, and finds the functions. An error is one sentence without a full stop.
             pub fn open() -> Result<Self, String> {
                 Self::of(load(Self::LIBRARIES)?).map_err(|symbol| {
                     format!("{} lacks the function {symbol}: install a newer version", Self::LIBRARIES[0])
                 })
             }
 
-            /// Finds the functions. An error names the missing one.
+            /// Finds the functions. An error is the name of the missing function.
             pub fn of(library: Opened) -> Result<Self, &'static str> {
                 // SAFETY: functions of these names have these types, as NVIDIA documents them.
                 unsafe { Ok(Self { $($name: library.function($symbol).ok_or($symbol)?,)* }) }
@@ -116,10 +116,10 @@ functions! { Compiler of &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2
     destroy = "nvrtcDestroyProgram" (*mut Handle);
 }
 
-/// Folder of a usual installation, where the loader may not look.
+/// Folder of a usual installation. The loader may not search this folder by itself.
 const INSTALLED: &str = "/usr/local/cuda/lib64";
 
-/// Loads the first library that there is. It is never closed.
+/// Loads the first of the libraries `names` that is installed. The library is never closed.
 fn load(names: &[&str]) -> Result<Opened, String> {
     let mut why = String::new();
     for name in names {

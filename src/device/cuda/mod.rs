@@ -23,7 +23,7 @@ use crate::kernels::{
 };
 use functions::{Blas, Compiler, Copy2d, Driver, Handle, Side, Status};
 
-/// Variable with which a user makes cuBLAS compute doubles by other arithmetic.
+/// Environment variable by which a user makes cuBLAS emulate double precision.
 const EMULATION: &str = "CUBLAS_EMULATE_DOUBLE_PRECISION";
 
 /// Constants of the driver.
@@ -32,9 +32,10 @@ const OUT_OF_MEMORY: Status = 2;
 const UNIFIED: c_uint = 4;
 const NON_BLOCKING: c_uint = 1;
 const WITHOUT_TIMES: c_uint = 2;
-/// Memory of the processor that kernels may use, in every context.
+/// Flags of pinned memory: kernels may use it, in every context.
 const PORTABLE_AND_MAPPED: c_uint = 3;
-/// The driver takes the nearest priority that the device has. Panels and rows must not wait for the blocks of a multiplication.
+/// Priority of the streams for panels and rows, which must not wait for the blocks of a multiplication. The driver takes the
+/// nearest priority that the device has.
 const FIRST: c_int = -100;
 const LAST: c_int = 0;
 const CAPABILITY_MAJOR: c_int = 75;
@@ -45,23 +46,25 @@ const USES_HOST_ADDRESSES: c_int = 91;
 const NO: c_int = 0;
 const YES: c_int = 1;
 
-/// Number of rows in a launch of `copy_rows`, and number of threads in a block of it, of `step` and of `found`.
+/// Number of rows that a launch of `copy_rows` copies.
 const ROWS: usize = 480;
+/// Number of threads in a block of `copy_rows`, of `step` and of `found`.
 const THREADS: usize = 256;
-/// Rows and columns of a tile of `transpose`, and rows of threads in a block of it.
+/// Number of rows and of columns of a tile of `transpose`.
 const TILE: usize = 32;
+/// Number of rows of threads in a block of `transpose`.
 const TILE_ROWS: c_uint = 8;
 /// Largest number of blocks of `step`.
 const BLOCKS: usize = 256;
 
-/// Argument of `copy_rows`.
+/// Argument of the kernel `copy_rows`: row numbers in the source and in the destination.
 #[repr(C)]
 struct Rows {
     from: [u32; ROWS],
     to: [u32; ROWS],
 }
 
-/// Argument of `step` and of `found`.
+/// Argument of the kernels `step` and `found`.
 #[repr(C)]
 struct StepArguments {
     w: *mut f64,
@@ -109,7 +112,7 @@ struct Launch {
     threads: (usize, c_uint),
 }
 
-/// Kernels of `kernels.cu`.
+/// Handles of the kernels in `kernels.cu`.
 struct Kernels {
     copy_rows: Handle,
     transpose: Handle,
@@ -117,7 +120,7 @@ struct Kernels {
     found: Handle,
 }
 
-/// Events of which the driver has not reported yet that they have passed.
+/// Events that are pending: the driver has not reported yet that they have passed.
 #[derive(Default)]
 struct Events {
     count: u64,
@@ -125,19 +128,20 @@ struct Events {
     free: Vec<Handle>,
 }
 
-/// A device and its streams.
+/// A device with its streams and kernels.
 pub struct Cuda {
     driver: Driver,
     blas: Blas,
-    /// Name and versions, for a reader, and address on the bus.
+    /// Name of the device with the versions of the libraries, for a reader.
     name: String,
+    /// Address of the device on the bus.
     bus: String,
     context: Handle,
     streams: [Handle; STREAMS],
     kernels: Kernels,
     /// Device memory in which each thread block of the kernel `step` leaves magnitude and row of its largest element.
     best: NonNull<f64>,
-    /// Handles of cuBLAS: for panels, and for updates. One thread at a time may use them.
+    /// Handles of cuBLAS: the first for panels, the second for updates. One thread at a time may use them.
     blas_handles: Mutex<[Handle; 2]>,
     events: Mutex<Events>,
 }
@@ -148,7 +152,7 @@ unsafe impl Send for Cuda {}
 unsafe impl Sync for Cuda {}
 
 impl Cuda {
-    /// Opens the device of this rank, one of the `ranks` of its node. An error is a sentence without its end.
+    /// Opens the device of this rank. `ranks` describes the ranks of this node. An error is a sentence without a full stop.
     pub fn open(ranks: &Ranks) -> Result<Self, String> {
         if std::env::var(EMULATION).is_ok_and(|value| value != "0") {
             return Err(format!(
@@ -236,14 +240,14 @@ impl Cuda {
         Ok(Self { driver, blas, name, bus, context, streams, kernels, best, blas_handles, events })
     }
 
-    /// Returns the driver, which acts on this device for the calling thread from here on.
+    /// Makes this device current for the calling thread, and returns the driver.
     fn driver(&self) -> &Driver {
         // SAFETY: the context exists as long as the process.
         self.check("cuCtxSetCurrent", unsafe { (self.driver.context_set)(self.context) });
         &self.driver
     }
 
-    /// Ends this process if a call has failed. Calls report errors of earlier operations, too.
+    /// Ends this process if a call has failed. A call may also report errors of earlier operations.
     fn check(&self, call: &str, status: Status) {
         if let Err(why) = try_call(&self.driver, call, status) {
             self.is_lost(&why);
@@ -271,7 +275,7 @@ impl Cuda {
     /// Launches a kernel.
     ///
     /// # Safety
-    /// The arguments have the kernel's types, and its operation may run.
+    /// The arguments have the types that the kernel expects, and the conditions of the operation ([`Device`]) are met.
     unsafe fn launch<const N: usize>(
         &self,
         kernel: Handle,
@@ -361,12 +365,12 @@ impl Cuda {
 
 const NULL: Handle = std::ptr::null_mut();
 
-/// Converts a number of rows or columns for the libraries.
+/// Converts a number of rows or columns to an integer type of the libraries. Panics if the number is too large.
 fn narrow<N: TryFrom<usize>>(number: usize) -> N {
     N::try_from(number).ok().expect("a rank's part of the matrix has sides below 2^31")
 }
 
-/// Returns a text that the driver writes.
+/// Returns the text that `write`, a call of the driver, puts into a buffer; `?` if the call fails.
 fn text(write: impl FnOnce(*mut std::ffi::c_char, c_int) -> Status) -> String {
     let mut bytes = [0u8; 128];
     let status = write(bytes.as_mut_ptr().cast(), 127);
@@ -374,7 +378,7 @@ fn text(write: impl FnOnce(*mut std::ffi::c_char, c_int) -> Status) -> String {
     if status == 0 { text.trim().to_owned() } else { "?".to_owned() }
 }
 
-/// Returns the NUMA node of a device, if the system knows it.
+/// Returns the NUMA node of device `number`; `None` if the system does not report it. An error is that of a failed call.
 fn memory_of(driver: &Driver, number: c_int) -> Result<Option<usize>, String> {
     let mut device = 0;
     // SAFETY: the driver fills the value.
@@ -385,7 +389,7 @@ fn memory_of(driver: &Driver, number: c_int) -> Result<Option<usize>, String> {
     Ok(std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok()))
 }
 
-/// Returns an error if a call has failed.
+/// Returns an error with the name of the call and the reason if `status` means that the call has failed.
 fn try_call(driver: &Driver, call: &str, status: Status) -> Result<(), String> {
     if status == 0 {
         return Ok(());
@@ -621,7 +625,7 @@ impl Device for Cuda {
 
     fn record(&self, stream: Stream) -> Event {
         let mut events = self.events();
-        /// Number of pending events from which on those that have passed are looked for.
+        /// If there are so many pending events, the events that have passed are removed from the list.
         const MANY: usize = 64;
         if events.pending.len() >= MANY {
             let passed: Vec<Event> = events

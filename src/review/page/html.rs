@@ -6,7 +6,7 @@ use crate::base::timeline::What;
 use crate::model::plot::escape;
 use crate::supervise::tell::timeline::Part;
 
-/// Returns a cell with text.
+/// Returns a table cell with text.
 pub(super) fn words(text: &str) -> String {
     format!("<td>{}</td>", escape(text))
 }
@@ -15,7 +15,7 @@ pub(super) fn number(text: &str) -> String {
     format!("<td class=\"n\">{}</td>", escape(text))
 }
 
-/// Builds a table of texts. A heading that begins with `#` marks a column of numbers.
+/// Returns a table of texts. A heading that begins with `#` marks a column of numbers.
 pub(super) fn table(headings: &[&str], rows: impl IntoIterator<Item: AsRef<[String]>>) -> String {
     let cell = |(heading, text): (&&str, &String)| {
         if heading.starts_with('#') { number(text) } else { words(text) }
@@ -24,7 +24,7 @@ pub(super) fn table(headings: &[&str], rows: impl IntoIterator<Item: AsRef<[Stri
     table_of_cells(headings, rows.into_iter().map(|row| cells(row.as_ref())))
 }
 
-/// Builds a table from rows that already consist of cells.
+/// Returns a table of rows that already consist of cells.
 pub(super) fn table_of_cells(headings: &[&str], rows: impl Iterator<Item = String>) -> String {
     let mut out = String::from("<div class=\"wide\"><table>\n<tr>");
     for heading in headings {
@@ -41,7 +41,7 @@ pub(super) fn table_of_cells(headings: &[&str], rows: impl Iterator<Item = Strin
     out
 }
 
-/// Builds the foldable table with the numbers of a drawing.
+/// Returns a foldable element with `table`, the numbers of a drawing.
 pub(super) fn numbers(table: &str) -> String {
     format!("<details><summary>The numbers</summary>\n{table}</details>\n")
 }
@@ -55,7 +55,7 @@ pub(super) fn legend(entries: &[(String, &str)]) -> String {
     out
 }
 
-/// Returns the class that colours an interruption.
+/// Returns the class of the style sheet that colours an interruption.
 pub(super) fn class_of(what: What) -> &'static str {
     match what {
         What::Save => "c2",

@@ -20,11 +20,11 @@ use crate::review::text;
 const STYLE: &str = include_str!("page.css");
 
 /// Largest number of tests that are all shown with their curves. If there are more tests, only the fastest test of each file is
-/// shown.
+/// shown with its curves.
 const DETAILS_MAX: usize = 4;
 /// Largest number of rows in the table of all tests.
 const ROWS_MAX: usize = 500;
-/// Largest number of bars that can be distinguished in one drawing.
+/// Largest number of bars in one drawing, so that they can be distinguished.
 const BARS_MAX: usize = 12;
 
 pub fn page(material: &Material, rpeak: Option<f64>, title: &str) -> String {
@@ -55,7 +55,7 @@ pub fn page(material: &Material, rpeak: Option<f64>, title: &str) -> String {
     page.out + "</body>\n</html>\n"
 }
 
-/// Returns the tests that have a section of their own.
+/// Returns the tests that have a section of their own on the page.
 fn details<'a>(all: &[Solved<'a>]) -> Vec<Solved<'a>> {
     if all.len() <= DETAILS_MAX {
         return all.to_vec();
@@ -73,7 +73,7 @@ fn details<'a>(all: &[Solved<'a>]) -> Vec<Solved<'a>> {
 
 struct Page {
     out: String,
-    /// Number of drawings so far, from which each drawing gets unique names.
+    /// Number of drawings so far. Each drawing gets unique names from it.
     drawings: usize,
 }
 
@@ -191,7 +191,7 @@ impl Page {
         }
     }
 
-    /// Compares the tests of all runs: rates, and parts of the time.
+    /// Writes the comparison of the tests of all runs: rates, and parts of the time.
     fn compared(&mut self, all: &[Solved]) {
         self.put("<h2>Compared</h2>\n<div class=\"plots\">\n");
         self.rate_over_n(all);
@@ -353,7 +353,7 @@ mod tests {
         page(&material, None, "A & B")
     }
 
-    /// Checks that every opened tag is closed, in the right order.
+    /// Checks that every opened tag of the page is closed, in the right order.
     fn balanced(html: &str) {
         let mut open: Vec<&str> = Vec::new();
         for piece in html.split('<').skip(1) {

@@ -1,4 +1,4 @@
-//! Simulation of many seeds on all cores, with counts of the injected faults, their phases and their results.
+//! Campaigns: many seeds are simulated on all cores. Injected faults, their phases and their results are counted.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the argument of the command that repeats a run.
+    /// Returns the argument for this kind in the command that repeats a run.
     fn flag(self) -> &'static str {
         match self {
             Kind::Ranks => "",
@@ -35,20 +35,20 @@ impl Kind {
 pub struct Campaign {
     pub kind: Kind,
     pub first: u64,
-    /// Number of seeds; None runs seeds until the time is over.
+    /// Number of seeds; if None, seeds are run until the time is over.
     pub seeds: Option<u64>,
     pub time: Duration,
     /// Number of processes that run seeds in parallel.
     pub workers: u64,
 }
 
-/// Result of a campaign.
+/// Result of a campaign: counts of runs, faults and failures.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub runs: u64,
     pub launches: u64,
     pub steps: u64,
-    /// Faults by kind and phase, and by the result of the launch.
+    /// Number of faults, by (kind and phase, result of the launch).
     pub injected: BTreeMap<(String, String), u64>,
     pub failed: Vec<u64>,
 }
@@ -145,7 +145,7 @@ impl Tally {
     }
 }
 
-/// Prints a table with one line for each kind of fault, phase and result.
+/// Formats a table with one line for each kind of fault, phase and result.
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         for ((what, came_to), count) in &self.injected {
@@ -163,8 +163,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Disables a safeguard, and runs seeds from `first` on until one fails. Returns the number of this seed and its failure; None if
-/// no seed has failed in time.
+/// Disables a safeguard, and runs seeds from `first` on until a seed fails. Returns the number of this seed and its failure.
+/// Returns None if no seed fails within `time`.
 #[cfg(debug_assertions)]
 pub fn first_failure(
     kind: Kind,

@@ -9,18 +9,19 @@ pub mod supervisor;
 
 use std::fmt;
 
-/// Simulator of runs, one after the other, in a process with a single thread.
+/// Simulator that runs seeds one after the other, in a process with a single thread.
 pub trait Simulation: Sized {
-    /// Number of consecutive seeds that one worker should run.
+    /// Number of consecutive seeds that one worker should run, because they share work.
     const FAMILY: u64;
     fn begin() -> Self;
     /// Returns the number of faults in the run of `seed`.
     fn faults(&self, seed: u64) -> usize;
     fn run(&mut self, seed: u64) -> Result<Report, Failure>;
-    /// Runs a seed with only the faults whose numbers are in `faults`.
+    /// Runs `seed` with only those of its faults whose numbers are in `faults`.
     fn run_with(&mut self, seed: u64, faults: &[usize]) -> Result<Report, Failure>;
 
-    /// Returns the numbers of the faults without which the failing seed would not fail.
+    /// Returns the numbers of a minimal set of faults with which the failing seed still fails. Without any one of these faults,
+    /// the seed does not fail.
     fn smallest(&mut self, seed: u64) -> Vec<usize> {
         let mut kept: Vec<usize> = (0..self.faults(seed)).collect();
         let mut at = 0;
@@ -37,13 +38,13 @@ pub trait Simulation: Sized {
     }
 }
 
-/// Summary of a run.
+/// Summary of a run that kept the rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Launches of the ranks.
+    /// Number of launches of the ranks.
     pub launches: usize,
     pub steps: u64,
-    /// Faults that were injected, each with its result.
+    /// Faults that were injected. Each has a description and the result of its launch.
     pub injected: Vec<(String, String)>,
 }
 

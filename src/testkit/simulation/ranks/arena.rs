@@ -1,7 +1,7 @@
 //! Memory that all processes of a simulated job share: the ranks, the turn, and the messages in transit.
 //!
 //! Only one process at a time has the turn, and only this process reads or writes the memory. So no locks are needed, and a seed
-//! gives the same choices each time.
+//! always gives the same choices.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ const MESSAGES: usize = 8192;
 const HEAP_BYTES: usize = 256 << 20;
 const FAULTS: usize = 16;
 
-/// End of a list.
+/// Index that marks the end of a list.
 pub const NONE: u32 = u32::MAX;
 /// A moment that never comes.
 pub const NEVER: u64 = u64::MAX;
@@ -25,7 +25,7 @@ pub const MICROSECOND: u64 = 1_000;
 pub const MILLISECOND: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000_000_000;
 
-/// Time without any change, while all ranks wait, after which the job counts as hung.
+/// Time without any change, in nanoseconds, after which a job whose ranks all wait counts as hung.
 const HANGS_AFTER: u64 = 400 * SECOND;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,22 +44,24 @@ pub struct RankState {
     pub life: Life,
     pub pid: i32,
     pub exit: i32,
-    /// Text of the rank's phase. The pointer is valid in all processes, which have the same program at the same addresses.
+    /// Text that describes the phase of the rank. The pointer is valid in all processes, which have the same program at the same
+    /// addresses.
     pub phase: Option<&'static str>,
-    /// Calls of the transport so far.
+    /// Number of calls of the transport so far.
     pub calls: u64,
-    /// Operations on storage so far.
+    /// Number of operations on storage so far.
     pub stored: u64,
-    /// Time until which the rank sleeps.
+    /// Time until which the rank sleeps, in nanoseconds.
     pub wakes_at: u64,
-    /// Time at which the rank repeats an unsuccessful check, unless something changes before.
+    /// Time at which the rank repeats an unsuccessful check, in nanoseconds. If something changes before, the rank repeats it at
+    /// once.
     looks_at: u64,
-    /// Time from its next look in vain to the one after that.
+    /// Time from the next unsuccessful check to the check after that one, in nanoseconds.
     look_after: u64,
-    /// Times at which the rank learns of the loss of each other rank.
+    /// Times at which the rank learns of the loss of each other rank, in nanoseconds.
     pub notice_at: [u64; MOST],
     pub duplicates: u32,
-    /// First message to the rank.
+    /// Index of the first message to the rank, or `NONE`.
     inbox: u32,
 }
 
@@ -68,7 +70,7 @@ impl RankState {
         (self.looks_at, self.look_after) = (0, MILLISECOND);
     }
 
-    /// Returns the time from which the rank can run.
+    /// Returns the time from which the rank can run, in nanoseconds.
     fn runs_at(&self) -> u64 {
         self.wakes_at.max(self.looks_at)
     }
@@ -102,7 +104,7 @@ struct Communicator {
 #[repr(u32)]
 pub enum Stage {
     Free,
-    /// The sender still has the content; no rank has received the message.
+    /// The sender still has the content, and no rank has received the message.
     Announced,
     Wanted,
     /// The content is in the arena.
@@ -122,9 +124,9 @@ pub struct Message {
     pub bytes: u64,
     /// Offset of the content in the heap.
     at: u64,
-    /// Whether a receive matches the message.
+    /// True if a receive matches the message.
     pub matched: bool,
-    /// Counts uses of this place.
+    /// Number of messages that have used this entry.
     pub turn: u32,
     next: u32,
 }
@@ -133,23 +135,23 @@ pub struct Message {
 #[repr(u32)]
 pub enum Effect {
     Kill,
-    /// The process stops and is taken for dead.
+    /// The process stops, and other ranks take it for dead.
     Stop,
-    /// Storage has no room.
+    /// The operation on storage reports that storage is full.
     Full,
-    /// Storage reports an error of the device.
+    /// The operation on storage reports an error of the device.
     Breaks,
 }
 
-/// Place of a fault.
+/// Place at which a fault is injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum Place {
-    /// A call of the transport by a rank, counted from 1.
+    /// The rank's call of the transport with this number, from 1.
     Call { rank: u32, number: u64 },
-    /// A crash point, when position `position` reaches it for the `hit`-th time.
+    /// A crash point, when the position reaches it for the `hit`-th time.
     Point { point: Point, position: u32, hit: u64 },
-    /// `count` operations on storage by a rank, from operation `first` on, counted from 1.
+    /// `count` operations of the rank on storage, from operation `first` on. Operations are counted from 1.
     Storage { rank: u32, first: u64, count: u64 },
 }
 
@@ -160,7 +162,7 @@ pub struct Fault {
     pub effect: Effect,
     pub seen: u64,
     pub injected: bool,
-    /// Phase of the rank at the fault.
+    /// Phase of the rank when the fault was injected.
     pub phase: Option<&'static str>,
 }
 
@@ -184,9 +186,9 @@ pub enum Next {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Manner {
-    /// Whether the job continues without a lost rank.
+    /// True if the job continues without a lost rank.
     pub survives: bool,
-    /// Largest size of messages that are sent before they are received.
+    /// Largest size of a message, in bytes, that is sent before the receiver asks for it.
     pub eager_bytes: u64,
     /// Average number of calls after which the turn passes on.
     pub turn_every: u64,
@@ -204,21 +206,22 @@ pub struct Arena {
     pub ranks: [RankState; MOST],
     pub count: usize,
     pub manner: Manner,
-    /// Whether the launcher ends the job, and its status.
+    /// True if the launcher ends the job.
     pub ends: bool,
+    /// Exit status of the job if the launcher ends it.
     pub status: i32,
     pub hangs: bool,
-    /// A use of the transport that MPI forbids.
+    /// A forbidden use of MPI by the program, if there was any.
     pub misuse: Option<&'static str>,
     pub trace: c_int,
     pub faults: [Option<Fault>; FAULTS],
     /// Positions that have committed a checkpoint in this launch, one bit each.
     pub committed: u64,
-    /// Whether a position has generated its part of the matrix in this launch, and whether a position has begun to remove its
-    /// memory.
+    /// True if a position has generated its part of the matrix in this launch.
     pub generated: bool,
+    /// True if a position has begun to remove its memory in this launch.
     pub cleans: bool,
-    /// Whether the results are printed.
+    /// True if the results are printed.
     pub is_told: bool,
     communicators: [Communicator; COMMUNICATORS],
     made: u32,
@@ -226,7 +229,7 @@ pub struct Arena {
     free: u32,
     unused: u32,
     used: u64,
-    /// Free pieces of the heap, by the binary logarithm of their size.
+    /// Offset of the first free piece of the heap, by the binary logarithm of the size; 0 if no piece is free.
     pieces: [u64; 32],
     heap: [u8; HEAP_BYTES],
 }
@@ -252,7 +255,7 @@ impl Arena {
         }
     }
 
-    /// Begins a job of `count` ranks, none of which has started.
+    /// Prepares the memory for a job of `count` ranks, none of which has started.
     pub fn begin(&mut self, count: usize, seed: u64, manner: Manner, trace: c_int) {
         assert!(count <= MOST);
         self.turn.iter().for_each(|turn| turn.store(0, Ordering::Relaxed));
@@ -294,7 +297,8 @@ impl Arena {
         futex(&self.turn[to], libc::FUTEX_WAKE, 1, None);
     }
 
-    /// Waits for the turn of process `me`, for at most `most_ms` if given. Returns whether the process has the turn.
+    /// Waits for the turn of process `me`. If `most_ms` is given, waits for at most this number of milliseconds. Returns whether
+    /// the process has the turn.
     pub fn await_turn(&self, me: usize, most_ms: Option<i64>) -> bool {
         let turn = &self.turn[me];
         while turn.load(Ordering::Acquire) == 0 {
@@ -307,7 +311,7 @@ impl Arena {
         true
     }
 
-    /// Returns a number below `n`.
+    /// Returns a random number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.random.below(n.max(1))
     }
@@ -324,8 +328,8 @@ impl Arena {
         self.ranks[rank].looks_soon();
     }
 
-    /// Notes that a rank has looked for something in vain. It looks again after a change, or after a time that doubles each time:
-    /// the program may count the time that it waits.
+    /// Records that a rank has looked for something in vain. The rank looks again after a change, or after a time that doubles
+    /// with each look. Time must pass, because the program may count the time that it waits.
     pub fn stall(&mut self, rank: usize) {
         let state = &mut self.ranks[rank];
         state.looks_at = self.now + state.look_after;
@@ -350,7 +354,7 @@ impl Arena {
         }
     }
 
-    /// Advances the time to the next moment at which a rank wakes or learns of a loss.
+    /// Advances the time to the next moment at which a rank can run, or learns of a loss or revocation.
     fn pass_time(&mut self) {
         let (mut next, mut news) = (NEVER, NEVER);
         for rank in self.ranks[..self.count].iter().filter(|rank| rank.life == Life::Running) {
@@ -370,7 +374,7 @@ impl Arena {
 
     // Losses.
 
-    /// Records that rank `gone` is lost or stopped, and draws the times at which the other ranks learn of this.
+    /// Records that rank `gone` is lost or stopped, and draws the times at which the other ranks learn of the loss.
     pub fn lose(&mut self, gone: usize) {
         let stopped = self.ranks[gone].life == Life::Stopped;
         // The connections of a lost rank close. A stopped rank is noticed only by its missing heartbeats.
@@ -381,8 +385,8 @@ impl Arena {
             let within = self.below(self.manner.notice_within);
             self.ranks[rank].notice_at[gone] = self.now + least + within;
         }
-        // Content that the lost rank had not sent is lost. Of its messages in transit to a rank, the first arrive, and the last
-        // may be lost.
+        // Content that the lost rank had not sent is lost. Of its messages in transit to a rank, the first arrive, and the later
+        // ones may be lost.
         for rank in 0..self.count {
             let come = self.below(8);
             let (mut place, mut sent) = (self.ranks[rank].inbox, 0);
@@ -430,7 +434,8 @@ impl Arena {
         self.made - 1
     }
 
-    /// Returns the copy of a communicator that a rank makes. The n-th copies of all ranks are the same communicator.
+    /// Returns the communicator that a rank creates as a copy of communicator `on`. The n-th copies of all ranks are the same
+    /// communicator.
     pub fn duplicate(&mut self, on: usize, rank: usize) -> usize {
         self.ranks[rank].duplicates += 1;
         let number = 1 + self.ranks[rank].duplicates;
@@ -441,7 +446,7 @@ impl Arena {
         number as usize
     }
 
-    /// Returns the launch numbers of the ranks of a communicator.
+    /// Returns the numbers of the ranks of communicator `on`, as they were launched.
     pub fn members(&self, on: usize) -> Vec<u32> {
         let of = &self.communicators[on];
         of.members[..of.size as usize].to_vec()
@@ -467,7 +472,8 @@ impl Arena {
         self.communicators[on].revoked_at[rank] <= self.now
     }
 
-    /// Joins a rank to an agreement or to the creation of a smaller communicator, and returns the number of this collective call.
+    /// Joins a rank to a collective call: an agreement, or the creation of a smaller communicator if `shrinks`. Returns the
+    /// number of the call.
     pub fn join(&mut self, on: usize, rank: usize, bits: c_int, shrinks: bool) -> u32 {
         let of = &mut self.communicators[on];
         let number = of.begun[rank];
@@ -487,8 +493,8 @@ impl Arena {
         number
     }
 
-    /// Returns the result of a collective call, once it is decided for this rank: the bits, whether a member was lost, and the
-    /// new communicator.
+    /// Returns the result of a collective call: the bits, whether a member was lost, and the new communicator. Returns None while
+    /// the call is not decided for this rank.
     pub fn decided(&mut self, on: usize, rank: usize, number: u32) -> Option<(c_int, bool, u32)> {
         let members = self.members(on);
         let round = self.communicators[on].rounds[number as usize % 4];
@@ -521,7 +527,7 @@ impl Arena {
         &mut self.messages[place as usize]
     }
 
-    /// Appends a message without content to the inbox of its receiver.
+    /// Appends a message without content to the inbox of its receiver, and returns its index.
     pub fn announce(&mut self, on: usize, from: usize, to: usize, tag: c_int, bytes: u64) -> u32 {
         let place = if self.free == NONE {
             self.unused += 1;
@@ -602,7 +608,7 @@ impl Arena {
         self.free = place;
     }
 
-    /// Returns the first matching message to a rank that is not yet matched with a receive.
+    /// Returns the index of the first message that matches and that no receive has matched before; None if there is none.
     pub fn find(&self, to: usize, on: usize, from: usize, tag: c_int) -> Option<u32> {
         let mut place = self.ranks[to].inbox;
         while place != NONE {
@@ -633,7 +639,7 @@ impl Arena {
 
     // Trace of events, for people.
 
-    /// Writes an event to the trace, if there is one.
+    /// Writes an event to the trace, if the job has a trace.
     pub fn event(&self, rank: usize, what: impl FnOnce() -> String) {
         if self.trace >= 0 {
             let (ms, us) = (self.now / MILLISECOND, self.now / MICROSECOND % 1000);
@@ -644,7 +650,7 @@ impl Arena {
     }
 }
 
-/// Returns the size class of a piece: pieces of a class have the same size.
+/// Returns the size class of a piece of the heap. All pieces of a class have the same size.
 fn class(bytes: usize) -> usize {
     bytes.max(64).next_power_of_two().trailing_zeros() as usize
 }

@@ -14,12 +14,12 @@ use crate::comm::library;
 use crate::config::flags::BenchFlags;
 use crate::driver::benchmark;
 
-/// End of a launch.
+/// Way in which a launch ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The job ended with the status that a launcher would return.
     Status(i32),
-    /// No rank could run any more. The value has the phase of each rank.
+    /// No rank could run any more, so the job hangs. The value has the phase of each rank.
     Hang(Vec<String>),
     /// A rank ended in a forbidden way, or did not give its turn back.
     Broken(String),
@@ -27,15 +27,16 @@ pub enum Ended {
 
 pub struct Launch {
     pub ended: Ended,
-    /// Faults that were injected, as planned.
+    /// Faults that were injected in this launch, with the phase in which each was injected.
     pub injected: Vec<Fault>,
     pub steps: u64,
-    /// Positions that committed a checkpoint, one bit each.
+    /// Positions that committed a checkpoint in this launch, one bit each.
     pub committed: u64,
-    /// Whether any position has generated its part of the matrix, and whether any has begun to remove its memory.
+    /// True if any position generated its part of the matrix.
     pub generated: bool,
+    /// True if any position began to remove its memory.
     pub cleans: bool,
-    /// Whether the results were printed.
+    /// True if the results were printed.
     pub is_told: bool,
 }
 
@@ -50,7 +51,7 @@ pub struct Job<'a> {
     pub trace: Option<&'a File>,
 }
 
-/// Time after which a turn counts as stuck: longer than any turn takes.
+/// Time after which a turn without calls counts as stuck. No proper turn takes so long.
 const STUCK_AFTER: Duration = Duration::from_secs(20);
 const LOOK_EVERY_MS: i64 = 100;
 
@@ -93,7 +94,7 @@ pub fn launch(arena: &mut Arena, job: &Job) -> Launch {
     }
 }
 
-/// Returns the status that a launcher would return.
+/// Returns the exit status of the job, as a launcher would return it.
 fn status(arena: &Arena) -> i32 {
     let ranks = &arena.ranks[..arena.count];
     let survived = arena.manner.survives
@@ -107,7 +108,8 @@ fn status(arena: &Arena) -> i32 {
     }
 }
 
-/// Gives turns until all ranks have ended. Returns the violation if a rank ended in a forbidden way.
+/// Gives turns to the ranks until all have ended. Returns a violation if a rank ended in a forbidden way or kept its turn;
+/// otherwise None.
 fn attend(arena: &mut Arena) -> Option<String> {
     loop {
         match arena.choose() {
@@ -136,7 +138,7 @@ fn attend(arena: &mut Arena) -> Option<String> {
     }
 }
 
-/// Waits until the kernel has released the resources of killed processes. Does not wait for other processes.
+/// Waits until the kernel has released the resources of killed processes. Does not wait for processes that still run.
 fn reap(arena: &mut Arena) {
     for rank in 0..arena.count {
         let state = arena.ranks[rank];
@@ -154,7 +156,7 @@ fn reap(arena: &mut Arena) {
     }
 }
 
-/// Returns a description of a process that has ended unexpectedly.
+/// Returns a description of a process that has ended unexpectedly; None if there is no such process.
 fn unexpected(arena: &mut Arena) -> Option<String> {
     for rank in 0..arena.count {
         let state = arena.ranks[rank];

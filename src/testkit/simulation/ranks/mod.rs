@@ -1,7 +1,7 @@
 //! Simulation of whole runs from a seed: the ranks are processes that take turns, with faults at any call and any crash point.
 //!
-//! After each launch that is ended by faults, the run is launched again. The run must end with the same bits of the solution as a
-//! run without faults, and leave no memory behind.
+//! If faults end a launch, the run is launched again. In the end, the run must have the same bits of the solution as a run
+//! without faults, and leave no memory behind.
 
 mod arena;
 mod job;
@@ -33,16 +33,16 @@ pub struct Stage {
     arena: &'static mut Arena,
     folder: PathBuf,
     job: String,
-    /// Digests of x of runs without faults, by their arguments.
+    /// Digests of the solution x of runs without faults, by the arguments of the run.
     undisturbed: HashMap<Vec<String>, String>,
     trace: Option<File>,
 }
 
-/// Files of persistent memory: position, path and content.
+/// Files of persistent shared memory: position, path and content of each.
 type Memory = Vec<(usize, PathBuf, Vec<u8>)>;
 
 impl Simulation for Stage {
-    /// All seeds of a problem go to the same worker, which then knows the solution.
+    /// All seeds of a problem go to one worker, which computes the problem's solution without faults once.
     const FAMILY: u64 = scenario::FAMILY;
 
     fn begin() -> Self {
@@ -63,9 +63,9 @@ impl Simulation for Stage {
 }
 
 impl Stage {
-    /// Makes a stage. Every event is written to `trace`, if a file is given.
+    /// Makes a simulator. If a file is given, every event is written to `trace`.
     pub fn new(trace: Option<File>) -> Self {
-        // These values are read once here, so that not every rank reads them.
+        // These values are read once in the parent, so that not every rank reads them.
         Topology::here();
         cores::count();
         cache::second_level();
@@ -93,7 +93,7 @@ impl Stage {
         fs::create_dir_all(self.folder.join("stored")).expect("room in /dev/shm");
         let words = self.words(scenario);
         let mut before_launch = Vec::new();
-        // Whether a checkpoint of all positions is in memory.
+        // True if memory has a checkpoint of all positions.
         let mut saved = false;
         for act in &scenario.acts {
             let before = report.injected.len();
@@ -168,7 +168,7 @@ impl Stage {
         }
     }
 
-    /// Returns whether the run is over. The error is a violation of the rules.
+    /// Returns true if the run is complete, and false if it must be launched again. The error is a violation of the rules.
     fn has_ended(
         &self,
         status: i32,
@@ -194,7 +194,7 @@ impl Stage {
         let is = |exit: Exit| status == i32::from(exit.code());
         match scenario.kind {
             _ if status == KILLED => Ok(false),
-            // More losses than checksums or spare ranks can recover.
+            // There were more losses than checksums or spare ranks can recover.
             Kind::Abft if is(Exit::Unrecoverable) => Ok(false),
             Kind::InPlace if is(Exit::Stopped) => Ok(false),
             // The run failed while its only copy was overwritten, so it cannot be resumed.
@@ -242,7 +242,7 @@ impl Stage {
         launch
     }
 
-    /// Returns the digest of x of a run without faults.
+    /// Returns the digest of the solution x of a run without faults. The error states why the run failed.
     fn undisturbed(&mut self, solver: &[String]) -> Result<String, String> {
         if let Some(known) = self.undisturbed.get(solver) {
             return Ok(known.clone());
@@ -277,7 +277,7 @@ impl Stage {
         if scenario.domains > 0 {
             let lines: String = (0..scenario.domains).map(|r| format!("rank:{r} d{r}\n")).collect();
             fs::write(self.folder.join("domains"), lines).expect("room in /dev/shm");
-            // Storage of each node, if each node has its own storage.
+            // Folders for the case that each node has its own storage.
             for rank in 0..scenario.domains {
                 fs::create_dir_all(self.folder.join(format!("stored/d{rank}"))).expect("room");
             }
@@ -305,7 +305,7 @@ impl Drop for Stage {
 
 const RUN_LOST: &str = "memory had a checkpoint, and a launch generated the matrix again";
 
-/// Returns the status of a launch. The error states why the launch has none.
+/// Returns the exit status of a launch. The error states why the launch has no status.
 fn status(ended: Ended) -> Result<i32, String> {
     match ended {
         Ended::Status(status) => Ok(status),
@@ -349,7 +349,7 @@ fn described(scenario: &Scenario) -> String {
     text
 }
 
-/// Returns a description of a fault.
+/// Describes a fault: the effect, and where it is injected.
 pub fn told(fault: &Fault) -> String {
     match fault.place {
         Place::Call { rank, number } => format!("{:?} rank {rank} at call {number}", fault.effect),

@@ -1,8 +1,8 @@
 //! A rank of a simulated job in its process. Implements the calls of the program to MPI.
 //!
-//! The simulated transport has the weaknesses of ULFM on purpose. A transfer that both sides have begun continues after a
-//! revocation. A receive from a rank that is known to be lost is refused although its message has arrived. Each rank learns of a
-//! loss at its own time.
+//! The simulated transport has the weaknesses of ULFM on purpose. If both sides have begun a transfer, it continues after a
+//! revocation. If a rank is known to be lost, a receive from it is refused although its message has arrived. Each rank learns of
+//! a loss at its own time.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -33,7 +33,8 @@ pub struct Rank {
 struct Inner {
     arena: &'static mut Arena,
     requests: Vec<Option<Request>>,
-    /// Number of checks for losses since the last other call. After more than two, the rank waits for nothing else.
+    /// Number of successive checks for losses, without another call between them. After two checks the rank waits for nothing
+    /// else, so each further check gives the turn to other ranks.
     looks: u32,
 }
 
@@ -41,7 +42,7 @@ struct Inner {
 unsafe impl Sync for Rank {}
 
 impl Rank {
-    /// Makes the rank. Must be called in the process of the rank, and waits for the turn of the rank.
+    /// Makes the rank, and waits for its turn. Must be called in the process of the rank.
     pub fn begin(arena: &'static mut Arena, me: usize) -> &'static Self {
         arena.await_turn(me, None);
         let inner = UnsafeCell::new(Inner { arena, requests: Vec::new(), looks: 0 });
@@ -74,7 +75,7 @@ impl Rank {
         unsafe { &mut *self.inner.get() }
     }
 
-    /// Begins a call of the program: injects faults, lets time pass, and may give other ranks their turn.
+    /// Begins a call of the program. Injects faults, lets time pass, and may give the turn to other ranks.
     fn enter(&self) {
         self.inner().looks = 0;
         let arena = self.arena();
@@ -119,7 +120,7 @@ impl Rank {
         self.pass_turn();
     }
 
-    /// Gives other ranks their turn until this rank is chosen again.
+    /// Gives the turn to other ranks until this rank is chosen again.
     fn pass_turn(&self) {
         let arena = self.arena();
         match arena.choose() {
@@ -135,13 +136,13 @@ impl Rank {
         }
     }
 
-    /// Gives the kernel the time to end the ranks that stood still and that other ranks have killed.
+    /// Waits until the kernel has ended the stopped ranks that other ranks have killed.
     fn await_killed(&self) {
         let arena = self.arena();
         for rank in arena.ranks.iter_mut().filter(|rank| rank.life == Life::Stopped) {
             loop {
                 match processes::look(rank.pid as u32) {
-                    // The rank waits for its turn, which it does not get.
+                    // The rank is stopped: it sleeps and gets no turn.
                     Some(('S', _)) => break,
                     Some(('Z', _)) | None => {
                         rank.life = Life::Dead;
@@ -153,13 +154,13 @@ impl Rank {
         }
     }
 
-    /// Records that a check of this rank was unsuccessful.
+    /// Records that a check of this rank was unsuccessful, and gives the turn to other ranks.
     fn stall(&self) {
         self.arena().stall(self.me);
         self.pass_turn();
     }
 
-    /// Advances the messages of this rank.
+    /// Advances the sends and receives that this rank has begun.
     fn progress(&self) {
         let Inner { arena, requests, .. } = self.inner();
         for request in requests.iter_mut().flatten() {
@@ -243,7 +244,7 @@ impl Rank {
         &mut self.inner().requests[number - 1]
     }
 
-    /// Returns the error code if a message to or from rank `peer` cannot be begun.
+    /// Returns an error code if a message to or from rank `peer` must be refused.
     fn refusal(&self, on: usize, peer: usize) -> Result<(), c_int> {
         let arena = self.arena();
         if arena.is_revoked(on, self.me) {
@@ -255,7 +256,8 @@ impl Rank {
         }
     }
 
-    /// Joins a collective call of all remaining ranks, and waits for its result.
+    /// Joins a collective call of all remaining ranks, and waits for its result. Returns the bits, whether a member was lost, and
+    /// the new communicator.
     fn join(&self, on: usize, bits: c_int, shrinks: bool) -> (c_int, bool, u32) {
         let number = self.arena().join(on, self.me, bits, shrinks);
         self.arena().event(self.me, || format!("comes to round {number} of communicator {on}"));
@@ -453,7 +455,7 @@ impl Simulator for Rank {
 
     fn task_takes(&self) -> Duration {
         let arena = self.arena();
-        // Most tasks take far less than the maximum of 2 s.
+        // Most tasks take far less than the maximum of 2 s, some as long.
         let digits = if arena.below(16) == 0 { 0 } else { 4 + arena.below(7) };
         Duration::from_nanos(arena.below(2 * SECOND) >> digits)
     }

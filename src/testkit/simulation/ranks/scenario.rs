@@ -5,17 +5,17 @@ use crate::base::faults::Point;
 use crate::shm::Part;
 use crate::testkit::simulation::dice::Dice;
 
-/// Number of seeds that share a problem. The run without faults is made once for all of these seeds.
+/// Number of seeds that share a problem. The run without faults is run once for all of these seeds.
 pub const FAMILY: u64 = 64;
 
-/// Protection of a run.
+/// Kind of protection of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Every loss ends the launch, and the next launch resumes.
     Restart,
-    /// Spare ranks take the positions of lost ranks (`--nonstop`).
+    /// Spare ranks take the positions of lost ranks, without a new launch (`--nonstop`).
     InPlace,
-    /// A checksum column replaces a column that loses a rank.
+    /// A checksum column replaces a process column that loses a rank.
     Abft,
 }
 
@@ -24,25 +24,25 @@ pub enum Kind {
 pub enum Damage {
     /// The memory is lost, as with its node.
     Lost,
-    /// All bits of one byte are inverted.
+    /// All bits of one byte are inverted. The value has the part of the memory, and the offset of the byte.
     Flipped(Part, usize),
-    /// The memory has its content of the end of the previous launch.
+    /// The memory has the content that it had at the end of the previous launch.
     Old,
 }
 
-/// Damage to memory between two launches.
+/// Damage to the memory of all positions between two launches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outage {
     pub damaged: Vec<(usize, Damage)>,
-    /// All memory is lost.
+    /// True if all memory is lost.
     pub all: bool,
 }
 
-/// A launch of a run.
+/// A launch of a run, with its faults.
 #[derive(Clone, Debug)]
 pub struct Act {
     pub faults: Vec<Fault>,
-    /// Damage after the launch, if faults have ended it.
+    /// Damage to memory after the launch. It is applied if faults have ended the launch.
     pub outage: Outage,
     pub seed: u64,
 }
@@ -52,7 +52,7 @@ pub struct Scenario {
     pub seed: u64,
     pub kind: Kind,
     pub grid: (usize, usize),
-    /// Ranks outside the grid.
+    /// Number of ranks outside the grid.
     pub extra: usize,
     pub solver: Vec<String>,
     pub protection: Vec<String>,
@@ -65,7 +65,7 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Returns the problem of a family of seeds: its arguments, and its grid.
+/// Returns the problem of the seed's family: its arguments, and its grid.
 fn problem(seed: u64) -> (Vec<String>, (usize, usize)) {
     let mut dice = Dice::new(seed / FAMILY);
     let (p, q) = dice.one_of(&[(2, 2), (2, 2), (2, 3), (3, 2), (1, 4), (4, 1), (2, 4), (1, 3)]);
@@ -150,17 +150,17 @@ impl Scenario {
         self.grid.0 * self.grid.1
     }
 
-    /// Returns whether launches resume from memory.
+    /// Returns whether the next launch resumes from memory.
     pub fn keeps_memory(&self) -> bool {
         self.kind == Kind::Restart && !self.protection.iter().any(|word| word == "disk")
     }
 
-    /// Returns whether the solution of a recovered run equals that of a run without faults only up to rounding.
+    /// Returns whether a recovered run may differ from a run without faults in the rounding of its solution.
     pub fn rounds(&self) -> bool {
         self.kind == Kind::Abft || self.protection.iter().any(|word| word == "sum")
     }
 
-    /// Returns whether there is a single checkpoint in memory, which a save overwrites.
+    /// Returns whether memory has a single checkpoint, which a save overwrites.
     pub fn is_single(&self) -> bool {
         self.protection.iter().any(|word| word == "single")
     }
@@ -170,7 +170,7 @@ impl Scenario {
         self.acts.iter().flat_map(|act| &act.faults)
     }
 
-    /// Returns the scenario with only the faults whose numbers are in `kept`.
+    /// Returns a copy of the scenario with only the faults whose numbers are in `kept`.
     pub fn with_faults(&self, kept: &[usize]) -> Self {
         let mut made = self.clone();
         let mut number = 0;
@@ -208,7 +208,7 @@ fn protection(dice: &mut Dice, methods: &[&str], losses: usize, positions: usize
     text
 }
 
-/// Draws a crash point, usually one that a launch of this kind reaches.
+/// Draws a crash point. Usually it is a point that a launch of this kind reaches.
 fn point(dice: &mut Dice, kind: Kind, again: bool) -> Point {
     let (first, last) = match (kind, dice.below(4)) {
         (_, 0) => (Point::ALL[0], Point::Told),
@@ -220,7 +220,7 @@ fn point(dice: &mut Dice, kind: Kind, again: bool) -> Point {
     dice.one_of(Point::between(first, last))
 }
 
-/// Draws a fault of a rank's storage: in one operation, in some operations, or in all operations from one on.
+/// Draws a fault of a rank's storage. It affects one operation, some operations, or all operations from a random one on.
 fn storage_fault(dice: &mut Dice, ranks: usize) -> Fault {
     let effect = dice.one_of(&[Effect::Full, Effect::Breaks]);
     let rank = dice.below(ranks as u64) as u32;
@@ -229,7 +229,7 @@ fn storage_fault(dice: &mut Dice, ranks: usize) -> Fault {
     Fault { place, effect, seen: 0, injected: false, phase: None }
 }
 
-/// Draws a launch. `again` is true unless it is the first launch.
+/// Draws a launch. `again` is true for all launches except the first.
 fn act(
     dice: &mut Dice,
     kind: Kind,
@@ -245,7 +245,7 @@ fn act(
             _ => dice.one_of(&[Effect::Kill, Effect::Kill, Effect::Stop]),
         };
         let place = if dice.one_in(2) {
-            // Most ranks make some thousand calls. Some hundred of these are made before the run begins.
+            // Most ranks make some thousand calls, some hundred of them before the run begins.
             let most = dice.one_of(&[100, 1000, 4000, 4000, 4000]);
             Place::Call { rank: dice.below(ranks as u64) as u32, number: 1 + dice.below(most) }
         } else {

@@ -8,9 +8,9 @@ use clap::builder::PossibleValue;
 
 use crate::base::params::{Bcast, Fact, Form, Mapping, Swap};
 
-/// A choice of HPL.dat. The digits count the values from 0.
+/// Choice of HPL.dat, such as PFACT or BCAST. The file writes the choice as a digit, which is the index of the value.
 pub trait Choice: ValueEnum + Copy + PartialEq + 'static {
-    /// Value that the reference takes, without a warning, for a digit that stands for no value.
+    /// Value that the reference HPL uses, without a warning, if no value has the file's digit.
     const FALLBACK: Self;
 
     fn from_digit(digit: i128) -> Option<Self> {

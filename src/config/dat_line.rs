@@ -1,9 +1,10 @@
-//! A line of HPL.dat: its leading values with their columns, and the values that the reference's reader takes from the same line.
+//! Reads a line of HPL.dat: the values at the beginning of the line, with their columns. Also emulates the reader of the
+//! reference HPL.
 //!
-//! `dat_reader` is the only caller. A small emulation of the reference's reader is here, too. With this emulation, every warning
-//! states the numbers with which the reference would really run.
+//! `dat_reader` and `dat_values` call this module. Their warnings use the emulation: they state the numbers with which the
+//! reference HPL would run.
 
-/// A piece of a line. `column` counts from 1. Column and length are in characters.
+/// Piece of a line of HPL.dat. `column` and `len` are in characters, and columns count from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     pub column: usize,
@@ -11,15 +12,16 @@ pub struct Token {
     pub text: String,
 }
 
-/// Kind of a piece of a line.
+/// Piece of a line of HPL.dat, by kind: a value, a faulty value, or the free text after the values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     Whole(i128, Token),
-    /// A whole number with a word attached, `900Ns`: the reference takes the number.
+    /// Whole number with a word attached, such as `900Ns`. The number is used, as in the reference HPL.
     Stuck(i128, Token),
-    /// A piece that begins like a number but is no whole number, or too large: `1e5`, `10k`, `1.5`.
+    /// Piece that begins like a number, but is no whole number or is too large: `1e5`, `10k`, `1.5`.
     Bad(Token),
-    /// The first word of free text. If the line ends here, the text is empty, and its column is one past the last character.
+    /// First word of the free text after the values. Without free text, the token is empty, and its column is one past the end of
+    /// the line.
     Comment(Token),
 }
 
@@ -27,15 +29,16 @@ fn is_separator(c: char) -> bool {
     c.is_whitespace() || c == ','
 }
 
-/// Returns the number of characters of a leading whole number, with or without a sign; 0 without digits.
+/// Returns the length of the whole number at the beginning of `chars`, in characters, sign included. Returns 0 if `chars` does
+/// not begin with a whole number.
 fn whole_len(chars: &[char]) -> usize {
     let sign = usize::from(matches!(chars.first(), Some('+' | '-')));
     let digits = chars[sign..].iter().take_while(|c| c.is_ascii_digit()).count();
     if digits == 0 { 0 } else { sign + digits }
 }
 
-/// Returns the number in `digits` if `rest` is a word of letters. Returns `None` for a single letter or a unit: either may be
-/// meant as a part of the number.
+/// Returns the number in `digits` if the attached text `rest` is a word of letters. Otherwise returns `None`. A single letter or
+/// a unit such as `kb` does not count as a word, because it may belong to the number.
 fn stuck(digits: &[char], rest: &[char]) -> Option<i128> {
     const UNITS: [&str; 8] = ["kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib"];
     let word: String = rest.iter().collect();
@@ -46,10 +49,10 @@ fn stuck(digits: &[char], rest: &[char]) -> Option<i128> {
     digits.parse().ok().filter(|_| free)
 }
 
-/// Returns the leading pieces of a line: every value, then a last piece that is no value.
+/// Splits a line of HPL.dat into its values and the first word of the free text. The last piece is free text or a faulty value.
 ///
-/// Blanks, tabs or commas separate values. A comment may follow a value without a space if the comment cannot be a part of the
-/// number: `4#sizes` and `4(sizes)` are the value 4, but `4k` is a fault.
+/// Blanks, tabs and commas separate values. Free text may follow a value without a space if the text cannot be a part of the
+/// number. So `4#sizes` and `4(sizes)` are the value 4, but `4k` is a fault.
 pub fn wholes(line: &str) -> Vec<Piece> {
     let chars: Vec<char> = line.chars().collect();
     let mut pieces = Vec::new();
@@ -106,11 +109,12 @@ pub struct Real {
     pub value: f64,
     /// The number as text, including an attached word.
     pub token: Token,
-    /// Whether a word of letters is attached that cannot belong to the number: the reference takes the number.
+    /// True if a word is attached that cannot belong to the number, as in `16.0threshold`. The number is used, as in the
+    /// reference HPL.
     pub stuck: bool,
 }
 
-/// Returns the real number at the beginning of a line. If there is none, returns the first word as an error.
+/// Returns the real number at the beginning of a line. If the first word of the line is no finite number, the error is this word.
 pub fn real(line: &str) -> Result<Real, Token> {
     let chars: Vec<char> = line.chars().collect();
     let at = chars.iter().take_while(|c| is_separator(**c)).count();
@@ -140,7 +144,8 @@ pub fn real(line: &str) -> Result<Real, Token> {
     Err(token(&word))
 }
 
-/// Whether the text attached to a real number is a word. A single letter may belong to an exponent, a type or a unit.
+/// Returns true if `rest`, the text attached to a real number, is a word of letters. Returns false for a single letter that may
+/// be an exponent, a type or a unit, such as `k`.
 fn is_stuck_to_a_real(rest: &str) -> bool {
     const MAY_BELONG: &str = "defgklmpqtxu";
     let one = rest.chars().count() == 1;
@@ -148,14 +153,15 @@ fn is_stuck_to_a_real(rest: &str) -> bool {
         && !(one && MAY_BELONG.contains(&rest.to_lowercase()))
 }
 
-/// Returns the real number that the reference reads from a line: C's `atof` of the first word. Returns `None` for a line without
-/// a word: the reference then uses a word of an earlier line.
+/// Returns the real number that the reference HPL reads from a line: C's `atof` of the first word. Returns `None` for a line
+/// without a word. In this case the reference HPL uses a word of an earlier line.
 pub fn reference_reads_real(line: &str) -> Option<f64> {
     let blank = |c: char| c.is_ascii_whitespace() || c == '\x0b';
     line.split(blank).find(|word| !word.is_empty()).map(atof)
 }
 
-/// Returns the result of `atoi` in glibc: 0 without a number, and the low 32 bits of a number that is too large.
+/// Returns the result of `atoi` in glibc. Without digits, the result is 0. A number beyond 64 bits becomes the nearest 64-bit
+/// number, and the low 32 bits are the result.
 pub fn atoi(text: &[u8]) -> i32 {
     let blank = text.iter().take_while(|b| b.is_ascii_whitespace() || **b == 0x0b).count();
     let text = &text[blank..];
@@ -181,16 +187,16 @@ pub fn atoi(text: &[u8]) -> i32 {
     value as i32
 }
 
-/// Returns the result of C's `atof` for a word: the longest beginning that is a number, or 0.
+/// Returns the result of C's `atof` for a word: the longest beginning of the word that is a number, or 0.
 pub fn atof(word: &str) -> f64 {
     let ends = word.char_indices().map(|(k, c)| k + c.len_utf8());
     ends.rev().find_map(|end| word[..end].parse().ok()).unwrap_or(0.0)
 }
 
-/// Returns the `want` values that the reference's reader takes from a line. `None`: the reader is past the line's end, and takes
-/// a value that an earlier line left in its buffer.
+/// Returns the `want` values that the reader of the reference HPL takes from a line. A value is `None` if the reader is past the
+/// end of the line, or if the line is empty. The reader then takes a value that an earlier line left in its buffer.
 ///
-/// The reader takes a word, then advances by the word's length and one. The blanks that the reader skipped before the word are
+/// The reader takes a word, then advances by the word's length plus one. The blanks that the reader skipped before the word are
 /// not counted. After two blanks, the reader is therefore still inside the word that it has just read.
 pub fn reference_reads(line: &str, want: usize) -> Vec<Option<i32>> {
     let mut bytes = line.as_bytes().to_vec();
@@ -329,7 +335,7 @@ mod tests {
         }
     }
 
-    /// Lines with wide spacing and missing values, which the reference misreads.
+    /// Checks lines with wide spacing and with missing values, which the reference HPL misreads.
     #[test]
     fn the_reference_misreads_as_known() {
         let some = |v: &[i32]| v.iter().copied().map(Some).collect::<Vec<_>>();
@@ -359,7 +365,8 @@ mod tests {
             prop_assert_eq!(reference_reads(&line, 20).len(), 20);
         }
 
-        /// Both readers agree on the spacing of the reference's own files.
+        /// If single blanks separate the values, as in the reference's own files, the reference HPL and this program read equal
+        /// values.
         #[test]
         fn single_spacing_is_read_alike(v in prop::collection::vec(0i32..1_000_000, 1..20)) {
             let line = v.iter().map(i32::to_string).collect::<Vec<_>>().join(" ") + " text";

@@ -1,8 +1,8 @@
 //! Reads the 31 lines of HPL.dat, and returns checked values and every fault found.
 //!
-//! `Input::load` calls [`read`] for the benchmark, and so does `skt-hpl check`. The rules are those of the reference HPL, without
-//! the faults of its reader. Wide spacing, tabs, other line ends, attached comments and missing last lines are read as the user
-//! means them. If the reference would run with other numbers, a warning names these numbers. A file that is read here without a
+//! `Input::load` calls [`read`] for the benchmark, and `skt-hpl check` calls it, too. The rules are those of the reference HPL,
+//! without the faults of its reader. Wide spacing, tabs, other line ends, attached comments and missing last lines are read as
+//! the user means them. If the reference HPL would run with other numbers, a warning names these numbers. A file without a
 //! warning therefore gives the same tests under both programs.
 
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::dat_values::{ANY, LINES, MOST, Reader, plural};
 use super::diagnostic::{Diagnostic, Severity};
 use super::hpl_dat::{HplDat, Output};
 
-/// Shows which values settings give. The file may end before the lines of such a value.
+/// Flags that show which values settings give. HPL.dat may end before the lines of these values.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Given {
     pub n: bool,
@@ -22,7 +22,7 @@ pub struct Given {
     pub q: bool,
 }
 
-/// Result of reading a file. For a faulty value, `dat` contains the default.
+/// Result of reading an HPL.dat. For a faulty value, `dat` contains the default.
 #[derive(Clone, Debug)]
 pub struct Read {
     pub dat: HplDat,
@@ -35,7 +35,8 @@ impl Read {
     }
 }
 
-/// Reads the bytes of a file. `origin` is the file's name in diagnostics. The file may lack values that are `given` elsewhere.
+/// Reads the bytes of an HPL.dat. `origin` is the file's name in diagnostics. The file may lack the values that settings give,
+/// which `given` shows.
 pub fn read(bytes: &[u8], origin: &str, given: Given) -> Read {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         let fault = Diagnostic::error(origin, "the file is UTF-16 text")
@@ -56,7 +57,8 @@ pub fn read(bytes: &[u8], origin: &str, given: Given) -> Read {
 }
 
 impl Reader<'_> {
-    /// Returns the word `file` if line 4 has this word in place of the output device. The reference reads it as 0: a file.
+    /// Returns the word `file`, and adds a warning, if line 4 has this word in place of the number of the output device.
+    /// Otherwise returns `None`. The reference HPL reads the word as 0, which also means a file.
     fn word_for_a_file(&mut self) -> Option<Token> {
         let line = self.line(4)?;
         let blank = line.chars().take_while(|c| c.is_whitespace()).count();
@@ -214,7 +216,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Warns if the reference splits the file into other lines, and so reads other values from that place on.
+    /// Warns if the reference HPL splits the file into other lines than this program. From the first such line on, the reference
+    /// HPL reads other values.
     fn other_lines(&mut self, bytes: &[u8]) {
         let Some(OtherLine { line, column, len, why }) = dat_shape::other_line(bytes) else {
             return;
@@ -238,7 +241,8 @@ impl Reader<'_> {
         self.found.push(warning);
     }
 
-    /// Warns if comments stand on other lines than they belong to: some lines above are missing, or there are too many.
+    /// Warns if comments are not on the lines of the values that they describe. In this case lines above are missing, or there
+    /// are too many.
     fn out_of_step(&mut self) {
         let Some(shift) = dat_shape::out_of_step(&self.lines) else { return };
         let line = self.line(shift.at).unwrap_or_default();
@@ -264,7 +268,7 @@ impl Reader<'_> {
         self.found.push(warning);
     }
 
-    /// Makes a single diagnostic for all lines that are missing at the end of the file.
+    /// Adds a single diagnostic for all lines that are missing at the end of the file.
     fn end_of_file(&mut self, given: Given) {
         let have = self.lines.len();
         if have >= LINES {
@@ -311,7 +315,7 @@ impl Reader<'_> {
     }
 }
 
-/// Values of [`HplDat::default`] in words, each with the last line from which it is read.
+/// Values of [`HplDat::default`] in words. Each number is the last line of HPL.dat from which the value is read.
 const DEFAULTED: [(usize, &str); 15] = [
     (4, "standard output"),
     (9, "row-major mapping"),
@@ -337,7 +341,7 @@ mod tests {
     use crate::config::choices::Choice;
     use proptest::prelude::*;
 
-    /// Content of a file in the layout that the reference ships.
+    /// Lines of a file in the layout of the HPL.dat that the reference ships.
     const SHIPPED: [&str; LINES] = [
         "HPLinpack benchmark input file",
         "any text",
@@ -479,7 +483,7 @@ mod tests {
         assert!(one.message.contains("no output file name"));
     }
 
-    /// Values that the reference replaces without a warning are replaced by the same values, with a warning.
+    /// If the reference HPL replaces a value without a warning, this program uses the same replacement, and warns.
     #[test]
     fn silent_substitutions_become_warnings() {
         let check = |no: usize, text: &str, column: usize, holds: fn(&HplDat) -> bool| {
@@ -500,7 +504,7 @@ mod tests {
         check(31, "-8 align", 1, |d| d.align == 4);
     }
 
-    /// Errors that stop the reference stop this program, at the value's place.
+    /// Values that stop the reference HPL are errors, reported with line and column.
     #[test]
     fn bad_values_are_errors_with_a_place() {
         for (changes, line, column, words) in [
@@ -599,7 +603,7 @@ mod tests {
         }
     }
 
-    /// The reference reads a line in pieces of its buffer, and recognizes LF alone as the end of a line.
+    /// The reference HPL reads at most 253 bytes of a line at once, and only LF ends a line.
     #[test]
     fn lines_that_are_other_lines_to_the_reference_are_warned_of() {
         let fits = "t".repeat(dat_shape::REFERENCE_LINE_MAX - 1);
@@ -665,7 +669,7 @@ mod tests {
             .iter()
             .map(|d| (d.span.as_ref().unwrap().line, d.span.as_ref().unwrap().column))
             .collect();
-        // Line 8 lacks a value, so its value cannot be assigned.
+        // The value `x` on line 8 is no number, so the other values of this line are not checked.
         assert_eq!(places, [(6, 5), (8, 8), (15, 1), (15, 3), (15, 5), (19, 1)]);
         assert!(got.has_errors());
     }
@@ -707,7 +711,7 @@ mod tests {
         assert_eq!(got.dat.grids, [(2, 1), (1, 1), (4, 1)]);
     }
 
-    /// The defaults, and their words in the warning, are written in two places that must agree.
+    /// The defaults are written twice, as values and as words in a warning. Both must agree.
     #[test]
     fn the_defaults_in_words_are_the_defaults() {
         let d = HplDat::default();
@@ -751,7 +755,7 @@ mod tests {
         assert_eq!((got.diagnostics, got.dat), (vec![], shipped()));
     }
 
-    /// Returns an HplDat as text, with the given spacing, comments and line ends.
+    /// Returns `dat` as the text of an HPL.dat, with the given spacing, comments and line ends.
     fn written(dat: &HplDat, blank: &str, comment: &str, end: &str) -> String {
         let words = |values: Vec<String>| values.join(blank);
         let sizes = |v: &[usize]| words(v.iter().map(usize::to_string).collect());
@@ -814,7 +818,7 @@ mod tests {
     }
 
     proptest! {
-        /// Written values are read again with any spacing, and with single blanks without a warning.
+        /// Written values are read again with any spacing. With single blanks they are read without a warning.
         #[test]
         fn written_files_are_read(
             dat in any_dat(),
@@ -843,7 +847,7 @@ mod tests {
             }
         }
 
-        /// A file that is nearly right does not make the reader panic. Without an error there is a test to run.
+        /// A damaged file does not make the reader panic. If there is no error, the file has at least one test.
         #[test]
         fn no_damage_panics(
             changes in prop::collection::vec((0..LINES, "[-+0-9.,eE \tkN#\u{0}é]{0,12}"), 0..6),

@@ -1,5 +1,5 @@
-//! Checks on a whole HPL.dat: whether the file is unfinished, whether its comments stand on the lines to which they belong, and
-//! whether the reference splits the file into the same lines.
+//! Checks on a whole HPL.dat. The file must be finished, and its comments should be on the lines of the values that they
+//! describe. The reference HPL should split the file into the same lines as this program.
 
 use super::dat_values::LINES;
 use super::diagnostic::Diagnostic;
@@ -43,16 +43,16 @@ pub fn unfinished(bytes: &[u8], origin: &str) -> Option<Diagnostic> {
     Some(fault)
 }
 
-/// Comments that stand on other lines than they belong to.
+/// Shift of the comments of an HPL.dat against the values that they describe. Lines count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shift {
-    /// First line with such a comment.
+    /// First line whose comment describes the value of another line.
     pub at: usize,
-    /// Line that this comment belongs to.
+    /// Line of the value that the comment on line `at` describes.
     pub belongs: usize,
 }
 
-/// Words in comments, each with the line of the value that it names.
+/// Words that comments of HPL.dat contain, each with the line of the value that it names.
 const NAMES: [(&str, usize); 9] = [
     ("pmap", 9),
     ("pfact", 15),
@@ -64,11 +64,11 @@ const NAMES: [(&str, usize); 9] = [
     ("equilibration", 30),
     ("alignment", 31),
 ];
-/// Number of comments that must agree on the shift before it is reported.
+/// Least number of shifted comments for which a shift is reported.
 const WITNESSES: usize = 3;
 
-/// Returns the number of lines from line `no` down to the line to which its comment belongs; negative upward. None if the comment
-/// names no value, or more than one.
+/// Returns the number of lines from line `no` down to the line whose value its comment names. The number is negative if that line
+/// is above line `no`. Returns `None` if the comment names no value, or more than one.
 fn off_by(no: usize, line: &str) -> Option<isize> {
     let comment = line.trim_start_matches(|c: char| !c.is_alphabetic() && c != '#').to_lowercase();
     let mut named = NAMES.iter().filter(|(name, _)| comment.contains(name));
@@ -81,8 +81,8 @@ fn off_by(no: usize, line: &str) -> Option<isize> {
     Some(*home as isize - isize::from(counts) - no as isize)
 }
 
-/// Finds the first comment that stands on a wrong line. Several comments must do so, in the same direction and by a few lines at
-/// most. No later comment may stand on its own line again. Otherwise returns `None`.
+/// Finds the first comment that does not describe the value of its own line. Returns `None` unless this comment and all later
+/// ones are shifted in one direction, by at most 6 lines. Also returns `None` if fewer than 3 comments are shifted.
 pub fn out_of_step(lines: &[String]) -> Option<Shift> {
     let told: Vec<(usize, isize)> = lines
         .iter()
@@ -101,14 +101,14 @@ pub fn out_of_step(lines: &[String]) -> Option<Shift> {
     Some(Shift { at, belongs: at.checked_add_signed(off)? })
 }
 
-/// Number of bytes of a line that the reference reads at once, the line end included. The reference gives `fgets` a size of 254
-/// bytes, and the last of these bytes is the string's end.
+/// Largest number of bytes of a line, its end included, that the reference HPL reads at once. The reference HPL gives `fgets` a
+/// size of 254 bytes, and the last of these bytes is the string's end.
 pub const REFERENCE_LINE_MAX: usize = 253;
 
-/// A line that the reference splits, or joins with the next line.
+/// Line of HPL.dat that the reference HPL splits, or joins with the next line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherLine {
-    /// Line and column, in characters from 1, after which the reference reads differently.
+    /// Line and column at which the lines of the reference HPL begin to differ. Both count from 1, and columns are in characters.
     pub line: usize,
     pub column: usize,
     pub len: usize,
@@ -117,14 +117,14 @@ pub struct OtherLine {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The line ends with a carriage return without a line feed.
+    /// The line ends with a carriage return without a line feed. The reference HPL continues the line.
     LoneReturn,
-    /// The reference takes the rest of the line for the next line.
+    /// The line is too long: the reference HPL takes the rest of the line for the next line.
     TooLong,
 }
 
-/// Returns the first line with a meaning that the reference splits or joins, or `None`. In the reference, all later lines are
-/// then shifted.
+/// Returns the first line before line 31 that the reference HPL splits, or joins with the next line. In the reference HPL, all
+/// later lines are then shifted. Returns `None` if there is no such line.
 pub fn other_line(bytes: &[u8]) -> Option<OtherLine> {
     let mut rest = bytes;
     for line in 1..LINES {

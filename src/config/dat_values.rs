@@ -1,8 +1,8 @@
 //! Readers for the values of a line of HPL.dat: whole numbers, sizes and choices. A line has one value, or a list whose length is
 //! on the line above.
 //!
-//! A faulty value is reported with its place and the value that the reference takes instead. [`dat_reader`](super::dat_reader)
-//! knows which line contains which value.
+//! A faulty value is reported with its line and column, and with the value that the reference HPL takes instead.
+//! [`dat_reader`](super::dat_reader) knows which line contains which value.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -12,7 +12,7 @@ use super::dat_line::{self, Piece, Token};
 use super::diagnostic::{Diagnostic, Severity};
 use crate::base::params::SIZE_MOST;
 
-/// Range of a size.
+/// Range of the values that a size may have.
 pub type Within = RangeInclusive<i128>;
 
 /// Largest value of a size that has no bound except memory.
@@ -21,20 +21,21 @@ pub const ANY: i128 = i64::MAX as i128;
 /// Largest block size and largest alignment.
 pub const MOST: i128 = SIZE_MOST as i128;
 
-/// Number of lines with a meaning.
+/// Number of lines of HPL.dat with a meaning. Further lines are ignored.
 pub const LINES: usize = 31;
 
-/// Largest number of values in a list.
+/// Largest number of values in a list of HPL.dat.
 pub const VALUES_MAX: i128 = 20;
 
-/// A file being read: its lines, and the faults found so far.
+/// HPL.dat while it is read: its lines, and the faults found so far.
 pub struct Reader<'a> {
     origin: &'a str,
     pub lines: Vec<String>,
     pub found: Vec<Diagnostic>,
 }
 
-/// Splits bytes into lines, at LF, CR LF or a lone CR. Bytes that are no UTF-8 become U+FFFD.
+/// Splits bytes into lines, at LF, CR LF or a lone CR. Bytes that are no UTF-8 become U+FFFD. Returns at most [`LINES`] lines,
+/// without blank lines at the end.
 fn split_lines(bytes: &[u8]) -> Vec<String> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let text = String::from_utf8_lossy(bytes).replace("\r\n", "\n").replace('\r', "\n");
@@ -45,11 +46,11 @@ fn split_lines(bytes: &[u8]) -> Vec<String> {
     lines
 }
 
-/// Values that the reference reads from a line; `None` for a value that an earlier line left in the reference's buffer.
+/// Values that the reference HPL reads from a line. A value is `None` if an earlier line left it in the reference's buffer.
 struct Misread(Vec<Option<i32>>);
 
 impl Misread {
-    /// Whether the reference reads the same values as this program, which reads `ours`.
+    /// Returns true if the reference HPL reads the values `ours`, which this program reads from the line.
     fn is(&self, ours: &[i128]) -> bool {
         ours.iter().zip(&self.0).all(|(ours, theirs)| theirs.map(i128::from) == Some(*ours))
     }
@@ -90,7 +91,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the first `want` whole numbers of line `no`, or `None` if the line has fewer. Reports each wrong number, with the
-    /// value that the reference would read. `name` is the name of these values in reports.
+    /// value that the reference HPL would read. `name` is the name of these values in reports.
     pub fn wholes(&mut self, no: usize, want: usize, name: &str) -> Option<Vec<(i128, Token)>> {
         let line = self.line(no)?.to_owned();
         let misread = Misread(dat_line::reference_reads(&line, want));
@@ -150,7 +151,7 @@ impl<'a> Reader<'a> {
         Some(values)
     }
 
-    /// Warns if the reference reads other values from a line.
+    /// Warns if the reference HPL reads other values from line `no` than `values`, which this program reads.
     fn warn_if_misread(
         &mut self,
         no: usize,
@@ -182,7 +183,8 @@ impl<'a> Reader<'a> {
         self.wholes(no, 1, name).map(|mut one| one.remove(0))
     }
 
-    /// Returns the number of values in the list on the next line.
+    /// Returns the number on line `no`, which is the length of the list on the next line. If the length is not from 1 to
+    /// [`VALUES_MAX`], reports an error and returns `None`.
     pub fn count(&mut self, no: usize, of: &str) -> Option<usize> {
         let (value, token) = self.whole(no, &format!("the number of {of}"))?;
         if (1..=VALUES_MAX).contains(&value) {
@@ -226,7 +228,8 @@ impl<'a> Reader<'a> {
         size
     }
 
-    /// Returns the `want` sizes on line `no`, or `None` if there are fewer or one is not in the range `within`.
+    /// Returns the `want` sizes on line `no`. Returns `None` if the line has fewer, or if a size is outside of the range
+    /// `within`.
     pub fn sizes(
         &mut self,
         no: usize,
@@ -253,7 +256,8 @@ impl<'a> Reader<'a> {
         self.sizes(no, want, name, within)
     }
 
-    /// Warns of a value that this program replaces by the value `instead`, as the reference does without a warning.
+    /// Warns of a value that this program replaces by the value `instead`. The reference HPL replaces the value, too, but without
+    /// a warning.
     pub fn warn_of_replaced(
         &mut self,
         no: usize,
@@ -270,7 +274,8 @@ impl<'a> Reader<'a> {
         self.found.push(warning);
     }
 
-    /// Returns the choice that `digit` stands for. A digit without a choice is replaced as in the reference, with a warning.
+    /// Returns the choice that `digit` stands for. If `digit` stands for none, warns and returns the choice that the reference
+    /// HPL uses instead.
     pub fn choice<T: Choice>(&mut self, no: usize, name: &str, digit: i128, token: &Token) -> T {
         T::from_digit(digit).unwrap_or_else(|| {
             let (instead, word) = (T::FALLBACK.digit(), T::FALLBACK.name());
@@ -297,8 +302,8 @@ impl<'a> Reader<'a> {
         Some(self.choice(no, name, value, &token))
     }
 
-    /// Returns the single value of line `no`. A value below the range `within` is replaced by `instead`, with a warning. The
-    /// reference replaces such a value without a warning.
+    /// Returns the single value of line `no`. If the value is below the range `within`, warns and returns `instead`, which the
+    /// reference HPL uses without a warning. If there is no value, or if it is too large, reports an error and returns `None`.
     pub fn raised(
         &mut self,
         no: usize,
@@ -318,7 +323,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns the range from the first to the last value of a line.
+/// Returns a token that covers the columns from the first to the last of `values`.
 fn cover(values: &[(i128, Token)]) -> Token {
     let (first, last) = (&values[0].1, &values[values.len() - 1].1);
     let len = last.column + last.len - first.column;
@@ -329,7 +334,7 @@ pub fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-/// Whether line `no` is a list. On such a line, numbers beyond the announced count look like values.
+/// Returns true if line `no` of HPL.dat is a list. On such a line, numbers beyond the announced count look like values.
 fn is_list(no: usize) -> bool {
     matches!(no, 6 | 8 | 11 | 12 | 15 | 17 | 19 | 21 | 23 | 25)
 }

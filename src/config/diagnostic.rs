@@ -1,4 +1,4 @@
-//! A fault of an input, described so that a person can correct it.
+//! Fault of an input, described so that a person can correct it.
 //!
 //! The readers of HPL.dat, `skt.toml`, the environment and the command line make [`Diagnostic`]s; `cli` and `driver` print these.
 //! A diagnostic is a plain value that contains all its text, so rank 0 can find a fault and any rank can print it. A file with
@@ -28,7 +28,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A part of a line. Lines and columns count from 1, columns and length in characters.
+/// Part of a line of an input. Lines and columns count from 1, and columns and `len` are in characters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     pub line: usize,
@@ -49,9 +49,9 @@ pub struct Diagnostic {
     pub message: String,
     pub read: Option<String>,
     pub allowed: Option<String>,
-    /// Behaviour of the reference HPL; `None` if the reference does the same as this program.
+    /// Action of the reference HPL on the same input; `None` if it is the same as this program's.
     pub reference: Option<String>,
-    /// Advice; `None` if `allowed` says enough.
+    /// Advice to the user; `None` if `allowed` says enough.
     pub help: Option<String>,
 }
 
@@ -111,11 +111,11 @@ impl Diagnostic {
     }
 }
 
-/// Largest number of characters of a source line that are shown.
+/// Largest number of characters of an input line that a diagnostic shows.
 const SHOWN_CHARS_MAX: usize = 120;
 
-/// Returns the part of a line to show, and the place of the caret in this part. Each control character becomes a visible
-/// character, because a file may contain terminal escapes. Columns do not change.
+/// Returns the part of the line to show, and the number of characters before the caret in this part. Each control character
+/// except a tab becomes a visible character, because a file may contain terminal escapes. Columns do not change.
 fn excerpt(span: &Span) -> (String, usize) {
     let start = span.column.saturating_sub(SHOWN_CHARS_MAX / 2);
     let shown: String = span
@@ -128,7 +128,7 @@ fn excerpt(span: &Span) -> (String, usize) {
     (shown, span.column.saturating_sub(1 + start))
 }
 
-/// Replaces control characters, so that text from an input is printed as a single visible line.
+/// Replaces control characters of a text from an input, so that the text is printed as a single visible line.
 fn visible(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
@@ -177,7 +177,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// All faults found. In an `Err`, at least one of the faults is an error.
+/// All diagnostics of an input. In an `Err`, at least one of them has the severity [`Severity::Error`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 

@@ -24,7 +24,7 @@ pub struct BenchFlags {
 }
 
 impl BenchFlags {
-    /// Returns the settings that the flags give. Short forms such as --no-preflight become the settings that they stand for.
+    /// Returns the settings that the flags give. A short form such as --no-preflight becomes the setting that it stands for.
     pub fn overrides(&self) -> Overrides {
         let mut overrides = self.overrides.clone();
         if self.no_preflight {
@@ -33,7 +33,7 @@ impl BenchFlags {
         overrides
     }
 
-    /// Returns the sources of the benchmark's input, with these flags.
+    /// Returns the sources of the benchmark's input: these flags, and the file and environment of this process.
     pub fn input(&self) -> Input<'_> {
         Input::here(self.config.as_deref(), self.overrides())
     }

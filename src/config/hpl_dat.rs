@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::diagnostic::Diagnostic;
 use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 
-/// Destination of the results (lines 3 and 4).
+/// Destination of the results (lines 3 and 4 of HPL.dat).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Output {
@@ -38,7 +38,7 @@ pub struct HplDat {
     pub ns: Vec<usize>,
     pub nbs: Vec<usize>,
     pub mapping: Mapping,
-    /// Pairs (P, Q).
+    /// Process grids, as pairs (P, Q).
     pub grids: Vec<(usize, usize)>,
     pub threshold: f64,
     pub pfacts: Vec<Fact>,
@@ -52,13 +52,13 @@ pub struct HplDat {
     pub l1: Form,
     pub u: Form,
     pub equilibrate: bool,
-    /// In doubles.
+    /// Alignment of work arrays, in doubles.
     pub align: usize,
 }
 
 impl Default for HplDat {
-    /// Returns the values for lines that a file does not have. Sizes and grids have no default: the program would run tests that
-    /// no user wanted.
+    /// Returns the values for lines that an HPL.dat lacks. Sizes and grids have no default, because a default would run tests
+    /// that no user wanted.
     fn default() -> HplDat {
         HplDat {
             output: Output::Stdout,
@@ -83,7 +83,7 @@ impl Default for HplDat {
     }
 }
 
-/// Largest number of tests in a run. At a millisecond each, so many tests take a quarter of an hour. The list of these tests
+/// Largest number of tests in a run. At a millisecond each, a million tests take a quarter of an hour. The list of these tests
 /// takes some 100 MB of each rank's memory.
 const TESTS_MAX: u64 = 1_000_000;
 
@@ -103,7 +103,7 @@ impl HplDat {
         ]
     }
 
-    /// Returns the number of combinations of the values of `loops`.
+    /// Returns the number of combinations of the values of `loops`: the product of the loops' lengths.
     fn combinations(loops: &[usize]) -> u64 {
         loops.iter().fold(1, |product, len| product.saturating_mul(*len as u64))
     }
@@ -112,7 +112,8 @@ impl HplDat {
         Self::combinations(&self.loops())
     }
 
-    /// Returns an error if there are too many tests: every rank keeps a list of all tests that it is to run.
+    /// Returns an error if there are more than a million tests, because every rank keeps a list of all tests. Otherwise returns
+    /// `None`.
     pub fn too_many(&self) -> Option<Diagnostic> {
         let all = self.test_count();
         (all > TESTS_MAX).then(|| {
@@ -124,8 +125,8 @@ impl HplDat {
         })
     }
 
-    /// Iterates over the tests in the reference's order: grid, N, NB, DEPTH, BCAST, RFACT, PFACT, NBMIN, NDIV, the last varying
-    /// fastest. Each test is made only when it is needed: a file can describe 20^9 tests.
+    /// Iterates over the tests in the order of the reference HPL: grid, N, NB, DEPTH, BCAST, RFACT, PFACT, NBMIN, NDIV, the last
+    /// varying fastest. Each test is made only when it is needed, because a file can describe 20^9 tests.
     pub fn tests(&self, rng: Rng, seed: u64) -> impl Iterator<Item = TestParams> + '_ {
         self.first_of_each(9, rng, seed)
     }
@@ -153,7 +154,7 @@ impl HplDat {
             .map(move |k| self.test(k * inner, rng, seed))
     }
 
-    /// Returns test number `k`. The digits of `k`, in the mixed base of the loops' lengths, are the places in the loops' lists.
+    /// Returns test number `k`. The digits of `k`, in the mixed base of the loops' lengths, are the indices in the loops' lists.
     fn test(&self, k: u64, rng: Rng, seed: u64) -> TestParams {
         let mut rest = k;
         let mut at = [0; 9];
@@ -187,7 +188,7 @@ impl HplDat {
         }
     }
 
-    /// Returns the number of ranks that the largest grid needs, or `usize::MAX` if the number is too large for this type.
+    /// Returns the number of ranks that the largest grid needs. If the number does not fit in this type, returns `usize::MAX`.
     pub fn ranks_needed(&self) -> usize {
         self.grids.iter().map(|(p, q)| p.saturating_mul(*q)).max().unwrap_or(0)
     }

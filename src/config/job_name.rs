@@ -1,13 +1,14 @@
 //! Default name of a run's memory, made from the number of the batch job.
 //!
 //! Two jobs of one user, and two elements of a job array, must not share a name: each run would use the memory of the other run.
-//! A restart inside the same job must give the same name. In another job the default name differs: only a name given by the user
-//! (`--job`) is the same there.
+//! A restart inside the same job must give the same name. In another job the default name differs. To resume in another job, the
+//! user gives a name (`--job`).
 
-/// Largest number of characters of a name, also of a name given with `--job`.
+/// Largest number of characters in the name of a run's memory, also if `--job` gives the name.
 pub const LENGTH_MAX: usize = 64;
 
-/// Returns the default name. `var` returns a variable of the environment. Outside of any batch system the name is `default`.
+/// Returns the default name of a run's memory. `var` looks up a variable of the environment. Outside of any batch system the name
+/// is `default`.
 pub fn job_name(var: impl Fn(&str) -> Option<String>) -> String {
     let var = |name: &str| var(name).filter(|value| !value.is_empty());
     slurm(&var)
@@ -19,7 +20,7 @@ pub fn job_name(var: impl Fn(&str) -> Option<String>) -> String {
         .unwrap_or_else(|| "default".to_owned())
 }
 
-/// Returns the letters and digits of a text, cut so that two such texts and `_` fit in a name.
+/// Returns the ASCII letters and digits of a text, cut so that two such texts and `_` fit in a name of [`LENGTH_MAX`] characters.
 fn plain(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).take(LENGTH_MAX / 2 - 1).collect()
 }
@@ -38,7 +39,8 @@ fn slurm(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
     }
 }
 
-/// Name in PBS, where a job has the id `1234.server`, and an element of an array has the id `1234[5].server`.
+/// Returns the name in a PBS job; `None` outside of PBS. A job has the id `1234.server`, and an element of a job array has the id
+/// `1234[5].server`.
 fn pbs(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
     let id = var("PBS_JOBID")?;
     let number = id.split(['.', '[']).next().unwrap_or_default();
@@ -48,19 +50,20 @@ fn pbs(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
     Some(element(number, index))
 }
 
-/// Name in LSF, where the index is 0 if the job is no array.
+/// Returns the name in an LSF job; `None` outside of LSF. If the job is no array, its index is 0.
 fn lsf(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
     let job = var("LSB_JOBID")?;
     Some(element(&job, var("LSB_JOBINDEX").filter(|index| index != "0")))
 }
 
-/// Name in Flux. Within an allocation every `flux run` is a job of its own, so the name is made from the allocation's id.
+/// Returns the name in a Flux job; `None` outside of Flux. Within an allocation every `flux run` is a job of its own, so the name
+/// is made from the allocation's id.
 fn flux(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
     var("FLUX_ENCLOSING_ID").or_else(|| var("FLUX_JOB_ID")).map(|id| plain(&id))
 }
 
-/// Name in Grid Engine. A `JOB_ID` without `SGE_TASK_ID` may come from another program. The index is `undefined` if the job is no
-/// array.
+/// Returns the name in a Grid Engine job; `None` outside of Grid Engine. A `JOB_ID` without `SGE_TASK_ID` may come from another
+/// program. If the job is no array, its index is `undefined`.
 fn grid_engine(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
     let index = var("SGE_TASK_ID")?;
     Some(element(&var("JOB_ID")?, Some(index).filter(|index| index != "undefined")))
@@ -107,7 +110,7 @@ mod tests {
         }
     }
 
-    /// Names of variables and their possible values: elements of an array never share a name.
+    /// Elements of a job array never share a name, in any batch system.
     #[test]
     fn elements_of_an_array_have_names_of_their_own() {
         for system in ["PBS_ARRAY_INDEX", "PBS_ARRAYID", "LSB_JOBINDEX", "SLURM_ARRAY_TASK_ID"] {

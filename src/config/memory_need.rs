@@ -1,4 +1,4 @@
-//! Need of the tests on a node: memory and ranks. Pure arithmetic.
+//! Memory that tests need on a node, and the number of ranks that they need. Pure arithmetic.
 //!
 //! Before the benchmark allocates memory, it calls [`fits`] with the free memory that `shm::room` read. Without this check, the
 //! kernel's out-of-memory killer would end a slightly too large run in its middle.
@@ -13,7 +13,7 @@ use crate::lu::need::Problem;
 use super::hpl_dat::HplDat;
 use super::settings::Settings;
 
-/// Memory of a process apart from its arrays: the program, and the buffers of MPI and of the BLAS.
+/// Memory of a process without its arrays, in bytes: the program, and the buffers of MPI and of the BLAS.
 ///
 /// With Open MPI 4.1 the largest resident memory of a rank (VmHWM) was 25.3 MiB, in runs of N = 400 on one node. The runs had 1,
 /// 4 and 8 ranks, and used our own kernels, BLIS and OpenBLAS. With 4 and 16 ranks, a bare process of MPICH 4 took 4 to 7 MiB
@@ -21,13 +21,13 @@ use super::settings::Settings;
 /// (PSS), each of 8 ranks took 6 to 7 MiB. The rest of the 40 MiB is for network buffers, which a run on one node does not have.
 pub const PROCESS_BYTES: u128 = 40 << 20;
 
-/// Bytes that the largest rank of a test needs: its part of [A|b], the solver's work arrays, the process.
+/// Bytes that the largest rank of a test needs: its part of [A|b], the solver's work arrays, and the memory of its process.
 pub fn rank_bytes(test: &TestParams, means: Means) -> u128 {
     Problem::of(test, means).largest_rank().total().saturating_add(PROCESS_BYTES)
 }
 
-/// Bytes that the largest rank of a protected test needs in addition to its persistent memory, which has its part of [A|b] unless
-/// a device has it.
+/// Bytes that the largest rank of a protected test needs in addition to its persistent shared memory. The rank's part of [A|b]
+/// counts only with the device `host`, which keeps this part in private memory.
 pub fn private_bytes(test: &TestParams, means: Means) -> u128 {
     let need = Problem::of(test, means).largest_rank();
     let own = if means.device == Device::Host { need.matrix } else { 0 };
@@ -79,8 +79,8 @@ pub struct Room {
 }
 
 impl Room {
-    /// Returns `None` if there is enough memory for `need`. Otherwise returns the bytes needed, the bytes free, and whether huge
-    /// pages are meant. The supervisor judges a node by the same rule (`supervise/judge/fitness.rs`) before a run.
+    /// Returns `None` if there is enough memory for `need`. Otherwise returns the bytes needed, the bytes free, and true if both
+    /// are bytes of huge pages. The supervisor judges a node by the same rule (`supervise/judge/fitness.rs`) before a run.
     fn short_of(self, need: Bytes) -> Option<(u128, u128, bool)> {
         match self.huge_pages {
             Some(free) if need.named > free => Some((need.named, free, true)),
@@ -90,8 +90,8 @@ impl Room {
     }
 }
 
-/// Largest need of a test on a node, for any grid positions of its ranks. Spare ranks and dedicated ranks count as processes
-/// without work arrays. The persistent shared memory of dedicated ranks is in `on.named`.
+/// Returns the largest memory need of a test on a node, for any grid positions of the node's ranks. Spare ranks and dedicated
+/// ranks count as processes without work arrays. The persistent shared memory of dedicated ranks is in `on.named`.
 pub fn node_need(test: &TestParams, on: OnNode) -> Bytes {
     let ranks = wide(on.ranks);
     let columns = wide(test.q).saturating_add(wide(on.checksums));
@@ -130,14 +130,15 @@ pub struct TooLarge {
     pub ranks_on_node: usize,
     pub needed_bytes: u128,
     pub available_bytes: u128,
-    /// Whether both numbers of bytes are about huge pages.
+    /// True if both numbers of bytes are about huge pages, and false if they are about other memory.
     pub of_huge_pages: bool,
     /// Largest N that fits with the other parameters unchanged; `None` if even N = 0 does not fit.
     pub largest_n: Option<usize>,
 }
 
 impl TooLarge {
-    /// Returns the second part of a message: the bytes needed, the bytes available and advice. The first part names the test.
+    /// Returns the second part of a message: the bytes needed, the bytes available, and advice. The first part of the message
+    /// names the test.
     pub fn numbers(&self) -> String {
         let (of_what, advice) = if self.of_huge_pages {
             let advice = "; or enlarge the pool of huge pages (/proc/sys/vm/nr_hugepages)";
@@ -202,7 +203,8 @@ pub fn fits(
     }
 }
 
-/// Returns the largest N with which `test` fits, or `None` if no N fits. Bisection is correct: the need never falls as N grows.
+/// Returns the largest N with which `test` fits on a node with the memory `room`, or `None` if no N fits. Bisection is correct,
+/// because the need never falls as N grows.
 pub fn largest_n(
     test: &TestParams,
     on: impl Fn(&TestParams) -> OnNode,
@@ -267,7 +269,7 @@ impl std::fmt::Display for TooFewRanks {
 
 impl std::error::Error for TooFewRanks {}
 
-/// Checks that `have` ranks are enough for every grid, plus the additional ranks that `settings` require.
+/// Checks that `have` ranks are enough for every grid, and for the additional ranks that `settings` require.
 pub fn enough_ranks(dat: &HplDat, settings: &Settings, have: usize) -> Result<(), TooFewRanks> {
     let ranks = |&(p, q): &(usize, usize)| settings.ranks(p, q);
     let Some(&(p, q)) = dat.grids.iter().rev().max_by_key(|grid| ranks(grid)) else {

@@ -2,7 +2,7 @@
 //!
 //! HPL.dat lists the tests. `skt.toml` changes them; `SKT_*` variables win over `skt.toml`, and flags win over variables.
 //! [`Input::load`] is the entry: `driver` calls it on rank 0 and sends the result, plain values only, to the other ranks. No code
-//! here prints, allocates a matrix or calls MPI, so a bad file is reported before costly work begins.
+//! of this folder prints, allocates a matrix or calls MPI, so a bad file is reported before costly work begins.
 
 // Diagnostics of the input are large, but few are made.
 #![allow(clippy::result_large_err)]
@@ -36,7 +36,7 @@ use hpl_dat::{HplDat, Output};
 use settings::{CONFIG_DEFAULT, Overrides, Settings};
 use sources::Layers;
 
-/// All input of a run, and its warnings, which are printed first.
+/// All input of a run, and the warnings about this input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Loaded {
     /// The values of HPL.dat, some of them replaced by settings.
@@ -62,11 +62,11 @@ impl Loaded {
     }
 }
 
-/// Largest size of a file of tests or settings, in bytes. No such file has as many as a million lines.
+/// Largest size of HPL.dat or of a file of settings, in bytes. No such file has as many as a million lines.
 const LONGEST: u64 = 16 << 20;
 
-/// Returns the bytes of a file, or an error if the file cannot be read or is too large. A file without an end (a device) is not
-/// read whole.
+/// Returns the bytes of a file, or an error if the file cannot be read or is too large. Of a file without an end, such as
+/// `/dev/zero`, only the beginning is read.
 pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostic> {
     let why = match bytes_up_to(path, LONGEST) {
         Ok(Some(bytes)) => return Ok(bytes),
@@ -79,13 +79,13 @@ pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostic> {
     Err(Diagnostic::error(path.display().to_string(), why))
 }
 
-/// Whether `path` is a pipe or a socket, such as `/dev/stdin` or `<(command)`, whose data cannot be read twice.
+/// Returns true if `path` is a pipe or a socket, such as `/dev/stdin` or `<(command)`. The data of a pipe cannot be read twice.
 fn is_a_pipe(path: &Path) -> bool {
     path.metadata().is_ok_and(|about| about.file_type().is_fifo() || about.file_type().is_socket())
 }
 
-/// Whether both paths name the same file, which need not exist. For a device or a pipe the result is false: no data there can be
-/// overwritten.
+/// Returns true if both paths name the same file, which need not exist. Returns false for a device or a pipe, because a write to
+/// it overwrites no data.
 pub fn same_file(one: &Path, other: &Path) -> bool {
     if let (Ok(one), Ok(other)) = (one.metadata(), other.metadata()) {
         return one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino());
@@ -98,7 +98,8 @@ pub fn same_file(one: &Path, other: &Path) -> bool {
     whole(one).is_some_and(|one| whole(other) == Some(one))
 }
 
-/// Returns an error if results would overwrite each other, or would overwrite a file in `read`; None if all files are different.
+/// Returns an error if two results would go to one file, or if a result would overwrite an input file in `read`. Otherwise
+/// returns `None`.
 fn overwritten(
     folder: &Path,
     dat: &HplDat,
@@ -136,14 +137,15 @@ pub type Variables = Vec<(OsString, OsString)>;
 pub struct Input<'a> {
     /// Folder to which all file names are relative.
     pub folder: &'a Path,
-    /// File of settings. Without it `skt.toml` is read if it exists.
+    /// File of settings. If `None`, `skt.toml` is read if it exists.
     pub config: Option<&'a Path>,
     pub env: Variables,
     pub flags: Overrides,
 }
 
 impl<'a> Input<'a> {
-    /// Returns the sources of this process, with these flags.
+    /// Returns the input of this process: the file of settings, the environment of the process, and its flags. File names are
+    /// relative to the working directory.
     pub fn here(config: Option<&'a Path>, flags: Overrides) -> Self {
         Self { folder: Path::new(""), config, env: std::env::vars_os().collect(), flags }
     }
@@ -174,20 +176,21 @@ impl<'a> Input<'a> {
         layers
     }
 
-    /// Merges the settings, without reading HPL.dat. `None` if the settings have faults, which [`Input::load`] reports.
+    /// Merges the settings, without reading HPL.dat. Returns `None` if a fault of the settings is an error. [`Input::load`]
+    /// reports the faults.
     pub fn overrides(&self) -> Option<Overrides> {
         let Layers { merged, diagnostics, .. } = self.layers();
         (!diagnostics.iter().any(Diagnostic::is_error)).then_some(merged)
     }
 
-    /// Returns a line for the file of settings and one for the variables, with all settings in force that no flag sets. A source
-    /// without such settings has no line. [`Input::load`] reports the faults of the settings.
+    /// Describes the settings in force that no flag sets: one line for the file of settings, and one line for the variables. A
+    /// source without such settings has no line. Faults are not described, because [`Input::load`] reports them.
     pub fn told(&self) -> Vec<String> {
         let layers = self.layers();
         layers.told(&Settings::from(&layers.merged).dat.display().to_string(), false)
     }
 
-    /// Reads HPL.dat, and replaces its values by the settings.
+    /// Reads the settings and HPL.dat, and replaces values of HPL.dat by settings.
     ///
     /// On failure the diagnostics contain every fault found, warnings included.
     pub fn load(&self) -> Result<Loaded, Diagnostics> {
@@ -226,7 +229,8 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Reads HPL.dat. `named`: the user gave the file's name. Adds all faults to `found`. `None` if a fault is an error.
+/// Reads HPL.dat from `path`, and adds errors and warnings to `found`. Returns `None` if a fault is an error. `named` is true if
+/// the user gave the file's name. If it is false, the file may be missing if settings give all values without a default.
 fn read_dat(path: &Path, given: Given, named: bool, found: &mut Vec<Diagnostic>) -> Option<HplDat> {
     let all_given = given.n && given.nb && given.p && given.q;
     if !named && all_given && path.symlink_metadata().is_err() {
@@ -345,7 +349,8 @@ mod tests {
         assert_eq!((own.dat.ns, own.dat.nbs), (vec![100], vec![7]));
     }
 
-    /// An mtbf in a file belongs to the file's own `auto`; an mtbf given as a flag is meant for this run.
+    /// An mtbf in a file may be for the `auto` of the same file, so it causes no warning if one run sets another interval. An
+    /// mtbf given as a flag does.
     #[test]
     fn an_mtbf_for_nothing_is_told_where_it_was_meant() {
         let dir = tempfile::tempdir().unwrap();

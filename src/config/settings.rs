@@ -98,7 +98,7 @@ fn output(text: &str) -> Result<Output, String> {
     }
 }
 
-/// Interval of saves, or no saves.
+/// Interval between two saves, or no saves.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Saving {
@@ -124,7 +124,7 @@ fn saving(text: &str) -> Result<Saving, String> {
     }
 }
 
-/// Parses the interval at which checkpoints go to storage.
+/// Parses the interval between two checkpoints on storage: a number of saves, or a time.
 pub(super) fn level2_every(text: &str) -> Result<Interval, String> {
     match text.parse() {
         Ok(every @ (Interval::Iterations(_) | Interval::Seconds(_))) => Ok(every),
@@ -155,13 +155,13 @@ macro_rules! words {
     };
 }
 
-/// Protection of a run against the loss of ranks.
+/// Protection of a run against the loss of ranks: checkpoints or checksum columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Guarding {
-    /// Checkpoints, made by this method.
+    /// Checkpoints, made by the given method.
     Saves(Method),
-    /// Additional process columns that hold checksums of the process columns of the grid.
+    /// Additional process columns that hold checksums of the process columns of the grid (`--method abft`).
     Checksums,
 }
 
@@ -195,16 +195,16 @@ words!(restart: Restart {
     "auto" => Restart::Auto, "never" => Restart::Never, "require" => Restart::Require,
 });
 
-/// Treatment of memory that an earlier start of the same run left.
+/// Treatment of the persistent shared memory that an earlier start of the same run left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Restart {
-    /// Resume from this memory if it exists.
+    /// Resumes from the memory of an earlier start if it exists.
     #[default]
     Auto,
-    /// Remove this memory and begin from scratch.
+    /// Removes the memory of an earlier start, and begins from scratch.
     Never,
-    /// Resume from this memory, or fail if it does not exist.
+    /// Resumes from the memory of an earlier start, or fails if there is none.
     Require,
 }
 
@@ -219,7 +219,7 @@ fn finite(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Settings of one source: command line, environment or file. A setting that the source does not give is `None`.
+/// Settings of one source: command line, environment or file. If the source does not give a setting, the setting is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 pub struct Overrides {
     /// Read the tests from FILE [default: HPL.dat]
@@ -506,7 +506,8 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Replaces the values of the file by the values set here.
+    /// Replaces values of HPL.dat by these settings. Returns an error if the lists of P and Q differ in length, or if settings
+    /// exclude each other.
     pub fn apply(&self, dat: &mut HplDat) -> Result<(), Diagnostic> {
         /// Sets `target` to a value if there is one.
         fn set<T: Clone>(target: &mut T, value: &Option<T>) {
@@ -554,20 +555,21 @@ impl Overrides {
         self.go_together(&dat.depths)
     }
 
-    /// Whether the run makes parity. A run makes none if it keeps no checkpoint in memory and all nodes can read its saves.
+    /// Returns true if the run computes parity. Method disk computes none if all nodes share DIR, because all nodes can read all
+    /// checkpoints.
     pub(super) fn has_parity(&self) -> bool {
         self.method != Some(Guarding::Saves(Method::Disk))
             || self.level2_scope == Some(DirScope::Node)
     }
 }
 
-/// Whether settings under this heading of the help describe how runs use a machine, such as the engine. Settings under other
+/// Returns true if settings under `heading` of the help describe how runs use a machine, such as the engine. Settings under other
 /// headings belong to a single run: its problem, its output, its protection.
 pub(super) fn is_of_the_machine(heading: Option<&str>) -> bool {
     heading == Some(RUN)
 }
 
-/// Whether the setting `key` replaces a line of HPL.dat: see [`Overrides::apply`].
+/// Returns true if the setting `key` replaces a line of HPL.dat: see [`Overrides::apply`].
 pub fn replaces_a_line(key: &str) -> bool {
     const LINES: &str = "output n nb p q pmap threshold pfact nbmin ndiv rfact bcast depth swap swap-threshold l1 u equil align";
     LINES.split(' ').any(|line| line == key)
@@ -587,7 +589,7 @@ pub struct Settings {
     pub timing: bool,
     pub rng: Rng,
     pub seed: u64,
-    /// `None`: as many as the cores that the rank is bound to.
+    /// Number of threads of each rank; `None`: one thread for each core of the rank.
     pub threads: Option<usize>,
     pub pin: Pinning,
     #[serde(default)]
@@ -597,20 +599,20 @@ pub struct Settings {
     pub device: Device,
     #[serde(default)]
     pub split_update: SplitUpdate,
-    /// BLAS that was named in place of the linked one.
+    /// BLAS library that replaces the linked one (`--blas`); `None`: the linked BLAS.
     pub blas: Option<String>,
     pub preflight: bool,
     /// Command that prints a node's power, in place of the node's own meters.
     #[serde(default)]
     pub power_command: Option<String>,
-    /// Whether a progress line may be shown on a terminal, because no setting turns the progress on or off.
+    /// True if a progress line may be shown on a terminal, because no setting turns the progress on or off.
     #[serde(default)]
     pub terminal_progress: bool,
     pub protection: Protection,
 }
 
 impl Settings {
-    /// Checkpoints of the run, if it makes any.
+    /// Returns the settings of the checkpoints, or `None` if the run makes no checkpoints.
     pub fn saves(&self) -> Option<&Saves> {
         match &self.protection {
             Protection::Saves(saves) => Some(saves),
@@ -618,7 +620,7 @@ impl Settings {
         }
     }
 
-    /// Number of process columns that hold checksums.
+    /// Returns the number of process columns that hold checksums; 0 except under `--method abft`.
     pub fn sums(&self) -> usize {
         match self.protection {
             Protection::Checksums { columns, .. } => columns,
@@ -631,7 +633,7 @@ impl Settings {
         Means { engine: self.engine, threads, device: self.device }
     }
 
-    /// Number of spare ranks. `None`: the job cannot continue in its processes when a process is lost.
+    /// Returns the number of spare ranks. Returns `None` if the job cannot continue in its processes after the loss of a process.
     fn standing_by(&self) -> Option<usize> {
         match &self.protection {
             Protection::None => None,
@@ -640,7 +642,7 @@ impl Settings {
         }
     }
 
-    /// Whether the job continues in its processes when a process is lost.
+    /// Returns true if the job continues in its processes after the loss of a process.
     pub fn goes_on(&self) -> bool {
         self.standing_by().is_some()
     }
@@ -649,13 +651,14 @@ impl Settings {
         self.standing_by().unwrap_or(0)
     }
 
-    /// Number of ranks that take part in a test on a P x Q grid.
+    /// Returns the number of ranks that take part in a test on a P x Q grid. Ranks of checksum columns and dedicated ranks count;
+    /// spare ranks do not.
     pub fn ranks(&self, p: usize, q: usize) -> usize {
         let grid = p.saturating_mul(q.saturating_add(self.sums()));
         grid.saturating_add(self.dedicated(p, q))
     }
 
-    /// Number of ranks of a test on a P x Q grid that hold only parity.
+    /// Returns the number of dedicated ranks of a test on a P x Q grid. Dedicated ranks hold only parity.
     pub fn dedicated(&self, p: usize, q: usize) -> usize {
         self.saves().map_or(0, |Saves { scheme, group, .. }| {
             scheme.layout.dedicated(p.saturating_mul(q), *group, scheme.losses)
@@ -664,33 +667,35 @@ impl Settings {
 }
 
 impl Overrides {
-    /// Whether helpers communicate by MPI. This must be known before MPI starts.
+    /// Returns true if helpers send messages by MPI. In this case MPI must be started for calls from several threads.
     pub fn helpers_talk(&self) -> bool {
         self.saves() && self.encode == Some(Encoding::Helper)
     }
 
-    /// Whether the matrix is in the memory of a device.
+    /// Returns true if the matrix is in the memory of a device.
     pub(super) fn has_device(&self) -> bool {
         self.device.is_some_and(|device| device != Device::None)
     }
 
-    /// Engine of the run. A device needs operands in the layouts of the engine `blas`.
+    /// Returns the engine of the run. With a device, the engine is `blas`, because a device needs operands in the layouts of this
+    /// engine.
     fn engine(&self) -> Engine {
         if self.has_device() { Engine::Blas } else { self.engine.unwrap_or_default() }
     }
 
-    /// Whether the run saves.
+    /// Returns true if the run makes checkpoints.
     pub fn saves(&self) -> bool {
         !matches!(self.checkpoint, None | Some(Saving::Off))
     }
 
-    /// Whether the job continues in its processes, as [`Settings::goes_on`] returns. This must be known before MPI starts.
+    /// Returns true if the job continues in its processes after the loss of a process. In this case MPI must be started so that
+    /// it survives the loss.
     pub fn goes_on(&self) -> bool {
         self.nonstop == Some(true) || self.method == Some(Guarding::Checksums)
     }
 }
 
-/// Protection of a run against the loss of ranks, every default filled in.
+/// Protection of a run against the loss of ranks, with every default filled in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Protection {
     None,
@@ -703,14 +708,14 @@ pub enum Protection {
     },
 }
 
-/// Checkpoints of a run.
+/// Settings of a run's checkpoints, with every default filled in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Saves {
     /// Number of spare ranks under --nonstop; `None`: a lost rank needs a restart.
     pub nonstop: Option<usize>,
     pub interval: Interval,
     pub scheme: Scheme,
-    /// `None`: the default size.
+    /// Number of positions in a group; `None`: the default number.
     pub group: Option<usize>,
     pub encode: Encoding,
     #[serde(default)]
@@ -730,17 +735,19 @@ pub struct Saves {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Level2 {
     pub dir: PathBuf,
-    /// Interval in saves, or in seconds.
+    /// Interval between two checkpoints on storage, in saves or in seconds.
     pub every: Interval,
     #[serde(default)]
     pub scope: DirScope,
 }
 
-/// Mean time between failures that `auto` assumes without --mtbf: a day, which is usual on large systems.
+/// Mean time between failures, in seconds, that `--checkpoint auto` assumes without --mtbf: a day, which is usual on large
+/// systems.
 const MTBF_DEFAULT_S: f64 = 86400.0;
 
 impl Saves {
-    /// Whether checkpoints in memory go to storage as well. With method disk all checkpoints are on storage alone.
+    /// Returns true if checkpoints in memory are also written to storage. Returns false for method disk, whose checkpoints are on
+    /// storage alone.
     pub fn has_second_level(&self) -> bool {
         self.level2.is_some() && self.scheme.method != Method::Disk
     }
@@ -850,7 +857,7 @@ mod tests {
         }
     }
 
-    /// Every line of the file can be replaced, and each by its own setting.
+    /// Every line of HPL.dat can be replaced, and each line by its own setting.
     #[test]
     fn every_line_can_be_replaced() {
         let all = Overrides {

@@ -1,8 +1,8 @@
 //! Settings from `skt.toml` and from `SKT_*` environment variables.
 //!
 //! Both are turned into the text of a flag and read by the flag's own parser. So `nb = [128, 256]`, `SKT_NB=128,256` and `--nb
-//! 128,256` accept the same values and refuse the same ones. `Input::load` lays the sources over each other: file, then
-//! environment, then flags.
+//! 128,256` accept the same values and refuse the same ones. `Input::load` merges the sources: variables win over the file, and
+//! flags win over variables.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -26,10 +26,10 @@ pub const ENV_INTERNAL_PREFIX: &str = "SKT_INTERNAL_";
 /// Variable that names the file of settings; `flags` reads it, like the flag `--config`.
 pub const ENV_CONFIG: &str = "SKT_CONFIG";
 
-/// Table of `skt.toml` in which settings of protection may stand. The key `every` in this table is the setting `checkpoint`.
+/// Table of `skt.toml` that may contain settings of protection. The key `every` in this table is the setting `checkpoint`.
 pub const CHECKPOINT: &str = "checkpoint";
 
-/// Returns the name of the setting that a key of `skt.toml` sets. `in_table`: the key stands in the table [`CHECKPOINT`].
+/// Returns the name of the setting that a key of `skt.toml` sets. `in_table` is true if the key is in the table [`CHECKPOINT`].
 pub fn setting_of(key: &str, in_table: bool) -> String {
     match key.replace('_', "-") {
         name if in_table && name == "every" => CHECKPOINT.to_owned(),
@@ -37,23 +37,24 @@ pub fn setting_of(key: &str, in_table: bool) -> String {
     }
 }
 
-/// Prefixes of all variables that are no settings. The prefixes cover also the variables of the project's tests, and the crash
-/// points that `faults` reads.
+/// Prefixes of `SKT_*` variables that are no settings: the program's own variables, variables of the project's tests, and the
+/// crash points that `faults` reads.
 const ENV_OTHERS: [&str; 3] = [ENV_INTERNAL_PREFIX, "SKT_TEST_", "SKT_FAULT"];
 
-/// Variables of a run that a supervisor started, read by `supervise`.
+/// Variables that a supervisor sets for the ranks of its run; `supervise` reads them.
 const ENV_RUN: [&str; 2] = ["SKT_RUN_ID", "SKT_ATTEMPT"];
 
 /// Source of a setting that no flag of the command line gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Source {
-    /// File of this name.
+    /// File of settings, by its name.
     File(String),
     Variable,
 }
 
 impl Source {
-    /// Names of the settings as this source writes them.
+    /// Returns a list of the settings `keys` in words. Each name is written as in this source: `nb` in a file, `SKT_NB` in the
+    /// environment.
     fn names(&self, keys: &[&str]) -> String {
         let name = |key: &&str| match self {
             Source::File(_) => (*key).to_owned(),
@@ -77,9 +78,9 @@ pub struct Layers {
     command: Command,
     /// Names of all settings, as flags have them: `swap-threshold`.
     pub keys: Vec<String>,
-    /// Settings of all sources read so far; a later source replaces the value of an earlier one.
+    /// Merged settings of all sources read so far. A later source replaces the value of an earlier one.
     pub merged: Overrides,
-    /// Settings in force that no flag gives, in the order in which they were read.
+    /// Settings in force that no flag gives, each with its source, in the order in which they were read.
     unasked: Vec<(String, Source)>,
     pub diagnostics: Vec<Diagnostic>,
 }
@@ -101,9 +102,9 @@ impl Layers {
         Layers { command, keys, merged, unasked, diagnostics: Vec::new() }
     }
 
-    /// Returns a line for each source that sets any settings, except the command line. From this list a user who copies a folder,
-    /// or has forgotten an `export`, sees the origin of a value. `dat` is the file of tests, whose lines some settings replace.
-    /// With `lines_alone`, the list has only settings that replace lines.
+    /// Returns a line for each source that sets any settings, except the command line. From these lines a user who copies a
+    /// folder, or has forgotten an `export`, sees the origin of a value. `dat` is the file of tests, whose lines some settings
+    /// replace. With `lines_alone`, only settings that replace such lines are listed.
     pub fn told(&self, dat: &str, lines_alone: bool) -> Vec<String> {
         let told = self.by_source().into_iter().filter_map(|(source, lines, others)| {
             let what = match (others.is_empty() || lines_alone, lines.is_empty()) {
@@ -120,7 +121,7 @@ impl Layers {
         told.collect()
     }
 
-    /// Returns each source with the keys that replace lines of HPL.dat, and with all other keys.
+    /// Returns each source except the command line: with its keys that replace lines of HPL.dat, and with its other keys.
     fn by_source(&self) -> Vec<(&Source, Vec<&str>, Vec<&str>)> {
         let mut found: Vec<(&Source, Vec<&str>, Vec<&str>)> = Vec::new();
         for (key, source) in &self.unasked {
@@ -134,8 +135,8 @@ impl Layers {
         found
     }
 
-    /// Adds to the help of `fault` the sources of the settings that `fault` names, except flags. A user who gave no flag --x
-    /// cannot leave --x out.
+    /// Adds to the help of `fault` where the settings that `fault` names were set, unless by a flag. Without this, `fault` could
+    /// ask a user to leave out a flag that the user did not give.
     pub fn with_sources(&self, fault: Diagnostic) -> Diagnostic {
         let text = format!("{} {}", fault.message, fault.help.as_deref().unwrap_or_default());
         let from: Vec<String> = self
@@ -154,7 +155,8 @@ impl Layers {
         fault.help(help.join("; "))
     }
 
-    /// Whether the setting `key` comes from a source that outranks the source of the setting `other`.
+    /// Returns true if the setting `key` comes from a source that outranks the source of the setting `other`. Flags outrank
+    /// variables, and variables outrank the file.
     pub fn outranks(&self, key: &str, other: &str) -> bool {
         let rank = |key: &str| match self.unasked.iter().find(|(known, _)| known == key) {
             Some((_, Source::File(_))) => 0,
@@ -164,7 +166,7 @@ impl Layers {
         rank(key) > rank(other)
     }
 
-    /// Notes that the setting `key` comes from `source`. An earlier source of this setting is forgotten.
+    /// Records that the setting `key` comes from `source`. An earlier source of this setting is forgotten.
     fn comes_from(&mut self, key: &str, source: Source) {
         self.unasked.retain(|(known, _)| known != key);
         self.unasked.push((key.to_owned(), source));
@@ -183,7 +185,7 @@ impl Layers {
         self.merged.update_from_arg_matches(&matches).map_err(|error| Fault::from_clap(&error))
     }
 
-    /// Replaces values of all earlier sources by the flags, which are parsed already.
+    /// Replaces the values of all earlier sources by those of `flags`. The flags are already parsed.
     pub fn flags(&mut self, flags: &Overrides) {
         // The flags are merged in serialised form, so that this code cannot forget a field. A field that a flag sets is not null.
         let mut merged = serde_json::to_value(&self.merged).expect("settings serialise");
@@ -195,7 +197,8 @@ impl Layers {
         self.merged = serde_json::from_value(merged).expect("settings survive their own form");
     }
 
-    /// Replaces present values by those of `skt.toml`, whose content is `bytes`. `origin` is the file's name.
+    /// Replaces present values by those of `skt.toml`, whose content is `bytes`. `origin` is the file's name. Faults are added to
+    /// `diagnostics`.
     pub fn toml(&mut self, bytes: &[u8], origin: &str) {
         let text = match std::str::from_utf8(bytes) {
             Ok(text) => text,
@@ -228,7 +231,7 @@ impl Layers {
         self.toml_table(&file, table.get_ref(), false);
     }
 
-    /// Replaces present values by the entries of `table`. `inside`: the table is `[checkpoint]`.
+    /// Replaces present values by the entries of `table`. `inside` is true if the table is `[checkpoint]`.
     fn toml_table(&mut self, file: &File, table: &DeTable, inside: bool) {
         let mut entries: Vec<_> = table.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
@@ -302,7 +305,8 @@ impl Layers {
         }
     }
 
-    /// Replaces present values by those of the `SKT_*` variables. Empty variables count as unset.
+    /// Replaces present values by those of the `SKT_*` variables in `vars`. Empty variables count as unset. Faults are added to
+    /// `diagnostics`.
     pub fn env(&mut self, vars: impl IntoIterator<Item = (OsString, OsString)>) {
         let mut vars: Vec<(String, OsString)> = vars
             .into_iter()
@@ -338,7 +342,8 @@ impl Layers {
         }
     }
 
-    /// Suggests the setting with the most similar name ("did you mean X?"). If no name is similar, lists all settings.
+    /// Suggests the setting whose name is most similar to `name` ("did you mean X?"). If no name is similar, lists all settings.
+    /// `spell` writes a name as the source does.
     fn nearest(&self, name: &str, spell: impl Fn(&str) -> String) -> String {
         let near = self.keys.iter().map(|key| (strsim::damerau_levenshtein(key, name), key)).min();
         match near {
@@ -359,7 +364,7 @@ pub fn env_name(key: &str) -> String {
 }
 
 /// Returns the variables of settings that belong to a single run and not to a machine. A program that starts a run of another
-/// problem removes these variables from that run's environment.
+/// problem removes these variables from the run's environment.
 pub fn variables_of_own_runs() -> Vec<String> {
     let layers = Layers::new();
     let own =
@@ -367,7 +372,8 @@ pub fn variables_of_own_runs() -> Vec<String> {
     own.filter_map(|arg| arg.get_long().map(env_name)).collect()
 }
 
-/// Whether the text of a refusal names the setting `key`: as a flag such as `--encode`, or in words such as `encode is helper`.
+/// Returns true if the text of a refusal names the setting `key`. The text has a flag such as `--encode`, or words such as
+/// `encode is helper`.
 fn speaks_of(text: &str, key: &str) -> bool {
     let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-');
     let flag = format!("--{key}");
@@ -413,7 +419,7 @@ impl Fault {
     }
 }
 
-/// Returns a scalar as the text of a flag; None for a date, a list and a table.
+/// Returns a scalar of a TOML file as the text of a flag. Returns `None` for a date, a list and a table.
 fn plain(value: &DeValue) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
@@ -502,7 +508,7 @@ mod tests {
         }
     }
 
-    /// Returns the single diagnostic and its place.
+    /// Returns the single diagnostic, and its line, column and length.
     fn only(layers: &Layers) -> (&Diagnostic, Option<(usize, usize, usize)>) {
         assert_eq!(layers.diagnostics.len(), 1, "{:#?}", layers.diagnostics);
         let one = &layers.diagnostics[0];

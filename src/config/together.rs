@@ -1,5 +1,5 @@
-//! Checks that settings go together. Settings that exclude each other are refused, and the refusal names the setting to leave out
-//! or to add. The checks are pure, and run when settings replace values of HPL.dat, before costly work begins.
+//! Checks that settings do not exclude each other. A refusal names the setting to leave out or to add. The checks are pure, and
+//! run when settings replace values of HPL.dat, before costly work begins.
 
 use super::diagnostic::{Diagnostic, Severity, and_list};
 use super::settings::{Guarding, Overrides, Restart, Saving};
@@ -12,7 +12,7 @@ use crate::checkpoint::when::Interval;
 use crate::lu::DEPTH_IN_STEPS;
 
 impl Overrides {
-    /// Refuses the first setting that does not go together with another setting, or with one of the lookahead `depths`.
+    /// Refuses the first setting that another setting, or one of the lookahead `depths`, excludes.
     pub(super) fn go_together(&self, depths: &[usize]) -> Result<(), Diagnostic> {
         self.check_checksums(depths)?;
         self.check_nonstop()?;
@@ -39,8 +39,8 @@ impl Overrides {
         self.method == Some(Guarding::Saves(method))
     }
 
-    /// Returns a warning for each of these settings that a run would refuse or ignore. Settings from other sources, which these
-    /// checks do not see, may change this.
+    /// Returns warnings about the settings of one source, for settings that a run with this source alone would refuse or ignore.
+    /// With settings from other sources, a run may accept and use them.
     pub fn alone(&self) -> Vec<Diagnostic> {
         let refused = self.go_together(&[]).err().map(|fault| {
             let message = format!("a run with these settings alone is refused: {}", fault.message);
@@ -50,7 +50,8 @@ impl Overrides {
         refused.into_iter().chain(self.idle(false)).chain(unchecked).collect()
     }
 
-    /// Warns if a run continues after a loss, and a `threshold` of zero or less turns the check of its result off.
+    /// Returns a warning if a run that continues after losses does not check its result, because `threshold` is zero or less.
+    /// Otherwise returns `None`.
     pub(super) fn unchecked(&self, threshold: f64) -> Option<Diagnostic> {
         let way = match self.method {
             Some(Guarding::Checksums) => "method abft",
@@ -64,8 +65,9 @@ impl Overrides {
         (threshold <= 0.0).then(|| Diagnostic::warning("settings", what).help(help))
     }
 
-    /// Warns of settings without effect, unless --checkpoint off shows that this is intended. Such settings do not change the
-    /// computation. `checkpoint_since`: checkpoint comes from a source that outranks the source of mtbf.
+    /// Returns a warning about settings without effect, or `None`. There is no warning if --checkpoint off shows that the user
+    /// intends this. Such settings do not change the computation. `checkpoint_since` is true if checkpoint comes from a source
+    /// that outranks the source of mtbf.
     pub(super) fn idle(&self, checkpoint_since: bool) -> Option<Diagnostic> {
         match self.checkpoint {
             Some(Saving::Off) => None,
@@ -74,7 +76,7 @@ impl Overrides {
         }
     }
 
-    /// Warns of settings of saves in a run that makes none.
+    /// Returns a warning about settings of checkpoints in a run without checkpoints; `None` if there are no such settings.
     fn idle_without_saves(&self) -> Option<Diagnostic> {
         let abft = self.is_abft();
         let of_saves = [
@@ -115,9 +117,10 @@ impl Overrides {
         (!set.is_empty()).then(|| Diagnostic::warning("settings", what).help(help))
     }
 
-    /// Warns of an mtbf that the interval of saves does not use.
+    /// Returns a warning if mtbf is set, but the interval of saves is not `auto`, so that the mtbf is not used. There is no
+    /// warning if checkpoint comes from a source that outranks the source of mtbf (`checkpoint_since`).
     fn idle_mtbf(&self, interval: Interval, checkpoint_since: bool) -> Option<Diagnostic> {
-        // If a single run sets another interval, the mtbf of a file needs no warning.
+        // The mtbf of a file needs no warning if the user sets another interval for a single run.
         let asked = !matches!(interval, Interval::Auto { .. }) && !checkpoint_since;
         (self.mtbf.is_some() && asked).then(|| {
             let what = format!(
@@ -147,8 +150,8 @@ impl Overrides {
         )
     }
 
-    /// Refuses settings with which ranks cannot continue without a restart. Under nonstop, each rank resumes from a checkpoint in
-    /// memory.
+    /// Refuses --nonstop with settings that keep no usable checkpoint in memory: each rank would resume from this checkpoint.
+    /// Also refuses spare ranks that no method uses.
     fn check_nonstop(&self) -> Result<(), Diagnostic> {
         if self.nonstop != Some(true) {
             return refuse_if(
@@ -177,7 +180,8 @@ impl Overrides {
         refuse(what, help)
     }
 
-    /// Refuses --restart without saves: only a run that saves leaves memory from which to resume, or which to remove.
+    /// Refuses --restart require and --restart never without checkpoints. Only a run with checkpoints leaves memory from which to
+    /// resume, or which to remove.
     fn check_restart(&self) -> Result<(), Diagnostic> {
         let (word, help) = match self.restart {
             Some(Restart::Require) => (
@@ -200,7 +204,8 @@ impl Overrides {
     }
 
     /// Refuses encoding by helpers without a second copy in memory. The ranks change the matrix while helpers encode, so helpers
-    /// need a copy of the new state in addition to the last checkpoint.
+    /// need a copy of the new state in addition to the last checkpoint. Also refuses such encoding without checkpoints, and under
+    /// --nonstop.
     fn check_encoding(&self) -> Result<(), Diagnostic> {
         if self.encode != Some(Encoding::Helper) || self.is_off() {
             return Ok(());
@@ -235,7 +240,7 @@ impl Overrides {
         )
     }
 
-    /// Refuses cores for helpers that have no work, and encoding by helpers that are off.
+    /// Refuses --helper-cores if helpers have no work, and --encode helper with --helpers off.
     fn check_helpers(&self) -> Result<(), Diagnostic> {
         if self.is_off() {
             return Ok(());
@@ -269,8 +274,8 @@ impl Overrides {
         )
     }
 
-    /// Refuses dedicated ranks without saves in memory, and in a run that continues without a restart. Dedicated ranks hold the
-    /// parity of saves in memory and do nothing else.
+    /// Refuses dedicated ranks without checkpoints in memory, under --nonstop, and with --encode helper. Dedicated ranks hold the
+    /// parity of checkpoints in memory and do nothing else.
     fn check_dedicated_ranks(&self) -> Result<(), Diagnostic> {
         if self.parity_layout != Some(ParityLayout::Dedicated) {
             return Ok(());
@@ -304,7 +309,7 @@ impl Overrides {
         )
     }
 
-    /// Refuses method disk without DIR, where each of its saves goes, and with settings that method disk does not use.
+    /// Refuses method disk without a DIR for its checkpoints, and with settings that method disk does not use.
     fn check_disk(&self) -> Result<(), Diagnostic> {
         if !self.saves_by(Method::Disk) || self.is_off() {
             return Ok(());
@@ -341,8 +346,8 @@ impl Overrides {
     }
 
     /// Refuses level two without checkpoints, from which the files on storage are made. A user who sets level two must not get a
-    /// run without it. Also refuses inexact codes if each node has its own DIR: the code rebuilds the files of a lost node, and
-    /// rebuilt files must be identical.
+    /// run without it. Also refuses inexact codes if each node has its own DIR. Such a code rebuilds the files of a lost node,
+    /// and rebuilt files must be identical.
     fn check_level2(&self) -> Result<(), Diagnostic> {
         refuse_if(
             self.is_abft() && self.checkpoint.is_none() && self.level2.is_some(),
@@ -454,7 +459,7 @@ mod tests {
         );
         let why = apply(Overrides { parity_code: Some(Code::Sum), ..own }).unwrap_err();
         assert!(why.contains("up to rounding"), "{why}");
-        // Saves turned off for once, with a file of settings that sets both.
+        // The file of settings sets level two and checkpoints, and the user turns checkpoints off for one run.
         apply(Overrides { checkpoint: Some(Saving::Off), ..both }).unwrap();
         for bad in ["auto", "0", "", "soon"] {
             assert!(level2_every(bad).is_err(), "{bad}");
@@ -505,7 +510,7 @@ mod tests {
         assert_eq!(Overrides::default().unchecked(0.0), None);
     }
 
-    /// Settings of saves, none of which method abft makes.
+    /// Method abft makes no saves, so settings of saves have no effect.
     #[test]
     fn settings_of_saves_are_reported_under_abft() {
         let abft = Some(Guarding::Checksums);
@@ -646,7 +651,7 @@ mod tests {
         assert!(why.contains("restart is require, and checkpoint is off"), "{why}");
         assert!(apply(&Overrides { method: Some(Guarding::Checksums), ..off.clone() }).is_err());
         assert!(apply(&require).unwrap_err().contains("checkpoint is not set"));
-        // Saves turned off for once, with a file of settings that sets it.
+        // The file of settings sets restart, and the user turns checkpoints off for one run.
         for restart in [Restart::Never, Restart::Auto] {
             apply(&Overrides { restart: Some(restart), ..off.clone() }).unwrap();
         }
@@ -717,7 +722,8 @@ mod tests {
         let (encode, method) = (Some(Encoding::Helper), Some(Guarding::Saves(Method::Double)));
         refused(Overrides { encode, method, ..plain.clone() }, "--encode pipelined");
 
-        // A single rank for up to 16 positions and each loss; as many for each group of a wanted size.
+        // Without --group, each loss needs one dedicated rank for every 16 positions. With --group, each loss needs one for each
+        // group.
         let ranks = |set: &Overrides, p, q| Settings::from(set).ranks(p, q);
         assert_eq!((ranks(&plain, 2, 2), ranks(&plain, 4, 5)), (5, 22));
         let two = Overrides { losses: Some(2), group: Some(4), ..plain.clone() };
@@ -735,7 +741,7 @@ mod tests {
         };
         let why = apply(&disk).unwrap_err();
         assert!(why.contains("--level2 DIR"), "{why}");
-        // Saves turned off for once, with a file of settings that sets it.
+        // The file of settings sets method disk, and the user turns checkpoints off for one run.
         apply(&Overrides { checkpoint: Some(Saving::Off), ..disk.clone() }).unwrap();
         let disk = Overrides { level2: Some("/scratch".into()), ..disk };
         apply(&disk).unwrap();
@@ -787,7 +793,7 @@ mod tests {
         apply(&double).unwrap();
         assert!(double.helpers_talk());
         assert_eq!(Settings::from(&double).saves().cloned().unwrap().encode, Encoding::Helper);
-        // Saves turned off for once, with a file of settings that sets it.
+        // The file of settings sets encode, and the user turns checkpoints off for one run.
         let off = Overrides { checkpoint: Some(Saving::Off), ..double.clone() };
         apply(&off).unwrap();
         assert!(!off.helpers_talk());
@@ -821,7 +827,7 @@ mod tests {
         apply(&off).unwrap();
         let protection = Settings::from(&off).saves().cloned().unwrap();
         assert_eq!((protection.helpers, protection.helper_cores), (Helpers::Off, None));
-        // A site's file may set this for all runs.
+        // A site's file of settings may turn helpers off for all runs.
         apply(&Overrides { level2: None, ..off.clone() }).unwrap();
         apply(&Overrides { level2: None, checkpoint: None, ..off.clone() }).unwrap();
         let method = Some(Guarding::Saves(Method::Double));

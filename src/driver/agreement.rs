@@ -45,7 +45,7 @@ pub struct Proposal {
     refusal: Option<Refusal>,
 }
 
-/// Proposal as numbers. A reduction takes the minimum of each number over all ranks.
+/// Proposal of a rank as numbers, for a reduction. The reduction takes the minimum of each number over all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Vote([u64; HEAD + 2 * CANDIDATES]);
 
@@ -55,7 +55,7 @@ const HEAD: usize = 7;
 /// Facts about all ranks, derived from the reduced votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Verdict {
-    /// First rank that refuses, or `None`.
+    /// First rank that refuses the run; `None` if no rank refuses.
     refuser: Option<usize>,
     /// True if all ranks run the same program version in the same supervised run.
     one_launch: bool,
@@ -66,7 +66,7 @@ struct Verdict {
     pinned: Extent,
 }
 
-/// Agreement of all ranks, except for the choice of the fastest engine.
+/// Agreement of all ranks before the engine is chosen: the engines that compete, threads and pinning.
 #[derive(Clone, Debug)]
 pub struct Agreed {
     /// Engines that compete, in order of preference.
@@ -82,7 +82,7 @@ pub struct Agreed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Engines {
     first: Engine,
-    /// Panel widths with another engine than `first`.
+    /// Panel widths, in columns, at which the engine is not `first`, each with its engine.
     widths: Vec<(usize, Engine)>,
 }
 
@@ -92,7 +92,7 @@ impl Engines {
         Self { first, widths }
     }
 
-    /// Width of a test's panels.
+    /// Returns the width of a test's panels, in columns.
     pub fn width(test: &TestParams) -> usize {
         test.nb.min(test.n).max(1)
     }
@@ -119,14 +119,15 @@ impl Engines {
     }
 }
 
-/// Complete agreement of all ranks.
+/// Facts on which all ranks have agreed, including the engine of each test.
 #[derive(Clone, Debug)]
 pub struct Common {
     pub engines: Engines,
     /// Description of the arithmetic on which the last bits of results depend. If the arithmetic differs between ranks, the
     /// description is rank 0's.
     pub rounding: String,
-    /// First rank that rounds differently from rank 0, with its arithmetic; `None` if all ranks round alike.
+    /// First rank whose last bits differ from rank 0's, with the arithmetic of that rank. `None` if all ranks compute identical
+    /// last bits.
     pub differs: Option<String>,
     /// Least and greatest number of threads of a rank.
     pub threads: (usize, usize),
@@ -135,14 +136,14 @@ pub struct Common {
 }
 
 impl Common {
-    /// Order of messages for all ranks. The order is chosen for the rank with the most threads, because such a rank may multiply
-    /// while its main thread factors.
+    /// Returns the order of messages for all ranks. The order is chosen for the rank with the most threads, because such a rank
+    /// may multiply while its main thread factors.
     pub fn order(&self, split_update: params::SplitUpdate) -> Order {
         Order { threads: self.threads.1, split_update }
     }
 }
 
-/// Extent to which the threads of all ranks are pinned. Ranks that are idle next to computing ranks count as pinned.
+/// Extent to which the threads of all ranks are pinned. An idle rank counts as pinned if its node also has computing ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     All,
@@ -188,9 +189,9 @@ impl Vote {
 }
 
 impl Verdict {
-    /// Returns the engines that compete, and whether all ranks round alike with each competing engine. [`entrants`] selects from
-    /// the engines that all ranks can run. If all ranks round alike with some of the selected engines, the other selected engines
-    /// do not compete.
+    /// Returns the engines that compete, and whether all ranks compute identical last bits with each competing engine.
+    /// [`entrants`] selects from the engines that all ranks can run. If some of the selected engines give identical last bits on
+    /// all ranks, the other selected engines do not compete.
     fn competing(&self, choice: params::Engine, protected: bool) -> (Vec<&'static str>, bool) {
         let (everywhere, alike) = self.engines;
         let names = Engine::candidates(choice);
@@ -273,7 +274,8 @@ impl Proposal {
 /// Returns the agreement of all ranks, or the refusal of the first rank that refuses. Collective call.
 ///
 /// # Errors
-/// A rank refuses, or all ranks have no engine of `choice` in common.
+/// A rank refuses, or a rank has another program version or supervised run than rank 0, or no engine of `choice` runs on all
+/// ranks.
 pub fn agree(
     comm: &Comm,
     proposal: Proposal,
@@ -298,7 +300,7 @@ pub fn agree(
     let engines: Vec<Engine> = names.iter().filter_map(engine).collect();
     assert_eq!(engines.len(), names.len(), "all ranks are one program");
     if engines.is_empty() {
-        // Each rank can run an engine of `choice`, but not all ranks can run the same.
+        // Each rank can run an engine of `choice`, but no engine of `choice` runs on all ranks.
         let why =
             "no engine that --engine allows runs on all ranks; --engine auto chooses one that does";
         return Err(told_by(comm, 0, Some(Refusal::bad_input(why))));
@@ -308,7 +310,8 @@ pub fn agree(
 }
 
 /// Completes the agreement with the chosen `engines`. All ranks pass the same choice from `agreed.engines`. Collective call. In a
-/// protected run all tests round alike, because `entrants` admits either the program's own engines or the BLAS.
+/// protected run, the engines of all tests give identical last bits, because `entrants` admits either the program's own engines
+/// or the BLAS.
 pub fn settle(
     comm: &Comm,
     agreed: Agreed,
@@ -331,7 +334,8 @@ fn arithmetic(engine: String, device: Option<&str>) -> String {
     device.map_or(engine.clone(), |device| format!("{engine} and {device}"))
 }
 
-/// Returns success if all ranks succeed, or else the first failure on all ranks. Collective call.
+/// Returns `result` if all ranks succeed. Otherwise returns the failure of the first rank that failed, on all ranks. Collective
+/// call.
 pub fn unanimous<T>(comm: &Comm, result: Result<T, Refusal>) -> Result<T, Refusal> {
     let own = if result.is_err() { comm.rank() as u64 } else { TOP };
     match reduced(comm, own, Reduce::Min) {
@@ -349,7 +353,7 @@ fn told_by(comm: &Comm, teller: usize, mine: Option<Refusal>) -> Refusal {
     })
 }
 
-/// Returns the value that rank `rank` makes, on all ranks. Collective call.
+/// Calls `make` on rank `rank`, and returns the value on all ranks. Collective call.
 pub fn shared_by<T>(comm: &Comm, rank: usize, make: impl FnOnce() -> T) -> T
 where
     T: Serialize + DeserializeOwned,
@@ -378,7 +382,7 @@ pub fn gathered<T: Serialize + DeserializeOwned>(comm: &Comm, mine: &T) -> Vec<T
     comm.all_gather_bytes(&bytes).iter().enumerate().map(parse).collect()
 }
 
-/// Combines the numbers of all ranks into one, on all ranks. Collective call.
+/// Reduces the numbers of all ranks to one number by `op`, and returns it on all ranks. Collective call.
 pub fn reduced(comm: &Comm, number: u64, op: Reduce) -> u64 {
     let mut all = [number];
     comm.all_reduce(&mut all, op);
@@ -401,7 +405,8 @@ pub fn stand_by(comm: &Comm, waker: usize, idle: impl Fn(usize) -> bool) {
     }
 }
 
-/// First rank whose value differs from rank 0's. Rank 0 must have a value, and such a rank must exist.
+/// Returns the first rank whose value differs from rank 0's. Ranks without a value are ignored. Rank 0 must have a value, and the
+/// value of some rank must differ. Collective call.
 fn first_unlike_rank_0(comm: &Comm, mine: Option<u64>) -> usize {
     let first = shared_by(comm, 0, || mine);
     let unlike = mine.is_some() && mine != first;

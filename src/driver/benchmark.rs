@@ -126,7 +126,7 @@ fn read_input(world: &World, flags: &BenchFlags) -> Result<Loaded, Exit> {
 struct Threads {
     count: usize,
     pins: Result<Pins, Loose>,
-    /// Message about cores that no rank uses.
+    /// Warning about cores that no rank uses; `None` if there is nothing to report.
     idle: Option<String>,
 }
 
@@ -151,7 +151,7 @@ impl Threads {
     }
 }
 
-/// Runs the benchmark with the settings of flags and files.
+/// Runs the benchmark with the settings of flags and files. Returns the exit status of this process.
 pub fn run(flags: &BenchFlags) -> Exit {
     run_or_refuse(flags).unwrap_or_else(|exit| exit)
 }
@@ -213,7 +213,8 @@ fn run_or_refuse(flags: &BenchFlags) -> Result<Exit, Exit> {
     Ok(attempts(&mut launched.world, &run, &mut kept))
 }
 
-/// Runs in-place attempts until one of them ends without a loss. Runs only one attempt if the run does not survive losses.
+/// Runs in-place attempts until one of them ends without a loss, and returns the exit status. Runs only one attempt if the run
+/// does not survive losses.
 fn attempts(world: &mut World, run: &Run, kept: &mut Kept) -> Exit {
     if !run.loaded.settings.goes_on() {
         return act(world, run, kept);
@@ -267,7 +268,8 @@ fn choose_engines(
     Ok((common, lines))
 }
 
-/// Prints engines, threads and helpers of the run, unless another rank 0 prints them. Warns if the ranks do not round alike.
+/// Prints engines, threads and helpers of the run, unless the launcher gave this process another rank number than 0. Warns if the
+/// ranks do not compute identical last bits.
 fn print_set_up(
     loaded: &Loaded,
     common: &Common,
@@ -306,7 +308,8 @@ fn begin_history(comm: &Comm, prerequisites: Option<&Prerequisites>) -> Recovery
     RecoveryHistory::begin(comm, &host, domain)
 }
 
-/// Finds the memory to which each rank of a node is bound, so that each rank can choose a near device. Collective call.
+/// Finds the NUMA node to which each rank of a node is bound, so that each rank can choose a device near its memory. Collective
+/// call.
 fn ranks_of(node: &Comm) -> Ranks {
     const UNKNOWN: u64 = u64::MAX;
     let topology = Topology::here();
@@ -321,11 +324,11 @@ fn ranks_of(node: &Comm) -> Ranks {
     Ranks { memories: memories.collect(), own: node.rank() }
 }
 
-/// Number of threads of this rank. `threads` is the number that the rank would choose without regard to other ranks. Collective
-/// call.
+/// Returns the number of threads of this rank. `threads` is the number that the rank would choose without regard to other ranks.
+/// Collective call.
 ///
 /// A rank that does not compute gets at most as many threads as the computing ranks have. Otherwise the order of messages would
-/// suit a number of threads that no computing rank has. A rank whose `turn` never comes gets one thread.
+/// suit a number of threads that no computing rank has. A rank that never computes (`turn` is false) gets one thread.
 fn threads_of_all(comm: &Comm, threads: usize, computes: bool, turn: bool) -> usize {
     let most = reduced(comm, if computes { threads as u64 } else { 1 }, Reduce::Max);
     if computes || turn { threads.min(most as usize) } else { 1 }
@@ -391,8 +394,8 @@ fn refuse_to_start(why: &str) -> Exit {
     Exit::Environment
 }
 
-/// Number of ranks that compute in the test with the most computing ranks. The first ranks compute when a run begins. If memory
-/// of an earlier start assigns other positions, the only harm is that a rank may lose its pins.
+/// Returns the number of ranks that compute in the test with the most computing ranks. When a run begins, the ranks below this
+/// number compute. If memory of an earlier start assigns other positions, the only harm is that a rank may lose its pins.
 fn computing(loaded: &Loaded) -> usize {
     let settings = &loaded.settings;
     let of = |&(p, q): &(usize, usize)| settings.ranks(p, q) - settings.dedicated(p, q);
@@ -451,8 +454,8 @@ fn lacking(
         .collect()
 }
 
-/// Groups of a new test, or `None` if its ranks cannot be divided into groups. Positions are assigned in the order of ranks,
-/// which is the order of `domains`. If the requested groups are impossible, a run that may resume from storage uses other
+/// Returns the groups of a new test, or `None` if its ranks cannot be divided into groups. Positions are assigned in the order of
+/// ranks, which is the order of `domains`. If the requested groups are impossible, a run that may resume from storage uses other
 /// groups.
 fn new_groups(p: &settings::Saves, test: &TestParams, domains: &[String]) -> Option<Groups> {
     let layout = Layout::of(test).kept_by(&p.scheme, p.group);
@@ -508,7 +511,7 @@ impl Unfit {
         ));
     }
 
-    /// Reason why the test with these `params` is skipped, or `None` if the test is not skipped.
+    /// Returns the reason why the test with these `params` is skipped, or `None` if the test is not skipped.
     fn why(&self, params: &TestParams) -> Option<&str> {
         let of = Self::of(params);
         self.0.iter().find(|(unfit, _)| *unfit == of).map(|(_, why)| why.as_str())
@@ -601,7 +604,7 @@ struct Run {
     /// Digests of the tests, in the order of the tests.
     tests: Vec<u64>,
     unfit: Unfit,
-    /// Present if the run is protected.
+    /// Prerequisites for protection; `None` in an unprotected run.
     prerequisites: Option<Prerequisites>,
 }
 
@@ -609,9 +612,9 @@ struct Run {
 struct Kept {
     pool: Pool,
     device: Option<Arc<dyn Device>>,
-    /// Set once this rank has begun to report.
+    /// Outputs of the run; `None` until this rank has begun to report.
     reports: Option<Reports>,
-    /// Exit status of the run, once this rank has reported it.
+    /// Exit status of the run; `None` until this rank has reported it.
     ended: Option<Exit>,
     history: RecoveryHistory,
     /// Number of bytes that progress lines have added to standard output.
@@ -781,9 +784,9 @@ impl Job<'_> {
         exit
     }
 
-    /// Finds an unfinished test of the last launch that must run before its turn, because an earlier test has lost its result.
-    /// If the earlier test ran first, it would overwrite the memory of the unfinished test. The result is the same on all
-    /// ranks.
+    /// Finds an unfinished test of the last launch that must run before its turn, because an earlier test has lost its result. If
+    /// the earlier test ran first, it would overwrite the memory of the unfinished test. Returns `None` if the tests can run in
+    /// order. The result is the same on all ranks.
     fn out_of_turn(&self) -> Option<(usize, TestParams)> {
         let session = self.session.as_ref()?;
         let number = session.under_way()?;
@@ -827,8 +830,8 @@ impl Job<'_> {
         }
     }
 
-    /// Assigns a position in the test to each rank that is left. Also returns this rank's position, if the position lies outside
-    /// of the grid.
+    /// Assigns a position in the test to each rank that is left. Also returns this rank's position if the position is outside of
+    /// the grid, and otherwise `None`.
     fn roles(
         &mut self,
         number: usize,
@@ -868,7 +871,7 @@ impl Job<'_> {
         Ok((RoleAssignment::plain(params, taken.into_iter()), dedicated))
     }
 
-    /// Solves one test. The result is the same on all ranks, but only rank 0 gets the outcome.
+    /// Solves one test. All ranks return the same result, except that only rank 0 gets the outcome.
     fn solve(&mut self, number: usize, params: &TestParams) -> Solved {
         // A library may have started threads at its first use, for example to send messages.
         cores::let_heirs_go();

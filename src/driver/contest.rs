@@ -1,8 +1,8 @@
-//! Choice of the engine for each test. If several engines compete, all ranks measure them with panels as wide as the test's,
-//! and use the fastest. The benchmark and the trials of `tune` choose before they create anything for a test.
+//! Choice of the engine for each test. If several engines compete, all ranks measure them with panels as wide as the test's, and
+//! use the fastest. The benchmark and the trials of `tune` choose before they create anything for a test.
 //!
 //! A protected run without an explicit choice uses one of the program's own kernels if a kernel runs on all nodes. All these
-//! kernels round alike on all processors, so a restart with another of the kernels gets the same bits.
+//! kernels give identical last bits on all processors. So a restart with another of the kernels gets the same bits.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::kernels::choice::{self, Contest, Place};
 /// Number of operations of a thread above which measuring the engines saves more time than it takes: about a second of work.
 const WORTH: f64 = 1e11;
 
-/// Tests for which an engine is chosen, and whether this rank computes in these tests.
+/// Tests for which an engine is chosen, and the part of this rank in them.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
     pub tests: &'a [TestParams],
@@ -35,7 +35,8 @@ fn measuring(node: &Comm, computes: bool, turns: bool) -> Vec<usize> {
     (0..all.len()).filter(|&rank| all[rank] == 1 || idle_measure).collect()
 }
 
-/// Rate that a rank without a measurement reports. This rate is larger than any measured rate, so it is never the minimum.
+/// Rate of an engine on a rank that does not measure. This rate is larger than any measured rate, so it is never the minimum of
+/// all ranks.
 const NO_SAY: u64 = i64::MAX as u64;
 
 /// Measurement of the competing engines by all ranks.
@@ -43,21 +44,22 @@ struct Measurement<'a> {
     comm: &'a Comm,
     node: &'a Comm,
     competing: &'a [Engine],
-    /// Ranks of this node that measure.
+    /// Ranks of this node that measure, by their number on the node.
     ranks: Vec<usize>,
-    /// File with the results of earlier runs.
+    /// File with the rates that earlier runs measured; `None` without a home folder.
     file: Option<PathBuf>,
 }
 
 impl Measurement<'_> {
-    /// Rates in the order of the competing engines. An engine without a rate gets 0.
+    /// Returns the rates, in MFLOP/s, in the order of the competing engines. An engine without a rate gets 0.
     fn in_order(&self, rates: choice::Rates) -> Vec<u64> {
         let rate = |e: &Engine| rates.iter().find(|(name, _)| name == e.name()).map_or(0, |r| r.1);
         self.competing.iter().map(rate).collect()
     }
 
-    /// Rates of all competing engines, as stored by earlier runs. If the file lacks the rate of any engine, all rates are zero.
-    /// Only the first rank of a node reads the file.
+    /// Returns the rates of all competing engines, in MFLOP/s, as stored by earlier runs. If the file lacks the rate of any
+    /// engine, all rates are zero. If no rank of the node measures either, all rates are [`NO_SAY`]. Only the first rank of a
+    /// node reads the file.
     fn recalled(&self, place: &Place) -> Vec<u64> {
         let found = self.file.as_ref().filter(|_| self.node.rank() == 0);
         let found = found.and_then(|file| choice::recall(file, place, self.competing));
@@ -65,8 +67,8 @@ impl Measurement<'_> {
         found.map_or(vec![unknown; self.competing.len()], |rates| self.in_order(rates))
     }
 
-    /// Measures the engines, returns the rates of the slowest rank, and stores the rates of each node. `contest` is `None` on a
-    /// rank that does not measure. Collective call.
+    /// Measures the engines, and stores the rates of each node. Returns the rate of each engine on its slowest rank, in MFLOP/s.
+    /// `contest` is `None` on a rank that does not measure. Collective call.
     fn measure(&self, place: &Place, contest: Option<&mut Contest>, pool: &mut Pool) -> Vec<u64> {
         let Self { comm, node, competing, ranks, file } = self;
         // All ranks measure at the same time, because they will also compute at the same time.
@@ -113,12 +115,12 @@ impl Measurement<'_> {
     }
 }
 
-/// Panel width for which the engines compete.
+/// Panel width for which the engines compete, and the facts that decide whether they are measured.
 struct Width {
     place: Place,
-    /// True if measuring saves more time than it takes.
+    /// True if measuring the engines for this width saves more time than it takes.
     worth: bool,
-    /// Rate of each engine on the slowest rank, as stored by earlier runs.
+    /// Rate of each engine on the slowest rank, in MFLOP/s, as stored by earlier runs; 0 if unknown.
     rates: Vec<u64>,
 }
 

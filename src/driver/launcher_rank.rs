@@ -5,7 +5,7 @@
 
 use crate::supervise::start::launcher::RANK_VARS;
 
-/// Returns the rank, or `None` if no launcher has set its variable.
+/// Returns this process's rank, as the launcher has set it in the environment. Returns `None` if no known variable has a rank.
 pub fn launcher_rank() -> Option<u64> {
     rank_from(|name| std::env::var(name).ok())
 }
@@ -15,7 +15,8 @@ pub fn speaks_for_all() -> bool {
     launcher_rank().is_none_or(|rank| rank == 0)
 }
 
-/// Returns true if this process prints for its node. Such a process is the first rank there, or was started without a launcher.
+/// Returns true if this process prints for its node. Under Open MPI, the first rank of each node prints. Under other launchers,
+/// rank 0 prints. Without a launcher, every process prints.
 pub fn speaks_for_node() -> bool {
     std::env::var(LOCAL_RANK).map_or_else(|_| speaks_for_all(), |rank| rank.trim() == "0")
 }

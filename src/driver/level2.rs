@@ -28,11 +28,12 @@ type Files = Vec<(Key, Vec<u32>)>;
 /// Facts about a rank's DIR that the rank sends to all ranks.
 #[derive(Serialize, Deserialize)]
 struct Report {
-    /// Directory id, as in [`Level2::dir_id`].
+    /// Directory id: the number of the first rank that sees the same DIR as the rank of this report.
     dir_id: usize,
     /// Failure domain of the rank.
     domain: String,
-    /// Contents of DIR, if the rank is the first one that sees this DIR; empty for other ranks.
+    /// Checkpoints in DIR, and the positions of their files, on the first rank that sees DIR. Empty on other ranks. The error is
+    /// a message.
     contents: Result<(Inventory, Files), String>,
 }
 
@@ -42,8 +43,8 @@ pub struct Level2 {
     pub checkpoint_dir: CheckpointDir,
     /// Directory id: the number of the first rank that sees this DIR.
     pub dir_id: usize,
-    /// `dir_ids` has the directory id of each rank. `files` has, for the first rank of each DIR, the checkpoints with files
-    /// there. Both are empty if all nodes share one DIR.
+    /// `dir_ids` has the directory id of each rank. `files` has an entry for each rank: on the first rank of a DIR, the
+    /// checkpoints with files in this DIR. Both are empty if all nodes share one DIR.
     dir_ids: Vec<usize>,
     files: Vec<Files>,
     /// Inventory of checkpoints when the run began; the same on every rank.
@@ -51,11 +52,11 @@ pub struct Level2 {
     /// Reason why DIR can be read but not written; `None` if DIR can be written. The same on every rank.
     pub unwritable: Option<String>,
     /// First test of this start that used storage. The value is set on all ranks, even on ranks that take no part in the test.
-    /// Checkpoints found at the start can only belong to this test.
+    /// Only this first test can have checkpoints that were found at the start.
     first: Cell<Option<u32>>,
 }
 
-/// Checkpoint directory of a job on the node of failure domain `domain`; `None` without level two.
+/// Returns the checkpoint directory of a job on the node of failure domain `domain`; `None` without level two.
 pub fn checkpoint_dir(settings: &settings::Saves, domain: &str) -> Option<CheckpointDir> {
     let level2 = settings.level2.as_ref()?;
     Some(CheckpointDir::new(&dir_of(&level2.dir, domain), &settings.job))
@@ -77,7 +78,7 @@ pub fn dir_id(
     *first
 }
 
-/// Facts about the start for which DIR is opened.
+/// Facts about the run that is starting, which determine how DIR is opened and read.
 pub struct Conditions<'t> {
     /// Digests of the run's tests.
     pub tests: &'t [u64],
@@ -87,10 +88,10 @@ pub struct Conditions<'t> {
     pub from_scratch: bool,
 }
 
-/// Function that checks or prepares DIR. The second argument is the token of [`Opening`].
+/// Function that checks or prepares DIR. The second argument is the token of [`Opening`]. The error is a message.
 type Check = fn(&CheckpointDir, &str) -> Result<(), String>;
 
-/// DIR while it is being opened.
+/// State of level two while a starting run opens DIR.
 struct Opening<'c> {
     comm: &'c Comm,
     checkpoint_dir: CheckpointDir,
@@ -105,7 +106,8 @@ struct Opening<'c> {
 }
 
 impl<'c> Opening<'c> {
-    /// Makes the token of this start. All ranks that see the same DIR get the same token. Collective call.
+    /// Makes the token that the first rank writes to DIR, so that other ranks can check whether they see the same DIR. All ranks
+    /// that should see the same DIR get the same token. Collective call.
     fn new(
         comm: &'c Comm,
         node: &Comm,
@@ -130,8 +132,9 @@ impl<'c> Opening<'c> {
         Refusal::environment(why)
     }
 
-    /// Runs `check` on DIR on the ranks with `mine`, within `timeout`. If a check fails on any rank, all ranks return the failure
-    /// in `Ok(Some(..))`, because an unwritable DIR may be readable. If a check hangs, all ranks return `Err`. Collective call.
+    /// Runs `check` on DIR on the ranks with `mine`, within `timeout`. Returns `Ok(None)` on all ranks if all checks pass. If a
+    /// check fails on any rank, all ranks return the failure in `Ok(Some(..))`, because an unwritable DIR may be readable. If a
+    /// check hangs, all ranks return `Err`. Collective call.
     fn refusal(&self, check: Check, mine: bool) -> Result<Option<Refusal>, Refusal> {
         let (checkpoint_dir, token) = (self.checkpoint_dir.clone(), self.token.clone());
         let refused = if mine {
@@ -144,7 +147,7 @@ impl<'c> Opening<'c> {
         Ok(unanimous(self.comm, refused.map_or(Ok(()), Err)).err())
     }
 
-    /// Checks DIR as [`Self::refusal`] does, but returns `Err` also if the check fails. Collective call.
+    /// Checks DIR as [`Self::refusal`] does, but returns a failed check as `Err`, too. Collective call.
     fn look(&self, check: Check, mine: bool) -> Result<(), Refusal> {
         self.refusal(check, mine)?.map_or(Ok(()), Err)
     }
@@ -210,7 +213,7 @@ struct Gathered {
     files: Vec<Files>,
 }
 
-/// Refuses checkpoints that were written with another directory scope.
+/// Refuses to start if checkpoints in DIR were written with another directory scope than `dir_scope`.
 fn check_written_scope(
     inventory: &Inventory,
     dir_scope: DirScope,
@@ -245,7 +248,8 @@ fn print_unused(strays: &[(String, About)], inventory: &Inventory) {
 }
 
 impl Level2 {
-    /// Checks the scope of DIR. Takes the inventory of checkpoints, unless the run begins from scratch. Collective call.
+    /// Checks the scope of DIR. Takes the inventory of checkpoints, unless the run begins from scratch. Returns `None` if the
+    /// settings have no level two. Collective call.
     ///
     /// The run can resume from checkpoints in an unwritable DIR, because every reader checks that a checkpoint belongs to the
     /// run.
@@ -303,9 +307,9 @@ impl Level2 {
         self.first.set(self.first.get().or(Some(number)));
     }
 
-    /// Returns the directory ids, and for each DIR the positions of test `number` with files there. Files of a newer checkpoint
-    /// get a higher [`Found::run`], so that a position goes to a rank that sees the position's newest file. Returns `None` if all
-    /// ranks see the same files. The same on every rank, including idle ranks.
+    /// Returns the directory id of each rank, and the positions of test `number` that have files in each rank's DIR. Files of a
+    /// newer checkpoint get a higher [`Found::run`], so that a position goes to a rank that sees the position's newest file.
+    /// Returns `None` if all ranks see the same files. The result is the same on every rank, including idle ranks.
     pub fn files_of(&self, number: u32, digest: u64) -> Option<(&[usize], Vec<Vec<Found>>)> {
         let stored = self.inventory.for_test(number, digest);
         if stored.is_empty() || self.dir_ids.is_empty() {
@@ -347,12 +351,12 @@ impl Level2 {
         })
     }
 
-    /// Returns true if test `number` is the first of this start that used storage.
+    /// Returns true if test `number` is the first test of this start that used storage.
     pub fn begins_with(&self, number: u32) -> bool {
         self.first.get() == Some(number)
     }
 
-    /// Lists the tests whose results may stay on storage. `finished` are the tests whose results were found at the start. `ended`
+    /// Lists the tests whose results on storage are kept. `finished` are the tests whose results were found at the start. `ended`
     /// are the tests that have ended since the start.
     pub fn counting(&self, finished: impl Iterator<Item = u32>, ended: &[u32]) -> Results {
         // The text of results that the start found only in memory is not known here.
@@ -365,7 +369,7 @@ impl Level2 {
     }
 }
 
-/// Describes the problem and progress of a checkpoint.
+/// Describes the test, the problem and the progress of a checkpoint.
 pub fn words(about: &About) -> String {
     format!(
         "test {}, N = {}, NB = {}, grid {} x {}, boundary {} of {}",

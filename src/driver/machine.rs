@@ -11,7 +11,7 @@ use crate::report::machine::Machine;
 
 const TAG: i32 = 90;
 
-/// Returns the machine on rank 0, and an unfinished description elsewhere. Collective call.
+/// Returns the description of the machine on rank 0, and an incomplete description on other ranks. Collective call.
 pub fn gather(comm: &Comm, node: &Comm, device: Option<&dyn Device>) -> Machine {
     let mut machine = Machine::default();
     let colour = (node.rank() == 0).then_some(0);

@@ -24,33 +24,34 @@ use crate::shm::{MemoryStore, Store, hugetlbfs};
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::start::hosts::{Host, slots};
 
-/// Memory and storage that the ranks on each host need, and the bytes of persistent shared memory of the largest rank.
+/// Memory and storage that the ranks on each host need, and the bytes of persistent shared memory of the rank that needs the
+/// most.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needs {
     pub hosts: Vec<Need>,
     pub rank_bytes: Option<u64>,
-    /// For each position of the test with the most positions: the number of its group. Empty without protection.
+    /// Group number of each position, in the test with the most positions. Empty without protection.
     pub groups: Vec<usize>,
-    /// Hosts in use that the domain file does not list, although it lists some host.
+    /// Hosts in use that the domain file does not list, although it lists other hosts.
     pub left_out: Vec<String>,
-    /// Reason why the requested groups are impossible, if a resumed run may use other groups.
+    /// Reason why the requested groups are impossible, if the run may resume with other groups; otherwise `None`.
     other_groups: Option<String>,
 }
 
 impl Needs {
-    /// Bytes of storage that a checkpoint of the largest test takes. If each node has its own storage, only the node with the
-    /// largest part of the checkpoint counts.
+    /// Returns the bytes of storage that a checkpoint of the largest test takes. If each node has its own storage, only the node
+    /// with the largest part of the checkpoint counts.
     pub fn checkpoint_bytes(&self) -> u64 {
         self.hosts.iter().map(|need| need.stored_bytes).max().unwrap_or(0)
     }
 
-    /// Warning that the requested groups are impossible; `None` if they are possible.
+    /// Returns a warning that the requested groups are impossible; `None` if they are possible.
     pub fn other_groups_words(&self) -> Option<String> {
         let why = self.other_groups.as_ref()?;
         Some(format!("{why}. A run that resumes uses other groups instead; a new run is refused"))
     }
 
-    /// Warning about hosts that the domain file does not list; `None` if there are none.
+    /// Returns a warning about hosts that the domain file does not list; `None` if it lists all hosts in use.
     pub fn left_out_words(&self) -> Option<String> {
         let [first, others @ ..] = &self.left_out[..] else { return None };
         let more = match others.len() {
@@ -69,17 +70,17 @@ pub fn may_go_on(protection: &Saves) -> bool {
     protection.level2.is_some() && protection.restart != Restart::Never
 }
 
-/// Bytes of persistent shared memory that an earlier start of the job has left on this node.
+/// Returns the bytes of persistent shared memory that an earlier start of the job has left on this node.
 pub fn held_bytes(protection: &Saves) -> u64 {
     let memory_store = MemoryStore::new(protection.store, &protection.job);
     memory_store.map_or(0, |memory_store| memory_store.list().iter().map(|part| part.bytes).sum())
 }
 
-/// Ranks of a run on their hosts.
+/// Distribution of a run's ranks over the hosts, and other facts on which the needs of the hosts depend.
 struct Placed<'a> {
     loaded: &'a Loaded,
     hosts: &'a [Host],
-    /// Index of each rank's host.
+    /// Index of each rank's host in `hosts`.
     places: Vec<usize>,
     means: Means,
     domain_file: Option<DomainFile>,
@@ -111,7 +112,7 @@ impl<'a> Placed<'a> {
         Ok(Self { loaded, hosts, places, means, domain_file, store, huge, may_resume })
     }
 
-    /// Hosts in use that the domain file does not list, although it lists some host.
+    /// Returns the hosts in use that the domain file does not list, although it lists other hosts.
     fn left_out(&self) -> Vec<String> {
         let Some(file) = &self.domain_file else { return Vec::new() };
         let names = self.places.iter().map(|at| &self.hosts[*at].name).enumerate();
@@ -121,7 +122,7 @@ impl<'a> Placed<'a> {
         left_out
     }
 
-    /// Failure domains of the first `ranks` ranks.
+    /// Returns the failure domain of each of the first `ranks` ranks.
     fn domains(&self, ranks: usize) -> Vec<String> {
         let domain = |(rank, at): (usize, &usize)| match &self.domain_file {
             Some(file) => file.domain(rank, &self.hosts[*at].name),
@@ -130,7 +131,7 @@ impl<'a> Placed<'a> {
         self.places[..ranks].iter().enumerate().map(domain).collect()
     }
 
-    /// Adds the private memory of a test's ranks to the needs of their hosts.
+    /// Adds the private memory of a test's ranks to `of_test`, the needs of their hosts.
     fn add_own(&self, test: &TestParams, protected: bool, of_test: &mut [Need]) {
         let settings = &self.loaded.settings;
         // If the ranks do not check their memory, the supervisor does not check it either.
@@ -149,7 +150,8 @@ impl<'a> Placed<'a> {
         }
     }
 
-    /// Adds the memory and storage that the checkpoints of a test take.
+    /// Adds the memory and storage that the checkpoints of a test take to `of_test`, and their groups to `needs`. The error is
+    /// the reason why the ranks cannot be divided into groups.
     fn add_checkpoints(
         &self,
         test: &TestParams,
@@ -232,7 +234,7 @@ pub fn of_hosts(
     Ok(needs)
 }
 
-/// Number of this rank's cores that do not contain any of the processors named for helpers.
+/// Returns the number of this rank's cores that contain none of the processors in `helpers`, which are named for helpers.
 fn cores_without(helpers: &BTreeSet<usize>, topology: &Topology) -> usize {
     cores::count().saturating_sub(topology.among(&topology.of_their_cores(helpers)).cores())
 }
@@ -245,15 +247,15 @@ fn group_of_each(groups: &Groups, positions: usize) -> Vec<usize> {
     of_each
 }
 
-/// Buffers of each position of a test that is divided into `groups`.
+/// Returns the buffers of each position of a test that is divided into `groups`.
 fn buffers(test: &TestParams, layout: &Layout, groups: &Groups, scheme: &Scheme) -> Vec<Buffers> {
     let ld = |position| leading_dimension(test, position);
     buffers_of_each(layout, groups, ld, scheme, STATE_BYTES)
 }
 
-/// Bytes of persistent shared memory that the ranks in `ranks` take in a test. Positions are assigned in the order of ranks. A
-/// rank without a position counts as much as the largest position. `groups` is `None` if the run resumes with the unknown groups
-/// of an earlier start. In this case, parity is not counted.
+/// Returns the bytes of persistent shared memory that the ranks in `ranks` take in a test. Positions are assigned in the order of
+/// ranks. A rank without a position counts as much as the largest position. `groups` is `None` if the run resumes with the
+/// unknown groups of an earlier start. In this case, parity is not counted.
 pub fn named_bytes(
     test: &TestParams,
     saves: &Saves,
@@ -335,8 +337,8 @@ mod tests {
         }
     }
 
-    /// Nodes of a rack are lost together, so a group has members on different racks. Such groups are smaller, so a file has
-    /// more parity. The number of files stays the same.
+    /// Nodes of a rack are lost together, so a group has members on different racks. A smaller group has more parity for each
+    /// member, so its files are larger. The number of files stays the same.
     #[test]
     fn failure_domains_change_what_lies_on_a_nodes_own_storage() {
         let dir = tempfile::tempdir().unwrap();

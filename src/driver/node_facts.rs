@@ -26,7 +26,8 @@ pub fn here(ranks: usize, device: Option<&dyn Device>) -> Kind {
     kind
 }
 
-/// Describes the node whose files are below `root`. `share` is the part of the node that the job may use; `None` if unknown.
+/// Describes the node whose files are below `root`. `share` is the part of the node that the job may use; `None` if the part is
+/// unknown.
 fn under(root: &Path, share: Option<Given>) -> Kind {
     let read = |path: &str| fs::read_to_string(root.join(path)).ok();
     let word = |path: &str| read(path).map(|text| text.trim().to_owned()).filter(|w| !w.is_empty());
@@ -105,8 +106,8 @@ impl Processor {
     }
 }
 
-/// Double-precision operations of a core in a cycle, or `None` if the flags show no known vector unit. A core is assumed to have
-/// two vector units for fused multiply-adds, as in server processors.
+/// Returns the double-precision operations of a core in a cycle, or `None` if the flags show no known vector unit. A core is
+/// assumed to have two vector units for fused multiply-adds, as in server processors.
 ///
 /// AMD's family 25 (Zen 3 and 4) has units of 256 bits, also for AVX-512. The first Zen, by AMD and by Hygon, has units of 128
 /// bits. Some small Xeons have only one unit of 512 bits, which no flag shows. On such a Xeon, the true number is half of the
@@ -130,7 +131,7 @@ fn flops_per_cycle(vendor: &str, family: u64, model: u64, flags: &str) -> Option
     }
 }
 
-/// Number of sockets, of whole cores and of hardware threads that the job may use.
+/// Returns the numbers of sockets, of whole cores and of hardware threads that the job may use.
 fn counts(topology: &Topology, share: Option<Given>) -> (u64, u64, u64) {
     let Some(Given { processors, time }) = share else {
         return match topology.hardware_threads() {
@@ -155,7 +156,7 @@ fn pretty_name(release: &str) -> Option<String> {
     Some(value.trim_matches('"').to_owned())
 }
 
-/// Entries of a folder, sorted.
+/// Returns the paths of the entries of a folder, sorted. Empty if the folder cannot be read.
 pub(super) fn entries(folder: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> =
         fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
@@ -163,8 +164,8 @@ pub(super) fn entries(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Rates of the network adapters that are up. Each port of an InfiniBand adapter has an entry of its own. An Ethernet adapter is
-/// listed only if it reports a speed.
+/// Returns the rates of the network adapters that are up, as text. Each port of an InfiniBand adapter has an entry of its own.
+/// An Ethernet adapter is listed only if it reports a speed.
 fn network(root: &Path) -> Vec<String> {
     let word = |path: &Path| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
     let mut found = Vec::new();

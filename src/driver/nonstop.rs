@@ -41,12 +41,12 @@ pub fn fits(loaded: &Loaded, world: &World) -> Result<(), Refusal> {
     }
 }
 
-/// Test on which a rank works, and the rank's position in it.
+/// Test on which a rank works, and the rank's position in this test.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestPart {
     pub test: usize,
     pub position: Option<usize>,
-    /// Positions of the rank's group, once known.
+    /// Positions of the rank's group in the test; empty until they are known.
     pub members: Vec<usize>,
 }
 
@@ -54,19 +54,19 @@ pub struct TestPart {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Knowledge {
     pub part: TestPart,
-    /// True once the run has begun. From then on the run resumes from its own memory, regardless of `--restart`.
+    /// True once the run has begun. After its beginning the run resumes from its own memory, regardless of `--restart`.
     pub begun: bool,
     /// First test that began in this launch. Only this test can have checkpoints of an earlier launch. `past_the_first` is true
     /// once a later test has begun.
     first: Option<usize>,
     past_the_first: bool,
-    /// Last test of which this rank has saved something in this launch. Storage may still contain this checkpoint after memory
-    /// has lost it.
+    /// Last test of which this rank has saved a checkpoint in this launch; `None` if there is none. Storage may still contain a
+    /// checkpoint of this test after memory has lost it.
     pub saved: Option<usize>,
     /// `head` is true once the heading is printed; `told` is the number of reported tests.
     pub head: bool,
     pub told: usize,
-    /// Exit status of the run, once all results are reported.
+    /// Exit status of the run; `None` until all results are reported.
     pub verdict: Option<Exit>,
     /// Number of tests with checksum columns whose results all ranks have.
     pub finished: usize,
@@ -82,8 +82,8 @@ pub struct RecoveryHistory {
     /// Number of losses since the current test began: `losses` in this launch, `losses_before` in earlier launches.
     pub losses: u32,
     pub losses_before: u32,
-    /// True if ranks have been lost in this launch, in any test. Until a restart, the ranks cannot read data on the own storage
-    /// of a lost node.
+    /// True if ranks have been lost in this launch, in any test. Until a restart, ranks cannot read storage that belonged to a
+    /// lost node alone (`--level2-scope node`).
     pub has_lost: bool,
     /// Facts about each rank that the launcher started, in the order of the launcher's rank numbers.
     members: Vec<Member>,
@@ -100,9 +100,9 @@ struct Answer {
     launched: usize,
     node: usize,
     known: Knowledge,
-    /// Lost ranks whose loss has not been reported, as far as this rank knows.
+    /// Lost ranks that no printed notice has named yet, as far as this rank knows.
     untold: Vec<usize>,
-    /// State of a test with checksum columns, if this rank has one.
+    /// State of a test with checksum columns; `None` if this rank has no such state.
     status: Option<Status>,
 }
 
@@ -118,7 +118,7 @@ struct Member {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Process {
     id: ProcessId,
-    /// Boot id of the kernel, and PID namespace.
+    /// System in which the process id is valid: boot id of the kernel, and PID namespace.
     of: (String, String),
 }
 
@@ -147,12 +147,13 @@ impl Process {
     }
 }
 
-/// Time limit for a killed process to end. The process ends only after the system has freed its memory. If the memory is still
-/// locked afterwards, a later error reports that.
+/// Time limit for a killed process to end. The process ends only after the system has freed its memory. If the position's memory
+/// is still locked after this time, the rank that takes the memory reports an error.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Returns the last test of which something may have been saved. If all ranks that took part in the last test are lost, nobody
-/// knows whether it was saved, and it counts as saved.
+/// Returns the last test that may have a checkpoint; `None` if no test has. `told` has each rank's part, and the last test that
+/// the rank has saved. If all ranks that took part in the latest test are lost, no rank knows whether this test was saved, and it
+/// counts as saved.
 fn last_saved<'a>(told: impl Iterator<Item = (&'a TestPart, Option<usize>)>) -> Option<usize> {
     let told: Vec<_> = told.collect();
     let begun = told.iter().map(|(part, _)| part.test).max();
@@ -162,8 +163,8 @@ fn last_saved<'a>(told: impl Iterator<Item = (&'a TestPart, Option<usize>)>) -> 
 }
 
 impl RecoveryHistory {
-    /// Starts the history of a job before the job's first attempt. All ranks exchange facts about themselves, in case a rank is
-    /// lost before the first roll call.
+    /// Starts the recovery history of a job before the job's first attempt. All ranks exchange facts about themselves, in case a
+    /// rank is lost before the first roll call. Collective call.
     pub fn begin(comm: &Comm, host: &str, domain: &str) -> Self {
         let (host, domain) = (host.to_owned(), domain.to_owned());
         let mine = Member { process: Process::own(), host, domain };
@@ -187,15 +188,16 @@ impl RecoveryHistory {
         }
     }
 
-    /// Returns true if storage cannot have a checkpoint that memory lacks. Returns true only if the first test of this launch is
-    /// over, and the last saved test is finished. `finished` returns true if memory has the result of a test.
+    /// Returns true if the first test of this launch is over, and the last saved test is finished. In this case storage has no
+    /// checkpoint that memory lacks. `finished` returns true if memory has the result of a test.
     pub fn is_between_tests(&self, finished: impl Fn(usize) -> bool) -> bool {
         (self.known.past_the_first || self.known.first.is_some_and(&finished))
             && self.known.saved.is_none_or(finished)
     }
 
-    /// Merges the knowledge of all ranks, and gives the merged knowledge to each rank. `node` is the first rank on this rank's
-    /// node; `status` is this rank's state of a test with checksum columns.
+    /// Merges the knowledge of all ranks, and gives the merged knowledge to each rank. Also kills processes of lost ranks that
+    /// still run on this node. `node` is the first rank on this rank's node; `status` is this rank's state of a test with
+    /// checksum columns. Collective call.
     pub fn call_roll(&mut self, world: &World, node: usize, status: Option<Status>) {
         let comm = world.comm();
         let untold_before = self.notice.iter().flat_map(|n| &n.lost).map(|gone| gone.rank);
@@ -265,7 +267,7 @@ impl RecoveryHistory {
         }
     }
 
-    /// Candidate ranks for a test, with the position and group of each, according to the last roll call.
+    /// Returns the candidate ranks for a test, with the position and group of each, according to the last roll call.
     pub fn candidates(&self, test: usize) -> Vec<RankCandidate> {
         let candidate = |a: &Answer| {
             let part = Some(&a.known.part).filter(|part| part.test == test);
@@ -279,7 +281,7 @@ impl RecoveryHistory {
         self.people.iter().map(candidate).collect()
     }
 
-    /// State of a test on each rank, according to the last roll call.
+    /// Returns the state of a test on each rank, according to the last roll call; `None` for a rank without such a state.
     pub fn statuses(&self, test: usize) -> Vec<Option<Status>> {
         self.people.iter().map(|a| a.status.as_ref().and_then(|s| s.of(test))).collect()
     }
@@ -294,7 +296,8 @@ impl RecoveryHistory {
         self.end(Exit::Unrecoverable, &format!("The run cannot continue: {why}. {then}"))
     }
 
-    /// Describes the ranks that take over a position from another rank.
+    /// Describes the ranks that take over a position from another rank. The text is empty if there are none, or if the test
+    /// begins.
     fn takers(&self, test: usize, taken: &[Option<usize>]) -> String {
         let of_this = |a: &Answer| a.known.part.position.filter(|_| a.known.part.test == test);
         if self.people.iter().all(|a| of_this(a).is_none()) {
@@ -309,8 +312,9 @@ impl RecoveryHistory {
         words.collect::<Vec<_>>().concat()
     }
 
-    /// Returns the refusal that ends this launch, because `ended` prevents recovery in place. If ranks were lost, the refusal
-    /// says that a restart can resume from memory. A supervisor then restarts the run, with new nodes and ranks.
+    /// Returns the refusal that ends this launch, because the error `ended` prevents recovery in place. If ranks were lost, and a
+    /// restart may succeed, the refusal says that a restart can resume from memory. A supervisor then restarts the run, with new
+    /// nodes and ranks.
     pub fn gives_up(&self, ended: Refusal) -> Refusal {
         let restartable = matches!(ended.exit, Exit::Unrecoverable | Exit::NoSharedMemory);
         if !self.has_lost || !restartable {

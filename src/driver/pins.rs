@@ -1,13 +1,13 @@
 //! Choice of the processors to which each thread of a rank is pinned.
 //!
 //! Ranks under one kernel exchange the processors to which they are bound. A pure function divides these processors, with the
-//! same result on all of these ranks. A rank bound to cores of its own takes them. If a launcher has bound several ranks to the
-//! same cores, or has bound no rank, these ranks divide the cores; neighbours get adjacent cores. If the division is uneven, no
-//! rank is pinned: two threads pinned to one core would be far slower than threads that the system moves.
+//! same result on all of these ranks. A rank bound to cores of its own uses these cores. If a launcher has bound several ranks to
+//! the same cores, or has bound no rank, these ranks divide the cores; neighbours get adjacent cores. If the division is uneven,
+//! no rank is pinned: two threads pinned to one core would be far slower than threads that the system moves.
 //!
 //! Cores are for ranks that compute. A spare rank or a dedicated checksum rank sleeps most of the time. Such a rank has as many
-//! threads, because it may take over a position, but no cores of its own. When it takes over, the system runs its threads on
-//! free cores, such as those of a lost rank of the same node.
+//! threads as a computing rank, because it may take over a position, but no cores of its own. When such a rank takes over, the
+//! system runs its threads on free cores, such as those of a lost rank of the same node.
 //!
 //! Cores of processors in `--helper-cores` are only for helpers, and are set aside before the division. `benchmark` and the
 //! trials of `tune` choose the processors before a rank has its pool. No result depends on the choice.
@@ -55,7 +55,7 @@ struct Has {
 }
 
 /// Limit on the processor time of a container, as a number of processors. The ranks of a container may be bound to different
-/// processors of the node. All together they get no more time than this limit.
+/// processors of the node. All these ranks together get no more time than this limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Budget {
     /// Id of the container, equal for all ranks in the container.
@@ -73,14 +73,15 @@ impl Budget {
     }
 }
 
-/// Budget of rank `me`, and the ranks that share this budget: the computing ranks of the container. If none of them computes, all
-/// ranks of the container share the budget.
+/// Returns the budget of rank `me`, and the ranks that share it. The computing ranks of the container share the budget. If none
+/// of them computes, all ranks of the container share it. Returns `None` if the container has no limit.
 fn sharing_budget(ranks: &[Has], me: usize) -> Option<(Budget, Vec<usize>)> {
     let budget = ranks[me].budget?;
     Some((budget, that_compute(ranks, |rank| rank.budget == Some(budget))))
 }
 
-/// Returns true if the budget covers all cores to which the ranks of `me`'s container are bound.
+/// Returns true if the budget of `me`'s container covers all cores to which the container's ranks are bound, or if there is no
+/// budget.
 fn has_time(ranks: &[Has], me: usize, topology: &Topology) -> bool {
     let Some((budget, sharing)) = sharing_budget(ranks, me) else { return true };
     let all = sharing.iter().flat_map(|&rank| &ranks[rank].processors).copied().collect();
@@ -97,7 +98,8 @@ pub enum Loose {
     Limited,
     /// Another rank is bound to some of this rank's processors, but the two ranks' sets of processors differ.
     Overlapping,
-    /// The ranks with this binding together have neither one thread for each core, nor one thread for each hardware thread.
+    /// The ranks that share these processors together have neither one thread for each core, nor one thread for each hardware
+    /// thread.
     Uneven {
         threads: usize,
         cores: usize,
@@ -137,13 +139,13 @@ impl fmt::Display for Loose {
     }
 }
 
-/// Ranks that share the processors of rank `me`: the computing ranks with the same binding. If none of them computes, all ranks
-/// with this binding share.
+/// Returns the ranks that share the processors of rank `me`: the computing ranks with the same binding. If none of them computes,
+/// all ranks with this binding share the processors.
 fn sharing(ranks: &[Has], me: usize) -> Vec<usize> {
     that_compute(ranks, |rank| rank.processors == ranks[me].processors)
 }
 
-/// Returns the ranks selected by `alike` that compute, or all selected ranks if none of them computes.
+/// Returns the computing ranks among the ranks for which `alike` is true. If none of these ranks computes, returns all of them.
 fn that_compute(ranks: &[Has], alike: impl Fn(&Has) -> bool) -> Vec<usize> {
     let alike = (0..ranks.len()).filter(|&rank| alike(&ranks[rank]));
     let (computing, others): (Vec<usize>, Vec<usize>) =
@@ -151,8 +153,8 @@ fn that_compute(ranks: &[Has], alike: impl Fn(&Has) -> bool) -> Vec<usize> {
     if computing.is_empty() { others } else { computing }
 }
 
-/// Number of threads of rank `me`, which is bound to `cores` cores. An idle rank gets as many threads as a computing rank,
-/// because an idle rank may take over a position.
+/// Returns the number of threads of rank `me`, which is bound to `cores` cores. An idle rank gets as many threads as a computing
+/// rank, because an idle rank may take over a position.
 fn share(ranks: &[Has], me: usize, cores: usize) -> usize {
     let of_cores = cores / sharing(ranks, me).len().max(1);
     let of_time = sharing_budget(ranks, me)
@@ -160,7 +162,7 @@ fn share(ranks: &[Has], me: usize, cores: usize) -> usize {
     of_cores.min(of_time).max(1)
 }
 
-/// Processors of rank `me`'s threads, in the order of the threads.
+/// Returns the processors of rank `me`'s threads, in the order of the threads, or the reason why the threads are not pinned.
 ///
 /// A single rank with more cores than threads is not pinned. Another program, such as another job, may run on some of these
 /// cores. Only the system can then move the rank's threads to free cores.
@@ -262,8 +264,8 @@ impl Has {
     }
 }
 
-/// Number of idle cores, and number of cores that the job may use on the node. `whole` describes the node. A core is idle if no
-/// rank may run on it. If a container limits the processor time, only as many cores count as the limit allows.
+/// Returns the number of idle cores, and the number of cores that the job may use on the node. `whole` describes the node. A core
+/// is idle if no rank may run on it. If a container limits the processor time, only as many cores count as the limit allows.
 fn idle(ranks: &[Has], whole: &Given, topology: &Topology) -> (usize, usize) {
     let bound: BTreeSet<usize> = ranks
         .iter()
@@ -277,11 +279,11 @@ fn idle(ranks: &[Has], whole: &Given, topology: &Topology) -> (usize, usize) {
 
 /// Processors to which ranks are bound, collected before the number of threads is known.
 pub struct Bound {
-    /// Ranks under this rank's operating-system kernel, and the index of this rank among these ranks. Containers with different
-    /// host names may share cores, although MPI takes each container for a node.
+    /// `sharing`: ranks under this rank's operating-system kernel. `me`: index of this rank among these ranks. Containers with
+    /// different host names may share cores, although MPI takes each container for a node.
     sharing: Vec<Has>,
     me: usize,
-    /// Ranks of this node as MPI sees it; present only on the first of these ranks.
+    /// Ranks of this node as MPI sees the node; `None` except on the first of these ranks.
     of_node: Option<Vec<Has>>,
 }
 
@@ -296,15 +298,15 @@ impl Bound {
         Self { sharing, me, of_node }
     }
 
-    /// Number of threads if the user gives none: the cores of this rank's binding, divided by the number of ranks that share the
-    /// binding. Only computing ranks count, unless no rank computes. A container's limit on processor time can lower the number.
+    /// Returns the number of threads if the user gives none: the cores of this rank's binding, divided by the ranks that share
+    /// it. Only computing ranks count, unless no rank computes. A container's limit on processor time can lower the number.
     pub fn usual_threads(&self) -> usize {
         share(&self.sharing, self.me, cores::count())
     }
 
-    /// Returns a warning if the ranks of a node are bound to only some of the node's cores. The warning is about the node with
-    /// the most idle cores. A rank cannot find out whether the launcher or a process above the launcher has bound it. Collective
-    /// call.
+    /// Returns a warning if the ranks of a node are bound to only some of the node's cores; otherwise `None`. The warning is
+    /// about the node with the most idle cores. A rank cannot find out whether the launcher or a process above the launcher has
+    /// bound it. Collective call.
     pub fn left_idle(&self, comm: &Comm) -> Option<String> {
         let here = self.of_node.as_ref().zip(cores::of_node()).map_or(0, |(ranks, whole)| {
             let (idle, all) = idle(ranks, &whole, Topology::here());
@@ -335,8 +337,8 @@ pub fn set_aside(comm: &Comm, named: &List) -> Result<(), Refusal> {
     Err(Refusal::environment(why))
 }
 
-/// Facts about the ranks under this rank's operating-system kernel, and the index of this rank among these ranks. Collective
-/// call.
+/// Returns facts about the ranks under this rank's operating-system kernel, and the index of this rank among these ranks.
+/// Collective call.
 fn under_one_kernel(comm: &Comm, own: Has) -> (Vec<Has>, usize) {
     let kernel = xxh3_64(kernel().as_bytes());
     // An MPI colour is a nonnegative C int. If two kernels have the same colour, their ids still distinguish them.
@@ -366,7 +368,8 @@ pub fn decide(comm: &Comm, threads: usize, computes: bool, wanted: Pinning) -> R
     Ok(Pins { processors, cores })
 }
 
-/// Starts a rank's threads on the chosen processors. A BLAS called by these threads starts no threads of its own.
+/// Starts the threads of a rank: on the chosen processors, or unpinned if `pins` is an error. A BLAS called by these threads
+/// starts no threads of its own.
 pub fn pool(threads: usize, pins: &Result<Pins, Loose>) -> Result<Pool, Refusal> {
     let pool = match pins {
         Ok(pins) => Pool::pinned(&pins.processors),
@@ -382,7 +385,8 @@ pub fn are_kept<T>(pins: &Result<T, Loose>) -> bool {
     matches!(pins, Ok(_) | Err(Loose::StandsBy))
 }
 
-/// Line about the threads of all ranks: least and greatest number of threads, and pinning, as rank 0 sees it.
+/// Returns a line about the threads of all ranks. The line has the least and greatest number of threads of a rank, and says
+/// whether threads are pinned. `own` is the pinning of rank 0.
 pub fn told(fewest: usize, most: usize, extent: Extent, own: &Result<Pins, Loose>) -> String {
     let number = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };
     let what = match own {
@@ -403,8 +407,8 @@ pub fn told(fewest: usize, most: usize, extent: Extent, own: &Result<Pins, Loose
 pub const THREAD_VARIABLES: [&str; 4] =
     ["OMP_NUM_THREADS", "BLIS_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"];
 
-/// Returns a message that [`THREAD_VARIABLES`] have no effect, if one of these variables is set to another number than `threads`.
-/// Called only without `--threads`.
+/// Returns a message that [`THREAD_VARIABLES`] have no effect, or `None` if no such variable is set to another number than
+/// `threads`. Called only without `--threads`.
 pub fn unheeded(set: &[(&str, String)], threads: usize) -> Option<String> {
     // OpenMP accepts a list, with a number for each level of nesting.
     let number = |text: &str| text.split(',').next()?.trim().parse::<usize>().ok();
@@ -423,7 +427,7 @@ pub fn unheeded(set: &[(&str, String)], threads: usize) -> Option<String> {
     ))
 }
 
-/// Line for the output about the ranks' helpers, or `None` if helpers have no work.
+/// Returns a line for the output about the ranks' helpers, or `None` if helpers have no work.
 pub fn helpers_told(protection: &Saves) -> Option<String> {
     let what = match (protection.has_second_level(), protection.encode.by_helper()) {
         (false, false) => return None,
@@ -486,7 +490,7 @@ mod tests {
         assert_eq!(pins(&enough, 1, &topology), Ok(vec![1]));
     }
 
-    /// Checks the properties that hold for all ranks, and returns the number of pinned ranks.
+    /// Checks that each pinned thread has a processor of its own, to which its rank is bound. Returns the number of pinned ranks.
     fn check(ranks: &[Has], topology: &Topology) -> usize {
         let all: Vec<_> = (0..ranks.len()).map(|me| pins(ranks, me, topology)).collect();
         let mut taken = BTreeSet::new();
@@ -615,7 +619,7 @@ mod tests {
         assert_eq!(alone(&[has([0], 1), spare]), [true, false]);
     }
 
-    /// An idle rank takes no core from those that compute, but has as many threads as one of them.
+    /// An idle rank takes no core from computing ranks, but has as many threads as a computing rank.
     #[test]
     fn cores_are_for_ranks_that_compute() {
         let topology = Topology::even(16, 16);

@@ -22,26 +22,27 @@ use crate::base::terminal::say;
 use crate::base::timed_command::ask;
 use crate::comm::{Comm, Reduce};
 
-/// Time between two readings.
+/// Time between two readings of a node's power.
 const EVERY: Duration = Duration::from_secs(1);
-/// Time limit of a command.
+/// Time limit of a `--power-command`.
 const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 
 /// Source of a node's power readings.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
-    /// Command that prints watts.
+    /// Command of the user that prints the node's power in watts.
     Command(String),
-    /// Files with microwatts.
+    /// Files that contain a power in microwatts.
     Hwmon(Vec<PathBuf>),
-    /// Files with the energy used, in microjoules. Each has the value after which the counter starts again from zero.
+    /// Files that contain the energy used so far, in microjoules. Each file has the value after which its counter starts again
+    /// from zero.
     Rapl(Vec<(PathBuf, u64)>),
 }
 
 /// Names of the sources in the JSON document. Ranks exchange the index of a name.
 const NAMES: [&str; 3] = ["command", "hwmon", "rapl"];
 
-/// Result of one reading.
+/// Result of one reading of a source: a power, or the values of all energy counters.
 #[derive(Clone, Debug, PartialEq)]
 enum Reading {
     Watts(f64),
@@ -56,12 +57,13 @@ fn is(folder: &Path, name: &str) -> bool {
     fs::read_to_string(folder.join("name")).is_ok_and(|text| text.trim() == name)
 }
 
-/// Value of a meter. If firmware has no value, it reports the largest number of milliwatts, and this number is ignored.
+/// Returns the power in a meter's file, in microwatts. Returns `None` if the file cannot be read, or if the firmware has no
+/// value. In the latter case the file contains the largest 32-bit number of milliwatts.
 fn microwatts(file: &Path) -> Option<u64> {
     number(file).filter(|&microwatts| microwatts < u64::from(u32::MAX) * 1000)
 }
 
-/// Files of the meters that measure a whole node. Other sensors in the folder measure a card or a part of the node.
+/// Returns the files of the meters that measure a whole node. Other sensors in the folder measure a card or a part of the node.
 fn meters(hwmon: &Path) -> Vec<PathBuf> {
     // The driver's files are in one of two folders, depending on the kernel's version.
     let places = entries(hwmon).into_iter().filter_map(|folder| {
@@ -85,7 +87,7 @@ fn meters(hwmon: &Path) -> Vec<PathBuf> {
 }
 
 impl Source {
-    /// Finds this node's source. `command` is the value of --power-command.
+    /// Finds the source of this node's power readings, or returns `None`. `command` is the value of --power-command.
     pub fn here(command: Option<&str>) -> Option<Source> {
         Source::under(Path::new("/"), command)
     }
@@ -141,7 +143,8 @@ impl Source {
         }
     }
 
-    /// Values after which the counters start again from zero; empty for other sources.
+    /// Returns the values after which energy counters start again from zero, in microjoules; empty for sources without such
+    /// counters.
     fn ranges(&self) -> Vec<u64> {
         match self {
             Source::Rapl(files) => files.iter().map(|(_, range)| *range).collect(),
@@ -150,14 +153,15 @@ impl Source {
     }
 }
 
-/// Returns the first word of a command's output, if the word is a number of watts.
+/// Runs a command, and returns the first word of its output as a number of watts. Returns `None` if the command fails, if it
+/// takes too long, or if the word is no such number.
 fn watts_of(command: &str) -> Option<f64> {
     let (status, text) = ask(Command::new("/bin/sh").args(["-c", command]), COMMAND_LIMIT).ok()?;
     let watts: f64 = text.split_whitespace().next()?.parse().ok()?;
     (status.success() && watts.is_finite() && watts >= 0.0).then_some(watts)
 }
 
-/// Energy measured so far. Pure.
+/// Energy of a node, added up from the readings so far. Pure.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Tally {
     last: Option<(f64, Reading)>,
@@ -190,7 +194,7 @@ impl Tally {
     }
 }
 
-/// Measurement of one node, from `begin` to `end`. If the meter is dropped, its thread stops by itself.
+/// Measurement of one node's power, from `begin` to `end`. If the meter is dropped, its thread stops by itself.
 pub struct Meter {
     code: u64,
     stop: Sender<()>,
@@ -210,7 +214,7 @@ impl Meter {
         Some(Meter { code, stop, thread })
     }
 
-    /// Ends the measurement. Returns `None` if there are too few readings.
+    /// Ends the measurement. Returns `None` if there are fewer than two readings.
     pub fn end(self) -> Option<Measured> {
         drop(self.stop);
         let tally = self.thread.join().ok()?;
@@ -219,7 +223,8 @@ impl Meter {
     }
 }
 
-/// Reads once a second until `stopped`, and once more then.
+/// Reads `source` once a second until `stopped` reports the end, and once more at the end. Ends at once if the first reading
+/// fails.
 fn measured(source: &Source, stopped: &Receiver<()>) -> Tally {
     let (began, ranges) = (Instant::now(), source.ranges());
     let mut tally = Tally::default();
@@ -246,8 +251,8 @@ pub struct Measured {
     tally: Tally,
 }
 
-/// Adds up the power of all nodes. One rank of each measured node passes its node's `measured`. Warns if the user's `command`
-/// has measured no node. Collective call.
+/// Adds up the power of all nodes. One rank of each measured node passes its node's `measured`. Returns `None` if no node was
+/// measured. In this case, warns if the user gave a `command`. Collective call.
 pub fn sum(
     comm: &Comm,
     measured: Option<&Measured>,
@@ -283,7 +288,7 @@ pub fn sum(
     })
 }
 
-/// Warns once that the user's command has measured no node.
+/// Warns that the user's command has measured no node. The warning is printed only once in a run.
 fn warn_of_lack(command: &str) {
     static TOLD: Once = Once::new();
     TOLD.call_once(|| {
@@ -332,7 +337,7 @@ mod tests {
         assert_eq!(told.read(), Some(Reading::Watts(12.5)));
     }
 
-    /// The place of the meter's files depends on the kernel's version.
+    /// The folder of the meter's files depends on the kernel's version.
     #[test]
     fn a_meter_whose_files_lie_with_its_device_is_found() {
         let mut all = RAPL.to_vec();

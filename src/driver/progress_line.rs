@@ -1,7 +1,7 @@
 //! Progress line on a terminal during a plain `mpirun skt-hpl`.
 //!
-//! Rank 0 writes the line to standard error, and overwrites it each time. The line is written only if standard error ends on a
-//! terminal: that of this process, or that of the launcher which forwards it. The line is written neither to files nor to
+//! Rank 0 writes the line to standard error, and overwrites the line at each update. The line is written only if the standard
+//! error of this process, or of the launcher which forwards it, ends on a terminal. The line is written neither to files nor to
 //! standard output. Nor is the line written if the progress is shown elsewhere (`--progress`, `skt-hpl run`).
 
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ const LAUNCHERS: [&str; 9] = [
 /// Maximum number of launchers between this process and a terminal.
 const GENERATIONS: usize = 4;
 
-/// Clears the line and moves the cursor to its start.
+/// Control sequence that clears the line and moves the cursor to the start of the line.
 const CLEAR: &str = "\r\x1b[K";
 
 /// Returns true if this process's standard error appears on a terminal.
@@ -65,8 +65,8 @@ fn parent_of(folder: &Path) -> Option<u32> {
     Stat::within(folder)?.parent().filter(|&parent| parent > 1)
 }
 
-/// Text of the progress line for iteration `k` of `blocks`, after `seconds`. `since` is the iteration and time from which the
-/// rate is computed.
+/// Returns the text of the progress line for iteration `k` of `blocks`, after `seconds`. The rate is computed from the iteration
+/// and time in `since`.
 pub fn line(
     n: usize,
     nb: usize,
@@ -95,7 +95,7 @@ pub struct ProgressLine {
     shown: bool,
 }
 
-/// Least time between updates, in seconds. People cannot read faster.
+/// Least time between two updates of the progress line, in seconds. People cannot read faster.
 const EVERY_S: f64 = 0.5;
 
 impl ProgressLine {

@@ -3,8 +3,8 @@
 //! A write error does not end the run. The error is reported once, further results go to standard error, and the exit status
 //! shows the error.
 //!
-//! If ranks may be lost, another rank may have to continue the reports. It processes the earlier tests again from the results
-//! in memory, but prints nothing twice.
+//! If ranks may be lost, another rank may have to continue the reports. The other rank processes the earlier tests again from the
+//! results in memory, but prints nothing twice.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -37,22 +37,22 @@ pub struct About<'a> {
     pub machine: Machine,
 }
 
-/// Outputs of rank 0.
+/// Outputs of rank 0: the text of the results, and the JSON document.
 pub struct Reports {
     out: Counted<Box<dyn Write>>,
-    /// File to which `out` writes, if the output is a file.
+    /// File to which `out` writes; `None` if the output is a stream, or if the file could not be created.
     file: Option<File>,
     /// Target of `out` (`output`), and its name in messages (`place`).
     output: Output,
     place: String,
     text: TextReport,
-    /// Text of all results so far. The text is needed if the file turns out to be incomplete at the end.
+    /// Text of all results so far. If the output file turns out to be incomplete at the end, this text goes to standard error.
     results: String,
-    /// `text_lost`: the text can no longer be written. `document_late`: the document could not be written at least once, and
-    /// this was reported.
+    /// `text_lost` is true if the text can no longer be written. `document_late` is true if the document could not be written at
+    /// least once, and a message said so.
     text_lost: bool,
     document_late: bool,
-    /// True if the document could not be created, and the run continues without it.
+    /// True if the JSON document could not be created, and the run continues without it.
     document_lost: bool,
     json: Option<JsonLog>,
     engines: Engines,
@@ -67,7 +67,7 @@ fn cannot(error: &io::Error, why: String) -> Refusal {
     Refusal::new(if full { Exit::Environment } else { Exit::BadInput }, why)
 }
 
-/// Refuses a document that would replace the file to which results or messages go. `document` is its path.
+/// Refuses the path `document` for the JSON document if the results or the messages go to the file of this path.
 fn is_apart(document: &Path, output: &Output) -> Result<(), Refusal> {
     let is = |open: Option<bool>| open == Some(true);
     let what = if *output == Output::Stdout && is(output_target::is_open_as(document, io::stdout()))
@@ -84,7 +84,8 @@ fn is_apart(document: &Path, output: &Output) -> Result<(), Refusal> {
     Err(Refusal::bad_input(why))
 }
 
-/// Turns a refusal into a reason if the run continues without the output (`goes_on`).
+/// Turns the refusal of an output into a message if the run continues without the output (`goes_on`). Otherwise returns the
+/// refusal as the error.
 fn unless_it_goes_on<T>(
     made: Result<T, Refusal>,
     goes_on: bool,
@@ -95,7 +96,7 @@ fn unless_it_goes_on<T>(
     }
 }
 
-/// Returns true if printed output outlives the rank that printed it.
+/// Returns true if the output is a stream, so that printed output outlives the rank that printed it.
 fn is_stream(output: &Output) -> bool {
     !matches!(output, Output::File(_))
 }
@@ -107,17 +108,18 @@ fn why(output: &Output, error: &io::Error) -> String {
     }
 }
 
-/// Target of the text.
+/// Target of the text of the results.
 struct TextOutput {
     out: Box<dyn Write>,
-    /// File to which `out` writes, if the output is a file.
+    /// File to which `out` writes; `None` if the output is a stream, or if the file could not be created.
     file: Option<File>,
-    /// Error of a file that could not be created, if the run continues without the file.
+    /// Error of an output file that could not be created, if the run continues without the file.
     lost: Option<io::Error>,
 }
 
 impl TextOutput {
-    /// Opens the target. `already` means the same as in [`Reports::begin`].
+    /// Opens the target of the text. `already` is true if another rank has written the heading. In this case a file that cannot
+    /// be created causes no refusal.
     fn open(output: &Output, already: bool) -> Result<Self, Refusal> {
         let stream = |out| Self { out, file: None, lost: None };
         let path = match output {
@@ -135,7 +137,7 @@ impl TextOutput {
     }
 }
 
-/// Makes the beginning of the JSON document. `engine` names the engines of the run.
+/// Returns the beginning of the JSON document. `engine` names the engines of the run.
 fn document_about(about: &About, engine: &str) -> json::Run {
     let library = Library::query();
     let Common { threads, pinned, .. } = about.common;
@@ -171,9 +173,9 @@ fn say_of_no_document(why: &str) {
 }
 
 impl Reports {
-    /// Opens the outputs and writes the heading. `already` means that another rank has written the heading. In this case a
-    /// stream gets only new output, and a file is written again from the beginning. A write error then does not end the run,
-    /// because the path may exist only on the other rank's node.
+    /// Opens the outputs and writes the heading. `already` is true if another rank has written the heading. In this case a stream
+    /// gets only new output, and a file is written again from the beginning. A write error then does not end the run, because the
+    /// path may exist only on the other rank's node.
     pub fn begin(about: About, already: bool) -> Result<Self, Refusal> {
         let (dat, settings) = (&about.loaded.dat, &about.loaded.settings);
         // Everything is checked before any file is emptied: a run that is refused must keep the results of an earlier run.
@@ -230,7 +232,8 @@ impl Reports {
         Ok(this)
     }
 
-    /// Processes the next test. Prints its result unless another rank has printed it: `already` is the number of printed tests.
+    /// Processes the next test. Prints the result of the test unless another rank has printed it: `already` is the number of
+    /// printed tests.
     pub fn take_in(
         &mut self,
         params: &TestParams,
@@ -269,7 +272,7 @@ impl Reports {
         self.text.counts
     }
 
-    /// Number of bytes written to standard output.
+    /// Returns the number of bytes written to standard output, muted bytes included; 0 if the results go elsewhere.
     pub fn printed(&self, dat: &HplDat) -> u64 {
         if dat.output == Output::Stdout { self.out.bytes } else { 0 }
     }
@@ -294,7 +297,7 @@ impl Reports {
         whole
     }
 
-    /// Writes a part of the text. If its target can no longer be written, the text goes to standard error.
+    /// Writes a part of the text to its target. If the target can no longer be written, the text goes to standard error.
     fn tell(&mut self, text: &str) {
         if !self.text_lost {
             let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
@@ -329,7 +332,7 @@ impl Reports {
     }
 }
 
-/// Waits until the file is on disk. A pipe or /dev/null does not need that.
+/// Waits until the content of a file is on disk. A pipe or /dev/null needs no wait.
 fn on_disk(file: &File) -> io::Result<()> {
     match file.sync_all() {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
@@ -356,13 +359,13 @@ impl<W: Write> Write for Counted<W> {
     }
 }
 
-/// Buffers a stream, so that the heading and each result are written in one piece. If a rank dies, its successor prints the
-/// whole piece again. No reader must see a part of the piece before.
+/// Buffers a stream, so that the heading and each result are written in one piece. If a rank dies while it prints, its successor
+/// prints the whole piece again. Until then, no reader may see a part of the piece.
 fn whole<W: Write>(stream: W) -> BufWriter<W> {
     BufWriter::with_capacity(1 << 16, stream)
 }
 
-/// Prints the parts of the time, whose sum is the total, next to the results.
+/// Prints the times of a test's parts on standard error. The sum of the parts is the total time.
 fn tell_times(t: &Times) {
     say(format_args!(
         "by part, mean over the ranks: panel {:.3} + broadcast {:.3} + swap {:.3} + triangle {:.3} + \
@@ -371,7 +374,7 @@ fn tell_times(t: &Times) {
     ));
 }
 
-/// Prints the account of a protected test next to the results.
+/// Prints the account of a protected test on standard error: attempts, saves, lost time and memory.
 fn tell_protection(outcome: &Outcome) {
     let Some(p) = &outcome.protection else { return };
     let rest = outcome.seconds - p.save_s - p.lost_s - p.down_s - p.restore_s;
@@ -418,7 +421,7 @@ fn tell_protection(outcome: &Outcome) {
     ));
 }
 
-/// Prints the memory of checksum columns in a test, and their work after losses, next to the results.
+/// Prints, on standard error, the memory of checksum columns in a test, and the time of recoveries with checksums.
 fn tell_checksums(outcome: &Outcome) {
     let Some(c) = &outcome.checksums else { return };
     let (matrix, sums) = (u128::from(c.matrix_bytes), u128::from(c.checksum_bytes));

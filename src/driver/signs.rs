@@ -29,7 +29,7 @@ pub(super) fn words(milestone: Milestone) -> (Point, Doing) {
 pub struct Signs<'w, O> {
     /// Header with the progress; `None` without a supervisor.
     shown: Option<(Hold, Head)>,
-    /// Position for injected faults; `None` if this observer does not trigger them.
+    /// Position for injected faults; `None` if this observer triggers no injected faults.
     injects_at: Option<usize>,
     watcher: &'w mut O,
 }
@@ -89,7 +89,7 @@ fn make(run: &str, position: usize, header: &Header) -> Result<(Hold, Head), Mem
     Ok((hold, head))
 }
 
-/// Header without a checkpoint. Such a header only shows to which test and position the progress belongs.
+/// Returns a header without a checkpoint. Such a header only shows to which test and position the progress belongs.
 fn header(context: &Context, number: usize, code: u8) -> Header {
     let (params, shape) = (context.params, &context.shape);
     Header {

@@ -1,13 +1,13 @@
 //! Start-up watchdog. If a rank dies while MPI starts, the other ranks of its node report the loss and end the job.
 //!
-//! A launcher that lets a job continue without a rank (Open MPI 5 with `--with-ft ulfm`) does nothing in this case. Inside
-//! MPI_Init no other rank notices the loss, and all ranks wait for ever. But the launcher ends the job if one of the ranks
-//! exits with an error status. So `benchmark` runs this watchdog, but only while MPI starts. The start may take any time, as
-//! long as no rank disappears.
+//! A launcher that lets a job continue without a rank (Open MPI 5 with `--with-ft ulfm`) does nothing if a rank dies while MPI
+//! starts. Inside MPI_Init no other rank notices the loss, and all ranks wait for ever. But the launcher ends the job if one of
+//! the ranks exits with an error status. So `benchmark` runs this watchdog, but only while MPI starts. The start may take any
+//! time, as long as no rank disappears.
 //!
-//! In a healthy start no rank disappears. Before a rank exits, even to refuse its input, it communicates with all ranks, which
-//! is possible only after MPI_Init. Only a rank that this process has seen can count as lost: a process with the same parent
-//! and job, and another rank number.
+//! In a healthy start no rank disappears. Before a rank exits, even to refuse its input, it communicates with all ranks, which is
+//! possible only after MPI_Init. Only a rank that this process has seen can count as lost: a process with the same parent and
+//! job, and another rank number.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,17 +23,17 @@ use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::launcher::own_run_id;
 use crate::supervise::talk::processes::{environ, is_alive, look, variable};
 
-/// Launcher's variables for the name of the job, and for the rank within the job.
+/// Environment variables of the launcher: `JOB` has the name of the job, `RANK` the rank number of this process in the job.
 const JOB: &str = "PMIX_NAMESPACE";
 const RANK: &str = "PMIX_RANK";
 
-/// Time between checks: `LOOK_SOON` for the first time `SOON`, in which ranks appear and may disappear, and `LOOK` later. With
+/// Time between two checks: `LOOK_SOON` during the first `SOON`, in which ranks appear and may disappear, and `LOOK` later. With
 /// many ranks a rank checks less often, because it checks all ranks of the node.
 const SOON: Duration = Duration::from_secs(2);
 const LOOK_SOON: Duration = Duration::from_millis(10);
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Time after which any rank reports the loss, if the rank with the lowest number has not ended the job.
+/// Time after which any rank of the node reports the loss, if the node's lowest rank has not ended the job.
 const NEXT_SPEAKS: Duration = Duration::from_secs(2);
 
 /// Name of the watchdog's thread. Tests search for this name.
@@ -47,8 +47,8 @@ struct Seen {
     ranks: BTreeMap<usize, ProcessId>,
 }
 
-/// Starts the watchdog, which the caller ends when MPI has started. Returns `None` if the launcher does not set these
-/// variables.
+/// Starts the watchdog, which the caller ends when MPI has started. Returns `None` if the environment lacks `PMIX_NAMESPACE` or a
+/// number in `PMIX_RANK`, or if the thread cannot be started.
 pub fn watch() -> Option<Repeated> {
     let (job, rank) = (std::env::var_os(JOB)?, std::env::var(RANK).ok()?.parse().ok()?);
     let parent = std::os::unix::process::parent_id();
@@ -66,7 +66,7 @@ pub fn watch() -> Option<Repeated> {
 }
 
 impl Seen {
-    /// Records ranks that have appeared since the last call.
+    /// Records ranks of this node that have appeared since the last call.
     fn look(&mut self) {
         for pid in children(self.parent) {
             if pid == std::process::id() || self.ranks.values().any(|id| id.pid == pid) {
@@ -83,12 +83,13 @@ impl Seen {
         }
     }
 
-    /// Finds a rank that was seen and no longer exists.
+    /// Returns a rank that was seen and no longer exists, or `None`.
     fn gone(&self) -> Option<(usize, ProcessId)> {
         self.ranks.iter().map(|(rank, id)| (*rank, *id)).find(|(_, id)| !is_alive(*id))
     }
 
-    /// Prints the reason and ends this process, and thereby the job. Does nothing if MPI has started since (`over`).
+    /// Prints the loss of rank `rank` and ends this process, so that the launcher ends the job. Does nothing if MPI has started
+    /// since (`over`).
     fn end_job(&self, rank: usize, id: ProcessId, over: &AtomicBool) {
         if self.ranks.iter().any(|(rank, id)| *rank < self.rank && is_alive(*id)) {
             std::thread::park_timeout(NEXT_SPEAKS);
@@ -125,7 +126,7 @@ fn children(parent: u32) -> Vec<u32> {
     lists.flat_map(parse).collect()
 }
 
-/// Rank number of a process with this environment, or `None` if it is no rank of job `job`.
+/// Returns the rank number of a process with this environment, or `None` if the process is no rank of job `job`.
 fn rank_of(environ: &[u8], job: &[u8]) -> Option<usize> {
     if variable(environ, JOB)? != job {
         return None;

@@ -7,7 +7,7 @@ use crate::base::outcome::Protection;
 use crate::base::timeline::{Recorder, What};
 use crate::lu::unix_seconds;
 
-/// Bytes reserved for the small state, which is an [`Account`] as text.
+/// Bytes reserved in a position's memory for the small state: the account of the test's time, stored as text.
 pub const STATE_BYTES: usize = 1024 + Recorder::TEXT_BYTES_MAX;
 
 /// Account of the time of a test so far. The account is saved with each checkpoint.
@@ -18,25 +18,26 @@ pub(super) struct Account {
     pub(super) told: Protection,
     #[serde(default)]
     pub(super) way: Recorder,
-    /// Seconds and number of saves since a checkpoint was last written to storage, at the time of this save.
+    /// Seconds and number of saves since a checkpoint was last written to storage, at the time when the account was saved.
     #[serde(default)]
     pub(super) unstored: (f64, usize),
-    /// Number of starts of the test that the count of the run in memory does not include.
+    /// Number of earlier starts of the test that the attempt counter in memory lacks, because this counter began after those
+    /// starts.
     #[serde(default)]
     pub(super) uncounted: u32,
 }
 
 impl Account {
-    /// Seconds since the test's clock was first started.
+    /// Returns the seconds since the test's clock was first started, in any attempt.
     pub(super) fn elapsed(&self) -> f64 {
         (unix_seconds() - self.began_unix_s).max(0.0)
     }
 
-    /// Counts this start or in-place attempt. `joined` is the number of attempts of the run in memory. This number includes
-    /// this attempt, and attempts that died before they saved anything.
+    /// Counts this start or in-place attempt. `joined` is the number of attempts of the run in memory. This number includes this
+    /// attempt, and attempts that died before they saved anything.
     ///
-    /// If the checkpoint was read from storage, the run has a new count, which may begin with 1. `fetched` is then the number
-    /// of earlier starts from the same checkpoint on storage.
+    /// If the checkpoint was read from storage, the run in memory is new, and its number of attempts may begin with 1. In this
+    /// case `fetched` is the number of earlier starts from the same checkpoint on storage. Otherwise `fetched` is `None`.
     pub(super) fn count_start(&mut self, joined: u64, fetched: Option<u32>) {
         let joined = u32::try_from(joined).unwrap_or(u32::MAX);
         let told = &mut self.told;
@@ -50,9 +51,9 @@ impl Account {
         }
     }
 
-    /// Adds the cost of a failure, and of the restart at boundary `boundary`. The array is the same on all ranks: the time of
-    /// the last heartbeat of any rank, the time of the restored save, and the start of the test. `started` is the time of this
-    /// start, and `now` is the end of the recovery.
+    /// Adds the cost of a failure, and of the restart at boundary `boundary`. All times are Unix times in seconds. The array has
+    /// the time of the last heartbeat of any rank, the time of the restored save, and the start of the test. The array is the
+    /// same on all ranks. `started` is the time of this start, and `now` is the end of the recovery.
     pub(super) fn charge_restart(
         &mut self,
         [last, saved, began]: [f64; 3],
@@ -138,7 +139,8 @@ mod tests {
     }
 
     proptest! {
-        /// Clocks of different nodes may differ. Still no duration is negative, and all time since the save is charged once.
+        /// Clocks of different nodes may differ. Nevertheless no duration is negative, and all time since the save is charged
+        /// once.
         #[test]
         fn whatever_clocks_say_nothing_is_charged_twice(
             moments in proptest::array::uniform3(0.0..1e6f64),

@@ -21,46 +21,47 @@ use crate::lu::{Event, Halt, Milestone, Observer, unix_seconds};
 use crate::shm::Part;
 use crate::shm::header::Doing;
 
-/// Message of the computing ranks to the dedicated ranks that all is well: before the first iteration, with the solution, and
-/// at the end.
+/// Message of the computing ranks to the dedicated ranks that the test proceeds: before the first iteration, after the solution,
+/// and at the end.
 pub(super) const WELL: u64 = 0;
 /// Message of the computing ranks to the dedicated ranks that the test could not begin.
 pub(super) const CANNOT: u64 = 1;
 
-/// Checkpoint observer.
+/// Observer of a protected test: saves at boundaries, shows heartbeats, and obeys requests to stop.
 pub(super) struct CheckpointObserver<'w, O> {
     pub(super) checkpointer: Checkpointer<Positions, Group>,
     pub(super) whose: Whose<'w>,
     pub(super) account: Account,
-    /// Account of level two from earlier starts.
+    /// Account of level two from earlier starts of the test; `None` if there is none.
     pub(super) earlier: Option<outcome::Level2>,
-    /// True if a stop's save was written to storage; `None` before a stop, or without level two.
+    /// True if the save of a requested stop was written to storage; `None` before a stop, or without level two.
     pub(super) stored: Option<bool>,
     pub(super) watcher: &'w mut O,
     stop: bool,
-    /// Time of the last check of the memory's names.
+    /// Time of the last check that the names of this position's shared memory still exist.
     looked: Instant,
-    /// Last warning about the memory's names, and its time.
+    /// Last warning about removed names of shared memory, and the time of the warning.
     said: Option<(Renamed, Instant)>,
 }
 
-/// Time between two checks of the memory's names. If a name is missing for some time, an agent takes the rank for lost.
+/// Time between two checks that the names of shared memory still exist. If a name is missing for some time, an agent takes the
+/// rank for lost.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time between two warnings about the same problem.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
-/// Facts about the position and the test.
+/// Facts about a position and its test, for the checkpoint observer.
 pub(super) struct Whose<'w> {
     pub(super) position: usize,
     pub(super) host: &'w str,
-    /// Number of doubles of the local matrix.
+    /// Number of doubles of the local matrix in this process's memory; 0 if a device has the matrix, or if the rank has none.
     pub(super) len: usize,
     pub(super) blocks: usize,
     /// True if dedicated checksum ranks wait for messages about the test.
     pub(super) others_wait: bool,
     /// True if this rank's small state is part of the checkpoint.
     pub(super) has_state: bool,
-    /// `saved`: last test of which something was saved. `test`: number of this test.
+    /// `saved` is the last test of which this rank has saved a checkpoint. `test` is the number of the observed test.
     pub(super) saved: &'w mut Option<usize>,
     pub(super) test: usize,
 }
@@ -103,8 +104,8 @@ impl<'w, O: Observer> CheckpointObserver<'w, O> {
         }
     }
 
-    /// Checks the names of the memory, restores removed names, and warns. A problem that leaves the rank unprotected is always
-    /// reported.
+    /// Checks the names of this position's shared memory, restores removed names, and warns. A problem that remains is reported
+    /// once a minute. `frozen` is true at a boundary, where the matrix does not change.
     fn look_after_names(&mut self, frozen: bool) {
         self.looked = Instant::now();
         let Some(found) = self.checkpointer.look_after_names(frozen) else { return };

@@ -18,7 +18,7 @@ use crate::comm::set_phase;
 use crate::lu::{Event, Halt, Milestone, Observer, unix_seconds};
 use crate::shm::header::Doing;
 
-/// Position that sends the result of the test.
+/// Position whose rank sends the result of the test to the other ranks.
 pub(super) const TELLER: usize = 0;
 
 impl ProtectionSession<'_> {
@@ -37,7 +37,8 @@ impl ProtectionSession<'_> {
         Some(Positions::waited_on(all, layout.working()))
     }
 
-    /// Keeps the checksums of test `number` until the test ends.
+    /// Takes part in test `number` on a dedicated rank, which holds parity, until the test ends. The error is the refusal that
+    /// ends the run.
     pub fn keep(
         &self,
         params: &TestParams,
@@ -85,14 +86,14 @@ impl ProtectionSession<'_> {
 }
 
 impl<O: Observer> CheckpointObserver<'_, O> {
-    /// Records a milestone that the computing ranks reach at this time.
+    /// Records a milestone that the computing ranks reach at the same time.
     fn reach(&mut self, milestone: Milestone) {
         self.note(milestone);
         self.watcher.observe(Event::Reached(milestone));
     }
 
     /// Counts the boundaries of a test in step with the computing ranks, from boundary `start` to the end of the test or to a
-    /// stop.
+    /// stop. Saves at the boundaries at which the computing ranks save. The error is the refusal of a test that could not begin.
     fn count_boundaries(&mut self, start: usize, pool: &mut Pool) -> Result<Halt, Refusal> {
         let blocks = self.whose.blocks;
         self.receive_word()?;
@@ -115,7 +116,7 @@ impl<O: Observer> CheckpointObserver<'_, O> {
         Ok(Halt::GoOn)
     }
 
-    /// Receives a message of the computing ranks about the test.
+    /// Receives a message of the computing ranks about the test. Returns an error if the test could not begin.
     fn receive_word(&self) -> Result<(), Refusal> {
         match self.checkpointer.world().first_says(WELL) {
             CANNOT => Err(Refusal::environment("the computing ranks could not begin the test")),

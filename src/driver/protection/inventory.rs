@@ -1,5 +1,5 @@
 //! Inventory at a launch. It lists what earlier starts of the job have left, and decides which results of finished tests count.
-//! Also removes what earlier starts have left.
+//! This module also removes the leftovers of earlier starts.
 //!
 //! All ranks take the inventory together, once in each launch, before the first test. `record` decides which results count. The
 //! checkpoint of an unfinished test is examined when this test begins.
@@ -147,7 +147,8 @@ impl<'a> ProtectionSession<'a> {
         self.arrival = std::mem::take(&mut self.arrival).without_memory();
     }
 
-    /// Opens storage. The contents of memory must be known. Collective call.
+    /// Opens level two within `timeout`; returns `None` if the settings have none. With `from_scratch`, checkpoints in DIR are
+    /// ignored. The contents of memory must be known before the call. Collective call.
     fn open_level2(
         &self,
         node: &Comm,
@@ -165,8 +166,8 @@ impl<'a> ProtectionSession<'a> {
         Level2::open(self.comm, node, self.settings, &self.prerequisites.domain, conditions)
     }
 
-    /// Returns true if an earlier launch of this supervised run has left anything in memory or on storage. The same on every
-    /// rank.
+    /// Returns true if an earlier launch of this supervised run has left anything in memory or on storage. The result is the same
+    /// on every rank.
     fn has_own(&self) -> bool {
         let Some(own) = own_run_id() else { return false };
         let none = Inventory::default();
@@ -211,7 +212,7 @@ impl<'a> ProtectionSession<'a> {
         Ok(())
     }
 
-    /// Refuses memory or checkpoints that do not belong to this run. `other_tests` means that there are checkpoints of a run
+    /// Refuses the run if memory or checkpoints belong to another run. `other_tests` is true if there are checkpoints of a run
     /// with other tests than this run's.
     fn check_memory(&self, other_tests: bool) -> Result<(), Refusal> {
         let (tests, rounding) = (self.tests, self.rounding);
@@ -245,8 +246,8 @@ impl<'a> ProtectionSession<'a> {
         Ok(())
     }
 
-    /// Removes everything that earlier runs left, if the run begins from scratch and all `tests` can be protected. Otherwise
-    /// the run is refused, and nothing is removed. Collective call.
+    /// Removes everything that earlier runs left, if the user wants to begin from scratch; otherwise does nothing. If some test
+    /// in `tests` cannot be protected, refuses the run and removes nothing. Collective call.
     pub fn clear_ground(
         &self,
         node: &Comm,
@@ -276,12 +277,14 @@ impl<'a> ProtectionSession<'a> {
     }
 
     /// Removes all memory of the finished run, and its files on storage, unless a later start has taken over the files.
+    /// Collective call.
     pub fn clean(&self, node: &Comm) -> Result<(), Refusal> {
         self.remove(node, Some(self.fresh_run))
     }
 
-    /// Removes all memory of the job, and its files on storage. With `start`, files that a later start has taken over stay.
-    /// Memory is removed first, because its locks show whether a run of this name is active. If so, storage is left alone.
+    /// Removes all memory of the job, and its files on storage. If `start`, the id of this start, is given, files that a later
+    /// start has taken over are not removed. Memory is removed first. If its locks show that a run of this name is active,
+    /// storage is left alone. Collective call.
     fn remove(&self, node: &Comm, start: Option<u128>) -> Result<(), Refusal> {
         self.comm.barrier();
         let inject = |point| {
@@ -324,7 +327,8 @@ impl<'a> ProtectionSession<'a> {
         Ok(())
     }
 
-    /// Removes all files of the job from this DIR, unless another start has taken over the files. The error is a message.
+    /// Removes all files of the job from this DIR, unless another start has taken over the files. The error is a message for the
+    /// user.
     fn clean_storage(&self, checkpoint_dir: CheckpointDir) -> Result<(), String> {
         let (dir, job) = (checkpoint_dir.dir().to_owned(), &self.settings.job);
         // In a missing DIR there would seem to be nothing to remove, so DIR is checked first.

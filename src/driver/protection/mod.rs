@@ -37,22 +37,22 @@ pub use prerequisites::{Prerequisites, read_domains};
 pub use record::digest;
 pub use signals::obey as obey_signals;
 
-/// Protection session of one run on one rank.
+/// Protection session: the state of one protected run on one rank.
 pub struct ProtectionSession<'a> {
     comm: &'a Comm,
     settings: &'a settings::Saves,
     prerequisites: &'a Prerequisites,
     /// Id of the run in memory. The id changes when a test resumes from storage.
     run: Cell<u128>,
-    /// Run id that no run has used yet.
+    /// Id for a new run, greater than every run id that was found. The same id identifies this start on storage.
     fresh_run: u128,
     /// True if this start found memory or files of this run.
     continued: bool,
     /// True if memory and files of earlier runs still exist, and must be removed before the first test.
     unwanted: bool,
-    /// Level two; `None` without it, or if storage cannot be used.
+    /// Level two; `None` if the settings have none, or if storage cannot be used.
     level2: Option<Level2>,
-    /// Reason why this start runs without level two, although the settings request it.
+    /// Reason why this start runs without level two, although the settings request it; otherwise `None`.
     storage_gone: Option<String>,
     /// True once the warning was printed that nothing is written to storage.
     warned: Cell<bool>,
@@ -62,11 +62,11 @@ pub struct ProtectionSession<'a> {
     tests: &'a [u64],
     /// Finished tests of this run, with their results.
     finished: Vec<Finished>,
-    /// Tests that have ended since `finished` was determined, by number.
+    /// Numbers of the tests that have ended since `finished` was determined.
     ended: RefCell<Vec<u32>>,
     /// Memory that this launch found on all nodes.
     arrival: Arrival,
-    /// First rank on this rank's node.
+    /// First rank on this rank's node, which identifies the node.
     leader: usize,
     started_unix_s: f64,
 }
@@ -77,7 +77,7 @@ impl ProtectionSession<'_> {
         self.settings.scheme.method == Method::Disk
     }
 
-    /// Result of test `number`, or `None` if the test is not finished.
+    /// Returns the outcome of test `number`, or `None` if the test is not finished.
     pub fn finished(&self, number: usize) -> Option<&Outcome> {
         let found = self.finished.iter().find(|test| test.number as usize == number);
         found.map(|test| &test.record.outcome)
@@ -88,7 +88,7 @@ impl ProtectionSession<'_> {
         self.ended.borrow_mut().push(number as u32);
     }
 
-    /// Unfinished test of the last launch, or `None`. The same on every rank.
+    /// Returns the number of the unfinished test of the last launch, or `None`. The result is the same on every rank.
     pub fn under_way(&self) -> Option<usize> {
         let open = |test: &u32| self.finished(*test as usize).is_none();
         let inventory = self.level2.as_ref().map(|level2| &level2.inventory);
@@ -98,9 +98,9 @@ impl ProtectionSession<'_> {
         self.arrival.test.filter(open).or(stored.filter(open)).map(|test| test as usize)
     }
 
-    /// Assigns a position in a test to each rank, so that a rank has its position's memory or file on its node. `candidates`
-    /// are the candidate ranks after a loss; each of them keeps its own position. Returns `None` if there are too few ranks.
-    /// Collective call.
+    /// Assigns a position in a test to each rank, so that a rank has its position's memory or file on its node. `candidates` are
+    /// the candidate ranks after a loss, and each candidate that has a position keeps it. Returns `None` if there are too few
+    /// ranks. Collective call.
     pub fn place(
         &self,
         number: usize,
@@ -122,7 +122,7 @@ impl ProtectionSession<'_> {
         }
     }
 
-    /// Layout of a test over all positions, including positions outside of the grid.
+    /// Returns the layout of a test over all positions, including the positions of dedicated ranks outside of the grid.
     pub fn layout(&self, params: &TestParams) -> Layout {
         Layout::of(params).kept_by(&self.settings.scheme, self.settings.group)
     }

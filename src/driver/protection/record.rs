@@ -9,12 +9,12 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::base::outcome::Outcome;
 use crate::base::params::TestParams;
 
-/// Record of a finished test, as kept in memory.
+/// Record of a finished test, as it is kept in memory and on storage.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Record {
     /// Digest of the test. If the input file has changed since, its tests have other digests.
     pub(super) digest: u64,
-    /// Supervised run that computed the result, or `None`.
+    /// Id of the supervised run that computed the result; `None` without a supervisor.
     #[serde(default)]
     pub(super) run_id: Option<String>,
     pub(super) outcome: Outcome,
@@ -32,8 +32,8 @@ pub(super) fn rounds_otherwise(one: u64, other: u64) -> bool {
     one >> 32 == other >> 32 && one != other
 }
 
-/// Returns the mark of a supervised run. The mark is the lower half of every run id of the supervised run. By the mark, memory
-/// and files show to which supervised run they belong. The mark is below 2^62: ranks find the greatest id by MPI
+/// Returns the mark of the supervised run with the id `own`. The mark is the lower half of every run id of the supervised run. By
+/// the mark, memory and files show to which supervised run they belong. The mark is below 2^62: ranks find the greatest id by MPI
 /// (`checkpoint/world.rs`), which compares signed numbers.
 fn mark(own: &str) -> u64 {
     xxh3_64(own.as_bytes()) >> 2
@@ -51,18 +51,18 @@ pub(super) fn run_number(clock: u128, own: Option<&str>, latest: Option<u128>) -
     }
 }
 
-/// Returns true if the run belongs to the supervised run `own`, in any of its launches.
+/// Returns true if the run with the id `run` belongs to the supervised run `own`, in any of its launches.
 pub(super) fn is_of(run: u128, own: &str) -> bool {
     run as u64 == mark(own)
 }
 
-/// Returns true if the result in `bytes` was computed in the supervised run `own`.
+/// Returns true if `bytes` is the record of a result that the supervised run `own` computed.
 pub(super) fn was_kept_by(bytes: &[u8], own: &str) -> bool {
     serde_json::from_slice::<Record>(bytes)
         .is_ok_and(|record| record.run_id.as_deref() == Some(own))
 }
 
-/// Finished test.
+/// Finished test of this run, with its record.
 pub(super) struct Finished {
     pub(super) number: u32,
     pub(super) record: Record,
@@ -70,10 +70,10 @@ pub(super) struct Finished {
     pub(super) text: Vec<u8>,
 }
 
-/// Result of a selection from the records found.
+/// Result of [`sort`]: the records of this run, and whether there are other or unreadable records.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// Records of this run, one for each finished test.
+    /// Records of this run, one record for each finished test.
     pub(super) finished: Vec<Finished>,
     /// True if there are records of other runs, or unreadable records.
     pub(super) stale: bool,

@@ -19,7 +19,7 @@ extern "C" fn on_signal(signal: libc::c_int) {
     }
 }
 
-/// Installs the handler for all three signals.
+/// Installs the signal handler for SIGTERM, SIGUSR1 and SIGUSR2, so that these signals request a stop of the run.
 pub fn obey() {
     let action =
         SigAction::new(SigHandler::Handler(on_signal), SaFlags::SA_RESTART, SigSet::empty());

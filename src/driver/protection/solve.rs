@@ -28,8 +28,8 @@ use crate::supervise::start::in_place::{self, FROM_SCRATCH};
 use crate::supervise::start::launcher::own_run_id;
 
 impl ProtectionSession<'_> {
-    /// Takes this position's memory for a test, and restores it if there is a checkpoint. A rank without a position in the
-    /// grid has no `context`. Collective call of the `world`.
+    /// Takes this position's memory for a test. If there is a checkpoint of the test, restores the memory from the checkpoint. A
+    /// rank without a position in the grid has no `context`. Collective call of the `world`.
     pub(super) fn take(
         &self,
         params: &TestParams,
@@ -71,8 +71,8 @@ impl ProtectionSession<'_> {
         .map_err(|error| words::refused(self.storage_gone.as_deref(), error))
     }
 
-    /// Solves a test under protection. Collective call of all ranks of the grid. `everybody` includes the dedicated checksum
-    /// ranks, if there are any.
+    /// Solves a test under protection, and returns the outcome. The error is the refusal that ends the run. `everybody` includes
+    /// the dedicated checksum ranks; `None` if there are none. Collective call of all ranks of the grid.
     pub fn solve(
         &self,
         context: &Context,
@@ -145,8 +145,8 @@ impl ProtectionSession<'_> {
         self.conclude(params, number, checkpoint_observer, outcome)
     }
 
-    /// Keeps the outcome of a test. Without an outcome the test was stopped, and the refusal ends the run. Collective call of
-    /// all ranks of the grid.
+    /// Keeps the outcome of a test, and returns it. `outcome` is `None` if the test was stopped; in this case the refusal ends
+    /// the run. Collective call of all ranks of the grid.
     fn conclude<O: Observer>(
         &self,
         params: &TestParams,
@@ -173,8 +173,9 @@ impl ProtectionSession<'_> {
         Ok(record.outcome)
     }
 
-    /// Prints the origin of a test's matrix, and continues the account of earlier starts. `last_sign` is the time of the
-    /// position's last heartbeat. Collective call of all ranks of the grid.
+    /// Prints the origin of a test's matrix. Returns the start of the computation, and the account of the test's time, continued
+    /// from earlier starts. `last_sign` is the Unix time of the position's last heartbeat, in seconds. Collective call of all
+    /// ranks of the grid.
     fn resume(
         &self,
         context: &Context,
@@ -288,8 +289,8 @@ impl ProtectionSession<'_> {
         }
     }
 
-    /// Description of storage for the start of a test; `None` without level two. `in_place` is true in a launch that has lost
-    /// ranks.
+    /// Returns the description of storage for the start of a test; `None` without level two. `in_place` is true in a launch that
+    /// has lost ranks.
     pub(super) fn storage(&self, number: usize, in_place: bool) -> Option<Storage> {
         let (number, digest) = (number as u32, self.tests[number]);
         let level2 = self.level2.as_ref()?;
@@ -315,13 +316,13 @@ impl ProtectionSession<'_> {
         })
     }
 
-    /// Adopts the id of the new run in memory, which began when a checkpoint was read from storage.
+    /// Adopts the id of the run in `checkpointer`. The run is new, because its checkpoint was read from storage.
     pub(super) fn go_on_as_another_run(&self, checkpointer: &mut Checkpointer<Positions, Group>) {
         self.run.set(checkpointer.run().0);
     }
 
-    /// Copies the results of finished tests to memory that lacks them, because it belongs to a replaced position or to a new
-    /// run. Otherwise the tests would be run again after the loss of all ranks that had the results.
+    /// Copies the results of finished tests to this position's memory, if the memory lacks them because it is new. Otherwise the
+    /// tests would be run again after the loss of all ranks that had the results.
     pub(super) fn hand_results_on(&self, checkpointer: &mut Checkpointer<Positions, Group>) {
         let here = checkpointer.results();
         for test in self.finished.iter().filter(|test| !here.contains(&test.number)) {
@@ -337,7 +338,8 @@ impl ProtectionSession<'_> {
         }
     }
 
-    /// Time of the last work on the position's memory; `None` if the memory is not on this node.
+    /// Returns the Unix time, in seconds, of the last work that was recorded in the position's memory. Returns `None` if the
+    /// memory is not on this node.
     fn last_sign_of_life(&self, position: usize) -> Option<f64> {
         let region = self.prerequisites.memory_store.peek(position as u32, Part::Head).ok()?;
         let progress = Head::new(region).ok()?.progress();
@@ -345,7 +347,8 @@ impl ProtectionSession<'_> {
     }
 }
 
-/// Adds the losses of ranks that the test has survived, according to all ranks, to the account.
+/// Sets the number of recovered losses of ranks in the account to the highest number that any rank knows. Collective call of all
+/// ranks of the grid.
 fn count_losses(context: &Context, account: &mut Account, history: &mut RecoveryHistory) {
     // The account is as old as the last save, and may lack later losses. So the losses in the ranks' histories count.
     let losses = max(context, history.losses.into()) as u32;

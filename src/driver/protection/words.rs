@@ -22,7 +22,8 @@ impl From<StartError> for Refusal {
     }
 }
 
-/// Returns the reason why a test cannot begin. `gone` is the reason why storage, which might have helped, cannot be used.
+/// Returns the refusal of a test that cannot begin because of `error`. `gone` is the reason why storage, which might have helped,
+/// cannot be used; `None` if storage can be used.
 pub(super) fn refused(gone: Option<&str>, error: StartError) -> Refusal {
     match (gone, error) {
         (None, error) => error.into(),
@@ -130,7 +131,8 @@ mod tests {
         }
     }
 
-    /// A message about a stop shows the user which job to start again, and on which nodes.
+    /// A message about a stop shows the user which job to start again, and on which nodes. It also says whether the save is on
+    /// storage.
     #[test]
     fn a_stop_names_the_job_and_where_the_save_is() {
         use Method::{Disk, SelfCheckpoint};

@@ -35,13 +35,14 @@ pub struct Held {
     grid_place: GridPlace,
     abft_test: AbftTest,
     past: Past,
-    /// New checksums that are complete as far as this rank knows. Other ranks may not have completed theirs.
+    /// New checksums that are complete as far as this rank knows; `None` if there are none. Other ranks may not have completed
+    /// theirs.
     renewed: Option<Renewed>,
     way: Recorder,
     told: Checksums,
 }
 
-/// New checksums.
+/// New checksum columns of a test: their column numbers, their boundary, and the seconds that it took to make them.
 struct Renewed {
     cols: Range<usize>,
     boundary: usize,
@@ -49,7 +50,7 @@ struct Renewed {
 }
 
 impl Renewed {
-    /// Records that the checksums are complete on all ranks.
+    /// Records in `told` that these new checksums are complete on all ranks. Prints a message if `speaks` is true.
     fn take_in(self, told: &mut Checksums, number: usize, speaks: bool) {
         let Self { cols, boundary, seconds } = self;
         told.renewed_at.extend(vec![boundary as u64; cols.len()]);
@@ -89,8 +90,8 @@ impl Held {
     }
 }
 
-/// Gives this rank its new role. All ranks must call this as soon as the role is known: a rank that leaves the attempt later
-/// must not report an older role.
+/// Gives this rank its new role. All ranks must call this function as soon as the role is known. If a rank leaves the attempt
+/// later, it must not report an older role.
 pub fn take_role(held: &mut Option<Held>, grid_place: Option<GridPlace>, roles: &RoleAssignment) {
     // Idle ranks have no role. If the test begins, state of another test is freed elsewhere.
     let (Some(grid_place), Some(from)) = (grid_place, &roles.from) else { return };
@@ -103,7 +104,7 @@ pub fn take_role(held: &mut Option<Held>, grid_place: Option<GridPlace>, roles: 
 }
 
 /// Prepares ranks for new checksums: such ranks receive the facts about test `number` from the first rank of the grid, and
-/// allocate memory. Collective call of all ranks with a role.
+/// allocate memory. On other ranks, nothing changes. Collective call of all ranks with a role.
 fn join(
     context: &Context,
     number: usize,
@@ -133,7 +134,8 @@ fn join(
     *held = Some(Held { test: number, grid_place, abft_test, past, renewed: None, way, told });
 }
 
-/// Solves test `number`. Collective call of all ranks with a role.
+/// Solves test `number` under `--method abft`, and returns the outcome. The error is the reason why memory could not be
+/// allocated. Collective call of all ranks with a role.
 pub fn solve(
     context: &mut Context,
     number: usize,
@@ -274,7 +276,7 @@ impl<O> Steps<'_, O> {
         }
     }
 
-    /// Records when the clock started, and the loss that this attempt recovers from.
+    /// Records the start of the test's clock, and the loss that this attempt recovers from.
     fn begin(&mut self, unix_s: f64) {
         self.began_unix_s = unix_s;
         let Some(notice) = self.notice.take() else { return };

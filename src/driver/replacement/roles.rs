@@ -11,7 +11,7 @@ use crate::grid::ProcessGrid;
 use crate::lu::{Exchange, Exchanges, From, GridPlace, Past, Progress, Renewal, SUMS_EVER};
 use crate::matrix::Shape;
 
-/// State of a test on one rank, as the rank sends it to all ranks.
+/// State of a test on one rank. The rank sends this state to all ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     pub test: usize,
@@ -23,7 +23,7 @@ pub struct Status {
     /// Number of checksum columns with which the test began.
     pub columns: usize,
     pub progress: Progress,
-    /// Exchanges and renewals that this rank knows.
+    /// Exchanges of process columns and renewals of checksum columns that this rank knows.
     pub past: Past,
 }
 
@@ -31,9 +31,9 @@ pub struct Status {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RoleAssignment {
     pub grid_places: Vec<Option<GridPlace>>,
-    /// Number of checksum columns.
+    /// Number of checksum columns in this attempt.
     pub sums: usize,
-    /// Number of checksum columns with which the test began, or should begin.
+    /// Number of checksum columns with which the test began. If the test begins now, the requested number.
     pub columns: usize,
     /// State from which all ranks resume; `None` if the test begins.
     pub from: Option<From>,
@@ -56,7 +56,7 @@ impl RoleAssignment {
         Self { grid_places: taken.map(grid_place).collect(), ..Self::default() }
     }
 
-    /// Rank at the first position of the grid.
+    /// Returns the rank at the first position of the grid.
     pub fn first_rank(&self) -> usize {
         let first = |grid_place: &GridPlace| (grid_place.row, grid_place.col) == (0, 0);
         self.grid_places
@@ -65,7 +65,7 @@ impl RoleAssignment {
             .expect("it is taken")
     }
 
-    /// Exchanges that are new in this attempt.
+    /// Returns the exchanges that are new in this attempt.
     pub fn exchanges(&self) -> &[Exchange] {
         let all = self.from.as_ref().map_or(&[][..], |from| &from.past.exchanges);
         &all[all.len() - self.exchanged..]
@@ -87,7 +87,8 @@ impl Status {
 struct Survivors<'a> {
     params: &'a TestParams,
     candidates: &'a [Option<Status>],
-    /// All exchanges and renewals. A single rank may know fewer, if it left an attempt before it received the last assignment.
+    /// All exchanges and renewals that any rank knows. A rank that left an attempt before it received the last assignment may
+    /// know fewer.
     past: Past,
 }
 
@@ -98,13 +99,13 @@ impl<'a> Survivors<'a> {
         Self { params, candidates, past: longest.cloned().unwrap_or_default() }
     }
 
-    /// States of the ranks with a part in the test, without ranks whose new checksums are incomplete.
+    /// Returns the states of the ranks with a part in the test, without ranks whose new checksums are incomplete.
     fn known(&self) -> impl Iterator<Item = &'a Status> {
         let q = self.params.q;
         self.candidates.iter().flatten().filter(move |s| !s.lacks_new_ones(q))
     }
 
-    /// Process column of a rank after all exchanges; `None` if the rank is idle.
+    /// Returns the process column of a rank after all exchanges; `None` if the rank is idle.
     fn col(&self, s: &Status) -> Option<usize> {
         after(s.col, &self.past.exchanges[s.past.exchanges.len()..], self.params.q)
     }
@@ -119,7 +120,8 @@ impl<'a> Survivors<'a> {
         self.members(col).count() == p && (0..p).all(|row| self.members(col).any(|s| s.row == row))
     }
 
-    /// Returns the boundary at which all ranks resume, if the process columns in `whole` are complete.
+    /// Returns the boundary at which all ranks resume, if the process columns in `whole` are complete. The error is a message
+    /// about a bug: the ranks of a column are at different boundaries, or more than one step behind.
     fn boundary(&self, whole: &[usize]) -> Result<usize, String> {
         let applied = |col: usize| self.members(col).map(|s| s.progress.applied);
         // Checksums that took over a role contain the computation up to the boundary of their exchange. All ranks that had
@@ -151,7 +153,7 @@ impl<'a> Survivors<'a> {
             })
     }
 
-    /// Returns the positions of all ranks after these exchanges; `None` for an idle rank.
+    /// Returns the positions of all ranks after `exchanges`; `None` for an idle rank.
     fn assign_seats(&self, exchanges: &[Exchange]) -> Vec<Option<GridPlace>> {
         let q = self.params.q;
         let grid_place = |s: &Status| {
@@ -167,12 +169,12 @@ impl<'a> Survivors<'a> {
     }
 }
 
-/// Assigns roles in a test to the ranks that are left, according to the state of each. If the test begins, `asked` is the
-/// number of checksum columns that it should have.
+/// Assigns roles in a test to the ranks that are left, according to the state of each. If the test begins, `asked` is the number
+/// of checksum columns that it should have.
 ///
 /// # Errors
 ///
-/// The loss is larger than the checksums can replace. The error is a message.
+/// The loss is larger than the checksums can replace, or fewer ranks are left than the grid needs. The error is a message.
 pub fn assign_roles(
     params: &TestParams,
     asked: usize,
@@ -230,7 +232,7 @@ pub fn assign_roles(
     Ok(RoleAssignment { grid_places, sums: left + count, columns, from, exchanged, new, idle })
 }
 
-/// Role of a process column after exchanges; `None` if the column becomes idle.
+/// Returns the role of a process column after `exchanges`; `None` if the column becomes idle.
 fn after(col: usize, exchanges: &[Exchange], q: usize) -> Option<usize> {
     exchanges.iter().try_fold(col, |col, e| match col {
         col if col == q + e.by => Some(e.col),
@@ -239,7 +241,7 @@ fn after(col: usize, exchanges: &[Exchange], q: usize) -> Option<usize> {
     })
 }
 
-/// Explains why the checksums cannot replace the lost columns.
+/// Explains, for a message, why the checksums cannot replace the lost columns.
 fn too_many(
     lacking: &[usize],
     sums: &[usize],
@@ -287,7 +289,7 @@ fn number(count: usize) -> String {
         .map_or_else(|| count.to_string(), |&word| word.into())
 }
 
-/// Joins items into a list in words.
+/// Joins items into a list in words, such as "0, 2 and 3".
 pub fn listed(all: impl Iterator<Item = impl ToString>) -> String {
     and_list(&all.map(|one| one.to_string()).collect::<Vec<_>>())
 }
@@ -327,7 +329,7 @@ mod tests {
     const P: usize = 2;
     const Q: usize = 2;
     const RANKS: usize = P * (Q + 1);
-    /// A boundary in the middle.
+    /// Boundary in the middle of the test.
     const K: usize = 4;
 
     fn params(depth: usize) -> TestParams {
@@ -754,7 +756,8 @@ mod tests {
         );
     }
 
-    /// Adds one idle rank. Together with the rank that is left of a lost column, it is enough for a new column.
+    /// Returns the states of all ranks, and one idle rank. After the loss of a rank, the idle rank and the rank left of the lost
+    /// column can form a new column.
     fn with_a_spare() -> Vec<Option<Status>> {
         everybody(0, true).into_iter().map(Some).chain([None]).collect()
     }

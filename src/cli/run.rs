@@ -201,10 +201,6 @@ fn more_than_one(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Time in milliseconds that a grid position may be vacant under `--nonstop`, or a loss unreported under `--method abft`. One
-/// half is the longest time in which the ranks' failure detector notices a loss. The other half is for the recovery.
-const IN_PLACE_MS: u64 = 15_000;
-
 /// If the run continues after a loss, puts the launcher's options for this in front of the user's arguments `extra`, which
 /// override these options. Returns an error if the launcher cannot let a job continue without a lost rank.
 pub(super) fn words_to_go_on(
@@ -617,21 +613,18 @@ fn stop_at_ms(flags: &RunFlags, allocation: Option<&Allocation>) -> Option<u64> 
 /// Returns the limits after which nodes and ranks count as lost, hanging or slow. `in_place` is true if the job continues in its
 /// processes after a loss.
 fn thresholds(flags: &DetectionFlags, in_place: bool) -> Thresholds {
-    let usual = Thresholds::default();
-    Thresholds {
+    let limits = Thresholds {
         node_timeout_ms: ms(flags.node_timeout),
         hang_factor: flags.hang_factor,
-        hang_min_ms: ms(flags.hang_min).max(if in_place { IN_PLACE_MS } else { 0 }),
-        // The other ranks take a stopped rank for dead and continue without that rank. Otherwise they stop making progress.
-        stopped_ms: ms(if in_place { flags.progress_timeout } else { flags.hang_min }),
+        hang_min_ms: ms(flags.hang_min),
+        stopped_ms: ms(flags.hang_min),
         progress_timeout_ms: ms(flags.progress_timeout),
         startup_timeout_ms: ms(flags.startup_timeout),
         pace_factor: flags.slow_factor,
         pace_ms: ms(flags.slow_after),
-        // Another rank, or checksums, may replace a dead rank.
-        exit_grace_ms: if in_place { IN_PLACE_MS } else { usual.exit_grace_ms },
-        ..usual
-    }
+        ..Thresholds::default()
+    };
+    if in_place { limits.in_place() } else { limits }
 }
 
 /// Refuses limits so short that healthy nodes and ranks would be taken for lost.

@@ -45,3 +45,20 @@ impl Default for Thresholds {
         }
     }
 }
+
+/// Time in milliseconds that a grid position may be vacant under `--nonstop`, or a loss unreported under `--method abft`. One
+/// half is the longest time in which the ranks' failure detector notices a loss. The other half is for the recovery.
+const IN_PLACE_MS: u64 = 15_000;
+
+impl Thresholds {
+    /// Returns the limits for a job whose ranks recover in place from the loss of a rank: another rank, or checksums, may replace a
+    /// rank that is dead. The other ranks take a stopped rank for dead, and continue without it.
+    pub fn in_place(self) -> Self {
+        Self {
+            hang_min_ms: self.hang_min_ms.max(IN_PLACE_MS),
+            stopped_ms: self.progress_timeout_ms,
+            exit_grace_ms: IN_PLACE_MS,
+            ..self
+        }
+    }
+}

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use scenario::Scenario;
+use site::Program;
 use world::{Killed, Simulated, World, Wrong, now_ms};
 
 use super::{Failure, Report, Simulation};
@@ -193,11 +194,19 @@ fn check(scenario: &Scenario, world: &World, records: &[Record], status: u8) -> 
             if printed.matches("PASSED").count() == 0 {
                 return Err("the results were not passed on".to_owned());
             }
+            let recorded = |record: &&Record| matches!(record.event, Event::GoneOn { attempt, .. } if attempt == site.attempt_number());
+            let recorded = records.iter().filter(recorded).count();
+            if recorded != site.recoveries() {
+                let really = site.recoveries();
+                return Err(format!("{recorded} of {really} recoveries in place were recorded"));
+            }
             Ok(())
         }
         75 | 6 if site.blameless() < scenario.nodes => Ok(()),
         4 if site.has_refused => Ok(()),
         6 if world.refused_first => Ok(()),
+        // The status of another program that fails is the status of the run.
+        1 if scenario.work.program == Program::Other => Ok(()),
         // If the same fault occurs three times in a row, the supervisor takes it for a bug and stops the run, with status 6 if
         // nothing was computed. This check counts all such faults, in a row or not.
         4 | 6
@@ -218,6 +227,8 @@ fn may_be_a_bug(event: &Event) -> bool {
 }
 
 fn settings(scenario: &Scenario, folder: Folder) -> Settings {
+    let (program, usual) = (scenario.work.program, Thresholds::default());
+    let in_place = program.recovers_in_place();
     let host = |number: usize| Host::new(format!("n{number}"), scenario.slots);
     let tool = Tool {
         kind: Launcher::Openmpi,
@@ -231,7 +242,7 @@ fn settings(scenario: &Scenario, folder: Folder) -> Settings {
     Settings {
         hosts: (1..=scenario.nodes).map(host).collect(),
         spares: (scenario.nodes + 1..=scenario.nodes + scenario.spares).map(host).collect(),
-        ranks: scenario.positions(),
+        ranks: scenario.ranks(),
         tool,
         shell: RemoteShell::Ssh(vec!["ssh".to_owned()]),
         extra: Vec::new(),
@@ -239,14 +250,16 @@ fn settings(scenario: &Scenario, folder: Folder) -> Settings {
         env: Vec::new(),
         agent: vec!["skt-hpl".to_owned(), "agent".to_owned()],
         folder,
-        job: Some("simulated".to_owned()),
+        job: program.saves().then(|| "simulated".to_owned()),
         benchmark: Benchmark {
-            progress_shows: true,
-            groups: scenario.work.groups.clone(),
-            saves: true,
+            progress_shows: program != Program::Other,
+            in_place,
+            stays_vacant: program == Program::Vacant,
+            groups: if program.saves() { scenario.work.groups.clone() } else { Vec::new() },
+            saves: program.saves(),
             ..Benchmark::default()
         },
-        thresholds: Thresholds::default(),
+        thresholds: if in_place { usual.in_place() } else { usual },
         beat_ms: 500,
         orphan_timeout_ms: 60_000,
         fanout: scenario.fanout,

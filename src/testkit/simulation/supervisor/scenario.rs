@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::site::Work;
+use super::site::{Program, Work};
 use crate::testkit::simulation::dice::Dice;
 
 /// A fault.
@@ -172,7 +172,14 @@ impl Scenario {
     fn with_nodes(seed: u64, nodes: usize, dice: &mut Dice) -> Self {
         let spares = dice.below(3) as usize;
         let slots = 1 + dice.below(2) as usize;
-        let positions = nodes * slots;
+        let ranks = nodes * slots;
+        let program = match seed % 11 {
+            4 if ranks > 3 => Program::InPlace { spare_ranks: 1 + seed as usize / 11 % 2 },
+            9 => Program::Vacant,
+            10 => Program::Other,
+            _ => Program::Restarted,
+        };
+        let positions = ranks - program.spare_ranks();
         // Members of a group are on different nodes.
         let size = 2 + dice.below(2) as usize;
         let groups =
@@ -183,8 +190,12 @@ impl Scenario {
             save_every: 2 + dice.below(6),
             start_ms: 100 + dice.below(2000),
             recover_ms: 200 + dice.below(2000),
-            notices_ms: (!dice.one_in(4)).then(|| 50 + dice.below(3000)),
-            lingers: dice.one_in(8),
+            // Ranks that recover in place notice a dead rank themselves. Of another program's ranks, the supervisor learns from
+            // the launcher alone that one is dead.
+            notices_ms: (!dice.one_in(4) || program != Program::Restarted)
+                .then(|| 50 + dice.below(3000)),
+            lingers: dice.one_in(8) && program != Program::Other,
+            program,
             groups: groups.collect(),
         };
         let login_ms = dice.one_of(&[50, 300, 1000, 2500]);
@@ -193,7 +204,7 @@ impl Scenario {
         let mut faults = Vec::new();
         let mut at_ms = dice.below(time_ms);
         for _ in 0..1 + dice.below(4) {
-            faults.push(drawn(dice, at_ms, all, positions));
+            faults.push(drawn(dice, at_ms, all, ranks));
             // The next fault comes soon after the previous one, or at any time.
             at_ms = if dice.one_in(2) { at_ms + dice.below(6000) } else { dice.below(time_ms) };
         }
@@ -208,8 +219,9 @@ impl Scenario {
             travel_ms: (1, 1 + dice.below(20)),
             wait: dice.one_in(2).then_some(Duration::from_secs(60)),
             may_double: dice.one_in(2),
-            trial: seed % 4 == 1,
-            defect: (seed % 12 == 1 && spares > 0).then_some(seed as usize / 12 % all),
+            trial: seed % 4 == 1 && program != Program::Other,
+            defect: (seed % 12 == 1 && program != Program::Other && spares > 0)
+                .then_some(seed as usize / 12 % all),
             discards: seed % 6 == 4,
             work,
             faults,
@@ -226,7 +238,7 @@ impl Scenario {
         Self { faults, ..self.clone() }
     }
 
-    pub fn positions(&self) -> usize {
+    pub fn ranks(&self) -> usize {
         self.nodes * self.slots
     }
 

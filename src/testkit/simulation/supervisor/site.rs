@@ -1,17 +1,20 @@
 //! The simulated nodes and the job on them: their real state, of which the supervisor knows only a part.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io::Write as _;
 
 use super::evidence::Evidence;
+use crate::base::clock::unix_ms;
 use crate::shm::header::CheckpointId;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::remember::folder::Folder;
+use crate::supervise::start::in_place::{FROM_SCRATCH, Gone, Notice, from_boundary};
 use crate::supervise::start::job::Announcement;
 use crate::supervise::start::trial::{self, NUMBER as TRIAL};
 use crate::supervise::talk::progress::{Doing, Progress};
-use crate::supervise::talk::wire::{Beat, Free};
+use crate::supervise::talk::wire::{Beat, Free, Which};
 
 /// Bytes of shared memory of a rank, and of all memory of a node.
 const RANK_BYTES: u64 = 1 << 20;
@@ -20,8 +23,41 @@ const NODE_BYTES: u64 = 1 << 34;
 /// Time between two calls of a node while no node answers, and of the call.
 const CALLS_MS: u64 = 20_000;
 
+/// Time after which the other ranks take a stopped rank for dead, if they recover in place.
+const TAKEN_FOR_DEAD_MS: u64 = 5000;
+
 /// Position of a rank in the grid, as the supervisor knows it.
 type Position = u32;
+
+/// Program of the ranks, and its way to recover from the loss of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Program {
+    /// The benchmark, which a new launch resumes from checkpoints.
+    Restarted,
+    /// The benchmark, with ranks that stand by and take the positions of lost ranks.
+    InPlace { spare_ranks: usize },
+    /// The benchmark without checkpoints. Checksums replace one lost rank, whose position stays vacant.
+    Vacant,
+    /// Another program. The supervisor sees its processes, but no progress.
+    Other,
+}
+
+impl Program {
+    pub fn saves(self) -> bool {
+        matches!(self, Program::Restarted | Program::InPlace { .. })
+    }
+
+    pub fn recovers_in_place(self) -> bool {
+        matches!(self, Program::InPlace { .. } | Program::Vacant)
+    }
+
+    pub fn spare_ranks(self) -> usize {
+        match self {
+            Program::InPlace { spare_ranks } => spare_ranks,
+            _ => 0,
+        }
+    }
+}
 
 /// Properties of a run.
 #[derive(Clone, Debug)]
@@ -36,8 +72,16 @@ pub(super) struct Work {
     pub notices_ms: Option<u64>,
     /// Whether the launcher stays when all ranks have ended.
     pub lingers: bool,
+    pub program: Program,
     /// Group of each position. Each group survives the loss of one member.
     pub groups: Vec<usize>,
+}
+
+impl Work {
+    /// Returns the time from a loss until the other ranks continue in place.
+    fn rejoin_ms(&self) -> u64 {
+        self.step_ms + self.recover_ms
+    }
 }
 
 /// A position's persistent memory on a node.
@@ -65,6 +109,7 @@ enum Health {
     Well,
     Dead,
     Stopped {
+        from_ms: u64,
         until_ms: u64,
     },
     /// The rank runs but makes no progress.
@@ -73,10 +118,35 @@ enum Health {
 
 #[derive(Debug)]
 struct Rank {
-    position: Position,
+    /// Position in the grid; None for a rank that stands by.
+    position: Option<Position>,
     node: String,
     pid: u32,
     health: Health,
+    /// Whether the other ranks continue without this rank.
+    is_out: bool,
+}
+
+impl Rank {
+    /// Returns whether the other ranks take this rank for dead at `now_ms`.
+    fn counts_as_dead(&self, now_ms: u64) -> bool {
+        match self.health {
+            Health::Dead => true,
+            Health::Stopped { from_ms, until_ms } => {
+                now_ms < until_ms && now_ms >= from_ms + TAKEN_FOR_DEAD_MS
+            }
+            Health::Well | Health::Hangs => false,
+        }
+    }
+
+    /// Returns whether this rank does its work at `now_ms`, if its node does.
+    fn is_well(&self, now_ms: u64) -> bool {
+        match self.health {
+            Health::Well => true,
+            Health::Stopped { until_ms, .. } => now_ms >= until_ms,
+            Health::Dead | Health::Hangs => false,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +202,12 @@ struct Attempt {
     has_ended: bool,
     /// Time at which the launcher ends the job.
     notices_ms: Option<u64>,
+    /// Time at which the ranks continue in place after a loss.
+    rejoins_ms: Option<u64>,
+    /// Number of losses from which the ranks have recovered in place.
+    recoveries: usize,
+    /// Iteration at which the ranks resume.
+    resumes_at: u64,
     /// Time that is left to recover, if the ranks got stuck while they recovered.
     recovers_ms: Option<u64>,
     /// Time up to which a fault of a rank is a reason to end the job.
@@ -393,28 +469,35 @@ impl Site {
     }
 
     pub fn stops_rank(&mut self, number: usize, until_ms: u64) {
-        self.fails_rank(number, Health::Stopped { until_ms }, until_ms - self.now_ms);
+        let from_ms = self.now_ms;
+        self.fails_rank(number, Health::Stopped { from_ms, until_ms }, until_ms - from_ms);
     }
 
+    /// Makes a rank hang. Of another program's ranks nobody could notice this.
     pub fn hangs_rank(&mut self, number: usize) {
-        self.fails_rank(number, Health::Hangs, 0);
-    }
-
-    fn nth_rank(&self, number: usize) -> Option<Position> {
-        let ranks = &self.attempt.as_ref()?.ranks;
-        Some(ranks.get(number % ranks.len().max(1))?.position)
+        if self.work.program != Program::Other {
+            self.fails_rank(number, Health::Hangs, 0);
+        }
     }
 
     /// Makes a rank fail that is well.
     fn fails_rank(&mut self, number: usize, health: Health, lasts_ms: u64) {
-        let (now_ms, position) = (self.now_ms, self.nth_rank(number));
+        let now_ms = self.now_ms;
         let Some(attempt) = &mut self.attempt else { return };
-        let is_meant = |rank: &&mut Rank| Some(rank.position) == position;
-        let rank = attempt.ranks.iter_mut().find(is_meant);
+        let number = number % attempt.ranks.len().max(1);
+        let rank = attempt.ranks.get_mut(number);
         let Some(rank) = rank.filter(|rank| rank.health == Health::Well) else { return };
+        // A rank that stands by has nothing to do, so its hanging changes nothing.
+        if health == Health::Hangs && rank.position.is_none() {
+            return;
+        }
         rank.health = health;
-        attempt.excused_ms = attempt.excused_ms.max(Evidence::end_of(now_ms + lasts_ms));
         self.settles();
+        // If the ranks recover from this loss in place, it is no reason to end the job.
+        if let Some(attempt) = self.attempt.as_mut().filter(|attempt| attempt.rejoins_ms.is_none())
+        {
+            attempt.excused_ms = attempt.excused_ms.max(Evidence::end_of(now_ms + lasts_ms));
+        }
     }
 
     fn kills_ranks(&mut self, is_meant: impl Fn(&Rank) -> bool) -> usize {
@@ -466,7 +549,7 @@ impl Site {
         if let Some(before) = self.attempt.as_ref().filter(|before| before.run == self.run)
             && let Some(rank) = before.ranks.iter().find(|rank| lives(rank))
         {
-            let what = format!("rank {} of the last attempt lives on {}", rank.position, rank.node);
+            let what = format!("process {} of the last attempt lives on {}", rank.pid, rank.node);
             self.goes_wrong(format!("two attempts at once: {what}"));
         }
         let now_ms = self.now_ms;
@@ -476,6 +559,7 @@ impl Site {
         for (number, node) in places.iter().enumerate() {
             on.entry(node.clone()).or_default().push(number);
         }
+        let positions = places.len() - self.work.program.spare_ranks();
         let ranks = places.into_iter().enumerate();
         self.attempt = Some(Attempt {
             number,
@@ -485,11 +569,12 @@ impl Site {
             launcher_runs: true,
             hosts: names,
             ranks: ranks
-                .map(|(position, node)| Rank {
-                    position: position as Position,
+                .map(|(number, node)| Rank {
+                    position: (number < positions).then_some(number as Position),
                     node,
                     pid: 0,
                     health: Health::Dead,
+                    is_out: false,
                 })
                 .collect(),
             on,
@@ -498,6 +583,9 @@ impl Site {
             reached: 0,
             has_ended: false,
             notices_ms: None,
+            rejoins_ms: None,
+            recoveries: 0,
+            resumes_at: 0,
             recovers_ms: None,
             excused_ms: 0,
             halt: None,
@@ -547,9 +635,10 @@ impl Site {
         let Some(attempt) = &self.attempt else { return };
         let ends = matches!(attempt.phase, Phase::Ending { .. } | Phase::Over);
         let begins = matches!(attempt.phase, Phase::Launching { .. });
-        let has_failed = |rank: &Rank| rank.health != Health::Well;
+        let has_failed = |rank: &Rank| rank.health != Health::Well && !rank.is_out;
+        let is_lasting = attempt.rejoins_ms.is_none();
         let is_broken = !attempt.launcher_runs
-            || !begins && attempt.ranks.iter().any(has_failed)
+            || !begins && is_lasting && attempt.ranks.iter().any(has_failed)
             || self.now_ms <= attempt.excused_ms
             || attempt.hosts.iter().any(|host| self.evidence.holds(host, self.now_ms));
         if !ends && !is_broken && !self.may_halt {
@@ -565,9 +654,35 @@ impl Site {
             self.is_ended_by_supervisor();
         }
         self.kills_ranks(|rank| rank.node == name);
+        if clean {
+            self.notes(format!("{name} removes its memory"));
+        }
         if clean && let Some(node) = self.nodes.get_mut(name) {
             node.memory.clear();
         }
+    }
+
+    /// Ends a rank for the supervisor, in an attempt before `below`.
+    pub fn ends_rank(&mut self, name: &str, which: Which, below: u32) {
+        let now_ms = self.now_ms;
+        let Some(attempt) = self.attempt.as_mut().filter(|attempt| attempt.number < below) else {
+            return;
+        };
+        let is_meant = |number: usize, rank: &Rank| match which {
+            Which::Launched(launched) => launched == number,
+            Which::Process(pid) => pid == rank.pid,
+        };
+        let mut ranks = attempt.ranks.iter_mut().enumerate();
+        let rank = ranks.find(|(number, rank)| rank.node == name && is_meant(*number, rank));
+        let Some((number, rank)) = rank.filter(|(_, rank)| rank.health != Health::Dead) else {
+            return;
+        };
+        let is_healthy = rank.health == Health::Well && !rank.is_out && now_ms > attempt.excused_ms;
+        rank.health = Health::Dead;
+        if is_healthy {
+            self.goes_wrong(format!("rank {number}, which was well, was ended"));
+        }
+        self.settles();
     }
 
     /// Ends the ranks of a node whose agent has received no message for too long, unless the ranks make progress. Returns whether
@@ -583,6 +698,9 @@ impl Site {
 
     /// Passes a request to stop to the ranks of a node.
     pub fn halts(&mut self, name: &str, now: bool) {
+        if self.work.program == Program::Other {
+            return;
+        }
         let Some(attempt) = &mut self.attempt else { return };
         let lives = |rank: &Rank| rank.node == name && rank.health == Health::Well;
         if attempt.ranks.iter().any(lives) {
@@ -617,7 +735,7 @@ impl Site {
             }
             Phase::Stuck { .. } | Phase::Over => None,
         };
-        let later = self.wakes_ms.into_iter().chain(attempt.notices_ms);
+        let later = self.wakes_ms.into_iter().chain(attempt.notices_ms).chain(attempt.rejoins_ms);
         own.into_iter().chain(later.filter(|ms| *ms > self.now_ms)).min()
     }
 
@@ -625,11 +743,15 @@ impl Site {
     fn next_wake_ms(&self) -> Option<u64> {
         let nodes = self.nodes.values().flat_map(|node| [node.frozen_ms, node.apart_ms]);
         let ranks = self.attempt.iter().flat_map(|attempt| &attempt.ranks);
-        let stopped = ranks.filter_map(|rank| match rank.health {
-            Health::Stopped { until_ms } => Some(until_ms),
-            _ => None,
+        let in_place = self.work.program.recovers_in_place();
+        let stopped = ranks.flat_map(|rank| match rank.health {
+            Health::Stopped { from_ms, until_ms } => {
+                let taken_ms = in_place.then_some(from_ms + TAKEN_FOR_DEAD_MS);
+                [Some(until_ms), taken_ms]
+            }
+            _ => [None, None],
         });
-        nodes.chain(stopped).filter(|ms| *ms > self.now_ms).min()
+        nodes.chain(stopped.flatten()).filter(|ms| *ms > self.now_ms).min()
     }
 
     /// Returns the iteration at which the ranks save, end, or stop next.
@@ -661,6 +783,9 @@ impl Site {
         if attempt.notices_ms.is_some_and(|ms| ms <= now_ms) && attempt.launcher_runs {
             self.launcher_notices();
         }
+        if self.attempt.as_ref().is_some_and(|at| at.rejoins_ms.is_some_and(|ms| ms <= now_ms)) {
+            self.rejoins();
+        }
         let Some(attempt) = &self.attempt else { return };
         match attempt.phase {
             Phase::Launching { until_ms } if until_ms <= now_ms => self.starts_ranks(),
@@ -690,16 +815,102 @@ impl Site {
 
     /// Returns whether each rank lives and can make progress.
     fn gets_on(&self, attempt: &Attempt) -> bool {
-        attempt.ranks.iter().all(|rank| {
-            let node = &self.nodes[&rank.node];
-            let is_there = !node.is_off && self.now_ms >= node.frozen_ms.max(node.apart_ms);
-            is_there
-                && match rank.health {
-                    Health::Well => true,
-                    Health::Stopped { until_ms } => self.now_ms >= until_ms,
-                    Health::Dead | Health::Hangs => false,
+        let gets_on = |rank: &Rank| rank.is_well(self.now_ms) && self.is_reached(&rank.node);
+        attempt.ranks.iter().all(|rank| rank.is_out || gets_on(rank))
+    }
+
+    fn is_reached(&self, name: &str) -> bool {
+        let node = &self.nodes[name];
+        !node.is_off && self.now_ms >= node.frozen_ms.max(node.apart_ms)
+    }
+
+    /// Returns the ranks from whose loss the other ranks can recover in place. None if no rank is lost, or if too many are.
+    fn recoverable(&self, attempt: &Attempt) -> Option<Vec<usize>> {
+        let computes =
+            matches!(attempt.phase, Phase::Stuck { .. }) && attempt.recovers_ms.is_none();
+        if !self.work.program.recovers_in_place() || !attempt.launcher_runs || !computes {
+            return None;
+        }
+        let mut lost = Vec::new();
+        let (mut lacking, mut spare, mut groups) = (0, 0, BTreeSet::new());
+        let in_use = attempt.ranks.iter().enumerate().filter(|(_, rank)| !rank.is_out);
+        for (number, rank) in in_use {
+            let is_dead = rank.counts_as_dead(self.now_ms);
+            if !self.is_reached(&rank.node) || !is_dead && !rank.is_well(self.now_ms) {
+                return None;
+            }
+            match rank.position {
+                Some(position) if is_dead => {
+                    lacking += 1;
+                    let group = self.work.groups[position as usize];
+                    if !groups.insert(group) {
+                        return None;
+                    }
                 }
-        })
+                None if !is_dead => spare += 1,
+                _ => {}
+            }
+            lost.extend(is_dead.then_some(number));
+        }
+        let most = match self.work.program {
+            Program::Vacant => 1usize.saturating_sub(attempt.recoveries),
+            _ => spare,
+        };
+        (!lost.is_empty() && lacking <= most).then_some(lost)
+    }
+
+    /// Lets the ranks continue in place without the ranks that they have lost.
+    fn rejoins(&mut self) {
+        let Some(mut attempt) = self.attempt.take() else { return };
+        attempt.rejoins_ms = None;
+        let lost = self.recoverable(&attempt);
+        let Some(lost) = lost else {
+            self.attempt = Some(attempt);
+            return self.settles();
+        };
+        let gone = |number: &usize| {
+            let Rank { node, position, .. } = &attempt.ranks[*number];
+            let position = position.map(|position| position as usize);
+            Gone { rank: *number, node: node.clone(), position }
+        };
+        let notice = Notice {
+            lost: lost.iter().map(gone).collect(),
+            noticed_unix_s: unix_ms() as f64 / 1e3,
+            agreed_s: 0.0,
+            takers: "other ranks take over".to_owned(),
+        };
+        let saved = attempt.ranks.iter().filter(|rank| !rank.is_out && rank.health == Health::Well);
+        let saved =
+            saved.filter_map(|rank| self.nodes[&rank.node].memory.get(&rank.position?)?.saved);
+        let saved = saved.max();
+        let from =
+            if self.work.program == Program::Vacant { attempt.reached } else { saved.unwrap_or(0) };
+        for &number in &lost {
+            attempt.ranks[number].is_out = true;
+            let Some(position) = attempt.ranks[number].position.take() else { continue };
+            let stands_by = |rank: &&mut Rank| rank.position.is_none() && !rank.is_out;
+            if let Some(taker) = attempt.ranks.iter_mut().find(stands_by) {
+                taker.position = Some(position);
+                let node = self.nodes.get_mut(&taker.node).expect("ranks run on nodes");
+                node.memory.insert(position, Memory { saved, pid: taker.pid, run: self.run });
+            }
+        }
+        attempt.recoveries += 1;
+        attempt.reached = from;
+        attempt.phase = Phase::Computing { from, since_ms: self.now_ms };
+        self.attempt = Some(attempt);
+        let how = match from {
+            0 => FROM_SCRATCH.to_owned(),
+            _ => from_boundary(1, from as usize, self.work.iterations as usize),
+        };
+        self.says(&format!("skt-hpl: {}\n", notice.told(&how)));
+        self.notes(format!("the ranks continue in place without {lost:?} at {from}"));
+        self.settles();
+    }
+
+    /// Returns the number of losses from which the ranks of the last attempt have recovered in place.
+    pub fn recoveries(&self) -> usize {
+        self.attempt.as_ref().map_or(0, |attempt| attempt.recoveries)
     }
 
     fn settles(&mut self) {
@@ -724,7 +935,15 @@ impl Site {
             }
             _ => {}
         }
-        let dead = attempt.ranks.iter().any(|rank| rank.health == Health::Dead);
+        // A rank that the others have taken for dead ends when it continues.
+        for rank in attempt.ranks.iter_mut().filter(|rank| rank.is_out && rank.is_well(now_ms)) {
+            rank.health = Health::Dead;
+        }
+        if attempt.rejoins_ms.is_none() && self.recoverable(&attempt).is_some() {
+            attempt.rejoins_ms = Some(now_ms + self.work.rejoin_ms());
+        }
+        let dead = attempt.ranks.iter().any(|rank| rank.health == Health::Dead && !rank.is_out);
+        let dead = dead && attempt.rejoins_ms.is_none();
         if dead && matches!(attempt.phase, Phase::Stuck { .. }) && attempt.notices_ms.is_none() {
             attempt.notices_ms = self.work.notices_ms.map(|ms| now_ms + ms);
         }
@@ -734,11 +953,11 @@ impl Site {
     /// The launcher ends the other ranks, reports the dead rank, and ends.
     fn launcher_notices(&mut self) {
         let attempt = self.attempt.as_ref().expect("there is one");
-        let dead = attempt.ranks.iter().find(|rank| rank.health == Health::Dead);
+        let dead = attempt.ranks.iter().find(|rank| rank.health == Health::Dead && !rank.is_out);
         let words = dead.map(|rank| {
             format!(
                 "mpirun noticed that process rank {} with PID {} on node {} exited on signal 9 (Killed).\n",
-                rank.position, rank.pid, rank.node
+                rank.position.unwrap_or(0), rank.pid, rank.node
             )
         });
         self.says(&words.unwrap_or_default());
@@ -757,10 +976,15 @@ impl Site {
     fn launcher_ends(&mut self, status: i32) {
         let Some(attempt) = &mut self.attempt else { return };
         attempt.launcher_runs = false;
-        attempt.notices_ms = None;
+        (attempt.notices_ms, attempt.rejoins_ms) = (None, None);
         attempt.phase = Phase::Over;
+        let counts = attempt.is_known() && attempt.run == self.run;
+        let attempt_number = attempt.number;
         let path = attempt.folder.exit(attempt.number);
         fs::write(path, format!("{status}\n")).expect("room in /dev/shm");
+        if self.work.program == Program::Other && status == 0 && attempt_number != TRIAL {
+            self.is_done = counts;
+        }
         self.notes(format!("the launcher ends with status {status}"));
     }
 
@@ -786,11 +1010,13 @@ impl Site {
         let (mut pids, number) = (self.pids, attempt.number);
         let mut attempt = self.attempt.take().expect("one is launched");
         self.take_positions(&mut attempt.ranks);
-        let mut saves: Vec<Option<u64>> = vec![None; attempt.ranks.len()];
+        let positions = attempt.ranks.len() - self.work.program.spare_ranks();
+        let mut saves: Vec<Option<u64>> = vec![None; positions];
         for rank in &attempt.ranks {
-            let memory = self.nodes[&rank.node].memory.get(&rank.position);
+            let Some(position) = rank.position else { continue };
+            let memory = self.nodes[&rank.node].memory.get(&position);
             let memory = memory.filter(|memory| memory.run == self.run);
-            saves[rank.position as usize] = memory.and_then(|memory| memory.saved);
+            saves[position as usize] = memory.and_then(|memory| memory.saved);
         }
         let target = saves.iter().flatten().max().copied();
         let mut lost: BTreeMap<usize, usize> = BTreeMap::new();
@@ -806,6 +1032,7 @@ impl Site {
             (rank.pid, rank.health) = (pids, Health::Well);
         }
         attempt.fresh = target.is_none();
+        attempt.resumes_at = target.unwrap_or(0);
         let until_ms = self.now_ms + self.work.recover_ms;
         attempt.phase = Phase::Recovering { until_ms };
         self.attempt = Some(attempt);
@@ -818,10 +1045,11 @@ impl Site {
             return self.refuses();
         }
         let attempt = self.attempt.as_ref().expect("one is launched");
-        for rank in &attempt.ranks {
+        for rank in attempt.ranks.iter().filter(|_| self.work.program != Program::Other) {
+            let Some(position) = rank.position else { continue };
             let node = self.nodes.get_mut(&rank.node).expect("ranks run on nodes");
             let memory = Memory { saved: target, pid: rank.pid, run: self.run };
-            node.memory.insert(rank.position, memory);
+            node.memory.insert(position, memory);
         }
         self.settles();
     }
@@ -841,24 +1069,26 @@ impl Site {
         fs::write(attempt.folder.output(TRIAL), text).expect("room in /dev/shm");
     }
 
-    /// Gives each rank a position whose memory is on its node. Ranks without such a position get the remaining positions.
+    /// Gives each rank a position whose memory is on its node, the memory with the latest save first. Ranks without such a
+    /// position get the remaining positions; the last ranks stand by.
     fn take_positions(&self, ranks: &mut [Rank]) {
-        let mut free: BTreeSet<Position> = (0..ranks.len() as Position).collect();
-        let mut without = Vec::new();
-        for rank in ranks {
-            let here = self.nodes[&rank.node].memory.iter();
-            let here = here.filter(|(_, memory)| memory.run == self.run);
-            let here = here.map(|(position, _)| *position);
-            match here.into_iter().find(|position| free.contains(position)) {
-                Some(position) => {
-                    rank.position = position;
-                    free.remove(&position);
-                }
-                None => without.push(rank),
+        let mut free: BTreeSet<Position> = ranks.iter().filter_map(|rank| rank.position).collect();
+        ranks.iter_mut().for_each(|rank| rank.position = None);
+        let mut offers: Vec<(Option<u64>, Position, usize)> = Vec::new();
+        for (number, rank) in ranks.iter().enumerate() {
+            let memory = self.nodes[&rank.node].memory.iter();
+            let memory = memory.filter(|(_, memory)| memory.run == self.run);
+            offers.extend(memory.map(|(position, memory)| (memory.saved, *position, number)));
+        }
+        offers.sort_by_key(|(saved, position, number)| (Reverse(*saved), *position, *number));
+        for (_, position, number) in offers {
+            if ranks[number].position.is_none() && free.remove(&position) {
+                ranks[number].position = Some(position);
             }
         }
-        for (rank, position) in without.into_iter().zip(free) {
-            rank.position = position;
+        let without = ranks.iter_mut().filter(|rank| rank.position.is_none());
+        for (rank, position) in without.zip(free) {
+            rank.position = Some(position);
         }
     }
 
@@ -884,26 +1114,27 @@ impl Site {
     }
 
     fn computes(&mut self) {
-        let attempt = self.attempt.as_ref().expect("there is one");
-        let memory = &self.nodes[&attempt.ranks[0].node].memory;
-        let from = memory[&attempt.ranks[0].position].saved.unwrap_or(0);
         let since_ms = self.now_ms;
-        self.attempt.iter_mut().for_each(|at| at.phase = Phase::Computing { from, since_ms });
+        let attempt = self.attempt.as_mut().expect("there is one");
+        attempt.phase = Phase::Computing { from: attempt.resumes_at, since_ms };
     }
 
-    /// Saves all ranks at iteration `at`.
+    /// Saves all ranks at iteration `at`, if the program saves.
     fn saves(&mut self, at: u64) {
         let attempt = self.attempt.as_ref().expect("there is one");
+        let mut holders = Vec::new();
         for rank in &attempt.ranks {
+            let Some(position) = rank.position else { continue };
             let node = self.nodes.get_mut(&rank.node).expect("ranks run on nodes");
-            if let Some(memory) = node.memory.get_mut(&rank.position) {
+            if let Some(memory) = node.memory.get_mut(&position)
+                && self.work.program.saves()
+            {
                 memory.saved = Some(at);
+                holders.push((position, rank.node.clone()));
             }
         }
-        let holders = attempt.ranks.iter().map(|rank| (rank.position, rank.node.clone()));
-        let holders = holders.collect();
         // The successor of a supervisor that has recorded no launch removes all memory.
-        if attempt.is_known() && attempt.run == self.run {
+        if self.work.program.saves() && attempt.is_known() && attempt.run == self.run {
             self.last_save = Some(Save { iteration: at, at_ms: self.now_ms, holders });
         }
         // Iterations before the save are not repeated.
@@ -921,10 +1152,14 @@ impl Site {
         if status == 0 {
             let path = attempt.folder.output(attempt.number);
             fs::write(path, RESULT).expect("room in /dev/shm");
+            self.notes("all tests are done".to_owned());
+            if self.work.program == Program::Other {
+                return;
+            }
+            let attempt = self.attempt.as_ref().expect("there is one");
             self.is_done = attempt.is_known() && attempt.run == self.run;
             let done = Announcement::Done { status: 0, printed: RESULT.len() as u64 };
             self.says(&format!("skt-hpl: {done}\n"));
-            self.notes("all tests are done".to_owned());
         } else {
             self.says(&format!("skt-hpl: {}\n", Announcement::Halted));
             self.notes("the ranks have halted".to_owned());
@@ -939,8 +1174,9 @@ impl Site {
             }
             let attempt = self.attempt.as_ref().expect("there is one");
             for rank in &attempt.ranks {
+                let Some(position) = rank.position else { continue };
                 let node = self.nodes.get_mut(&rank.node).expect("ranks run on nodes");
-                node.memory.remove(&rank.position);
+                node.memory.remove(&position);
             }
         }
         self.attempt.iter_mut().for_each(|attempt| attempt.phase = Phase::Over);
@@ -955,7 +1191,7 @@ impl Site {
         let node = &self.nodes[name];
         let held = node.memory.len() as u64 * RANK_BYTES;
         let here = || self.ranks_on(name).filter(|rank| rank.health != Health::Dead);
-        let is_stopped = |rank: &&Rank| matches!(rank.health, Health::Stopped { until_ms } if self.now_ms < until_ms);
+        let is_stopped = |rank: &&Rank| matches!(rank.health, Health::Stopped { until_ms, .. } if self.now_ms < until_ms);
         Beat {
             seq,
             processes: here().count(),
@@ -994,7 +1230,7 @@ impl Site {
             ..Progress::default()
         };
         let Some(attempt) = &self.attempt else { return progress };
-        let own = |rank: &&Rank| rank.position == position && rank.pid == memory.pid;
+        let own = |rank: &&Rank| rank.position == Some(position) && rank.pid == memory.pid;
         let rank = self.ranks_on(name).find(own);
         let Some(rank) = rank else { return progress };
         progress.doing = match attempt.phase {
@@ -1017,7 +1253,7 @@ impl Site {
         progress.waits = if waits { (self.now_ms / 100) as u16 } else { 0 };
         progress.state = match rank.health {
             Health::Dead => 'X',
-            Health::Stopped { until_ms } if self.now_ms < until_ms => 'T',
+            Health::Stopped { until_ms, .. } if self.now_ms < until_ms => 'T',
             _ => 'R',
         };
         progress

@@ -64,8 +64,8 @@ impl Hands for Agent {
         self.ended.push(id);
     }
 
-    fn end_rank(&mut self, _: Which, _: u32) {
-        unreachable!("no simulated job continues in place");
+    fn end_rank(&mut self, which: Which, below: u32) {
+        self.site.borrow_mut().ends_rank(&self.name, which, below);
     }
 
     fn halt(&mut self, now: bool) {

@@ -8,9 +8,9 @@
 
 /// Number of process columns up to which a broadcast at every boundary costs hardly any time.
 const NEAR_COLUMNS: usize = 8;
-/// Maximum time in seconds, plus one iteration, until ranks receive a request to stop.
+/// Maximum seconds that a lease lasts. Ranks receive a request to stop within this time plus one iteration.
 const MOST_S: f64 = 30.0;
-/// Lowest bit of the lease in rank 0's answer. The bits below it are the requests.
+/// Lowest bit of the lease in rank 0's answer. The lower bits are rank 0's requests, such as a save.
 const SHIFT: u32 = 32;
 
 #[derive(Clone, Debug, Default)]
@@ -27,9 +27,9 @@ impl Lease {
         boundary < self.next
     }
 
-    /// Returns the lease that rank 0 adds to its answer at `boundary`, for a grid with this number of `columns`. Called only if
-    /// no save is being written. `free` takes the seconds per boundary. It returns the number of boundaries, including this one,
-    /// up to the next possible save.
+    /// Returns the lease that rank 0 adds to its answer at `boundary`, for a grid with this number of process `columns`. Called
+    /// only if no save is being written. `free` takes the seconds per boundary, and returns the number of boundaries before the
+    /// next possible save, including `boundary`.
     pub fn offer(
         &self,
         boundary: usize,

@@ -24,8 +24,8 @@ use crate::parity::GroupComm;
 use crate::shm::header::{CheckpointId, Doing, Mark};
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Writes the frozen matrix to storage. If that fails, prints a warning, and the run continues. The run would then still
-    /// resume from the previous checkpoint.
+    /// Writes the frozen matrix to storage. If the write fails, prints a warning, and the run continues. After a failure, the run
+    /// then resumes from the previous checkpoint.
     pub(super) fn save_on_disk(
         &mut self,
         begin: Instant,
@@ -82,7 +82,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         report
     }
 
-    /// Parts of this position's file that differ from checkpoint `spare` of this process.
+    /// Returns this position's file of checkpoint `spare`, and those byte ranges in it that the next save must write.
     fn over(&self, spare: Place) -> Over {
         let position = self.position();
         let (corner, window) = self.reach(spare.boundary);

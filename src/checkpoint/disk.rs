@@ -1,13 +1,13 @@
 //! Method disk: memory contains only the matrix, and a save writes the matrix to storage while all ranks wait.
 //!
-//! This is level two without level one: the same files, manifests, digests and parity. They are written from A at a boundary
-//! without pending work. Memory never counts as a checkpoint, because the matrix changes after the save. After a failure of any
-//! rank, all ranks resume from the last complete checkpoint on storage (`fetching`). The solver uses `save` and `start` as with
-//! any method.
+//! Method disk is level two without level one: the same files, manifests, digests and parity. The files are written from A at a
+//! boundary without pending work. Memory never counts as a checkpoint, because the matrix changes after the save. After a failure
+//! of any rank, all ranks resume from the last complete checkpoint on storage (`fetching`). The solver uses `save` and `start` as
+//! with any method.
 //!
-//! DIR has room for two checkpoints: the last one, from which the run would resume, and the one before it, which the next save
-//! overwrites. A save writes only the parts that have changed since the overwritten checkpoint. It first invalidates that
-//! checkpoint, so that an interrupted save leaves the last one intact.
+//! DIR has room for two checkpoints. The run would resume from the last checkpoint. The next save overwrites the checkpoint
+//! before the last. A save writes only the parts that have changed since the overwritten checkpoint. It first invalidates the
+//! overwritten checkpoint. The last checkpoint stays valid, even if the save is interrupted.
 
 use std::ops::Range;
 

@@ -13,7 +13,7 @@ use crate::parity::Window;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// The rows and columns of the trailing submatrix. No other part can have changed.
+    /// The rows and columns of the trailing submatrix. No other part can have changed since the last save.
     #[default]
     Corner = 0,
     /// The columns of the trailing submatrix, with all their rows.
@@ -85,8 +85,8 @@ impl Layout {
         )
     }
 
-    /// First row and column of the part of a position's local matrix that can change after `boundary`, as far as `scope` saves
-    /// only this part.
+    /// First row and column of the part of a position's local matrix that a save with `scope` covers, if the previous save was at
+    /// `boundary`.
     pub fn corner(&self, position: usize, boundary: usize, scope: Scope) -> Corner {
         if position >= self.working() {
             return Corner { row: 0, col: 0 };

@@ -16,8 +16,8 @@ use crate::shm::header::GROUP_MAX;
 /// members.
 pub const GROUP_DEFAULT: usize = 16;
 
-/// Maximum number of divisions into runs of neighbours that are tried. If none gives groups of equal size, groups are formed
-/// without regard to neighbours.
+/// Maximum number of divisions into runs of neighbours that are tried. If no tried division gives groups of equal size, groups
+/// are formed without regard to neighbours.
 const CUTS_MAX: usize = 64;
 
 /// Reason why the requested groups are impossible.
@@ -288,7 +288,7 @@ fn neighbours<'a, 'o>(
     found.unwrap_or_else(|| vec![(order, groups)])
 }
 
-/// Cuts a line into runs of neighbours. The first runs may have one element more than the others.
+/// Cuts `line` into `runs` runs of neighbours. The first runs may have one element more than the last runs.
 pub(super) fn even_runs<T: Clone>(line: &[T], runs: usize) -> Vec<Vec<T>> {
     let (short, longer) = (line.len() / runs, line.len() % runs);
     let mut rest = line;

@@ -1,7 +1,8 @@
 //! Headers of all positions at a start, the same on every rank, and the conclusions from them. Pure.
 //!
 //! `start` gathers a [`Fact`] from each rank. All facts together determine the run, its groups, and the action to take, so all
-//! ranks reach the same conclusions. If memory turns out to be damaged, `start` discards it here and decides again.
+//! ranks reach the same conclusions. If memory turns out to be damaged, `start` discards the memory ([`Known::discard`]) and
+//! decides again.
 
 use std::collections::BTreeMap;
 
@@ -106,7 +107,7 @@ impl Known {
         leading(self.headers.iter().flatten().map(|h| Trace::of(&h.claim)))
     }
 
-    /// Number of this attempt, the same on all ranks. Uses the latest time of all ranks' clocks.
+    /// Number of the attempt that is starting; the same on all ranks. Contains the latest time of all ranks' clocks.
     pub(super) fn joins(&self) -> u64 {
         let now = self.facts.iter().map(|fact| fact.unix_ms).max();
         next_attempt(self.joined(), now.unwrap_or(0))

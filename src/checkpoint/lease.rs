@@ -15,14 +15,14 @@ const SHIFT: u32 = 32;
 
 #[derive(Clone, Debug, Default)]
 pub struct Lease {
-    /// Next boundary at which ranks ask.
+    /// Next boundary at which ranks ask rank 0 whether to save.
     next: usize,
-    /// Boundary and time at which this rank asked last.
+    /// Boundary and time in seconds at which this rank last asked rank 0. None before the first time.
     asked: Option<(usize, f64)>,
 }
 
 impl Lease {
-    /// Returns true if ranks do not ask at this boundary.
+    /// Returns true if the lease includes this boundary, so that ranks need not ask rank 0 whether to save.
     pub fn holds(&self, boundary: usize) -> bool {
         boundary < self.next
     }
@@ -44,7 +44,8 @@ impl Lease {
         (boundaries.max(1) as u64 - 1) << SHIFT
     }
 
-    /// Records that all ranks have asked at `boundary`. Returns rank 0's answer `told` without the lease.
+    /// Records that all ranks have asked rank 0 at `boundary`, and the lease in its answer `told`. Returns the answer without the
+    /// lease.
     pub fn take(&mut self, boundary: usize, now_s: f64, told: u64) -> u64 {
         self.asked = Some((boundary, now_s));
         self.next = boundary + 1 + (told >> SHIFT) as usize;
@@ -58,7 +59,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Boundaries at which ranks ask, if each boundary takes `pace_s` and the scheduler decides about saves.
+    /// Returns the boundaries at which ranks ask rank 0, and the boundaries of saves. From one boundary to the next, `pace_s`
+    /// seconds pass.
     fn asked(
         interval: Interval,
         columns: usize,

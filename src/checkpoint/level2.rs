@@ -1,11 +1,11 @@
 //! Level two: helpers write a checkpoint that is committed in memory to storage, while the ranks compute.
 //!
-//! From a commit to the next flush, the checkpoint and its state do not change. So a helper of each rank streams the checkpoint
-//! out of persistent shared memory, without a copy and without stopping the rank. When all files are complete, the helper of
-//! position 0 checks the files, writes the manifest and removes older checkpoints. Rank 0 tells all ranks when to begin a write
-//! and when to check the helpers. At a check, a reduction shows whether all helpers are done.
+//! From a commit until the next save copies the matrix, the checkpoint and its small state do not change. So a helper of each
+//! rank streams the checkpoint out of persistent shared memory, without a copy and without stopping the rank. When all files are
+//! complete, the helper of position 0 checks the files, writes the manifest and removes older checkpoints. Rank 0 tells all ranks
+//! when to begin a write and when to check the helpers. At a check, a reduction shows whether all helpers are done.
 //!
-//! If each node has a DIR of its own, the files include the parity from memory. The parity does not change from commit to flush
+//! If each node has a DIR of its own, the files include the parity from memory. The parity does not change during this time
 //! either. It serves to rebuild files that are lost with their node. The first position of each DIR writes a manifest of the
 //! files in this DIR, once all files on all nodes are complete. Dedicated checksum ranks write their parity to such a DIR. They
 //! write nothing to a shared DIR, but take part in the agreements.

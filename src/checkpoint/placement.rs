@@ -1,9 +1,9 @@
 //! Assignment of grid positions to ranks: a position follows its memory.
 //!
 //! At a restart, the launcher may list the nodes in any order. Each node lists the positions in its memory. A pure function, with
-//! the same result on every rank, assigns each of these positions to a rank on its node. Other ranks get the remaining positions.
-//! If each node has storage of its own, a position without memory is assigned to a node that has its file. So if a job has more
-//! ranks than positions, no node with needed files stays idle.
+//! the same result on every rank, assigns a position in memory to a rank on the node with this memory. Other ranks get the
+//! remaining positions. If each node has storage of its own, a position without memory is assigned to a node that has its file.
+//! So if a job has more ranks than positions, no node with needed files stays idle.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;

@@ -103,7 +103,7 @@ pub fn state_rows(state_bytes: usize) -> usize {
     (8 + state_bytes).div_ceil(8 * STATE_ROW_WORDS)
 }
 
-/// Parts of memory that contain a committed checkpoint.
+/// Parts of the position memory that contain a committed checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// Part with the matrix.
@@ -168,7 +168,7 @@ impl Buffers {
         self.rows * self.ld
     }
 
-    /// Words of part A: those of the matrix, or zero if the matrix is in device memory.
+    /// Words of the matrix in part A. Zero if the matrix is in device memory.
     pub fn workspace_words(&self) -> usize {
         if self.on_device { 0 } else { self.data_words() }
     }
@@ -200,8 +200,8 @@ impl Buffers {
         self.pitch.div_ceil(TILE_WORDS)
     }
 
-    /// Number of slots in part S. A slot has the small state and the digests of one checkpoint. There are two slots; with method
-    /// disk, only one.
+    /// Number of slots in part S of the position memory. A slot has the small state and the digests of one checkpoint. There are
+    /// two slots; with method disk, only one.
     pub fn places(&self) -> usize {
         if self.method == Method::Disk { 1 } else { 2 }
     }
@@ -245,7 +245,7 @@ impl Buffers {
         Committed { data, check, place: self.slot_range(number) }
     }
 
-    /// Parts of persistent shared memory with their sizes in bytes, without header and results.
+    /// Returns the parts of the position memory with their sizes in bytes, except the header and the results of finished tests.
     pub fn parts(&self) -> Vec<(Part, usize)> {
         // Positions without a part of the matrix have these parts, too, so that the code need not distinguish them.
         let data = self.data_words().max(1) * 8;

@@ -476,7 +476,7 @@ mod tests {
         CheckpointId { number, made: no(made) }
     }
 
-    /// Number of an attempt with this count.
+    /// Returns the number of an attempt with this count and start time 0.
     fn no(count: u64) -> u64 {
         attempt_number(count, 0)
     }

@@ -81,7 +81,7 @@ fn made(check: &Check) -> (&[u32], u32, u8, u8) {
     (&check.members, check.losses, check.code, check.layout)
 }
 
-/// Checks that the `members` of all groups are exactly the positions of this run, each in one group.
+/// Returns an error unless `members`, the members of all groups, are exactly the positions of this run, each in one group.
 fn check_members(members: &[u32], positions: usize, working: usize) -> Result<(), String> {
     let dedicated = |how: &str| {
         Err(format!(

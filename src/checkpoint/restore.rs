@@ -42,7 +42,7 @@ impl<'a> Taken<'a> {
         Self { a: Shareable::new(a.as_mut_ptr()), borrowed: PhantomData, buffers, columns }
     }
 
-    /// Copies columns of a row of data, unless all columns of the row have been copied.
+    /// Copies `columns` of a data row from the committed copy to the workspace, unless all columns of the row have been copied.
     ///
     /// # Safety
     /// Threads that call this at the same time must pass different columns.

@@ -1,7 +1,7 @@
 //! Save of a checkpoint, in the order that the protocol requires.
 //!
-//! The solver calls this at a boundary without pending work, on every rank. Between any two steps that a failure could separate,
-//! there is a crash point.
+//! The solver calls [`Checkpointer::save`] at a boundary without pending work, on every rank. Between any two steps that a
+//! failure could separate, there is a crash point.
 
 use std::collections::BTreeSet;
 
@@ -316,7 +316,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// Copies the matrix from `corner` to its end into the copy of this checkpoint.
+    /// Copies the matrix, from `corner` to its end, to the copy of checkpoint `number`.
     fn flush(&mut self, number: u64, a: &[u64], corner: Corner, pool: &mut Pool) {
         let position = self.position();
         let half = || hit(Point::FlushHalf, position);
@@ -357,7 +357,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::Committed, position);
     }
 
-    /// Records the time for which the ranks stopped, and the bytes that changed since `copy_boundary`.
+    /// Records the time for which the ranks stopped, in `report` and for the schedule of saves. The schedule also gets the bytes
+    /// that had changed since `copy_boundary`.
     pub(super) fn account(
         &mut self,
         begin: Instant,

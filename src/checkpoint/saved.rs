@@ -29,14 +29,14 @@ pub struct Saved {
     /// Pins of the copies, if the matrix is on a device. Declared before the copies, so that the pins are dropped before the
     /// copies.
     pub(super) pins: Vec<Pin>,
-    /// Copy of the matrix. None with method disk.
+    /// Copy of the matrix. With method double, the copy of checkpoints with even numbers. None with method disk.
     pub(super) b: Option<Region>,
     /// Parity. None if this position has none.
     pub(super) c: Option<Region>,
     /// Parity of checkpoints with odd numbers: part D (method self) or F (method double). `c` is then the parity of checkpoints
     /// with even numbers.
     pub(super) d: Option<Region>,
-    /// Second copy of the matrix, with method double. Otherwise None.
+    /// With method double, the copy of checkpoints with odd numbers. Otherwise None.
     pub(super) e: Option<Region>,
     pub(super) s: Region,
     pub(super) buffers: Buffers,
@@ -141,7 +141,8 @@ impl Saved {
     }
 
     /// Encodes the parity of checkpoint `number` from the frozen matrix `a`, or from its copy, and computes digests of the rows
-    /// at the same time. Reading the rows again for this would cost as much as encoding. `between` is called after each batch.
+    /// at the same time. Reading the rows again for the digests would cost as much as encoding. Calls `between` after each batch
+    /// of rows.
     pub fn encode(
         &mut self,
         group: &(impl GroupComm + ?Sized),

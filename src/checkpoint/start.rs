@@ -379,8 +379,8 @@ fn pin_and_allocate(
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Begins a test: locks this position's memory, agrees with all ranks on a checkpoint, and restores it or starts from
     /// scratch. `world` has one rank for each position, in order of positions. All ranks call `make_group` at the same time,
-    /// because MPI then splits its communicator. Its arguments are the world, the number of the group, the rank's index in the
-    /// group, and the members. All threads of the `pool` take part in checking, copying and rebuilding.
+    /// because MPI then splits its communicator. The arguments of `make_group` are the world, the number of the group, the rank's
+    /// index in the group, and the members. All threads of the `pool` take part in checking, copying and rebuilding.
     pub fn start(
         config: Config,
         test: Test,

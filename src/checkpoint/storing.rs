@@ -25,7 +25,8 @@ impl Level2 {
         let began = task.began;
         let mine = task.end().unwrap_or(0);
         let dir_scope = self.storage.dir_scope;
-        // In these cases no single manifest has the sizes of all files.
+        // If each node has its own DIR, no single manifest has the sizes of all files. Method disk writes only parts of its
+        // files.
         let apart = dir_scope == DirScope::Node || self.alone.is_some();
         let all = apart.then(|| world.gather(&mine).into_iter().sum::<u64>());
         if !self.lists.is_empty() {

@@ -67,7 +67,7 @@ impl Config {
     }
 }
 
-/// Test and its protection. All functions of a start need both.
+/// Arguments that all functions of a start need: the test, and the settings of its protection.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
     pub config: &'a Config,
@@ -102,7 +102,7 @@ impl Origin {
 pub struct Restored {
     pub boundary: usize,
     pub checkpoint: u64,
-    /// Small state of this rank that was saved with the checkpoint.
+    /// Small state: the solver's data of this rank besides the matrix, as the checkpoint contains it.
     pub state: Vec<u8>,
     /// Positions whose data was rebuilt from parity.
     pub rebuilt: Vec<usize>,

@@ -439,7 +439,7 @@ impl CheckpointDir {
     }
 
     /// Removes complete checkpoints of a test that has a checkpoint at a later boundary with a manifest in this DIR. Outdated
-    /// checkpoints are left if a start was interrupted after it wrote a manifest. If they stayed, DIR would need room for three
+    /// checkpoints remain if a start was interrupted after it wrote a manifest. If they stayed, DIR would need room for three
     /// checkpoints. A checkpoint counts as complete if it has a manifest in this DIR or is in `whole`. No checkpoint of run `run`
     /// is removed because of a checkpoint of an earlier run. Injected faults use `who` as position.
     pub fn outdate(
@@ -908,7 +908,7 @@ mod tests {
         fill(5);
         checkpoint_dir.outdate(&[], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, true, true, true]);
-        // A checkpoint with a manifest on another node only is removed as well. Checkpoints that are further stay.
+        // A checkpoint with a manifest on another node only is removed as well. Checkpoints at later boundaries stay.
         checkpoint_dir.outdate(&all[2..3], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, false, true, true]);
         checkpoint_dir.outdate(&[about(3, 0, 9, 90)], 2, 0, &flow).unwrap();
@@ -940,8 +940,8 @@ mod tests {
         checkpoint_dir.outdate(&[further.clone(), later.clone()], 1, 0, &flow).unwrap();
         let there = |about: &About| checkpoint_dir.folder_of(about.key()).exists();
         assert!(there(&further) && there(&next) && !there(&later));
-        // The next checkpoint is complete by another node's manifest. It is further than the checkpoints with a manifest in this
-        // DIR.
+        // The next checkpoint is complete by another node's manifest. It is at a later boundary than the checkpoints with a
+        // manifest in this DIR.
         checkpoint_dir.outdate(std::slice::from_ref(&next), 1, 0, &flow).unwrap();
         assert!(there(&further) && there(&next));
     }

@@ -46,8 +46,8 @@ impl Results {
 }
 
 /// Results of finished tests that were valid when the launch began. In the first test of the launch (`first` is true), a start
-/// removes all other results from storage. In a later test, it removes them only if this launch has not claimed the DIR before.
-/// All results in the DIR are then from earlier launches.
+/// removes all other results from storage. In a later test, a start removes other results only if this launch has not claimed the
+/// DIR before. All results in the DIR are then from earlier launches.
 #[derive(Clone, Debug)]
 pub struct Counting {
     pub results: Results,

@@ -13,9 +13,9 @@ use crate::checkpoint::storage::reading::Feed;
 use crate::shm::Region;
 
 const PIECE_WORDS: usize = 128 * 1024;
-/// Flag in a piece's first word, beside the byte count: this piece is the last.
+/// Flag in a piece's first word, next to the byte count: this piece is the last.
 const LAST: u64 = 1 << 62;
-/// Flag in a piece's first word, beside the byte count: the sender cannot read the file.
+/// Flag in a piece's first word, next to the byte count: the sender cannot read the file.
 const FAILED: u64 = 1 << 61;
 
 fn room() -> Region {

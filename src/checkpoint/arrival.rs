@@ -1,7 +1,7 @@
-//! What a launch finds in the memory of its nodes: the run in progress, its finished tests, and the positions on each node.
+//! Findings of a launch in the memory of its nodes: the run in progress, its finished tests, and the positions on each node.
 //!
-//! Every rank calls this once at its start, before it has a grid position. All ranks get the same answer. If a sweep was
-//! interrupted in its third test, the launch finds the results of two tests here.
+//! Every rank calls [`Arrival::gather`] once at its start, before it has a grid position. All ranks get the same result. If a
+//! sweep was interrupted in its third test, the next launch finds the results of the first two tests.
 //!
 //! One rank reports for each node. Searches are reductions, and only one rank sends a result, even if many ranks have it. So if
 //! no memory is found, a launch of a million ranks exchanges a single number.
@@ -22,11 +22,11 @@ pub struct Arrival {
     pub run: Option<u128>,
     /// Greatest id of all runs of this job that left a header or a result. The id of a new run must be greater.
     pub latest: Option<u128>,
-    /// Latest test of the run whose memory was found.
+    /// Number of the latest test of `run` that has memory on any node.
     pub test: Option<u32>,
-    /// Digest of that test's settings, from its memory (`Test::params_digest`).
+    /// Digest of the settings of test `test`, from its memory (`Test::params_digest`).
     pub params_digest: Option<u64>,
-    /// Results of that run's finished tests, by test number, as they were recorded.
+    /// Results of the finished tests of `run`, by test number, as they were recorded.
     pub finished: BTreeMap<u32, Vec<u8>>,
     ranks: usize,
     /// Node of each rank, as the number of the first rank on the node. Empty if no memory was found.
@@ -34,7 +34,7 @@ pub struct Arrival {
     found: Vec<Vec<Found>>,
 }
 
-/// Results of finished tests in this node's memory.
+/// Returns the results of finished tests in this node's memory, of any run, without duplicates.
 pub fn results(memory_store: &MemoryStore) -> Vec<Entry> {
     let mut all: Vec<Entry> = Vec::new();
     for entry in ledgers(memory_store).into_iter().flat_map(|(_, entries)| entries) {
@@ -61,7 +61,7 @@ fn newest(world: &impl World, runs: impl Iterator<Item = u128> + Clone) -> Optio
     Some((high as u128) << 64 | low as u128)
 }
 
-/// Recorded results of each position on this node.
+/// Returns the recorded results of finished tests of each position on this node.
 fn ledgers(memory_store: &MemoryStore) -> Vec<(usize, Vec<Entry>)> {
     let lists = memory_store.list().into_iter().filter(|held| held.part == Part::Done);
     lists
@@ -72,7 +72,7 @@ fn ledgers(memory_store: &MemoryStore) -> Vec<(usize, Vec<Entry>)> {
         .collect()
 }
 
-/// Facts about runs from the headers and the results on this node.
+/// Returns the facts about runs from the headers and the results of finished tests on this node.
 fn traces(headers: &[(Found, Header)], results: &[(usize, Vec<Entry>)]) -> Vec<Told> {
     let in_memory = headers.iter().map(|(found, _)| {
         let Found { run, position, trace, .. } = *found;
@@ -158,8 +158,8 @@ impl Arrival {
         this
     }
 
-    /// Returns the findings without run, memory and results, so that a new run begins. `latest` stays: the id of the new run must
-    /// be greater.
+    /// Returns the findings without run, memory and results, so that a new run begins. `latest` stays, because the id of the new
+    /// run must be greater than `latest`.
     pub fn without_memory(self) -> Self {
         Self { ranks: self.ranks, latest: self.latest, ..Self::default() }
     }
@@ -181,8 +181,9 @@ impl Arrival {
         }
     }
 
-    /// Assigns a position in a test to each rank: by its memory if that belongs to this test, then by its `files` on the node's
-    /// own storage, otherwise by the number of the rank. None for ranks that are not needed.
+    /// Assigns a position in test `test` to each rank. A position goes to a rank on a node with its memory of this test. If there
+    /// is no such node, the position goes to a rank on a node with its file, according to `files`. Any other position goes to the
+    /// rank with its number, or to a free rank. Ranks that are not needed get None.
     pub fn place(&self, test: u32, positions: usize, files: Option<Lying>) -> Vec<Option<usize>> {
         let memory = Lying { nodes: &self.nodes, found: &self.found };
         let memory = (self.test == Some(test)).then_some(memory);
@@ -192,8 +193,9 @@ impl Arrival {
 }
 
 impl Arrival {
-    /// Assigns positions like [`Self::place`], but within a run that has lost ranks. Each rank with a position keeps it. Returns
-    /// None if there are too few spare ranks.
+    /// Assigns the positions in test `test` to the ranks that are left after a loss. Each rank with a position keeps the
+    /// position. Spare ranks take the other positions, if possible on a node with the memory of the position. Returns None if
+    /// there are too few spare ranks.
     pub fn place_again(
         &self,
         test: u32,
@@ -221,8 +223,8 @@ mod tests {
     const RUN: u128 = 7 << 64 | 9;
     const TEST: u32 = 2;
 
-    /// A million ranks, from the view of rank 1. The messages of all other ranks are known beforehand. Node 0 is last in the new
-    /// launch, so every rank gets another position. Node 17 was lost with its positions.
+    /// World of a million ranks, from the view of rank 1. The messages of all other ranks are known beforehand. Node 0 is last in
+    /// the new launch, so every rank gets another position. Node 17 was lost with its positions.
     struct Million {
         /// Results of the reductions, in order.
         least: RefCell<Vec<Vec<u64>>>,
@@ -345,7 +347,7 @@ mod tests {
         assert_eq!(groups.len(), POSITIONS / 16);
         assert_eq!(crowded(&groups, &domains, 1), []);
 
-        // Assigns positions within a run. First, no rank has a position, and candidate ranks may know their groups. Then, all
+        // Assigns positions after a loss. First, no rank has a position, and candidate ranks may know their groups. Then, all
         // ranks but those of one node have a position.
         let mut candidates: Vec<RankCandidate> = (0..POSITIONS)
             .map(|rank| RankCandidate {

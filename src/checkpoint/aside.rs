@@ -2,19 +2,19 @@
 //!
 //! This works with method double. A save copies the matrix into the older of two copies; then the ranks continue to compute. Each
 //! rank has a helper thread. The helpers of a group encode the copies into the older parity and compute the digests. Until the
-//! new checkpoint is committed, the last one stays unchanged in the other copy, with its parity and its digests in part S. After
-//! a loss at any moment, recovery uses the last checkpoint, or the new one if all remaining positions contain it completely.
-//! Headers have the same contents as in any save with two copies, so recovery is the same.
+//! new checkpoint is committed, the last committed checkpoint stays unchanged in the other copy, with its parity and its digests
+//! in part S. After a loss at any moment, recovery uses the last checkpoint, or the new one if all remaining positions contain it
+//! completely. Headers have the same contents as in any save with two copies, so recovery is the same.
 //!
 //! All memory of the new checkpoint is lent to the helper, so that no other thread can use it. At a boundary where rank 0's
 //! helper is done, all ranks check their helpers. Each rank whose helper is done publishes `sealed`. A reduction determines
-//! whether all are done, and replaces the barrier of other saves. If all are done, all ranks commit. *If the next save is due
-//! earlier, it is postponed*, from boundary to boundary. A save for a stop waits for the helpers instead. At the end of a test,
-//! ranks wait for their helpers, because helpers of other ranks need them.
+//! whether all helpers are done, and replaces the barrier of other saves. If all are done, all ranks commit the checkpoint. *If
+//! the next save is due earlier, it is postponed*, from boundary to boundary. A save for a stop waits for the helpers instead. At
+//! the end of a test, ranks wait for their helpers, because helpers of other ranks need them.
 //!
-//! Helpers use the communicator of their group; the ranks do not use it meanwhile. For this, MPI is started so that any thread
-//! may call it (MPI_THREAD_MULTIPLE), but only in runs that need it. A waiting helper polls and sleeps, so that it takes no core
-//! from the ranks.
+//! Helpers use the communicator of their group; the ranks do not use it meanwhile. So MPI must be started such that any thread
+//! may call it (MPI_THREAD_MULTIPLE). Runs that do not need this start MPI without it. A waiting helper polls and sleeps, so that
+//! it takes no core from the ranks.
 
 use super::level2::{ENCODED, Level2};
 use super::protocol::Method;
@@ -28,7 +28,7 @@ use crate::parity::GroupComm;
 use crate::shm::header::{Doing, Mark};
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Starts a helper that encodes and digests the checkpoint, once the copy is made.
+    /// Starts a helper that computes parity and digests of the checkpoint of `plan`. The copy of the matrix must be complete.
     pub(super) fn leave_to_helper(&mut self, plan: &SavePlan) {
         let position = self.position();
         let &SavePlan { next: checkpoint, boundary, window, since, .. } = plan;
@@ -56,8 +56,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.unfinished = Some(Unfinished { checkpoint, boundary, stores, helper });
     }
 
-    /// Returns the bit with which rank 0 requests a check of the helpers at a boundary, or zero. `now` means that the check does
-    /// not wait until rank 0's helper is done.
+    /// Returns the bit `ENCODED`, with which rank 0 tells all ranks to check the helpers that encode. Returns zero if no helper
+    /// encodes, or if this rank's helper is not done. With `now`, an unfinished helper counts as done, because the ranks will
+    /// wait for it.
     pub(super) fn wishes_of_helpers(&self, now: bool) -> u64 {
         match &self.unfinished {
             Some(unfinished) if now || unfinished.helper.is_over() => ENCODED,
@@ -65,8 +66,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// Checks the helpers on all ranks, at a boundary where rank 0 requested it. A rank whose helper is done publishes its
-    /// checkpoint as sealed. With `wait`, each rank first waits for its helper. If all are sealed, commits.
+    /// Checks the helpers that encode. All ranks call this at a boundary at which rank 0 has requested a check. A rank whose
+    /// helper is done publishes the checkpoint as sealed. With `wait`, each rank first waits for its helper. If all ranks have
+    /// sealed the checkpoint, all ranks commit it.
     pub(super) fn look_after_helpers(&mut self, wait: bool) {
         let position = self.position();
         let Some(unfinished) = &mut self.unfinished else { return };

@@ -1,13 +1,13 @@
 //! Method disk: memory contains only the matrix, and a save writes the matrix to storage while all ranks wait.
 //!
-//! This is level two without level one: the same files, manifests, digests and parity. They are written from A at a boundary
-//! without pending work. Memory never counts as a checkpoint, because the matrix changes after the save. After a failure of any
-//! rank, all ranks resume from the last complete checkpoint on storage (`fetching`). The solver uses `save` and `start` as with
-//! any method.
+//! Method disk is level two without level one: the same files, manifests, digests and parity. The files are written from A at a
+//! boundary without pending work. Memory never counts as a checkpoint, because the matrix changes after the save. After a failure
+//! of any rank, all ranks resume from the last complete checkpoint on storage (`fetching`). The solver uses `save` and `start` as
+//! with any method.
 //!
-//! DIR has room for two checkpoints: the last one, from which the run would resume, and the one before it, which the next save
-//! overwrites. A save writes only the parts that have changed since the overwritten checkpoint. It first invalidates that
-//! checkpoint, so that an interrupted save leaves the last one intact.
+//! DIR has room for two checkpoints. The run would resume from the last checkpoint. The next save overwrites the checkpoint
+//! before the last. A save writes only the parts that have changed since the overwritten checkpoint. It first invalidates the
+//! overwritten checkpoint. The last checkpoint stays valid, even if the save is interrupted.
 
 use std::ops::Range;
 
@@ -24,8 +24,8 @@ use crate::parity::GroupComm;
 use crate::shm::header::{CheckpointId, Doing, Mark};
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Writes the frozen matrix to storage. If that fails, prints a warning, and the run continues. The run would then still
-    /// resume from the previous checkpoint.
+    /// Writes the frozen matrix to storage. If the write fails, prints a warning, and the run continues. After a failure, the run
+    /// then resumes from the previous checkpoint.
     pub(super) fn save_on_disk(
         &mut self,
         begin: Instant,
@@ -82,7 +82,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         report
     }
 
-    /// Parts of this position's file that differ from checkpoint `spare` of this process.
+    /// Returns this position's file of checkpoint `spare`, and those byte ranges in it that the next save must write.
     fn over(&self, spare: Place) -> Over {
         let position = self.position();
         let (corner, window) = self.reach(spare.boundary);

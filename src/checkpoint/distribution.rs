@@ -1,7 +1,7 @@
 //! Distribution of a problem over the grid: the local matrix of each position, and the part of it that a save covers. Pure.
 //!
-//! `plan` computes buffers from this, and `layout` computes groups. The shape of any position follows from the problem and the
-//! grid, so that ranks need not exchange it.
+//! From the distribution, `plan` computes buffers and `layout` computes groups. The shape of every local matrix follows from the
+//! problem and the grid, so ranks need not exchange shapes.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,14 +9,14 @@ use crate::base::params::{Mapping, TestParams};
 use crate::grid::Cyclic;
 use crate::parity::Window;
 
-/// Part of the matrix that a save covers, with its number in headers.
+/// Part of the matrix that a save covers (`--scope`). The discriminant is the scope's number in headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// The trailing rows and columns. No other part can have changed.
+    /// The rows and columns of the trailing submatrix. No other part can have changed since the last save.
     #[default]
     Corner = 0,
-    /// The trailing columns, with all their rows.
+    /// The columns of the trailing submatrix, with all their rows.
     Side = 1,
     /// The whole matrix at each save.
     Whole = 2,
@@ -26,7 +26,7 @@ impl Scope {
     pub const ALL: [Scope; 3] = [Scope::Corner, Scope::Side, Scope::Whole];
 }
 
-/// The problem and the grid over which it is distributed.
+/// Problem and process grid, from which the local matrix of each position follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub n: usize,
@@ -34,7 +34,8 @@ pub struct Layout {
     pub p: usize,
     pub q: usize,
     pub mapping: Mapping,
-    /// Number of dedicated positions, which follow the positions of the grid. They have only checksums and no part of the matrix.
+    /// Number of dedicated positions, which are numbered after the positions of the grid. Dedicated positions have only parity,
+    /// and no part of the matrix.
     pub dedicated: usize,
 }
 
@@ -52,7 +53,7 @@ impl Layout {
         Self { n, nb, p, q, mapping, dedicated: 0 }
     }
 
-    /// Number of positions that have a part of the matrix. They are the first positions.
+    /// Number of positions that have a part of the matrix. These positions are numbered from 0.
     pub fn working(&self) -> usize {
         self.p * self.q
     }
@@ -72,7 +73,7 @@ impl Layout {
         }
     }
 
-    /// Local rows and columns of [A|b] at a position.
+    /// Numbers of local rows and local columns of [A|b] at a position. Zeros for a dedicated position.
     pub fn shape(&self, position: usize) -> (usize, usize) {
         if position >= self.working() {
             return (0, 0);
@@ -84,7 +85,8 @@ impl Layout {
         )
     }
 
-    /// Start of the part of a position's local matrix that can change after this boundary.
+    /// First row and column of the part of a position's local matrix that a save with `scope` covers, if the previous save was at
+    /// `boundary`.
     pub fn corner(&self, position: usize, boundary: usize, scope: Scope) -> Corner {
         if position >= self.working() {
             return Corner { row: 0, col: 0 };
@@ -103,7 +105,8 @@ impl Layout {
         }
     }
 
-    /// Window that covers the changing parts of all members of a group.
+    /// Numbers of rows and columns of a window that covers, at every member of a group, the part that a save copies if the
+    /// previous save was at `boundary`.
     pub fn window(&self, members: &[usize], boundary: usize, scope: Scope) -> Window {
         let extent = |member: &usize| {
             let (rows, cols) = self.shape(*member);

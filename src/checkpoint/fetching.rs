@@ -58,7 +58,8 @@ struct Opened<'a> {
 }
 
 impl<'a> Opened<'a> {
-    /// Opens a file on shared storage. An error names the file and the problem.
+    /// Opens the file of position `me` on shared storage, and compares the file with the manifest. The error text names the file
+    /// and the problem.
     fn new(stored: StoredCheckpoint, buffers: Buffers, me: usize) -> Result<Self, String> {
         let path = stored.path(me);
         let source = stored.open(me)?;
@@ -75,7 +76,8 @@ impl<'a> Opened<'a> {
         Self::of(source, buffers, false)
     }
 
-    /// Opens a file, with or without `parity`. Returns an error if its layout differs from these buffers.
+    /// Reads the digests of an open file. With `parity`, the file must contain digests of parity, too. Returns an error if the
+    /// sizes in the file differ from `buffers`.
     fn of(source: Source<'a>, buffers: Buffers, parity: bool) -> Result<Self, String> {
         let front = &source.front;
         let wanted = [buffers.rows, buffers.cols, buffers.ld, buffers.vouch_words(parity)];
@@ -118,7 +120,8 @@ impl<'a> Opened<'a> {
     }
 }
 
-/// Buffers that a position had in the group that made its parity.
+/// Returns the buffers that a position had in the group that made its parity. The error means that no group of this run can have
+/// made the file.
 fn buffers_then(
     layout: &Layout,
     scheme: &Scheme,
@@ -150,20 +153,21 @@ pub(super) enum Way {
     Apart(Apart),
 }
 
-/// Files on nodes that each have a DIR of their own.
+/// Facts about a checkpoint's files if each node has a DIR of its own; the same on every rank.
 pub(super) struct Apart {
     told: Vec<Told>,
-    /// Damaged files, by DIR and position. `wrong` has the problems of files, by position.
+    /// Directory id and position of each file that a reader found damaged.
     bad: BTreeSet<(usize, usize)>,
+    /// Position and error text of each file that cannot be used.
     wrong: Vec<(usize, String)>,
 }
 
-/// A file that its reader found damaged: DIR, position, and problem.
+/// File that a reader found damaged: directory id, position, and error text.
 #[derive(Serialize, Deserialize)]
 struct Damage(usize, usize, String);
 
 impl Apart {
-    /// Collects the headers of the files in each DIR.
+    /// Collects the headers of the files in each DIR, for every rank. Collective call.
     fn gather(world: &impl World, stored: StoredCheckpoint, dir_ids: &[usize]) -> Self {
         let me = world.rank();
         let (checkpoint_dir, key) = (&stored.storage.checkpoint_dir, stored.about.key());
@@ -202,7 +206,7 @@ impl Apart {
         })
     }
 
-    /// Exchanges the damage that ranks have found. Returns false if no rank has found any.
+    /// Exchanges and records the damaged files that ranks have found. Returns false if no rank has found a damaged file.
     fn learn(&mut self, world: &impl World, mine: Vec<Damage>) -> bool {
         if world.all(mine.is_empty()) {
             return false;
@@ -214,8 +218,9 @@ impl Apart {
         true
     }
 
-    /// Lets each rank read the files assigned to it, on its node. Repeats this without damaged files, until all files that would
-    /// be used are sound.
+    /// Lets each rank read its assigned files completely, on its node. If files are damaged, assigns readers again without the
+    /// damaged files, and lets them read again. Succeeds when all assigned files are sound. Fails if a group has lost more
+    /// members than it survives.
     fn look(
         &mut self,
         world: &impl World,
@@ -247,8 +252,8 @@ impl Apart {
     }
 }
 
-/// Checks whether a checkpoint's files can be used. With `whole`, reads them completely; this is needed if memory would be given
-/// up for them. Changes nothing. An error is the same on all ranks.
+/// Checks whether a checkpoint's files can be used, and changes nothing. With `whole`, reads the files completely: this is
+/// necessary before memory is given up for the checkpoint. An error is the same on all ranks.
 pub(super) fn look(
     world: &impl World,
     terms: Terms,
@@ -281,21 +286,21 @@ pub(super) fn look(
     world.troubles(seen.err()).map_or(Ok(Way::Shared), Err)
 }
 
-/// All that was read from storage except the matrix.
+/// Data and facts about a checkpoint that was read from storage; the matrix is not included.
 #[derive(Default)]
 pub(super) struct Fetched {
-    /// Small state.
+    /// Small state of this position.
     pub state: Vec<u8>,
     /// Positions that were rebuilt from parity on storage.
     pub rebuilt: Vec<usize>,
-    /// Problems of files, by position.
+    /// Position and error text of each file that could not be used.
     pub wrong: Vec<(usize, String)>,
-    /// Number of earlier starts that resumed from the same checkpoint.
+    /// Number of earlier starts that resumed from this checkpoint.
     pub starts: u32,
 }
 
-/// Only method double has its matrix in device memory. Storage is read into the second copy, which is unused before the first
-/// save.
+/// Message for a missing second copy. A matrix in device memory requires method double. Files are read into its second copy,
+/// which is unused before the first save.
 const TWO_COPIES: &str = "a matrix in device memory has two copies";
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
@@ -338,7 +343,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         Ok(fetched)
     }
 
-    /// Number of earlier starts that resumed from the same checkpoint: the largest number in any DIR.
+    /// Records in each DIR that this start resumes from the checkpoint. Returns the number of earlier starts that did so: the
+    /// largest in any DIR. A start that must not write to storage records nothing and returns zero. Collective call.
     fn set_out(&mut self, about: &About) -> u32 {
         let Self { level2, world, .. } = self;
         let mine = level2.as_mut().map_or(0, |l| l.set_out(about.key(), || world.attend()));
@@ -362,7 +368,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.world.troubles(read.err()).map_or(Ok(fetched), Err)
     }
 
-    /// Sends files to the nodes of their positions, and rebuilds lost ones. A file that turns out to be damaged counts as lost.
+    /// Sends each file to the rank of its position, and rebuilds lost files from parity. A file that turns out to be damaged
+    /// counts as lost.
     fn bring_together(
         &mut self,
         stored: StoredCheckpoint,
@@ -413,8 +420,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// Returns the buffers of this position in the group that wrote the files, once every rank has room for its parity. Parity is
-    /// needed only now, so it uses memory that is unused until the first save. If that is too small, uses `room`.
+    /// Returns the buffers of this position in the group that wrote the files, once every rank has room for its parity. The
+    /// parity uses checkpoint memory that is unused until the first save. If this memory is too small, allocates `room`.
     fn room_for_parity(
         &mut self,
         group: &Stored,

@@ -1,8 +1,8 @@
 //! Groups of positions that protect each other.
 //!
 //! Members of a group are on different failure domains. So if a node is lost, or a rack if the user names racks, each group loses
-//! as few members as possible. Members are neighbours if possible, for speed, and groups are as equal in size as possible. If a
-//! request is impossible, the error names a possible alternative.
+//! as few members as possible. If possible, members are neighbours, for speed, and groups have equal sizes. If the requested
+//! groups are impossible, the error names a possible alternative.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,8 +16,8 @@ use crate::shm::header::GROUP_MAX;
 /// members.
 pub const GROUP_DEFAULT: usize = 16;
 
-/// Maximum number of divisions into runs of neighbours that are tried. If none gives groups of equal size, groups are formed
-/// without regard to neighbours.
+/// Maximum number of divisions into runs of neighbours that are tried. If no tried division gives groups of equal size, groups
+/// are formed without regard to neighbours.
 const CUTS_MAX: usize = 64;
 
 /// Reason why the requested groups are impossible.
@@ -79,7 +79,7 @@ pub enum GroupError {
     NoRoomApart { position: usize, name: String, here: usize, count: usize },
 }
 
-/// Advice if groups are too large for the available nodes. `most` is the largest possible group size.
+/// Advice in an error text, if groups are too large for the available nodes. `most` is the largest possible group size.
 fn smaller(most: usize) -> String {
     match most {
         0 | 1 => "use fewer ranks on a node, or more nodes".into(),
@@ -218,14 +218,15 @@ pub fn divide(
     }
 }
 
-/// Number of groups of equal size, at least `fewest`. No group is larger than `wanted`, unless some group would then be smaller
-/// than `least`.
+/// Returns the number of equal groups into which `members` are divided; at least `fewest`. No group has more than `wanted`
+/// members, unless some group would then have fewer than `least` members.
 pub fn count_of_even(members: usize, wanted: usize, least: usize, fewest: usize) -> usize {
     members.div_ceil(wanted.max(1)).min(members / least).max(fewest)
 }
 
-/// Increases the number of groups to a multiple of `each`, the positions per node, if each group then still has `least` members.
-/// With copied parity, smaller groups take no more memory, and are less likely to lose two members.
+/// Returns the number of groups, rounded up to a multiple of `each`, the number of positions on each of `nodes` nodes. Returns
+/// `groups` unchanged if a group would then have fewer than `least` members. With copied parity, smaller groups need no more
+/// memory, and are less likely to lose two members.
 pub fn alike(groups: usize, nodes: usize, each: usize, least: usize) -> usize {
     let more = groups.div_ceil(each);
     if nodes / more >= least { more.saturating_mul(each) } else { groups }
@@ -242,9 +243,9 @@ pub fn dealt(domains: &[String], count: usize) -> Result<Groups, GroupError> {
     Ok(domains.deal(&domains.order, count))
 }
 
-/// Divides the domains into runs of neighbours, so that members of a group are close, and returns the number of groups of each
-/// run. Returns a single run if domains have different numbers of positions, or if several runs would make groups less equal in
-/// size.
+/// Divides the domains into runs of neighbours, so that the members of a group are close to each other. Returns each run with its
+/// number of groups. Returns a single run if domains have different numbers of positions, or if several runs would make groups
+/// less equal in size.
 fn neighbours<'a, 'o>(
     Domains { order, of, .. }: &'o Domains<'a>,
     groups: usize,
@@ -287,7 +288,7 @@ fn neighbours<'a, 'o>(
     found.unwrap_or_else(|| vec![(order, groups)])
 }
 
-/// Cuts a line into runs of neighbours. The first runs may have one element more than the others.
+/// Cuts `line` into `runs` runs of neighbours. The first runs may have one element more than the last runs.
 pub(super) fn even_runs<T: Clone>(line: &[T], runs: usize) -> Vec<Vec<T>> {
     let (short, longer) = (line.len() / runs, line.len() % runs);
     let mut rest = line;
@@ -300,7 +301,8 @@ pub(super) fn even_runs<T: Clone>(line: &[T], runs: usize) -> Vec<Vec<T>> {
         .collect()
 }
 
-/// Checks a requested group size. With `least` members a group survives the losses.
+/// Returns an error if the requested group size is above the maximum, or below `least`, the minimum for a group that survives
+/// `losses` losses.
 pub(super) fn check_size(
     size: Option<usize>,
     losses: usize,
@@ -313,7 +315,8 @@ pub(super) fn check_size(
     }
 }
 
-/// Domains with more members of one group than the group can lose, and the number of these members.
+/// Returns the failure domains that have more members of one group than the group can lose, each with the number of these
+/// members.
 pub fn crowded(groups: &Groups, domains: &[String], losses: usize) -> Vec<(String, usize)> {
     let mut worst: BTreeMap<&str, usize> = BTreeMap::new();
     // A group with a single member has no parity, so it has nothing to rebuild.
@@ -383,8 +386,8 @@ impl DomainFile {
         named.map(String::as_str).or_else(|| self.alike(host))
     }
 
-    /// Domain of listed names that may mean this host: they differ in capital letters, or lack the network domain. None if such
-    /// names have different failure domains.
+    /// Returns the failure domain of the host in the file whose name may mean this host ([`are_alike`]). Returns None if there is
+    /// no such host, or if there are several in different failure domains.
     fn alike(&self, host: &str) -> Option<&str> {
         let listed = self.hosts.iter().filter(|(name, _)| are_alike(name, host));
         let mut found: Vec<&str> = listed.map(|(_, domain)| domain.as_str()).collect();
@@ -393,8 +396,8 @@ impl DomainFile {
     }
 }
 
-/// Returns true if both may be names of one host. Full names with different network domains never are, nor are different
-/// addresses.
+/// Returns true if two names may mean the same host: they differ only in capital letters, or one name is the other without its
+/// network domain. IP addresses must be equal.
 fn are_alike(one: &str, other: &str) -> bool {
     let bare = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
     let whole = [one, other].map(str::to_ascii_lowercase);
@@ -447,7 +450,7 @@ mod tests {
     fn a_node_that_holds_more_of_a_group_than_it_survives_is_named() {
         let groups = vec![vec![0, 2, 4], vec![1, 3, 5]];
         assert_eq!(crowded(&groups, &names(&[0, 0, 1, 1, 2, 2]), 1), []);
-        // Ranks have replaced node 0 on node 1.
+        // Ranks on node 1 have taken the positions of node 0.
         let doubled = names(&[1, 1, 1, 1, 2, 2]);
         assert_eq!(crowded(&groups, &doubled, 1), [("n1".to_owned(), 2)]);
         assert_eq!(crowded(&groups, &doubled, 2), []);
@@ -567,7 +570,7 @@ mod tests {
         }
     }
 
-    /// The file was written from the host file or from an inventory. A node uses another form of its name.
+    /// A domain file was written from the host file or from an inventory. A node uses another form of its name.
     #[test]
     fn a_host_is_found_in_a_domain_file_by_other_words_for_it() {
         let file = DomainFile::parse(
@@ -579,7 +582,7 @@ mod tests {
         assert_eq!(["n2", "n2.site", "N2"].map(of), ["b"; 3]);
         assert_eq!(["n3.east", "n3.west"].map(of), ["c", "d"]);
         assert_eq!(["n4", "N4"].map(of), ["e"; 2], "whichever it is");
-        // Another host, or a name that may mean several hosts.
+        // No domain is found for another host, or for a name that may mean several hosts.
         for host in ["n1.elsewhere", "n3", "n3.north", "10.0.0.6", "10", "10.site"] {
             assert_eq!(of(host), host);
             assert!(file.leaves_out(0, host));

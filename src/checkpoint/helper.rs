@@ -143,7 +143,8 @@ impl<T: Send + 'static> Task<T> {
         }
     }
 
-    /// Waits until the task has ended or is stuck. During the wait, progress of the task counts as progress of the rank.
+    /// Waits until the task has ended or is stuck, and returns its state. During the wait, progress of the task counts as
+    /// progress of the rank.
     pub(super) fn wait(&mut self) -> State {
         self.wait_and(|| {})
     }
@@ -164,7 +165,7 @@ impl<T: Send + 'static> Task<T> {
         }
     }
 
-    /// Returns the result. A task that is stuck returns an error, and its thread is abandoned.
+    /// Returns the result of a task that has ended. For a task that is stuck, returns an error and abandons its thread.
     pub(super) fn end(mut self) -> Result<T, Stopped> {
         self.state();
         let over = self.is_over();
@@ -180,7 +181,7 @@ impl<T: Send + 'static> Task<T> {
     }
 }
 
-/// The remaining work of a dropped task is not needed.
+/// Cancels a dropped task, because its result is no longer needed.
 impl<T> Drop for Task<T> {
     fn drop(&mut self) {
         self.flow.give_up();

@@ -57,7 +57,7 @@ pub struct Holding {
     /// Memory of the checkpoints. None while a helper uses this memory.
     saved: Option<Saved>,
     pub buffers: Buffers,
-    /// All parts except the header, including A.
+    /// Names of all parts except the header. Includes part A.
     named: Vec<Named>,
     /// Registration of the parts, so that a memory fault is reported with the name of the part.
     watched: Watched,
@@ -68,10 +68,10 @@ pub struct Holding {
 pub struct Renamed {
     /// Parts whose names were missing.
     pub missing: Vec<Part>,
-    /// Missing parts whose names are restored later: the workspace before the next save, a part that a helper reads after the
-    /// helper has ended.
+    /// Missing parts whose names are restored later. Part A is restored before the next save. A part that a helper reads is
+    /// restored after the helper has ended.
     pub later: Vec<Part>,
-    /// Reason why the names could not be restored.
+    /// Reason why names could not be restored. None if all names are restored or will be restored later.
     pub trouble: Option<String>,
 }
 
@@ -80,14 +80,15 @@ pub struct Renamed {
 pub(super) const LEDGER_BYTES: usize = 256 * 1024;
 
 impl Holding {
-    /// Opens the memory that a valid header describes. Returns an error if the memory does not match the header.
+    /// Opens the memory that a valid header describes. Returns its parts, and part A separately. Returns an error if the memory
+    /// does not match the header.
     pub fn open(hold: &Hold, head: Head, buffers: Buffers) -> Result<(Self, Region), MemoryError> {
         Self::gather(hold, head, buffers, |part, bytes| {
             hold.memory_store.open_sized(hold.position, part, bytes)
         })
     }
 
-    /// Creates all parts and replaces existing ones. Results of finished tests stay.
+    /// Creates all parts and replaces existing parts. Returns the parts, and part A separately. Results of finished tests stay.
     pub fn create(hold: &mut Hold, buffers: Buffers) -> Result<(Self, Region), MemoryError> {
         // The header is invalidated before the memory that it describes is removed.
         let head = Head::new(hold.renew(HEAD_BYTES)?)
@@ -117,8 +118,8 @@ impl Holding {
         made
     }
 
-    /// Removes newly created memory that cannot be used. Removes the part for results if it is empty, and the header with the
-    /// lock.
+    /// Removes a position's memory that is of no use: all parts, and the header when the lock is released. The part with results
+    /// of finished tests stays, unless it is empty.
     pub fn discard(hold: &mut Hold) {
         let Hold { memory_store, position, .. } = &*hold;
         let results = memory_store.peek(*position, Part::Done).map(Ledger::new);
@@ -193,7 +194,7 @@ impl Holding {
         memory_store.create(number, Part::Done, LEDGER_BYTES)
     }
 
-    /// Extends the memory for results by at least `more` bytes. Existing results stay.
+    /// Extends the memory for results of finished tests by at least `more` bytes. Existing results stay.
     pub fn extend_results(&mut self, hold: &Hold, more: usize) -> Result<(), MemoryError> {
         let (memory_store, number) = (&hold.memory_store, hold.position);
         let done = self.named.iter_mut().find(|named| named.part == Part::Done);
@@ -211,7 +212,7 @@ impl Holding {
         Ok(())
     }
 
-    /// Memory of the checkpoints.
+    /// Memory of the checkpoints. A helper must not use this memory now.
     pub fn saved(&mut self) -> &mut Saved {
         self.saved.as_mut().expect("no helper has it")
     }
@@ -227,7 +228,8 @@ impl Holding {
 
     /// Checks that all parts can be found by their names, and restores missing names. Restores the name of A only if A is
     /// `frozen`. Does not restore a part that a helper is `reading`: the helper reads the old file, and restoring empties that
-    /// file. Returns the missing names and problems, or None if no name is missing.
+    /// file. Returns the missing names and problems. Returns None if no name is missing, or if a helper uses the memory of the
+    /// checkpoints.
     pub fn look_after_names(
         &mut self,
         hold: &mut Hold,

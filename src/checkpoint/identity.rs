@@ -1,9 +1,10 @@
-//! Identity of a test's memory: the header fields that are written, and with which memory found at a start must agree. Pure.
+//! Identity of a test's memory: header fields that a start writes, and in which memory found at a start must agree. Pure.
 
 use super::terms::{Config, Test};
 use crate::shm::header::{Header, Identity};
 
-/// Header fields of position `position` in run `run`, as a member of group `number`.
+/// Returns the identity fields for the header of position `position` in run `run`. `members` are the positions of its group, and
+/// `number` is the number of this group.
 pub(crate) fn identity(
     test: &Test,
     config: &Config,
@@ -40,8 +41,8 @@ pub(crate) fn identity(
     }
 }
 
-/// Returns true if a header belongs to this test, in whatever run. The group may be any that contains the position. The row
-/// length is checked when the memory is opened.
+/// Returns true if a header belongs to this test, in any run. Any group that contains the header's position is accepted. The
+/// leading dimension is not compared: it is checked when the memory is opened.
 pub(super) fn belongs(header: &Header, test: &Test, config: &Config) -> bool {
     let id = &header.id;
     let members: Vec<usize> = id.members.iter().map(|&member| member as usize).collect();
@@ -79,7 +80,7 @@ mod tests {
         );
     }
 
-    /// If a setting makes a different test, the memory belongs to another test, in both directions.
+    /// Changes each setting that makes a different test. Neither test may then use the memory of the other test.
     #[test]
     fn memory_of_any_other_test_does_not_belong() {
         type Change = fn(&mut Test, &mut Config);

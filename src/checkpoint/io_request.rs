@@ -1,8 +1,8 @@
 //! I/O request to write the file of a position.
 //!
 //! A helper opens its position's memory by name, as another process would, so it does not use the rank's mappings. Before a file
-//! gets its name, the helper reads the header again. The header must be the same as at the time of the request. If it is not, the
-//! rank has changed the data of the file, or the position has started from scratch.
+//! gets its name, the helper reads the header again. If the header differs from the header at the time of the request, the
+//! request fails: the rank has changed the data, or the position has started from scratch.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -17,12 +17,13 @@ use crate::shm::{MemoryStore, Part};
 pub(super) struct Write {
     pub(super) memory_store: MemoryStore,
     pub(super) about: About,
-    /// State in the position's header. It must not change during the request.
+    /// Claim in the position's header: the committed and the sealed checkpoint. If the claim changes during the request, the
+    /// request fails.
     pub(super) claim: Claim,
     pub(super) buffers: Buffers,
-    /// Description of the parity, if it is part of the file.
+    /// Description of the parity. None if the file contains no parity.
     pub(super) check: Option<Check>,
-    /// File to overwrite.
+    /// File of an obsolete checkpoint, to be overwritten. None for a new file.
     pub(super) over: Option<Over>,
 }
 
@@ -31,7 +32,8 @@ fn failed(why: impl std::fmt::Display) -> Stopped {
 }
 
 impl Write {
-    /// Carries out the request in the helper of `position`. Returns the number of bytes written.
+    /// Carries out the request in the helper of `position`. Returns the number of bytes written. If the request fails or is
+    /// cancelled, removes the file.
     pub(super) fn run_at(
         self,
         checkpoint_dir: &CheckpointDir,
@@ -39,7 +41,7 @@ impl Write {
         flow: &Flow,
     ) -> Result<u64, Stopped> {
         let written = self.write(checkpoint_dir, position, flow);
-        // A request that is cancelled only now removes its file here. No other code does it.
+        // If the request was cancelled after the write, no other code removes the file.
         let written = written.and_then(|bytes| flow.step().map(|()| bytes));
         if written.is_err() {
             checkpoint_dir.withdraw(self.about.key(), position);

@@ -1,7 +1,8 @@
 //! Headers of all positions at a start, the same on every rank, and the conclusions from them. Pure.
 //!
 //! `start` gathers a [`Fact`] from each rank. All facts together determine the run, its groups, and the action to take, so all
-//! ranks reach the same conclusions. If memory turns out to be damaged, `start` discards it here and decides again.
+//! ranks reach the same conclusions. If memory turns out to be damaged, `start` discards the memory ([`Known::discard`]) and
+//! decides again.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,7 @@ pub(super) struct Fact {
     pub unix_ms: u64,
     pub domain: String,
     pub node: String,
-    /// First rank on the node; it distinguishes nodes with the same name.
+    /// First rank on this rank's node. The number distinguishes nodes with the same name.
     pub leader: u64,
     pub trouble: String,
     /// True if a header exists that cannot be read but may be valid: it has another version, is damaged, or is on a bad page of
@@ -38,14 +39,16 @@ pub(super) struct Fact {
 #[derive(Debug)]
 pub(super) struct Known {
     facts: Vec<Fact>,
-    /// Valid headers of this run and this test.
+    /// Usable header of each position, of this run and this test. None if the header is missing, invalid or discarded.
     headers: Vec<Option<Header>>,
-    /// True if no rank has a readable header, and no rank has a header that was never written.
+    /// True if no rank could read a header, and no rank has a header that was never written. Memory may then contain checkpoints
+    /// whose headers cannot be read.
     mute: bool,
 }
 
 impl Known {
-    /// Collects the facts. All ranks use the run in rank 0's fact. Memory of any other run is not used.
+    /// Collects the facts. All ranks use the run in rank 0's fact. Memory of any other run is not used. Returns an error if
+    /// memory of the run belongs to a test with other settings.
     pub(super) fn new(
         mut facts: Vec<Fact>,
         test: &Test,
@@ -74,7 +77,7 @@ impl Known {
         self.facts[0].run
     }
 
-    /// Returns true if memory at any position belongs to this test.
+    /// Returns true if memory at any position has a usable header of this test.
     pub(super) fn tells(&self) -> bool {
         self.headers.iter().any(Option::is_some)
     }
@@ -99,19 +102,20 @@ impl Known {
         self.headers.iter().flatten().map(|h| h.claim.joined).max().unwrap_or(0)
     }
 
-    /// Attempt from whose memory the run resumes.
+    /// Attempt from whose memory the run resumes. None if no memory belongs to this test.
     pub(super) fn leading(&self) -> Option<u64> {
         leading(self.headers.iter().flatten().map(|h| Trace::of(&h.claim)))
     }
 
-    /// Number of this attempt, the same on all ranks. Uses the latest time of all ranks' clocks.
+    /// Number of the attempt that is starting; the same on all ranks. Contains the latest time of all ranks' clocks.
     pub(super) fn joins(&self) -> u64 {
         let now = self.facts.iter().map(|fact| fact.unix_ms).max();
         next_attempt(self.joined(), now.unwrap_or(0))
     }
 
-    /// Groups for a start from scratch. If the run has resumed before, fewer failure domains than the groups need are accepted,
-    /// as for groups in memory. Otherwise a run could be refused after hours, or at its next test.
+    /// Forms groups for a start that does not keep the groups in memory. Returns an error if the requested groups are impossible.
+    /// If the run has resumed before, or has results, too few failure domains are accepted. Otherwise a run could be refused
+    /// after hours of work, or at its next test.
     pub(super) fn new_groups(&self, test: &Test, config: &Config) -> Result<Groups, StartError> {
         let Scheme { layout, losses, .. } = config.scheme;
         let divide =
@@ -119,7 +123,8 @@ impl Known {
         Ok(divide(layout, &test.layout, &self.domains(), config.group, losses)?)
     }
 
-    /// Groups in the headers of memory. If no memory belongs to this test, the groups for a start from scratch.
+    /// Returns the groups that the headers in memory name. If no memory belongs to this test, or with method disk, forms new
+    /// groups. If headers contradict each other, discards all memory if storage has a checkpoint, and returns an error otherwise.
     pub(super) fn groups(&mut self, test: &Test, config: &Config) -> Result<Groups, StartError> {
         // With method disk, memory has no checkpoints, and its groups do not matter.
         if !self.tells() || config.scheme.method == Method::Disk {
@@ -148,7 +153,7 @@ impl Known {
         }
     }
 
-    /// Discards memory of earlier attempts whose groups differ from those of the last attempt. The last attempt did not need this
+    /// Discards memory of earlier attempts that had other groups than the leading attempt. The leading attempt did not need this
     /// memory.
     fn discard_divided_otherwise(&mut self) {
         let last = self.leading();
@@ -183,7 +188,8 @@ impl Known {
             .map(|header| header.id.group as usize)
     }
 
-    /// Decides what to do. `stored` is the run and the boundary of the best checkpoint on storage.
+    /// Decides how the test starts. `in_place` is true in an in-place attempt. `stored` is the run and the boundary of the best
+    /// checkpoint on storage; None if there is none.
     pub(super) fn decide(
         &self,
         setup: &Setup,
@@ -202,7 +208,8 @@ impl Known {
         };
         let decision = match (with(stored.map(|(_, boundary)| boundary)), stored) {
             // The run in memory started from scratch, or from checkpoints of earlier runs that were found. A later checkpoint of
-            // an earlier run must come from a node that was away then. It is used only if memory cannot be used.
+            // an earlier run must come from a node that was away when the run in memory started. It is used only if memory cannot
+            // be used.
             (Decision::Fetch, Some((run, _))) if run < self.run() => match with(None) {
                 restored @ Decision::Restore(_) => restored,
                 _ => Decision::Fetch,
@@ -226,8 +233,8 @@ impl Known {
         })
     }
 
-    /// Returns true if there may be a checkpoint although no header can be read, for example after an upgrade that changed the
-    /// layout. This is so if the positions with unreadable headers would be enough to rebuild each group.
+    /// Returns true if memory may contain a checkpoint although no header can be read, for example because the program was
+    /// upgraded. In every group, the positions with unreadable headers must be enough to rebuild the other members.
     fn may_have_one(&self, setup: &Setup) -> bool {
         let unread =
             |members: &Vec<usize>| members.iter().filter(|p| self.facts[**p].unread).count();
@@ -235,7 +242,8 @@ impl Known {
             && setup.groups.iter().all(|g| unread(g) > 0 && unread(g) + setup.losses >= g.len())
     }
 
-    /// Discards memory of positions with a problem. `troubles` has a text for each position; it is empty if there is no problem.
+    /// Discards the memory of positions with a problem. `troubles` has an error text for each position, empty if there is no
+    /// problem.
     pub(super) fn discard(&mut self, troubles: Vec<String>) {
         for ((header, fact), trouble) in self.headers.iter_mut().zip(&mut self.facts).zip(troubles)
         {
@@ -246,19 +254,21 @@ impl Known {
         }
     }
 
-    /// Boundary of a checkpoint, from the first header that names the checkpoint. All headers have the same boundary.
+    /// Boundary of a checkpoint, from the first header that names the checkpoint. None if no header names it. All headers that
+    /// name a checkpoint have the same boundary.
     pub(super) fn boundary_of(&self, checkpoint: CheckpointId) -> Option<u64> {
         let mut headers = self.headers.iter().flatten();
         headers.find_map(|header| header.mark_of(checkpoint)).map(|mark| mark.boundary)
     }
 
-    /// Digest of a checkpoint in a position's header, even if the memory of the position could not be used.
+    /// Digest of a checkpoint in a position's header, even if the memory of the position could not be used. None if the header
+    /// does not name the checkpoint.
     pub(super) fn root_once_held(&self, position: usize, checkpoint: CheckpointId) -> Option<u64> {
         let said = self.facts[position].header.as_ref().filter(|h| h.id.run == self.run());
         said.and_then(|header| header.mark_of(checkpoint)).map(|mark| mark.root)
     }
 
-    /// Problems of memory that exists but could not be used, by position.
+    /// Position and error text of all memory that exists but could not be used.
     pub(super) fn unusable(&self) -> Vec<(usize, String)> {
         let troubled = self.facts.iter().enumerate().filter(|(_, fact)| !fact.trouble.is_empty());
         troubled.map(|(position, fact)| (position, fact.trouble.clone())).collect()
@@ -272,7 +282,7 @@ impl Known {
         }
     }
 
-    /// Describes the memory of each position, one in a line, for the error of a refused start.
+    /// Describes the memory of each position in a line of its own, for the error of a refused start.
     pub(super) fn survey(&self) -> String {
         let mut text = String::new();
         for (position, (fact, header)) in self.facts.iter().zip(&self.headers).enumerate() {
@@ -439,7 +449,7 @@ mod tests {
             );
             assert!(known.unusable()[0].1.contains("other groups"), "{:?}", known.unusable());
         }
-        // Headers of one attempt contradict each other, so neither is the later one.
+        // Headers of one attempt contradict each other, so neither can be discarded as the earlier one.
         let mut all = saved();
         all[3].header.as_mut().unwrap().id.members = vec![1, 3];
         let mut known = Known::new(all, &test, &config).unwrap();
@@ -536,8 +546,8 @@ mod tests {
             positions.iter().for_each(|p| some[*p] = fact(*p, None));
             some
         };
-        // If each group has lost as many members as it survives, the start is refused. If one has lost more, the run starts from
-        // scratch.
+        // If each group has lost as many members as it survives, the start is refused. If a group has lost more, the run starts
+        // from scratch.
         assert_eq!(decided(without(&[1, 2])), refused);
         assert_eq!(decided(without(&[0, 1])), Decision::Fresh);
         assert_eq!(decided(facts([false; 4])), Decision::Fresh);
@@ -677,8 +687,8 @@ mod tests {
             }
         }
 
-        /// Whatever headers remain of whatever groups: every position is in one group, and a group with a header is unchanged.
-        /// The remaining positions form one more group.
+        /// For any remaining headers of any groups: every position is in one group, and a group with a header is unchanged. The
+        /// positions that no header names form one more group.
         #[test]
         fn groups_are_told_by_any_of_their_members(
             deal in proptest::collection::vec(0usize..4, 1..12),

@@ -1,7 +1,7 @@
-//! Parity layouts: the division of positions into groups, and the placement of parity within each group.
+//! Parity layouts: division of positions into groups, and placement of parity within each group.
 //!
-//! The layouts of the encoding paper (sections 4.1 to 4.3) and one of this program. A layout consists of a method to divide
-//! positions into groups, and a [`Spread`] of the parity within a group. All other code is common to the layouts.
+//! Three layouts are from the encoding paper (sections 4.1 to 4.3), and one is new. A layout consists of a method to divide
+//! positions into groups, and a [`Spread`], which places the parity within a group. All other code is common to the layouts.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::groups::{
 use crate::parity::Spread;
 use crate::shm::header::GROUP_MAX;
 
-/// Layout chosen by the user, with its number in headers and files.
+/// Parity layout that the user chooses (`--parity-layout`). The discriminant is the layout's number in headers and files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ParityLayout {
@@ -25,8 +25,8 @@ pub enum ParityLayout {
     Grid = 1,
     /// Groups of m(m+1) members for m losses. Each member stores one of the m parities completely.
     Localised = 2,
-    /// Groups over any failure domains, each with m further positions for m losses. These have no part of the matrix and store
-    /// one parity each.
+    /// Groups over any failure domains, each with m dedicated positions for m losses. A dedicated position stores one parity, and
+    /// has no part of the matrix.
     Dedicated = 3,
 }
 
@@ -47,7 +47,7 @@ impl ParityLayout {
         }
     }
 
-    /// Words for the layout in a sentence about checksums.
+    /// Description of the layout after the word "parity" in a status line.
     pub fn words(self) -> &'static str {
         match self {
             ParityLayout::Striped => "striped",
@@ -69,8 +69,8 @@ impl ParityLayout {
         }
     }
 
-    /// Number of dedicated positions outside of the grid, for groups of at most `size` grid positions, or of the default size. It
-    /// depends only on the user's settings, so that the program that launches the ranks can compute it.
+    /// Number of dedicated positions outside of the grid, for groups of at most `size` grid positions, or of the default size.
+    /// The number depends only on the user's settings, so that the launcher of the ranks can compute it.
     pub fn dedicated(self, positions: usize, size: Option<usize>, losses: usize) -> usize {
         match self {
             ParityLayout::Dedicated => {
@@ -102,9 +102,10 @@ impl ParityLayout {
         }
     }
 
-    /// Divides the positions of a resumed run into groups, even if there are fewer failure domains than the groups need. In this
-    /// case tries other group sizes, and at last groups as if each position were in a domain of its own. A domain may then have
-    /// more members of a group than the group can lose ([`crowded`](super::groups::crowded)).
+    /// Divides the positions of a resumed run into groups, even if there are fewer failure domains than the groups need. If the
+    /// requested groups are impossible, tries the default group size. If that is impossible, too, treats each position as a
+    /// failure domain of its own. A real failure domain may then have more members of a group than the group can lose
+    /// ([`crowded`](super::groups::crowded)).
     pub fn groups_at_any_rate(
         self,
         layout: &Layout,
@@ -122,8 +123,8 @@ impl ParityLayout {
     }
 }
 
-/// Makes groups of the rows or of the columns of the grid. If both are possible, uses the ones with larger groups, or columns if
-/// they are equal. Lines longer than a group are cut into runs of neighbours.
+/// Makes groups of the rows or of the columns of the grid. If both are possible, uses rows only if their smallest group is larger
+/// than the smallest group of the columns. A row or column with more members than a group is cut into runs of neighbours.
 fn lines(
     layout: &Layout,
     domains: &[String],
@@ -157,8 +158,8 @@ fn lines(
     }
 }
 
-/// Cuts a line into runs of neighbours of equal size. A run has at most `wanted` members, unless it would then have fewer than
-/// `least`.
+/// Cuts a row or column of the grid into runs of neighbours of equal size. A run has at most `wanted` members, unless some run
+/// would then have fewer than `least` members.
 fn runs(line: &[usize], wanted: usize, least: usize) -> Vec<Vec<usize>> {
     even_runs(line, count_of_even(line.len(), wanted, least, 1))
 }
@@ -166,8 +167,8 @@ fn runs(line: &[usize], wanted: usize, least: usize) -> Vec<Vec<usize>> {
 /// Divides the grid's positions into as many groups as the layout has dedicated positions for. Then adds `losses` dedicated
 /// positions to each group, on domains that have no member of the group.
 ///
-/// Groups of neighbours are tried first. If the dedicated positions do not fit into them, positions are dealt to the groups in
-/// turn.
+/// Tries groups of neighbours first. If the dedicated positions do not fit into groups of neighbours, deals the grid's positions
+/// to the groups in turn.
 fn with_dedicated(
     layout: &Layout,
     domains: &[String],
@@ -198,8 +199,8 @@ fn with_dedicated(
         .ok_or_else(|| no_room(working))
 }
 
-/// Adds `losses` of the dedicated positions to each of these groups of `working` positions. Returns None if a dedicated position
-/// fits into no group.
+/// Adds at most `losses` dedicated positions to each of `groups`, which divide the first `working` positions. Returns None if a
+/// dedicated position fits into no group.
 fn joined(mut groups: Groups, domains: &[String], working: usize, losses: usize) -> Option<Groups> {
     // Positions that fit into few groups are placed first.
     let fits = |group: &[usize], domain: &String| group.iter().all(|&m| domains[m] != *domain);
@@ -218,7 +219,8 @@ fn joined(mut groups: Groups, domains: &[String], working: usize, losses: usize)
     Some(groups)
 }
 
-/// Returns the reason why these groups could not survive the losses. Returns None if they could.
+/// Returns the reason why a group cannot survive the losses: it has fewer than `least` members, or two members in one failure
+/// domain. Returns None if all groups can.
 fn trouble(groups: &Groups, domains: &[String], least: usize) -> Option<String> {
     for group in groups {
         if group.len() < least {
@@ -386,7 +388,7 @@ mod tests {
     }
 
     proptest! {
-        /// Dedicated positions on nodes of the grid, on nodes of their own, or on both, in any order.
+        /// Tries dedicated positions on nodes of the grid, on nodes of their own, or on both, in any order.
         #[test]
         fn dedicated_positions_are_placed_apart_or_refused(
             raw in proptest::collection::vec(0usize..5, 1..9), rest in proptest::collection::vec(0usize..5, 6),
@@ -444,7 +446,8 @@ mod tests {
         let [even, odd] = &groups((4, 4), &pairs, Some(8), 1).unwrap()[..] else { panic!() };
         assert_eq!(*even, [0, 2, 4, 6, 8, 10, 12, 14, 16]);
         assert_eq!(*odd, [1, 3, 5, 7, 9, 11, 13, 15, 17]);
-        // The dedicated positions are on nodes of the grid. Each is in the group that has no other member on its node.
+        // The dedicated positions are on nodes of the grid. Each dedicated position is in the group that has no other member on
+        // its node.
         let mixed = names([0, 0, 1, 1, 2, 3, 2, 3].into_iter());
         assert!(groups((2, 3), &mixed, Some(3), 1).is_ok());
         let why = |grid, domains: &[String], size, losses| {

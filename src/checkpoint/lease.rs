@@ -8,28 +8,28 @@
 
 /// Number of process columns up to which a broadcast at every boundary costs hardly any time.
 const NEAR_COLUMNS: usize = 8;
-/// Maximum time in seconds, plus one iteration, until ranks receive a request to stop.
+/// Maximum seconds that a lease lasts. Ranks receive a request to stop within this time plus one iteration.
 const MOST_S: f64 = 30.0;
-/// Lowest bit of the lease in rank 0's answer. The bits below it are the requests.
+/// Lowest bit of the lease in rank 0's answer. The lower bits are rank 0's requests, such as a save.
 const SHIFT: u32 = 32;
 
 #[derive(Clone, Debug, Default)]
 pub struct Lease {
-    /// Next boundary at which ranks ask.
+    /// Next boundary at which ranks ask rank 0 whether to save.
     next: usize,
-    /// Boundary and time at which this rank asked last.
+    /// Boundary and time in seconds at which this rank last asked rank 0. None before the first time.
     asked: Option<(usize, f64)>,
 }
 
 impl Lease {
-    /// Returns true if ranks do not ask at this boundary.
+    /// Returns true if the lease includes this boundary, so that ranks need not ask rank 0 whether to save.
     pub fn holds(&self, boundary: usize) -> bool {
         boundary < self.next
     }
 
-    /// Returns the lease that rank 0 adds to its answer at `boundary`, for a grid with this number of `columns`. Called only if
-    /// no save is being written. `free` takes the seconds per boundary. It returns the number of boundaries, including this one,
-    /// up to the next possible save.
+    /// Returns the lease that rank 0 adds to its answer at `boundary`, for a grid with this number of process `columns`. Called
+    /// only if no save is being written. `free` takes the seconds per boundary, and returns the number of boundaries before the
+    /// next possible save, including `boundary`.
     pub fn offer(
         &self,
         boundary: usize,
@@ -44,7 +44,8 @@ impl Lease {
         (boundaries.max(1) as u64 - 1) << SHIFT
     }
 
-    /// Records that all ranks have asked at `boundary`. Returns rank 0's answer `told` without the lease.
+    /// Records that all ranks have asked rank 0 at `boundary`, and the lease in its answer `told`. Returns the answer without the
+    /// lease.
     pub fn take(&mut self, boundary: usize, now_s: f64, told: u64) -> u64 {
         self.asked = Some((boundary, now_s));
         self.next = boundary + 1 + (told >> SHIFT) as usize;
@@ -58,7 +59,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Boundaries at which ranks ask, if each boundary takes `pace_s` and the scheduler decides about saves.
+    /// Returns the boundaries at which ranks ask rank 0, and the boundaries of saves. From one boundary to the next, `pace_s`
+    /// seconds pass.
     fn asked(
         interval: Interval,
         columns: usize,

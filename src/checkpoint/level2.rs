@@ -1,19 +1,19 @@
 //! Level two: helpers write a checkpoint that is committed in memory to storage, while the ranks compute.
 //!
-//! From a commit to the next flush, the checkpoint and its state do not change. So a helper of each rank streams the checkpoint
-//! out of persistent shared memory, without a copy and without stopping the rank. When all files are complete, the helper of
-//! position 0 checks the files, writes the manifest and removes older checkpoints. Rank 0 announces to all ranks when to begin
-//! and when to check. A reduction then shows whether all helpers are done.
+//! From a commit until the next save copies the matrix, the checkpoint and its small state do not change. So a helper of each
+//! rank streams the checkpoint out of persistent shared memory, without a copy and without stopping the rank. When all files are
+//! complete, the helper of position 0 checks the files, writes the manifest and removes older checkpoints. Rank 0 tells all ranks
+//! when to begin a write and when to check the helpers. At a check, a reduction shows whether all helpers are done.
 //!
-//! If each node has a DIR of its own, the files include the parity from memory. The parity does not change from commit to flush
+//! If each node has a DIR of its own, the files include the parity from memory. The parity does not change during this time
 //! either. It serves to rebuild files that are lost with their node. The first position of each DIR writes a manifest of the
 //! files in this DIR, once all files on all nodes are complete. Dedicated checksum ranks write their parity to such a DIR. They
 //! write nothing to a shared DIR, but take part in the agreements.
 //!
 //! *If the next save is due while helpers are writing, the save is postponed, and the ranks keep computing*, boundary by
-//! boundary. Waiting would cost all ranks that time. Cancelling the write would mean that storage slower than the interval never
-//! gets a checkpoint. The price is that the last save in memory gets older meanwhile, which is reported. If a helper fails, or
-//! makes no progress for a minute, the checkpoint is cancelled on all ranks.
+//! boundary. Waiting would stop all ranks until the write has ended. Cancelling the write would mean that storage slower than the
+//! interval never gets a checkpoint. The price is that the last save in memory gets older meanwhile, which is reported. If a
+//! helper fails, or makes no progress for a minute, the checkpoint is cancelled on all ranks.
 //!
 //! *Without helpers* (`--helpers off`) the ranks stop after the commit until the checkpoint is on storage, including its
 //! manifest. No save is postponed. The same threads write, so that hanging storage blocks no rank, but they never write while a
@@ -40,7 +40,7 @@ use crate::checkpoint::storage::{About, CheckpointDir, Counting, DirScope, FORMA
 use crate::shm::Part;
 use crate::shm::header::{CheckpointId, Identity};
 
-/// Location of level two, and the interval between its checkpoints.
+/// Level two of one rank at the start of a test: the checkpoint directory, the settings, and the checkpoints found on storage.
 #[derive(Clone, Debug)]
 pub struct Storage {
     /// Checkpoint directory of this rank.
@@ -48,23 +48,24 @@ pub struct Storage {
     pub dir_scope: DirScope,
     /// Directory id: equal on all ranks whose DIR is the same directory.
     pub dir_id: u64,
-    /// Interval in saves or seconds. If it is in seconds, the first save after that time goes to storage.
+    /// Interval between checkpoints on storage, in saves or seconds. If it is in seconds, the first save after this time goes to
+    /// storage.
     pub every: Interval,
     /// Determines whether ranks compute while helpers write.
     pub helpers: Helpers,
-    /// Arithmetic on which the last bits of this run's results depend, as text.
+    /// Description of the arithmetic, on which the last bits of this run's results depend.
     pub arithmetic: String,
     /// Checkpoints on storage from which this test can resume, the best first; the same on every rank.
     pub stored: Vec<About>,
-    /// Descriptions of files on storage that cannot be trusted; the same on every rank.
+    /// Error texts about files on storage that cannot be trusted; the same on every rank.
     pub damaged: Vec<String>,
     /// All checkpoints that are complete on storage according to a manifest on any node; the same on every rank.
     pub whole: Vec<About>,
-    /// Results of finished tests that are valid on storage.
+    /// Results of finished tests that are valid on storage. None after the clean-up of DIR, which removes all other results.
     pub results: Option<Counting>,
-    /// Id for a run that resumes from storage, greater than any id found. All ranks use rank 0's id.
+    /// Id that the run gets if it resumes from storage; greater than any id found. All ranks use rank 0's id.
     pub fresh_run: u128,
-    /// True if this launch has lost ranks and recovers in place; the same on every rank.
+    /// True in an in-place attempt, after the loss of ranks of this launch; the same on every rank.
     pub in_place: bool,
     /// True if the run may resume from storage, but must not write there; the same on every rank.
     pub read_only: bool,
@@ -74,18 +75,18 @@ pub struct Storage {
 /// rare, and costs up to about this time of work.
 pub const EVERY_DEFAULT_S: f64 = 3600.0;
 
-/// Bits of the number that rank 0 broadcasts at a boundary. This bit: a save is due.
+/// Bit in the number that rank 0 broadcasts at a boundary: a save is due.
 pub(super) const SAVE: u64 = 1;
-/// The save is for a stop: it is not postponed.
+/// Bit in rank 0's broadcast at a boundary: the save that is due precedes a stop of the run and must not be postponed.
 pub(super) const AT_ONCE: u64 = 2;
-/// All ranks check their helpers that write to storage.
+/// Bit in rank 0's broadcast at a boundary: all ranks check their helpers that write to storage.
 pub(super) const LOOK: u64 = 4;
-/// The checkpoint of the next save goes to storage when it is committed.
+/// Bit in rank 0's broadcast at a boundary: the checkpoint of the next save goes to storage when it is committed.
 pub(super) const STORE: u64 = 8;
-/// All ranks check the helpers that encode.
+/// Bit in rank 0's broadcast at a boundary: all ranks check their helpers that encode.
 pub(super) const ENCODED: u64 = 16;
 
-/// Directory id for each position: the first position that uses the same DIR.
+/// Returns the directory id of each position: the first position that uses the same DIR. Collective call.
 pub(super) fn dir_ids(world: &impl World, storage: &Storage) -> Vec<usize> {
     match storage.dir_scope {
         DirScope::Shared => vec![0; world.size()],
@@ -98,42 +99,45 @@ pub(super) fn dir_ids(world: &impl World, storage: &Storage) -> Vec<usize> {
     }
 }
 
-/// Level two of one rank.
+/// State of level two on one rank.
 pub(super) struct Level2 {
     pub(super) storage: Storage,
     /// Position of this rank.
     position: u32,
-    /// Positions whose files this rank lists in a manifest: all positions of its DIR if this rank is the first of them, otherwise
-    /// none.
+    /// Positions whose files this rank lists in a manifest. The first position of a DIR lists all positions that write to this
+    /// DIR. Any other position lists none and writes no manifest.
     pub(super) lists: Vec<u32>,
     /// Schedule of the checkpoints on storage, in saves or seconds.
     pub(super) scheduler: Scheduler,
     pub(super) saves: usize,
     pub(super) begin_next: bool,
-    /// Checkpoint that is being written. Either all ranks have one, or none has.
+    /// Checkpoint that is being written to storage, with the helper that writes this rank's file. Either all ranks have one, or
+    /// none has.
     pub(super) flight: Option<(About, Task<u64>)>,
-    /// Manifest of the last checkpoint, while it is being written. Only on ranks that write manifests.
+    /// Manifest that is being written: its checkpoint, the time at which the write of the checkpoint began, and the helper.
+    /// Always None on ranks that write no manifest.
     pub(super) manifest: Option<(About, Instant, Task<u64>)>,
-    /// Checkpoints that are complete by a manifest on any node, as far as this rank knows. These checkpoints stay on storage
-    /// until a later checkpoint is complete.
+    /// Checkpoints that are complete according to a manifest on any node, as far as this rank knows. They stay on storage until a
+    /// later checkpoint is complete.
     pub(super) believed: Vec<About>,
-    /// True if a write has failed since the last clean-up, and may have left files.
+    /// True if DIR needs a clean-up: at the start of a test, and after a failed write, which may have left files.
     pub(super) untidy: bool,
     /// Checkpoint on storage from which the run resumes, until all other checkpoints in DIR have been cleaned up.
     from: Option<About>,
-    /// Checkpoint that is on storage and for which ranks have waited, either without helpers or before a stop.
+    /// Last checkpoint that is on storage and for whose write the ranks have waited, either without helpers or before a stop.
     pub(super) brought: Option<CheckpointId>,
-    /// Cancelled helpers that have not ended yet, of this value or of an earlier one in this process.
+    /// Cancelled helpers that have not ended yet, of this `Level2` or of an earlier `Level2` of this process.
     pub(super) stuck: Vec<Task<u64>>,
-    /// Helpers that remove files of a failed checkpoint.
+    /// Helpers that remove this rank's files of cancelled checkpoints.
     pub(super) leaving: Vec<Task<u64>>,
-    /// Time since which a save has been postponed.
+    /// Time since which a save has been postponed. None if no save is postponed.
     pub(super) put_off_since: Option<Instant>,
-    /// Time of the last warning. None if a checkpoint has reached storage since. Limits how often the warning is repeated.
+    /// Time of the last warning about storage, which limits how often the warning is repeated. None if a checkpoint has reached
+    /// storage since the warning.
     said: Option<Instant>,
     /// Checkpoints of method disk. None with other methods, which have their checkpoints in memory.
     pub(super) alone: Option<Alone>,
-    /// Statistics of level two in this process. Only those of position 0 are complete.
+    /// Statistics of level two in this process. They are complete only at position 0.
     pub(super) tally: outcome::Level2,
 }
 
@@ -142,7 +146,7 @@ pub(super) struct Level2 {
 pub(super) struct Alone {
     /// Last complete checkpoint, from which the run resumes after a failure.
     pub(super) last: Option<Place>,
-    /// Checkpoint before `last`. The next save overwrites its parts that differ from the matrix.
+    /// Checkpoint before `last`. The next save overwrites those parts of its files that differ from the matrix.
     pub(super) spare: Option<Place>,
     /// Greatest number of a save that was begun, whether or not the save succeeded. No number is used twice, so a stuck helper
     /// cannot write to a later checkpoint.
@@ -151,7 +155,7 @@ pub(super) struct Alone {
     pub(super) arrived: bool,
 }
 
-/// Checkpoint of method disk.
+/// Checkpoint of method disk on storage.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) key: Key,
@@ -240,7 +244,8 @@ impl Level2 {
         }
     }
 
-    /// Returns the bits that rank 0 broadcasts at a boundary after `seconds` of computing. `save` is true if a save is due.
+    /// Returns the bits [`LOOK`] and [`STORE`] that rank 0 broadcasts at a boundary after `seconds` of computing. `save` is true
+    /// if a save is due.
     pub(super) fn wishes(&mut self, save: bool, seconds: f64) -> u64 {
         self.note_manifest();
         let look = self.flight.as_mut().is_some_and(|(_, task)| task.state() != State::AtWork);
@@ -252,7 +257,7 @@ impl Level2 {
         wishes
     }
 
-    /// Records the result of a manifest that was being written, if that has ended or is stuck.
+    /// Checks the helper that writes a manifest. If the helper has ended or is stuck, records the result, and warns of a failure.
     pub(super) fn note_manifest(&mut self) {
         let over = |of: &mut (About, Instant, Task<u64>)| of.2.state() != State::AtWork;
         let Some((about, began, task)) = self.manifest.take_if(over) else { return };
@@ -284,7 +289,8 @@ impl Level2 {
         }
     }
 
-    /// Warns that checkpoint `about` did not reach storage. If warnings follow each other, at most one is printed in ten minutes.
+    /// Warns that checkpoint `about` did not reach storage, and why. Prints at most one such warning in ten minutes, unless a
+    /// checkpoint has reached storage since the last warning.
     pub(super) fn tell(&mut self, about: &About, why: &str) {
         if self.said.is_some_and(|at| at.elapsed() < SAY_EVERY) {
             return;
@@ -324,13 +330,14 @@ impl Level2 {
         }
     }
 
-    /// Takes over DIR for this start and cleans it, on ranks that write manifests. Removes invalid results, and incomplete
-    /// checkpoints except those that are complete on another node. Checkpoint `next` stays, too: other ranks may have begun it
-    /// already. On a node's own DIR, writes a manifest of the files of checkpoint `from`, from which the run resumes. Without
-    /// `from`, does this for the latest checkpoint of this test. At the end removes complete but outdated checkpoints, so that
-    /// there is room for two checkpoints; method disk keeps two.
+    /// Claims DIR for this start and cleans it. Does nothing on ranks that write no manifest, if DIR is clean, or while a helper
+    /// is stuck. Removes incomplete checkpoints, except checkpoints that are complete on another node, and except `next`, which
+    /// other ranks may already be writing. Removes results that are not valid. If each node has its own DIR, lists this node's
+    /// files of checkpoint `from` in a manifest. The run resumes from `from`; without `from`, lists the files of the best
+    /// checkpoint of this test. At the end removes complete but outdated checkpoints, so that DIR needs room for two checkpoints
+    /// only. Method disk overwrites its two checkpoints in turn, so both stay.
     ///
-    /// This rank must not be writing. Waits as long as the helper makes progress within each `timeout`.
+    /// This rank must not be writing to storage. Waits until the clean-up has ended, or has made no progress for `timeout`.
     pub(super) fn settle(
         &mut self,
         timeout: Duration,
@@ -346,7 +353,7 @@ impl Level2 {
             return;
         }
         let (from, whole, own) = (self.from.clone(), self.believed.clone(), !self.is_shared());
-        // Method disk overwrites its two checkpoints in turn, and needs both.
+        // Method disk needs both of its checkpoints.
         let two = self.alone.is_some();
         let results = self.storage.results.clone();
         let (run, test) = (id.run, id.test);
@@ -386,9 +393,9 @@ impl Level2 {
         }
     }
 
-    /// Cleans DIR at the start of a test, once no rank can refuse the test any more. If the run resumes `from` a checkpoint on
-    /// storage, the clean-up precedes the first save. A later start would resume from memory, and not find out which files are
-    /// unreadable.
+    /// Cleans DIR at the start of a test, once no rank can refuse the test any more. If the run resumes from checkpoint `from` on
+    /// storage, the clean-up precedes the first save. After that save, a start would resume from memory, and would not find out
+    /// which files are unreadable.
     pub(super) fn settle_first(&mut self, id: &Identity, from: Option<&About>, attend: impl Fn()) {
         self.settle(self.timeout_at_start(), id, from, None, attend);
     }
@@ -397,8 +404,8 @@ impl Level2 {
         if self.storage.in_place { MOVES } else { TIMEOUT }
     }
 
-    /// Records in DIR that this start resumes from checkpoint `key`, on ranks that write manifests. Returns the number of earlier
-    /// starts that resumed from it. Returns zero on other ranks, and if the number cannot be determined.
+    /// Records in DIR that this start resumes from checkpoint `key`. Returns the number of earlier starts that resumed from
+    /// `key`; zero if the number cannot be read. On ranks that write no manifest, records nothing and returns zero.
     pub(super) fn set_out(&mut self, key: Key, attend: impl Fn()) -> u32 {
         if self.lists.is_empty() {
             return 0;
@@ -410,8 +417,9 @@ impl Level2 {
         told.map_or(0, |before| u32::try_from(before).unwrap_or(u32::MAX))
     }
 
-    /// Waits for a request until it ends or makes no progress for `timeout`, then cancels it. During the wait the task is the
-    /// last entry of `stuck`. So it is handled if the rank stops its work because of a loss.
+    /// Waits until the helper of `task` ends, or makes no progress for `timeout`. Then cancels the task, and returns its state.
+    /// The task is the last entry of `stuck` during the wait and afterwards. So no task is forgotten if a loss makes this rank
+    /// stop its work.
     fn wait_for(&mut self, task: Task<u64>, timeout: Duration, attend: impl Fn()) -> State {
         self.stuck.push(task.within(timeout));
         let task = self.stuck.last_mut().expect("it is there");
@@ -434,7 +442,8 @@ impl Level2 {
         self.storage.dir_scope == DirScope::Shared
     }
 
-    /// Parts of the position's memory that a helper is reading now through its own file handles.
+    /// Parts of the position memory that a helper is reading now through its own file handles. Empty if no helper writes to
+    /// storage.
     pub(super) fn reads(&self, buffers: &Buffers) -> Vec<Part> {
         match &self.flight {
             Some((about, task)) if !task.is_over() => {
@@ -445,13 +454,13 @@ impl Level2 {
         }
     }
 
-    /// Returns true if ranks stop for all writes to storage.
+    /// Returns true if the ranks wait for each write to storage (`--helpers off`).
     pub(super) fn stops_ranks(&self) -> bool {
         self.storage.helpers == Helpers::Off
     }
 
-    /// Records that a save was made. Returns true if its checkpoint goes to storage when it is committed. The next call returns
-    /// false again unless rank 0 requests it again.
+    /// Records that a save was made. Returns true if rank 0 has requested that the checkpoint of this save goes to storage when
+    /// it is committed. The request ends with this call.
     pub(super) fn saved(&mut self) -> bool {
         self.saves += 1;
         if let Some(since) = self.put_off_since.take() {
@@ -462,9 +471,9 @@ impl Level2 {
     }
 }
 
-/// If another rank is lost, a rank stops its work and reads memory and storage again, in the same process and within seconds. So
-/// no task of this value may continue there. Hanging helpers are the exception: the next value for the same directory takes them
-/// over.
+/// Cancels all helpers of this rank. After the loss of another rank, this process reads memory and storage again within seconds,
+/// so no helper may continue to change files. Helpers that hang go to [`LEFT`]: the next `Level2` of the same directory takes
+/// them over.
 impl Drop for Level2 {
     fn drop(&mut self) {
         let flight = self.flight.take().map(|(_, task)| task);
@@ -502,16 +511,16 @@ pub(super) const SETTLES: Duration = Duration::from_millis(500);
 const MOVES: Duration = Duration::from_secs(2);
 /// Minimum time between two warnings about storage.
 const SAY_EVERY: Duration = Duration::from_secs(600);
-/// Runs a small task on storage for which a rank must wait. Waits as long as the task makes progress: hanging storage must not
-/// delay the report of a result for ever. A task of several steps reports each step to its [`Flow`], and stops after it is
-/// cancelled.
+/// Runs a small task on storage in a helper, waits for its end, and returns its result. If the task makes no progress for 60 s
+/// ([`TIMEOUT`]), cancels it and returns an error, because hanging storage must not block the rank. A task of several steps
+/// reports each step to its [`Flow`], and stops after it is cancelled.
 pub fn with_timeout<T: Send + 'static>(
     work: impl FnOnce(&Flow) -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
     within(TIMEOUT, work)
 }
 
-/// Runs a task on storage like [`with_timeout`], with another timeout for progress.
+/// Runs a task on storage like [`with_timeout`]. Cancels the task if it makes no progress for `timeout`.
 pub fn within<T: Send + 'static>(
     timeout: Duration,
     work: impl FnOnce(&Flow) -> Result<T, String> + Send + 'static,
@@ -606,7 +615,7 @@ mod tests {
         assert!(level2(elsewhere.path()).stuck.is_empty());
         let after = level2(here.path());
         assert_eq!(after.stuck.len(), 1);
-        // Another loss.
+        // The process stops its work for another loss, so this `Level2` is dropped, too.
         drop(after);
         let after = level2(here.path());
         assert_eq!(after.stuck.len(), 1);

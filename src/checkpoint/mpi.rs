@@ -1,4 +1,4 @@
-//! World and groups of ranks that save checkpoints, over MPI.
+//! Implementation of `World` and `GroupComm` over MPI, for ranks that save checkpoints.
 
 use std::borrow::Borrow;
 
@@ -7,14 +7,13 @@ use crate::comm::{Comm, Reduce};
 use crate::parity::GroupComm;
 
 const TAG: i32 = 8;
-/// Tag of words to ranks that sleep until a word arrives.
+/// Tag of messages to dedicated positions, which sleep until a message arrives.
 const WORD: i32 = 9;
 
 /// All positions of a test: a communicator whose ranks are ordered by position.
 pub struct Positions {
     all: Comm,
-    /// Number of the first positions, which compute, and their communicator on ranks that are among them. None if all positions
-    /// have a part of the matrix.
+    /// Number of positions that compute, and on these positions their communicator. None if all positions compute.
     working: Option<(usize, Option<Comm>)>,
 }
 
@@ -23,8 +22,8 @@ impl Positions {
         Self { all, working: None }
     }
 
-    /// Makes a world whose first `working` positions compute. They forward rank 0's words to the other positions, which sleep
-    /// until a word arrives.
+    /// Makes a world whose first `working` positions compute. These positions forward rank 0's broadcasts to the other positions,
+    /// which sleep until a message arrives.
     pub fn waited_on(all: Comm, working: usize) -> Self {
         let colour = (all.rank() < working).then_some(0);
         let among = all.split(colour, all.rank());
@@ -94,12 +93,12 @@ impl World for Positions {
     }
 }
 
-/// Members of one group, in member order. The same type with another communicator serves the helpers, which communicate
-/// independently.
+/// Communication of one group, with ranks in member order. A helper has a `Group` of its own, with the same communicator used
+/// from the helper's thread.
 pub struct Group<C = Comm>(C);
 
 impl Group {
-    /// Splits off the members of group `number`. Collective call of all positions.
+    /// Creates the communicator of group `number`, in which this rank has the index `place`. Collective call of all positions.
     pub fn split(world: &Positions, number: usize, place: usize) -> Self {
         Self(world.all.split(Some(number), place).expect("every position is in a group"))
     }

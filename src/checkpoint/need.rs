@@ -1,8 +1,9 @@
 //! Sizes of each position's persistent shared memory in a protected test, and of its file on storage. Pure arithmetic.
 //!
-//! `skt-hpl run` and `skt-hpl doctor` calculate them before any rank starts, with the failure domains of the ranks. So they can
-//! name a node whose /dev/shm is a tenth too small. Otherwise a rank would fail only after other ranks have generated their
-//! matrices. The sizes are those of the buffers that a rank creates ([`Buffers::parts`]), plus header and results.
+//! `skt-hpl run` and `skt-hpl doctor` calculate the sizes before any rank starts, with the failure domains of the ranks. So both
+//! commands can name a node whose /dev/shm is a tenth too small. Otherwise a rank would fail only after other ranks have
+//! generated their matrices. The sizes are those of the buffers that a rank creates ([`Buffers::parts`]), plus header and
+//! results.
 
 use super::groups::Groups;
 use super::holding::LEDGER_BYTES;
@@ -11,7 +12,7 @@ use crate::checkpoint::storage::{BLOCK_BYTES, DirScope};
 use crate::shm::header::HEAD_BYTES;
 use crate::shm::{Part, Store};
 
-/// Buffers of each position in these groups. `ld` returns the leading dimension of a position's matrix.
+/// Returns the buffers of all positions, in order of positions. `ld` returns the leading dimension of a position's matrix.
 pub fn buffers_of_each(
     layout: &Layout,
     groups: &Groups,
@@ -29,7 +30,7 @@ pub fn buffers_of_each(
     all.into_iter().map(|buffers| buffers.expect("each position is in a group")).collect()
 }
 
-/// Bytes of a position's persistent shared memory in a store of this kind. `huge` is the size of a huge page.
+/// Bytes of a position's persistent shared memory in a store of this kind, in whole pages. `huge` is the bytes of a huge page.
 pub fn memory_bytes(buffers: &Buffers, store: Store, huge: usize) -> u64 {
     let parts = buffers.parts().into_iter();
     let parts = parts.chain([(Part::Head, HEAD_BYTES), (Part::Done, LEDGER_BYTES)]);

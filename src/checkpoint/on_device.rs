@@ -1,7 +1,7 @@
-//! Local matrix in device memory, of a run whose checkpoints are in the processor's memory (method double).
+//! Local matrix in device memory. The checkpoints of such a run are in the processor's memory (method double).
 //!
-//! The part A of the position's memory is empty then. A save copies the changed part of the matrix from the device to a copy, and
-//! parity is encoded from there. A restart copies the restored copy back.
+//! Part A of the position memory is empty. A save copies the changed part of the matrix from the device to one of two copies, and
+//! parity is encoded from this copy. A restart copies the restored copy to the device.
 
 use std::io;
 use std::ops::Range;
@@ -14,14 +14,14 @@ use crate::device::{Buffer, Device, Pin, Stream};
 use crate::kernels::Matrix;
 use crate::shm::Region;
 
-/// Matrix of this rank in device memory, which the solver has.
+/// Local matrix in device memory, as saves and recovery use it. The solver owns the memory.
 pub(super) struct OnDevice {
     device: Arc<dyn Device>,
     at: Shareable<f64>,
 }
 
 impl OnDevice {
-    /// Allocates the matrix, for the solver and for saves.
+    /// Allocates the matrix in device memory. Returns the matrix for saves, and the buffer for the solver.
     pub(super) fn allocate(
         device: &Arc<dyn Device>,
         buffers: &Buffers,
@@ -30,14 +30,14 @@ impl OnDevice {
         Ok((Self { device: device.clone(), at: Shareable::new(buffer.address()) }, buffer))
     }
 
-    /// Pins a copy, so that the device reads and writes it.
+    /// Pins a copy of the matrix in the processor's memory, so that the device can transfer directly from and to the copy.
     pub(super) fn pin(&self, copy: &mut Region) -> io::Result<Pin> {
         let words = copy.words_mut();
         let memory = NonNull::from(&mut *words).cast();
         Pin::new(&self.device, memory, words.len())
     }
 
-    /// Copies the matrix from `corner` on to a pinned copy. `half` is called midway.
+    /// Copies the matrix, from `corner` to its end, from the device to a pinned copy. Calls `half` midway.
     pub(super) fn copy_in(
         &self,
         buffers: &Buffers,
@@ -52,7 +52,8 @@ impl OnDevice {
         self.copy_rows_in(buffers, middle..buffers.rows, corner.col, copy);
     }
 
-    /// Copies rows of the matrix from column `col` on, once all operations on the matrix have ended.
+    /// Copies these rows, from column `col` to their end, from the device to `copy`. First waits until all operations on the
+    /// matrix have ended.
     fn copy_rows_in(&self, buffers: &Buffers, rows: Range<usize>, col: usize, copy: &mut [u64]) {
         let from = self.at.get().wrapping_add(rows.start * buffers.ld + col).cast_const();
         let to = copy[rows.start * buffers.ld..].as_mut_ptr().cast::<f64>().wrapping_add(col);
@@ -65,7 +66,7 @@ impl OnDevice {
         self.device.finish(Stream::Panel);
     }
 
-    /// Copies a pinned copy to the matrix. `half` is called before the end.
+    /// Copies a pinned copy to the matrix on the device. Calls `half` before the transfer has ended.
     pub(super) fn copy_out(&self, buffers: &Buffers, copy: &[u64], half: impl FnOnce()) {
         let from = Matrix::new(copy.as_ptr().cast::<f64>(), buffers.ld);
         let to = Matrix::new(self.at.get(), buffers.ld);

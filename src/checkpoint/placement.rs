@@ -1,9 +1,9 @@
 //! Assignment of grid positions to ranks: a position follows its memory.
 //!
 //! At a restart, the launcher may list the nodes in any order. Each node lists the positions in its memory. A pure function, with
-//! the same result on every rank, assigns each of these positions to a rank on its node. Other ranks get the remaining positions.
-//! If each node has storage of its own, a position without memory is assigned to a node that has its file. So if a job has more
-//! ranks than positions, no node with needed files stays idle.
+//! the same result on every rank, assigns a position in memory to a rank on the node with this memory. Other ranks get the
+//! remaining positions. If each node has storage of its own, a position without memory is assigned to a node that has its file.
+//! So if a job has more ranks than positions, no node with needed files stays idle.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
@@ -19,33 +19,35 @@ pub struct Found {
     /// Run id. A later run has a greater id, and its memory is preferred to memory of an earlier run. For files, a number that is
     /// greater for a better checkpoint.
     pub run: u128,
-    /// True if the memory was waiting to be rebuilt and is empty, so that any copy with contents is better. If it is ignored, it
-    /// counts as lost, which a start can always recover.
+    /// True if the memory is empty, because it was not rebuilt in time. Any memory of the position with contents is better. If
+    /// empty memory is not used, its position counts as lost, and its group can rebuild the position.
     pub vacant: bool,
-    /// Last attempt in which the memory took part. Of two copies, the one of the later attempt is used ([`Order`]).
+    /// Last attempt in which the memory took part. If two nodes have memory of a position, the memory of the later attempt is
+    /// used ([`Order`]).
     pub trace: Trace,
 }
 
-/// Facts about a run from a header or a result in memory.
+/// Facts about a run from one header in memory, or from one result of a finished test in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
     pub run: u128,
     pub position: usize,
     /// Last attempt in which the position took part, from its header. Zero for a result.
     pub joined: u64,
-    /// Hash of a result's test and text; None for a header. A run that resumes under a new id copies its results.
+    /// Hash of a result's test and text; None for a header. A run that resumes under a new id copies its results, and their
+    /// hashes stay the same.
     pub result: Option<u64>,
 }
 
-/// Finds the run in progress from every header and every result in memory.
+/// Returns the id of the run in progress, from every header and every result in memory. Returns None if memory has neither.
 ///
-/// It is the run with the most positions. If several have the most, it is the run with the most attempts, then the run with the
-/// greatest id. An id contains the start time by the clock of one node. So the old run of a node whose clock is ahead must not
-/// outrank the run of all other nodes.
+/// The run in progress is the run with the most positions. If several runs have the most positions, it is the run with the most
+/// attempts among them. If these are equal, too, it is the run with the greatest id. An id contains the start time by the clock
+/// of one node. So the id decides last: the old run of a node whose clock is ahead must not outrank the run of all other nodes.
 ///
-/// A result that several runs have was copied, so it counts for the last of these runs. Positions that have not taken part in
-/// later runs still have the result of the first run. If the position also has memory of the result's run, this was the last run
-/// at the position, and the result counts for this run.
+/// If several runs have the same result, later runs have copied it. The result counts for the last of these runs, even at a
+/// position that has taken part only in an earlier run. But if the position also has memory of the earlier run, the result counts
+/// for the earlier run.
 pub fn prevailing(told: impl IntoIterator<Item = Told>) -> Option<u128> {
     let told: Vec<Told> = told.into_iter().collect();
     let in_memory = |told: &&Told| told.result.is_none();
@@ -68,8 +70,8 @@ pub fn prevailing(told: impl IntoIterator<Item = Told>) -> Option<u128> {
     ranked.max().map(|(_, _, run)| run)
 }
 
-/// Memory or files that determine the node of a position. `nodes[r]` is the node of rank r. `found[r]` lists what rank r has
-/// found on its node. All ranks of a node may report the same list, or one rank may report for the node.
+/// Memory or files that determine the node of a position. `nodes[r]` is the node of rank r. `found[r]` lists the memory or files
+/// that rank r has found on its node. All ranks of a node may report the same list, or one rank may report for the node.
 #[derive(Clone, Copy, Debug)]
 pub struct Lying<'a> {
     pub nodes: &'a [usize],
@@ -77,14 +79,15 @@ pub struct Lying<'a> {
 }
 
 /// Assigns a position to each rank, or None to ranks that are not needed. Earlier entries of `all` take precedence. A position
-/// without memory or file goes to the rank with its number, if this rank is free.
+/// without memory or file goes to the rank with its number, or to the next free rank if that rank is taken.
 pub fn assign(positions: usize, ranks: usize, all: &[Lying]) -> Vec<Option<usize>> {
     let mut taken: Vec<Option<usize>> = vec![None; ranks];
     let mut placed = vec![false; positions];
     for &Lying { nodes, found } in all {
         assert_eq!((nodes.len(), found.len()), (ranks, ranks));
         let best = remembering(positions, nodes.iter().copied().zip(found));
-        // First assigns positions whose default rank is on the right node, then the others to any free rank on their node.
+        // First assigns positions whose default rank is on the right node, then all other positions to any free rank on their
+        // node.
         for (position, node) in best.iter().enumerate() {
             let default = node.is_some() && nodes.get(position) == node.as_ref();
             if default && !placed[position] && taken[position].is_none() {
@@ -119,8 +122,8 @@ pub fn assign(positions: usize, ranks: usize, all: &[Lying]) -> Vec<Option<usize
     taken
 }
 
-/// Finds the node with the best copy of each position. The best copy is of the latest run, then one with contents, then of the
-/// last attempt. Of equal copies, the first is used.
+/// Returns the node with the best memory or file of each position; None if no node has any. Memory of the latest run is the best,
+/// then memory with contents, then memory of the latest attempt. If several are equally good, the first is used.
 fn remembering<'a>(
     positions: usize,
     found: impl Iterator<Item = (usize, &'a Vec<Found>)>,
@@ -145,10 +148,11 @@ fn remembering<'a>(
 /// Facts about a candidate rank, for the assignment of positions after a loss.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankCandidate {
-    /// Node, as the number of the first rank on it. `domain` is the failure domain of the rank.
+    /// Node of the rank, as the number of the first rank on the node.
     pub node: usize,
+    /// Failure domain of the rank.
     pub domain: String,
-    /// Position of the rank, if it has one. The rank keeps it.
+    /// Position of the rank, which the rank keeps. None if the rank has no position.
     pub kept: Option<usize>,
     /// Positions of the rank's group. Empty if the rank has been in no group.
     pub members: Vec<usize>,
@@ -228,7 +232,7 @@ fn groups_known(positions: usize, candidates: &[RankCandidate]) -> Vec<&[usize]>
     group
 }
 
-/// Lists the ranks without a position by the key `what`. The last rank is first in each list.
+/// Lists the ranks without a position, in one list for each value of `what`. Each list is in descending order of ranks.
 fn free_by<K: Eq + Hash>(
     taken: &[Option<usize>],
     what: impl Fn(usize) -> K,
@@ -264,7 +268,7 @@ mod tests {
         assert_eq!(prevailing(told), Some(run));
         // One position of each run is left. The run with more attempts is in progress.
         assert_eq!(prevailing([ours(0, 2), of(left_over, 1, 1)]), Some(run));
-        // Only the ids differ.
+        // Both runs have as many positions and attempts, so the greater id decides.
         assert_eq!(prevailing([ours(0, 1), of(left_over, 1, 1)]), Some(left_over));
         // A position counts once, however many nodes have a copy of it.
         let copies = [other, of(left_over, 2, 2), ours(0, 1), ours(1, 1)];
@@ -301,7 +305,7 @@ mod tests {
         assign(positions, nodes.len(), &[Lying { nodes, found }])
     }
 
-    /// Ranks that would be idle have the files. Other ranks have no data, or memory.
+    /// Ranks 4 and 5 would be idle if they had no files. In the last case, rank 0 has memory.
     #[test]
     fn files_draw_what_memory_does_not() {
         let nodes = [0, 1, 2, 3, 4, 5];
@@ -377,7 +381,7 @@ mod tests {
         assert_eq!(by_memory(3, &[0, 1, 2], &found), [Some(1), Some(0), Some(2)]);
         let found = [vec![], vec![vacant(3)], vec![vacant(4)]];
         assert_eq!(by_memory(2, &[0, 1, 2], &found), [Some(0), None, Some(1)]);
-        // Memory of an earlier run does not outrank it, even with contents.
+        // Memory of an earlier run does not outrank the empty memory, even with contents.
         let found = [vec![held(1, 9)], vec![Found { run: 2, ..vacant(1) }]];
         assert_eq!(by_memory(2, &[0, 1], &found), [Some(0), Some(1)]);
     }
@@ -482,7 +486,7 @@ mod tests {
             }
         }
 
-        /// Whatever the distribution of data: no node is idle that has data of a position that no other node has.
+        /// For any distribution of data, a node that alone has data of a position is not idle.
         #[test]
         fn no_node_with_a_file_that_is_needed_stands_idle(
             positions in 1usize..8, idle in 0usize..6, per_node in 1usize..4, seed: u64,

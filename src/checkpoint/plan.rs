@@ -1,7 +1,7 @@
 //! Buffers of a position, their sizes, and the part of the buffers that a save changes.
 //!
 //! The shapes of *other* positions, such as the trailing submatrix of the member with the most rows, follow from the problem and
-//! the grid by arithmetic. Ranks exchange no messages for this.
+//! the grid by arithmetic. Ranks exchange no messages to learn these shapes.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -15,7 +15,7 @@ use crate::parity::{Code, Stripes};
 use crate::shm::Part;
 use crate::shm::header::GROUP_MAX;
 
-/// Threads that encode or write while the ranks compute.
+/// Threads that encode or write while the ranks compute (`--helpers`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Helpers {
@@ -27,24 +27,26 @@ pub enum Helpers {
 }
 
 impl Layout {
-    /// Adds the dedicated positions of this scheme to the layout, for groups of at most `group` grid positions.
+    /// Adds the dedicated positions of this scheme to the layout, for groups of at most `group` grid positions, or of the default
+    /// size.
     pub fn kept_by(self, scheme: &Scheme, group: Option<usize>) -> Self {
         let dedicated = scheme.layout.dedicated(self.working(), group, scheme.losses);
         Self { dedicated, ..self }
     }
 }
 
-/// Settings of the user. [`Scheme::check`] checks them.
+/// Settings of the user for copies and parity. [`Scheme::check`] checks whether they are possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scheme {
     pub method: Method,
     pub scope: Scope,
     pub code: Code,
-    /// Losses that each group survives. Zero for method disk on shared storage, where each position is a group of its own.
+    /// Number of members that each group can lose at once. Zero for method disk on shared storage, where each position is a group
+    /// of its own.
     pub losses: usize,
     #[serde(default)]
     pub layout: ParityLayout,
-    /// Whether the matrix is in device memory. The part A is empty then.
+    /// True if the matrix is in device memory. Part A of the position memory is then empty.
     #[serde(default)]
     pub on_device: bool,
 }
@@ -72,7 +74,7 @@ pub enum SchemeError {
 }
 
 impl Scheme {
-    /// Stripes of a group with this number of members.
+    /// Arrangement of data and parity rows in a group with this number of members.
     pub fn stripes(&self, members: usize) -> Stripes {
         Stripes::new(self.layout.spread(), members, self.losses)
     }
@@ -93,39 +95,39 @@ impl Scheme {
 
 /// Words of a row that share one digest.
 pub const TILE_WORDS: usize = 1024;
-/// Words of one row of the small state, as encoded.
+/// Words of a row of the small state. The small state is encoded in such rows.
 pub const STATE_ROW_WORDS: usize = 64;
 
-/// Rows of [`STATE_ROW_WORDS`] for a small state of `state_bytes` bytes, and for its length.
+/// Number of rows of [`STATE_ROW_WORDS`] words for a small state of `state_bytes` bytes and for one word with its length.
 pub fn state_rows(state_bytes: usize) -> usize {
     (8 + state_bytes).div_ceil(8 * STATE_ROW_WORDS)
 }
 
-/// Parts of memory that contain a committed checkpoint.
+/// Parts of the position memory that contain a committed checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// Part with the matrix.
     pub data: Part,
-    /// Part with its parity.
+    /// Part with the parity of the matrix and of the small state.
     pub check: Part,
-    /// Range of words in `S`: small state, digests of data, digests of parity.
+    /// Range of words in part S: the small state, the digests of the matrix, and the digests of the parity.
     pub place: std::ops::Range<usize>,
 }
 
-/// Buffers of one position.
+/// Sizes of the buffers of one position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
     pub rows: usize,
     pub cols: usize,
     pub ld: usize,
-    /// Number of columns of the widest member, which is the number of words of a parity row.
+    /// Words of a parity row: the number of columns of the group's widest member.
     pub pitch: usize,
     pub parity_rows: usize,
-    /// Rows of [`STATE_ROW_WORDS`] for the small state and its length.
+    /// Number of rows of [`STATE_ROW_WORDS`] words for the small state and for its length.
     pub state_rows: usize,
     pub state_parity_rows: usize,
     pub method: Method,
-    /// Whether the matrix is in device memory, and A has none of it.
+    /// True if the matrix is in device memory, and part A is empty.
     pub on_device: bool,
 }
 
@@ -160,17 +162,18 @@ impl Buffers {
         }
     }
 
-    /// Words of A and of each full copy. The copy has A's leading dimension, so that corresponding rows have the same offset.
+    /// Words of the local matrix, and of each full copy of it. A copy has the matrix's leading dimension, so that corresponding
+    /// rows have the same offset.
     pub fn data_words(&self) -> usize {
         self.rows * self.ld
     }
 
-    /// Words of A that have the matrix.
+    /// Words of the matrix in part A. Zero if the matrix is in device memory.
     pub fn workspace_words(&self) -> usize {
         if self.on_device { 0 } else { self.data_words() }
     }
 
-    /// Range of words of a row in A and in each full copy.
+    /// Range of words of row `row`, in part A and in each full copy.
     pub fn row(&self, row: usize) -> std::ops::Range<usize> {
         let start = row * self.ld;
         start..start + self.cols
@@ -180,7 +183,7 @@ impl Buffers {
         self.parity_rows * self.pitch
     }
 
-    /// Words of all parity: that of the matrix, followed by that of the small state.
+    /// Words of all parity: the parity of the matrix, followed by the parity of the small state.
     pub fn checksum_words(&self) -> usize {
         self.parity_words() + self.state_parity_rows * STATE_ROW_WORDS
     }
@@ -197,12 +200,14 @@ impl Buffers {
         self.pitch.div_ceil(TILE_WORDS)
     }
 
-    /// Number of places for the small state: one for each of two checkpoints. With method disk, only one.
+    /// Number of slots in part S of the position memory. A slot has the small state and the digests of one checkpoint. There are
+    /// two slots; with method disk, only one.
     pub fn places(&self) -> usize {
         if self.method == Method::Disk { 1 } else { 2 }
     }
 
-    /// Words of one place: small state, digests of data, digests of parity, and one digest for the parity of the state.
+    /// Words of one slot of part S: small state, digests of the matrix, digests of the parity, and one digest for the parity of
+    /// the small state.
     pub fn slot_words(&self) -> usize {
         self.state_words()
             + self.rows * self.data_tiles()
@@ -210,21 +215,21 @@ impl Buffers {
             + 1
     }
 
-    /// Words at the beginning of a place that verify a checkpoint's matrix: small state and digests of data. With `parity`, all
-    /// words of the place, which verify the parity, too.
+    /// Words at the beginning of a slot of part S: the small state and the digests that verify a checkpoint's matrix. With
+    /// `parity`, counts the digests that verify the parity, too.
     pub fn vouch_words(&self, parity: bool) -> usize {
         if parity { self.slot_words() } else { self.state_words() + self.rows * self.data_tiles() }
     }
 
-    /// Range of words in S with a checkpoint's small state and digests.
+    /// Range of words in part S that contain the small state and the digests of checkpoint `number`.
     pub fn slot_range(&self, number: u64) -> std::ops::Range<usize> {
         let words = self.slot_words();
         let start = (number % self.places() as u64) as usize * words;
         start..start + words
     }
 
-    /// Parts that contain a committed checkpoint until the next flush. With method disk, part A, which is frozen while the
-    /// checkpoint is written.
+    /// Returns the parts that contain the committed checkpoint `number`, until the next save overwrites them. With method disk,
+    /// the matrix is in part A, which stays unchanged while the checkpoint is written to storage.
     pub fn committed_parts(&self, number: u64) -> Committed {
         let odd = number % 2 == 1;
         let data = match self.method {
@@ -240,7 +245,7 @@ impl Buffers {
         Committed { data, check, place: self.slot_range(number) }
     }
 
-    /// Parts of persistent shared memory with their sizes in bytes, without header and results.
+    /// Returns the parts of the position memory with their sizes in bytes, except the header and the results of finished tests.
     pub fn parts(&self) -> Vec<(Part, usize)> {
         // Positions without a part of the matrix have these parts, too, so that the code need not distinguish them.
         let data = self.data_words().max(1) * 8;

@@ -1,16 +1,19 @@
-//! Protocol of saving and recovery, as pure functions of the claims in headers. A claim is the state that a header states.
+//! Protocol of saving and recovery, as pure functions of claims. A claim is the part of a position's header that states the
+//! attempt, the committed checkpoint and the sealed checkpoint.
 //!
-//! A save: freeze A; encode its parity in the place that the last save has not used; write `sealed`; global barrier; copy A to B;
-//! write `committed`; only then change A again. If a position has begun to overwrite B, all positions had sealed the new
-//! checkpoint. So there is always one checkpoint that every survivor contains completely.
+//! A save of the matrix A, whose copy is B: stop changing A; encode the parity of A into the parity buffer that the last
+//! checkpoint does not use; write `sealed`; wait for all positions at a barrier; copy A to B; write `committed`; change A again.
+//! A position overwrites B only after all positions have sealed the new checkpoint. So there is always one checkpoint that every
+//! survivor contains completely.
 //!
-//! A recovery: call [`decide`] on all headers; every survivor writes the decision (`pinned`) before it changes anything; barrier;
-//! positions with a seal on the target finish their flush, positions with a seal on a later checkpoint withdraw it (`settled`);
-//! barrier; from here A is invalid; lost positions are rebuilt (`settled`); all headers are compared again; B is copied to A;
-//! `resumed`; barrier.
+//! A recovery: [`decide`] names a checkpoint, the target, from all headers. Every survivor writes the decision (`pinned`) before
+//! it changes anything. After a barrier, a position that has sealed the target copies A to B. A position that has sealed a later
+//! checkpoint withdraws that seal. Both write `settled`. After a second barrier, A is invalid. Lost positions are rebuilt and
+//! write `settled`. All headers are compared again. B is copied to A, all positions write `resumed`, and a barrier ends the
+//! recovery.
 //!
-//! If a recovery is interrupted, the next one finds the pin. A position that cannot supply the pinned checkpoint, such as an old
-//! copy that has returned, then counts as lost. This holds even if its header is plausible by itself.
+//! If a recovery is interrupted, the next recovery finds the `pinned` headers and has the same target. A position that cannot
+//! supply the target, such as an old copy that has returned, counts as lost, even if its header is plausible by itself.
 //!
 //! `save`, `start` and `restore` write exactly these claims. `tests/protocol_model` explores all interleavings of the same
 //! functions.
@@ -22,17 +25,17 @@ use thiserror::Error;
 
 use crate::shm::header::{CheckpointId, Claim, Phase, Stage, count_of};
 
-/// Method of keeping copies, named as in the papers, with its number in headers.
+/// Method of keeping copies (`--method`), named as in the papers. The discriminant is the method's number in headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// Keeps one copy. The matrix itself serves as the second copy while the first is overwritten.
     SelfCheckpoint = 0,
-    /// Two full copies, used alternately.
+    /// Keeps two full copies. Saves overwrite the copies in turn.
     Double = 1,
     /// Keeps one copy. After a loss while copies are overwritten, the run may be unable to resume from memory.
     Single = 2,
-    /// No copy in memory: the matrix is saved to storage, and later changes in memory.
+    /// Keeps no copy in memory. Each save writes the matrix to storage.
     Disk = 3,
 }
 
@@ -48,20 +51,20 @@ impl Method {
     }
 }
 
-/// Steps of a rank's claim. Each function returns a claim that is then published in the header.
+/// Steps of a position's claim. Each function returns the claim that the position publishes in its header for this step.
 impl Claim {
-    /// Start from scratch: earlier contents of the memory are invalid.
+    /// Returns the claim of a start from scratch in attempt `joined`. Earlier contents of the memory are invalid.
     pub fn generating(joined: u64) -> Self {
         Claim { joined, phase: Phase::Running, stage: Stage::Generating, base: None, seal: None }
     }
 
-    /// New memory on another node, which will be rebuilt to `target`.
+    /// Returns the claim of new, empty memory in attempt `joined`. The memory will be rebuilt to checkpoint `target`.
     pub fn vacant(joined: u64, target: CheckpointId) -> Self {
         let claim = Claim { stage: Stage::Vacant, ..Claim::generating(joined) };
         claim.pinned(joined, target)
     }
 
-    /// Method single: the only copy is about to be changed.
+    /// Returns the claim of method single before a save overwrites its only copy.
     pub fn overwriting(self) -> Self {
         // Before the first commit there is no checkpoint to lose, and a start from scratch is still possible.
         let stage = match self.base {
@@ -71,7 +74,8 @@ impl Claim {
         Claim { stage, base: None, ..self }
     }
 
-    /// A and its parity are complete for `checkpoint`. With method double, the other copy and its parity are.
+    /// Returns the claim that `checkpoint` is sealed: its data and its parity are complete. The data is in A with method self,
+    /// and in a copy with any other method.
     pub fn sealed(self, method: Method, checkpoint: CheckpointId) -> Self {
         let base = match method {
             Method::Single => None,
@@ -80,43 +84,46 @@ impl Claim {
         Claim { stage: Stage::Saved, base, seal: Some(checkpoint), ..self }
     }
 
-    /// The sealed checkpoint is in force. Published after the barrier.
+    /// Returns the claim that the sealed checkpoint is in force. Published after the barrier at which all positions have sealed
+    /// it.
     pub fn committed(self) -> Self {
         Claim { stage: Stage::Saved, base: self.seal, seal: None, ..self }
     }
 
-    /// All ranks have agreed on the recovery to `target`. No memory has changed yet.
+    /// Returns the claim that all ranks have agreed on the recovery to checkpoint `target`, in attempt `joined`. Published before
+    /// any memory changes.
     pub fn pinned(self, joined: u64, target: CheckpointId) -> Self {
         Claim { joined, phase: Phase::Recovering(target), ..self }
     }
 
-    /// `target` is in force, and any other seal is invalid. The memory was kept, or was vacant and is rebuilt. With method disk,
-    /// the checkpoint is complete on storage, and memory has only the record that it was made.
+    /// Returns the claim that checkpoint `target` is in force, and that no other checkpoint is sealed. A recovery publishes this
+    /// claim for memory that survived and for memory that was rebuilt. With method disk, the claim records that `target` is
+    /// complete on storage.
     pub fn settled(self, target: CheckpointId) -> Self {
         Claim { stage: Stage::Saved, base: Some(target), seal: None, ..self }
     }
 
-    /// All positions have the target as their checkpoint and in A.
+    /// Returns the claim that a recovery has ended: `target` is in force at all positions, and A is restored from it.
     pub fn resumed(self) -> Self {
         Claim { phase: Phase::Running, ..self }
     }
 
-    /// Checkpoint that the next save will seal.
+    /// Returns the number and the attempt of the checkpoint that the next save will seal.
     pub fn next_checkpoint(&self) -> CheckpointId {
         CheckpointId { number: self.base.map_or(0, |b| b.number) + 1, made: self.joined }
     }
 
-    /// Returns true if this memory contains the checkpoint, or will contain it after a flush.
+    /// Returns true if this position has committed or sealed `checkpoint`.
     pub fn supplies(&self, checkpoint: CheckpointId) -> bool {
         self.base == Some(checkpoint) || self.seal == Some(checkpoint)
     }
 }
 
-/// Recovery on which all ranks agree; the same on every rank.
+/// Recovery to checkpoint `target`, on which all ranks agree; the same on every rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     pub target: CheckpointId,
-    /// Positions whose seal is the target. They finish their flush first.
+    /// Positions that have sealed but not committed the target. These positions first complete its copy and commit it.
     pub finish: Vec<usize>,
     /// Positions to be rebuilt.
     pub lost: Vec<usize>,
@@ -126,10 +133,10 @@ pub struct Recovery {
 pub enum Decision {
     /// No checkpoint was ever committed: the matrix is generated.
     Fresh,
-    /// The run resumes from memory. Positions in `finish` have the checkpoint only sealed, and flush it first.
+    /// The run resumes from memory.
     Restore(Recovery),
-    /// Memory is created again and filled from storage, and a save makes its first checkpoint. All earlier contents of memory
-    /// belong to a run that has ended.
+    /// The run resumes from storage. Memory is created again and filled from files, and a save makes its first checkpoint.
+    /// Earlier contents of memory are not used.
     Fetch,
     Refuse(Refusal),
 }
@@ -160,7 +167,7 @@ pub enum Refusal {
     NoneUsable,
 }
 
-/// Properties of a run that influence a decision.
+/// Method and groups of a run, on which the decision how to start depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
     pub method: Method,
@@ -170,7 +177,7 @@ pub struct Setup {
     pub groups: Vec<Vec<usize>>,
 }
 
-/// Returns true if a rank can have written this claim.
+/// Returns true if the fields of a claim agree with each other, so that a rank can have written the claim.
 pub fn coherent(claim: &Claim) -> bool {
     let holds = match claim.stage {
         Stage::Vacant => {
@@ -190,14 +197,14 @@ pub fn coherent(claim: &Claim) -> bool {
     holds && ordered && past
 }
 
-/// Facts from one header about the attempt in which its position took part last.
+/// Facts from a position's header about `joined`, the last attempt in which the position took part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
     pub joined: u64,
-    /// The claim proves that all positions had committed a checkpoint, so that a start that reads this claim does not begin from
-    /// scratch. The first checkpoint is committed at all positions before the second is committed at any.
+    /// True if the claim proves that all positions had committed a checkpoint. A start that reads such a claim does not begin
+    /// from scratch. All positions commit the first checkpoint before any position commits the second checkpoint.
     pub past_the_first: bool,
-    /// This attempt has made a checkpoint, so all positions had joined the attempt.
+    /// True if the attempt has made a checkpoint. All positions had then joined the attempt.
     pub made: bool,
 }
 
@@ -213,12 +220,13 @@ impl Trace {
     }
 }
 
-/// Finds the attempt from whose memory to resume, among all attempts in memory.
+/// Returns the number of the attempt from whose memory the run resumes. `told` has the facts from the headers of all positions.
+/// Returns None if there are no headers.
 ///
-/// An attempt that knows of a checkpoint committed by all comes before any attempt that began from scratch without finding that
-/// checkpoint. Next comes the attempt with the greatest count. Several attempts with the same count did not find each other. Of
-/// these, the order is: one that has made a checkpoint; the one with the most positions; the latest by the clock, which may be
-/// wrong.
+/// An attempt is preferred if it knows of a checkpoint that all positions had committed. An attempt that began from scratch
+/// without finding this checkpoint comes later in the order. Next, the attempt with the greater count is preferred. Attempts with
+/// the same count did not find each other. Among them, an attempt that has made a checkpoint is preferred, then an attempt with
+/// more positions, then an attempt that started later by the clock. The clock may be wrong.
 pub fn leading(told: impl IntoIterator<Item = Trace>) -> Option<u64> {
     let mut all: BTreeMap<u64, (bool, u64, bool, usize)> = BTreeMap::new();
     for trace in told {
@@ -231,7 +239,8 @@ pub fn leading(told: impl IntoIterator<Item = Trace>) -> Option<u64> {
     all.into_iter().max_by_key(|(joined, of_it)| (*of_it, *joined)).map(|(joined, _)| joined)
 }
 
-/// Order of a run's attempts, among all in memory. Of two copies of a position, the copy of the later attempt is used.
+/// Order of those attempts of a run that left memory. If two nodes have memory of the same position, the memory of the later
+/// attempt is used.
 pub struct Order {
     leading: Option<u64>,
     past_the_first: BTreeSet<u64>,
@@ -243,22 +252,23 @@ impl Order {
         Self { past_the_first: past.map(|trace| trace.joined).collect(), leading: leading(told) }
     }
 
-    /// Rank of an attempt: greater for the later one. An attempt that knows of a checkpoint committed by all ranks higher, then
-    /// one with a greater count. If both are equal, the leading attempt ranks higher, then the one with the later start time.
+    /// Returns a key that is greater for a later attempt. An attempt that knows of a checkpoint committed at all positions has
+    /// the greater key, then an attempt with the greater count. If both are equal, the leading attempt ([`leading`]) has the
+    /// greater key, then the attempt with the later start time.
     pub fn rank(&self, joined: u64) -> (bool, u64, bool, u64) {
         let leads = Some(joined) == self.leading;
         (self.past_the_first.contains(&joined), count_of(joined), leads, joined)
     }
 }
 
-/// Returns true if memory with this claim must be kept: all positions have committed a checkpoint, so the memory is better than a
-/// start from scratch.
+/// Returns true if memory with this claim must be kept, because a checkpoint was committed. A start from scratch would lose the
+/// checkpoint.
 pub fn worth_keeping(claim: &Claim) -> bool {
     claim.base.is_some() || claim.seal.is_some_and(|seal| seal.number > 1)
 }
 
-/// Decides what to do from the claim of each position. None means memory without a valid header. A claim that no rank can have
-/// written is treated in the same way.
+/// Decides how the run starts, from the claim of each position. None is memory without a valid header. A claim that no rank can
+/// have written counts as None.
 pub fn decide(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
     let believed: Vec<Option<Claim>> = claims.iter().map(|c| c.filter(coherent)).collect();
     let claims = &believed[..];
@@ -294,7 +304,7 @@ pub fn decide(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
     if setup.method == Method::Single {
         return decide_single(setup, claims, &leaders, current);
     }
-    // Each position has a latest checkpoint. The earliest of these is complete on all positions.
+    // Each position has a latest checkpoint. The earliest of these latest checkpoints is complete at all positions.
     let latest = |c: &Claim| c.seal.or(c.base);
     let Some((first, target)) = leaders
         .iter()
@@ -318,11 +328,12 @@ pub fn decide(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
     }
 }
 
-/// Decides like [`decide`], if there is also a checkpoint on storage, taken at boundary `stored`. Memory is preferred: it is as
-/// recent as storage or more recent, unless it is an old copy. `boundary` returns the boundary of a checkpoint in memory.
+/// Decides like [`decide`], if there is also a checkpoint on storage, taken at boundary `stored`. Memory is preferred, unless its
+/// checkpoint is older than the checkpoint on storage, or memory cannot be used. `boundary` returns the boundary of a checkpoint
+/// in memory, or None if it is unknown; memory is then preferred.
 ///
-/// Resuming from storage is correct whatever the claims. A checkpoint on storage does not change and was committed by all
-/// positions. Its copy in memory belongs to a run with a new id, so no old copy is ever mixed with it.
+/// Resuming from storage is correct for any claims. A checkpoint on storage does not change, and all positions have committed it.
+/// The memory that is filled from storage belongs to a run with a new id, so it is never mixed with older memory.
 pub fn decide_with(
     setup: &Setup,
     claims: &[Option<Claim>],
@@ -340,8 +351,8 @@ pub fn decide_with(
     }
 }
 
-/// Decides like [`decide_with`], in a launch that has lost ranks and recovers in place. If memory is insufficient here, it may
-/// suffice for a restart, which can also use the memory on the nodes of the lost ranks. So storage is not used instead.
+/// Decides like [`decide_with`], for an in-place attempt. If the memory of the remaining ranks is insufficient, refuses, and does
+/// not use storage. A restart may still resume from memory, because it can also use the memory on the nodes of the lost ranks.
 pub fn decide_in_place(
     setup: &Setup,
     claims: &[Option<Claim>],
@@ -354,8 +365,8 @@ pub fn decide_in_place(
     }
 }
 
-/// Decides for method disk. Memory has changed since the last save, so no claim is about its contents. If a claim shows that
-/// there was a checkpoint, the program must not decide to start from scratch.
+/// Decides for method disk, if storage has no checkpoint. The run never resumes from memory, because the matrix has changed since
+/// the last save. If a claim names a checkpoint, refuses; otherwise the run starts from scratch.
 fn decide_disk(claims: &[Option<Claim>]) -> Decision {
     match claims.iter().flatten().filter_map(|claim| claim.base).max() {
         None => Decision::Fresh,
@@ -363,8 +374,8 @@ fn decide_disk(claims: &[Option<Claim>]) -> Decision {
     }
 }
 
-/// Target of an agreed recovery; None without one. The target stays the same, because memory may have been changed for it. The
-/// error is a decision.
+/// Returns the target of an interrupted recovery; None if no recovery was interrupted. The next recovery must have the same
+/// target, because memory may have changed already. If headers name different targets, the error is the decision to refuse.
 fn pinned_target(leaders: &[(usize, Claim)]) -> Result<Option<CheckpointId>, Decision> {
     let pin = |(position, claim): &(usize, Claim)| match claim.phase {
         Phase::Recovering(target) => Some((*position, target)),
@@ -381,7 +392,7 @@ fn pinned_target(leaders: &[(usize, Claim)]) -> Result<Option<CheckpointId>, Dec
     }
 }
 
-/// Decides for method single. A checkpoint is usable if the members without it can be rebuilt.
+/// Decides for method single. Uses the latest checkpoint for which every group can rebuild the members that do not have it.
 fn decide_single(
     setup: &Setup,
     claims: &[Option<Claim>],
@@ -465,7 +476,7 @@ mod tests {
         CheckpointId { number, made: no(made) }
     }
 
-    /// Number of an attempt with this count.
+    /// Returns the number of an attempt with this count and start time 0.
     fn no(count: u64) -> u64 {
         attempt_number(count, 0)
     }
@@ -478,7 +489,8 @@ mod tests {
         Setup { method, losses: 1, groups: groups.iter().map(|g| g.to_vec()).collect() }
     }
 
-    /// Whatever the claims and survivors, the run never resumes from memory, and never gives a checkpoint up without a refusal.
+    /// With method disk, the run never resumes from memory. If a rank knows of a checkpoint but storage has none, the run is
+    /// refused; it does not begin from scratch.
     #[test]
     fn method_disk_goes_on_from_storage_alone() {
         let setup = setup(Method::Disk, &[&[0], &[1]]);
@@ -512,7 +524,7 @@ mod tests {
         Decision::Restore(Recovery { target, finish: vec![], lost: lost.to_vec() })
     }
 
-    /// Returns true if some survivors finish their flush first.
+    /// Returns true if the decision is a recovery in which some survivors first commit a sealed checkpoint.
     fn finishes(decision: Decision) -> bool {
         matches!(decision, Decision::Restore(recovery) if !recovery.finish.is_empty())
     }
@@ -540,7 +552,7 @@ mod tests {
             decide(&two(), &[None, s, s, s]),
             Decision::Restore(Recovery { target: next, finish: vec![1, 2, 3], lost: vec![0] })
         );
-        // One position is flushing, one has committed, one has already sealed the next checkpoint.
+        // One position is copying A to B, one has committed, one has already sealed the next checkpoint.
         assert_eq!(
             decide(&two(), &[s, committed(next), sealed(next, third), None]),
             Decision::Restore(Recovery { target: next, finish: vec![0], lost: vec![3] })
@@ -557,8 +569,8 @@ mod tests {
         assert!(finishes(decide(&two(), &[f, f, None, f])));
     }
 
-    /// In one start, only one rank got as far as to record its recovery. The next start did not find that rank, and has a
-    /// different number.
+    /// In an attempt that failed, only one rank recorded its recovery. The next attempt did not find that rank, and has another
+    /// number.
     #[test]
     fn a_way_back_that_nobody_saw_is_an_old_copy() {
         let group = setup(Method::SelfCheckpoint, &[&[0, 1, 2, 3]]);
@@ -630,7 +642,7 @@ mod tests {
         assert_eq!(leading([]), None);
     }
 
-    /// On nodes that found only one returning node of the run, the run began from scratch, several times.
+    /// The run began from scratch several times, on nodes that did not have its last checkpoint. Then the other nodes returned.
     #[test]
     fn a_blind_start_from_scratch_does_not_outrank_a_checkpoint_of_all() {
         let (first, ninth) = (id(1, 2), id(9, 2));
@@ -639,10 +651,12 @@ mod tests {
         let group = setup(Method::SelfCheckpoint, &[&[0, 1, 2, 3]]);
         assert_eq!(decide(&group, &[fresh, main, main, main]), restore(ninth, &[0]));
         assert!(matches!(decide(&group, &[fresh, fresh, main, main]), Decision::Refuse(_)));
-        // A position that sealed its first checkpoint there does not outrank it either.
+        // After a start from scratch, a position that has sealed its first checkpoint does not outrank the checkpoint of all
+        // either.
         let sealed = held(4, None, Some(id(1, 4)));
         assert_eq!(decide(&group, &[sealed, main, main, main]), restore(ninth, &[0]));
-        // A later attempt that recovers to this checkpoint outranks it, even if most of the recovery is still to be done.
+        // A later attempt that recovers to the checkpoint of all outranks the starts from scratch, even at the beginning of the
+        // recovery.
         let back = main.map(|c| c.pinned(no(3), ninth));
         let vacant = Some(Claim::vacant(no(3), ninth));
         assert_eq!(decide(&group, &[vacant, back, main, main]), restore(ninth, &[0]));
@@ -708,8 +722,8 @@ mod tests {
         }
     }
 
-    /// Every claim over two checkpoints and two attempts, in every combination. A group of two has all claims; a group of three
-    /// has those that a rank can have written.
+    /// Checks the decision for every combination of claims with a few checkpoints and attempts. The members of a group of two
+    /// have any claims. The members of a group of three have only claims that a rank can have written.
     #[test]
     fn the_whole_input_space_of_a_small_group() {
         let ids = [id(1, 1), id(2, 1), id(2, 2)];
@@ -807,7 +821,7 @@ mod tests {
             setup.groups.iter().all(|group| group.iter().filter(lacks).count() <= setup.losses)
         };
         match pins {
-            // A pinned checkpoint is complete at each position that names it, in whatever attempt.
+            // A pinned checkpoint is complete at each position that names it, in any attempt.
             [first, rest @ ..] => {
                 rest.iter().any(|pin| pin != first) || !bears(&|c| c.supplies(*first))
             }
@@ -827,7 +841,8 @@ mod tests {
         }
     }
 
-    /// Memory is used if it is as recent as storage. Storage is used if memory is unavailable or an old copy.
+    /// Memory is used if its checkpoint is as recent as the checkpoint on storage. Storage is used if memory is unavailable or
+    /// older.
     #[test]
     fn storage_is_for_what_memory_cannot_give() {
         let (five, six) = (id(5, 1), id(6, 1));
@@ -840,7 +855,7 @@ mod tests {
             assert_eq!(decision == Decision::Fetch, fetch, "{stored:?}");
             assert!(fetch || decision == restore(five, &[]));
         }
-        // A flush that has begun is finished, so its checkpoint counts.
+        // A sealed checkpoint is completed before the run resumes, so it counts.
         let sealed = [held(1, Some(five), Some(six)); 4];
         assert!(finishes(decide_with(&two(), &sealed, at, Some(60))));
         assert_eq!(decide_with(&two(), &sealed, at, Some(61)), Decision::Fetch);

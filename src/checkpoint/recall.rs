@@ -1,8 +1,8 @@
 //! Choice of the files from which a checkpoint is read, if each node has a DIR of its own. Assigns a reader to each position's
 //! file, and determines the positions that are rebuilt from the parity of their group. Pure, and the same on every rank.
 //!
-//! `fetching` calls this when all ranks have reported their files. It calls this again without each file that turned out to be
-//! damaged. The calls end when all files that are read are sound, or when a group has lost more members than it survives.
+//! `fetching` calls [`recall`] when all ranks have reported their files, and again whenever files turn out to be damaged. The
+//! calls end when all files that are read are sound, or when a group has lost more members than it survives.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ pub struct Told {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     pub check: Check,
-    /// Position whose file gave this description. With dedicated ranks, the amount of parity differs between members.
+    /// Position whose file contained `check`. With dedicated ranks, the amount of parity differs between members.
     pub of: usize,
     pub code: Code,
     pub layout: ParityLayout,
@@ -42,7 +42,7 @@ pub struct Stored {
 /// Assignment of readers to files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recall {
-    /// DIR and reading rank of each position's file. None if the position is rebuilt.
+    /// Directory id and reading rank of each position's file. None if the position is rebuilt from parity.
     pub readers: Vec<Option<Reader>>,
     /// Groups in order of their numbers.
     pub groups: Vec<Stored>,
@@ -64,7 +64,7 @@ impl Recall {
         found.next().expect("every position is in a group")
     }
 
-    /// Positions that are rebuilt.
+    /// Positions that are rebuilt from parity.
     pub fn lost(&self) -> Vec<usize> {
         let readers = self.readers.iter().enumerate();
         readers.filter(|(_, reader)| reader.is_none()).map(|(position, _)| position).collect()
@@ -81,7 +81,7 @@ fn made(check: &Check) -> (&[u32], u32, u8, u8) {
     (&check.members, check.losses, check.code, check.layout)
 }
 
-/// Checks that the `members` of all groups are exactly the positions of this run, each in one group.
+/// Returns an error unless `members`, the members of all groups, are exactly the positions of this run, each in one group.
 fn check_members(members: &[u32], positions: usize, working: usize) -> Result<(), String> {
     let dedicated = |how: &str| {
         Err(format!(
@@ -110,7 +110,8 @@ fn check_members(members: &[u32], positions: usize, working: usize) -> Result<()
 }
 
 /// Chooses the files of a checkpoint. `told` has the report of each rank, in order of ranks. The first `working` positions have a
-/// part of the matrix. `bad` contains the DIR and the position of each damaged file.
+/// part of the matrix. `bad` contains the directory id and the position of each damaged file. Returns an error text if a group
+/// has lost more members than it survives, or if files contradict each other or this run.
 pub fn recall(
     working: usize,
     told: &[Told],
@@ -264,11 +265,11 @@ mod tests {
         );
     }
 
-    /// Each node may be at any step between two checkpoints, and any node may be lost then. If a remaining node has a manifest of
-    /// the newer checkpoint, the newer one can be read; otherwise the older one.
+    /// Each node may be at any step between two checkpoints when a node is lost. If a remaining node has a manifest of the newer
+    /// checkpoint, the newer checkpoint can be read; otherwise the older checkpoint.
     #[test]
     fn between_two_checkpoints_there_is_always_one() {
-        // Steps for the newer checkpoint: it has no file yet, its file, its manifest; the older one is removed.
+        // Steps of a node: no file of the newer checkpoint yet, its file, its manifest, the older checkpoint removed.
         const STEPS: usize = 4;
         for at in 0..STEPS.pow(3) {
             let steps: Vec<usize> = (0..3).map(|node| at / STEPS.pow(node) % STEPS).collect();
@@ -296,8 +297,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever nodes remain and whatever files are damaged: every position is read from a sound file or rebuilt. The result
-        /// is an error exactly if some group has lost more members than it survives.
+        /// For any remaining nodes and any damaged files, every position is read from a sound file or rebuilt. The result is an
+        /// error exactly if some group has lost more members than it survives.
         #[test]
         fn the_verdict_counts_what_is_lost_in_each_group(
             files in proptest::collection::vec(proptest::collection::vec(0usize..6, 0..4), 6),

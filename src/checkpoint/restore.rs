@@ -21,15 +21,16 @@ use crate::parity::{GroupComm, Hands, Share, hands};
 use crate::shm::Region;
 use crate::shm::header::{CheckpointId, Doing, Mark};
 
-/// Corner that covers the whole matrix.
+/// Corner of a part that is the whole local matrix.
 const WHOLE: Corner = Corner { row: 0, col: 0 };
 
-/// Workspace that receives rows of the committed copy, while the group reads or writes these rows.
+/// Workspace (part A) during a rebuild. Rows of the committed copy are copied to the workspace as the rebuild reads or writes
+/// them.
 struct Taken<'a> {
     a: Shareable<u64>,
     borrowed: PhantomData<&'a mut [u64]>,
     buffers: Buffers,
-    /// Number of columns received of each row. After all columns of a row were reported once, further reports of the row are
+    /// Number of columns of each row that were copied. After all columns of a row were copied, further reports of the row are
     /// ignored.
     columns: Vec<AtomicUsize>,
 }
@@ -41,7 +42,7 @@ impl<'a> Taken<'a> {
         Self { a: Shareable::new(a.as_mut_ptr()), borrowed: PhantomData, buffers, columns }
     }
 
-    /// Copies columns of a row of data, unless all columns of the row have been copied.
+    /// Copies `columns` of a data row from the committed copy to the workspace, unless all columns of the row have been copied.
     ///
     /// # Safety
     /// Threads that call this at the same time must pass different columns.
@@ -139,7 +140,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         })
     }
 
-    /// Finishes an interrupted flush of this position from the workspace `a`, and invalidates all other checkpoints.
+    /// Puts the target of `recovery` in force at this position, unless the position is lost. Any other sealed checkpoint becomes
+    /// invalid. If this position has only sealed the target, first completes it; with method self, copies the workspace `a` to
+    /// the copy.
     fn settle(&mut self, recovery: &Recovery, a: &[u64], pool: &mut Pool) {
         let me = self.position();
         let target = recovery.target;
@@ -158,7 +161,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::Settled, me);
     }
 
-    /// Rebuilds the lost members of this group. Computes digests if this position is one of the lost members.
+    /// Rebuilds the lost members of this group. Computes digests if this position is one of the lost members. If `taken` is
+    /// given, copies this position's rows to the workspace at the same time.
     fn rebuild(&mut self, recovery: &Recovery, taken: Option<&Taken>, pool: &mut Pool) {
         let me = self.position();
         let members = self.members();
@@ -206,7 +210,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         Ok(())
     }
 
-    /// Checks that all positions have the checkpoint, and are in the same attempt. `wrong` is the problem of this position.
+    /// Checks that all positions have the checkpoint in force, and are in the same attempt. `wrong` is the error text of this
+    /// position's rebuild. The error is the same on all ranks. Collective call.
     fn agree_on_settled(
         &self,
         target: CheckpointId,

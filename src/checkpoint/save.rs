@@ -1,7 +1,7 @@
 //! Save of a checkpoint, in the order that the protocol requires.
 //!
-//! The solver calls this at a boundary without pending work, on every rank. Between any two steps that a failure could separate,
-//! there is a crash point.
+//! The solver calls [`Checkpointer::save`] at a boundary without pending work, on every rank. Between any two steps that a
+//! failure could separate, there is a crash point.
 
 use std::collections::BTreeSet;
 
@@ -31,15 +31,15 @@ pub struct SaveReport {
     pub checkpoint: u64,
     pub boundary: usize,
     pub seconds: f64,
-    /// Encoding, including messages and the digests of changed data.
+    /// Seconds of encoding, including messages and the digests of changed data.
     pub encode_s: f64,
-    /// Computing the digest over all digests.
+    /// Seconds of computing the root, the digest over all digests.
     pub digest_s: f64,
-    /// Waiting until all ranks are sealed.
+    /// Seconds of waiting until all ranks have sealed the checkpoint.
     pub barrier_s: f64,
-    /// Copying.
+    /// Seconds of copying the matrix. With method disk, seconds of writing to storage.
     pub copy_s: f64,
-    /// Waiting for storage, without helpers.
+    /// Seconds of waiting for storage, if no helpers write. Otherwise zero.
     pub store_s: f64,
     /// Bytes of the matrix that this rank copied.
     pub bytes: usize,
@@ -51,10 +51,11 @@ pub(super) struct SavePlan {
     pub(super) boundary: usize,
     /// Boundary of the data in the copy that this checkpoint overwrites; None if the copy is invalid.
     copy_boundary: Option<usize>,
-    /// Part of the matrix in which the copy differs, on this rank and in the group.
+    /// First row and column of this rank's matrix in which the overwritten copy differs from the matrix.
     corner: Corner,
+    /// Numbers of rows and columns in which the overwritten copies of all members differ from their matrices.
     pub(super) window: Window,
-    /// Difference to the previous checkpoint.
+    /// Data and parity that differ from the previous checkpoint.
     pub(super) since: Since,
 }
 
@@ -74,13 +75,14 @@ pub struct Checkpointer<W, G> {
     pub(super) encode: Encoding,
     pub(super) scheduler: Scheduler,
     pub(super) lease: Lease,
-    /// Boundary of the checkpoint in each of two places. Method double: copies with their parity. Method self: parity. Method
-    /// disk: the first is the boundary of parity and digests.
+    /// Boundaries of the data in two buffers that saves overwrite in turn; None if the buffer is invalid. With method double, the
+    /// buffers are the copies with their parity; with method self, the parity alone. Method disk has one buffer, with parity and
+    /// digests.
     pub(super) copies: [Option<usize>; 2],
-    /// Matrix in device memory, if it is there.
+    /// Matrix in device memory. None if the matrix is in part A.
     pub(super) on_device: Option<OnDevice>,
     pub(super) started: Instant,
-    /// Level two, if there is one.
+    /// Level two. None if the run has no storage or must not write there.
     pub(super) level2: Option<Level2>,
 }
 
@@ -113,7 +115,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         &self.world
     }
 
-    /// Writes a heartbeat for agents to the header. This takes only a few stores.
+    /// Writes a heartbeat for agents to the header: the work of this rank, and its boundary. This takes only a few store
+    /// instructions.
     pub fn tick(&self, doing: Doing, boundary: usize) {
         self.holding.head.tick(doing, boundary as u64);
     }
@@ -162,16 +165,17 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.unfinished.is_none() && self.attend(told) && told & SAVE != 0
     }
 
-    /// Returns true if no work needs checks at boundaries, and if ranks stay in step without the broadcast. Dedicated ranks do
-    /// not: without the broadcast they would count iterations as fast as they can.
+    /// Returns true if a lease is possible: no helper needs checks at boundaries, and ranks stay in step without a broadcast.
+    /// Dedicated ranks do not stay in step: without a broadcast they would count iterations as fast as they can.
     fn is_quiet(&self) -> bool {
         let writes = |level2: &Level2| level2.flight.is_some() || level2.manifest.is_some();
         let stores = self.level2.as_ref().is_some_and(writes);
         self.unfinished.is_none() && !stores && self.layout.dedicated == 0
     }
 
-    /// Restores names of the memory that were removed, because a restart could not find the memory without them. Called between
-    /// iterations, and with `frozen` before a save. The name of a part that is being written to storage is restored after that.
+    /// Restores names of the memory that were removed, because a restart could not find the memory without its names. Called
+    /// between iterations, and with `frozen` before a save. If a part is being written to storage, its name is restored after the
+    /// write. Returns None if no name is missing.
     pub fn look_after_names(&mut self, frozen: bool) -> Option<Renamed> {
         let buffers = &self.holding.buffers;
         let reading = self.level2.as_ref().map(|level2| level2.reads(buffers)).unwrap_or_default();
@@ -183,8 +187,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.header.claim.base.map(|_| self.header.base.boundary as usize)
     }
 
-    /// Changed part of the local matrix, and the group's window, since `boundary`. Without a `boundary`, both cover the whole
-    /// matrix.
+    /// Returns the first changed row and column of the local matrix since `boundary`, and the window that covers the changed
+    /// parts of the group. If `boundary` is None, both results cover the whole matrix.
     pub(super) fn reach(&self, boundary: Option<usize>) -> (Corner, Window) {
         let (at, scope) = match boundary {
             Some(boundary) => (boundary, self.scheme.scope),
@@ -196,7 +200,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         )
     }
 
-    /// Rows and columns of the parity of a window.
+    /// Numbers of rows and columns of the parity that is encoded from a window.
     pub(super) fn parity_of(&self, window: Window) -> Reach {
         Reach { rows: self.coder.stripes.parity_rows(window.rows), width: window.width }
     }
@@ -263,7 +267,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         report
     }
 
-    /// Determines which parts the next checkpoint, at `boundary`, copies and encodes.
+    /// Determines the parts that the next checkpoint, at `boundary`, copies and encodes.
     fn plan_save(&self, boundary: usize) -> SavePlan {
         let next = self.header.claim.next_checkpoint();
         let base = self.header.claim.base.map(|b| b.number);
@@ -284,14 +288,14 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         SavePlan { next, boundary, copy_boundary, corner, window, since }
     }
 
-    /// Copies the matrix, with methods that copy before they encode. With method self, copies parity of the last checkpoint
-    /// instead.
+    /// Copies the matrix before the encoding, with methods double and single. With method self, copies parity of the last
+    /// checkpoint to the parity buffer of the next checkpoint instead.
     fn prepare_copy(&mut self, plan: &SavePlan, a: &[u64], pool: &mut Pool) {
         let number = plan.next.number;
         let place = (number % 2) as usize;
         match self.scheme.method {
             Method::SelfCheckpoint => {
-                // The older parity lacks what only the last save encoded.
+                // The older parity lacks those rows and columns that only the last save encoded.
                 let held = self.copies[place].take();
                 let stale = self.reach(held).1;
                 let (stale, coming) = (self.parity_of(stale), self.parity_of(plan.window));
@@ -312,7 +316,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// Copies the matrix from `corner` to its end into the copy of this checkpoint.
+    /// Copies the matrix, from `corner` to its end, to the copy of checkpoint `number`.
     fn flush(&mut self, number: u64, a: &[u64], corner: Corner, pool: &mut Pool) {
         let position = self.position();
         let half = || hit(Point::FlushHalf, position);
@@ -353,7 +357,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::Committed, position);
     }
 
-    /// Records the time for which the ranks stopped, and the bytes that changed since `copy_boundary`.
+    /// Records the time for which the ranks stopped, in `report` and for the schedule of saves. The schedule also gets the bytes
+    /// that had changed since `copy_boundary`.
     pub(super) fn account(
         &mut self,
         begin: Instant,
@@ -404,8 +409,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         root
     }
 
-    /// Keeps the result of a finished test at this position, so that a restart does not run the test again. Returns false if
-    /// there is no room.
+    /// Keeps the result of a finished test in this position's memory, so that a restart does not run the test again. Returns
+    /// false if the memory has no room.
     pub fn record(&mut self, test: u32, bytes: &[u8]) -> bool {
         let entry = Entry { run: self.header.id.run, test, bytes: bytes.to_vec() };
         if self.holding.done.append(&entry) {
@@ -415,7 +420,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         extended.is_ok() && self.holding.done.append(&entry)
     }
 
-    /// Finished tests of this run whose results are in this position's memory.
+    /// Numbers of this run's finished tests whose results are in this position's memory.
     pub fn results(&self) -> BTreeSet<u32> {
         let of_run = |entry: &Entry| entry.run == self.header.id.run;
         self.holding.done.entries().into_iter().filter(of_run).map(|entry| entry.test).collect()

@@ -23,24 +23,26 @@ use crate::parity::stripes::Role;
 use crate::parity::{Encoding, GroupComm, Hands, Shape, Share, Window};
 use crate::shm::Region;
 
-/// Copies, parity and small states.
+/// Memory of a position's checkpoints: copies, parity, small states and digests.
 #[derive(Debug)]
 pub struct Saved {
-    /// Pins of the copies, if a device copies to them. Declared before these, because fields are dropped in order.
+    /// Pins of the copies, if the matrix is on a device. Declared before the copies, so that the pins are dropped before the
+    /// copies.
     pub(super) pins: Vec<Pin>,
-    /// Copy of the matrix. None with method disk.
+    /// Copy of the matrix. With method double, the copy of checkpoints with even numbers. None with method disk.
     pub(super) b: Option<Region>,
     /// Parity. None if this position has none.
     pub(super) c: Option<Region>,
-    /// Parity of odd checkpoints: part D (method self) or F (method double). C is then the parity of even checkpoints.
+    /// Parity of checkpoints with odd numbers: part D (method self) or F (method double). `c` is then the parity of checkpoints
+    /// with even numbers.
     pub(super) d: Option<Region>,
-    /// Second copy of method double.
+    /// With method double, the copy of checkpoints with odd numbers. Otherwise None.
     pub(super) e: Option<Region>,
     pub(super) s: Region,
     pub(super) buffers: Buffers,
 }
 
-/// Number of words that a thread copies or digests at a time.
+/// Maximum number of words that a thread copies or digests at a time.
 const TURN_WORDS: usize = 64 * 1024;
 
 /// Code and extent of a group's encoding.
@@ -49,12 +51,13 @@ pub struct Coding {
     pub coder: Coder,
     pub how: Encoding,
     pub window: Window,
-    /// Difference to the checkpoint whose digests are updated.
+    /// Data and parity that differ from the checkpoint whose digests are updated.
     pub since: Since,
 }
 
 impl Saved {
-    /// Copy that contains this checkpoint, or will contain it when it is committed. Empty if memory has no copy.
+    /// Returns the copy of the matrix that contains checkpoint `number`, or will contain it when it is committed. Empty with
+    /// method disk.
     pub(super) fn copy(&mut self, number: u64) -> &mut [u64] {
         let words = self.buffers.data_words();
         match of_checkpoint(number, &mut self.b, &mut self.e) {
@@ -63,7 +66,7 @@ impl Saved {
         }
     }
 
-    /// Parity of this checkpoint. Empty if this position has none.
+    /// Returns the parity of checkpoint `number`. Empty if this position has no parity.
     fn check(&mut self, number: u64) -> &mut [u64] {
         let words = self.buffers.checksum_words();
         match of_checkpoint(number, &mut self.c, &mut self.d) {
@@ -77,7 +80,7 @@ impl Saved {
         &mut self.s.words_mut()[range]
     }
 
-    /// Writes the small state to the place of this checkpoint.
+    /// Writes the small state of checkpoint `number`.
     ///
     /// # Panics
     /// If the state is longer than the size requested at the start.
@@ -95,22 +98,23 @@ impl Saved {
         bytes_mut(&mut words[1..])[..state.len()].copy_from_slice(state);
     }
 
-    /// Small state of a checkpoint whose root was verified, or that was just rebuilt.
+    /// Returns the small state of checkpoint `number`, whose root was verified, or which was just rebuilt.
     pub fn read_state(&mut self, number: u64) -> Vec<u8> {
         let room = self.buffers.state_words();
         state_of(&self.slot(number)[..room])
     }
 
-    /// Returns memory that is unused before the first save, for temporary data of a start: this number of `words`, or None if no
-    /// part has as many; and the second copy of method double.
+    /// Returns two parts of memory that are unused before the first save, for temporary data of a start. The first has `words`
+    /// words; None if no part has as many words. The second is the second copy of method double; None with other methods.
     pub fn spare(&mut self, words: usize) -> (Option<&mut [u64]>, Option<&mut [u64]>) {
         let mut all = [&mut self.b, &mut self.c].into_iter().flatten();
         let spare = all.find_map(|region| region.words_mut().get_mut(..words));
         (spare, self.e.as_mut().map(Region::words_mut))
     }
 
-    /// Rows of this member's matrix and small state, with their parity. `a` is the workspace if the checkpoint is being sealed,
-    /// and None for the committed copy. With `since`, also returns the checkpoint's digests, which the caller updates.
+    /// Returns the rows of this member's matrix and small state, with their parity, for encoding or rebuilding. The matrix is `a`
+    /// if given, otherwise the copy of checkpoint `number`. With `since`, also returns the checkpoint's digests, which the caller
+    /// updates.
     pub fn shares<'a>(
         &'a mut self,
         number: u64,
@@ -137,7 +141,8 @@ impl Saved {
     }
 
     /// Encodes the parity of checkpoint `number` from the frozen matrix `a`, or from its copy, and computes digests of the rows
-    /// at the same time. Reading the rows again for this would cost as much as encoding. `between` is called after each batch.
+    /// at the same time. Reading the rows again for the digests would cost as much as encoding. Calls `between` after each batch
+    /// of rows.
     pub fn encode(
         &mut self,
         group: &(impl GroupComm + ?Sized),
@@ -156,7 +161,7 @@ impl Saved {
         coder.for_any_bits().encode(group, how, &mut shares.state, window, hands, &mut between);
     }
 
-    /// Copies the part of A that can have changed to this checkpoint's copy. `half` is called midway.
+    /// Copies A, from row and column `from` to its end, to the copy of checkpoint `number`. Calls `half` midway.
     pub fn copy_in(
         &mut self,
         number: u64,
@@ -169,7 +174,7 @@ impl Saved {
         copy_rows(&buffers, from, a, self.copy(number), |_| true, pool, half);
     }
 
-    /// Copies this checkpoint's copy to A, except for rows that A already has (`taken`).
+    /// Copies the copy of checkpoint `number` to A, except for rows that A already has (`taken`). Calls `half` midway.
     pub fn copy_out(
         &mut self,
         number: u64,
@@ -183,9 +188,8 @@ impl Saved {
         copy_rows(&buffers, from, self.copy(number), a, |row| !taken[row], pool, half);
     }
 
-    /// Copies parity of the checkpoint before `number` to the parity of checkpoint `number`, where they can differ and the next
-    /// encoding writes nothing. `stale` is the range in which they can differ, and `coming` the range that the next encoding
-    /// writes.
+    /// Copies a part of the last checkpoint's parity to the parity of the next checkpoint, `number`: the range `stale`, in which
+    /// the two can differ, without the range `coming`, which the next encoding writes.
     pub fn carry_checksum(&mut self, number: u64, stale: Reach, coming: Reach, pool: &mut Pool) {
         let (pitch, parity_rows) = (self.buffers.pitch, self.buffers.parity_rows);
         if self.buffers.method != Method::SelfCheckpoint {
@@ -208,7 +212,8 @@ impl Saved {
         });
     }
 
-    /// Copies the digests of checkpoint `before` to the place of checkpoint `number`. Without `before`, fills them with zeros.
+    /// Copies the digests of checkpoint `before` to the digests of checkpoint `number`. If `before` is None, fills them with
+    /// zeros.
     fn lay_digests(&mut self, number: u64, before: Option<u64>) {
         let tables = |slot: Range<usize>| slot.start + self.buffers.state_words()..slot.end;
         let to = tables(self.buffers.slot_range(number));
@@ -218,7 +223,7 @@ impl Saved {
         }
     }
 
-    /// Computes the digests of all new data if there is no parity to encode.
+    /// Computes the digests of the changed rows of `a`, if there is no parity to encode.
     pub fn digest_data(&mut self, number: u64, a: &[u64], since: Since, pool: &mut Pool) {
         let buffers = self.buffers;
         self.lay_digests(number, since.before);
@@ -233,7 +238,8 @@ impl Saved {
         });
     }
 
-    /// Returns the digest of a checkpoint's small state and all its digests. Called when its parity is complete.
+    /// Returns the root of checkpoint `number`: the digest of its small state and of all its digests. Called when its parity is
+    /// complete.
     pub fn seal(&mut self, number: u64) -> u64 {
         let parity_words = self.buffers.parity_words();
         let tail = digest(&self.check(number)[parity_words..]);
@@ -242,8 +248,8 @@ impl Saved {
         digest(slot)
     }
 
-    /// Returns true if this checkpoint's data, parity, state and digests match the root. With `a`, the data is in the workspace,
-    /// otherwise in the committed copy.
+    /// Returns true if the matrix, parity, small state and digests of checkpoint `number` match `root`. The matrix is `a` if
+    /// given, otherwise the committed copy.
     pub fn verify(&mut self, number: u64, root: u64, a: Option<&[u64]>, pool: &mut Pool) -> bool {
         if sabotaged(Sabotage::NoDigest) {
             return true;
@@ -292,12 +298,12 @@ fn rows_are_sound(
     sound.into_inner()
 }
 
-/// Number of rows of `words` words that a thread takes at a time.
+/// Number of rows that a thread processes at a time. A row has `words` words.
 fn rows_a_turn(words: usize) -> usize {
     (TURN_WORDS / words.max(1)).max(1)
 }
 
-/// Small state that these words contain.
+/// Returns the small state that `words` contain: one word with the length in bytes, then the bytes.
 pub(super) fn state_of(words: &[u64]) -> Vec<u8> {
     let Some((&length, words)) = words.split_first() else { return Vec::new() };
     let bytes = bytes(words);
@@ -317,13 +323,14 @@ pub struct Reach {
     pub width: usize,
 }
 
-/// Difference between a checkpoint and an earlier one.
+/// Data and parity of a checkpoint that differ from an earlier checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Since {
-    /// Checkpoint whose digests are available. None if there is none, and all data is new.
+    /// Number of the earlier checkpoint, whose digests are available. None if there is no such checkpoint, and all data is new.
     pub before: Option<u64>,
-    /// Changed part of the data.
+    /// First row and column of the changed part of the matrix.
     pub corner: Corner,
+    /// Changed part of the parity.
     pub parity: Reach,
 }
 
@@ -334,7 +341,8 @@ pub struct Shares<'a> {
 }
 
 impl<'a> Shares<'a> {
-    /// Divides the parity `check` between the `data` of the matrix and the small state.
+    /// Combines the matrix (`data`) and the small state with their parity. `check` contains first the parity of the matrix, then
+    /// the parity of the small state.
     pub fn new(
         buffers: &Buffers,
         data: &'a mut [u64],
@@ -376,8 +384,8 @@ impl<'a> Shares<'a> {
     }
 }
 
-/// Digests of a checkpoint, which are updated from those of an earlier one. All threads store digests while they work on the
-/// rows.
+/// Digests of a checkpoint, which begin as the digests of an earlier checkpoint. While threads encode or rebuild rows, they store
+/// the digests of changed data.
 pub struct Digests<'a> {
     buffers: Buffers,
     tables: &'a [AtomicU64],
@@ -401,7 +409,7 @@ impl<'a> Digests<'a> {
         }
     }
 
-    /// Stores the digests of those tiles of a row that end within these columns.
+    /// Stores the digests of those tiles of row `line` that end within `columns`. The row's digests begin at index `table`.
     fn note(&self, line: &[u64], table: usize, columns: Range<usize>) {
         // The last tile ends with the row, and may be shorter than the others.
         let before = |column: usize| {
@@ -434,7 +442,7 @@ impl<'a> Digests<'a> {
     }
 }
 
-/// Returns the region of this checkpoint: alternately `even` and `odd`. Without `odd`, always `even`.
+/// Returns the region of checkpoint `number`: `odd` if the number is odd, otherwise `even`. If `odd` is None, always `even`.
 fn of_checkpoint<'a>(
     number: u64,
     even: &'a mut Option<Region>,
@@ -451,7 +459,7 @@ fn tile_of(line: &[u64], tile: usize) -> &[u64] {
     &line[start..(start + TILE_WORDS).min(line.len())]
 }
 
-/// Copies the trailing part of the `wanted` rows, with all threads. `half` is called midway.
+/// Copies rows for which `wanted` returns true, from row and column `from` to the end, with all threads. Calls `half` midway.
 fn copy_rows(
     buffers: &Buffers,
     from: Corner,

@@ -44,9 +44,9 @@ fn arm(memory_store: &MemoryStore) {
     }
 }
 
-/// Memory of this position at the start.
+/// Memory of this position as a start finds it.
 struct Here {
-    /// None only if the position could not be locked.
+    /// Lock on the position. None only if the position could not be locked.
     hold: Option<Hold>,
     head: Option<Head>,
     /// Facts about this rank and its memory, which all ranks receive.
@@ -120,9 +120,9 @@ impl Here {
 struct Offers {
     /// Checkpoints that have not been found unusable, the best first.
     stored: Vec<About>,
-    /// Problems of other checkpoints, as text.
+    /// Error texts about checkpoints that turned out to be unusable.
     unusable: Vec<String>,
-    /// Directory id for each position: the first position that uses the same DIR.
+    /// Directory id of each position: the first position that uses the same DIR. Empty without storage.
     dir_ids: Vec<usize>,
 }
 
@@ -136,8 +136,8 @@ impl Offers {
         }
     }
 
-    /// Removes the best checkpoint from the list and returns it. Returns None if its files cannot be used. With `whole`, reads
-    /// its files completely.
+    /// Removes the best checkpoint from the list, checks its files, and returns the checkpoint with the facts about its files.
+    /// Returns None if the files cannot be used. With `whole`, reads the files completely.
     fn take_best<W: World>(
         &mut self,
         world: &W,
@@ -154,7 +154,8 @@ impl Offers {
         }
     }
 
-    /// Returns the error if no checkpoint on storage can be used. `memory` describes why memory cannot be used either.
+    /// Returns the error of a start for which no checkpoint on storage can be used. `memory` describes why memory cannot be used
+    /// either.
     fn refused(&self, config: &Config, memory: &str) -> StartError {
         let what: String = self.unusable.iter().map(|why| format!("  {why}\n")).collect();
         let storage = config
@@ -175,7 +176,7 @@ enum Source {
     Nothing,
     /// A checkpoint in memory.
     Memory(Recovery),
-    /// A checkpoint on storage, and what all ranks know about its files.
+    /// A checkpoint on storage, and the facts about its files that all ranks know.
     Storage(About, Way),
 }
 
@@ -189,8 +190,9 @@ struct Agreement<'a> {
     offers: Offers,
     source: Source,
     run: u128,
-    /// Attempt from whose memory the run resumes, and the number of the present attempt.
+    /// Attempt from whose memory the run resumes. None if no memory belongs to this test.
     latest: Option<u64>,
+    /// Number of the present attempt.
     joined: u64,
 }
 
@@ -230,8 +232,8 @@ impl<'a> Agreement<'a> {
         Ok(this)
     }
 
-    /// Decides on the source, and lets every rank check the data of this source. If some memory is damaged, decides again without
-    /// it.
+    /// Decides on the source of the matrix, and lets every rank check the data of this source. If the memory of a rank is
+    /// damaged, discards this memory and decides again.
     fn choose<W: World>(
         &mut self,
         world: &W,
@@ -274,7 +276,7 @@ impl<'a> Agreement<'a> {
                     memory.sound(*terms, header, &recovery, pool)
                 }
                 _ => {
-                    // This rank needs new memory, whatever other ranks find about their memory.
+                    // This rank needs new memory even if other ranks find their memory damaged.
                     let members = setup.groups.iter().find(|members| members.contains(&me));
                     let members = members.expect("every position is in a group");
                     memory.make_early(&config.buffers(test, members, me));
@@ -303,7 +305,7 @@ impl<'a> Agreement<'a> {
         self.known.header(me)
     }
 
-    /// Removes memory on this node that will not be used. Does nothing except on the first rank of the node.
+    /// Removes memory on this node that will not be used. Only the first rank of a node does this; other ranks do nothing.
     fn make_way(&self, me: usize) {
         let neighbours = self.known.neighbours(me);
         if neighbours.first() != Some(&me) {
@@ -377,8 +379,8 @@ fn pin_and_allocate(
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Begins a test: locks this position's memory, agrees with all ranks on a checkpoint, and restores it or starts from
     /// scratch. `world` has one rank for each position, in order of positions. All ranks call `make_group` at the same time,
-    /// because MPI then splits its communicator. Its arguments are the world, the number of the group, the rank's index in the
-    /// group, and the members. All threads of the `pool` take part in checking, copying and rebuilding.
+    /// because MPI then splits its communicator. The arguments of `make_group` are the world, the number of the group, the rank's
+    /// index in the group, and the members. All threads of the `pool` take part in checking, copying and rebuilding.
     pub fn start(
         config: Config,
         test: Test,
@@ -452,7 +454,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         Ok(Started { checkpointer: this, a, on_device: buffer, origin, crowded, seconds })
     }
 
-    /// Restores the matrix from the source of the agreement. Does nothing if the matrix must be generated.
+    /// Restores the matrix from the source on which all ranks have agreed. If the matrix must be generated, only returns
+    /// [`Origin::Fresh`].
     fn fill(
         &mut self,
         agreement: Agreement,

@@ -19,13 +19,14 @@ use crate::parity::GroupComm;
 use crate::shm::header::{Doing, Identity};
 
 impl Level2 {
-    /// Starts to write the manifests of the checkpoint that was being written. All its files are complete.
+    /// Starts to write the manifests of the checkpoint in `flight`, once all its files are complete. Collective call.
     fn conclude(&mut self, world: &impl World) {
         let (about, task) = self.flight.take().expect("all ranks have one");
         let began = task.began;
         let mine = task.end().unwrap_or(0);
         let dir_scope = self.storage.dir_scope;
-        // In these cases no single manifest has the sizes of all files.
+        // If each node has its own DIR, no single manifest has the sizes of all files. Method disk writes only parts of its
+        // files.
         let apart = dir_scope == DirScope::Node || self.alone.is_some();
         let all = apart.then(|| world.gather(&mine).into_iter().sum::<u64>());
         if !self.lists.is_empty() {
@@ -42,7 +43,7 @@ impl Level2 {
     }
 
     /// Cancels the checkpoint that is being written. With `trouble`, the reason is a failure on some rank, and rank 0 reports it.
-    /// Without `trouble`, a later checkpoint replaces the cancelled one.
+    /// Without `trouble`, a later checkpoint replaces the cancelled checkpoint. Collective call.
     fn call_off(&mut self, world: &impl World, trouble: bool) {
         let (about, mut task) = self.flight.take().expect("all ranks have one");
         let is_stuck = task.state() == State::Lost && !task.is_over();
@@ -78,8 +79,8 @@ impl Level2 {
         }
     }
 
-    /// Waits for the checkpoint that is being written, and for its manifests. Returns true if all files and manifests are
-    /// complete. Collective call.
+    /// Waits until the checkpoint that is being written and its manifests are complete, or some write fails. Returns true if all
+    /// files and manifests are complete. Collective call.
     pub(super) fn await_flight(&mut self, world: &impl World) -> bool {
         let (_, task) = self.flight.as_mut().expect("all ranks have one");
         // This wait may take any time, so the loss of a rank must end it.
@@ -104,13 +105,13 @@ impl Level2 {
 }
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Statistics of level two so far; None without level two. Only those of position 0 are complete.
+    /// Statistics of level two so far, complete only at position 0. None without level two.
     pub fn tally(&self) -> Option<outcome::Level2> {
         self.level2.as_ref().map(|level2| level2.tally)
     }
 
-    /// Handles the bits `told` that rank 0 broadcast at a boundary, on all ranks. Returns true if a save that is due can be made
-    /// now, and false if it is postponed.
+    /// Acts on the bits `told`, which rank 0 broadcast at a boundary. Returns true if a save that is due can be made now, and
+    /// false if the save is postponed. Collective call.
     pub(super) fn attend(&mut self, told: u64) -> bool {
         let Some(level2) = &mut self.level2 else { return true };
         level2.begin_next = told & STORE != 0;
@@ -133,20 +134,20 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         true
     }
 
-    /// Returns true if this rank does the work that is done once for each DIR.
+    /// Returns true if this rank does the work that must be done once for each DIR, such as writing manifests.
     pub fn speaks_for_dir(&self) -> bool {
         self.level2.as_ref().is_some_and(|level2| !level2.lists.is_empty())
     }
 
-    /// Returns the seconds of computing and the saves since a checkpoint last went to storage. A save made now is counted.
-    /// Returns zeros without level two.
+    /// Returns the seconds of computing and the number of saves since a checkpoint last went to storage. The number includes a
+    /// save that is made now. Returns zeros without level two.
     pub fn unstored(&self) -> (f64, usize) {
         let seconds = self.started.elapsed().as_secs_f64();
         self.level2.as_ref().map_or((0.0, 0), |l| l.scheduler.since(l.saves + 1, seconds))
     }
 
-    /// Continues the count of [`Self::unstored`] from a save. Without this, no checkpoint would go to storage if the time between
-    /// two starts is always shorter than the interval.
+    /// Sets the seconds and the number of saves from which [`Self::unstored`] counts on, as an earlier attempt has saved them.
+    /// Otherwise no checkpoint would go to storage if each attempt is shorter than the interval between checkpoints on storage.
     pub fn count_on(&mut self, unstored: (f64, usize)) {
         let (seconds, saves) = unstored;
         if let Some(level2) = &mut self.level2 {
@@ -176,8 +177,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         waited
     }
 
-    /// Waits until the committed checkpoint, which is being written, is on storage with all its manifests. Returns false if
-    /// writing failed. Collective call.
+    /// Waits until the committed checkpoint, which is being written, is on storage with all its manifests. Returns false if a
+    /// write failed. Collective call.
     fn bring(&mut self) -> bool {
         let level2 = self.level2.as_mut().expect("a checkpoint was on its way");
         let whole = level2.await_flight(&self.world);
@@ -185,7 +186,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         whole
     }
 
-    /// Starts a helper that writes the committed checkpoint.
+    /// Starts a helper that writes the committed checkpoint to a new file on storage.
     pub(super) fn begin_committed(&mut self) {
         let seconds = self.started.elapsed().as_secs_f64();
         let level2 = self.level2.as_mut().expect("somebody asked for it");
@@ -195,7 +196,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.begin(about, None);
     }
 
-    /// Starts a helper that writes the checkpoint in memory, to a new file or over the file `over`.
+    /// Starts a helper that writes this position's part of checkpoint `about` from memory to storage, to a new file or over the
+    /// old file `over`. While another helper is stuck, the write fails at once.
     pub(super) fn begin(&mut self, about: About, over: Option<Over>) {
         let level2 = self.level2.as_mut().expect("as above");
         for mut task in std::mem::take(&mut level2.leaving) {
@@ -240,7 +242,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     }
 
     /// Writes the checkpoint in memory to storage before the run stops, and waits for it. Collective call, right after a save.
-    /// Returns false if that failed, which rank 0 has reported. Returns None without level two.
+    /// Returns true if the checkpoint is complete on storage. Returns false if the write failed, which rank 0 has reported.
+    /// Returns None without level two.
     pub fn store_now(&mut self) -> Option<bool> {
         self.finish_save();
         let level2 = self.level2.as_mut()?;
@@ -258,8 +261,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         // Without helpers, the save may have written the checkpoint already.
         let there = level2.brought.is_some() && level2.brought == self.header.claim.base;
         if !there && level2.flight.is_none() {
-            // A helper that was cancelled for this may be in a slow write, or may be removing its file, whose room is needed. The
-            // wait costs nothing: ranks have nothing else to do.
+            // A helper that was cancelled for the stop may be in a slow write, or may be removing its file, whose room is needed.
+            // The wait costs nothing: ranks have nothing else to do.
             for task in level2.stuck.iter_mut().chain(&mut level2.leaving) {
                 task.wait_and(|| self.world.attend());
             }

@@ -1,7 +1,7 @@
-//! Position memory before all ranks agree on its use: opens it, checks it, or creates it again.
+//! Opens, checks or creates the memory of a position, before all ranks have agreed on its use.
 //!
-//! `start` calls this step by step during the agreement. If the run is refused, memory that was created before the agreement is
-//! removed again. So a refused run leaves all memory as it was.
+//! `start` calls these functions step by step during the agreement. If the run is refused, memory that was created before the
+//! agreement is removed again. So a refused run leaves all memory as it was.
 
 use super::holding::{Holding, open_head};
 use super::plan::Buffers;
@@ -12,9 +12,10 @@ use crate::base::threads::Pool;
 use crate::shm::header::{Head, Header};
 use crate::shm::{Hold, MemoryError, MemoryStore, Region};
 
-/// Removes this node's memory of positions not in `here`, unless it is `of_use`. Such memory is a copy from before the position
-/// moved to another node, belongs to another run or test, or is empty. The positions here need its room, which `driver` has
-/// counted as free. Memory stays if a process has locked it. Results of finished tests stay, too.
+/// Removes this node's memory of positions not in `here`, unless `of_use` returns true for its header. Such memory is a copy from
+/// before the position moved to another node, belongs to another run or test, or is empty. The positions in `here` need the room
+/// of such memory, which `driver` has counted as free. Memory stays if a process has locked it. Results of finished tests stay,
+/// too.
 pub(super) fn make_way(
     memory_store: &MemoryStore,
     here: &[usize],
@@ -45,19 +46,19 @@ fn words(error: &MemoryError, resumes: bool) -> String {
     }
 }
 
-/// Memory of this position before its use is decided.
+/// Memory of this position at a start, before all ranks have agreed on its use.
 pub(super) struct PositionMemory<'a> {
     memory_store: &'a MemoryStore,
     position: usize,
     /// Lock on the position. None only if the position could not be locked; a second attempt then returns the reason. Declared
     /// before the memory, so that the lock is released before the memory is closed.
     hold: Option<Hold>,
-    /// Header that an earlier process left, until the other parts are opened.
+    /// Header that an earlier process left. None if there is none, and after the other parts were opened.
     head: Option<Head>,
     /// Memory that an earlier process left, and its matrix.
     found: Option<(Holding, Region)>,
-    /// Memory created while other ranks still check theirs, because both take long. If the run is refused, this memory is not
-    /// taken but removed again.
+    /// Memory that was created while other ranks still check their memory, because both take long. If the run is refused, this
+    /// memory is removed again.
     early: Option<(Buffers, Made)>,
 }
 
@@ -69,8 +70,8 @@ pub(super) struct Taken {
 }
 
 impl<'a> PositionMemory<'a> {
-    /// Returns the memory of a position before any part but the header is opened. `hold` is None only if the position could not
-    /// be locked.
+    /// Returns the memory of a position of which only the header is opened. `hold` is None only if the position could not be
+    /// locked.
     pub(super) fn new(
         memory_store: &'a MemoryStore,
         position: usize,
@@ -88,8 +89,8 @@ impl<'a> PositionMemory<'a> {
         }
     }
 
-    /// Creates the memory, unless it was created early with these sizes. If creating it early failed, there may be enough room
-    /// now.
+    /// Creates the memory, or returns the memory that was created early with the same sizes. If creating it early failed, tries
+    /// again: there may be enough room now.
     fn make(&mut self, buffers: &Buffers) -> Made {
         match self.early.take() {
             Some((shape, Ok(made))) if shape == *buffers => return Ok(made),
@@ -110,7 +111,8 @@ impl<'a> PositionMemory<'a> {
         }
     }
 
-    /// Checks that the parts exist, have their sizes, and match the header's root. Returns the reason if they do not.
+    /// Opens the memory that an earlier process left. Checks that all parts exist, have the right sizes, and match the root in
+    /// the header. The error text names the reason.
     pub(super) fn sound(
         &mut self,
         Terms { config, test }: Terms,
@@ -148,8 +150,8 @@ impl<'a> PositionMemory<'a> {
         }
     }
 
-    /// Returns the found memory if `kept` is true, else newly created memory. `resumes` states that the run resumes from a
-    /// checkpoint; it only changes the text of an error. An error is the same on all ranks.
+    /// Returns the memory that an earlier process left if `kept` is true, otherwise new memory. `resumes` is true if the run
+    /// resumes from a checkpoint, and changes only the text of an error. An error is the same on all ranks.
     pub(super) fn take<W: World>(
         mut self,
         world: &W,

@@ -1,6 +1,6 @@
 //! Terms of a test's start: the arguments and results of [`Checkpointer::start`], as plain values.
 //!
-//! `driver` fills in the arguments. `identity` determines which of them must agree with the memory.
+//! `driver` fills in the arguments. `identity` determines which arguments must agree with the headers in memory.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::shm::{MemoryStore, Region};
 /// Identity of a test. Memory of a test with another identity is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Test {
-    /// Number in the input file.
+    /// Number of the test in the input file, from 0.
     pub index: u32,
     pub layout: Layout,
     pub rng: Rng,
@@ -29,7 +29,7 @@ pub struct Test {
     pub params_digest: u64,
 }
 
-/// Protection of a test.
+/// Settings of one rank for the protection of a test.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub memory_store: MemoryStore,
@@ -42,31 +42,32 @@ pub struct Config {
     pub must_resume: bool,
     /// True if the run has resumed from a checkpoint in any of its tests, or has results of finished tests.
     pub goes_on: bool,
-    /// Maximum size of the small state of a save, the same on every rank.
+    /// Maximum bytes of the small state, the solver's data that a save keeps besides the matrix; the same on every rank.
     pub state_bytes: usize,
-    /// Doubles from one local row to the next on this rank.
+    /// Leading dimension: number of doubles from one row of the local matrix to the next.
     pub ld: usize,
     /// Id of the run in progress that `arrival` found on the nodes, or of a new run ([`new_run`]). All ranks use rank 0's value.
     pub run: u128,
-    /// Failure domain and node of this rank. The name of the node is only for messages.
+    /// Failure domain of this rank.
     pub domain: String,
+    /// Name of this rank's node, for messages only.
     pub node: String,
-    /// First rank on the node. It distinguishes nodes with the same name.
+    /// First rank on this rank's node. The number distinguishes nodes with the same name.
     pub leader: usize,
-    /// Level two, if there is one.
+    /// Level two (checkpoints on storage). None without `--level2`.
     pub storage: Option<Storage>,
-    /// Device whose memory has the matrix, if there is one.
+    /// Device whose memory contains the matrix. None if the matrix is in the processor's memory.
     pub device: Option<Arc<dyn Device>>,
 }
 
 impl Config {
-    /// Buffers of position `me`, in a group of these members, for a test.
+    /// Returns the buffers of position `me` for a test, in a group with these `members`.
     pub(super) fn buffers(&self, test: &Test, members: &[usize], me: usize) -> Buffers {
         Buffers::new(&test.layout, members, me, self.ld, &self.scheme, self.state_bytes)
     }
 }
 
-/// Test and its protection. All functions of a start need both.
+/// Arguments that all functions of a start need: the test, and the settings of its protection.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
     pub config: &'a Config,
@@ -101,11 +102,11 @@ impl Origin {
 pub struct Restored {
     pub boundary: usize,
     pub checkpoint: u64,
-    /// Small state of this rank that was saved with the checkpoint.
+    /// Small state: the solver's data of this rank besides the matrix, as the checkpoint contains it.
     pub state: Vec<u8>,
-    /// Positions that were rebuilt.
+    /// Positions whose data was rebuilt from parity.
     pub rebuilt: Vec<usize>,
-    /// Problems of memory or files that exist but could not be used, by position.
+    /// Position and error text of each memory or file that exists but could not be used.
     pub damaged: Vec<(usize, String)>,
     /// If the checkpoint came from storage, the number of earlier starts that resumed from it. Otherwise None.
     pub fetched: Option<u32>,
@@ -118,13 +119,13 @@ pub struct Started<W, G> {
     pub a: Region,
     pub on_device: Option<Buffer>,
     pub origin: Origin,
-    /// Failure domains with more members of one group than the group can lose, and the number of these members. This happens if
-    /// ranks have replaced a lost node on a node with other members of their group, in this test or an earlier one.
+    /// Failure domains that have more members of one group than the group can lose, each with the number of these members. This
+    /// happens if ranks have replaced a lost node on a node with other members of their group, in this test or an earlier one.
     pub crowded: Vec<(String, usize)>,
     pub seconds: f64,
 }
 
-/// Reason why a test cannot begin. The same on every rank. The memory stays as it is.
+/// Reason why a test cannot begin; the same on every rank.
 #[derive(Debug, Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -137,7 +138,7 @@ pub enum StartError {
     /// Another process uses the memory. Contains the errors of all ranks that found this.
     #[error("another process uses this run's memory: {0}")]
     Taken(String),
-    /// More is lost than the checkpoints can recover.
+    /// The checkpoints cannot recover the losses. The memory is kept.
     #[error("{refusal}.\n{survey}The memory is kept; `skt-hpl clean --job {job}` removes it.")]
     Refused { refusal: Refusal, survey: String, job: String },
     /// Memory has no usable checkpoint, and the checkpoints on storage cannot be trusted.
@@ -146,7 +147,7 @@ pub enum StartError {
          `skt-hpl clean --job {job} --level2 {dir}`{} or --restart never", if *apart { " on each node" } else { "" }
     )]
     Storage { dir: String, apart: bool, job: String, what: String },
-    /// Memory of this job belongs to another test.
+    /// Memory of this job belongs to another run, or to a test with other settings.
     #[error(
         "job {job:?} has memory of another run: {what}. Finish that run, give this one another --job \
          name, or remove the memory with `skt-hpl clean --job {job}` or --restart never"
@@ -154,7 +155,7 @@ pub enum StartError {
     Other { job: String, what: String },
     #[error("--restart require: job {job:?} has no checkpoint from which this run can resume")]
     Nothing { job: String },
-    /// Data changed during the recovery.
+    /// After the recovery, some position does not have the checkpoint, or rebuilt data does not match its digest.
     #[error("the recovery of checkpoint {checkpoint} is incomplete: {why}")]
     NotWhole { checkpoint: u64, why: String },
 }

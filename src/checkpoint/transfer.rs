@@ -1,5 +1,5 @@
-//! Transfer of a file, piece by piece, from a rank whose node has it to the rank that needs it. With it, `fetching` reads a file
-//! of another node like a local file. The receiver takes all pieces, even if it does not need them.
+//! Transfer of a file, piece by piece, from a rank whose node has it to the rank that needs it. `fetching` thus reads a file of
+//! another node like a local file. The receiver receives all pieces, even those that it does not need.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -13,15 +13,16 @@ use crate::checkpoint::storage::reading::Feed;
 use crate::shm::Region;
 
 const PIECE_WORDS: usize = 128 * 1024;
-/// Flags in a piece's first word, next to the byte count: this is the last piece, and the file cannot be read.
+/// Flag in a piece's first word, next to the byte count: this piece is the last.
 const LAST: u64 = 1 << 62;
+/// Flag in a piece's first word, next to the byte count: the sender cannot read the file.
 const FAILED: u64 = 1 << 61;
 
 fn room() -> Region {
     Region::anonymous(8 * (1 + PIECE_WORDS)).expect("memory for a message")
 }
 
-/// Sends a file to rank `to`. If part of the file cannot be read, the last piece says so.
+/// Sends a file to rank `to`. If a part of the file cannot be read, the transfer ends with a piece that has the flag `FAILED`.
 pub(super) fn send_file(world: &impl World, path: &Path, to: usize) {
     let mut piece = room();
     let file = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file))).ok();
@@ -53,7 +54,7 @@ pub(super) struct Coming<'a, W> {
 
 struct Piece {
     room: Region,
-    /// Offset in the file.
+    /// Offset of the piece in the file.
     start: u64,
     count: u64,
     last: bool,

@@ -1,4 +1,4 @@
-//! A checkpoint whose parity a helper computes, and this helper. `aside` starts the helper and commits its result.
+//! Checkpoint whose parity a helper computes, and this helper. `aside` starts the helper and commits the checkpoint.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -9,7 +9,7 @@ use crate::checkpoint::storage::writing::Flow;
 use crate::comm::die;
 use crate::shm::header::CheckpointId;
 
-/// Result of a helper: the memory that was lent to it, and the digest of the checkpoint.
+/// Result of a helper that encodes: the memory that was lent to the helper, and the digest of the checkpoint (`root`).
 pub(super) struct Encoded {
     pub(super) saved: Saved,
     pub(super) root: u64,
@@ -24,7 +24,7 @@ pub(super) struct Unfinished {
     pub(super) helper: Helper,
 }
 
-/// Helper that is running. None once its result was fetched.
+/// Helper thread that encodes a checkpoint. None after its result was fetched.
 pub(super) struct Helper(Option<(Arc<Flow>, JoinHandle<Encoded>)>);
 
 impl Helper {
@@ -53,7 +53,7 @@ impl Helper {
     }
 }
 
-/// A rank that stops its work waits for its helper, because the helper still uses its memory and its communicator.
+/// Waits for the helper if the rank stops its work: the helper still uses the rank's memory and communicator.
 impl Drop for Helper {
     fn drop(&mut self) {
         if let Some((_, thread)) = self.0.take() {

@@ -16,13 +16,13 @@ use crate::base::units::seconds;
 pub enum Interval {
     /// Number of boundaries from one save to the next.
     Iterations(usize),
-    /// Seconds from the end of a save: the first boundary after that is the next save.
+    /// Seconds from the end of a save to the next save. The next save is at the first boundary at which this time has passed.
     Seconds(f64),
-    /// Interval from [`daly`], with the mean time between failures and the measured cost of saves.
+    /// Interval from [`daly`], by the mean time between failures (`mtbf_s` seconds) and the measured duration of a save.
     Auto { mtbf_s: f64 },
 }
 
-/// Writes an interval as it is parsed. The MTBF of `auto` is a separate setting.
+/// Writes an interval in the form that `from_str` parses. The MTBF of `auto` is a separate setting and is not written.
 impl fmt::Display for Interval {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
@@ -36,7 +36,8 @@ impl fmt::Display for Interval {
 impl FromStr for Interval {
     type Err = String;
 
-    /// Parses `12` (iterations), `30s` (a time, also `5m`, `2h`), or `auto`, whose MTBF is a separate setting.
+    /// Parses an interval: `12` (iterations), a time such as `30s`, `5m` or `2h`, or `auto`. The MTBF of `auto` is 24 h; a
+    /// separate setting replaces it. The error text names the valid forms.
     fn from_str(text: &str) -> Result<Self, String> {
         let usage = || {
             format!(
@@ -57,8 +58,8 @@ impl FromStr for Interval {
     }
 }
 
-/// Daly's estimate of the best time between two saves that take `cost_s` seconds each (equation 9 of the paper). Not negative. If
-/// saves take at least twice the MTBF, the MTBF.
+/// Returns the best time in seconds from one save to the next, as Daly estimates it (his equation 9); never negative. `cost_s` is
+/// the duration of a save in seconds. If a save takes at least twice the MTBF, the result is the MTBF.
 pub fn daly(mtbf_s: f64, cost_s: f64) -> f64 {
     if cost_s >= 2.0 * mtbf_s {
         return mtbf_s;
@@ -74,17 +75,17 @@ pub struct Scheduler {
     interval: Interval,
     last_boundary: usize,
     last_end_s: f64,
-    /// Seconds and bytes of the last save. None before the first save.
+    /// Duration in seconds and size in bytes of the last save. None before the first save.
     measured: Option<(f64, f64)>,
 }
 
 impl Scheduler {
-    /// Starts a schedule. `boundary` is where the run starts or resumes, and `now_s` is the time.
+    /// Starts a schedule at boundary `boundary`, at which the run starts or resumes, and at time `now_s` in seconds.
     pub fn new(interval: Interval, boundary: usize, now_s: f64) -> Self {
         Self { interval, last_boundary: boundary, last_end_s: now_s, measured: None }
     }
 
-    /// Returns true if a save is due at this boundary. The save would copy `bytes`.
+    /// Returns true if a save is due at `boundary` and time `now_s`. The save would copy `bytes` bytes.
     pub fn due(&self, boundary: usize, now_s: f64, bytes: f64) -> bool {
         if boundary <= self.last_boundary {
             return false;
@@ -100,13 +101,13 @@ impl Scheduler {
         }
     }
 
-    /// Seconds and boundaries from the last save to `now_s` and `boundary`.
+    /// Returns the seconds and the number of boundaries from the last save to `now_s` and `boundary`.
     pub fn since(&self, boundary: usize, now_s: f64) -> (f64, usize) {
         (now_s - self.last_end_s, boundary.saturating_sub(self.last_boundary))
     }
 
-    /// Number of boundaries from this one until just before the next at which a save may be due; at least 1. An iteration takes
-    /// `pace_s` seconds. If the interval is a time, only half of the remaining time counts, because iterations get shorter.
+    /// Returns the number of boundaries before the next possible save, including `boundary` itself; at least 1. An iteration
+    /// takes `pace_s` seconds. If the interval is a time, only half of the remaining time counts, because iterations get shorter.
     pub fn free(&self, boundary: usize, now_s: f64, bytes: f64, pace_s: f64) -> usize {
         let wait_s = match self.interval {
             Interval::Iterations(k) => {
@@ -119,7 +120,7 @@ impl Scheduler {
         ((left_s / 2.0 / pace_s.max(1e-9)) as usize).max(1)
     }
 
-    /// Expected time of a save of `bytes`, by the rate of the last save. None before the first save.
+    /// Expected duration in seconds of a save of `bytes` bytes, by the rate of the last save. None before the first save.
     pub fn cost_s(&self, bytes: f64) -> Option<f64> {
         let (seconds, measured) = self.measured?;
         Some(if measured > 0.0 { seconds * bytes / measured } else { seconds })

@@ -3,23 +3,23 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Stands for "no value" in [`World::least`]. Larger than any value, and positive as a signed number, because MPI libraries
-/// compare signed numbers.
+/// Number that means "no value" in [`World::least`]. It is larger than any value. It is positive as a signed number, because MPI
+/// libraries compare signed numbers.
 pub const NOTHING: u64 = (1 << 63) - 1;
 
-/// Number of positions whose problems are printed. The problems of further positions are usually the same.
+/// Maximum number of positions whose problems are printed. Further positions usually have the same problem.
 const TELLERS: usize = 3;
 
-/// All positions of a test; rank r is at position r.
+/// Communication among all positions of a test; rank r is at position r.
 ///
 /// As with `GroupComm`, no call returns an error: an implementation that cannot deliver a message ends the process or unwinds.
 pub trait World {
     fn rank(&self) -> usize;
     fn size(&self) -> usize;
     fn barrier(&self);
-    /// Gathers the bytes of all ranks, in order of ranks. Lengths may differ.
+    /// Returns the bytes of all ranks on every rank, in order of ranks. Lengths may differ.
     fn allgather(&self, mine: &[u8]) -> Vec<Vec<u8>>;
-    /// Gathers a value of each rank, in order of ranks.
+    /// Returns the values of all ranks on every rank, in order of ranks.
     fn gather<T: Serialize + DeserializeOwned>(&self, mine: &T) -> Vec<T> {
         let bytes = postcard::to_allocvec(mine).expect("plain values have a binary form");
         let read = |bytes: Vec<u8>| {
@@ -60,6 +60,7 @@ pub trait World {
     /// Sends words to one rank, which must receive the same number of words.
     fn send(&self, words: &[u64], to: usize);
     fn receive(&self, words: &mut [u64], from: usize);
-    /// Checks for lost ranks. A rank that waits for anything but a message calls this repeatedly, so that it notices a loss.
+    /// Checks for lost ranks. A rank calls this repeatedly while it waits for anything but a message, so that a loss ends the
+    /// wait.
     fn attend(&self) {}
 }

@@ -36,7 +36,7 @@ pub struct CheckpointDir {
     start: Option<u128>,
 }
 
-/// Job of this user that has files in a DIR, for `status`.
+/// Job of this user that has files in a DIR, as `skt-hpl status` shows it.
 pub struct Listed {
     pub job: String,
     pub bytes: u64,
@@ -72,7 +72,7 @@ pub fn free_bytes(path: &Path) -> Result<u64, String> {
     Ok(found.blocks_available() as u64 * found.fragment_size() as u64)
 }
 
-/// Result of a claim: this start claimed the folder `Before` or claims it `Now`.
+/// Result of a claim of the job's folder: this start has claimed the folder `Before`, or claims it `Now`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
     Before,
@@ -90,7 +90,7 @@ impl CheckpointDir {
         Self { start: Some(start), ..self }
     }
 
-    /// Returns true if both are the same folder, whichever starts they are for.
+    /// Returns true if both values mean the same folder, even for different starts.
     pub fn is_at(&self, other: &Self) -> bool {
         self.folder == other.folder
     }
@@ -117,9 +117,9 @@ impl CheckpointDir {
             .map_err(|error| format!("--level2 {dir} cannot be written in: {error}"))
     }
 
-    /// Creates the job's folder and writes a token that all nodes must find there. Unlike all other files, the token is written
-    /// under its final name at once. If two nodes write to the same folder, [`Self::is_apart`] thus finds the token that was
-    /// written last.
+    /// Creates the job's folder and writes a token to it, which all nodes must find. Unlike all other files, the token is written
+    /// under its final name at once. If two nodes write to the same folder, [`Self::is_apart`] finds the token that was written
+    /// last.
     pub fn prepare(&self, token: &str) -> Result<(), String> {
         private_folder(&self.folder)?;
         let path = self.folder.join(TOKEN);
@@ -127,7 +127,7 @@ impl CheckpointDir {
         sync_folder(&self.folder)
     }
 
-    /// Checks that this node finds `token` in the folder.
+    /// Checks that this node finds `token` in the job's folder. Repeats the check for some seconds before it fails.
     pub fn sees(&self, token: &str) -> Result<(), String> {
         /// Time during which the check is repeated. A node's cache may say for a while that a new folder does not exist.
         const FOR: Duration = Duration::from_secs(3);
@@ -157,7 +157,7 @@ impl CheckpointDir {
         })
     }
 
-    /// Checks that no other node uses this node's folder: the folder must still contain this node's `token`.
+    /// Checks that no other node uses this node's folder: the folder must still contain `token`, which this node has written.
     pub fn is_apart(&self, token: &str) -> Result<(), String> {
         let path = self.folder.join(TOKEN);
         match fs::read_to_string(&path) {
@@ -189,7 +189,7 @@ impl CheckpointDir {
         Ok(found)
     }
 
-    /// Positions that have a file in this DIR, for every checkpoint, with or without a manifest.
+    /// Returns each checkpoint in this DIR, with or without a manifest, and the positions that have a file of the checkpoint.
     pub fn files(&self) -> Result<Vec<(Key, Vec<u32>)>, String> {
         let found = names_if_there(&self.folder)?;
         let keys = found.iter().filter_map(|name| names::parse_checkpoint_folder(name));
@@ -201,7 +201,7 @@ impl CheckpointDir {
         Ok(names_if_there(&self.folder)?.iter().filter_map(|name| names::parse_owner(name)).max())
     }
 
-    /// Fails if a later start than this one has claimed the folder.
+    /// Fails if a later start has claimed the job's folder.
     pub fn is_held(&self) -> Result<(), String> {
         let Some(start) = self.start else { return Ok(()) };
         match self.owner()? {
@@ -214,8 +214,8 @@ impl CheckpointDir {
         }
     }
 
-    /// Claims the folder for this start, and fails if a later start has claimed it. Each start leaves a file of its own, so that
-    /// two simultaneous claims do not overwrite each other.
+    /// Claims the job's folder for this start. Fails if a later start has claimed the folder. Each start leaves a file of its
+    /// own, so that two simultaneous claims do not overwrite each other.
     pub fn claim(&self) -> Result<Claimed, String> {
         self.is_held()?;
         let Some(start) = self.start else { return Ok(Claimed::Before) };
@@ -235,9 +235,9 @@ impl CheckpointDir {
         Ok(Claimed::Now)
     }
 
-    /// Records that a start resumes from checkpoint `key`. If all memory is lost before that start saves a checkpoint, no other
-    /// record of the start is left. Returns the number of earlier starts that resumed from the checkpoint, zero if it cannot be
-    /// read.
+    /// Records that this start resumes from checkpoint `key`. Returns the number of earlier starts that resumed from the
+    /// checkpoint; zero if the number cannot be read. If all memory is lost before this start saves a checkpoint, no other record
+    /// of the start is left.
     pub fn set_out_from(&self, key: Key) -> u32 {
         let path = self.folder_of(key).join(STARTS);
         let before = read_sealed(&path).unwrap_or(0u32);
@@ -248,8 +248,7 @@ impl CheckpointDir {
         before
     }
 
-    /// Checks before a removal that it is not cancelled and that no later start has claimed the folder. The claim is checked
-    /// last, immediately before the removal.
+    /// Checks, immediately before a removal, that the removal is not cancelled and that no later start has claimed the folder.
     fn may_remove(&self, flow: &Flow) -> Result<(), Stopped> {
         flow.step()?;
         Ok(self.is_held()?)
@@ -261,7 +260,8 @@ impl CheckpointDir {
         private_folder(&self.folder_of(key))
     }
 
-    /// Takes the inventory of the job's folder: results, and checkpoints with valid, damaged or missing manifest.
+    /// Takes the inventory of the job's folder: results, and checkpoints with a valid, damaged or missing manifest. Empty if the
+    /// folder does not exist.
     pub fn survey(&self) -> Result<Inventory, String> {
         self.survey_for(&Flow::default())
     }
@@ -315,7 +315,8 @@ impl CheckpointDir {
         ))
     }
 
-    /// Manifest of a checkpoint; None if the checkpoint has no manifest.
+    /// Reads the manifest of a checkpoint. Returns None if the checkpoint has no manifest in this DIR, and an error if the
+    /// manifest cannot be read or is damaged.
     pub fn manifest(&self, key: Key) -> Result<Option<Manifest>, String> {
         let path = self.folder_of(key).join(MANIFEST);
         let text = match fs::read(&path) {
@@ -334,8 +335,8 @@ impl CheckpointDir {
     }
 
     /// Completes a checkpoint after every position has reported a complete file. Checks that this node can read the files of
-    /// `positions`, and lists these files in the manifest. Then removes older checkpoints; with `stays`, removes all except this
-    /// checkpoint and `stays`. Returns the bytes of the listed files.
+    /// `positions`, and writes a manifest that lists these files. Then removes older checkpoints. With `stays`, removes all
+    /// checkpoints except this checkpoint and `stays`. Returns the bytes of the listed files.
     pub fn conclude(
         &self,
         about: &About,
@@ -364,8 +365,8 @@ impl CheckpointDir {
         Ok(bytes)
     }
 
-    /// Writes a manifest that lists this node's valid files of a complete checkpoint, if the node has no manifest of the
-    /// checkpoint. Without it, the checkpoint is lost if the nodes that have a manifest are lost.
+    /// Writes a manifest that lists this node's valid files of a complete checkpoint, unless the node has a manifest of the
+    /// checkpoint. Otherwise the checkpoint would be lost with the nodes that have a manifest.
     pub fn list_too(&self, about: &About, flow: &Flow) -> Result<(), Stopped> {
         self.claim()?;
         let mut here = self.positions(about.key())?;
@@ -419,7 +420,7 @@ impl CheckpointDir {
         self.prune_before(None, FIRST, flow)
     }
 
-    /// Removes the manifest of a checkpoint whose files will be overwritten.
+    /// Removes the manifest of checkpoint `key`, whose files will be overwritten. Injected faults use `who` as position.
     pub fn give_up(&self, key: Key, who: usize) -> Result<(), Stopped> {
         self.claim()?;
         self.disown(&self.folder_of(key));
@@ -427,7 +428,8 @@ impl CheckpointDir {
         Ok(())
     }
 
-    /// Removes checkpoints that have no manifest in this DIR, except for the checkpoints in `keep`.
+    /// Removes checkpoints that have no manifest in this DIR, except for the checkpoints in `keep`. Injected faults use `who` as
+    /// position.
     pub fn tidy(&self, keep: &[Key], who: usize, flow: &Flow) -> Result<(), Stopped> {
         let unfinished = |key: Key| {
             !keep.contains(&key)
@@ -436,10 +438,10 @@ impl CheckpointDir {
         self.prune_where(unfinished, || hit(Point::TidyHalf, who), flow)
     }
 
-    /// Removes checkpoints that are outdated by a further checkpoint of the same test with a manifest in this DIR. Such
-    /// checkpoints are left if the writer of that manifest was interrupted. A checkpoint is removed only if it has a manifest in
-    /// this DIR or is one of `whole`. DIR need have room for two checkpoints only, not three. No checkpoint of run `run` is
-    /// removed for a checkpoint of an earlier run. Injected faults use `who` as position.
+    /// Removes complete checkpoints of a test that has a checkpoint at a later boundary with a manifest in this DIR. Outdated
+    /// checkpoints remain if a start was interrupted after it wrote a manifest. If they stayed, DIR would need room for three
+    /// checkpoints. A checkpoint counts as complete if it has a manifest in this DIR or is in `whole`. No checkpoint of run `run`
+    /// is removed because of a checkpoint of an earlier run. Injected faults use `who` as position.
     pub fn outdate(
         &self,
         whole: &[About],
@@ -458,8 +460,8 @@ impl CheckpointDir {
         self.prune_where(outdated, || hit(Point::TidyHalf, who), flow)
     }
 
-    /// Removes all checkpoints of earlier runs of a test, if run `run` resumes from checkpoint `from`, which stays. This includes
-    /// further checkpoints, which could not be read.
+    /// Removes the checkpoints of earlier runs of a test, if run `run` resumes from checkpoint `from` of this test. Only `from`
+    /// stays. Checkpoints at later boundaries are removed, too, because they could not be read.
     pub fn outdate_but(
         &self,
         from: Key,
@@ -472,20 +474,21 @@ impl CheckpointDir {
         self.prune_where(outdated, || hit(Point::TidyHalf, who), flow)
     }
 
-    /// Removes all checkpoints except those in `keep`. Files that cannot be removed stay.
+    /// Removes all checkpoints except the checkpoints in `keep`. Files that cannot be removed stay. Injected faults use `who` as
+    /// position.
     pub fn prune_but(&self, keep: &[Key], who: usize, flow: &Flow) -> Result<(), Stopped> {
         self.prune_where(|key| !keep.contains(&key), || hit(Point::PruneHalf, who), flow)
     }
 
-    /// Removes all checkpoints except `keep` and later checkpoints of the same run, which other ranks may already be writing. If
-    /// `keep` is None, removes all.
+    /// Removes all checkpoints except `keep` and later checkpoints of its run, which other ranks may already be writing. If
+    /// `keep` is None, removes all checkpoints.
     fn prune_before(&self, keep: Option<Key>, who: usize, flow: &Flow) -> Result<(), Stopped> {
         let older = |key: Key| keep.is_none_or(|keep| key.run != keep.run || key < keep);
         self.prune_where(older, || hit(Point::PruneHalf, who), flow)
     }
 
-    /// Removes the checkpoints for which `goes` returns true. Calls `halfway` for each checkpoint, after its manifest and before
-    /// its files are removed.
+    /// Removes the checkpoints for which `goes` returns true. Calls `halfway` for each checkpoint, after its manifest is removed
+    /// and before its files are.
     fn prune_where(
         &self,
         goes: impl Fn(Key) -> bool,
@@ -568,14 +571,15 @@ impl CheckpointDir {
         write_whole(&self.folder.join(names::result(test)), text.as_bytes(), || {})
     }
 
-    /// Removes results that do not count. Otherwise a later start might take them for results of this start.
+    /// Removes results of finished tests that are not in `counting`. Otherwise a later start might take them for results of this
+    /// start.
     pub fn keep_results(&self, counting: &Results, flow: &Flow) -> Result<(), Stopped> {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let Some(test) = entry.file_name().to_str().and_then(names::parse_result) else {
                 continue;
             };
             self.may_remove(flow)?;
-            // An unreadable result never counts.
+            // An unreadable result is never valid, so it may stay.
             if read_sealed(&entry.path()).is_ok_and(|text: Vec<u8>| !counting.has(test, &text)) {
                 // An error is ignored: this start does not read the result again.
                 let _ = fs::remove_file(entry.path());
@@ -622,7 +626,7 @@ impl CheckpointDir {
 /// Ok if everything was removed; otherwise a path that could not be removed, and the reason.
 type Removed = Result<(), (PathBuf, io::Error)>;
 
-/// Converts the result of a removal; a missing file counts as removed.
+/// Converts the result `done` of a removal. A missing file counts as removed.
 fn remove(path: &Path, done: io::Result<()>) -> Removed {
     match done {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err((path.to_owned(), error)),
@@ -659,7 +663,7 @@ fn names_in(folder: &Path) -> io::Result<Vec<String>> {
     Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
 }
 
-/// Names in a folder; none if it does not exist.
+/// Names in a folder. Empty if the folder does not exist.
 fn names_if_there(folder: &Path) -> Result<Vec<String>, String> {
     match names_in(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -904,7 +908,7 @@ mod tests {
         fill(5);
         checkpoint_dir.outdate(&[], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, true, true, true]);
-        // A checkpoint with a manifest on another node only is removed as well. Checkpoints that are further stay.
+        // A checkpoint with a manifest on another node only is removed as well. Checkpoints at later boundaries stay.
         checkpoint_dir.outdate(&all[2..3], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, false, true, true]);
         checkpoint_dir.outdate(&[about(3, 0, 9, 90)], 2, 0, &flow).unwrap();
@@ -920,7 +924,7 @@ mod tests {
         assert!(checkpoint_dir.clone().held_by(2).outdate_but(all[1].key(), 2, 0, &flow).is_err());
     }
 
-    /// A run that resumes from memory may be further than a later run that resumed from storage and has ended.
+    /// A run that resumes from memory may be at a later boundary than a later run that resumed from storage and has ended.
     #[test]
     fn of_two_runs_the_checkpoint_that_has_got_further_stays() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
@@ -936,13 +940,13 @@ mod tests {
         checkpoint_dir.outdate(&[further.clone(), later.clone()], 1, 0, &flow).unwrap();
         let there = |about: &About| checkpoint_dir.folder_of(about.key()).exists();
         assert!(there(&further) && there(&next) && !there(&later));
-        // The next checkpoint is complete by another node's manifest. It is further than the checkpoints with a manifest in this
-        // DIR.
+        // The next checkpoint is complete by another node's manifest. It is at a later boundary than the checkpoints with a
+        // manifest in this DIR.
         checkpoint_dir.outdate(std::slice::from_ref(&next), 1, 0, &flow).unwrap();
         assert!(there(&further) && there(&next));
     }
 
-    /// DIR has a checkpoint that is further, either of another problem or of an earlier run of this problem. The run's own
+    /// DIR has a checkpoint at a later boundary, of another problem or of an earlier run of this problem. The run's own
     /// checkpoint stays.
     #[test]
     fn foreign_checkpoints_outdate_nothing_of_the_run() {
@@ -1090,7 +1094,7 @@ mod tests {
         let (_dir, checkpoint_dir) = checkpoint_dir();
         let texts = [b"a", b"b", b"c", b"d"];
         (0..4).for_each(|test| checkpoint_dir.put_result(test, texts[test as usize]).unwrap());
-        // A result found on storage, a result found in memory, and a result whose text is not the text that counts.
+        // A result found on storage, a result found in memory, and a result with another text than the valid result.
         let counting =
             [(0, Some(Results::mark(b"a"))), (1, None), (2, Some(Results::mark(b"other")))];
         let counting = Results(counting.into_iter().collect());
@@ -1142,7 +1146,7 @@ mod tests {
         checkpoint_dir.check().unwrap();
         checkpoint_dir.sees("token").unwrap();
         assert!(checkpoint_dir.sees("other").unwrap_err().contains("share"));
-        // A node sees the token only after a while.
+        // One node sees the token only after a while.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(300));

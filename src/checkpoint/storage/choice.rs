@@ -45,12 +45,13 @@ impl Results {
     }
 }
 
-/// Results that count, as they were found when the launch began. Other results on storage are removed at the first test of the
-/// launch, for which `first` is true. In a later test, they are removed if this launch has not claimed the DIR before, because
-/// all results there are then from earlier launches.
+/// Results of finished tests that were valid when the launch began. In the first test of the launch (`first` is true), a start
+/// removes all other results from storage. In a later test, a start removes other results only if this launch has not claimed the
+/// DIR before. All results in the DIR are then from earlier launches.
 #[derive(Clone, Debug)]
 pub struct Counting {
     pub results: Results,
+    /// True in the first test of the launch.
     pub first: bool,
 }
 
@@ -65,8 +66,8 @@ pub enum Kind {
     Foreign,
 }
 
-/// Determines the relation of a checkpoint to a run. `tests` are the digests of the run's tests: the upper half of the bits is of
-/// the parameters, the lower half of the arithmetic.
+/// Determines the relation of a checkpoint to a run. `tests` has the digest of each of the run's tests. The upper half of a
+/// digest's bits comes from the parameters, the lower half from the arithmetic.
 pub fn kind(about: &About, tests: &[u64]) -> Kind {
     match tests.get(about.test as usize) {
         Some(&digest) if digest == about.params_digest => Kind::Ours,
@@ -78,18 +79,20 @@ pub fn kind(about: &About, tests: &[u64]) -> Kind {
 /// Facts about a starting run that are known before storage is read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known {
-    /// Number of the run to which memory of one of the tests belongs; None if there is no such memory.
+    /// Id of the run to which memory of one of the tests belongs. None if there is no such memory.
     pub in_memory: Option<u128>,
-    /// True if a supervisor has launched the run before: the supervisor may then have replaced nodes.
+    /// True if the supervisor has launched the run before. The supervisor may then have replaced nodes.
     pub launched_before: bool,
 }
 
-/// Leaves out the checkpoints of DIRs that have foreign checkpoints only, as DIRs of replacement nodes may have. `stocks` are the
-/// inventories with the names of their nodes. Of an inventory that is left out, only the greatest number stays, because a new
-/// run's number must be greater. Returns the node and one checkpoint of each such DIR, for a message.
+/// Empties the inventory of each DIR that has only checkpoints of other problems. Such a DIR may be on a replacement node.
+/// `stocks` has the inventory of each DIR, with the name of its node. An emptied inventory keeps only its greatest number of a
+/// run or start, because a new run's number must be greater. Returns the node and one checkpoint of each emptied DIR, for a
+/// message.
 ///
-/// DIRs are left out in two cases only. In the first, there is memory of one of the `tests`, and not all DIRs are foreign. In the
-/// second, this is a later launch, and at least as many DIRs have checkpoints of the run as are foreign.
+/// Inventories are emptied in two cases only. In the first case, there is memory of one of the `tests`, and some DIR would not be
+/// emptied. In the second case, this is a later launch of the run, and the DIRs with checkpoints of the run are at least as many
+/// as the DIRs that would be emptied.
 pub fn leave_out_strays(
     stocks: &mut [(String, Inventory)],
     tests: &[u64],
@@ -117,12 +120,12 @@ pub fn leave_out_strays(
 }
 
 impl Inventory {
-    /// Merges the inventories of several DIRs, given with the names of their nodes. A single manifest makes a checkpoint
-    /// complete, because none is written before all nodes have their files.
+    /// Merges the inventories of several DIRs, given with the names of their nodes. A checkpoint with a single manifest is
+    /// complete, because a manifest is written only after all nodes have their files.
     ///
-    /// A result counts if its node also has a checkpoint of the latest run. It also counts if more than half of the nodes have
-    /// the same text. Other results do not count: a node that was absent when a run ended may still have results of that run.
-    /// `in_memory` is the run to which memory belongs; it may be the latest run.
+    /// A result of a finished test is valid if its node also has a checkpoint of the latest run, or if more than half of the
+    /// nodes have the same text. Other results are left out: a node that was absent when a run ended may still have results of
+    /// that run. `in_memory` is the run to which memory belongs; it may be the latest run.
     pub fn merged(stocks: Vec<(String, Inventory)>, in_memory: Option<u128>) -> Inventory {
         let mut all = Inventory::default();
         let nodes = stocks.len();
@@ -170,18 +173,19 @@ impl Inventory {
         found
     }
 
-    /// First checkpoint from which none of the run's tests can resume.
+    /// Returns the first checkpoint from which none of the run's tests can resume, with its relation to the run. None if there is
+    /// no such checkpoint.
     pub fn odd_one(&self, tests: &[u64]) -> Option<(&About, Kind)> {
         let kinds = self.whole.iter().map(|about| (about, kind(about, tests)));
         kinds.into_iter().find(|(_, kind)| *kind != Kind::Ours)
     }
 
-    /// Greatest run number of any complete checkpoint.
+    /// Greatest run id of all complete checkpoints. None without a complete checkpoint.
     pub fn latest_run(&self) -> Option<u128> {
         self.whole.iter().map(|about| about.run).max()
     }
 
-    /// Greatest number of any run or start in the inventory. A new run's number must be greater.
+    /// Greatest number of all runs and starts in the inventory. A new run's number must be greater. None without a run or start.
     pub fn latest(&self) -> Option<u128> {
         self.latest_run().max(self.owner)
     }
@@ -253,14 +257,14 @@ mod tests {
             (inventory(&[Kind::Ours]), inventory(&[]), inventory(&[Kind::Foreign; 2]));
         let otherwise = inventory(&[Kind::RoundsOtherwise]);
         let both = inventory(&[Kind::Foreign, Kind::Ours]);
-        // Each case: inventories of the nodes, facts that are known before storage is read, and the DIRs that are left out.
+        // Each case: inventories of the nodes, facts that are known before storage is read, and the inventories that are emptied.
         let neither = Known::default();
         let memory = Known { in_memory: Some(9), ..neither };
         let later = Known { launched_before: true, ..neither };
         type Case<'a> = (&'a [&'a Inventory], Known, &'a [usize]);
         let cases: [Case; 14] = [
             (&[&ours, &stray], later, &[1]),
-            // In a first launch, the user has chosen these nodes, so no DIR is left out.
+            // In a first launch, the user has chosen these nodes, so no inventory is emptied.
             (&[&ours, &stray], neither, &[]),
             (&[&ours, &stray, &stray], later, &[]),
             (&[&ours, &stray, &stray], memory, &[1, 2]),
@@ -334,7 +338,7 @@ mod tests {
         let none = Vec::new;
         assert_eq!(tests(vec![with(&[0], none()), with(&[], none()), with(&[], none())]), [0; 0]);
         assert_eq!(tests(vec![with(&[0], none()), with(&[0], none()), with(&[], none())]), [0]);
-        // For the latest run one node is enough; for an earlier run it is not.
+        // A result of the latest run is valid even if a single node has it. A result of an earlier run is not.
         let (earlier, latest) = (vec![about(3, 0, 1, 10)], vec![about(5, 1, 1, 10)]);
         let stocks = vec![with(&[0], latest), with(&[1], earlier.clone()), with(&[], none())];
         assert_eq!(tests(stocks), [0]);
@@ -344,7 +348,7 @@ mod tests {
         assert_eq!([None, Some(3), Some(5)].map(counting), [1, 1, 0]);
     }
 
-    /// The later run's result counts in any order of the nodes.
+    /// The result of the later run is valid in any order of the nodes.
     #[test]
     fn of_two_results_of_one_test_the_latest_runs_counts() {
         let with = |text: &[u8], run: Option<u128>| {

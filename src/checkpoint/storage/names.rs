@@ -27,7 +27,7 @@ pub const STARTS: &str = "starts";
 /// Placeholder in DIR for the name of the rank's failure domain.
 const DOMAIN: &str = "{domain}";
 
-/// Returns DIR for a rank of failure domain `domain`.
+/// Returns DIR for a rank of failure domain `domain`: `dir`, with each `{domain}` replaced by the domain's name.
 pub fn dir_of(dir: &Path, domain: &str) -> PathBuf {
     match dir.to_str() {
         Some(text) => text.replace(DOMAIN, domain).into(),
@@ -54,7 +54,7 @@ pub fn job_folder(uid: u32, job: &str) -> String {
     format!("skt-hpl.{uid}.{job}")
 }
 
-/// Returns the job to which a folder belongs; None if it is not the folder of a job of user `uid`.
+/// Returns the job to which the folder `name` belongs. None if `name` is not the folder of a job of user `uid`.
 pub fn parse_job_folder(name: &str, uid: u32) -> Option<&str> {
     let job = name.strip_prefix("skt-hpl.")?.strip_prefix(&uid.to_string())?.strip_prefix('.')?;
     (!job.is_empty() && !job.contains('.')).then_some(job)

@@ -99,8 +99,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Reads the matrix into `target`, or only checks the matrix if `target` is None. Fails if `sound` returns false for a row.
-    /// Calls `half` midway.
+    /// Reads the matrix into `target`, or only checks the matrix if `target` is None. Calls `sound` with the number and the words
+    /// of each row, and fails if `sound` returns false. Calls `half` midway.
     pub fn rows(
         &self,
         target: Option<&mut [u8]>,
@@ -112,7 +112,8 @@ impl<'a> Source<'a> {
     }
 
     /// Reads the parity into `target`, or only checks the parity if `target` is None. The parity of the matrix has `count` rows
-    /// of `pitch` words. The parity of the small state follows as one row.
+    /// of `pitch` words. The parity of the small state follows as one row, with number `count`. Fails if `sound` returns false
+    /// for a row.
     pub fn check(
         &self,
         target: Option<&mut [u8]>,

@@ -70,14 +70,14 @@ impl About {
         (self.boundary, self.key())
     }
 
-    /// Returns the worth of the checkpoint to run `run`, which resumes from memory. Checkpoints of earlier runs have the least
-    /// worth, because run `run` began without them.
+    /// Returns a key that is greater for a checkpoint of more use to run `run`, which resumes from memory. Checkpoints of earlier
+    /// runs are of least use, because run `run` began without them. Otherwise the key is the progress.
     pub fn worth(&self, run: u128) -> (bool, (u64, Key)) {
         (self.run >= run, self.progress())
     }
 
     /// Returns true if this checkpoint makes checkpoint `other` useless to run `run`. Both must belong to the same test, and this
-    /// checkpoint must have greater progress and greater worth.
+    /// checkpoint must have greater [`Self::progress`] and greater [`Self::worth`].
     pub fn outdates(&self, other: &Self, run: u128) -> bool {
         let test = |about: &Self| (about.test, about.params_digest);
         test(self) == test(other)
@@ -122,15 +122,16 @@ pub struct Front {
     pub ld: u64,
     /// Number of words after the header: the small state and the digests of the matrix, and of the parity if there is any.
     pub vouch_words: u64,
-    /// Digest of these words. The digest also covers matrix and parity, because the words contain their digests.
+    /// Digest of the small state and of all digests, which are the words after the header. So the digest covers matrix and
+    /// parity, too.
     #[serde(with = "hex")]
     pub root: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<Check>,
 }
 
-/// Bytes of the blocks that hold `words` words. For absurdly large numbers the result does not overflow, but exceeds the length
-/// of any file.
+/// Returns the bytes of whole blocks that contain `words` words. For absurdly large numbers the result does not overflow, but
+/// exceeds the length of any file.
 fn blocks_of(words: u64) -> u64 {
     words.min(1 << 58).saturating_mul(8).next_multiple_of(BLOCK_BYTES as u64)
 }
@@ -233,7 +234,7 @@ pub fn seal(document: &impl Serialize) -> String {
     format!("{text}\n{:016x}\n", xxh3_64(text.as_bytes()))
 }
 
-/// Parses the document of a record. Fails if the digest does not match or the format is another one.
+/// Parses the document of a record. Fails if the digest does not match, or if the record has another format.
 pub fn unseal<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, Fault> {
     let text = std::str::from_utf8(bytes).map_err(|_| Fault::Damaged)?;
     let (document, rest) = text.split_once('\n').ok_or(Fault::Damaged)?;
@@ -266,7 +267,7 @@ mod tests {
     use super::*;
     use crate::testkit::stored::about;
 
-    /// An earlier run of this test has a further checkpoint, on a node that was absent.
+    /// An earlier run of this test has a checkpoint at a later boundary, on a node that was absent.
     #[test]
     fn to_a_run_in_memory_what_an_earlier_one_has_is_worth_less() {
         let (earlier, ours, next) = (about(1, 0, 8, 80), about(2, 0, 4, 40), about(2, 0, 5, 50));

@@ -10,15 +10,17 @@ use super::writing::Target;
 use crate::shm::Region;
 
 const CHUNK_BYTES: usize = 8 << 20;
-/// Limits of a measurement: number of bytes, and time.
+/// Maximum number of bytes that a measurement writes.
 const MOST_BYTES: u64 = 512 << 20;
+/// Time after which a measurement writes no further chunk.
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// Divisor of the free bytes. At most one `PART`th of the free bytes is written, so that most of the space stays free for other
-/// users.
+/// Divisor of the free bytes. A measurement writes at most one `PART`th of the free bytes, so that most of the space stays free
+/// for other users.
 const PART: u64 = 8;
 
-/// Measures the bytes per second that one process can write to a temporary file in `dir`. `free_bytes` is the free space there.
+/// Measures the bytes per second that one process can write to a temporary file in `dir`. `free_bytes` is the free space in
+/// `dir`.
 pub fn measure(dir: &Path, free_bytes: u64) -> Result<f64, String> {
     let cannot = |why: String| format!("cannot write to {}: {why}", dir.display());
     // The temporary file is in a new folder, so that it replaces no file of another program.
@@ -28,7 +30,8 @@ pub fn measure(dir: &Path, free_bytes: u64) -> Result<f64, String> {
     measured.map_err(cannot)
 }
 
-/// Writes `most_bytes`, or fewer if time runs out, but at least one chunk. Returns the bytes per second, including the sync.
+/// Writes `most_bytes` to a new file, or fewer if the time of `LONGEST` runs out, but at least one chunk. Returns the bytes per
+/// second. The sync counts as part of the time.
 fn write(path: &Path, most_bytes: u64) -> Result<f64, String> {
     let mut chunk = Region::anonymous(CHUNK_BYTES).map_err(|e| e.to_string())?;
     // The bytes are not zero, because some file systems do not store zeros.

@@ -40,7 +40,7 @@ pub struct Flow {
     steps: AtomicU64,
     given_up: AtomicBool,
     awaited: AtomicBool,
-    /// Function that is called at each step, for tests.
+    /// Function of a test that each step calls.
     #[cfg(test)]
     tell: Option<fn()>,
 }
@@ -54,7 +54,7 @@ pub enum Stopped {
     Failed(String),
 }
 
-/// Takes the error text of an operation on files.
+/// Makes the error of a transfer from the error text of a failed operation on files.
 impl From<String> for Stopped {
     fn from(why: String) -> Self {
         Self::Failed(why)
@@ -92,7 +92,7 @@ impl Flow {
         self.given_up.store(true, Ordering::Relaxed);
     }
 
-    /// Declares that from now on the rank does nothing but wait for this transfer.
+    /// Records that from now on the rank only waits for this transfer. Each step then counts as a heartbeat of the rank.
     pub fn is_awaited(&self) {
         self.awaited.store(true, Ordering::Relaxed);
     }
@@ -109,19 +109,24 @@ pub(super) struct Target {
     cached: u64,
 }
 
-/// File of an obsolete checkpoint that becomes the new file. Parts that are equal in both are not written again.
+/// File of an obsolete checkpoint that becomes the file of the new checkpoint. Parts that are equal in both checkpoints are not
+/// written again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Over {
     pub from: PathBuf,
-    /// Byte ranges of the matrix (`data`) and of the parity (`check`) that differ, in ascending order, without overlap.
+    /// Byte ranges of the matrix in which the two checkpoints differ, counted from the start of the matrix; ascending, without
+    /// overlap.
     pub data: Vec<Range<u64>>,
+    /// Byte ranges of the parity in which the two checkpoints differ, counted from the start of the parity; ascending, without
+    /// overlap.
     pub check: Vec<Range<u64>>,
 }
 
 /// Maximum gap between two ranges that are written as one range. Writing the gap costs less than another system call.
 const GAP_BYTES: u64 = 32 << 10;
 
-/// Returns whole blocks that cover these ranges, cut at `bytes`, the length of the part.
+/// Returns ranges of whole blocks that cover these `ranges`. Ranges with a gap of at most [`GAP_BYTES`] are joined. The results
+/// end at `bytes`, the length of the matrix or parity, at the latest.
 fn in_blocks(ranges: &[Range<u64>], bytes: u64) -> Vec<Range<u64>> {
     let block = BLOCK_BYTES as u64;
     let mut found: Vec<Range<u64>> = Vec::new();
@@ -136,8 +141,8 @@ fn in_blocks(ranges: &[Range<u64>], bytes: u64) -> Vec<Range<u64>> {
     found
 }
 
-/// Cuts ranges into pieces, each of which one system call writes. If there is more than a block, there are at least two pieces,
-/// so that a crash point fits between the pieces.
+/// Cuts ranges into pieces, each of which is written by one system call. If the ranges have more than one block, there are at
+/// least two pieces, so that a crash point fits between the pieces.
 fn in_pieces(ranges: &[Range<u64>]) -> Vec<Range<usize>> {
     let all: u64 = ranges.iter().map(|range| range.end - range.start).sum();
     let piece = (all as usize / 2).next_multiple_of(BLOCK_BYTES).clamp(BLOCK_BYTES, CHUNK_BYTES);
@@ -159,7 +164,7 @@ impl Target {
         Self::with(options().create(true).truncate(true), path)
     }
 
-    /// Opens a file with `O_DIRECT`, or without if the file system refuses it.
+    /// Opens a file with `O_DIRECT`, or without `O_DIRECT` if the file system refuses it.
     fn with(options: &mut OpenOptions, path: &Path) -> io::Result<Self> {
         faults::stores()?;
         let (file, direct) = match options.custom_flags(libc::O_DIRECT).open(path) {
@@ -215,9 +220,9 @@ impl Target {
 /// header has any. The matrix is the beginning of `data`, the parity is the beginning of `check`. Both `data` and `check` must be
 /// page-aligned.
 ///
-/// The file gets its final name when it is complete and on the device. Before this, `same` checks that the source has not changed
-/// meanwhile; if it fails, the file is removed. Returns the number of bytes written. With `over`, only blocks that differ from
-/// that file are written.
+/// The file gets its final name when it is complete and on the device. Before it gets the name, `same` checks that the data in
+/// memory has not changed during the write. If `same` fails, the file is removed. With `over`, only blocks that differ from the
+/// old file are written. Returns the number of bytes written.
 pub fn write_position(
     path: &Path,
     front: &Front,

@@ -3,8 +3,9 @@
 //! The schedule uses this number for the panel that is factored next. `halves` uses it to decide whether a panel can be factored
 //! during half of an update. The performance model uses it for predictions.
 
-/// Returns the number of threads that help the main thread to factor a panel of `width` columns. At the same time, the other
-/// threads update `columns` columns with a panel of the same width. The grid has `q` process columns.
+/// Returns the number of threads, out of a rank's `threads` threads, that help the main thread to factor a panel of `width`
+/// columns. At the same time, the other threads update `columns` columns with a panel of the same width. The grid has `q` process
+/// columns.
 ///
 /// The multiplying threads should not wait for the panel. But a thread that factors together with other threads is slower than a
 /// thread that factors alone. The number of local rows is not needed, because it affects factorisation and multiplication in the

@@ -20,7 +20,8 @@ impl RowMoves {
     /// Composes the exchanges of rows `first + i` and `pivots[i]`, for i in order.
     pub fn compose(first: usize, pivots: &[usize]) -> Self {
         let width = pivots.len();
-        // For each row that is exchanged, the former row that is there now.
+        // For each row of the block (`inside`) and each exchanged row below the block (`outside`): the former number of its
+        // current content.
         let mut inside: Vec<usize> = (first..first + width).collect();
         let mut outside: HashMap<usize, usize> = HashMap::new();
         let mut order = Vec::new();

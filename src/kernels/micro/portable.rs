@@ -72,7 +72,7 @@ unsafe fn tile(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize, 
     }
 }
 
-/// Computes a whole tile, because a tile is only one register wide.
+/// Computes a whole tile, whatever the width is, because a tile is only one register wide.
 unsafe fn narrow(_: usize, k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize) {
     // SAFETY: ensured by the caller.
     unsafe { tile(k, v, s, c, ldc, Soon { tile: c, vector: v, lines: 0 }) }

@@ -17,7 +17,8 @@ use std::arch::x86_64::*;
 use super::lanes::{self, Lanes};
 use super::{InPanel, Isa, Kernel, Soon};
 
-/// Approximate number of turns until a line arrives from memory, which takes some hundreds of cycles.
+/// Approximate number of turns of the loop until a prefetched cache line arrives from memory, which takes some hundreds of
+/// cycles.
 const TO_COME: usize = 8;
 
 struct Wide;
@@ -247,7 +248,7 @@ macro_rules! kernel {
     };
 }
 
-/// A turn of the loop: four steps.
+/// A turn of the loop of a tile: four steps of k.
 macro_rules! turn {
     ($reg:literal, $bytes:literal, $r:literal, $h:literal, $v:tt, $rows:tt) => {
         concat!(
@@ -267,7 +268,7 @@ macro_rules! turn {
     };
 }
 
-/// A turn that also prefetches the line at byte `$line` of a row of the next tile.
+/// A turn of the loop that also prefetches the cache line at byte `$line` of a row of the next tile of C.
 macro_rules! ask_and_turn {
     ($line:literal, $reg:literal, $bytes:literal, $r:literal, $h:literal, $v:tt, $rows:tt) => {
         concat!("prefetchw [{tile} + ", $line, "]\n", turn!($reg, $bytes, $r, $h, $v, $rows))

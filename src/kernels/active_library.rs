@@ -29,7 +29,8 @@ pub fn one_library_thread_each(pool: &mut Pool) {
     });
 }
 
-/// Computes a product that takes no time worth counting, but is too large for a library's shortcut for a single number.
+/// Calls the BLAS in use for a product of 8 x 8 matrices. The product takes little time, but is too large for a shortcut that
+/// some libraries have for single numbers.
 fn first_product() {
     const N: usize = 8;
     let (a, b, mut c) = ([0.0; N * N], [0.0; N * N], [0.0; N * N]);

@@ -27,7 +27,7 @@ pub struct Arithmetic {
     pub picked: String,
     /// Kernels that the linked BLAS uses after the preflight.
     pub preflight: String,
-    /// BLAS that `--blas` names on this node, or the reason why it cannot be used. `None` without `--blas`.
+    /// BLAS that `--blas` names on this node, or the reason why this BLAS cannot be used. `None` without `--blas`.
     #[serde(default)]
     pub named: Option<Result<Named, String>>,
 }
@@ -124,7 +124,7 @@ impl Rules {
         Engine::identity_of_blas(&format!("{library} {kernel}"), fused)
     }
 
-    /// Checks whether a node can take part in a run with arithmetic `run`. The error is the reason why it cannot.
+    /// Checks whether a node can take part in a run with arithmetic `run`. The error is the reason why the node cannot take part.
     pub fn suits(&self, node: &Arithmetic, run: &str) -> Result<(), String> {
         let has =
             if run == Engine::OWN { self.of_all(node, &[node]) } else { Some(self.of_blas(node)) };

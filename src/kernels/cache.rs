@@ -36,7 +36,7 @@ pub fn ask_for(at: *const f64, len: usize) {
 }
 
 /// Returns the leading dimension for columns of `rows` rows. The leading dimension is an odd number of cache lines, so that the
-/// elements of a row do not all fall into a few cache sets. `align` is the requested alignment, in doubles.
+/// elements of a row do not share a few cache sets. `align` is the requested alignment, in doubles.
 pub fn leading_dimension(rows: usize, align: usize) -> usize {
     let unit = if align.is_multiple_of(LINE) { align } else { LINE };
     let ld = rows.next_multiple_of(unit);
@@ -66,7 +66,7 @@ pub unsafe fn copy_by_rows(
     }
 }
 
-/// Doubles in a cache line.
+/// Number of doubles in a cache line.
 const LINE: usize = 8;
 
 #[cfg(test)]

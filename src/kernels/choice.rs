@@ -32,8 +32,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Returns the key for this processor and the BLAS in use, with panels of width `nb`, and with `ranks` ranks per node of
-    /// `threads` threads each.
+    /// Returns the key for this processor and the BLAS in use. Panels have width `nb`, and each node has `ranks` ranks of
+    /// `threads` threads.
     pub fn here(nb: usize, threads: usize, ranks: usize) -> Self {
         let library = Library::query();
         Self {
@@ -200,7 +200,7 @@ pub fn recall(file: &Path, place: &Place, engines: &[Engine]) -> Option<Rates> {
 /// Maximum number of attempts to store rates while other processes store theirs.
 const LOOKS: usize = 20;
 
-/// Next step for rates of `place` that are written to a temporary file, but not renamed yet.
+/// Next step of [`remember`], once rates are written to a temporary file that is not yet renamed.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     /// Rename the temporary file to the file with stored rates.

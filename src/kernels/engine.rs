@@ -134,7 +134,7 @@ impl Engine {
         }
     }
 
-    /// Returns whether results stay the same however the columns are divided into calls.
+    /// Returns whether results are independent of the division of columns into calls.
     pub fn cuts_freely(self) -> bool {
         self != Engine::Blas
     }
@@ -184,7 +184,7 @@ impl Engine {
     /// Packs the column-major L(rows x k) as a lower block.
     ///
     /// # Safety
-    /// `l` spans `k` columns, `out` has [`Engine::lower_len`] doubles; no overlap.
+    /// `l` spans `k` columns, `out` has [`Engine::lower_len`] doubles, and `l` and `out` do not overlap.
     pub unsafe fn lay_lower(self, rows: usize, k: usize, l: Matrix<*const f64>, out: *mut f64) {
         // SAFETY: ensured by the caller.
         unsafe {

@@ -39,7 +39,7 @@ pub fn load(name: &str) -> Result<(), String> {
 }
 
 impl Library {
-    /// Returns the description of the BLAS that is called.
+    /// Returns the description of the BLAS in use.
     pub fn query() -> Self {
         active().library.clone()
     }
@@ -160,7 +160,7 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// Returns the routines of the library, and whether their integers have 64 bits.
+    /// Finds the routines of an opened library. Returns the routines, and true if their integers have 64 bits.
     fn find(opened: Opened) -> Result<(Calls, bool), String> {
         for suffix in FORTRAN {
             let [gemm, trsm, dot] = ROUTINES.map(|name| format!("{name}{suffix}"));

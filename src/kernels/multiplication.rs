@@ -99,9 +99,9 @@ impl Multiplication {
         [lower, above, rows * (cols * beside + PAD)]
     }
 
-    /// Allocates and fills L, and `beside` matrices C of `squares` squares each, with their U. `next` returns pairs of numbers:
-    /// each element of L is the first number of a pair, each element of U the second number of a later pair. Elements are filled
-    /// in the order in which an engine stores them. With numbers above 1, elements of C grow.
+    /// Allocates and fills L, and `beside` matrices C of `squares` squares each, with their U. `next` returns pairs of numbers.
+    /// Each element of L is the first number of a pair. Each element of U is the second number of a later pair. Elements are
+    /// filled in the order in which an engine stores them. With numbers above 1, elements of C grow.
     pub fn new(
         engines: &[Engine],
         k: usize,

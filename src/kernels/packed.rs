@@ -15,7 +15,7 @@ use super::micro::{self, Kernel, Slabs, Soon};
 use super::operands::{Matrix, Size, Strided, Strides};
 use super::vector;
 
-/// Doubles in a cache line.
+/// Number of doubles in a cache line.
 const LINE: usize = 8;
 
 /// Number of elements in the largest tile.
@@ -222,7 +222,7 @@ pub unsafe fn put_row(
     });
 }
 
-/// Copies part of row `p` of an upper block to `dst`: the reverse of [`put_row`].
+/// Copies `len` elements of row `p` of an upper block, from column `from` on, to `dst`.
 ///
 /// # Safety
 /// As for [`put_row`].
@@ -295,7 +295,7 @@ pub unsafe fn solve_upper(
 /// Both ranges begin at the start of a panel. `c` begins at row 0 and column 0 of the blocks.
 ///
 /// # Safety
-/// The processor runs the kernel, the blocks are valid, and no other thread touches that part of C.
+/// The processor runs the kernel, the blocks are valid, and no other thread touches these rows and columns of C.
 pub unsafe fn multiply(
     kernel: &Kernel,
     k: usize,

@@ -72,8 +72,8 @@ pub fn kernel_for(library: &str, level: Level) -> Option<&'static str> {
     }
 }
 
-/// Returns the kernel's name in the form that this version of the library reads. BLIS before 1.0 reads a number, and reads
-/// every word as 0, the number of skx. So the name haswell would make it execute code that the processor does not have.
+/// Returns the kernel's name in the form that this version of the library reads. BLIS before 1.0 reads a number, and reads every
+/// word as 0, the number of skx. So the name haswell would make BLIS execute instructions that the processor does not have.
 fn as_read(library: &str, version: &str, kernel: &'static str) -> &'static str {
     match (library, version.starts_with("0."), kernel) {
         ("BLIS", true, "skx") => "0",
@@ -168,9 +168,9 @@ pub fn look(name: &str) -> Look {
     }
 }
 
-/// Returns the kernels that the ranks' library will use after the preflight on this processor: better kernels if they exist and
-/// the library's environment variable is not set, otherwise the library's own selection. `name` is the name by which the library
-/// was loaded; empty for the linked library.
+/// Returns the kernels that the ranks' library will use after the preflight on this processor. If better kernels exist and the
+/// library's environment variable is not set, returns the better kernels. Otherwise returns the library's own selection. `name`
+/// is the name by which the library was loaded; empty for the linked library.
 pub fn kernel_after(library: &Library, name: &str) -> String {
     let set = std::env::var_os(library.variable).is_some();
     let told = |value| as_read(library.name, &library.version, value);

@@ -20,8 +20,8 @@ pub struct Order {
 }
 
 impl Order {
-    /// Returns whether the order of messages is the order for ranks whose threads factor and multiply at the same time: true if
-    /// any rank has more than one thread.
+    /// Returns true if any rank has more than one thread. In this case, the order of messages is made for ranks that factor and
+    /// multiply at the same time.
     pub fn overlap(&self) -> bool {
         self.threads > 1
     }
@@ -59,8 +59,8 @@ pub struct GridPlace {
 }
 
 impl<'a> Context<'a> {
-    /// Makes the communicators of the grid of `params` from `world`. `position` is this rank's grid position, or `None` if it has
-    /// no position.
+    /// Makes the communicators of the grid of `params` from `world`. `position` is this rank's grid position, or `None` if the
+    /// rank has no position.
     ///
     /// All ranks of `world` call this together. Ranks without a position get `None`.
     pub fn new(
@@ -108,8 +108,8 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// Returns whether ranks may factor and multiply at the same time: true if any rank has more than one thread, or if ranks
-    /// have devices. The order of messages depends on the result.
+    /// Returns true if ranks may factor and multiply at the same time: if any rank has more than one thread, or if ranks have
+    /// devices. The order of messages depends on the result.
     pub fn overlaps(&self) -> bool {
         self.order.overlap() || self.device.is_some()
     }

@@ -24,12 +24,12 @@ pub struct Lengths {
     pub found: usize,
     /// Array of rows in transit between process rows, for the columns of the next panel. There are three such arrays.
     pub swap_ahead: usize,
-    /// Array of rows in transit between process rows, for the columns that remain besides the columns of the next panel. There
-    /// are three such arrays.
+    /// Array of rows in transit between process rows, for all columns other than the columns of the next panel. There are three
+    /// such arrays.
     pub swap_rest: usize,
     /// Memory for U in the columns of the next panel.
     pub ahead: usize,
-    /// Memory for U in the remaining columns, which may be split in halves.
+    /// Memory for U in all columns other than the columns of the next panel. An update of these columns may be split in halves.
     pub rest: usize,
     /// Arrays of back substitution, including x. The other work arrays still exist during back substitution.
     pub solve: usize,

@@ -4,7 +4,7 @@
 //! lengths ([`Problem`]) to decide beforehand whether a test fits. So the amount checked is the amount allocated. Each step of
 //! the solver defines the layout of its buffers, and this file calls these definitions.
 //!
-//! Every new buffer of the solver must be counted here; otherwise the test `memory_is_what_is_told` fails.
+//! Every new buffer of the solver must be counted in this file; otherwise the test `memory_is_what_is_told` fails.
 
 use super::context::Context;
 use super::cuts::array_len;

@@ -29,7 +29,7 @@ const TAGS: usize = 8192;
 /// A rank's part of a factorisation in progress: the data that its operations read and change.
 pub(super) struct Operations<'a> {
     pub(super) context: &'a Context<'a>,
-    /// The whole local matrix.
+    /// Address of the whole local matrix.
     pub(super) a: *mut f64,
     pub(super) work: &'a mut Work,
     pub(super) clock: &'a mut Clock,
@@ -94,7 +94,7 @@ impl<'a> Operations<'a> {
         });
     }
 
-    /// Waits for the message of panel `k` and derives from it the data that the update needs.
+    /// Waits for the message of panel `k` and derives from the message the data that the update needs.
     pub(super) fn await_panel(&mut self, k: usize) {
         let slot = self.slot(k);
         let panel = &mut self.work.panels[slot];
@@ -274,8 +274,8 @@ impl Context<'_> {
     }
 
     /// Returns the first local column to which panel `k` is applied. In a process column of the grid, the result is the first
-    /// local column from block `factored` on. In a checksum column, the result is the local column of block `k`, because the sums
-    /// in that local column contain a share of panel `k`.
+    /// local column from block `factored` on. In a checksum column, the result is the local column of block `k`: the sums in that
+    /// local column contain a share of panel `k`.
     pub(super) fn first_column(&self, k: usize, factored: usize) -> usize {
         if self.shape.is_sums() {
             self.shape.col_from_block(k)

@@ -12,9 +12,9 @@
 /// same way.
 ///
 /// An operation of the factorisation takes up to four times as long as an operation of the multiplication. With `columns` equal
-/// to `width`, the multiplication has twice as many operations. Measured per thread: 28 and 84 Gflop/s on a Xeon (Sapphire
-/// Rapids) with `width` 256; 40 and 113 Gflop/s on an EPYC (Zen 5) with `width` 192. So the factorisation by one thread takes the
-/// fraction 2 `width` / `columns` of the time of the multiplication by one thread.
+/// to `width`, the multiplication has twice as many operations. Measured per thread with `width` 256 on a Xeon (Sapphire Rapids):
+/// 28 and 84 Gflop/s. Measured per thread with `width` 192 on an EPYC (Zen 5): 40 and 113 Gflop/s. So the factorisation by one
+/// thread takes the fraction 2 `width` / `columns` of the time of the multiplication by one thread.
 ///
 /// The number of panel threads is chosen so that the factorisation takes as long as the multiplication. If other process columns
 /// wait for the panel, too (`q` > 1), the time of the factorisation counts double.

@@ -43,7 +43,7 @@ pub const SUMS_EVER: usize = LOSSES_MAX;
 /// weights must be far from zero and from each other, for any number of columns. Multiples of the golden ratio modulo 1 are
 /// farther apart than random numbers. With 256 columns, any two losses cost two and a half digits; with random weights, two
 /// losses would cost five. From the third checksum column on, weights are random. With further multiples of the golden ratio, the
-/// weights of three columns would lie on a line, and some sets of three lost columns could not be recovered.
+/// weights of three columns would lie on a line. Some sets of three lost columns could not be recovered from such weights.
 pub fn weight(by: usize, col: usize) -> f64 {
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
     match by {
@@ -64,7 +64,8 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Returns the first local column of the process column that is a sum. Earlier local columns were factored before the loss.
+    /// Returns the first local column of the replaced process column that contains sums. Earlier local columns were factored
+    /// before the loss.
     pub fn first_sum(&self, shape: &Shape) -> usize {
         shape.col_map.count_below((self.boundary * shape.nb).min(shape.n), self.col)
     }
@@ -115,7 +116,8 @@ impl Past {
 }
 
 impl Renewal {
-    /// Returns the weight of process column `col`, in its state at the rebuilding, in the rebuilt checksum column.
+    /// Returns the weight of process column `col` in the rebuilt checksum column. The weight applies to the values of the process
+    /// column at the time of the rebuilding.
     fn weight(&self, col: usize) -> f64 {
         if self.drawn { real_weight(self.by, col) } else { 1.0 }
     }
@@ -134,10 +136,10 @@ const _: () = assert!(SUMS_EVER <= Which::BITS as usize);
 /// Replacements of process columns so far, in order, and the consequences: which local columns contain sums, with which weights.
 pub struct Exchanges<'a> {
     pub made: &'a [Exchange],
-    /// Weights of all process columns of A in each checksum column, indexed by the number of the checksum column. The largest
-    /// number is the largest of a checksum column that replaced a process column or was rebuilt.
+    /// Weights of all process columns of A in each checksum column, indexed by the number of the checksum column. Covers the
+    /// numbers up to the largest number of a checksum column that replaced a process column or was rebuilt.
     weights: Vec<Vec<f64>>,
-    /// For each replacement, the local columns of the replaced process column that are sums.
+    /// For each replacement, the local columns of the replaced process column that contain sums.
     pub sums: Vec<Range<usize>>,
     /// Indices of the replacements whose checksum column is still in place. A checksum column that replaced a process column may
     /// itself have been lost since.
@@ -324,7 +326,7 @@ pub fn counts_at(shape: &Shape, boundary: usize, col: usize, row: usize, l: usiz
 ///
 /// A run ends at the latest at the end of the local block that contains `l`. On all process columns together, the local blocks
 /// with this number are consecutive block columns of the matrix. If one of these block columns contains the diagonal element of
-/// `row`, or the end of the matrix, the run ends at that offset within the block.
+/// `row`, or the end of the matrix, the run ends at that offset.
 pub fn alike_until(shape: &Shape, row: usize, l: usize) -> usize {
     let Shape { n, nb, grid, .. } = *shape;
     let round = l / nb;
@@ -612,7 +614,7 @@ mod tests {
         worst
     }
 
-    /// Replaces every process column at every boundary, including the last boundary.
+    /// Tests the replacement of every process column at every boundary, including the last boundary.
     #[test]
     fn whichever_column_is_replaced_whenever_the_solution_is_that_of_the_system() {
         for (n, nb, q) in [
@@ -639,8 +641,8 @@ mod tests {
         }
     }
 
-    /// Replaces every pair of process columns at every pair of boundaries, including the same column twice. If the second loss is
-    /// after the last panel, part of U is already recomputed.
+    /// Tests the replacement of every pair of process columns at every pair of boundaries, including the same column twice. If
+    /// the second loss is after the last panel, part of U is already recomputed.
     #[test]
     fn whichever_two_are_replaced_the_solution_is_that_of_the_system() {
         for (n, nb, q) in [
@@ -671,7 +673,7 @@ mod tests {
         }
     }
 
-    /// Replaces the maximum number of process columns, `SUMS_MAX`, at random boundaries.
+    /// Tests the replacement of the maximum number of process columns, `SUMS_MAX`, at random boundaries.
     #[test]
     fn four_are_replaced_as_well() {
         let mut next = random(7);
@@ -724,7 +726,8 @@ mod tests {
         }
     }
 
-    /// Rebuilds a checksum column while another checksum column is left, and after other checksum columns are lost.
+    /// Tests the rebuilding of a checksum column while another checksum column is left, and after other checksum columns are
+    /// lost.
     #[test]
     fn new_sums_go_with_others() {
         use Happens::{Lost, Renewed, SumsLost};
@@ -749,8 +752,8 @@ mod tests {
         }
     }
 
-    /// Recomputes checksums at every boundary, before and after losses. Some boundaries are at a block that is not in process
-    /// column 0.
+    /// Tests the recomputation of checksums at every boundary, before and after losses. Some boundaries are at a block that is
+    /// not in process column 0.
     #[test]
     fn sums_that_are_made_again_are_as_good() {
         use Happens::{Lost, Refreshed};

@@ -61,8 +61,8 @@ pub struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Copies `count` rows. `copy(j)` returns the source and the destination of row `j`. No destination is a source or another
-    /// destination.
+    /// Copies `count` rows. `copy(j)` returns the source and the destination of row `j`. All destinations differ, and no
+    /// destination is a source.
     ///
     /// With a device, copies may still be in progress when this function returns, unless some rows are in messages.
     ///
@@ -132,7 +132,8 @@ impl Rows<'_> {
         }
     }
 
-    /// Returns the address of a row. With our own engines, the row must not be in the upper block.
+    /// Returns the address of a row. With our own engines, the row must not be in the upper block, which these engines store in
+    /// packed form.
     fn address(&self, place: Place) -> *mut f64 {
         let Matrix { at, ld } = self.array(place.array);
         at.wrapping_add(place.row * ld)

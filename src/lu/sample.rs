@@ -76,8 +76,8 @@ pub fn time_stretches(
     Ok(seconds)
 }
 
-/// Returns the seconds that a grid of one rank takes to factor its first panel, with all threads or on the device: the shortest
-/// time of `tries` tries.
+/// Returns the seconds that a grid of one rank takes to factor its first panel, with all threads or on the device. The result is
+/// the shortest time of `tries` tries.
 ///
 /// The matrix has only the panel's columns, so N may be far too large for the memory.
 ///

@@ -63,7 +63,7 @@ pub(super) struct Run<'a, O> {
     early: Option<Early>,
 }
 
-/// A row exchange that may begin before its iteration.
+/// A row exchange that may begin before the iteration to which the exchange belongs.
 struct Early {
     k: usize,
     section: Section,
@@ -203,11 +203,11 @@ impl<'a, O: Observer> Run<'a, O> {
     }
 
     /// Returns whether the panel that is factored in iteration `k` is postponed. A postponed panel is factored during the
-    /// multiplication of the first section, as soon as all ranks of the process column are ready to factor the panel.
+    /// multiplication of the first section, as soon as all ranks of the process column are ready.
     ///
-    /// A panel is postponed only with a single process column, where no other process column waits for the panel, and only if the
-    /// update is split. With a split update, other ranks may still be multiplying the last section of the previous iteration. The
-    /// result is the same on all ranks, so all ranks wait for messages in the same order.
+    /// A panel is postponed only if the grid has a single process column and the update is split. With a single process column,
+    /// no other process column waits for the panel. With a split update, other ranks may still be multiplying the last section of
+    /// the previous iteration. The result is the same on all ranks, so all ranks wait for messages in the same order.
     fn meets(&self, k: usize) -> bool {
         let context = self.operations.context;
         let alone = !context.overlaps() && self.steps.is_none();

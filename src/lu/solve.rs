@@ -2,9 +2,8 @@
 //!
 //! The blocks are solved from the last to the first. The rank that owns the diagonal block solves its triangle. The process
 //! column then subtracts the block's share from all rows above the block. Each process column accumulates its shares in a vector
-//! of its own. Just before a block is solved, each process column sends its vector's elements for the rows of this block to the
-//! rank that owns the diagonal block. So a process column can work on its other rows while the next process column already
-//! solves.
+//! of its own. Just before a block is solved, each process column sends its shares in the block's rows to the rank that owns the
+//! diagonal block. So a process column can work on its other rows while the next process column already solves.
 
 use super::clock::{Clock, Part};
 use super::context::Context;
@@ -107,8 +106,7 @@ pub fn back_substitute(
 struct Substitution<'a> {
     context: &'a Context<'a>,
     x: Vec<f64>,
-    /// For each local row, minus this process column's share of U x so far. In the process column that has the right-hand side y,
-    /// plus y.
+    /// For each local row: the right-hand side y, if this process column has y, minus this process column's share of U x so far.
     rest: Vec<f64>,
     /// Buffer for the shares that another process column sends for the rows of a block.
     share: Vec<f64>,

@@ -1,11 +1,11 @@
 //! Exchanges the rows of a panel between process rows, in a range of columns.
 //!
-//! After the exchange, the upper block contains the pivoted rows of U in all process rows, and displaced rows are in their
-//! places. The diagonal block's own rows in A still have their old content: the update writes U there after the solve. If process
-//! rows share the solve ([`solves`]), U is already solved after the exchange.
+//! After the exchange, the upper block contains the pivoted rows of U in all process rows, and displaced rows are at their
+//! destinations in A. The diagonal block's own rows in A still have their old content: the update writes U there after the solve.
+//! If process rows share the solve ([`solves`]), U is already solved after the exchange.
 //!
 //! An exchange is begun, advanced between pieces of other work, and finished. Without other work to overlap, the exchange is
-//! finished right after its begin.
+//! finished right after it is begun.
 
 use super::clock::{Clock, Part};
 use super::context::Context;
@@ -49,7 +49,7 @@ struct Way {
     pending: Pending,
     moves: Arc<RowMoves>,
     section: Section,
-    /// Triangle with which U is solved. The triangle stays valid during the whole exchange.
+    /// Triangle with which U is solved. The triangle remains valid during the whole exchange.
     triangle: TriangleBlock,
     holdings: Holdings,
     rounds: Vec<Round>,
@@ -239,8 +239,8 @@ impl Swapper {
         }
     }
 
-    /// Copies the rows of a chunk that need no message: this process row's own rows of U, and displaced rows whose destination is
-    /// in this process row.
+    /// Copies the rows of a chunk that need no message. These are this process row's own rows of U, and displaced rows whose
+    /// destination is in this process row.
     unsafe fn open_chunk(&mut self, context: &Context, way: &Way, mut pool: Option<&mut Pool>) {
         let Way { moves, holdings, len, .. } = way;
         let (map, me) = (context.shape.row_map, context.shape.row);
@@ -381,7 +381,7 @@ impl Swapper {
         }
     }
 
-    /// Starts to send and to receive rows, with all columns of the chunk.
+    /// Starts to send and to receive the rows of the current round, in all columns of the chunk.
     unsafe fn send_rows(&mut self, context: &Context, way: &mut Way, pool: Option<&mut Pool>) {
         let (cols, moves) = (way.len, &way.moves);
         let Round::Rows { send, recv } = &way.rounds[way.round.expect("a round is in progress")]
@@ -422,7 +422,7 @@ impl Swapper {
         }
     }
 
-    /// Stores the rows received in the current round in their places.
+    /// Copies the rows that were received in the current round to their destinations.
     unsafe fn take_in(&mut self, context: &Context, way: &Way, pool: Option<&mut Pool>) {
         let (cols, moves) = (way.len, &way.moves);
         let parcel = match way.at_hand() {

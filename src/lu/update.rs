@@ -60,7 +60,7 @@ impl Multiplication {
         2.0 * self.lower.rows as f64 * self.columns() as f64 * self.upper.k as f64
     }
 
-    /// Runs one task. Consecutive tasks use the same row block of L, which then stays in the cache.
+    /// Runs one task. Consecutive tasks use the same row block of L, so that this row block remains in the cache.
     fn run_task(&self, task: usize) {
         let (block, strip) = (task / self.strips.len(), task % self.strips.len());
         let rows = block * self.row_unit..((block + 1) * self.row_unit).min(self.lower.rows);
@@ -315,8 +315,8 @@ mod tests {
     use crate::grid::{Cyclic, ProcessGrid};
     use crate::kernels::Engine;
 
-    /// Tests that the same columns have the same strips for every number of panels factored ahead, and that each panel that may
-    /// be factored next is a strip.
+    /// Tests that the same columns have the same strips for every number of panels factored ahead. Each panel that may be
+    /// factored next is a strip.
     #[test]
     fn strips_of_a_blas_depend_on_the_panel_alone() {
         for (n, nb, q) in [

@@ -13,10 +13,10 @@ use crate::base::threads::Pool;
 use crate::device::Buffer;
 use crate::matrix::{HugeBuffer, Storage};
 
-/// Tag of row exchanges in the columns of the next panel. A row exchange in the remaining columns may run at the same time, so
-/// the tags differ.
+/// Tag of row exchanges in the columns of the next panel. A row exchange in the other columns may run at the same time, so the
+/// tags differ.
 const NEAR_TAG: i32 = 2;
-/// Tag of row exchanges in the columns that remain besides the columns of the next panel.
+/// Tag of row exchanges in all columns other than the columns of the next panel.
 const FAR_TAG: i32 = 4;
 
 /// Work arrays of a factorisation.
@@ -26,12 +26,12 @@ pub struct Work {
     /// Row exchange in the columns of the next panel. Declared before `ahead`, which the messages of the exchange use, because
     /// fields are dropped in order.
     pub(super) near: Swapper,
-    /// Row exchange in the remaining columns, which may run at the same time as the exchange `near`. Declared before `rest`,
-    /// which its messages use, because fields are dropped in order.
+    /// Row exchange in all columns other than the columns of the next panel, which may run at the same time as the exchange
+    /// `near`. Declared before `rest`, which its messages use, because fields are dropped in order.
     pub(super) far: Swapper,
     /// Memory for U in the columns of the next panel.
     pub(super) ahead: Box<dyn Storage>,
-    /// Memory for U in the remaining columns.
+    /// Memory for U in all columns other than the columns of the next panel.
     pub(super) rest: Box<dyn Storage>,
     /// Counts of split updates, and of row exchanges that overlapped a multiplication.
     pub split_update: SplitUpdates,

@@ -110,8 +110,8 @@ pub struct Soon {
 /// j) is at `s + p * scalar + j`. C(i, j) is at `c + j * ldc + i`.
 pub type Tile = unsafe fn(usize, *const f64, *const f64, *mut f64, usize, Soon);
 
-/// `(width, k, v, s, c, ldc)`: computes a tile as [`Tile`] does, but only the first `width` elements of the vector side, rounded
-/// up to whole registers. For a small `width`, this takes less time than [`Tile`].
+/// `(width, k, v, s, c, ldc)`: computes only the first `width` elements of the vector side of a [`Tile`], rounded up to whole
+/// registers. For a small `width`, this takes less time than [`Tile`].
 pub type Narrow = unsafe fn(usize, usize, *const f64, *const f64, *mut f64, usize);
 
 /// `(n, l, u)`: solves with the unit lower triangle of order `n`, at most `scalar`, for `vector` columns. L(r, p) is at `l + p *

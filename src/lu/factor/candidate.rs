@@ -5,12 +5,12 @@ use crate::comm::Comm;
 
 const TAG: i32 = 1;
 
-/// Length of the head of a message, in doubles: the candidate's magnitude, its global row, and 1 if the message contains the
-/// current row, 0 otherwise.
+/// Length of the head of a message, in doubles. The head is the candidate's magnitude, its global row, and 1 if the message
+/// contains the current row, 0 otherwise.
 const HEAD: usize = 3;
 
-/// Number of doubles in a message of the search for pivots in a panel of `width` columns: the head, the candidate's row, and the
-/// current row.
+/// Number of doubles in a message of the pivot search, for a panel of `width` columns. The message has the head, the candidate's
+/// row, and the current row.
 pub fn candidate_len(width: usize) -> usize {
     HEAD + 2 * width
 }
@@ -33,7 +33,7 @@ impl Candidates {
         self.mine.capacity() + self.theirs.capacity()
     }
 
-    /// Prepares for searches in a panel of `width` columns.
+    /// Prepares the buffers for searches in a panel of `width` columns.
     pub(super) fn begin(&mut self, width: usize) {
         self.width = width;
         self.mine.resize(candidate_len(width), 0.0);
@@ -71,8 +71,8 @@ impl Candidates {
         (self.mine[1], &self.mine[HEAD..HEAD + self.width])
     }
 
-    /// Combines the messages of a process column. Afterwards all its ranks have the best candidate and the current row. The best
-    /// candidate has the largest magnitude and, among equal magnitudes, the lowest row.
+    /// Combines the messages of a process column, so that all ranks of the process column have the best candidate and the current
+    /// row. The best candidate has the largest magnitude and, among equal magnitudes, the lowest row.
     ///
     /// Uses recursive doubling. Ranks beyond the largest power of two do not take part: each sends its message to a partner first
     /// and receives the result last.

@@ -47,7 +47,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Work arrays of the factorisation, reused for every panel.
+/// Work arrays of the panel factorisation, reused for every panel.
 pub struct Factor {
     work: Pinned,
     /// Work array in device memory; `None` without a device.

@@ -1,4 +1,4 @@
-//! Control of the threads that the called BLAS starts.
+//! Control of the threads that the BLAS in use starts.
 
 use std::sync::Mutex;
 
@@ -7,14 +7,14 @@ use super::{ffi, loaded};
 use crate::base::cores;
 use crate::base::threads::Pool;
 
-/// Sets the number of threads that the library itself uses in a call. The solver has a thread pool of its own, and keeps this
-/// number at one. In some libraries the number holds only for the calling thread.
+/// Sets the number of threads that the BLAS in use uses for each call. The solver has a thread pool of its own, and keeps this
+/// number at one. In some libraries the number holds only for calls from the thread that set it.
 pub fn set_library_threads(threads: usize) {
     loaded::active().set_threads(threads);
 }
 
-/// Makes the library start no threads in calls from this pool, and move no thread to another core. Must be called where the
-/// pool is made.
+/// Makes the BLAS in use start no threads in calls from the threads of `pool`, and move none of these threads to another core.
+/// Must be called right after the pool is made.
 ///
 /// BLIS since 1.0 and OpenMP keep a number of threads for each calling thread. Initially this is the number of cores. If
 /// OpenMP's places are set (`OMP_PROC_BIND`, `OMP_PLACES`, `GOMP_CPU_AFFINITY`), OpenMP moves each thread to the first place at
@@ -29,7 +29,8 @@ pub fn one_library_thread_each(pool: &mut Pool) {
     });
 }
 
-/// Computes a product that takes no time worth counting, but is too large for a library's shortcut for a single number.
+/// Calls the BLAS in use for a product of 8 x 8 matrices. The product takes little time, but is too large for a shortcut that
+/// some libraries have for single numbers.
 fn first_product() {
     const N: usize = 8;
     let (a, b, mut c) = ([0.0; N * N], [0.0; N * N], [0.0; N * N]);

@@ -2,8 +2,8 @@
 //! [`Arithmetic::here`].
 //!
 //! A protected run promises the same bits, on whichever node the ranks of a lost node continue. The ranks themselves refuse
-//! memory that was computed with another arithmetic, but at that time the node has been chosen. So agents report the arithmetic
-//! of their node. `supervise::judge::fitness` refuses a node that would round differently ([`Rules::suits`]).
+//! memory that was computed with another arithmetic, but ranks start only after their node has been chosen. So agents report the
+//! arithmetic of their node. `supervise::judge::fitness` refuses a node that would round differently ([`Rules::suits`]).
 //!
 //! All kernels of this program give the same bits. While a run is computed with these kernels, nodes with other instruction
 //! sets are acceptable.
@@ -16,17 +16,18 @@ use super::preflight::Named;
 use crate::base::faults;
 use crate::base::params;
 
-/// Arithmetic that is available on one node.
+/// Arithmetic that is available on one node: its engines and its BLAS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arithmetic {
     /// Engines that the node can run, by name.
     pub engines: Vec<String>,
     /// Name and version of the linked BLAS.
     pub library: String,
-    /// Kernels that the BLAS selects by itself (`picked`), and its kernels after the preflight (`preflight`).
+    /// Kernels that the linked BLAS selects by itself.
     pub picked: String,
+    /// Kernels that the linked BLAS uses after the preflight.
     pub preflight: String,
-    /// BLAS that `--blas` names on this node, or the reason why it cannot be used. `None` without `--blas`.
+    /// BLAS that `--blas` names on this node, or the reason why this BLAS cannot be used. `None` without `--blas`.
     #[serde(default)]
     pub named: Option<Result<Named, String>>,
 }
@@ -36,9 +37,10 @@ pub struct Arithmetic {
 pub struct Rules {
     pub engine: params::Engine,
     pub preflight: bool,
-    /// True if a variable of the ranks sets the kernels that their BLAS uses.
+    /// True if an environment variable of the ranks sets the kernels that their BLAS uses.
     pub told: bool,
-    /// True if `--blas` gives the ranks another BLAS than the linked one. The agent of a node has described that BLAS.
+    /// True if `--blas` gives the ranks another BLAS than the linked one. Each node's agent describes this BLAS in
+    /// [`Arithmetic::named`].
     pub named: bool,
 }
 
@@ -52,10 +54,11 @@ impl Arithmetic {
     }
 }
 
-/// Returns the engines that compete in a run. `everywhere` are the engines that run on all nodes.
+/// Returns the engines among which a run with `--engine` set to `choice` chooses. `everywhere` are the engines that `choice`
+/// allows and that run on all nodes.
 ///
-/// A protected run without a chosen engine uses this program's own kernels if possible. These kernels round alike on all nodes,
-/// so a restart may use another of them.
+/// A protected run without a chosen engine uses this program's own kernels if possible. These kernels give the same bits on all
+/// nodes, so a restart may use another of these kernels.
 pub fn entrants(choice: params::Engine, protected: bool, mut everywhere: Vec<&str>) -> Vec<&str> {
     let portable = |name: &str| name.starts_with("portable");
     let own = everywhere.iter().any(|name| *name != "blas" && !portable(name));
@@ -70,8 +73,8 @@ pub fn entrants(choice: params::Engine, protected: bool, mut everywhere: Vec<&st
 }
 
 impl Rules {
-    /// Describes the arithmetic of a protected run on these nodes; `None` if no engine runs on all of them. If the nodes
-    /// differ, returns the arithmetic that suits most nodes.
+    /// Describes the arithmetic of a protected run on `nodes`. If the nodes differ, returns the arithmetic that suits the most
+    /// nodes. Returns `None` if no engine runs on all nodes.
     pub fn rounding<'a>(&self, nodes: impl IntoIterator<Item = &'a Arithmetic>) -> Option<String> {
         // Thousands of nodes have only a few different arithmetics, so each of these is examined once.
         let mut kinds: Vec<(&Arithmetic, usize)> = Vec::new();
@@ -86,13 +89,13 @@ impl Rules {
             suits.map(|(_, count)| count).sum()
         };
         let nodes: Vec<&Arithmetic> = kinds.iter().map(|(kind, _)| *kind).collect();
-        // If several suit the same number of nodes, the first one is returned.
+        // If several arithmetics suit the same number of nodes, the first one is returned.
         let all = nodes.iter().rev().filter_map(|first| self.of_all(first, &nodes));
         all.max_by_key(suited)
     }
 
-    /// Describes the arithmetic of nodes that use an engine common to all `nodes`. If this is the BLAS, it is the BLAS of
-    /// `first`.
+    /// Describes the arithmetic of a protected run with an engine that runs on all `nodes`. If this engine is the BLAS, describes
+    /// the BLAS of the node `first`. Returns `None` if no engine runs on all nodes.
     fn of_all(&self, first: &Arithmetic, nodes: &[&Arithmetic]) -> Option<String> {
         let everywhere = Engine::candidates(self.engine)
             .into_iter()
@@ -121,7 +124,7 @@ impl Rules {
         Engine::identity_of_blas(&format!("{library} {kernel}"), fused)
     }
 
-    /// Checks whether a node can take part in a run with arithmetic `run`. The error is the reason why it cannot.
+    /// Checks whether a node can take part in a run with arithmetic `run`. The error is the reason why the node cannot take part.
     pub fn suits(&self, node: &Arithmetic, run: &str) -> Result<(), String> {
         let has =
             if run == Engine::OWN { self.of_all(node, &[node]) } else { Some(self.of_blas(node)) };
@@ -221,7 +224,8 @@ mod tests {
         assert!(named.suits(&with("MKL 2024"), "blas MKL 2025 avx2").is_err());
     }
 
-    /// If the same kernels are set, both nodes have the same BLAS, but the loops of the panel still round differently.
+    /// Tests two nodes with the same BLAS and the same kernels. Only one processor has fused multiply-add instructions, so the
+    /// loops of the panel round differently.
     #[test]
     fn a_node_that_rounds_a_multiplication_and_an_addition_apart_is_another() {
         let (new, old) = (node(&BOTH, "generic"), node(&["blas"], "generic"));
@@ -234,7 +238,7 @@ mod tests {
         }
     }
 
-    /// The preflight and the variable for kernels act on the BLAS of `--blas` as on the linked BLAS.
+    /// Tests that the preflight and the environment variable for kernels act on the BLAS of `--blas` as on the linked BLAS.
     #[test]
     fn of_a_named_blas_the_kernels_count_that_ranks_will_have() {
         let with = |kernel: &str, after: &str| {

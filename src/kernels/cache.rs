@@ -5,10 +5,12 @@ use std::sync::OnceLock;
 use super::operands::{Matrix, Strides};
 use crate::base::topology;
 
-/// Size if the system reports none. Processors of the last ten years have at least this size.
+/// Size of the second-level cache, in bytes, that is assumed if the system reports none. Processors of the last ten years have at
+/// least this size.
 const USUAL: usize = 512 << 10;
 
-/// Least size that is used, even if the system reports less, because blocking for less would not pay.
+/// Minimum size of the second-level cache, in bytes, that is assumed even if the system reports a smaller cache. Smaller blocks
+/// for a smaller cache would not save time.
 const LEAST: usize = 64 << 10;
 
 /// Number of bytes of the second-level cache that one core can use.
@@ -17,8 +19,8 @@ pub fn second_level() -> usize {
     *BYTES.get_or_init(|| topology::second_level().unwrap_or(USUAL).max(LEAST))
 }
 
-/// Prefetches `len` doubles from `at` on, which will soon be read or written. Does not wait until they arrive. The address need
-/// not be valid.
+/// Prefetches `len` doubles from address `at` on, which will soon be read or written. Does not wait until the doubles arrive. The
+/// address need not be valid.
 #[inline]
 pub fn ask_for(at: *const f64, len: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -34,7 +36,7 @@ pub fn ask_for(at: *const f64, len: usize) {
 }
 
 /// Returns the leading dimension for columns of `rows` rows. The leading dimension is an odd number of cache lines, so that the
-/// elements of a row do not all fall into a few cache sets. `align` is the requested alignment, in doubles.
+/// elements of a row do not share a few cache sets. `align` is the requested alignment, in doubles.
 pub fn leading_dimension(rows: usize, align: usize) -> usize {
     let unit = if align.is_multiple_of(LINE) { align } else { LINE };
     let ld = rows.next_multiple_of(unit);
@@ -64,7 +66,7 @@ pub unsafe fn copy_by_rows(
     }
 }
 
-/// Doubles in a cache line.
+/// Number of doubles in a cache line.
 const LINE: usize = 8;
 
 #[cfg(test)]

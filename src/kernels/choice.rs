@@ -1,4 +1,4 @@
-//! Choice of the fastest engine by measuring. The instruction set of a processor shows little about the speed of a kernel.
+//! Choice of the fastest engine by measuring. The instruction set of a processor says little about the speed of a kernel.
 //!
 //! In a [`Contest`], engines multiply in turn on the shapes of this run. All ranks measure at the same time, because the speed
 //! with all cores busy counts. [`choose`] is pure. Of the engines that all ranks can run, it chooses the engine with the
@@ -32,7 +32,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Returns the key for this processor, with panels of width `nb` and `ranks` ranks of `threads` threads per node.
+    /// Returns the key for this processor and the BLAS in use. Panels have width `nb`, and each node has `ranks` ranks of
+    /// `threads` threads.
     pub fn here(nb: usize, threads: usize, ranks: usize) -> Self {
         let library = Library::query();
         Self {
@@ -59,12 +60,12 @@ const TIME: Duration = Duration::from_millis(300);
 /// Maximum panel width that is measured. Kernels divide wider panels, and measuring wider panels would take too long.
 const WIDEST: usize = 512;
 
-/// Minimum number of squares in all C together, and minimum number of C that are multiplied in turn. The C then have at least
-/// 75 MB, which is more than most caches.
+/// Minimum number of squares in all matrices C together. So many squares have at least 75 MB, which is more than most caches.
 const SQUARES: usize = 4;
+/// Minimum number of matrices C that are multiplied in turn.
 const BESIDE: usize = 2;
 
-/// Measurement of engines, which all do the same multiplication.
+/// Measurement of several engines: each engine does the same multiplication.
 pub struct Contest<'e> {
     engines: &'e [Engine],
     multiplication: Multiplication,
@@ -73,8 +74,8 @@ pub struct Contest<'e> {
 }
 
 impl<'e> Contest<'e> {
-    /// Prepares multiplications for panels of these widths. On this node `ranks` ranks do so at the same time. Together they
-    /// take at most half of the node's available memory.
+    /// Prepares multiplications for panels of the widths `widths`. On this node, `ranks` ranks do so at the same time. Fails if
+    /// these ranks together would take more than half of the node's available memory.
     pub fn new(
         engines: &'e [Engine],
         widths: &[usize],
@@ -131,19 +132,21 @@ impl<'e> Contest<'e> {
     }
 }
 
-/// Returns the CPU time of this thread.
+/// Returns the CPU time of this thread so far, or `None` if the system does not report it.
 fn own_time() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
 }
 
-/// Fraction of the highest rate from which rates count as equal. On a machine with other load, a contest that lasts [`TIME`] is
-/// no more exact than this. On Zen 4 such contests chose the tile 12x4, with which whole runs are 2 to 3 % slower.
+/// Fraction of the highest rate above which rates count as equal to the highest rate. On a machine with other load, a contest
+/// that lasts [`TIME`] cannot distinguish such rates. On Zen 4 such contests chose the tile 12x4, with which whole runs are 2 to
+/// 3 % slower.
 const EQUAL: f64 = 0.98;
 
 /// Returns the index of the engine to use. `ranks` has the rates of each rank by engine, and zero for an engine that the rank
 /// cannot run.
 ///
 /// All ranks must wait for the slowest rank, so its rate decides. Of engines with equal rates, the first engine is chosen.
+/// Returns `None` if no engine runs on all ranks.
 pub fn choose(ranks: &[Vec<u64>]) -> Option<usize> {
     let engines = ranks.first()?.len();
     let slowest = |engine: usize| ranks.iter().map(|rates| rates[engine]).min().unwrap_or(0);
@@ -151,21 +154,21 @@ pub fn choose(ranks: &[Vec<u64>]) -> Option<usize> {
     (0..engines).find(|&engine| slowest(engine) as f64 >= EQUAL * best as f64)
 }
 
-/// Content of the file in the cache folder.
+/// Content of the file in the user's cache folder that keeps measured rates.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
     version: u32,
     entries: Vec<(Place, Rates)>,
 }
 
-/// Version of the file. Files of other versions are ignored, because kernels change.
+/// Version of the file with stored rates. Files of other versions are ignored, because kernels change.
 const VERSION: u32 = 5;
 
-/// Maximum number of stored keys. Each NB that was measured has its own key.
+/// Maximum number of keys in the file with stored rates. Each NB that was measured has its own key.
 const MOST: usize = 256;
 
-/// Returns the path of the file, in XDG_CACHE_HOME, or in ~/.cache if XDG_CACHE_HOME is not an absolute path. Returns `None`
-/// without a home folder.
+/// Returns the path of the file with stored rates: in XDG_CACHE_HOME, or in ~/.cache if XDG_CACHE_HOME is not an absolute path.
+/// Returns `None` if there is no home folder either.
 pub fn file() -> Option<PathBuf> {
     file_below(|name| std::env::var_os(name).map(PathBuf::from))
 }
@@ -183,7 +186,8 @@ fn read(file: &Path) -> Kept {
     kept.filter(|kept: &Kept| kept.version == VERSION).unwrap_or_default()
 }
 
-/// Returns the rates stored for `place`, if they cover all of `engines`.
+/// Returns the rates that are stored for `place` in `file`. Returns `None` if the rate of any of `engines` is missing, or if the
+/// file cannot be read.
 pub fn recall(file: &Path, place: &Place, engines: &[Engine]) -> Option<Rates> {
     let (_, rates) = read(file).entries.into_iter().find(|(other, _)| other == place)?;
     // Ranks compare rates by MPI, which may treat the highest bit as a sign.
@@ -196,19 +200,23 @@ pub fn recall(file: &Path, place: &Place, engines: &[Engine]) -> Option<Rates> {
 /// Maximum number of attempts to store rates while other processes store theirs.
 const LOOKS: usize = 20;
 
-/// Next step for rates of `place` that are written to a temporary file, but not renamed yet.
+/// Next step of [`remember`], once rates are written to a temporary file that is not yet renamed.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
+    /// Rename the temporary file to the file with stored rates.
     Put,
+    /// Write the temporary file again, because other processes have changed the stored file.
     WriteAgain,
+    /// Remove the temporary file, because another process has stored rates of the same key.
     Leave,
 }
 
 impl Next {
-    /// Decides by the content of the file when the rates were written (`found`), and by its content `now`.
+    /// Decides by two contents of the file with stored rates: its content before the temporary file was written (`found`), and
+    /// its present content (`now`).
     ///
-    /// Thousands of nodes that share the file measure the same at the same time. If another node has stored rates since, those
-    /// rates are as good, and this node need not store its own.
+    /// Thousands of nodes that share the file may measure the same rates at the same time. If another node has stored rates of
+    /// `place` in the meantime, those rates are as good, and this node does not store its own.
     fn of<'a>(found: &'a Kept, now: &'a Kept, place: &Place) -> Self {
         let rates = |kept: &'a Kept| kept.entries.iter().find(|(other, _)| other == place);
         match rates(now) {
@@ -219,10 +227,11 @@ impl Next {
     }
 }
 
-/// Stores rates.
+/// Stores `rates` under the key `place` in `file`.
 ///
-/// An error is ignored, because it costs only a later measurement. Several nodes may share the folder and store at the same
-/// time. Each node writes a temporary file, and renames this file if the stored file has not changed since.
+/// An error is ignored, because it costs only a later measurement. Several nodes may share the folder and store at the same time.
+/// Each node writes a temporary file with the stored rates and its own. The node renames the temporary file if the stored file
+/// has not changed in the meantime.
 ///
 /// Checking and renaming are two steps, so in the worst case the rates of one process are lost and measured again. Locks are
 /// not used, because locks of shared folders may block a run.
@@ -256,8 +265,8 @@ pub fn remember(file: &Path, place: &Place, rates: &Rates) {
     }
 }
 
-/// Returns a name that is unique among all processes that write to the same folder. The host name is a part of it, because
-/// processes of two nodes may have the same process id.
+/// Returns a part of a file name that is unique among all processes that write to the same folder. The host name is a part of it,
+/// because processes of two nodes may have the same process id.
 fn own_word() -> String {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -323,7 +332,8 @@ mod tests {
         }
     }
 
-    /// With 2^20 ranks, the multiplications would need more memory than the node has.
+    /// Tests that a contest is refused if it needs too much memory. With 2^20 ranks, the multiplications would need more memory
+    /// than the node has.
     #[test]
     fn memory_that_is_not_there_is_not_taken() {
         let engines = [Engine::Blas];
@@ -392,7 +402,8 @@ mod tests {
         assert_eq!(next(kept(&[192], 5), kept(&[], 0)), Next::WriteAgain, "somebody removed it");
     }
 
-    /// Many nodes store the same key. The rates of one node remain, and no other file.
+    /// Tests that many nodes can store the same key at the same time. The rates of one node remain, and no temporary file
+    /// remains.
     #[test]
     fn many_remember_the_same_at_once() {
         let folder = tempfile::tempdir().unwrap();
@@ -408,8 +419,8 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
-    /// No reader finds half a file or a file of another key, and no temporary file remains. Of several rates stored at the same
-    /// time, nearly all remain, and the last ones always do.
+    /// Tests that several processes can store different keys at the same time. Every reader finds a whole file, and no temporary
+    /// file remains. Some of the stored keys may be lost, but more than half remain.
     #[test]
     fn several_remember_at_once() {
         let folder = tempfile::tempdir().unwrap();

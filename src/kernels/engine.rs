@@ -1,8 +1,8 @@
 //! Multiplication of the trailing update, by one of our packed kernels or by the library's DGEMM.
 //!
-//! An engine uses two shapes. A [`LowerBlock`] is L below the diagonal block, which is sent in the panel's message. An
-//! [`UpperBlock`] is U right of the diagonal block, which each rank assembles. The order of their elements is private to the
-//! engine. The solver only uses the lengths of the blocks, and stores rows.
+//! An engine multiplies two kinds of blocks. A [`LowerBlock`] is L below the diagonal block, which is sent in the panel's
+//! message. An [`UpperBlock`] is U right of the diagonal block, which each rank assembles. The order of their elements is private
+//! to the engine. The solver only uses the lengths of the blocks, and stores rows.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use super::routines::Solve;
 use super::{Library, packed};
 use crate::base::params::{Engine as EngineChoice, Form};
 
-/// Code that multiplies.
+/// Engine: code that multiplies in the update of the trailing submatrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// A kernel of this program, on operands packed once per panel.
@@ -24,10 +24,11 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// Identity of all kernels of this program ([`Engine::identity`]).
+    /// The [`Engine::identity`] that all kernels of this program have.
     pub const OWN: &str = "packed, fused multiply-adds in order";
 
-    /// Returns the first candidate for `choice` that runs on this processor, without measuring.
+    /// Returns the first engine that `choice` allows and that runs on this processor, in the order of preference. Measures
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -66,8 +67,8 @@ impl Engine {
         }
     }
 
-    /// Returns the candidates that are compiled for this architecture. Other ranks may be able to run a candidate that this
-    /// processor cannot run.
+    /// Returns the engines that `choice` allows and that are compiled for this architecture. This processor may be unable to run
+    /// some of them, while other ranks can.
     pub fn made(choice: EngineChoice) -> Vec<Self> {
         let names = Self::candidates(choice);
         micro::all()
@@ -77,7 +78,8 @@ impl Engine {
             .collect()
     }
 
-    /// Returns the candidates that this processor can run. The list may be empty.
+    /// Returns the engines that `choice` allows and that this processor can run, in the order of preference. The list may be
+    /// empty.
     pub fn possible(choice: EngineChoice) -> Vec<Self> {
         Self::candidates(choice).into_iter().filter_map(Self::named).collect()
     }
@@ -97,15 +99,15 @@ impl Engine {
         micro::runnable().map(Engine::Packed).chain([Engine::Blas]).collect()
     }
 
-    /// Returns the engine of that name, if this processor can run it.
+    /// Returns the engine with the name `name`. Returns `None` if no engine that this processor can run has this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::runnable().into_iter().find(|engine| engine.name() == name)
     }
 
     /// Describes all properties that determine the last bits of a result.
     ///
-    /// Ranks with the same identity round alike. A run resumes only with the identity with which it began. All our kernels, on
-    /// all processors, have the same identity.
+    /// Engines with the same identity give the same bits. A run resumes only with an engine of the identity with which the run
+    /// began. All our kernels, on all processors, have the same identity.
     pub fn identity(self) -> String {
         match self {
             Engine::Packed(_) => Self::OWN.into(),
@@ -117,8 +119,9 @@ impl Engine {
         }
     }
 
-    /// Returns the identity for the BLAS `picked`. Even with a BLAS, the loops of the panel are our own code. These loops round
-    /// once for a multiplication and an addition (`fused`). On a processor without such an instruction, the loops round twice.
+    /// Returns the identity for the BLAS that `picked` describes. Even with a BLAS, the loops of the panel are our own code. With
+    /// fused multiply-add instructions (`fused` is true), these loops round a multiplication and an addition once. Without such
+    /// instructions, the loops round twice.
     pub fn identity_of_blas(picked: &str, fused: bool) -> String {
         format!("blas {picked}{}", if fused { "" } else { ", without fused multiply-adds" })
     }
@@ -131,7 +134,7 @@ impl Engine {
         }
     }
 
-    /// Returns whether results stay the same however the columns are divided into calls.
+    /// Returns whether results are independent of the division of columns into calls.
     pub fn cuts_freely(self) -> bool {
         self != Engine::Blas
     }
@@ -161,7 +164,7 @@ impl Engine {
     }
 
     /// Returns the unit of rows. The rows of a task begin at a multiple of this unit, and so do separately packed parts of a
-    /// lower block. The part from row i on begins at element i k.
+    /// lower block. In a lower block of k columns, the part from row i on begins at element i k.
     pub fn row_step(self) -> usize {
         match self {
             Engine::Packed(kernel) => kernel.scalar,
@@ -169,7 +172,8 @@ impl Engine {
         }
     }
 
-    /// Upper bound of the doubles of scratch for a panel of `width` columns.
+    /// Upper bound of the doubles of scratch that [`Engine::multiply_in_panel`] and [`Engine::solve_in_panel`] need in a panel of
+    /// `width` columns.
     pub fn scratch_len(self, width: usize) -> usize {
         match self {
             Engine::Packed(_) => packed::scratch_len(width),
@@ -180,7 +184,7 @@ impl Engine {
     /// Packs the column-major L(rows x k) as a lower block.
     ///
     /// # Safety
-    /// `l` spans `k` columns, `out` has [`Engine::lower_len`] doubles; no overlap.
+    /// `l` spans `k` columns, `out` has [`Engine::lower_len`] doubles, and `l` and `out` do not overlap.
     pub unsafe fn lay_lower(self, rows: usize, k: usize, l: Matrix<*const f64>, out: *mut f64) {
         // SAFETY: ensured by the caller.
         unsafe {
@@ -295,7 +299,7 @@ unsafe impl Send for UpperBlock {}
 unsafe impl Sync for UpperBlock {}
 
 impl UpperBlock {
-    /// Returns the unit of columns. A strip begins at a multiple of this unit.
+    /// Returns the unit of columns. A range of columns that is solved or multiplied begins at a multiple of this unit.
     pub fn column_unit(&self) -> usize {
         match self.engine {
             Engine::Packed(kernel) => kernel.vector,
@@ -303,7 +307,7 @@ impl UpperBlock {
         }
     }
 
-    /// Sets the padding beyond the edges to zero. Must be called before rows are stored.
+    /// Sets the padding beyond the rows and columns of the block to zero. Must be called before rows are stored.
     ///
     /// # Safety
     /// `data` has [`Engine::upper_len`] doubles.
@@ -317,7 +321,7 @@ impl UpperBlock {
     /// Stores `len` elements from `src` in row `p`, starting at column `from`.
     ///
     /// # Safety
-    /// The block and the source are valid there; no other thread touches that part.
+    /// The block and `src` have these elements, and no other thread touches these elements of the block.
     pub unsafe fn put_row(&self, p: usize, from: usize, len: usize, src: *const f64) {
         debug_assert!(p < self.k && from + len <= self.cols);
         // SAFETY: ensured by the caller.
@@ -352,7 +356,7 @@ impl UpperBlock {
         }
     }
 
-    /// Returns address and length of the columns `cols` of all rows, which are contiguous.
+    /// Returns the address and the number of doubles of the columns `cols`, which are contiguous in memory with all their rows.
     ///
     /// `cols` begins at a multiple of [`UpperBlock::column_unit`]. The range ends at such a multiple or at the end of the
     /// block. The engine must be one of our own.
@@ -370,7 +374,7 @@ impl UpperBlock {
     /// Computes U(:, cols) := L1^-1 U(:, cols). `cols` begins at a multiple of [`UpperBlock::column_unit`].
     ///
     /// # Safety
-    /// The blocks are valid and no other thread touches those columns.
+    /// The blocks are valid, and no other thread touches the columns `cols` of U.
     pub unsafe fn solve(&self, l1: &TriangleBlock, cols: Range<usize>) {
         // SAFETY: ensured by the caller.
         unsafe {
@@ -407,14 +411,15 @@ impl UpperBlock {
     }
 }
 
-/// L1, the unit lower triangle of the diagonal block, in the form in which it is sent and in the engine's form.
+/// L1, the unit lower triangle of the diagonal block, in two forms: as sent in the panel's message (`raw`), and packed for the
+/// engine (`laid`).
 #[derive(Clone, Copy)]
 pub struct TriangleBlock {
     pub k: usize,
     /// Storage order of `raw`. `Transposed` means column-major.
     pub form: Form,
     pub raw: *const f64,
-    /// Form of the engine: [`Engine::triangle_len`] doubles, filled by [`TriangleBlock::lay`].
+    /// L1 packed for the engine: [`Engine::triangle_len`] doubles, filled by [`TriangleBlock::lay`].
     pub laid: *mut f64,
 }
 
@@ -424,8 +429,8 @@ unsafe impl Send for TriangleBlock {}
 unsafe impl Sync for TriangleBlock {}
 
 impl TriangleBlock {
-    /// Returns the leading dimension of `raw`. The leading dimension is the distance of columns in column-major order, or of
-    /// rows in row-major order.
+    /// Returns the leading dimension of `raw` for a triangle of order `k`. The leading dimension is the distance of columns in
+    /// column-major order, or of rows in row-major order, in doubles.
     pub fn leading_dimension(k: usize) -> usize {
         cache::leading_dimension(k, 1)
     }
@@ -443,10 +448,10 @@ impl TriangleBlock {
         Self::strides(self.form, Self::leading_dimension(self.k))
     }
 
-    /// Packs the triangle `raw` for `engine`.
+    /// Packs L1 for `engine`: from `raw` to `laid`.
     ///
     /// # Safety
-    /// The pointers are valid for the lengths above.
+    /// `raw` and `laid` are valid for their lengths.
     pub unsafe fn lay(&self, engine: Engine) {
         if let Engine::Packed(kernel) = engine {
             // SAFETY: ensured by the caller.
@@ -471,7 +476,7 @@ impl LowerBlock {
     /// `rows` begins at a multiple of [`Engine::row_step`], and `cols` at a multiple of [`UpperBlock::column_unit`].
     ///
     /// # Safety
-    /// The blocks are valid and no other thread touches that part of C.
+    /// The blocks are valid, and no other thread touches rows `rows` and columns `cols` of C.
     pub unsafe fn multiply(
         &self,
         u: &UpperBlock,

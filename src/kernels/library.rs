@@ -10,16 +10,17 @@ pub struct Library {
     pub version: String,
     /// Kernels that the library selected for this processor, under the library's own name; empty if it reports no name.
     pub kernel: String,
-    /// Environment variable that overrides the library's selection of kernels.
+    /// Environment variable that overrides the library's selection of kernels; empty if none is known.
     pub variable: &'static str,
 }
 
 impl Library {
-    /// Variables that select kernels, of all libraries.
+    /// Environment variables with which users select kernels, for all known libraries together.
     pub const VARIABLES: [&str; 4] =
         ["BLIS_ARCH_TYPE", "OPENBLAS_CORETYPE", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"];
 
-    /// Returns the variables whose effect the library's description of its kernels does not show.
+    /// Returns the environment variables that may select other kernels without a change of `kernel`, the name that the library
+    /// reports.
     pub(super) fn unseen_variables(&self) -> &'static [&'static str] {
         match (self.kernel.as_str(), self.name) {
             ("", "MKL") => &["MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"],

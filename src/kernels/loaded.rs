@@ -1,8 +1,8 @@
 //! The BLAS that the program calls: the linked library, or another library that is named at the start of the program.
 //!
-//! `ffi` calls this library. `load` must come before any call. The library may have Fortran's names or only those of C, with or
-//! without a suffix for 64-bit integers. Its integers may have 32 or 64 bits. A call that is harmless with either width detects
-//! the width. A small product is checked before the library is used.
+//! `ffi` calls this library. [`load`] must be called before any routine of the library. The library may have Fortran's names or
+//! only those of C, with or without a suffix for 64-bit integers. Its integers may have 32 or 64 bits. A call that is harmless
+//! with either width detects the width. A small product is checked before the library is used.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::fs::File;
@@ -25,27 +25,27 @@ compile_error!("skt-hpl needs a BLAS: build with the feature `blis` (the default
 
 static CHOSEN: OnceLock<Loaded> = OnceLock::new();
 
-/// Returns the library that [`load`] has loaded, or the linked library if none is loaded.
+/// Returns the BLAS in use: the library that [`load`] has loaded, or the linked library if [`load`] was not called.
 pub(super) fn active() -> &'static Loaded {
     static LINKED: OnceLock<Loaded> = OnceLock::new();
     CHOSEN.get().unwrap_or_else(|| LINKED.get_or_init(Loaded::linked))
 }
 
-/// Loads the library `name`, and uses it from now on. Must be called before threads and before MPI start. An error is one
-/// sentence.
+/// Loads the BLAS `name`, which all later calls use in place of the linked library. Must be called before threads and before MPI
+/// start. An error is one sentence.
 pub fn load(name: &str) -> Result<(), String> {
     let loaded = Loaded::open(name)?;
     CHOSEN.set(loaded).map_err(|_| "a BLAS is chosen once".to_string())
 }
 
 impl Library {
-    /// Returns the description of the BLAS that is called.
+    /// Returns the description of the BLAS in use.
     pub fn query() -> Self {
         active().library.clone()
     }
 }
 
-/// Library in use.
+/// A BLAS in this process: its routines and its description.
 pub struct Loaded {
     /// Name by which the library was loaded; empty for the linked library.
     pub(super) name: String,
@@ -54,7 +54,7 @@ pub struct Loaded {
     threads: Option<Setter>,
 }
 
-/// Functions of a library that set the number of threads of a call.
+/// Functions of a BLAS that set the number of threads that each call of a routine uses.
 #[derive(Clone, Copy)]
 enum Setter {
     Plain(unsafe extern "C" fn(c_int)),
@@ -79,7 +79,7 @@ unsafe extern "C" {
 }
 
 impl Setter {
-    /// Functions of the linked library. A preloaded `dgemm_` does not replace these functions.
+    /// Functions of the linked library. A preloaded library that replaces `dgemm_` does not replace these functions.
     #[cfg(feature = "blis")]
     const LINKED: Self =
         Setter::Blis { number: bli_thread_set_num_threads, ways: Some(bli_thread_set_ways) };
@@ -94,7 +94,8 @@ impl Setter {
     }
 }
 
-/// Returns a function that belongs to OpenBLAS itself. The function has a suffix if the routines have a suffix.
+/// Finds the function `name` of OpenBLAS in an opened library. In a build whose routines have a suffix, the function has the
+/// suffix, too. Returns `None` if the library has no such function.
 ///
 /// # Safety
 /// As for [`Opened::function`].
@@ -106,7 +107,8 @@ unsafe fn of_openblas<F: Copy>(opened: Opened, name: &str) -> Option<F> {
 /// Suffixes of `dgemm` in libraries with Fortran's names. The usual suffix is first; the others belong to builds with 64-bit
 /// integers.
 const FORTRAN: [&str; 4] = ["_", "_64_", "64_", "_64"];
-/// Suffixes of `cblas_dgemm`, in the same order as for Fortran.
+/// Suffixes of `cblas_dgemm` in libraries with C's names. The usual suffix is first; the others belong to builds with 64-bit
+/// integers.
 const C: [&str; 4] = ["", "64_", "_64", "_64_"];
 
 const ROUTINES: [&str; 3] = ["dgemm", "dtrsm", "ddot"];
@@ -120,7 +122,7 @@ impl Loaded {
         Self { name: String::new(), library, calls, threads: Some(Setter::LINKED) }
     }
 
-    /// Loads the library `name`. An error is one sentence.
+    /// Loads the BLAS `name` and checks it with a small product. An error is one sentence.
     pub fn open(name: &str) -> Result<Self, String> {
         // The loader would return this program, with the linked library, for an empty name.
         if name.is_empty() {
@@ -158,7 +160,7 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// Returns the routines of the library, and whether their integers have 64 bits.
+    /// Finds the routines of an opened library. Returns the routines, and true if their integers have 64 bits.
     fn find(opened: Opened) -> Result<(Calls, bool), String> {
         for suffix in FORTRAN {
             let [gemm, trsm, dot] = ROUTINES.map(|name| format!("{name}{suffix}"));
@@ -210,7 +212,7 @@ impl Loaded {
         }
     }
 
-    /// Checks the results of a small product and of a small triangular solve, which every BLAS computes exactly.
+    /// Returns whether the results of a small product and of a small triangular solve are exact, as with every correct BLAS.
     fn multiplies_rightly(&self) -> bool {
         // A(2x3) and B(2x3), by columns: A B^T = [22 28; 49 64] with A = [1 2 3; 4 5 6], B = [1 3 5; 2 4 6].
         let a = [1.0, 4.0, 2.0, 5.0, 3.0, 6.0];
@@ -233,7 +235,8 @@ impl Loaded {
 /// Number of elements that is 1 if a library reads only its lower 32 bits, and negative if a library reads all bits.
 const ONE_OR_LESS: i64 = 1 - (1 << 32);
 
-/// Returns whether integers have 64 bits. `product` is the library's ddot of 3 and 5 with [`ONE_OR_LESS`] elements.
+/// Returns whether a library's integers have 64 bits. `product` is the result of the library's ddot for the vectors (3) and (5),
+/// with [`ONE_OR_LESS`] as the number of elements. Returns an error if `product` is neither 15 (32 bits) nor 0 (64 bits).
 fn width(product: f64) -> Result<bool, String> {
     match product {
         15.0 => Ok(false),
@@ -244,7 +247,7 @@ fn width(product: f64) -> Result<bool, String> {
     }
 }
 
-/// Sets the variables that the library `name` reads when it is loaded.
+/// Sets the environment variables that the library `name` reads when it is loaded.
 fn prepare(name: &str) {
     let file = Path::new(name)
         .file_name()
@@ -258,9 +261,9 @@ fn prepare(name: &str) {
 
 /// Loads a library while OpenBLAS is set to start no threads of its own, unless the user has set the number of threads.
 ///
-/// A build for POSIX threads starts one thread for each core when it is loaded, before any setter can be called. With many
-/// ranks, these threads can exceed a node's limit. OpenBLAS reads the variable only when it is loaded. So the variable is
-/// removed afterwards, and other programs do not take it for the user's.
+/// A build for POSIX threads starts one thread for each core when it is loaded, before any setter can be called. With many ranks,
+/// these threads can exceed a node's limit. OpenBLAS reads its environment variable only when it is loaded. So the variable is
+/// removed after loading, and programs that this program starts do not take the variable for the user's setting.
 fn with_one_thread<R>(load: impl FnOnce() -> R) -> R {
     const THREADS: &str = "OPENBLAS_NUM_THREADS";
     if std::env::var_os(THREADS).is_some() {
@@ -293,7 +296,7 @@ fn threads(opened: Opened) -> Option<Setter> {
     }
 }
 
-/// Copies a text that a library has returned; an empty text if the pointer is null.
+/// Copies the C string at `pointer`, which a library has returned. Returns an empty text if the pointer is null.
 ///
 /// # Safety
 /// `pointer` is null or a C string.
@@ -310,8 +313,8 @@ type WordsOf = unsafe extern "C" fn(c_int) -> *const c_char;
 type PutWords = unsafe extern "C" fn(*mut c_char, c_int);
 type Number = unsafe extern "C" fn() -> c_int;
 
-/// Describes the library, with all facts that its functions report. `name` is the name by which it was loaded, and `wide` means
-/// 64-bit integers.
+/// Describes an opened BLAS, from all facts that its functions report. `name` is the name by which the BLAS was loaded, or empty
+/// for the linked one. `wide` is true if its integers have 64 bits.
 fn describe(opened: Opened, name: &str, calls: &Calls, wide: bool) -> Library {
     // SAFETY: functions of these names have these types in every library; the texts are constants.
     let mut library = unsafe {
@@ -367,8 +370,8 @@ fn ask_blis_kernel(opened: Opened) -> Option<String> {
     }
 }
 
-/// Returns a digest of the file that contains this routine, or `None` if the file cannot be read. Code in other files that the
-/// routine calls is not included.
+/// Returns a digest of the file that contains `routine`. The digest does not cover code in other files that the routine calls.
+/// Returns `None` if the file cannot be read.
 fn digest_of_file(routine: *const c_void) -> Option<u64> {
     let path = file_of(routine)?;
     // The file is read in pieces. All ranks of a node read at the same time, and some libraries have hundreds of megabytes.
@@ -387,7 +390,7 @@ fn digest_of_file(routine: *const c_void) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A file that is not a BLAS gives an error of one sentence, which names the file.
+    /// Tests that a file that is not a BLAS gives an error of one sentence, which names the file.
     #[test]
     fn what_cannot_be_used_gets_one_sentence() {
         for (name, why) in [

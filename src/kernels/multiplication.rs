@@ -1,14 +1,15 @@
 //! Multiplication for measuring. The multiplication has the shape of an update, and is repeated with the same operands.
 //!
-//! The choice of the engine measures with it. `skt-hpl burnin` also measures with it, and checks the product.
+//! `choice` measures the rates of engines with this multiplication. `skt-hpl burnin` also measures with this multiplication, and
+//! checks the product.
 
 use super::operands::Matrix;
 use super::{Engine, LowerBlock, UpperBlock};
 use crate::base::threads::{Pool, Shareable};
 use crate::shm::{MemoryError, Region};
 
-/// Side of a square of C. A square is too large for a core's caches, and small enough that a few threads multiply it in some
-/// milliseconds.
+/// Side of a square of C, in rows and columns. A square is too large for a core's caches, and small enough that a few threads
+/// multiply it in some milliseconds.
 const SIDE: usize = 1536;
 
 /// Number of strips into which the columns of a square are divided. There are fewer strips if there are fewer columns.
@@ -17,22 +18,23 @@ const STRIPS: usize = 4;
 /// Minimum number of tasks for each thread.
 const EACH: usize = 3;
 
-/// Padding of the rows of C. Without padding, all rows would fall into the same cache sets. A matrix has padding for the same
-/// reason.
+/// Padding of each row of C, in doubles. Without padding, all rows would fall into the same cache sets. The matrix of a test has
+/// padding for the same reason.
 const PAD: usize = 200;
 
 /// Multiplication C -= L U with any of several engines. C consists of squares of `SIDE` x `SIDE`, and L has width k.
 ///
-/// Several C lie next to each other and are used in turn, each with its own U. So C and U come from memory each time, as in an
-/// update. All operands are on huge pages, like the matrix.
+/// Several matrices C lie next to each other and are used in turn, each with its own U. So C and U come from memory in each
+/// multiplication, as in an update. All operands are on huge pages, like the matrix.
 pub struct Multiplication {
     k: usize,
-    /// Number of rows and of columns of one C.
+    /// Number of rows of one matrix C.
     rows: usize,
+    /// Number of columns of one matrix C.
     cols: usize,
-    /// Number of C.
+    /// Number of matrices C.
     beside: usize,
-    /// Number of doubles in the U of one C.
+    /// Number of doubles in the U that belongs to one matrix C.
     above: usize,
     /// Number of multiplications done so far.
     turns: usize,
@@ -41,7 +43,7 @@ pub struct Multiplication {
     c: Region,
 }
 
-/// Number of squares of one C, in each direction.
+/// Number of squares of one matrix C: `down` the rows and `across` the columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Squares {
     pub down: usize,
@@ -49,7 +51,8 @@ pub struct Squares {
 }
 
 impl Squares {
-    /// Returns the smallest numbers with which each of `threads` threads has several tasks as large as those of an update.
+    /// Returns the smallest numbers of squares with which each of `threads` threads has several tasks as large as the tasks of an
+    /// update.
     pub fn for_threads(threads: usize) -> Self {
         // A square has at least three blocks of rows, each divided into `STRIPS` tasks.
         let squares = threads.div_ceil(STRIPS);
@@ -70,8 +73,9 @@ impl Squares {
     }
 }
 
-/// Returns the number of rows and of columns of a task, in an update of `rows` x `cols` by `threads` threads. The number of
-/// rows is that of an update, because a kernel keeps so many rows in the cache. Only the number of columns is reduced.
+/// Returns the number of rows and of columns of a task, in an update of `rows` x `cols` by `threads` threads. The number of rows
+/// is the same as in an update (`row_unit`), because a kernel keeps so many rows in the cache. Only the number of columns is
+/// reduced.
 fn task(
     rows: usize,
     cols: usize,
@@ -85,7 +89,8 @@ fn task(
 }
 
 impl Multiplication {
-    /// Returns the numbers of doubles of L, of the U of one C, and of all C. A square takes some 20 MB.
+    /// Returns three numbers of doubles: of L, of the U of one matrix C, and of all `beside` matrices C together. A square takes
+    /// some 20 MB.
     pub fn sizes(engines: &[Engine], k: usize, squares: Squares, beside: usize) -> [usize; 3] {
         let (rows, cols) = (squares.rows(), squares.cols());
         let longest = |len: &dyn Fn(&Engine) -> usize| engines.iter().map(len).max().unwrap_or(0);
@@ -94,8 +99,9 @@ impl Multiplication {
         [lower, above, rows * (cols * beside + PAD)]
     }
 
-    /// Fills L and U with the pairs of numbers that `next` returns, in the order in which an engine stores elements. With
-    /// numbers above 1, C grows. There are `beside` C, each with the given number of squares.
+    /// Allocates and fills L, and `beside` matrices C of `squares` squares each, with their U. `next` returns pairs of numbers.
+    /// Each element of L is the first number of a pair. Each element of U is the second number of a later pair. Elements are
+    /// filled in the order in which an engine stores them. With numbers above 1, elements of C grow.
     pub fn new(
         engines: &[Engine],
         k: usize,
@@ -116,8 +122,8 @@ impl Multiplication {
         Ok(Self { k, rows, cols, beside, above, turns: 0, lower, upper, c })
     }
 
-    /// Changes the width of L to k, which must not exceed the original width. All elements must be equal, because the change
-    /// reorders them.
+    /// Changes the width of L to `k`, which must not exceed the original width. All elements of L must be equal, and so must all
+    /// elements of U, because the change reorders the elements.
     pub fn narrow(&mut self, k: usize) {
         assert!(k * self.rows <= self.lower.as_slice_f64().len() && k * self.cols <= self.above);
         self.k = k;
@@ -128,7 +134,7 @@ impl Multiplication {
         2.0 * (self.rows * self.cols * self.k) as f64
     }
 
-    /// Returns all C.
+    /// Returns the elements of all matrices C, including padding.
     pub fn product(&self) -> &[f64] {
         self.c.as_slice_f64()
     }
@@ -161,8 +167,8 @@ impl Multiplication {
 mod tests {
     use super::*;
 
-    /// Checks for every number of threads that tasks are like those of a run. Their blocks have as many rows as in a run,
-    /// strips are wide enough, and all threads have work.
+    /// Tests for every number of threads that tasks are like the tasks of an update. Blocks have the same number of rows as in an
+    /// update, strips are wide enough, and all threads have work.
     #[test]
     fn tasks_are_as_high_as_those_of_an_update() {
         for threads in 1..=256 {

@@ -20,7 +20,7 @@ impl Size {
 }
 
 /// Matrix given by address and leading dimension. The leading dimension is the distance of columns, or the distance of rows if
-/// the matrix is stored by rows.
+/// the matrix is stored by rows, in elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<P> {
     pub at: P,
@@ -33,7 +33,7 @@ impl<P> Matrix<P> {
     }
 }
 
-/// Distance from one row to the next, and from one column to the next.
+/// Distance from one row to the next, and from one column to the next, in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strides {
     pub row: usize,
@@ -41,7 +41,7 @@ pub struct Strides {
 }
 
 impl Strides {
-    /// Returns the distance from the first element to element (`i`, `j`).
+    /// Returns the distance from element (0, 0) to element (`i`, `j`), in elements.
     pub fn to(self, i: usize, j: usize) -> usize {
         i * self.row + j * self.col
     }

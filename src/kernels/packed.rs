@@ -15,7 +15,7 @@ use super::micro::{self, Kernel, Slabs, Soon};
 use super::operands::{Matrix, Size, Strided, Strides};
 use super::vector;
 
-/// Doubles in a cache line.
+/// Number of doubles in a cache line.
 const LINE: usize = 8;
 
 /// Number of elements in the largest tile.
@@ -51,9 +51,9 @@ const LAID_FROM: usize = 48;
 /// Number of rows of A within a panel that are packed at a time.
 const SLABS: usize = 2 * micro::COMMON_UNIT;
 
-/// Number of rows of `k` doubles, at least one, that stay in a second-level cache of `second_level` bytes while other data
-/// stream through it. The rows may take three eighths of the cache. With 2 MiB, three eighths were better than a half and than
-/// a quarter.
+/// Number of rows of `k` doubles, at least one, that remain in a second-level cache of `second_level` bytes while other data
+/// stream through the cache. The rows may take three eighths of the cache. With 2 MiB, three eighths were better than a half and
+/// than a quarter.
 fn rows_that_stay(second_level: usize, k: usize) -> usize {
     (second_level * 3 / 8 / size_of::<f64>() / k.max(1)).max(1)
 }
@@ -62,7 +62,7 @@ fn rows_that_stay(second_level: usize, k: usize) -> usize {
 /// cache would have space for only a few rows of L. For each group of so few rows, all of U would be read again.
 const LONGEST: usize = 512;
 
-/// Number of rows of a lower block in one task. These rows stay in the cache while U streams through it.
+/// Number of rows of a lower block in one task. These rows remain in the cache while U streams through the cache.
 pub fn row_block(kernel: &Kernel, k: usize) -> usize {
     let panels = rows_that_stay(cache::second_level(), k.min(LONGEST)) / kernel.scalar;
     panels.clamp(1, 1024 / kernel.scalar) * kernel.scalar
@@ -71,7 +71,7 @@ pub fn row_block(kernel: &Kernel, k: usize) -> usize {
 /// Packs a column-major `rows x k` matrix in panels of `unit` rows, as a lower block or for [`Slabs`].
 ///
 /// # Safety
-/// `l` spans `k` columns, `out` has as many doubles as the whole panels, and they do not overlap.
+/// `l` spans `k` columns, `out` has room for all panels including padding, and `l` and `out` do not overlap.
 pub unsafe fn pack(unit: usize, rows: usize, k: usize, l: Matrix<*const f64>, out: *mut f64) {
     // SAFETY: ensured by the caller.
     unsafe {
@@ -121,7 +121,7 @@ unsafe fn pack_by<const UNIT: usize>(rows: usize, k: usize, l: Matrix<*const f64
     }
 }
 
-/// Packs the unit lower triangle L1(k x k) with these strides as a lower block.
+/// Packs the unit lower triangle L1(k x k), which has strides `strides`, as a lower block.
 ///
 /// Of a panel that ends with row i of L1, only columns up to i are written. No kernel reads the columns after i. Elements of
 /// `l` on and above the diagonal have no effect.
@@ -206,7 +206,7 @@ fn by_pieces_of<const UNIT: usize>(
 /// Copies `len` elements from `src` to row `p` of an upper block, from column `from` on.
 ///
 /// # Safety
-/// `u` is an upper block with those columns, `src` has `len` elements, and they do not overlap.
+/// `u` is an upper block with these columns, `src` has `len` elements, and `u` and `src` do not overlap.
 pub unsafe fn put_row(
     kernel: &Kernel,
     u: *mut f64,
@@ -222,7 +222,7 @@ pub unsafe fn put_row(
     });
 }
 
-/// Copies part of row `p` of an upper block to `dst`: the reverse of [`put_row`].
+/// Copies `len` elements of row `p` of an upper block, from column `from` on, to `dst`.
 ///
 /// # Safety
 /// As for [`put_row`].
@@ -241,7 +241,7 @@ pub unsafe fn get_row(
     });
 }
 
-/// Zeroes the padding of an upper block beyond its `k x cols`, so that the kernel may read it.
+/// Sets the padding of an upper block of `k x cols` to zero, so that a kernel may read the padding.
 ///
 /// # Safety
 /// `u` has [`upper_len`] doubles.
@@ -266,7 +266,7 @@ pub unsafe fn clear_edges(kernel: &Kernel, u: *mut f64, k: usize, cols: usize) {
 /// Computes U := L1^-1 U for panels `panels` of an upper block, with L1 packed by [`pack_triangle`].
 ///
 /// # Safety
-/// The processor runs the kernel, `l1` and `u` are such blocks, and no other thread touches those panels.
+/// The processor runs the kernel, `l1` and `u` are blocks in these layouts, and no other thread touches the panels `panels`.
 pub unsafe fn solve_upper(
     kernel: &Kernel,
     k: usize,
@@ -295,7 +295,7 @@ pub unsafe fn solve_upper(
 /// Both ranges begin at the start of a panel. `c` begins at row 0 and column 0 of the blocks.
 ///
 /// # Safety
-/// The processor runs the kernel, the blocks are valid, and no other thread touches that part of C.
+/// The processor runs the kernel, the blocks are valid, and no other thread touches these rows and columns of C.
 pub unsafe fn multiply(
     kernel: &Kernel,
     k: usize,
@@ -365,8 +365,8 @@ unsafe fn multiply_piece(
     }
 }
 
-/// Computes a tile of which only `width x height` elements exist. The result is computed in a separate tile, and the existing
-/// elements are copied back. Narrow tiles are computed with [`Kernel::narrow`].
+/// Computes a tile at the edge of C, of which only `width x height` elements exist. The result is computed in a separate tile,
+/// and the existing elements are copied to C. Narrow tiles are computed with [`Kernel::narrow`].
 unsafe fn edge(
     kernel: &Kernel,
     k: usize,
@@ -418,7 +418,7 @@ pub unsafe fn multiply_in_panel(
     unsafe { multiply_in_slabs(kernel, lays, size, a, b, c, scratch) }
 }
 
-/// Implements [`multiply_in_panel`]. With `lays`, A is packed, some rows at a time.
+/// Implements [`multiply_in_panel`]. If `lays` is true, A is packed, some rows at a time.
 ///
 /// # Safety
 /// As for [`multiply_in_panel`].
@@ -494,7 +494,7 @@ unsafe fn pack_groups(most: usize, k: usize, cols: usize, b: Strided, packed: &m
 
 /// Computes B(n x cols) := L^-1 B for a unit lower triangle L of order n.
 ///
-/// L and B have these strides, one of which is 1. `scratch` is reused between calls.
+/// L and B have strides `strides`, one of which is 1. `scratch` is reused between calls.
 ///
 /// # Safety
 /// The processor runs the kernel, the ranges are valid and do not overlap.
@@ -669,7 +669,7 @@ mod tests {
         }
     }
 
-    /// Returns L^-1 B, computed by the same chains of operations.
+    /// Returns L^-1 B, computed by the chains of fused multiply-adds that all kernels must compute.
     fn solved(k: usize, cols: usize, l: &[f64], b: &[f64]) -> Vec<f64> {
         let mut x = b.to_vec();
         for i in 0..k {

@@ -1,5 +1,5 @@
-//! Step of a panel's factorisation that handles one column: completes the last column, updates this one, and searches its
-//! largest element. A step works on rows of the work array W. Steps on different rows may run at the same time.
+//! Step of a panel's factorisation: completes the previous column, updates the current column, and searches the largest element
+//! of the current column. A step works on some rows of the work array W. Steps on different rows may run at the same time.
 
 use std::ops::Range;
 
@@ -36,13 +36,13 @@ impl Columns {
     }
 }
 
-/// Work of the last pivot that is still to be done in W. The next step starts with this work. So each thread is called only once
-/// per column, and a moved row is written by the thread that owns its place.
+/// Work that follows from the last pivot and is still to be done in W. The next step starts with this work. So each thread is
+/// called only once per column, and a moved row is written by the thread that owns its new place.
 #[derive(Clone, Copy, Default)]
 pub struct Owed {
-    /// Column to divide by its pivot, and the pivot.
+    /// Number of the column to divide by its pivot, and the pivot.
     pub column: Option<(usize, f64)>,
-    /// Row of W to overwrite, and the elements to write there.
+    /// Number of the row of W to overwrite, and the elements to write to this row.
     pub row: Option<(usize, Shareable<f64>)>,
 }
 
@@ -56,7 +56,7 @@ pub struct Factors {
 }
 
 impl Factors {
-    /// Makes a list of `factors`, which must stay unchanged as long as the list is used.
+    /// Makes a list of `factors`, which must remain unchanged as long as the list is used.
     pub fn new(factors: &mut [f64]) -> Self {
         let (mut few, len) = ([0.0; 8], factors.len());
         if let Some(room) = few.get_mut(..len) {
@@ -72,29 +72,31 @@ impl Factors {
     }
 }
 
-/// Update of column `j`, whose largest element is searched then.
+/// Update of column `j` of W. After the update, the largest element of column `j` is searched.
 #[derive(Clone, Copy)]
 pub struct Update {
     pub j: usize,
     /// First of the columns that update column `j`; the last is `j - 1`.
     pub start: usize,
-    /// If true, the factors are those of column `j - 1` in the updates of the columns from `j` on.
+    /// If true, column `j - 1` updates the columns from `j` on: one factor for each of these columns. If false, the columns from
+    /// `start` on update column `j`: one factor for each of these columns.
     pub right: bool,
     pub factors: Factors,
 }
 
-/// A step.
+/// Step of a panel's factorisation, for some rows of W.
 #[derive(Clone, Copy)]
 pub struct Step {
     /// Number of columns of the panel.
     pub width: usize,
     pub owed: Owed,
-    /// None: the step only completes the last column.
+    /// Update and search of a column. `None` if the step only does the work in `owed`.
     pub update: Option<Update>,
 }
 
 impl Step {
-    /// Does the step in `rows`. Returns the largest magnitude in column `j` with its row, unless there are no rows or no update.
+    /// Does the step in `rows`. Returns the largest magnitude in the updated column, and its row. Returns `None` if there are no
+    /// rows or no update.
     ///
     /// # Safety
     /// The rows are within the array, and no other thread touches the rows during the call. No thread changes the elements that
@@ -117,7 +119,7 @@ impl Step {
         }))
     }
 
-    /// Does the work of the last pivot in `rows`.
+    /// Does the work that the last pivot left ([`Owed`]), in `rows`.
     ///
     /// # Safety
     /// As for [`Step::run`].
@@ -163,8 +165,8 @@ impl Update {
     }
 }
 
-/// Returns the largest magnitude of `found` with its place. Of equal magnitudes, the first is returned. A part without rows has
-/// magnitude -1. NaN is returned only if no part has a number.
+/// Returns the pair with the largest magnitude from pairs of a magnitude and a place. Of equal magnitudes, the first is returned.
+/// Magnitude -1 stands for a part without rows. NaN is returned only if no part has a number. Returns `None` if `found` is empty.
 pub fn largest(found: impl Iterator<Item = (f64, usize)>) -> Option<(f64, usize)> {
     found.reduce(|best, next| {
         let larger = next.0 > best.0

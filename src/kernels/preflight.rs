@@ -17,17 +17,19 @@ use super::loaded::{self, Loaded};
 use super::processor::Level;
 use crate::base::timed_command::ask;
 
-/// Variable that is set in the second execution. Its value contains the kernels of the first execution.
+/// Environment variable that the preflight sets when it executes the program again. Its value names the kernels that the library
+/// selected in the first execution, and the variable that overrides this selection.
 const MARK: &str = "SKT_INTERNAL_PREFLIGHT";
-/// Variable that marks a process which only tests whether the library accepts certain kernels.
+/// Environment variable that marks a trial process. A trial process only tests whether the library accepts certain kernels.
 const TRIAL: &str = "SKT_INTERNAL_TRIAL";
 
-/// Maximum time for a test process. The library has been loaded in this process already, but may hang with other kernels or on
-/// a hung file system. Without this limit all ranks would wait for this rank at the start of MPI, which has no timeout.
+/// Maximum time for a trial process. This process has already loaded the library. But the trial process may hang with other
+/// kernels or on a hung file system. Without this limit all ranks would wait for this rank at the start of MPI, which has no
+/// timeout.
 const TRIAL_MOST: Duration = Duration::from_secs(15);
 
-/// Returns the level of the kernels that a library calls `kernel`. `None` if the name is unknown, as that of kernels made for a
-/// new processor.
+/// Returns the instruction-set level of the kernels that `library` calls `kernel`. Returns `None` if the name is unknown, such as
+/// the name of kernels for a new processor.
 fn level_of(library: &str, kernel: &str) -> Option<Level> {
     let kernel = kernel.to_ascii_lowercase();
     let level = match (library, kernel.as_str()) {
@@ -55,7 +57,8 @@ fn level_of(library: &str, kernel: &str) -> Option<Level> {
     Some(level)
 }
 
-/// Returns the value of the library's variable that selects kernels of `level`; `None` if there is no such value.
+/// Returns the value of the library's environment variable that selects kernels of `level`. Returns `None` if no such value is
+/// known.
 pub fn kernel_for(library: &str, level: Level) -> Option<&'static str> {
     match (library, level) {
         ("BLIS", Level::Avx512) => Some("skx"),
@@ -69,8 +72,8 @@ pub fn kernel_for(library: &str, level: Level) -> Option<&'static str> {
     }
 }
 
-/// Returns the kernel's name in the form that this version of the library reads. BLIS before 1.0 reads a number, and reads
-/// every word as 0, the number of skx. So the name haswell would make it execute code that the processor does not have.
+/// Returns the kernel's name in the form that this version of the library reads. BLIS before 1.0 reads a number, and reads every
+/// word as 0, the number of skx. So the name haswell would make BLIS execute instructions that the processor does not have.
 fn as_read(library: &str, version: &str, kernel: &'static str) -> &'static str {
     match (library, version.starts_with("0."), kernel) {
         ("BLIS", true, "skx") => "0",
@@ -87,10 +90,11 @@ pub enum Advice {
     Unknown,
     /// The kernels are generic, and no name of better kernels is known.
     Plain,
+    /// Better kernels exist: the value for the library's environment variable that selects them.
     Override(&'static str),
 }
 
-/// Judges a library that selected `kernel`, on a processor of this `architecture` and `level`.
+/// Judges whether the kernels `kernel`, which `library` selected, suit a processor of this `architecture` and `level`.
 pub fn advise(library: &str, kernel: &str, level: Level, architecture: &str) -> Advice {
     // The levels are those of x86-64. On other architectures, only generic kernels are recognised.
     let x86 = architecture == "x86_64";
@@ -111,8 +115,8 @@ fn is_plain(kernel: &str) -> bool {
 }
 
 impl Advice {
-    /// Returns a line about the library on a processor of kind `processor`. `what` describes the library. Returns `None` if the
-    /// selection must first be overridden.
+    /// Returns a line about the library on a processor of kind `processor`. `what` describes the library. Returns `None` for
+    /// [`Advice::Override`].
     fn told(&self, what: &str, processor: &str) -> Option<String> {
         match self {
             Advice::Fine => Some(format!("{what}, right for this processor ({processor})")),
@@ -127,11 +131,14 @@ impl Advice {
     }
 }
 
-/// Arithmetic of a BLAS: its name and version, and its kernels before and after the preflight.
+/// A BLAS on one node, as far as it determines the last bits of results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
+    /// Name and version of the library.
     pub library: String,
+    /// Kernels that the library selects by itself.
     pub picked: String,
+    /// Kernels that the library uses after the preflight.
     pub preflight: String,
 }
 
@@ -146,12 +153,14 @@ impl Named {
     }
 }
 
-/// Result of examining a library. The process that examines the library prints this result as a line.
+/// Result of [`look`]: the library, or the reason why the library cannot be used. `skt-hpl agent` prints this result as one line
+/// of JSON.
 pub type Look = Result<Named, String>;
 
 /// Describes the library `name`, or the linked library if `name` is empty. An error is one sentence.
 ///
-/// The library stays loaded. A process that continues afterwards starts another process to call this function.
+/// The library remains loaded in this process. A process that must not load the library starts another process to call this
+/// function.
 pub fn look(name: &str) -> Look {
     match name {
         "" => Ok(Named::of(&Library::query(), name)),
@@ -159,9 +168,9 @@ pub fn look(name: &str) -> Look {
     }
 }
 
-/// Returns the kernels that the ranks' library will have after the preflight on this processor. The kernels are the library's
-/// own selection, or better ones if the library's variable is not set. `name` is the name by which the library was loaded;
-/// empty for the linked library.
+/// Returns the kernels that the ranks' library will use after the preflight on this processor. If better kernels exist and the
+/// library's environment variable is not set, returns the better kernels. Otherwise returns the library's own selection. `name`
+/// is the name by which the library was loaded; empty for the linked library.
 pub fn kernel_after(library: &Library, name: &str) -> String {
     let set = std::env::var_os(library.variable).is_some();
     let told = |value| as_read(library.name, &library.version, value);
@@ -173,10 +182,11 @@ pub fn kernel_after(library: &Library, name: &str) -> String {
     .to_ascii_lowercase()
 }
 
-/// Returns the kernels that this library uses if its variable is `value`, or the reason that they are not available.
+/// Returns the kernels that the library uses if its environment variable has the value `value`. Returns an error with the reason
+/// if these kernels are not available.
 ///
-/// Another process tries this, because BLIS ends a process that requests kernels which the build does not contain. BLIS is
-/// often built for a single kind of processor. Other libraries ignore such a request.
+/// A trial process loads the library with this value, because BLIS ends a process that requests kernels which the build does not
+/// contain. BLIS is often built for a single kind of processor. Other libraries ignore such a request.
 fn taken(library: &Library, name: &str, value: &str) -> Result<String, String> {
     let told = format!("{}={value}", library.variable);
     let none =
@@ -209,7 +219,7 @@ fn taken(library: &Library, name: &str, value: &str) -> Result<String, String> {
     }
 }
 
-/// Returns the library's own name for the kernels that are called `value` in its variable.
+/// Returns the library's own name for the kernels that the value `value` of its environment variable selects.
 fn named_by(value: &str) -> String {
     match value {
         "0" => "skx",
@@ -220,14 +230,15 @@ fn named_by(value: &str) -> String {
     .to_owned()
 }
 
-/// Returns whether kernels `other` have a higher level than kernels `picked`. If the level of `other` is unknown, the answer is
-/// true.
+/// Returns whether the library's kernels `other` have a higher instruction-set level than its kernels `picked`. Returns true if
+/// the level of `other` is unknown.
 fn is_better(library: &str, other: &str, picked: &str) -> bool {
     level_of(library, other).is_none_or(|level| Some(level) > level_of(library, picked))
 }
 
-/// Examines the kernels that the library selected. If they are poor, executes the program again. Otherwise returns one line
-/// about the library, for rank 0 to print. Must be called before threads or MPI start.
+/// Examines the kernels that the library selected. If better kernels are available, sets the library's environment variable and
+/// executes the program again. Otherwise returns one line about the library, for rank 0 to print. If `enabled` is false, only
+/// returns the line. Must be called before threads or MPI start.
 pub fn run(enabled: bool) -> String {
     let library = Library::query();
     if std::env::var_os(TRIAL).is_some() {
@@ -324,7 +335,8 @@ mod tests {
         }
     }
 
-    /// Recognises a BLIS built for any 64-bit ARM processor as poor.
+    /// Tests that generic kernels count as poor on other architectures than x86-64, such as those of a BLIS built for any 64-bit
+    /// ARM processor.
     #[test]
     fn off_x86_plain_kernels_are_poor_and_no_others_are_known() {
         for (library, kernel, want) in [

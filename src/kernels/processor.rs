@@ -2,7 +2,7 @@
 
 use std::env::consts::ARCH;
 
-/// Instruction set of the processor, as far as kernels depend on it.
+/// Instruction set of the processor, as far as the choice of kernels depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     Baseline,
@@ -39,14 +39,14 @@ impl Level {
     }
 }
 
-/// Returns the kind of this processor: the properties by which libraries select their kernels.
+/// Returns a text with the kind of this processor: the properties by which libraries select their kernels.
 pub(super) fn processor_kind() -> String {
     const TELLING: [&str; 5] = ["vendor_id", "cpu family", "model", "CPU implementer", "CPU part"];
     let kind = processor(&TELLING);
     if cfg!(target_arch = "x86_64") { format!("{kind}, {}", Level::detect().name()) } else { kind }
 }
 
-/// Returns the values that the system reports for this processor in the fields `names`.
+/// Returns the values of the fields `names` in `/proc/cpuinfo` for the first processor, separated by spaces.
 pub(super) fn processor(names: &[&str]) -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let first = info.split("\n\n").next().unwrap_or_default();

@@ -12,7 +12,7 @@ fn letter(transposed: bool) -> c_char {
     (if transposed { b'T' } else { b'N' }) as c_char
 }
 
-/// Triangular solve with a unit triangle, as column-major matrices describe it.
+/// Kind of a triangular solve (DTRSM) with a unit triangle. Matrices are column-major.
 #[derive(Clone, Copy)]
 pub(super) struct Solve {
     /// True if the triangle is right of the unknown matrix.
@@ -42,8 +42,8 @@ compile_error!(
     "a BLAS with 32-bit integers reads the first half of a 64-bit integer, which must be the low half"
 );
 
-/// Types of Fortran's routines. All arguments are passed by reference. Integers are stored in 64 bits. A library with 32-bit
-/// integers reads the lower half, which is stored first.
+/// Type of DGEMM in Fortran's interface. All arguments are passed by reference. Integers are stored in 64 bits. A library with
+/// 32-bit integers reads the lower half, which is stored first.
 pub(super) type FortranGemm = unsafe extern "C" fn(
     *const c_char,
     *const c_char,
@@ -59,6 +59,7 @@ pub(super) type FortranGemm = unsafe extern "C" fn(
     *mut f64,
     *const i64,
 );
+/// Type of DTRSM in Fortran's interface, with arguments as for [`FortranGemm`].
 pub(super) type FortranTrsm = unsafe extern "C" fn(
     *const c_char,
     *const c_char,
@@ -72,11 +73,12 @@ pub(super) type FortranTrsm = unsafe extern "C" fn(
     *mut f64,
     *const i64,
 );
+/// Type of DDOT in Fortran's interface, with arguments as for [`FortranGemm`].
 pub(super) type FortranDot =
     unsafe extern "C" fn(*const i64, *const f64, *const i64, *const f64, *const i64) -> f64;
 
-/// Types of C's routines. Integers are passed by value. A 32-bit integer is the lower half of the register or stack slot of a
-/// 64-bit integer.
+/// Type of DGEMM in C's interface. Integers are passed by value, in 64 bits. A library with 32-bit integers reads the lower half
+/// of the register or stack slot.
 pub(super) type CGemm = unsafe extern "C" fn(
     c_int,
     c_int,
@@ -93,6 +95,7 @@ pub(super) type CGemm = unsafe extern "C" fn(
     *mut f64,
     i64,
 );
+/// Type of DTRSM in C's interface, with arguments as for [`CGemm`].
 pub(super) type CTrsm = unsafe extern "C" fn(
     c_int,
     c_int,
@@ -107,9 +110,10 @@ pub(super) type CTrsm = unsafe extern "C" fn(
     *mut f64,
     i64,
 );
+/// Type of DDOT in C's interface, with arguments as for [`CGemm`].
 pub(super) type CDot = unsafe extern "C" fn(i64, *const f64, i64, *const f64, i64) -> f64;
 
-/// Routine of any type.
+/// Type by which the linked routines are declared, before they are cast to their real types.
 type Routine = unsafe extern "C" fn();
 
 unsafe extern "C" {
@@ -118,8 +122,8 @@ unsafe extern "C" {
     fn dtrsm_();
 }
 
-/// Routines of a library. Integers are passed in 64 bits. A library with 32-bit integers reads the lower half. A site's own
-/// build of the same name may have 64-bit integers, and reads all bits.
+/// The routines of a BLAS that the solver calls. Integers are always passed in 64 bits. A library with 32-bit integers reads the
+/// lower half, a library with 64-bit integers reads all bits.
 pub enum Calls {
     Fortran { gemm: FortranGemm, trsm: FortranTrsm },
     C { gemm: CGemm, trsm: CTrsm },
@@ -135,7 +139,7 @@ impl Calls {
         }
     };
 
-    /// Returns the address of one of the routines.
+    /// Returns the address of the library's DGEMM.
     pub fn address(&self) -> *mut c_void {
         match self {
             Calls::Fortran { gemm, .. } => *gemm as *mut c_void,
@@ -189,7 +193,7 @@ impl Calls {
         }
     }
 
-    /// Solves with a unit triangle `t` for the right-hand sides `b`, in place.
+    /// Solves with a unit triangle `t` for the `m x n` right-hand sides `b`, in place.
     ///
     /// # Safety
     /// As for [`super::ffi::gemm`].
@@ -219,7 +223,7 @@ impl Calls {
     }
 }
 
-/// Constants of the C interface for order, form, side, triangle and diagonal.
+/// Constants of the C interface of a BLAS for order, form, side, triangle and diagonal.
 mod c {
     use std::ffi::c_int;
     pub const COLUMNS: c_int = 102;

@@ -5,12 +5,12 @@
 
 use super::micro::Isa;
 
-/// Number of lanes in which sums and maxima are accumulated. All copies have the same number, and therefore the same order of
-/// operations.
+/// Number of lanes in which sums and maxima are accumulated. All compiled copies of a loop have the same number of lanes, and
+/// therefore the same order of operations.
 pub const LANES: usize = 8;
 
-/// Returns a b + c. The result is rounded once if the copy that calls this has an instruction for that. For other processors
-/// the result is rounded twice: rounding it once would take a call of the C library for each element.
+/// Returns a b + c. If `FUSED` is true, the result is rounded once, by a fused multiply-add instruction. Otherwise the result is
+/// rounded twice: without the instruction, rounding once would take a call of the C library for each element.
 #[inline(always)]
 fn plus_product<const FUSED: bool>(a: f64, b: f64, c: f64) -> f64 {
     if FUSED { a.mul_add(b, c) } else { a * b + c }
@@ -176,7 +176,8 @@ for_this_processor! {
 /// Smallest divisor with a safe reciprocal. The reciprocal of a smaller divisor overflows.
 const SAFE_RECIPROCAL: f64 = f64::MIN_POSITIVE;
 
-/// Computes x := x / divisor. Multiplies by the reciprocal if that is safe. A zero divisor leaves `x` unchanged.
+/// Computes x := x / divisor. Multiplies by the reciprocal if the reciprocal does not overflow. A zero divisor leaves `x`
+/// unchanged.
 pub fn divide(x: &mut [f64], divisor: f64) {
     if divisor.abs() >= SAFE_RECIPROCAL {
         scale(x, 1.0 / divisor);

@@ -1,8 +1,9 @@
 //! A test under `--method abft`: the part that a rank keeps when an attempt fails, and the continuation of the test in the next
 //! attempt.
 //!
-//! A checksum column replaces each lost process column. This file changes the roles of ranks; only the column b is copied for
-//! this. The caller decides which process columns are lost and at which boundary the test continues.
+//! A checksum column replaces each lost process column. This file changes the roles of ranks. A change of role copies only the
+//! column b, because the sums remain where they are. The caller decides which process columns are lost and at which boundary the
+//! test continues.
 
 use std::io;
 
@@ -27,7 +28,7 @@ use crate::matrix::{HugeBuffer, Local, Shape};
 /// Part of one rank in a test under `--method abft`.
 pub struct AbftTest {
     local: Local<HugeBuffer>,
-    /// Work arrays, which are freed after factorisation and back substitution.
+    /// Work arrays. `None` after factorisation and back substitution, when the work arrays are freed.
     work: Option<Work>,
     pub progress: Progress,
 }
@@ -35,19 +36,21 @@ pub struct AbftTest {
 /// State from which an attempt continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct From {
-    /// Boundary at which the attempt continues. Each process column has reached it, or is one step before it.
+    /// Boundary at which the attempt continues: all panels before `boundary` are applied. A process column that has not yet
+    /// applied the last of these panels applies this panel first.
     pub boundary: usize,
-    /// True if panel `boundary` is factored. The process column that owns this panel then has it in memory.
+    /// True if panel `boundary` is already factored, and is in the memory of the process column that owns the panel.
     pub ready: bool,
-    /// All replacements so far, and all rebuildings of checksum columns that were begun.
+    /// All replacements of process columns so far, and all rebuildings of checksum columns that were begun.
     pub past: Past,
-    /// Numbers of the checksum columns to rebuild now. Their ranks have joined the test ([`AbftTest::joining`]).
+    /// Numbers of the checksum columns to rebuild in this attempt. The ranks of these checksum columns have joined the test with
+    /// [`AbftTest::joining`].
     pub renew: Vec<usize>,
 }
 
 impl AbftTest {
-    /// Allocates this rank's part. All ranks of the grid call this together. If any rank cannot allocate its part, this fails on
-    /// all ranks.
+    /// Allocates this rank's part of the matrix or of the checksums, and its work arrays. All ranks of the grid call this
+    /// together. If the allocation fails on any rank, all ranks get an error.
     pub fn new(context: &Context, pool: &mut Pool) -> io::Result<Self> {
         let local = own_part(context)?;
         forget_resident_peak();
@@ -55,8 +58,8 @@ impl AbftTest {
         Ok(Self { local, work: Some(work), progress: Progress::default() })
     }
 
-    /// Allocates this rank's part of a checksum column that will be rebuilt. The rank has had no part of the test, or gives up
-    /// its part. Does not communicate.
+    /// Allocates this rank's part of a checksum column that will be rebuilt. Any earlier part of the test on this rank is given
+    /// up. `began_unix_s` is the time at which the test began, in seconds since the Unix epoch. Does not communicate.
     pub fn joining(context: &Context, began_unix_s: f64, pool: &mut Pool) -> io::Result<Self> {
         let room = HugeBuffer::touched(context.shape.len(), pool)?;
         let local = Local::new(context.shape, room);
@@ -66,7 +69,7 @@ impl AbftTest {
         Ok(Self { local, work: Some(work), progress })
     }
 
-    /// Returns the local shape, and the local elements by rows.
+    /// Returns the shape of the local part and its elements, stored by rows.
     pub fn part(&mut self) -> (Shape, &[f64]) {
         (self.local.shape, self.local.storage().as_slice())
     }
@@ -81,7 +84,7 @@ impl AbftTest {
         self.local.shape.is_sums()
     }
 
-    /// Solves the test from the start, or from the state of earlier attempts.
+    /// Solves the test from the state `from` of earlier attempts. If `from` is `None`, solves the test from the start.
     ///
     /// All ranks of the grid call this together. Returns the outcome and the seconds that the recomputation of U took. The
     /// outcome is complete only on ranks that have columns of the matrix.
@@ -150,12 +153,12 @@ impl AbftTest {
         observer.observe(Event::Reached(Milestone::Generated));
     }
 
-    /// Completes the last step, if this rank is one step before the boundary at which all ranks continue. Then changes this
-    /// rank's role to the role in the new attempt.
+    /// Prepares this rank for an attempt that continues at a boundary. If this rank has not yet applied the last panel before the
+    /// boundary, applies this panel. Then changes this rank's role to its role in the new attempt.
     fn take_up(&mut self, context: &mut Context, from: &From, pool: &mut Pool) {
         let a = self.local.pointer();
         let new = context.shape;
-        // The last step is completed in the role in which it was begun.
+        // The last panel is applied in this rank's earlier role.
         context.shape = self.local.shape;
         if let Some(work) = &mut self.work {
             work.give_up_messages();
@@ -175,7 +178,8 @@ impl AbftTest {
         hit(Point::Exchanged, context.place);
     }
 
-    /// Turns the checksums into process column `col`.
+    /// Turns this rank's part of a checksum column into its part of process column `col`. Only elements of the column b are
+    /// copied.
     fn become_column(&mut self, col: usize) {
         let old: Shape = self.local.shape;
         let new = old.as_column(col);
@@ -188,8 +192,7 @@ impl AbftTest {
     }
 }
 
-/// Does the one step by which this process column is behind the other process columns. The panel of this step has already
-/// arrived.
+/// Applies the one panel by which this process column is behind the other process columns. This panel has already arrived.
 fn catch_up(operations: Operations, progress: &mut Progress, pool: &mut Pool) {
     let (k, context) = (progress.applied, operations.context);
     let ahead = context.params.depth > 0 && k + 1 < context.params.blocks();

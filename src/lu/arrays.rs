@@ -12,18 +12,20 @@ use crate::comm::Reduce;
 use crate::device::{Buffer, Device};
 use crate::matrix::{HugeBuffer, Local, Storage};
 
-/// Allocates this rank's part of the matrix in the private memory of the process.
+/// Allocates this rank's part of the matrix in the private memory of the process. All ranks of the grid call this together. Fails
+/// on all ranks if the allocation fails on any rank.
 pub fn own_part(context: &Context) -> io::Result<Local<HugeBuffer>> {
     part(context, "", HugeBuffer::new(context.shape.len()))
 }
 
-/// Allocates this rank's part of the matrix in the memory of `device`.
+/// Allocates this rank's part of the matrix in the memory of `device`. All ranks of the grid call this together. Fails on all
+/// ranks if the allocation fails on any rank.
 pub fn part_on(device: &Arc<dyn Device>, context: &Context) -> io::Result<Local<Buffer>> {
     part(context, " of device memory", Buffer::new(device, context.shape.len()))
 }
 
-/// Returns this rank's part of the matrix in `room`. Fails if the allocation failed on any rank. `whose` names the kind of memory
-/// in the error.
+/// Returns this rank's part of the matrix, in the allocated memory `room`. Fails on all ranks if the allocation failed on any
+/// rank. `whose` names the kind of memory in the message of the error.
 fn part<S: Storage>(context: &Context, whose: &str, room: io::Result<S>) -> io::Result<Local<S>> {
     match (lacking(context, &room), room) {
         (0, Ok(room)) => Ok(Local::new(context.shape, room)),
@@ -36,7 +38,8 @@ fn part<S: Storage>(context: &Context, whose: &str, room: io::Result<S>) -> io::
     }
 }
 
-/// Allocates the work arrays of this rank. Fails if the allocation failed on any rank.
+/// Allocates the work arrays of this rank. All ranks of the grid call this together. Fails on all ranks if the allocation fails
+/// on any rank.
 pub(super) fn work_arrays(context: &Context, pool: &mut Pool) -> io::Result<Work> {
     let made = Work::new(context, pool);
     let why = match (lacking(context, &made), made) {

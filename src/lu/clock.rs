@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use crate::base::outcome::Times;
 
-/// Activities of the main thread. The thread is in exactly one of these parts at a time.
+/// Parts into which the time of the main thread is divided. At any time the thread is in exactly one part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Panel factorisation above the base of its recursion.
+    /// Panel factorisation, except the base of its recursion.
     Recursion,
-    /// Base of the recursion, without the messages of the search for pivots.
+    /// Base of the recursion in a panel factorisation, except the choice of each pivot row (`Pivot`).
     Base,
     Pivot,
     Broadcast,
@@ -48,8 +48,8 @@ impl Clock {
         std::mem::replace(&mut self.current, part)
     }
 
-    /// Charges the fraction `share` of the time since the last change to `other`, and the remaining time to the current part.
-    /// This is for threads that did both activities in turn.
+    /// Divides the time since the last call between two parts: the fraction `share` is charged to `other`, the rest to the
+    /// current part. This is for threads that did the work of both parts in turn.
     pub fn give(&mut self, other: Part, share: f64) {
         let now = Instant::now();
         let seconds = (now - self.since).as_secs_f64();
@@ -58,7 +58,7 @@ impl Clock {
         self.since = now;
     }
 
-    /// Charges `time` to the part `to` in place of the part `from`, to which it was charged before.
+    /// Moves `time`, which was charged to the part `from` before, to the part `to`.
     pub fn hand_over(&mut self, from: Part, to: Part, time: Duration) {
         self.enter(self.current);
         self.seconds[from as usize] -= time.as_secs_f64();
@@ -75,7 +75,7 @@ impl Clock {
         self.start.elapsed().as_secs_f64()
     }
 
-    /// Stops the clock and returns the times of all parts, which add up to `total`.
+    /// Stops the clock and returns the seconds of all parts, which add up to the seconds since the start, `total`.
     pub fn stop(mut self) -> Times {
         self.enter(Part::Other);
         let total = (self.since - self.start).as_secs_f64();

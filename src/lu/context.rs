@@ -14,13 +14,14 @@ use crate::matrix::Shape;
 /// on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Maximum number of threads over all ranks.
+    /// Number of threads of the rank with the most threads.
     pub threads: usize,
     pub split_update: SplitUpdate,
 }
 
 impl Order {
-    /// Returns whether the order of messages is for ranks that factor and multiply at the same time.
+    /// Returns true if any rank has more than one thread. In this case, the order of messages is made for ranks that factor and
+    /// multiply at the same time.
     pub fn overlap(&self) -> bool {
         self.threads > 1
     }
@@ -58,8 +59,8 @@ pub struct GridPlace {
 }
 
 impl<'a> Context<'a> {
-    /// Makes the communicators of the grid of `params` from `world`. `position` is this rank's grid position, or `None` if it has
-    /// no position.
+    /// Makes the communicators of the grid of `params` from `world`. `position` is this rank's grid position, or `None` if the
+    /// rank has no position.
     ///
     /// All ranks of `world` call this together. Ranks without a position get `None`.
     pub fn new(
@@ -75,7 +76,8 @@ impl<'a> Context<'a> {
         Self::placed(world, params, engine, order, grid_place, 0)
     }
 
-    /// Makes a context as [`Context::new`] does, for a test with `sums` checksum columns past the grid.
+    /// Makes a context as [`Context::new`] does, for a test with `sums` checksum columns past the grid. `grid_place` is this
+    /// rank's position in the grid or in a checksum column, or `None` if the rank has no position.
     pub fn placed(
         world: &Comm,
         params: &'a TestParams,
@@ -106,8 +108,8 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// Returns whether the order of messages is for ranks that factor and multiply at the same time. This is so with threads or
-    /// with a device.
+    /// Returns true if ranks may factor and multiply at the same time: if any rank has more than one thread, or if ranks have
+    /// devices. The order of messages depends on the result.
     pub fn overlaps(&self) -> bool {
         self.order.overlap() || self.device.is_some()
     }

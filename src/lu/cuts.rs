@@ -35,7 +35,7 @@ pub fn share_of(cols: usize, unit: usize, row: usize, rows: usize) -> Range<usiz
     at(row)..at(row + 1)
 }
 
-/// A division of columns into strips for the threads.
+/// A division of columns into strips, one strip for each task of the threads.
 #[derive(Clone, Copy)]
 pub struct Strips {
     cols: usize,

@@ -1,25 +1,29 @@
 //! Plans the exchange of rows between process rows: pure functions.
 //!
 //! Each process row stores some rows of the new U, its sources, and all process rows need all of U. The *root* is the process row
-//! that owns the diagonal block. It sends displaced rows to the other process rows. All process rows know the pivots, so each
-//! process row computes the whole plan, and no lengths are sent.
+//! that owns the diagonal block. Displaced rows are rows that pivoting moves out of the diagonal block; the root sends them to
+//! the other process rows. All process rows know the pivots, so each process row computes the whole plan, and no lengths are
+//! sent.
 //!
 //! - [`binary`]: partners at distance 1, 2, 4, ... exchange all rows gathered so far. This takes few messages.
-//! - [`long`]: the root spreads the displaced rows down a tree, then the pieces of U roll around the ring. This takes more
-//!   messages, but each piece is sent to a process row only once. Equilibration makes the pieces equally long first.
-//! - [`shared`]: U is divided by columns into equal shares. Each process row gathers its share of the columns and solves U there.
-//!   Then the solved shares roll around the ring. No column of U is solved twice.
+//! - [`long`]: the root sends the displaced rows down a tree (HPL's spread). Then the sources of each process row travel around
+//!   the ring of process rows (HPL's roll). This takes more messages, but a process row receives each row of U only once. With
+//!   equilibration, rows are first moved between process rows until all have equally many sources.
+//! - [`shared`]: U is divided by columns into equal shares, one for each process row. Each process row gathers all rows of U in
+//!   its share of the columns, and solves its share. Then the solved shares travel around the ring of process rows. No column of
+//!   U is solved twice.
 
 use std::collections::HashSet;
 
-/// Rows that each process row has and needs, as indices into the lists of [`RowMoves`](super::pivots::RowMoves).
+/// For one panel, the rows that each process row has and needs. Rows are indices into the lists of
+/// [`RowMoves`](super::pivots::RowMoves).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holdings {
     /// Process row that owns the diagonal block.
     pub root: usize,
-    /// For each process row, the rows of U whose sources it stores.
+    /// For each process row, the rows of U whose sources the process row stores.
     pub sources: Vec<Vec<usize>>,
-    /// For each process row, the displaced rows that it receives.
+    /// For each process row, the displaced rows that the process row receives.
     pub displaced: Vec<Vec<usize>>,
 }
 
@@ -40,18 +44,19 @@ impl Parcel {
     }
 }
 
-/// Step of one process row: a send and a receive at the same time, or a solve.
+/// Round of a row exchange on one process row: messages that travel at the same time, or a solve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Round {
     /// Sends whole rows to at most one process row, and receives whole rows from at most one.
     Rows { send: Option<(usize, Parcel)>, recv: Option<(usize, Parcel)> },
-    /// Sends each other process row this process row's rows, in the columns of the receiver's share. Receives the other process
-    /// rows' rows in the columns of the own share.
+    /// Exchanges rows of U with all other process rows. Each process row will solve one share of U's columns. This process row
+    /// sends its rows of U to each receiver, in the columns of the receiver's share. This process row receives all other rows of
+    /// U, in the columns of its own share.
     Gather,
-    /// Solves U in the own share of columns, without messages.
+    /// Solves U in this process row's share of the columns, without messages.
     Solve,
-    /// Passes on a solved share. `send` is the receiver, and the owner of the share that is sent. `recv` is the sender, and the
-    /// owner of the share that is received.
+    /// Sends one solved share of U's columns and receives another. `send` is the process row that receives, and the process row
+    /// that solved the sent share. `recv` is the process row that sends, and the process row that solved the received share.
     Pass { send: (usize, usize), recv: (usize, usize) },
 }
 
@@ -77,8 +82,9 @@ impl Builder<'_> {
         (self.me + self.size() - self.holdings.root) % self.size()
     }
 
-    /// Adds one round. `transfers` are (from, to, parcel) in virtual ranks. Each rank sends at most one of these transfers and
-    /// receives at most one.
+    /// Adds this process row's part of a round. `transfers` are all messages of the round: (from, to, parcel), with virtual
+    /// ranks. A virtual rank sends at most one message and receives at most one. No round is added if this process row neither
+    /// sends nor receives.
     fn round(&mut self, transfers: Vec<(usize, usize, Parcel)>) {
         let (mut send, mut recv) = (None, None);
         for (from, to, parcel) in transfers {
@@ -97,8 +103,9 @@ impl Builder<'_> {
         }
     }
 
-    /// Spreads the displaced rows down a binary tree. A process row with the rows for a range of process rows sends one half of
-    /// these rows to the middle of the range. This is repeated until every process row has its own rows.
+    /// Adds the rounds in which displaced rows travel from the root down a binary tree to their process rows. In each round, a
+    /// process row has the displaced rows for a range of process rows. The process row sends the rows for the upper half of the
+    /// range to the first process row of that half. The rounds end when each range is a single process row.
     fn spread(&mut self) {
         let size = self.size();
         let mut ranges = vec![(0, size)];
@@ -122,8 +129,8 @@ impl Builder<'_> {
     }
 }
 
-/// Appends to `to` the rows that virtual rank `v` has after the exchanges at all distances below `distance`. `own` appends the
-/// rows that a virtual rank has before all exchanges.
+/// Appends to `to` the rows of U that virtual rank `v` has in a binary exchange, after the rounds at all distances below
+/// `distance`. `own` appends the rows that a virtual rank has before the first round.
 fn gathered(own: &dyn Fn(usize, &mut Vec<usize>), v: usize, distance: usize, to: &mut Vec<usize>) {
     match distance / 2 {
         0 => own(v, to),
@@ -134,13 +141,13 @@ fn gathered(own: &dyn Fn(usize, &mut Vec<usize>), v: usize, distance: usize, to:
     }
 }
 
-/// Returns whether a binary exchange takes less time than passing on solved shares. The panel has width `nb`, the exchange has
-/// `wide` columns, and the grid has `rows` process rows.
+/// Returns whether a [`binary`] row exchange takes less time than the exchange [`shared`]. The panel has width `nb`, the exchange
+/// has `wide` columns, and the grid has `rows` process rows.
 ///
-/// With shares, the number of rounds grows with the number of process rows; in a binary exchange, with its logarithm. But after a
-/// binary exchange, each process row solves all of U itself.
+/// The number of rounds of [`shared`] grows with the number of process rows; that of [`binary`], with the logarithm of this
+/// number. But after a binary exchange, each process row solves all columns of U, not only a share of the columns.
 pub fn binary_pays(rows: usize, nb: usize, wide: usize) -> bool {
-    /// Seconds that a round takes: latency, and the time until all ranks look for the message.
+    /// Seconds that a round takes: latency, and the time until all ranks check for the message.
     const ROUND_S: f64 = 5e-6;
     /// Operations per second of the solve on one core.
     const SOLVE_RATE: f64 = 3e10;
@@ -149,7 +156,8 @@ pub fn binary_pays(rows: usize, nb: usize, wide: usize) -> bool {
     spared_rounds as f64 * ROUND_S > solved_again / SOLVE_RATE
 }
 
-/// Plans a binary exchange.
+/// Returns the rounds of process row `me` in a binary exchange. Partners at distance 1, 2, 4, ... exchange all rows of U that
+/// they have gathered. The same messages carry the displaced rows.
 pub fn binary(holdings: &Holdings, me: usize) -> Vec<Round> {
     let mut b = Builder { holdings, me, rounds: Vec::new() };
     let size = b.size();
@@ -205,7 +213,9 @@ pub fn binary(holdings: &Holdings, me: usize) -> Vec<Round> {
     b.rounds
 }
 
-/// Plans spread and roll. If `equilibrate` is true, the pieces of U are made equally long before the roll.
+/// Returns the rounds of process row `me` in a long exchange, HPL's spread and roll. Displaced rows travel down a tree, then each
+/// process row's sources travel around the ring. If `equilibrate` is true, rows of U are first moved until all process rows have
+/// equally many.
 pub fn long(holdings: &Holdings, me: usize, equilibrate: bool) -> Vec<Round> {
     let mut b = Builder { holdings, me, rounds: Vec::new() };
     let size = b.size();
@@ -249,7 +259,9 @@ pub fn long(holdings: &Holdings, me: usize, equilibrate: bool) -> Vec<Round> {
     b.rounds
 }
 
-/// Plans the exchange by shares: gather, spread, solve, and roll of the solved shares.
+/// Returns the rounds of process row `me` in an exchange in which process rows share the solve of U. Each process row gathers all
+/// rows of U in its share of the columns. Displaced rows travel down a tree. Each process row solves its share, then the solved
+/// shares travel around the ring.
 pub fn shared(holdings: &Holdings, me: usize) -> Vec<Round> {
     let mut b = Builder { holdings, me, rounds: vec![Round::Gather] };
     let size = b.size();
@@ -269,7 +281,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns `width` rows of U and their displaced rows, spread evenly over `size` process rows.
+    /// Returns `width` rows of U, dealt out in turn to `size` process rows, and displaced rows dealt out in the same way. The
+    /// root is process row 0, which receives no displaced rows.
     fn even(size: usize, width: usize) -> Holdings {
         let of = |v: usize| (0..width).filter(|i| i % size == v).collect();
         let sources: Vec<Vec<usize>> = (0..size).map(of).collect();
@@ -278,7 +291,7 @@ mod tests {
         Holdings { root: 0, sources, displaced }
     }
 
-    /// Returns the maximum numbers of rounds and of sent messages of a process row.
+    /// Returns two maxima over all process rows: of the number of rounds, and of the number of messages that a process row sends.
     fn most(holdings: &Holdings, plan: impl Fn(usize) -> Vec<Round>) -> (usize, usize) {
         let size = holdings.sources.len();
         let plans: Vec<Vec<Round>> = (0..size).map(plan).collect();
@@ -308,8 +321,8 @@ mod tests {
         }
     }
 
-    /// In the columns of the next panel, few columns are exchanged. With many process rows, the rounds then take longer than the
-    /// solve.
+    /// Tests that the binary exchange is chosen only for few columns and many process rows. An example of few columns is the
+    /// columns of the next panel. With many process rows, the rounds take longer than the solve of so few columns.
     #[test]
     fn a_binary_exchange_pays_for_few_columns_of_many_process_rows() {
         assert!(!binary_pays(2, 128, 128) && !binary_pays(16, 192, 192));
@@ -321,7 +334,7 @@ mod tests {
         }
     }
 
-    /// Returns the receiver and the rows that are sent, if the round sends whole rows.
+    /// Returns the receiver and the rows that `round` sends. Returns `None` if the round sends no whole rows.
     fn sent(round: &Round) -> Option<&(usize, Parcel)> {
         match round {
             Round::Rows { send, .. } => send.as_ref(),
@@ -407,8 +420,9 @@ mod tests {
         }
     }
 
-    /// All process rows gather before displaced rows overwrite the sources of U. Displaced rows move as in the other algorithms.
-    /// Each process row solves once, then receives every other share once, from a process row that has it.
+    /// Tests the exchange `shared`. All process rows gather before displaced rows overwrite the sources of U. Displaced rows move
+    /// as in the exchange `long`. Each process row solves once, then receives each other share once, from a process row that has
+    /// the share.
     #[test]
     fn shares_are_gathered_solved_and_passed_on() {
         for (size, root) in (2..9).flat_map(|size| (0..size).map(move |root| (size, root))) {
@@ -445,8 +459,9 @@ mod tests {
     }
 
     proptest! {
-        /// A process row receives one displaced row for each row that it gives to U from outside the diagonal block. So no
-        /// message has more rows of both kinds than the panel has columns. The lengths of work arrays rely on this.
+        /// Tests that no message has more rows than the panel has columns, rows of U and displaced rows together. The reason: a
+        /// process row receives one displaced row for each of its sources outside the diagonal block. The lengths of work arrays
+        /// rely on this maximum.
         #[test]
         fn no_message_has_more_rows_than_the_panel_has_columns(
             size in 2usize..12,
@@ -487,7 +502,7 @@ mod tests {
             sources: vec![(0..10).collect(), vec![10], vec![], vec![11]],
             displaced: vec![Vec::new(); 4],
         };
-        // The largest message of equilibration and roll. No row is displaced, so there is no spread.
+        // The largest message, in rows. No row is displaced, so all messages belong to equilibration or to the roll.
         let largest = |equilibrate| {
             (0..4)
                 .flat_map(|me| long(&holdings, me, equilibrate))

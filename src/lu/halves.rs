@@ -18,9 +18,9 @@ use crate::kernels::Engine;
 use crate::matrix::Shape;
 use std::ops::Range;
 
-/// Minimum number of operations per thread in half of an update for a split to pay: about a millisecond. With a split, the
-/// threads synchronize once more. An exchange consists of several messages one after the other, each with microseconds of
-/// latency.
+/// Minimum number of floating-point operations per thread in half of an update: about a millisecond. A smaller update is not
+/// split. With a split, the threads synchronize once more. An exchange consists of several messages one after the other, each
+/// with microseconds of latency.
 const WORTHWHILE: f64 = 5e7;
 
 impl Context<'_> {
@@ -30,8 +30,8 @@ impl Context<'_> {
     }
 }
 
-/// Returns the local column at which the update with panel `k` is split. Both halves have columns. Returns `None` if the update
-/// is not split.
+/// Returns the local column at which the update with panel `k` is split. Both halves have at least one column. Returns `None` if
+/// the update is not split. `depth` is the lookahead.
 pub fn cut(shape: &Shape, depth: usize, engine: Engine, order: Order, k: usize) -> Option<usize> {
     if shape.grid.p == 1 || order.split_update == SplitUpdate::Never {
         return None;
@@ -50,7 +50,8 @@ pub fn cut(shape: &Shape, depth: usize, engine: Engine, order: Order, k: usize) 
         .then_some(cut)
 }
 
-/// Returns whether the right half, which is at most as wide as the left half, keeps the threads busy long enough.
+/// Returns whether a split at local column `cut` saves time: whether the right half keeps the threads busy long enough to hide a
+/// row exchange. The right half is at most as wide as the left half.
 fn pays(shape: &Shape, depth: usize, order: Order, k: usize, cut: usize) -> bool {
     let right = shape.cols - cut;
     // Numbers of local rows differ by a block between process rows. The result must be the same in all process rows, so it
@@ -79,7 +80,8 @@ pub fn right_at(len: usize, of: usize) -> usize {
 /// Number of doubles in a cache line.
 const LINE: usize = 8;
 
-/// Returns the number of additional doubles that a buffer for two halves needs, compared with an upper block of all columns.
+/// Returns the number of doubles by which a buffer for the upper blocks of both halves is longer than an upper block of all
+/// columns.
 pub fn slack(engine: Engine, width: usize) -> usize {
     engine.upper_len(width, 1) + LINE
 }
@@ -109,7 +111,7 @@ mod tests {
     }
 
     proptest! {
-        /// All ranks of a process column split at the same column, including ranks with checksum columns. Both halves have
+        /// Tests that all ranks of a process column, or of a checksum column, split at the same column, and that both halves have
         /// columns. A BLAS gets the same strips with and without a split.
         #[test]
         fn process_rows_cut_alike_and_as_the_engine_does(
@@ -141,7 +143,8 @@ mod tests {
             }
         }
 
-        /// The upper blocks of an iteration's left half and of the next iteration's right half do not overlap in the buffer.
+        /// Tests that the upper blocks of an iteration's left half and of the next iteration's right half do not overlap in the
+        /// buffer.
         #[test]
         fn upper_blocks_that_are_there_together_do_not_meet(
             n in 1usize..900, nb in 1usize..40, p in 2usize..4, q in 1usize..4, depth in 1usize..4,

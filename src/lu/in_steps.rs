@@ -1,7 +1,7 @@
 //! The steps of a factorisation with checksum columns. A process column completes each step or does no part of it.
 //!
-//! So the next attempt can continue at the step in which an attempt failed, with other roles. It can also rebuild checksum
-//! columns during the factorisation. `abft_test` begins the steps, and `schedule` calls this file in each iteration.
+//! So the next attempt can continue at the step in which an attempt failed, with other roles. An attempt can also rebuild
+//! checksum columns during the factorisation. `abft_test` begins the steps, and `schedule` calls this file in each iteration.
 
 use std::time::Instant;
 
@@ -22,14 +22,16 @@ pub struct Summing<'a> {
     pub new: &'a [usize],
 }
 
-/// Maximum lookahead of a factorisation in steps. A step begins only after all panels that it needs have arrived.
+/// Maximum lookahead (HPL's DEPTH) of a test with checksum columns. Such a test is divided into steps, and a step begins only
+/// after all panels that the step needs have arrived.
 pub const DEPTH_IN_STEPS: usize = 1;
 
 /// The steps of a factorisation, and the progress that a rank keeps when an attempt fails.
 pub(super) struct InSteps<'a> {
     steps: Steps,
     pub(super) progress: &'a mut Progress,
-    /// `None` while a process column catches up: no panel is broadcast then, and no checksum is computed.
+    /// Input of the computation of checksums. `None` while this process column catches up with the other process columns. A
+    /// process column that catches up neither broadcasts panels nor computes checksums.
     summing: Option<Summing<'a>>,
 }
 
@@ -67,7 +69,8 @@ impl<'a> InSteps<'a> {
         self.steps.step()
     }
 
-    /// Begins the step of an iteration. This rank has the iteration's panel.
+    /// Begins the step of an iteration, after waiting until all ranks of the grid have the iteration's panel. This rank has the
+    /// panel already.
     pub(super) fn begin_iteration(&self, operations: &mut Operations) -> Step {
         let Operations { context, clock, .. } = operations;
         let before = clock.enter(Part::Broadcast);
@@ -98,7 +101,7 @@ impl<'a> InSteps<'a> {
         hit(Point::StepEnd, context.place);
     }
 
-    /// Returns whether checksums are computed at boundary `k`.
+    /// Returns whether checksums are computed at boundary `k`, so that no panel may be factored ahead at this boundary.
     pub(super) fn drains(&self, context: &Context, k: usize) -> bool {
         let new = self.summing.is_some_and(|summing| !summing.new.is_empty());
         new || refreshes(context, k)
@@ -106,9 +109,9 @@ impl<'a> InSteps<'a> {
 
     /// Computes the checksums that are due at the clean boundary `k`.
     ///
-    /// No rank changes the input of the sums before the next step of its process column. That step begins only when all ranks of
-    /// the process column have added their share. When existing checksums are recomputed, each row is a valid sum at this
-    /// boundary before and after its recomputation. So checksums remain usable if a rank is lost during this.
+    /// No rank changes the elements that are summed before the next step of its process column. The next step begins only when
+    /// all ranks of the process column have added their share. When existing checksums are recomputed, each row is a valid sum
+    /// before and after its recomputation. So checksums remain usable if a rank is lost during the recomputation.
     pub(super) fn compute_checksums(
         &mut self,
         operations: &mut Operations,

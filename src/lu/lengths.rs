@@ -11,8 +11,9 @@ pub struct Lengths {
     pub copy: usize,
     /// Work array W, in which panels are factored.
     pub panel: usize,
-    /// W in device memory, and room for the exchange with the device; zero without a device.
+    /// Work array W in device memory; zero without a device.
     pub there: usize,
+    /// Array through which a panel factorisation exchanges data with the device; zero without a device.
     pub staging: usize,
     /// Number of packing buffers for multiplications within a panel: one per thread.
     pub scratches: usize,
@@ -21,15 +22,17 @@ pub struct Lengths {
     pub candidate: usize,
     /// Results of the panel threads' searches for a pivot.
     pub found: usize,
-    /// Array of rows in transit between process rows: for the columns of the next panel, and for the remaining columns. There are
-    /// three arrays of each length.
+    /// Array of rows in transit between process rows, for the columns of the next panel. There are three such arrays.
     pub swap_ahead: usize,
+    /// Array of rows in transit between process rows, for all columns other than the columns of the next panel. There are three
+    /// such arrays.
     pub swap_rest: usize,
-    /// U for the columns of the next panel, and for the remaining columns, which may be split in halves.
+    /// Memory for U in the columns of the next panel.
     pub ahead: usize,
+    /// Memory for U in all columns other than the columns of the next panel. An update of these columns may be split in halves.
     pub rest: usize,
-    /// Arrays of back substitution, including x. The work arrays still exist at this time.
+    /// Arrays of back substitution, including x. The other work arrays still exist during back substitution.
     pub solve: usize,
-    /// Arrays of the check of x, including x. The work arrays are freed before.
+    /// Arrays of the check of x, including x. The other work arrays are freed before the check.
     pub verify: usize,
 }

@@ -1,33 +1,37 @@
 //! Decides which panels are factored before panel k is applied, and which boundaries are clean: pure functions.
 //!
-//! `schedule` calls this in each iteration. A boundary is clean if no panel is factored across it, that is, before the boundary
-//! is reached. So with a lookahead, `drains` is called for a boundary some iterations before the boundary is reached.
+//! Boundary k is the point at which all panels before k are applied. The boundary is *clean* if panel k is not yet factored at
+//! this point. `schedule` calls these functions in each iteration. The callback `drains` returns whether a boundary must be
+//! clean. With a lookahead, `drains` is called for a boundary some iterations before the boundary is reached.
 
 /// The number of panels factored so far, and the limits for the next panel.
 pub struct Lookahead {
     blocks: usize,
     depth: usize,
-    /// Number of panels that are factored.
+    /// Number of panels factored so far.
     factored: usize,
-    /// Last boundary for which `drains` has been called.
+    /// Last boundary for which the caller was asked whether the boundary must be clean.
     asked: usize,
-    /// Clean boundary, across which no panel may be factored, until it is reached.
+    /// Boundary that must be clean and is not yet reached, or `None`. Until the boundary is reached, no panel with this number or
+    /// a larger number may be factored.
     drain: Option<usize>,
 }
 
 impl Lookahead {
-    /// Starts at the clean boundary `start` of a matrix with `blocks` block columns.
+    /// Starts at the clean boundary `start` of a matrix with `blocks` block columns. Panels are factored at most `depth`
+    /// iterations ahead.
     pub fn new(start: usize, blocks: usize, depth: usize) -> Self {
         let depth = depth.min(blocks);
         Self { blocks, depth, factored: start, asked: start, drain: None }
     }
 
-    /// Returns the number of panels that are factored, including panels that [`Self::next`] has returned.
+    /// Returns the number of panels factored so far, including panels that [`Self::next`] has returned.
     pub fn factored(&self) -> usize {
         self.factored
     }
 
-    /// Returns whether boundary `k`, at which iteration k starts, is clean. No panel has then been factored across it.
+    /// Returns whether boundary `k`, at which iteration `k` starts, had to be clean. If true, neither panel `k` nor a later panel
+    /// is factored yet. `drains` returns whether a boundary must be clean.
     pub fn is_clean(&mut self, k: usize, drains: impl FnOnce(usize) -> bool) -> bool {
         // Without lookahead, `drains` has not been called for this boundary before.
         if self.factored == k {
@@ -36,7 +40,8 @@ impl Lookahead {
         self.drain.take_if(|at| *at == k).is_some()
     }
 
-    /// Returns the next panel to factor in iteration `k`. Returns `None` if no further panel may be factored.
+    /// Returns the next panel to factor in iteration `k`. Returns `None` if no further panel may be factored in this iteration.
+    /// `drains` returns whether a boundary must be clean.
     pub fn next(&mut self, k: usize, drains: impl FnOnce(usize) -> bool) -> Option<usize> {
         if self.drain.is_some() || self.factored >= self.blocks || self.factored > k + self.depth {
             return None;
@@ -49,7 +54,8 @@ impl Lookahead {
         Some(self.factored - 1)
     }
 
-    /// Calls `drains` for the boundary before the next panel, unless it was called for this boundary before.
+    /// Asks with `drains` whether the boundary before the next panel must be clean, at most once for each boundary. If yes, no
+    /// further panel is factored until this boundary is reached.
     fn ask(&mut self, drains: impl FnOnce(usize) -> bool) {
         if self.factored > self.asked {
             self.asked = self.factored;
@@ -66,8 +72,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// For every start and every choice of clean boundaries, `drains` is called once for each boundary, in order. At a clean
-        /// boundary no panel is factored ahead. At other boundaries all panels within the lookahead are factored.
+        /// Tests every start and every choice of clean boundaries. `drains` is called once for each boundary, in order. At a
+        /// clean boundary no panel is factored ahead. At other boundaries all panels within the lookahead are factored.
         #[test]
         fn panels_go_ahead_as_far_as_they_may(
             start in 0usize..20,

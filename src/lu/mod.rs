@@ -12,7 +12,7 @@
 //! | row exchange | `swap`, `rows` | pdlaswp |
 //! | division of an update in halves: one is exchanged while the other is multiplied | `halves`, `section` | |
 //! | update of a section with a panel | `update` | pdupdate |
-//! | steps of a process column, with checksum columns | `in_steps` | |
+//! | steps that a process column completes or does no part of, with checksum columns | `in_steps` | |
 //! | notifications to the observer, and its decisions | `observer` | |
 //! | back substitution | `solve` | pdtrsv |
 //! | check of the solution | `residual` | pdtest |
@@ -23,9 +23,10 @@
 //! | a test that continues after a failed attempt | `abft_test` | |
 //! | length of every buffer | `need` | |
 //!
-//! This folder does not depend on checkpoints. The schedule calls an [`Observer`] at each clean boundary, and beforehand to ask
-//! which boundaries must be clean. This folder does not detect failures either: its callers decide which process columns are lost
-//! and which attempts are abandoned.
+//! Boundary k is the point at which all ranks have applied all panels before k. At a *clean* boundary, panel k is not yet
+//! factored. The schedule asks an [`Observer`] which boundaries must be clean, and calls the observer at each clean boundary. So
+//! this folder does not depend on checkpoints. This folder does not detect failures either: its callers decide which process
+//! columns are lost and which attempts are abandoned.
 
 mod abft_test;
 mod arrays;

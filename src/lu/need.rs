@@ -4,7 +4,7 @@
 //! lengths ([`Problem`]) to decide beforehand whether a test fits. So the amount checked is the amount allocated. Each step of
 //! the solver defines the layout of its buffers, and this file calls these definitions.
 //!
-//! Every new buffer of the solver must be counted here; otherwise the test `memory_is_what_is_told` fails.
+//! Every new buffer of the solver must be counted in this file; otherwise the test `memory_is_what_is_told` fails.
 
 use super::context::Context;
 use super::cuts::array_len;
@@ -55,7 +55,8 @@ impl Lengths {
         }
     }
 
-    /// Counts the arrays that a device needs for panels of `width` columns, if `device` is true.
+    /// Returns the lengths for a test on a device with panels of `width` columns. If `device` is false, returns the lengths
+    /// unchanged.
     pub fn with_device(self, device: bool, width: usize) -> Self {
         if !device {
             return self;
@@ -63,7 +64,7 @@ impl Lengths {
         Self { copy: self.message, there: self.panel, staging: staging_len(width), ..self }
     }
 
-    /// Leaves out the arrays in device memory.
+    /// Returns the lengths without the arrays that lie in device memory.
     fn in_memory_of_the_node(self) -> Self {
         Self { copy: 0, there: 0, ahead: 0, rest: 0, ..self }
     }
@@ -108,22 +109,23 @@ pub struct Problem {
     pub means: Means,
 }
 
-/// The settings that determine the memory need.
+/// Settings of the program that determine the memory need of a test, apart from the test's own parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Means {
     pub engine: EngineChoice,
     /// Threads of each rank.
     pub threads: usize,
-    /// Device whose memory has the matrix. The device `host` takes its memory from that of the node.
+    /// Device that computes and whose memory has the matrix, or [`Device::None`]. With [`Device::Host`], which tests use, the
+    /// device memory is part of the node's memory.
     pub device: Device,
 }
 
-/// Bytes of one rank, or of several ranks together.
+/// Memory need of one rank, or of several ranks together, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bytes {
     /// Local part of [A|b].
     pub matrix: u128,
-    /// Other buffers, at the moment of their largest sum.
+    /// All other buffers, at the moment at which their sum is the largest.
     pub beside: u128,
 }
 
@@ -139,7 +141,7 @@ impl Problem {
         Self { n, nb, p, q, depth, align, means }
     }
 
-    /// Returns the need of the rank at grid position (`row`, `col`).
+    /// Returns the memory need of the rank at grid position (`row`, `col`).
     pub fn rank(&self, row: usize, col: usize) -> Bytes {
         // Sizes may be absurdly large, because they are not yet validated. A matrix beyond this limit fits nowhere, so the other
         // buffers do not matter.
@@ -170,12 +172,12 @@ impl Problem {
         Bytes { matrix, beside: beside.unwrap_or(0) }
     }
 
-    /// Returns the need of the first rank, which has the most rows and columns and so the largest need.
+    /// Returns the memory need of the first rank, which has the most rows and columns and so the largest need.
     pub fn largest_rank(&self) -> Bytes {
         self.rank(0, 0)
     }
 
-    /// Returns the need of all ranks together.
+    /// Returns the memory need of all ranks together.
     pub fn all_ranks(&self) -> Bytes {
         let mut all = Bytes::default();
         for (row, rows) in alike(self.n, self.nb, self.p) {
@@ -190,7 +192,8 @@ impl Problem {
     }
 }
 
-/// Returns groups of processes that own the same number of the `n` indices: the first process and the size of each group.
+/// Divides `procs` processes into groups of consecutive processes that own equally many of `n` indices, dealt out in blocks of
+/// `nb`. Returns the first process and the number of processes of each group.
 fn alike(n: usize, nb: usize, procs: usize) -> Vec<(usize, usize)> {
     // Three groups: the processes with one more whole block, the process with the last, shorter block, and all later processes.
     let odd = n / nb.max(1) % procs;
@@ -234,7 +237,7 @@ mod tests {
             prop_assert!(now.all_ranks().total() <= next.all_ranks().total());
         }
 
-        /// No engine needs more memory than is counted, and our own kernels need hardly less.
+        /// Tests that no engine needs more memory than is counted, and that our own kernels need hardly less.
         #[test]
         fn no_engine_takes_more(
             n in 1usize..20_000, nb in 1usize..6000, p in 1usize..4, q in 1usize..4, depth in 0usize..3,
@@ -254,7 +257,8 @@ mod tests {
         }
     }
 
-    /// Wide panels need much memory for their triangles and for U, in addition to their rows.
+    /// Tests the memory need with two panels, each half as wide as the matrix. Wide panels need much memory for their triangles
+    /// and for U, in addition to their rows.
     #[test]
     fn panels_of_half_the_matrix_take_three_times_as_much_as_it() {
         let bytes = problem(40_000, 20_000, 1, 1, 1).largest_rank();

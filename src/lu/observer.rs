@@ -31,7 +31,7 @@ pub enum Milestone {
 pub enum Event<'x> {
     /// The clock of the test started at `unix_s`, in seconds since the Unix epoch, in this attempt or an earlier one.
     Began { unix_s: f64 },
-    /// The test has reached this point.
+    /// The test has reached this milestone.
     Reached(Milestone),
     /// Panel `k` of `blocks` panels is about to be applied, `elapsed` seconds after the start of this attempt.
     Iteration { k: usize, blocks: usize, elapsed: f64 },
@@ -51,7 +51,8 @@ pub trait Observer {
         let _ = event;
     }
 
-    /// Returns whether boundary `k` must be clean, with no panel factored ahead. Is called once for each boundary, in order.
+    /// Returns whether boundary `k` must be clean: whether panel `k` may be factored only after the call of [`Self::boundary`].
+    /// Is called once for each boundary, in order.
     fn drains(&mut self, k: usize) -> bool {
         let _ = k;
         false
@@ -64,15 +65,15 @@ pub trait Observer {
         Halt::GoOn
     }
 
-    /// Returns whether the factorisation ends before panel `k` is applied, which may be between clean boundaries. Is called after
-    /// [`Event::Iteration`]. This is for measurements, which do not use the computed values.
+    /// Returns whether the factorisation ends before panel `k` is applied. Is called after [`Event::Iteration`], even if boundary
+    /// `k` is not clean. This is for measurements, which do not use the computed values.
     fn leaves(&mut self, k: usize) -> bool {
         let _ = k;
         false
     }
 }
 
-/// An observer that requests nothing.
+/// An observer that ignores all events and requests neither clean boundaries nor a stop.
 pub struct Silent;
 
 impl Observer for Silent {}

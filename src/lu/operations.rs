@@ -29,7 +29,7 @@ const TAGS: usize = 8192;
 /// A rank's part of a factorisation in progress: the data that its operations read and change.
 pub(super) struct Operations<'a> {
     pub(super) context: &'a Context<'a>,
-    /// The whole local matrix.
+    /// Address of the whole local matrix.
     pub(super) a: *mut f64,
     pub(super) work: &'a mut Work,
     pub(super) clock: &'a mut Clock,
@@ -60,8 +60,8 @@ impl<'a> Operations<'a> {
         k % self.work.panels.len()
     }
 
-    /// Waits until the broadcast of the slot's previous panel has ended, and assigns the slot to panel `k`. If `comes` is true
-    /// and another process column factors panel `k`, starts to receive panel `k`.
+    /// Waits until the broadcast of the previous panel in this slot has ended, and assigns the slot to panel `k`. If another
+    /// process column factors panel `k` and `comes` is true, starts to receive panel `k`.
     pub(super) fn begin_panel(&mut self, k: usize, comes: bool) {
         let slot = self.slot(k);
         if let Some(mut broadcast) = self.work.panels[slot].broadcast.take() {
@@ -75,8 +75,8 @@ impl<'a> Operations<'a> {
         }
     }
 
-    /// Starts the broadcast of panel `k`. The owner calls this after the factorisation, the other ranks as soon as the slot is
-    /// free.
+    /// Starts the broadcast of panel `k` along the process row. The process column that factors the panel calls this after the
+    /// factorisation. Other process columns call this as soon as the panel's slot is free.
     pub(super) fn broadcast(&mut self, k: usize) {
         let (context, slot) = (self.context, self.slot(k));
         if context.along().size() == 1 {
@@ -94,7 +94,7 @@ impl<'a> Operations<'a> {
         });
     }
 
-    /// Waits for the message of panel `k` and derives from it the data that the update needs.
+    /// Waits for the message of panel `k` and derives from the message the data that the update needs.
     pub(super) fn await_panel(&mut self, k: usize) {
         let slot = self.slot(k);
         let panel = &mut self.work.panels[slot];
@@ -107,7 +107,7 @@ impl<'a> Operations<'a> {
         panel.open(self.context);
     }
 
-    /// Forwards panels that have arrived.
+    /// Forwards panels that have arrived to further process columns. Does not wait.
     pub(super) fn forward_panels(&mut self) {
         for panel in &mut self.work.panels {
             if let Some(broadcast) = &mut panel.broadcast
@@ -128,7 +128,7 @@ impl<'a> Operations<'a> {
         self.clock.enter(before);
     }
 
-    /// Factors panel `k`, whose columns are up to date.
+    /// Factors panel `k`, to whose columns all earlier panels are applied.
     pub(super) fn factor(&mut self, k: usize, panel_threads: &mut PanelThreads) {
         let slot = self.slot(k);
         let Work { panels, factor, .. } = &mut *self.work;
@@ -153,12 +153,12 @@ impl<'a> Operations<'a> {
         self.clock.enter(before);
     }
 
-    /// Advances the row exchange in the columns of the next panel. Returns true if a round was completed or no exchange is in
-    /// progress.
+    /// Advances the row exchange in the columns of the next panel, without waiting. Returns true if a round was completed or no
+    /// exchange is in progress.
     ///
-    /// If this rank has received rows in the first round, the other process rows have reached this panel, so the remaining rounds
-    /// end soon. If this rank only sends in the first round, it may have to wait for the other process rows later. This costs
-    /// time, but is not an error.
+    /// If this rank has received rows in the first round, the other process rows have begun the same exchange, so the remaining
+    /// rounds end soon. If this rank only sends in the first round, the other process rows may be late, although true is
+    /// returned. The rank waits for late process rows in a further round, which costs time, but is not an error.
     pub(super) fn others_have_panel_rows(&mut self) -> bool {
         let before = self.clock.enter(Part::Swap);
         let near = &mut self.work.near;
@@ -189,7 +189,7 @@ impl<'a> Operations<'a> {
         }
     }
 
-    /// Starts the row exchange of panel `k`, which has arrived, in `section`. Without a `pool`, this thread copies rows alone.
+    /// Starts the row exchange of panel `k`, which has arrived, in `section`. If `pool` is `None`, this thread copies rows alone.
     pub(super) fn begin_rows(&mut self, k: usize, section: &Section, pool: Option<&mut Pool>) {
         let before = self.clock.enter(Part::Swap);
         let slot = self.slot(k);
@@ -219,7 +219,7 @@ impl<'a> Operations<'a> {
     }
 
     /// Solves U of panel `k` in `section`, and returns the multiplication, which the caller still has to run. If `often` is true,
-    /// tasks are short.
+    /// the tasks of the multiplication are short.
     ///
     /// # Safety
     /// No other thread touches the columns of the section or its buffer for U.
@@ -236,7 +236,8 @@ impl<'a> Operations<'a> {
         unsafe { update::solve(self.context, panel, section, often, pool, self.clock) }
     }
 
-    /// Returns the local columns from `first` on, to which panel `k` is applied, as sections in the order of multiplication.
+    /// Returns the sections of the update with panel `k`, in the order of multiplication. The sections cover the local columns
+    /// from `first` on: one section, or two if the update is split in halves.
     pub(super) fn sections(&mut self, k: usize, first: usize) -> Vec<Section> {
         let (context, width) = (self.context, self.context.width(k));
         let cut = context.cut(k);
@@ -272,9 +273,9 @@ impl Context<'_> {
         self.shape.col_map.owner(k * self.params.nb) == self.shape.col
     }
 
-    /// Returns the first local column to which panel `k` is applied. In the grid, this is the first local column from block
-    /// `factored` on. In a checksum column, it is the local column of block `k`, because the sums contain a share of the columns
-    /// of panel `k`.
+    /// Returns the first local column to which panel `k` is applied. In a process column of the grid, the result is the first
+    /// local column from block `factored` on. In a checksum column, the result is the local column of block `k`: the sums in that
+    /// local column contain a share of panel `k`.
     pub(super) fn first_column(&self, k: usize, factored: usize) -> usize {
         if self.shape.is_sums() {
             self.shape.col_from_block(k)

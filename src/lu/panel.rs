@@ -16,10 +16,12 @@ use crate::device::{Buffer, Device, Event, Pinned, Stream};
 use crate::kernels::{Columns, Engine, LowerBlock, Matrix, TriangleBlock};
 use crate::matrix::HugeBuffer;
 
-/// Offsets of the parts of a panel's message, in doubles.
+/// Offsets of the parts of a panel's message, and the length of the message (`len`), in doubles. The pivots are at offset 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
+    /// Offset of L1.
     pub triangle: usize,
+    /// Offset of this process row's part of L below L1.
     pub lower: usize,
     pub len: usize,
 }
@@ -39,18 +41,20 @@ pub struct Panel {
     /// Number of the panel's block column.
     pub k: usize,
     pub width: usize,
-    /// Number of local rows below the diagonal block, and the first of these rows.
+    /// Number of local rows below the diagonal block.
     pub below: usize,
+    /// First local row below the diagonal block.
     pub first_below: usize,
     pub layout: Layout,
     /// Broadcast in progress, or `None`. Declared before the message, whose buffer the broadcast uses, because fields are dropped
     /// in order.
     pub broadcast: Option<Broadcast>,
-    /// Copy of the message in device memory, and the end of the upload from `message`. Declared before `message`, because fields
-    /// are dropped in order.
+    /// Copy of the message in device memory; `None` without a device. Declared before `message`, because fields are dropped in
+    /// order.
     copy: Option<Buffer>,
+    /// Event at the end of the upload from `message` to `copy`; `None` if no upload was begun.
     upload: Option<Event>,
-    /// Whether L is in device memory, because the device has factored the panel.
+    /// True if L is already in device memory, because the device has factored the panel.
     lower_is_there: bool,
     message: Pinned,
     triangle: HugeBuffer,
@@ -81,7 +85,7 @@ impl Panel {
         })
     }
 
-    /// Bytes of the slot.
+    /// Bytes of the slot's buffers.
     pub fn bytes(&self) -> u64 {
         let copy = self.copy.as_ref().map_or(0, Buffer::bytes);
         self.message.bytes() + self.triangle.bytes() + copy
@@ -123,8 +127,8 @@ impl Panel {
         self.message()[at..].as_mut_ptr()
     }
 
-    /// Returns whether the message of block column `k` has arrived, even if it is not yet forwarded. If another process column
-    /// sends the message, the broadcast must have been started.
+    /// Returns whether the message of panel `k` has arrived on this rank, even if the message is not yet forwarded. If another
+    /// process column sends the message, the broadcast must have been started.
     pub fn is_here(&self, k: usize) -> bool {
         self.k == k && self.broadcast.as_ref().is_none_or(Broadcast::arrived)
     }
@@ -143,11 +147,11 @@ impl Panel {
         }
     }
 
-    /// Takes L from the rows of W below `first`, where a device has computed it. If other process columns need L, also copies L
-    /// to the message.
+    /// Copies L, within device memory, from W to the panel. L is in the rows of W from `first` on, where the device has computed
+    /// it. If other process columns need L, also copies L to the message.
     ///
     /// # Safety
-    /// W has the panel's rows.
+    /// W has this rank's rows of the panel.
     pub unsafe fn take_lower(
         &mut self,
         context: &Context,
@@ -171,7 +175,7 @@ impl Panel {
         self.lower_is_there = true;
     }
 
-    /// Begins to copy L1 and L to device memory, as far as they are not there.
+    /// Begins to copy L1 to device memory. Also copies L, unless the device has computed L.
     fn begin_upload(&mut self, device: &dyn Device) {
         let at = self.layout.triangle;
         let end = if self.lower_is_there { self.layout.lower } else { self.layout.len };

@@ -3,17 +3,18 @@
 //! The schedule uses this number for the panel that is factored next. `halves` uses it to decide whether a panel can be factored
 //! during half of an update. The performance model uses it for predictions.
 
-/// Returns the number of threads that help the main thread to factor a panel of `width` columns. At the same time, the other
-/// threads update `columns` columns with a panel of the same width. The grid has `q` process columns.
+/// Returns the number of threads, out of a rank's `threads` threads, that help the main thread to factor a panel of `width`
+/// columns. At the same time, the other threads update `columns` columns with a panel of the same width. The grid has `q` process
+/// columns.
 ///
 /// The multiplying threads should not wait for the panel. But a thread that factors together with other threads is slower than a
 /// thread that factors alone. The number of local rows is not needed, because it affects factorisation and multiplication in the
 /// same way.
 ///
 /// An operation of the factorisation takes up to four times as long as an operation of the multiplication. With `columns` equal
-/// to `width`, the multiplication has twice as many operations. Measured per thread: 28 and 84 Gflop/s on a Xeon (Sapphire
-/// Rapids) with `width` 256; 40 and 113 Gflop/s on an EPYC (Zen 5) with `width` 192. So the factorisation by one thread takes the
-/// fraction 2 `width` / `columns` of the time of the multiplication by one thread.
+/// to `width`, the multiplication has twice as many operations. Measured per thread with `width` 256 on a Xeon (Sapphire Rapids):
+/// 28 and 84 Gflop/s. Measured per thread with `width` 192 on an EPYC (Zen 5): 40 and 113 Gflop/s. So the factorisation by one
+/// thread takes the fraction 2 `width` / `columns` of the time of the multiplication by one thread.
 ///
 /// The number of panel threads is chosen so that the factorisation takes as long as the multiplication. If other process columns
 /// wait for the panel, too (`q` > 1), the time of the factorisation counts double.

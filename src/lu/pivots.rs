@@ -1,7 +1,7 @@
 //! Converts the pivots of a panel to row moves: pure functions.
 //!
 //! The factorisation of a panel chooses, for each column i of the panel, a row to exchange with row i of the diagonal block. One
-//! after the other, these exchanges could move a row many times. Here the exchanges are composed, so that each row moves once.
+//! after the other, these exchanges could move a row many times. This file composes the exchanges, so that each row moves once.
 //! Two kinds of moves remain. A *source* row becomes a row of U. A row of the block that does not stay in the block is
 //! *displaced*: it moves to the former place of a source.
 
@@ -17,10 +17,12 @@ pub struct RowMoves {
 }
 
 impl RowMoves {
-    /// Composes the exchanges of rows `first + i` and `pivots[i]`, for i in order.
+    /// Returns the row moves that have the same effect as all exchanges of rows `first + i` and `pivots[i]`, done in the order of
+    /// i.
     pub fn compose(first: usize, pivots: &[usize]) -> Self {
         let width = pivots.len();
-        // For each row that is exchanged, the former row that is there now.
+        // For each row of the block (`inside`) and each exchanged row below the block (`outside`): the former number of its
+        // current content.
         let mut inside: Vec<usize> = (first..first + width).collect();
         let mut outside: HashMap<usize, usize> = HashMap::new();
         let mut order = Vec::new();
@@ -52,7 +54,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The composed moves have the same effect as the single exchanges.
+        /// Tests that the composed moves have the same effect as the single exchanges.
         #[test]
         fn agree_with_exchanging_one_by_one(
             first in 0usize..5,

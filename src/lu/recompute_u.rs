@@ -1,8 +1,8 @@
 //! Recomputes the parts of U that were lost with process columns, from the checksum columns that replaced them.
 //!
 //! U is recomputed after the last panel, just before back substitution, in bands of rows. A recomputation during the updates
-//! would slow the updates down. The recomputed rows overwrite the sums. If the attempt fails in between, the next attempt
-//! continues after the rows that are recomputed.
+//! would slow the updates down. The recomputed rows overwrite the sums. If the attempt fails during the recomputation, the next
+//! attempt continues after the last recomputed row.
 
 use std::ops::Range;
 
@@ -13,12 +13,12 @@ use crate::base::faults::{Point, hit};
 use crate::matrix::Shape;
 use ndarray::ArrayViewMut2;
 
-/// A replaced process column, whose sums are being overwritten.
+/// A process column that a checksum column has replaced. Recomputed elements of U overwrite its sums.
 struct Column {
-    /// Index of the replacement in [`Exchanges`].
+    /// Index of the replacement in [`Exchanges::made`].
     which: usize,
     col: usize,
-    /// Number of local rows that were already recomputed at the start.
+    /// Number of local rows in which earlier attempts have recomputed U.
     done: usize,
     /// End of the local columns that have lost elements.
     end: usize,
@@ -31,10 +31,10 @@ struct Band {
     lost: Vec<Range<usize>>,
 }
 
-/// Recomputes all lost elements. All ranks that have columns of the matrix call this together.
+/// Recomputes all lost elements of U. All ranks that have columns of the matrix call this together.
 ///
-/// `a` is the whole local matrix. `recomputed` is the number of local rows that are recomputed, and is increased here. Only ranks
-/// with sums use it.
+/// `a` is the whole local matrix. `recomputed` is the number of local rows in which U is already recomputed, and is increased by
+/// this function. The number is used only on ranks whose memory has sums in place of U: ranks of replaced process columns.
 pub fn recompute_u(
     context: &Context,
     mut a: ArrayViewMut2<f64>,
@@ -96,8 +96,8 @@ pub fn recompute_u(
     });
 }
 
-/// Divides the rows before `end` that are not yet recomputed into bands, from top to bottom. Each band is within one block row.
-/// For each process column, either all rows of a band are already recomputed or none.
+/// Divides the local rows before `end` that are not yet recomputed into bands, from top to bottom. Each band is within one block
+/// row. For each replaced process column, either all rows of a band are already recomputed or none.
 fn bands(shape: &Shape, columns: &[Column], end: usize) -> Vec<Band> {
     let nb = shape.nb;
     let mut bands = Vec::new();
@@ -126,18 +126,18 @@ fn bands(shape: &Shape, columns: &[Column], end: usize) -> Vec<Band> {
     bands
 }
 
-/// This rank's share of the sums from which lost elements are computed.
+/// Computes this rank's share of the sums from which lost elements of U follow.
 struct Shares<'a> {
     shape: &'a Shape,
     exchanges: &'a Exchanges<'a>,
     columns: &'a [Column],
-    /// The last factor and its key. Many elements have the same factor.
+    /// Arguments and result of the last call of [`Exchanges::factor`], kept because many elements have the same factor.
     known: ((usize, u64, u64), f64),
 }
 
 impl Shares<'_> {
-    /// Adds this rank's share to the sums for replaced process column `j` in the rows of `band`. On the replaced process column
-    /// itself, computes the lost elements from the shares of the other process columns.
+    /// Adds this rank's share to `sums`, for the replaced process column with index `j`, in the rows of `band`. On the replaced
+    /// process column itself, computes the lost elements from the shares of the other process columns.
     fn put(&mut self, a: &ArrayViewMut2<f64>, band: &Band, j: usize, sums: &mut [f64]) {
         let &mut Self { shape, columns, .. } = self;
         let (of, cols) = (&columns[j], band.lost[j].clone());
@@ -163,8 +163,8 @@ impl Shares<'_> {
         }
     }
 
-    /// Returns the factor with which this rank's element contributes to the lost element of column `of`. Both elements are in
-    /// global row `row` and local column `l`. Returns `None` if this rank's element does not contribute.
+    /// Returns the factor with which this rank's element contributes to the lost element of the replaced process column `of`.
+    /// Both elements are in global row `row` and local column `l`. Returns `None` if this rank's element does not contribute.
     fn factor(&mut self, band: &Band, of: &Column, row: usize, l: usize) -> Option<f64> {
         let &mut Self { shape, exchanges, columns, .. } = self;
         let is_lost = |(c, lost): &(&Column, &Range<usize>)| {
@@ -192,7 +192,7 @@ mod tests {
     use crate::base::params::Mapping;
     use crate::grid::ProcessGrid;
 
-    /// Each row that is not yet recomputed is in one band, with all its lost elements.
+    /// Tests that each row that is not yet recomputed is in one band, and that the band includes all lost elements of the row.
     #[test]
     fn bands_are_all_that_is_to_be_recomputed() {
         let grid = ProcessGrid { p: 2, q: 3, mapping: Mapping::Row };

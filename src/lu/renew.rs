@@ -5,8 +5,8 @@
 //! to a piece. The last receiver of a piece stores the sums. Every rank receives and sends about as much data as its part of the
 //! matrix, and all ranks do so at the same time.
 //!
-//! Only checksum columns are written. So if a rank is lost during this, the data of the process columns stay intact. When
-//! existing checksum columns are recomputed, each row is a valid sum before and after its recomputation.
+//! Only checksum columns are written. So if a rank is lost during the computation, the data of the process columns remain intact.
+//! When existing checksum columns are recomputed, each row is a valid sum before and after its recomputation.
 
 use std::ops::Range;
 
@@ -20,12 +20,13 @@ use crate::comm::Comm;
 use crate::kernels::vector;
 use crate::matrix::Shape;
 
-/// Fraction of the block columns that remain when checksums are recomputed for the first time. The same fraction of the remaining
-/// block columns is left at each next time.
+/// Fraction, as numerator and denominator, that decides when checksums are recomputed. The first recomputation is when this
+/// fraction of all block columns is left. Each further recomputation is when this fraction of the block columns left at the
+/// previous one is left.
 const REFRESH: (usize, usize) = (2, 5);
 
-/// Returns whether the checksums are recomputed at `boundary`. This is so when two fifths of the block columns are left, then
-/// when two fifths of the remaining block columns are left, and so on.
+/// Returns whether existing checksums are recomputed at `boundary`, in a matrix of `blocks` block columns. The first
+/// recomputation is when two fifths of the block columns are left. The second is when two fifths of these are left, and so on.
 ///
 /// Checksum columns have other rounding errors than the columns that they sum. So a recomputed U differs slightly from the lost
 /// U, with which L below the diagonal was computed. The solve with L multiplies this difference, which is larger for later
@@ -81,16 +82,17 @@ pub fn refresh(
 struct Sums {
     by: usize,
     boundary: usize,
-    /// Rank along a process row that stores the sums.
+    /// Rank that stores the sums, by its number along the process row ([`Context::along`]).
     keeper: usize,
-    /// Number of its local columns; the last local column is b.
+    /// Number of local columns of the checksum column. The last of these local columns is b.
     cols: usize,
     /// First local column that is computed.
     from: usize,
 }
 
 impl Sums {
-    /// Describes the sums from the local column of block `boundary` on.
+    /// Describes checksum column `by`, which rank `keeper` along the process row stores. The sums are computed from the local
+    /// column of block `boundary` on.
     fn new(context: &Context, boundary: usize, by: usize, keeper: usize) -> Self {
         let Shape { nb, grid, .. } = context.shape;
         let cols = Shape::new(context.params, context.shape.row, grid.q).cols;
@@ -161,7 +163,7 @@ impl Sums {
     ) {
         let shape = &context.shape;
         let end = shape.col_map.count_below(shape.n, shape.col);
-        // The last factor, with the replacements and lost elements to which it belongs. Many elements have the same factor.
+        // The last factor, and the arguments from which it was computed. Many elements have the same factor.
         let mut known = (0, 0);
         let mut adds = exchanges.adds(0, 0, self.by, shape.col);
         for (i, line) in strip.lines(sums) {
@@ -201,7 +203,7 @@ struct Strip {
 }
 
 impl Strip {
-    /// Returns each local row of the strip with its sums.
+    /// Returns the local rows of the strip, each with the part of `sums` for that row.
     fn lines<'a>(&self, sums: &'a mut [f64]) -> impl Iterator<Item = (usize, &'a mut [f64])> {
         self.rows.clone().zip(sums.chunks_exact_mut(self.wide))
     }

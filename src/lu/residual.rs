@@ -10,15 +10,15 @@ use crate::comm::Reduce;
 use crate::matrix::{Generator, Shape};
 use std::sync::Mutex;
 
-/// Number of rows that are generated together.
+/// Number of rows of A that are generated together.
 const ROWS: usize = 8;
 /// Maximum number of tasks into which the rows of a rank are divided: several tasks for each thread.
 const TASKS: usize = 128;
 
 /// Returns the number of rows per task on a rank with `rows` rows.
 ///
-/// A task has many rows, so that the column sums of only a few tasks must be stored. The number does not depend on the number of
-/// threads, so neither do the sums.
+/// A task has many rows, so that the column sums of only a few tasks must be stored. The number of rows does not depend on the
+/// number of threads, so the rounding of the sums does not depend on it either.
 fn rows_per_task(rows: usize) -> usize {
     rows.div_ceil(TASKS).next_multiple_of(ROWS).max(ROWS)
 }

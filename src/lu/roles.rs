@@ -1,9 +1,10 @@
 //! Roles of process columns in a test with checksum columns: pure functions.
 //!
 //! The checksums are E = A w. A checksum column is a process column past the grid. Its local column l is the weighted sum of
-//! local column l of all process columns. In the first checksum column all weights are 1. All operations of the factorisation are
-//! multiplications from the left, M. Each operation is applied to the checksums as well, so the checksums remain the sums of M A.
-//! Below the diagonal of a factored column the storage contains L, which counts as zero in the sums.
+//! local column l of all process columns. In the first checksum column all weights are 1. Each operation of the factorisation
+//! multiplies the matrix from the left. With the product M of all operations so far, the matrix is M A. Each operation is applied
+//! to the checksums as well, so the checksums are the sums of M A. Below the diagonal of a factored column the storage contains
+//! L, which counts as zero in the sums.
 //!
 //! If process column d is lost at boundary k, a checksum column takes its place: sums replace the block columns of d from k on.
 //! The matrix is then A T in place of A, where T turns each replaced column into a weighted sum of columns of A. The
@@ -26,7 +27,8 @@ use crate::matrix::Shape;
 use crate::parity::code::{LOSSES_MAX, real_weight};
 use crate::parity::field::invert;
 
-/// Maximum number of checksum columns at a time. With more of them, the recovery of some sets of columns loses too many digits.
+/// Maximum number of checksum columns at a time. With more checksum columns, the recovery of some sets of lost process columns
+/// loses too many digits.
 pub const SUMS_MAX: usize = 4;
 
 /// Maximum number of checksum columns in a whole test, including rebuilt checksum columns.
@@ -40,8 +42,8 @@ pub const SUMS_EVER: usize = LOSSES_MAX;
 /// Recovery of one lost column divides by a weight; recovery of two lost columns divides by a difference of weights. So the
 /// weights must be far from zero and from each other, for any number of columns. Multiples of the golden ratio modulo 1 are
 /// farther apart than random numbers. With 256 columns, any two losses cost two and a half digits; with random weights, two
-/// losses would cost five. From the third checksum column on, weights are random. With further such multiples, the weights of
-/// three columns would lie on a line.
+/// losses would cost five. From the third checksum column on, weights are random. With further multiples of the golden ratio, the
+/// weights of three columns would lie on a line. Some sets of three lost columns could not be recovered from such weights.
 pub fn weight(by: usize, col: usize) -> f64 {
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
     match by {
@@ -62,7 +64,8 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Returns the first local column of the process column that is a sum. Earlier local columns were factored before the loss.
+    /// Returns the first local column of the replaced process column that contains sums. Earlier local columns were factored
+    /// before the loss.
     pub fn first_sum(&self, shape: &Shape) -> usize {
         shape.col_map.count_below((self.boundary * shape.nb).min(shape.n), self.col)
     }
@@ -73,23 +76,24 @@ impl Exchange {
 pub struct Renewal {
     /// Number of the rebuilt checksum column.
     pub by: usize,
-    /// Number of replacements before the rebuilding.
+    /// Number of process columns that were replaced before the rebuilding.
     pub after: usize,
     /// True if the weights are the random weights of number `by`. Otherwise all weights are 1, which costs the fewest digits if
     /// no other checksum column exists.
     pub drawn: bool,
 }
 
-/// Replacements and rebuildings during a test, each in order.
+/// Replacements of process columns and rebuildings of checksum columns during a test, each in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Past {
     pub exchanges: Vec<Exchange>,
-    /// Includes rebuildings that were not completed, because no number is used twice.
+    /// Rebuildings of checksum columns. Includes rebuildings that were not completed, because no number of a checksum column is
+    /// used twice.
     pub renewals: Vec<Renewal>,
 }
 
 impl Past {
-    /// Returns the weights of each checksum column on the `q` process columns of A, by the number of the checksum column.
+    /// Returns the weights of the `q` process columns of A in each checksum column, indexed by the number of the checksum column.
     fn weights(&self, q: usize) -> Vec<Vec<f64>> {
         let numbers = self.exchanges.iter().map(|e| e.by);
         let numbers = numbers.chain(self.renewals.iter().map(|renewal| renewal.by));
@@ -112,13 +116,14 @@ impl Past {
 }
 
 impl Renewal {
-    /// Returns the weight of process column `col`, in its state at the rebuilding, in the rebuilt checksum column.
+    /// Returns the weight of process column `col` in the rebuilt checksum column. The weight applies to the values of the process
+    /// column at the time of the rebuilding.
     fn weight(&self, col: usize) -> f64 {
         if self.drawn { real_weight(self.by, col) } else { 1.0 }
     }
 }
 
-/// Returns the index of the last replacement of each replaced process column.
+/// Returns the indices in `made` of the last replacement of each process column.
 fn last_of_each(made: &[Exchange]) -> impl Iterator<Item = usize> {
     let last = |&j: &usize| made[j + 1..].iter().all(|later| later.col != made[j].col);
     (0..made.len()).filter(last)
@@ -128,12 +133,13 @@ fn last_of_each(made: &[Exchange]) -> impl Iterator<Item = usize> {
 pub type Which = u64;
 const _: () = assert!(SUMS_EVER <= Which::BITS as usize);
 
-/// Replacements so far, in order, and the content of local columns that follows from the replacements.
+/// Replacements of process columns so far, in order, and the consequences: which local columns contain sums, with which weights.
 pub struct Exchanges<'a> {
     pub made: &'a [Exchange],
-    /// Weights of each checksum column by its number, up to the largest number that replaced a process column or was rebuilt.
+    /// Weights of all process columns of A in each checksum column, indexed by the number of the checksum column. Covers the
+    /// numbers up to the largest number of a checksum column that replaced a process column or was rebuilt.
     weights: Vec<Vec<f64>>,
-    /// For each replacement, the local columns of the replaced process column that are sums.
+    /// For each replacement, the local columns of the replaced process column that contain sums.
     pub sums: Vec<Range<usize>>,
     /// Indices of the replacements whose checksum column is still in place. A checksum column that replaced a process column may
     /// itself have been lost since.
@@ -155,14 +161,14 @@ impl<'a> Exchanges<'a> {
         self.weights.get(by).map_or_else(|| weight(by, col), |of| of[col])
     }
 
-    /// Returns the replacements whose process column has sums in local column `l`.
+    /// Returns the replacements whose process column contains sums in local column `l`.
     pub fn at(&self, l: usize) -> Which {
         let is = |j: usize| Which::from(self.sums[j].contains(&l)) << j;
         (0..self.made.len()).map(is).sum()
     }
 
-    /// Returns the replacements whose process column lost an element at `row` and local column `l`. Elements that are already
-    /// recomputed count as lost.
+    /// Returns the replacements whose process column lost an element of U at global row `row` and local column `l`. Elements that
+    /// are already recomputed count as lost.
     pub fn lost_at(&self, shape: &Shape, row: usize, l: usize) -> Which {
         let is = |&&j: &&usize| l < self.sums[j].start && counts(shape, self.made[j].col, row, l);
         self.there.iter().filter(is).map(|j| 1 << j).sum()
@@ -173,8 +179,9 @@ impl<'a> Exchanges<'a> {
         (0..self.made.len()).any(|j| some >> j & 1 == 1 && self.made[j].col == col)
     }
 
-    /// Returns the number of the checksum column that process column `col` stores in a local column with the replacements `at`.
-    /// Returns `None` if the process column stores its own elements there.
+    /// Returns the number of the checksum column whose sums process column `col` stores in some local column. `at` are the
+    /// replacements that have sums in this local column ([`Self::at`]). Returns `None` if the process column stores its own
+    /// elements in this local column.
     fn sums_of(&self, at: Which, col: usize) -> Option<usize> {
         let of = |j: &usize| at >> j & 1 == 1 && self.made[*j].col == col;
         (0..self.made.len()).rev().find(of).map(|j| self.made[j].by)
@@ -196,8 +203,8 @@ impl<'a> Exchanges<'a> {
         }
     }
 
-    /// Returns the weights with which the current process columns add up to checksum column `by`, in a local column with the
-    /// replacements `at`.
+    /// Returns a function from a process column to its weight in checksum column `by`. The weights are for the current values of
+    /// the process columns, in a local column in which the replacements `at` have sums.
     fn made_up(&self, at: Which, by: usize) -> impl Fn(usize) -> f64 {
         let replaced: Vec<(usize, usize)> = (0..self.made.len())
             .filter(|j| at >> j & 1 == 1)
@@ -224,8 +231,9 @@ impl<'a> Exchanges<'a> {
         }
     }
 
-    /// Chooses which of the checksum columns `there` replace the process columns `lost`. The recovery of an element multiplies
-    /// rounding errors by factors that follow from the weights. So the choice whose largest factor is the smallest is returned.
+    /// Returns the numbers of the checksum columns that replace the process columns `lost`, chosen from the checksum columns
+    /// `there`. The recovery of an element multiplies rounding errors by factors that follow from the weights. So the choice
+    /// whose largest factor is the smallest is returned.
     pub fn best(&self, there: &[usize], lost: &[usize]) -> Vec<usize> {
         let at = (0..self.made.len()).map(|j| 1 << j).sum();
         let made_up: Vec<Vec<f64>> = there
@@ -246,12 +254,14 @@ impl<'a> Exchanges<'a> {
         chosen(best.unwrap_or(0)).map(|i| there[i]).collect()
     }
 
-    /// Returns the factor of process column `col` in the recovery of a lost element.
+    /// Returns the factor f(`col`) of process column `col` in the formula that recovers a lost element.
     ///
-    /// `at` are the replacements at the element's local column. `wanted` are the replacements that lost an element at this row
-    /// and local column; their process columns store sums there. The lost element of replacement `which` is the value that its
-    /// process column stores times the factor of that column. From this product, the value of each other process column times the
-    /// factor of that column is subtracted.
+    /// Process column d lost the element, and replacement `which` replaced d. Process column c stores the value v(c) at the
+    /// element's row and local column. The lost element is f(d) v(d) minus the sum of f(c) v(c) over all other process columns c.
+    /// The sum leaves out values that do not count ([`counts`]), unless the value replaces a lost element.
+    ///
+    /// `at` are the replacements that have sums in the element's local column ([`Self::at`]). `wanted` are the replacements that
+    /// lost an element at the same row and local column ([`Self::lost_at`]), including `which`.
     pub fn factor(&self, at: Which, wanted: Which, which: usize, col: usize) -> f64 {
         let all: Vec<usize> = (0..self.made.len()).filter(|j| wanted >> j & 1 == 1).collect();
         let sums: Vec<_> = all.iter().map(|&j| self.made_up(at, self.made[j].by)).collect();
@@ -265,11 +275,14 @@ impl<'a> Exchanges<'a> {
         }
     }
 
-    /// Returns the factor of process column `col` in the rebuilt checksum column `by`. Each sum is the total, over the process
-    /// columns, of the value at one row and local column times this factor.
+    /// Returns the factor g(`col`) of process column `col` in the sums of the rebuilt checksum column `by`.
     ///
-    /// `at` are the replacements at the local column. `wanted` are the replacements that lost an element at that row and local
-    /// column. In process columns without a lost element there, values that do not count ([`counts_at`]) are left out.
+    /// Process column c stores the value v(c) at some row and local column. The checksum at this row and local column is the sum
+    /// of g(c) v(c) over all process columns c. The sum leaves out values that do not count ([`counts_at`]), unless the value
+    /// replaces a lost element.
+    ///
+    /// `at` are the replacements that have sums in the local column ([`Self::at`]). `wanted` are the replacements that lost an
+    /// element at the row and local column ([`Self::lost_at`]).
     pub fn adds(&self, at: Which, wanted: Which, by: usize, col: usize) -> f64 {
         let made_up = self.made_up(at, by);
         let lost = (0..self.made.len()).filter(|j| wanted >> j & 1 == 1);
@@ -284,7 +297,7 @@ impl<'a> Exchanges<'a> {
     }
 }
 
-/// Returns the inverse of a small matrix of weights.
+/// Returns the inverse of a small matrix of weights, given by a function of row and column. Panics if the matrix is singular.
 fn inverse(size: usize, element: impl Fn(usize, usize) -> f64) -> Vec<Vec<f64>> {
     let mut matrix: Vec<Vec<f64>> =
         (0..size).map(|i| (0..size).map(|j| element(i, j)).collect()).collect();
@@ -292,25 +305,28 @@ fn inverse(size: usize, element: impl Fn(usize, usize) -> f64) -> Vec<Vec<f64>> 
     matrix
 }
 
-/// Returns whether element (`row`, local column `l`) of process column `col` counts in the sums once its column is factored.
-/// Below the diagonal, the storage then contains L, which counts as zero.
+/// Returns whether an element of a factored column counts in the checksums: an element of U. Below the diagonal, the storage
+/// contains L, which counts as zero. The column b does not count. The element is at global row `row` and local column `l` of
+/// process column `col`.
 pub fn counts(shape: &Shape, col: usize, row: usize, l: usize) -> bool {
     let column = shape.col_map.global(l, col);
     column < shape.n && row <= column
 }
 
-/// Returns whether element (`row`, local column `l`) of process column `col` counts in the sums at `boundary`. Block columns
-/// before the boundary are factored ([`counts`]). In later block columns all elements count.
+/// Returns whether an element counts in the checksums at `boundary`. Block columns before the boundary are factored, so only
+/// their elements of U count ([`counts`]). In later block columns all elements count. The element is at global row `row` and
+/// local column `l` of process column `col`.
 pub fn counts_at(shape: &Shape, boundary: usize, col: usize, row: usize, l: usize) -> bool {
     let column = shape.col_map.global(l, col);
     column < shape.n && (row <= column || column >= boundary * shape.nb)
 }
 
-/// Returns the end of the run of local columns from `l` on that are alike in `row`. In each process column, either all elements
-/// of the run count or none.
+/// Returns the end of a run of local columns that begins at `l`. In global row `row` of each process column, either all elements
+/// of the run count in the checksums ([`counts`]) or none does.
 ///
-/// A round consists of one block of each process column. A run ends at the end of its round. It ends earlier at the offset of the
-/// diagonal, or of the end of the matrix, within their blocks.
+/// A run ends at the latest at the end of the local block that contains `l`. On all process columns together, the local blocks
+/// with this number are consecutive block columns of the matrix. If one of these block columns contains the diagonal element of
+/// `row`, or the end of the matrix, the run ends at that offset.
 pub fn alike_until(shape: &Shape, row: usize, l: usize) -> usize {
     let Shape { n, nb, grid, .. } = *shape;
     let round = l / nb;
@@ -319,7 +335,7 @@ pub fn alike_until(shape: &Shape, row: usize, l: usize) -> usize {
     ends.fold((round + 1) * nb, usize::min)
 }
 
-/// Progress of a process column, the same on all of its ranks.
+/// Progress of a process column in a test. All ranks of a process column have the same progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// True if the process column's part of the matrix, or its checksums, are generated.
@@ -399,7 +415,8 @@ mod tests {
         (0..shape.grid.q).filter_map(adds).sum()
     }
 
-    /// Solves a system as [`play`] does, without rebuilt checksums.
+    /// Solves a system as [`play`] does, with no events but losses. `lost` are the lost process columns, each with the boundary
+    /// of its loss.
     fn solve(
         size: (usize, usize, usize),
         sums: usize,
@@ -597,7 +614,7 @@ mod tests {
         worst
     }
 
-    /// Replaces every process column at every boundary, including the last boundary.
+    /// Tests the replacement of every process column at every boundary, including the last boundary.
     #[test]
     fn whichever_column_is_replaced_whenever_the_solution_is_that_of_the_system() {
         for (n, nb, q) in [
@@ -624,8 +641,8 @@ mod tests {
         }
     }
 
-    /// Replaces every pair of process columns at every pair of boundaries, including the same column twice. If the second loss is
-    /// after the last panel, part of U is already recomputed.
+    /// Tests the replacement of every pair of process columns at every pair of boundaries, including the same column twice. If
+    /// the second loss is after the last panel, part of U is already recomputed.
     #[test]
     fn whichever_two_are_replaced_the_solution_is_that_of_the_system() {
         for (n, nb, q) in [
@@ -656,7 +673,7 @@ mod tests {
         }
     }
 
-    /// Replaces the maximum number of process columns, at random boundaries.
+    /// Tests the replacement of the maximum number of process columns, `SUMS_MAX`, at random boundaries.
     #[test]
     fn four_are_replaced_as_well() {
         let mut next = random(7);
@@ -673,8 +690,9 @@ mod tests {
         }
     }
 
-    /// A column is lost at any boundary, and checksums are rebuilt at that or a later boundary. Then any column is lost, possibly
-    /// the replaced one, checksums are rebuilt again, and a third column is lost.
+    /// Tests a sequence of losses and rebuildings. A process column is lost at any boundary, and a checksum column is rebuilt at
+    /// the same or a later boundary. Then any process column is lost, possibly the replaced one; a checksum column is rebuilt
+    /// again, and a third process column is lost.
     #[test]
     fn new_sums_are_as_good_as_the_first() {
         use Happens::{Lost, Renewed};
@@ -708,7 +726,8 @@ mod tests {
         }
     }
 
-    /// Rebuilds a checksum column while another checksum column is left, and after other checksum columns are lost.
+    /// Tests the rebuilding of a checksum column while another checksum column is left, and after other checksum columns are
+    /// lost.
     #[test]
     fn new_sums_go_with_others() {
         use Happens::{Lost, Renewed, SumsLost};
@@ -733,7 +752,8 @@ mod tests {
         }
     }
 
-    /// Recomputes checksums at every boundary, also within a round of the process columns, before and after losses.
+    /// Tests the recomputation of checksums at every boundary, before and after losses. Some boundaries are at a block that is
+    /// not in process column 0.
     #[test]
     fn sums_that_are_made_again_are_as_good() {
         use Happens::{Lost, Refreshed};
@@ -761,7 +781,8 @@ mod tests {
         }
     }
 
-    /// With all weights 1, the residual about doubles with each loss, for all columns.
+    /// Tests a checksum column that is rebuilt after each loss. With all weights 1, the residual about doubles with each loss,
+    /// for all columns.
     #[test]
     fn losses_one_after_another_cost_little() {
         let (n, nb, q) = (60, 2, 6);
@@ -775,16 +796,16 @@ mod tests {
         }
     }
 
-    /// Returns the largest element of the matrix that recovers the lost columns `cols` from the same number of checksum columns,
-    /// which have these weights.
+    /// Returns the largest magnitude in the matrix that recovers the lost columns `cols` from equally many checksum columns.
+    /// `weight(i, col)` is the weight of column `col` in checksum column `i`.
     fn cost(weight: impl Fn(usize, usize) -> f64, cols: &[usize]) -> f64 {
         let solves = inverse(cols.len(), |i, j| weight(i, cols[j]));
         solves.concat().iter().fold(0.0f64, |most, element| most.max(element.abs()))
     }
 
     /// Checks figures of docs/dev/nonstop.md, for every number of process columns up to 1,024. Each step of the loop widens the
-    /// grid by one column and tests the sets that contain this column. A determinant first excludes sets that cannot be the
-    /// worst.
+    /// grid by one process column, and tests the sets of lost columns that contain the new column. A determinant first excludes
+    /// sets that cannot be the worst.
     #[test]
     fn the_worst_columns_to_lose_cost_so_much() {
         const Q: usize = 1024;
@@ -825,7 +846,7 @@ mod tests {
         assert_eq!([16, 256].map(of_drawn), [51.0, 83_595.0]);
     }
 
-    /// Tests all sets of four for up to 96 process columns. More process columns would take too long.
+    /// Tests all sets of four lost columns for up to 96 process columns. More process columns would take too long.
     #[test]
     fn the_worst_four_columns_to_lose_cost_so_much() {
         let mut worst = 0.0f64;
@@ -862,7 +883,8 @@ mod tests {
         assert_eq!(all.len(), count);
     }
 
-    /// The weight of process column 232 in checksum column 1 is 0.004.
+    /// Tests that the checksum column with the largest weight replaces a lost process column. An example of a small weight: the
+    /// weight of process column 232 in checksum column 1 is 0.004.
     #[test]
     fn the_sums_with_the_largest_weights_take_a_lost_place() {
         let (q, cols) = (256, 0..256);
@@ -918,7 +940,8 @@ mod tests {
         }
     }
 
-    /// The divisors in the recovery of one lost column and of two lost columns are not small.
+    /// Tests that the divisors are not small in the recovery of one lost column and of two lost columns: weights, and differences
+    /// of weights.
     #[test]
     fn weights_are_well_apart() {
         for q in [2, 8, 64, 256] {

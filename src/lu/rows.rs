@@ -10,20 +10,23 @@ use crate::base::threads::{Pool, Shareable};
 use crate::device::{Device, RowCopy, Stream};
 use crate::kernels::{Matrix, UpperBlock};
 
-/// Arrays of an exchange.
+/// Array from which or to which a row exchange copies rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Array {
     /// The local matrix A; its rows have local numbers.
     Matrix,
+    /// The upper block: U in the columns of the exchange.
     Upper,
-    /// Messages to send, received messages, and displaced rows that are only forwarded.
+    /// The message to send.
     Out,
+    /// The received message.
     Into,
+    /// Displaced rows that this process row only forwards.
     Transit,
 }
 
 impl Array {
-    /// Returns row `row` of this array.
+    /// Identifies row `row` of this array.
     pub fn row(self, row: usize) -> Place {
         Place { array: self, row }
     }
@@ -34,7 +37,7 @@ impl Array {
     }
 }
 
-/// A row of an array.
+/// Identification of a row: its array, and its number in the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     array: Array,
@@ -48,22 +51,24 @@ pub struct Rows<'a> {
     pub upper: UpperBlock,
     /// The copied columns, as columns of the upper block.
     pub cols: Range<usize>,
-    /// Messages, whose rows have only the copied columns.
+    /// The message to send. Its rows have only the copied columns.
     pub out: Shareable<f64>,
+    /// The received message. Its rows have only the copied columns.
     pub into: Shareable<f64>,
+    /// Displaced rows that this process row only forwards. The rows have only the copied columns.
     pub transit: Shareable<f64>,
     pub device: Option<&'a dyn Device>,
 }
 
 impl Rows<'_> {
-    /// Copies `count` rows. `copy(j)` returns the source and the destination of row `j`. No destination is a source or another
-    /// destination.
+    /// Copies `count` rows. `copy(j)` returns the source and the destination of row `j`. All destinations differ, and no
+    /// destination is a source.
     ///
-    /// With a device, copies may end after the return, unless some rows are in messages.
+    /// With a device, copies may still be in progress when this function returns, unless some rows are in messages.
     ///
     /// # Safety
-    /// The arrays have these rows, and no other thread touches the rows. With a device, this holds until the device has finished
-    /// its stream of rows.
+    /// The arrays have these rows, and no other thread touches the rows. With a device, no thread touches the rows until the
+    /// device has finished [`Stream::Rows`].
     pub unsafe fn copy(
         &self,
         pool: Option<&mut Pool>,
@@ -127,7 +132,8 @@ impl Rows<'_> {
         }
     }
 
-    /// Returns the address of a row. With our own engines, the row must not be in the upper block.
+    /// Returns the address of a row. With our own engines, the row must not be in the upper block, which these engines store in
+    /// packed form.
     fn address(&self, place: Place) -> *mut f64 {
         let Matrix { at, ld } = self.array(place.array);
         at.wrapping_add(place.row * ld)
@@ -149,8 +155,8 @@ impl Rows<'_> {
     }
 }
 
-/// Copies `rows` rows of `cols` columns. With a `pool`, its threads copy pieces of several rows. A piece is large enough to pay
-/// for waking a thread.
+/// Calls `copy` with the number of each of `rows` rows, to copy `cols` columns of the row. With a `pool`, its threads copy
+/// several rows in each task, so that a task takes longer than waking a thread.
 pub fn by_all(pool: Option<&mut Pool>, rows: usize, cols: usize, copy: impl Fn(usize) + Sync) {
     /// Number of doubles that a thread copies in some ten microseconds.
     const WORTHWHILE: usize = 8 << 10;
@@ -179,14 +185,17 @@ mod tests {
     use crate::device::{self, Buffer};
     use crate::kernels::Engine;
 
-    /// Number of rows of each array, length of a row of A and of the upper block, and the columns that are copied.
+    /// Number of rows of each array.
     const ROWS: usize = 8;
+    /// Number of doubles in a row of A and of the upper block.
     const LD: usize = 7;
+    /// Columns of A and of the upper block that are copied.
     const COLS: Range<usize> = 1..5;
 
     const ALL: [Array; 5] = [Array::Matrix, Array::Upper, Array::Out, Array::Into, Array::Transit];
 
-    /// Copies rows of five arrays of numbers, and returns the arrays. With a `device`, the first two arrays are in its memory.
+    /// Makes five arrays of distinct numbers, does the row copies `copies`, and returns the arrays. With a `device`, the arrays A
+    /// and upper block are in its memory during the copies.
     fn copied(copies: &[(Place, Place)], device: Option<&Arc<dyn Device>>) -> [Vec<f64>; 5] {
         const LEN: usize = ROWS * LD;
         let number = |array: usize| (0..LEN).map(|at| (array * LEN + at) as f64).collect();
@@ -226,7 +235,8 @@ mod tests {
     }
 
     proptest! {
-        /// A device copies the same rows as the processor. Rows from message to message are copied when the call returns.
+        /// Tests that a device copies the same rows as the processor, and that rows from message to message are copied when the
+        /// call returns.
         #[test]
         fn a_device_copies_the_same_rows(
             seed in any::<u64>(),

@@ -20,10 +20,13 @@ use crate::device::Stream;
 use crate::kernels::Matrix;
 use crate::matrix::Generator;
 
-/// Observer that records how long the range of iterations takes.
+/// Observer that measures the time of a range of iterations, and ends the factorisation after this range.
 struct Watch {
+    /// Iterations whose time is measured.
     stretch: Range<usize>,
+    /// Start of the range, in seconds on the clock of the factorisation.
     began: f64,
+    /// Seconds that the range took; `None` if its end was not observed.
     took: Option<f64>,
 }
 
@@ -73,8 +76,8 @@ pub fn time_stretches(
     Ok(seconds)
 }
 
-/// Returns the seconds that a grid of one rank takes to factor its first panel, with all threads or on the device: the shortest
-/// time of `tries` tries.
+/// Returns the seconds that a grid of one rank takes to factor its first panel, with all threads or on the device. The result is
+/// the shortest time of `tries` tries.
 ///
 /// The matrix has only the panel's columns, so N may be far too large for the memory.
 ///

@@ -27,10 +27,12 @@ use super::work::Work;
 use crate::base::faults::{Point, hit};
 use crate::base::threads::{PanelThreads, Pool, Turn};
 
-/// Time for which the main thread polls for rows, per other thread of the rank. The other threads multiply during this time.
+/// Time without progress after which the main thread stops polling for rows of other process rows, per other thread of the rank.
+/// The other threads multiply while the main thread polls.
 const POLLS_FOR: Duration = Duration::from_micros(20);
 
-/// Factors from boundary `start` to the end, or to the boundary at which the observer stops the factorisation.
+/// Factors from boundary `start` to the end, or to the boundary at which the observer ends the factorisation. Returns
+/// [`Halt::Stop`] if the observer ended the factorisation.
 ///
 /// # Safety
 /// `a` is the whole local matrix, and no other thread touches the matrix.
@@ -53,14 +55,15 @@ pub(super) struct Run<'a, O> {
     pub(super) operations: Operations<'a>,
     pub(super) pool: &'a mut Pool,
     pub(super) observer: &'a mut O,
-    /// Present with checksum columns: each process column then completes an iteration or does no part of it.
+    /// Steps of a factorisation with checksum columns, or `None` without checksum columns. A process column completes each step
+    /// or does no part of the step.
     pub(super) steps: Option<InSteps<'a>>,
-    /// Exchange of the rows of the next iteration's first section. All ranks of the process column do this exchange, but each
-    /// rank may begin it at another time.
+    /// Row exchange in the first section of the next iteration, or `None`. All ranks of the process column do this exchange, but
+    /// ranks may begin at different times.
     early: Option<Early>,
 }
 
-/// A row exchange that may begin before its iteration.
+/// A row exchange that may begin before the iteration to which the exchange belongs.
 struct Early {
     k: usize,
     section: Section,
@@ -77,8 +80,8 @@ impl<'a, O: Observer> Run<'a, O> {
         Self { operations, pool, observer, steps, early: None }
     }
 
-    /// Factors from boundary `start` to the end, or to the boundary at which the observer stops the factorisation. If `ready` is
-    /// true, panel `start` is already factored.
+    /// Factors from boundary `start` to the end, or to the boundary at which the observer ends the factorisation. If `ready` is
+    /// true, panel `start` is already factored. Returns [`Halt::Stop`] if the observer ended the factorisation.
     pub(super) fn all(&mut self, start: usize, ready: bool) -> Halt {
         let params = self.operations.context.params;
         let blocks = params.blocks();
@@ -194,17 +197,17 @@ impl<'a, O: Observer> Run<'a, O> {
         }
     }
 
-    /// Ends the last step. A rank that has returned from here knows that all ranks of its process column have completed the step.
+    /// Waits until all ranks of this process column have completed the last step. Does nothing in a factorisation without steps.
     pub(super) fn end_steps(&self) {
         drop(self.steps.as_ref().map(InSteps::step));
     }
 
     /// Returns whether the panel that is factored in iteration `k` is postponed. A postponed panel is factored during the
-    /// multiplication of the first section, as soon as all ranks of the process column have reached the panel.
+    /// multiplication of the first section, as soon as all ranks of the process column are ready.
     ///
-    /// Postponing pays with a single process column, because no other process column waits for the panel. If columns are split,
-    /// the other ranks may still multiply their last section. The result is the same on all ranks, so all ranks wait for messages
-    /// in the same order.
+    /// A panel is postponed only if the grid has a single process column and the update is split. With a single process column,
+    /// no other process column waits for the panel. With a split update, other ranks may still be multiplying the last section of
+    /// the previous iteration. The result is the same on all ranks, so all ranks wait for messages in the same order.
     fn meets(&self, k: usize) -> bool {
         let context = self.operations.context;
         let alone = !context.overlaps() && self.steps.is_none();
@@ -216,7 +219,8 @@ impl<'a, O: Observer> Run<'a, O> {
         self.steps.as_ref().is_some_and(InSteps::is_quiet)
     }
 
-    /// Applies panels `k..next` to the columns of panel `next` and factors panel `next`, without other work at the same time.
+    /// Applies panels `k..next` to the columns of panel `next`, then factors and broadcasts panel `next`, without other work at
+    /// the same time.
     fn factor_alone(&mut self, k: usize, next: usize) {
         self.operations.begin_panel(next, !self.is_quiet());
         if self.operations.context.owns(next) {
@@ -231,16 +235,17 @@ impl<'a, O: Observer> Run<'a, O> {
         }
     }
 
-    /// Factors panel `next`, whose columns are up to date, with all threads.
+    /// Factors panel `next`, to whose columns all earlier panels are applied, with all threads.
     fn factor(&mut self, next: usize) {
         self.pool.together(|panel_threads| self.operations.factor(next, panel_threads));
     }
 
     /// Applies panel `k` to `section`, whose row exchange is complete. Returns whether the row exchange of `travels` has begun.
     ///
-    /// `lead` is the panel to factor during the multiplication. If ranks have threads, the columns of `lead` are up to date.
-    /// Otherwise the row exchange in the columns of `lead` has begun. `travels` is a panel and a section. The row exchange of
-    /// this panel in this section begins during the multiplication, as soon as the panel's message has arrived.
+    /// `lead` is the panel to factor during the multiplication. If factorisation and multiplication overlap
+    /// ([`Context::overlaps`]), panel `k` is already applied to the columns of `lead`. Otherwise only the row exchange in these
+    /// columns has begun. `travels` is a panel and a section. The row exchange of this panel in this section begins during the
+    /// multiplication, as soon as the panel's message has arrived.
     fn multiply(
         &mut self,
         k: usize,
@@ -306,8 +311,8 @@ impl<'a, O: Observer> Run<'a, O> {
         })
     }
 
-    /// Completes the row exchange for the next iteration, which does not take place. All ranks do this, whether or not their
-    /// exchange has begun.
+    /// Completes the row exchange for the next iteration, when the factorisation ends before that iteration. All ranks of the
+    /// process column call this, even if they have not begun the exchange.
     fn finish_early(&mut self) {
         if let Some(Early { k, section, begun }) = self.early.take() {
             self.operations.await_panel(k);
@@ -315,7 +320,7 @@ impl<'a, O: Observer> Run<'a, O> {
         }
     }
 
-    /// Returns whether boundary `k` must be clean.
+    /// Returns whether boundary `k` must be clean, so that panel `k` is not factored ahead.
     fn drains(&mut self, k: usize) -> bool {
         match &self.steps {
             Some(own) => own.drains(self.operations.context, k),
@@ -323,7 +328,8 @@ impl<'a, O: Observer> Run<'a, O> {
         }
     }
 
-    /// Lets the observer save at the clean boundary `k`, or computes checksums there.
+    /// Lets the observer save at the clean boundary `k`, and returns the observer's decision. With checksum columns, computes
+    /// checksums instead, and returns [`Halt::GoOn`].
     fn boundary(&mut self, k: usize) -> Halt {
         debug_assert!(
             self.early.is_none(),
@@ -346,9 +352,9 @@ struct Beside<'m, 'a> {
     operations: &'m mut Operations<'a>,
     /// Panel that is being applied.
     k: usize,
-    /// Postponed panel: it is factored once all ranks of the process column have reached it.
+    /// Postponed panel, or `None`. The panel is factored once all ranks of the process column are ready to factor it.
     awaited: Option<usize>,
-    /// Panel and section of the row exchange that runs during the multiplication.
+    /// Panel and section of the row exchange that runs during the multiplication, or `None`.
     travels: Option<(usize, &'m Section)>,
     /// True once the row exchange of `travels` has begun.
     begun: bool,
@@ -356,8 +362,8 @@ struct Beside<'m, 'a> {
 }
 
 impl Beside<'_, '_> {
-    /// Factors the postponed panel, if there is one, once all ranks of the process column have reached it. If `wait` is true,
-    /// waits for these ranks. Otherwise returns without factoring if no rows of these ranks have arrived yet.
+    /// Factors the postponed panel, if there is one and all ranks of the process column are ready to factor it. If `wait` is
+    /// true, waits for late ranks. If `wait` is false and no rows of other ranks have arrived, returns without factoring.
     fn look_after_panel(&mut self, wait: bool) {
         let Some(next) = self.awaited else { return };
         if wait || self.operations.others_have_panel_rows() {

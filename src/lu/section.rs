@@ -9,18 +9,19 @@ use crate::kernels::UpperBlock;
 /// Columns of the local matrix that are updated with a panel, and the buffer for their part of U.
 #[derive(Clone)]
 pub struct Section {
-    /// The whole local matrix.
+    /// Address of the whole local matrix.
     pub a: Shareable<f64>,
     pub cols: Range<usize>,
     /// Upper block for U in the columns `cols`.
     pub upper: UpperBlock,
-    /// Number of columns from which `Swap::Mix` chooses the algorithm of the row exchange.
+    /// Number of columns by which `Swap::Mix` chooses the algorithm of the row exchange. If an update is split in halves, the
+    /// number covers both halves.
     pub wide: usize,
 }
 
 impl Section {
-    /// Makes a section of `a`, the whole local matrix. `u` has space for an upper block of `cols`, for a panel of `width`
-    /// columns.
+    /// Makes a section of the columns `cols` of `a`, the whole local matrix. The section is for an update with a panel of `width`
+    /// columns. `u` is memory for U in the columns `cols`.
     pub fn new(
         context: &Context,
         width: usize,

@@ -1,9 +1,9 @@
 //! Back substitution: solves U x = y, where U is the upper triangle of the factored matrix and y its last column.
 //!
 //! The blocks are solved from the last to the first. The rank that owns the diagonal block solves its triangle. The process
-//! column then subtracts the block's share from all rows above the block. Each process column accumulates these shares in its own
-//! vector. Just before a block is solved, each process column sends its vector's rows of this block to the rank on the diagonal.
-//! So a process column can work on its other rows while the next process column already solves.
+//! column then subtracts the block's share from all rows above the block. Each process column accumulates its shares in a vector
+//! of its own. Just before a block is solved, each process column sends its shares in the block's rows to the rank that owns the
+//! diagonal block. So a process column can work on its other rows while the next process column already solves.
 
 use super::clock::{Clock, Part};
 use super::context::Context;
@@ -45,7 +45,7 @@ pub enum Factored<'a> {
 }
 
 impl Factored<'_> {
-    /// Returns the local columns `cols`, at most NB, of the first `rows` rows.
+    /// Returns the first `rows` local rows of the local columns `cols`. `cols` is at most NB columns.
     fn columns(&mut self, rows: usize, cols: Range<usize>) -> ArrayView2<'_, f64> {
         match self {
             Self::Here(a) => a.slice(s![..rows, cols]),
@@ -106,10 +106,9 @@ pub fn back_substitute(
 struct Substitution<'a> {
     context: &'a Context<'a>,
     x: Vec<f64>,
-    /// Accumulated share of this process column in each local row, negated. In the process column of the right-hand side, the
-    /// initial value is the right-hand side; elsewhere zero.
+    /// For each local row: the right-hand side y, if this process column has y, minus this process column's share of U x so far.
     rest: Vec<f64>,
-    /// Shares of another process column in the rows of a block.
+    /// Buffer for the shares that another process column sends for the rows of a block.
     share: Vec<f64>,
 }
 
@@ -125,7 +124,8 @@ impl Substitution<'_> {
         k < params.blocks() && shape.col_map.owner(k * params.nb) == shape.col
     }
 
-    /// Adds up the shares of all process columns in the rows of block `k`, on the rank that owns the diagonal block.
+    /// Sends the shares of all process columns in the rows of block `k` to the rank that owns the diagonal block. This rank adds
+    /// the shares up.
     fn collect_shares(&mut self, k: usize) {
         let Context { params, shape, row, .. } = self.context;
         let first = k * params.nb;

@@ -1,11 +1,11 @@
 //! Exchanges the rows of a panel between process rows, in a range of columns.
 //!
-//! After the exchange, the upper block contains the pivoted rows of U in all process rows, and displaced rows are in their
-//! places. The diagonal block's own rows in A still have their old content: the update writes U there after the solve. If process
-//! rows share the solve ([`solves`]), U is already solved after the exchange.
+//! After the exchange, the upper block contains the pivoted rows of U in all process rows, and displaced rows are at their
+//! destinations in A. The diagonal block's own rows in A still have their old content: the update writes U there after the solve.
+//! If process rows share the solve ([`solves`]), U is already solved after the exchange.
 //!
 //! An exchange is begun, advanced between pieces of other work, and finished. Without other work to overlap, the exchange is
-//! finished right after its begin.
+//! finished right after it is begun.
 
 use super::clock::{Clock, Part};
 use super::context::Context;
@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 /// Row exchange between process rows, and its work arrays. A swapper does one exchange at a time. Two swappers may work at the
 /// same time if their tags differ.
 pub struct Swapper {
-    /// Exchange in progress. This field is declared before the arrays: fields are dropped in order, and the exchange's messages
-    /// use the arrays.
+    /// Exchange in progress, or `None`. This field is declared before the arrays: fields are dropped in order, and the exchange's
+    /// messages use the arrays.
     way: Option<Way>,
     tag: i32,
     /// Displaced rows that this process row only forwards.
@@ -44,16 +44,18 @@ pub struct Swapper {
 
 /// An exchange in progress: the messages of one round, for one chunk of columns.
 struct Way {
-    /// Declared before the fields whose data the messages use, because fields are dropped in order.
+    /// Messages in transit of the current round. Declared before the fields whose data the messages use, because fields are
+    /// dropped in order.
     pending: Pending,
     moves: Arc<RowMoves>,
     section: Section,
-    /// Triangle with which U is solved. The triangle stays valid during the whole exchange.
+    /// Triangle with which U is solved. The triangle remains valid during the whole exchange.
     triangle: TriangleBlock,
     holdings: Holdings,
     rounds: Vec<Round>,
-    /// First column of the chunk, and number of columns of the chunk.
+    /// First local column of the current chunk.
     first: usize,
+    /// Number of columns of the current chunk.
     len: usize,
     /// Current round: its messages are in transit, or its columns are being solved. `None` before the chunk is begun.
     round: Option<usize>,
@@ -73,7 +75,7 @@ pub enum Advance {
 }
 
 impl Swapper {
-    /// Allocates arrays of `len` doubles. Messages carry `tag`.
+    /// Allocates work arrays of `len` doubles each. `tag` is the MPI tag of all messages of the swapper.
     pub fn new(device: Option<&Arc<dyn Device>>, len: usize, tag: i32) -> io::Result<Self> {
         // This thread passes the arrays to MPI. It touches the arrays first, so that they lie in memory near its core.
         let array = || Pinned::touched(device, len, &mut Pool::new(1));
@@ -100,7 +102,7 @@ impl Swapper {
     /// Begins an exchange between process rows and sends the first messages. With a single process row, no exchange is begun:
     /// [`within`] does all of it instead.
     ///
-    /// `panel` has been opened before. Without a `pool`, this thread copies rows alone.
+    /// `panel` must have been opened with [`Panel::open`]. If `pool` is `None`, this thread copies rows alone.
     ///
     /// # Safety
     /// The pointers of `section` are valid, and no other thread touches its columns or its upper block until the exchange is
@@ -153,7 +155,8 @@ impl Swapper {
         }
     }
 
-    /// Does the work that is possible without waiting, in this thread alone: at most one round, or one piece of a solve.
+    /// Continues the exchange in progress without waiting, in this thread alone: completes at most one round, or solves one strip
+    /// of U.
     pub fn advance(&mut self, context: &Context) -> Advance {
         let Some(mut way) = self.way.take() else { return Advance::Nothing };
         let step = if !way.pending.test() {
@@ -236,7 +239,8 @@ impl Swapper {
         }
     }
 
-    /// Copies the rows of a chunk that need no message: this process row's own rows of U, and displaced rows that stay in it.
+    /// Copies the rows of a chunk that need no message. These are this process row's own rows of U, and displaced rows whose
+    /// destination is in this process row.
     unsafe fn open_chunk(&mut self, context: &Context, way: &Way, mut pool: Option<&mut Pool>) {
         let Way { moves, holdings, len, .. } = way;
         let (map, me) = (context.shape.row_map, context.shape.row);
@@ -323,8 +327,8 @@ impl Swapper {
         }
     }
 
-    /// Solves the rest of this process row's share with all threads of `pool`. Without a pool, solves one strip in this thread.
-    /// Returns whether the whole share is solved.
+    /// Solves the rest of this process row's share of U with all threads of `pool`. If `pool` is `None`, solves one strip in this
+    /// thread. Returns whether the whole share is solved.
     unsafe fn solve_on(
         &mut self,
         context: &Context,
@@ -351,8 +355,8 @@ impl Swapper {
         all
     }
 
-    /// Starts to send this process row's rows of U, sorted by shares. Starts to receive the other process rows' rows of the own
-    /// share.
+    /// Starts to send this process row's rows of U to all other process rows, to each receiver in the columns of its share.
+    /// Starts to receive their rows of U in the columns of this process row's share.
     unsafe fn gather(&mut self, context: &Context, way: &mut Way) {
         let me = context.shape.row;
         let shares = way.shares(context);
@@ -377,7 +381,7 @@ impl Swapper {
         }
     }
 
-    /// Starts to send and to receive rows, with all columns of the chunk.
+    /// Starts to send and to receive the rows of the current round, in all columns of the chunk.
     unsafe fn send_rows(&mut self, context: &Context, way: &mut Way, pool: Option<&mut Pool>) {
         let (cols, moves) = (way.len, &way.moves);
         let Round::Rows { send, recv } = &way.rounds[way.round.expect("a round is in progress")]
@@ -418,7 +422,7 @@ impl Swapper {
         }
     }
 
-    /// Stores the rows received in the current round in their places.
+    /// Copies the rows that were received in the current round to their destinations.
     unsafe fn take_in(&mut self, context: &Context, way: &Way, pool: Option<&mut Pool>) {
         let (cols, moves) = (way.len, &way.moves);
         let parcel = match way.at_hand() {
@@ -475,7 +479,7 @@ impl Swapper {
     }
 }
 
-/// Returns whether rows of `wide` columns are exchanged by binary exchange.
+/// Returns whether the rows of an update of `wide` columns are exchanged by binary exchange.
 fn binary(context: &Context, wide: usize) -> bool {
     let params = context.params;
     match params.swap {
@@ -485,7 +489,8 @@ fn binary(context: &Context, wide: usize) -> bool {
     }
 }
 
-/// Returns whether U is solved during the row exchange, each process row solving its share of the columns.
+/// Returns whether U is solved during the row exchange of an update of `wide` columns. In such an exchange, each process row
+/// solves its share of the columns.
 ///
 /// False with a single process row, and without equilibration. False with binary exchange, which gathers all of U on all process
 /// rows. False with a BLAS, whose results depend on the division of columns.
@@ -531,7 +536,7 @@ impl Way {
         (0..context.params.p).map(|row| self.share(context, row)).collect()
     }
 
-    /// Returns the first column of the chunk in the upper block.
+    /// Returns the first column of the chunk, counted from the first column of the section.
     fn u_first(&self) -> usize {
         self.first - self.section.cols.start
     }

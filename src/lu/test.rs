@@ -29,14 +29,14 @@ const DIGEST_TAG: i32 = 6;
 pub enum Start {
     /// The matrix is not yet generated.
     Fresh,
-    /// The matrix is in its state at `boundary`. The clock of the test first started at `began_unix_s`, in seconds since the Unix
-    /// epoch.
+    /// All panels before `boundary` are applied to the matrix. The clock of the test first started at `began_unix_s`, in seconds
+    /// since the Unix epoch.
     Resumed { boundary: usize, began_unix_s: f64 },
 }
 
 /// Solves one test. All ranks of the grid call this together. The outcome is the same on all ranks.
 ///
-/// Returns `None` if the observer stopped the test. Fails on all ranks if the work arrays cannot be allocated.
+/// Returns `None` if the observer stopped the test. Fails on all ranks if any rank cannot allocate its work arrays.
 pub fn solve_test<S: Storage, O: Observer>(
     context: &Context,
     local: &mut Local<S>,
@@ -85,8 +85,8 @@ pub fn solve_test<S: Storage, O: Observer>(
     Ok(Some(conclude(context, timer, &mut Some(work), x, pool, observer)))
 }
 
-/// Generates this rank's part of the matrix in the memory of `device`, from address `to` on. Each step generates as many columns
-/// as a panel has.
+/// Generates this rank's part of the matrix in the memory of `device`, from address `to` on. The processor generates columns by
+/// the width of a panel at a time, and copies them to the device.
 pub(super) fn generate_on(
     device: &dyn Device,
     context: &Context,
@@ -119,20 +119,21 @@ pub(super) fn generator(context: &Context) -> Generator {
 
 /// Measures the time that counts for the result.
 pub(super) struct Timer {
-    /// Time at which this attempt began. `began` is the time at which the test began.
+    /// Time at which this attempt began, in seconds since the Unix epoch, by the clock of rank 0.
     now: f64,
+    /// Time at which the first attempt of the test began, in seconds since the Unix epoch.
     pub began: f64,
     pub clock: Clock,
 }
 
 impl Timer {
-    /// Starts the clock on all ranks of the grid. `began` is the time at which the test's first attempt began, or `None` in the
-    /// first attempt.
+    /// Starts the clock on all ranks of the grid at the same time. `began` is the time at which the test's first attempt began,
+    /// in seconds since the Unix epoch, or `None` in the first attempt.
     pub fn start(context: &Context, began: Option<f64>) -> Self {
         set_phase("factoring");
         context.grid.barrier();
-        // Earlier attempts count, and the time between attempts. All ranks use the time of rank 0, because the clocks of nodes
-        // may differ.
+        // The time of a test includes earlier attempts and the time between attempts. All ranks use the time of rank 0, because
+        // the clocks of nodes may differ.
         let mut now = [unix_seconds()];
         context.grid.broadcast(&mut now, 0);
         let [now] = now;
@@ -141,7 +142,8 @@ impl Timer {
     }
 }
 
-/// Stops the clock, checks the solution and returns the outcome.
+/// Stops the clock, checks the solution and returns the outcome. `x` is this process column's part of the solution. The work
+/// arrays are freed before the check.
 pub(super) fn conclude<O: Observer>(
     context: &Context,
     timer: Timer,
@@ -215,7 +217,7 @@ fn combine<T: Wire, const LEN: usize>(
     values
 }
 
-/// Returns the maximum and the mean over all ranks, for each part of the time.
+/// Returns the maximum and the mean over all ranks of the grid, for each part of the time.
 fn gather_times(context: &Context, own: Times) -> (Times, Times) {
     let max = combined(own, |figures: &mut [f64]| context.grid.all_reduce(figures, Reduce::Max));
     let mean = combined(own, |figures: &mut [f64]| {
@@ -225,7 +227,8 @@ fn gather_times(context: &Context, own: Times) -> (Times, Times) {
     (max, mean)
 }
 
-/// Resets the kernel's record of the largest resident set, so that each test of a sweep reports its own peak.
+/// Resets the operating system's record of this process's largest resident set, so that each test of a sweep reports its own
+/// peak.
 pub(super) fn forget_resident_peak() {
     // If the reset is not permitted, the peak of the whole process is reported, which is never too small.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
@@ -239,8 +242,8 @@ fn resident_peak() -> f64 {
     kib.unwrap_or(0.0) * 1024.0
 }
 
-/// Returns a hash over the bits of x in the order of indices. The hash is the same on all ranks that have a part of x. Other
-/// ranks get an empty text.
+/// Returns a hash over the bits of x in the order of indices, in hexadecimal. The hash is the same on all ranks that have a part
+/// of x. Ranks of checksum columns get an empty text.
 ///
 /// The first rank of each process row receives x block by block, so that no rank needs memory for the whole x.
 fn digest(context: &Context, x: &[f64]) -> String {

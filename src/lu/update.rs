@@ -17,7 +17,7 @@ use crate::device::{Device, RowCopy, Stream};
 use crate::kernels::{LowerBlock, Matrix, UpperBlock};
 use crate::matrix::Shape;
 
-/// The multiplication that remains for a range of columns, as tasks that may run in any order.
+/// Multiplication of an update in a range of columns, as tasks that may run in any order. U is already solved.
 pub struct Multiplication {
     lower: LowerBlock,
     upper: UpperBlock,
@@ -30,8 +30,8 @@ pub struct Multiplication {
 }
 
 impl Multiplication {
-    /// Multiplies. At the same time the main thread runs `main`, as in [`Pool::spread`]. If a device multiplies, all workers are
-    /// panel threads.
+    /// Runs all tasks. At the same time the main thread calls `main`, with `panel_workers` workers as panel threads, as in
+    /// [`Pool::spread`]. If a device multiplies, all workers are panel threads.
     pub fn run(&self, panel_workers: usize, pool: &mut Pool, mut main: impl FnMut(Turn)) {
         let Some(device) = &self.device else {
             let tasks = self.row_blocks * self.strips.len();
@@ -60,7 +60,7 @@ impl Multiplication {
         2.0 * self.lower.rows as f64 * self.columns() as f64 * self.upper.k as f64
     }
 
-    /// Runs one task. Consecutive tasks use the same row block of L, which then stays in the cache.
+    /// Runs one task. Consecutive tasks use the same row block of L, so that this row block remains in the cache.
     fn run_task(&self, task: usize) {
         let (block, strip) = (task / self.strips.len(), task % self.strips.len());
         let rows = block * self.row_unit..((block + 1) * self.row_unit).min(self.lower.rows);
@@ -123,8 +123,8 @@ pub unsafe fn solve(
     Multiplication { lower, upper, c, ld, row_unit, row_blocks, strips, device }
 }
 
-/// Solves U unless `solved` is true. Writes U to A if `owner` is true: this process row owns the diagonal block. Returns the
-/// fraction of the time that a single process row spent on its row exchange.
+/// Solves U unless `solved` is true. If `owner` is true, this process row owns the diagonal block, and U is written to A. With a
+/// single process row, first exchanges the rows. Returns the fraction of the time that the row exchange took.
 ///
 /// # Safety
 /// As for [`solve`].
@@ -220,8 +220,9 @@ fn add(sum: &AtomicU64, start: Instant) {
     sum.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
 }
 
-/// Returns the first local column that still has elements below panel `k`. In a checksum column, no process column contributes to
-/// earlier local columns below the panel. For the earlier columns, U is solved but nothing is multiplied.
+/// Returns the first local column in which panel `k` changes elements below the panel's rows. The result is 0 in a process column
+/// of the grid. In a checksum column, earlier local columns have no sums below the panel's rows. In these local columns U is
+/// solved, but nothing is multiplied.
 fn done_with(shape: &Shape, k: usize) -> usize {
     if shape.is_sums() { (k + 1) / shape.grid.q * shape.nb } else { 0 }
 }
@@ -232,14 +233,17 @@ fn done_with(shape: &Shape, k: usize) -> usize {
 /// block columns are left, a strip has `n / STRIPS` block columns, but at most [`WIDEST_BLOCKS`], so that each thread gets some
 /// strips.
 const STRIPS: usize = 16;
+/// Maximum width of a strip for a BLAS, in block columns.
 const WIDEST_BLOCKS: usize = 6;
 
-/// Returns the first local column that no panel within the lookahead `depth` contains while panel `k` is applied.
+/// Returns the first local column to the right of panel `k + depth`. Panel `k + depth` is the last panel that a lookahead of
+/// `depth` may factor while panel `k` is applied.
 pub fn from_rest(shape: &Shape, depth: usize, k: usize) -> usize {
     shape.col_map.count_below(((k + depth + 1) * shape.nb).min(shape.n), shape.col)
 }
 
-/// Returns the strips in which a BLAS updates `cols` with panel `k`, counted from the start of `cols`.
+/// Returns the strips in which a BLAS updates the local columns `cols` with panel `k`, counted from the start of `cols`. `depth`
+/// is the lookahead.
 ///
 /// A BLAS chooses its kernels by the shape of a call, and kernels round differently. The results must not depend on the number of
 /// threads, or on which boundaries are clean, which differs after a failure. So the strips depend only on the shape, `k` and
@@ -274,7 +278,8 @@ pub fn blas_strips(
     strips
 }
 
-/// Returns the strips for our own kernels. The strips cover the columns from `done` on, rounded down to the column unit of U.
+/// Returns the strips for our own kernels. The strips cover the columns of `upper` from `done` on, where `done` is rounded down
+/// to the column unit of U.
 ///
 /// Strips are wide for speed, but narrow enough for several tasks per thread. If `often` is true, strips are narrower, and a task
 /// takes about a millisecond.
@@ -310,8 +315,8 @@ mod tests {
     use crate::grid::{Cyclic, ProcessGrid};
     use crate::kernels::Engine;
 
-    /// The same columns have the same strips for every number of panels that are factored ahead. Each panel that may be factored
-    /// next is a strip.
+    /// Tests that the same columns have the same strips for every number of panels factored ahead. Each panel that may be
+    /// factored next is a strip.
     #[test]
     fn strips_of_a_blas_depend_on_the_panel_alone() {
         for (n, nb, q) in [
@@ -368,8 +373,8 @@ mod tests {
         }
     }
 
-    /// Below a panel, no process column has elements in the local columns that a checksum column leaves out. In the next local
-    /// column, a process column has elements.
+    /// Tests which local columns are not multiplied in a checksum column. In these local columns, no process column has elements
+    /// that count below the panel. In the next local column, a process column has such elements.
     #[test]
     fn what_is_not_multiplied_of_sums_counts_nowhere() {
         for (n, nb, q) in [(40, 4, 2), (41, 4, 3), (39, 5, 1), (17, 3, 4), (12, 12, 2)] {
@@ -395,8 +400,8 @@ mod tests {
         }
     }
 
-    /// For every kernel, all columns except the columns left out are covered once. The columns left out end at a column unit of
-    /// U.
+    /// Tests for every kernel that the strips cover each column from the first strip on once. The first strip begins at most one
+    /// column unit before `done`, at a column unit of U.
     #[test]
     fn strips_begin_where_something_is_left() {
         for engine in Engine::runnable().into_iter().filter(|engine| engine.cuts_freely()) {

@@ -1,7 +1,6 @@
 //! Work arrays of a factorisation. `need` computes their lengths.
 //!
-//! Work arrays outlive an attempt. After a failed attempt, its messages in transit are dropped, but panels that have arrived
-//! stay.
+//! Work arrays outlive an attempt. Messages in transit of a failed attempt are dropped, but panels that have arrived are kept.
 
 use std::io;
 
@@ -14,22 +13,27 @@ use crate::base::threads::Pool;
 use crate::device::Buffer;
 use crate::matrix::{HugeBuffer, Storage};
 
-/// Row exchanges that may run at the same time have different tags.
+/// Tag of row exchanges in the columns of the next panel. A row exchange in the other columns may run at the same time, so the
+/// tags differ.
 const NEAR_TAG: i32 = 2;
+/// Tag of row exchanges in all columns other than the columns of the next panel.
 const FAR_TAG: i32 = 4;
 
 /// Work arrays of a factorisation.
 pub struct Work {
     pub(super) panels: Vec<Panel>,
     pub(super) factor: Factor,
-    /// Row exchanges for the columns of the next panel (`near`) and, at the same time, for the remaining columns (`far`).
-    /// Declared before U, which their messages use, because fields are dropped in order.
+    /// Row exchange in the columns of the next panel. Declared before `ahead`, which the messages of the exchange use, because
+    /// fields are dropped in order.
     pub(super) near: Swapper,
+    /// Row exchange in all columns other than the columns of the next panel, which may run at the same time as the exchange
+    /// `near`. Declared before `rest`, which its messages use, because fields are dropped in order.
     pub(super) far: Swapper,
-    /// U for the columns of the next panel, and U for the remaining columns.
+    /// Memory for U in the columns of the next panel.
     pub(super) ahead: Box<dyn Storage>,
+    /// Memory for U in all columns other than the columns of the next panel.
     pub(super) rest: Box<dyn Storage>,
-    /// Numbers of iterations with a split update so far.
+    /// Counts of split updates, and of row exchanges that overlapped a multiplication.
     pub split_update: SplitUpdates,
 }
 
@@ -48,7 +52,7 @@ impl Work {
         })
     }
 
-    /// Drops the messages in transit of a failed attempt. Panels that have arrived stay.
+    /// Drops the messages in transit of a failed attempt. Panels that have arrived are kept.
     pub fn give_up_messages(&mut self) {
         self.panels.iter_mut().for_each(|panel| panel.broadcast = None);
         self.near.give_up();

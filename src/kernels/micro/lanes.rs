@@ -7,7 +7,7 @@ use super::Slabs;
 use crate::kernels::cache::ask_for;
 use crate::kernels::operands::Matrix;
 
-/// Register of doubles.
+/// Operations on a register of several doubles, for one instruction set.
 pub trait Lanes {
     type Register: Copy;
     /// Number of doubles in a register.
@@ -21,7 +21,7 @@ pub trait Lanes {
     /// # Safety
     /// The processor has the instructions.
     unsafe fn splat(value: f64) -> Self::Register;
-    /// Returns c - a b, rounded once.
+    /// Returns c - a b in each lane, rounded once.
     ///
     /// # Safety
     /// The processor has the instructions.
@@ -32,10 +32,10 @@ pub trait Lanes {
     ) -> Self::Register;
 }
 
-/// Computes C(v, s) -= sum over p < k of V(p, v) S(p, s). The vector side has R registers, the scalar side H elements. V and S
-/// are stored by rows.
+/// Computes C(i, j) -= sum over p < k of V(p, i) S(p, j) for one tile of C. Index i runs along the vector side, which has R
+/// registers. Index j runs along the scalar side, which has H elements. V and S are stored by rows.
 ///
-/// `next` is the same part of a later tile of C, which is prefetched. The address need not be valid.
+/// `next` is the address of a later tile of C, whose elements are prefetched. The address need not be valid.
 ///
 /// # Safety
 /// The ranges are valid and the processor has the instructions.
@@ -136,7 +136,7 @@ pub unsafe fn triangle<L: Lanes, const R: usize>(
     }
 }
 
-/// Implements [`super::InPanel::multiply`] with tiles of R registers by `H` columns.
+/// Implements [`super::InPanel::multiply`] for `H` columns of C, with tiles of R registers by `H` columns.
 ///
 /// # Safety
 /// The ranges are valid and the processor has the instructions.
@@ -181,8 +181,8 @@ pub unsafe fn in_panel<L: Lanes, const R: usize, const H: usize>(
     }
 }
 
-/// Defines `in_panel` for tiles of `$r` registers and for each number of columns in the list. The attributes select the
-/// instruction set.
+/// Defines the function `$name`, which can be `InPanel::multiply` of a kernel, with tiles of `$r` registers. The list has the
+/// possible numbers of columns of C. The attributes select the instruction set.
 macro_rules! in_panel_function {
     ($(#[$attribute:meta])* $name:ident, $lanes:ty, $r:literal, [$($h:literal)*]) => {
         $(#[$attribute])*

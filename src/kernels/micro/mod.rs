@@ -1,5 +1,5 @@
-//! Multiplication kernels: one for each instruction set and tile. Each has a descriptor, through which [`super::packed`] calls
-//! it.
+//! Multiplication kernels: one for each instruction set and size of tile. [`super::packed`] calls a kernel through its
+//! descriptor, a [`Kernel`].
 //!
 //! A tile has a *vector* side, whose elements are contiguous in C, and a *scalar* side, whose elements are a leading dimension
 //! apart. For the trailing update, C is row-major, so the vector side runs along columns and belongs to U. Within a panel, C is
@@ -31,7 +31,7 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// Returns whether this processor can run these kernels with fused multiply-add instructions of its own.
+    /// Returns whether this processor can run kernels of this instruction set, with fused multiply-add instructions of its own.
     pub fn runs_here(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -66,7 +66,7 @@ pub const NAMES: &[(&str, Isa)] = &[
     ("portable-4x4", Isa::Portable),
 ];
 
-/// Kernel. Its functions require a processor with the kernel's instruction set, and valid ranges.
+/// Multiplication kernel. Its functions require a processor with the kernel's instruction set, and valid ranges of memory.
 pub struct Kernel {
     pub name: &'static str,
     pub isa: Isa,
@@ -74,18 +74,19 @@ pub struct Kernel {
     pub vector: usize,
     /// Number of elements on the scalar side of a tile.
     pub scalar: usize,
-    /// Computes a whole tile.
+    /// Subtracts a product from a whole tile of C.
     pub tile: Tile,
-    /// Computes a part of a tile.
+    /// Subtracts a product from the first elements of a tile's vector side.
     pub narrow: Narrow,
     /// Solves the diagonal tile of a triangular solve.
     pub triangle: Triangle,
+    /// Multiplication within a panel.
     pub panel: InPanel,
 }
 
 /// Multiplication within a panel.
 pub struct InPanel {
-    /// Number of rows of a tile.
+    /// Number of rows of a tile within a panel.
     pub rows: usize,
     /// Maximum number of columns of C that are computed at a time.
     pub cols: usize,
@@ -93,30 +94,32 @@ pub struct InPanel {
     pub multiply: unsafe fn(Size, Slabs, *const f64, Matrix<*mut f64>),
 }
 
-/// Addresses that will be read after a tile. A kernel may prefetch them. The addresses need not be valid.
+/// Addresses that will be used after the current tile. A kernel may prefetch from these addresses. The addresses need not be
+/// valid.
 #[derive(Clone, Copy)]
 pub struct Soon {
     /// Start of the next tile of C.
     pub tile: *const f64,
-    /// Part of V's next panel that this tile should prefetch (`vector`), and its number of cache lines (`lines`).
+    /// Start of the part of V's next panel that the current tile should prefetch.
     pub vector: *const f64,
+    /// Number of cache lines to prefetch from `vector` on.
     pub lines: usize,
 }
 
-/// `(k, v, s, c, ldc, soon)`: computes C(v, s) -= sum over p < k of V(p, v) S(p, s). V(p, v) is at `v + p * vector + v`, and
-/// S(p, s) is at `s + p * scalar + s`. C(v, s) is at `c + s * ldc + v`.
+/// `(k, v, s, c, ldc, soon)`: computes C(i, j) -= sum over p < k of V(p, i) S(p, j). V(p, i) is at `v + p * vector + i`, and S(p,
+/// j) is at `s + p * scalar + j`. C(i, j) is at `c + j * ldc + i`.
 pub type Tile = unsafe fn(usize, *const f64, *const f64, *mut f64, usize, Soon);
 
-/// `(width, k, v, s, c, ldc)`: computes a tile as [`Tile`] does, but only the first `width` elements of the vector side,
-/// rounded up to whole registers. Fewer elements take less time.
+/// `(width, k, v, s, c, ldc)`: computes only the first `width` elements of the vector side of a [`Tile`], rounded up to whole
+/// registers. For a small `width`, this takes less time than [`Tile`].
 pub type Narrow = unsafe fn(usize, usize, *const f64, *const f64, *mut f64, usize);
 
-/// `(n, l, u)`: solves with the unit lower triangle of order `n`, at most `scalar`, for `vector` columns. L(r, p) is at element
-/// `p * scalar + r` of `l`, and U(r, v) at element `r * vector + v` of `u`. L is read only below the diagonal.
+/// `(n, l, u)`: solves with the unit lower triangle of order `n`, at most `scalar`, for `vector` columns. L(r, p) is at `l + p *
+/// scalar + r`, and U(r, j) is at `u + r * vector + j`. L is read only below the diagonal.
 pub type Triangle = unsafe fn(usize, *const f64, *mut f64);
 
-/// A as [`InPanel::multiply`] reads it, divided into slabs of `rows` rows. A(i, p) is at `at + i / rows * slab + i % rows + p *
-/// stride`. So A may be stored by columns or slab by slab.
+/// The operand A of [`InPanel::multiply`], divided into slabs of [`InPanel::rows`] rows. A(i, p) is at `at + i / rows * slab + i
+/// % rows + p * stride`. So A may be stored by columns or slab by slab.
 #[derive(Clone, Copy)]
 pub struct Slabs {
     pub at: *const f64,

@@ -52,8 +52,8 @@ unsafe fn tile_anywhere(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc
     }
 }
 
-/// Computes a tile with fused multiply-add instructions. Not every processor of the architecture has these instructions, and
-/// some that have them (AMD's Piledriver) have no AVX2.
+/// Computes a tile with fused multiply-add instructions. Not every processor of the architecture has these instructions, and some
+/// processors with these instructions (AMD's Piledriver) have no AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "fma")]
 unsafe fn tile_fused(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize) {
@@ -72,7 +72,7 @@ unsafe fn tile(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize, 
     }
 }
 
-/// Computes a whole tile, because a tile is only one register wide.
+/// Computes a whole tile, whatever the width is, because a tile is only one register wide.
 unsafe fn narrow(_: usize, k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize) {
     // SAFETY: ensured by the caller.
     unsafe { tile(k, v, s, c, ldc, Soon { tile: c, vector: v, lines: 0 }) }

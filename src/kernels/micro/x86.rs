@@ -1,8 +1,8 @@
 //! Kernels for AVX-512 and for AVX2 with fused multiply-add.
 //!
-//! The loop of a whole tile is written in assembly, and keeps all of C in registers. Each element of S is broadcast once and
-//! used for all of V. A turn of the loop does four steps of k, and prefetches data in time. Compilers spilled registers, or
-//! read S from memory for each multiplication.
+//! The loop of a whole tile is written in assembly, and keeps all of C in registers. Each element of S is broadcast once and used
+//! for all of V. A turn of the loop does four steps of k, and prefetches data in time. With a loop in Rust, compilers spilled
+//! registers, or read S from memory for each multiplication.
 //!
 //! Each turn prefetches one cache line and no more. A core has few buffers for lines in transit, and the lines of V and S from
 //! the second-level cache use the same buffers. The lines of the next tile of C are prefetched first, then those of V's next
@@ -17,7 +17,8 @@ use std::arch::x86_64::*;
 use super::lanes::{self, Lanes};
 use super::{InPanel, Isa, Kernel, Soon};
 
-/// Approximate number of turns until a line arrives from memory, which takes some hundreds of cycles.
+/// Approximate number of turns of the loop until a prefetched cache line arrives from memory, which takes some hundreds of
+/// cycles.
 const TO_COME: usize = 8;
 
 struct Wide;
@@ -76,9 +77,9 @@ impl Lanes for Middle {
 
 /// Defines a kernel: its tile in assembly, and its other functions.
 ///
-/// `$rows` has one group for each row of C: the number of the row, the register for the broadcast element of S, and the
-/// registers of the row, one for each register of V. `$v` numbers the registers of V. `$line` is an offset in bytes within a
-/// row of C.
+/// `$rows` has one group for each row of C. A group has the number of the row, the register for the broadcast element of S, and
+/// the registers of the row. A row has one register for each register of V. `$v` numbers the registers of V. `$line` is an offset
+/// in bytes within a row of C.
 macro_rules! kernel {
     (
         avx512 $name:ident $text:literal, $r:literal, $h:literal,
@@ -247,7 +248,7 @@ macro_rules! kernel {
     };
 }
 
-/// A turn of the loop: four steps.
+/// A turn of the loop of a tile: four steps of k.
 macro_rules! turn {
     ($reg:literal, $bytes:literal, $r:literal, $h:literal, $v:tt, $rows:tt) => {
         concat!(
@@ -267,7 +268,7 @@ macro_rules! turn {
     };
 }
 
-/// A turn that also prefetches the line at byte `$line` of a row of the next tile.
+/// A turn of the loop that also prefetches the cache line at byte `$line` of a row of the next tile of C.
 macro_rules! ask_and_turn {
     ($line:literal, $reg:literal, $bytes:literal, $r:literal, $h:literal, $v:tt, $rows:tt) => {
         concat!("prefetchw [{tile} + ", $line, "]\n", turn!($reg, $bytes, $r, $h, $v, $rows))

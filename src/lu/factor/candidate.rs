@@ -1,15 +1,16 @@
-//! Messages between process rows in the pivot search. Each process row sends its candidate. The owner of the current row adds
-//! this row.
+//! Messages between process rows in the pivot search. Each process row sends its candidate for the pivot row. The current row
+//! will be exchanged with the pivot row. The owner of the current row adds the current row to its message.
 
 use crate::comm::Comm;
 
 const TAG: i32 = 1;
 
-/// Length of the head of a message: the candidate's magnitude, its global row, and 1 if the current row follows, 0 otherwise.
+/// Length of the head of a message, in doubles. The head is the candidate's magnitude, its global row, and 1 if the message
+/// contains the current row, 0 otherwise.
 const HEAD: usize = 3;
 
-/// Number of doubles in a message of the search for pivots in a panel of `width` columns: the head, the candidate's row, and the
-/// current row.
+/// Number of doubles in a message of the pivot search, for a panel of `width` columns. The message has the head, the candidate's
+/// row, and the current row.
 pub fn candidate_len(width: usize) -> usize {
     HEAD + 2 * width
 }
@@ -27,22 +28,22 @@ impl Candidates {
         Self { mine: Vec::with_capacity(len), theirs: Vec::with_capacity(len), width: 0 }
     }
 
-    /// Number of doubles that fit in the buffers.
+    /// Number of doubles that fit in both buffers together.
     pub fn capacity(&self) -> usize {
         self.mine.capacity() + self.theirs.capacity()
     }
 
-    /// Prepares for searches in a panel of `width` columns.
+    /// Prepares the buffers for searches in a panel of `width` columns.
     pub(super) fn begin(&mut self, width: usize) {
         self.width = width;
         self.mine.resize(candidate_len(width), 0.0);
         self.theirs.resize(candidate_len(width), 0.0);
     }
 
-    /// Returns the buffer of the current row, which takes the place of the pivot row.
+    /// Returns the buffer of the current row, which is exchanged with the pivot row.
     ///
-    /// The owner writes the row here before [`Self::agree`]. After that call, the buffer contains the row on all ranks, until the
-    /// next such call.
+    /// The owner of the current row writes the row to this buffer before the call of [`Self::agree`]. On return from
+    /// [`Self::agree`], the buffer contains the row on all ranks.
     pub(super) fn present(&mut self) -> &mut [f64] {
         &mut self.mine[HEAD + self.width..]
     }
@@ -50,8 +51,8 @@ impl Candidates {
     /// Agrees with the other ranks of the process column on the best candidate. All of these ranks call this together. Returns
     /// the candidate's global row and elements.
     ///
-    /// `candidate` is magnitude, global row and elements, or `None` if this rank has no active rows. `present` is true if this
-    /// rank has filled [`Self::present`].
+    /// `candidate` is the magnitude, global row and elements of this rank's candidate, or `None` if this rank has no active rows.
+    /// `present` is true if this rank has written the current row to the buffer [`Self::present`].
     pub(super) fn agree(
         &mut self,
         comm: &Comm,
@@ -70,8 +71,8 @@ impl Candidates {
         (self.mine[1], &self.mine[HEAD..HEAD + self.width])
     }
 
-    /// Combines the messages of a process column. Afterwards all its ranks have the best candidate and the current row. The best
-    /// candidate has the largest magnitude and, among equal magnitudes, the lowest row.
+    /// Combines the messages of a process column, so that all ranks of the process column have the best candidate and the current
+    /// row. The best candidate has the largest magnitude and, among equal magnitudes, the lowest row.
     ///
     /// Uses recursive doubling. Ranks beyond the largest power of two do not take part: each sends its message to a partner first
     /// and receives the result last.
@@ -104,7 +105,8 @@ impl Candidates {
     }
 }
 
-/// Copies the candidate of `theirs` to `mine` if it is better. Copies the current row, if `theirs` contains it.
+/// Copies the candidate of the message `theirs` to `mine` if that candidate is better. If `theirs` contains the current row,
+/// copies this row, too.
 fn combine(mine: &mut [f64], theirs: &[f64], width: usize) {
     let (head, rows) = (HEAD, HEAD + width);
     if theirs[0] > mine[0] || (theirs[0] == mine[0] && theirs[1] < mine[1]) {

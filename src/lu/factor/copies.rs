@@ -43,8 +43,8 @@ pub(super) unsafe fn transpose_in(
     ldw: usize,
 ) {
     const UNIT: usize = 8;
-    /// Number of rows to prefetch ahead. The hardware prefetcher cannot predict the next row, because a row has too few columns
-    /// here.
+    /// Number of rows to prefetch ahead. The hardware prefetcher cannot predict the next row, because a panel has too few
+    /// columns.
     const AHEAD: usize = UNIT;
     // SAFETY: ensured by the caller.
     unsafe {

@@ -1,9 +1,9 @@
 //! Factors one panel recursively. All ranks of a process column share the work.
 //!
 //! Each rank copies its rows of the panel from the row-major matrix into a column-major work array W. L1, the `width x width`
-//! block on the diagonal, is stored apart, on all ranks. With each pivot, the pivot row moves into L1 on all ranks, so the
-//! triangular solves of the recursion need no messages. A row of W that moved into L1 is no longer active. In the process row
-//! that owns the diagonal block, the first rows of W are the ones that are no longer active.
+//! block on the diagonal, is stored in an array of its own, on all ranks. With each pivot, the pivot row moves into L1 on all
+//! ranks, so the triangular solves of the recursion need no messages. A row of W that moved into L1 is no longer active. In the
+//! process row that owns the diagonal block, the inactive rows are always the first rows of W.
 //!
 //! Invariant of the recursion on columns c..e. On entry, W(active, c..e) is updated with all columns before c. On exit, W(active,
 //! c..e) contains multipliers, and rows c..e of L1 are final in the columns before e. Columns from e on are not yet updated with
@@ -13,8 +13,8 @@
 //! by the same operations in the same order.
 //!
 //! A thread touches only its own rows, because each element of a row of W lies in another cache line. The thread that owns a
-//! candidate row copies this row to a message. The row that takes the pivot row's place is also sent in a message. The thread
-//! that owns that place writes this row at the start of its next work (`Owed`).
+//! candidate row copies this row to a message. The current row, which is exchanged with the pivot row, is also sent in a message.
+//! The thread that owns the pivot row's place in W writes the current row there at the start of its next work (`Owed`).
 
 mod candidate;
 mod copies;
@@ -47,11 +47,12 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Work arrays of the factorisation, reused for every panel.
+/// Work arrays of the panel factorisation, reused for every panel.
 pub struct Factor {
     work: Pinned,
-    /// Work array in device memory, and room for the exchange with the device; none without a device.
+    /// Work array in device memory; `None` without a device.
     there: Option<Buffer>,
+    /// Array through which the processor exchanges rows and factors with the device; empty without a device.
     staging: Pinned,
     /// Packing buffers, one per panel thread.
     scratch: Vec<Vec<f64>>,
@@ -169,7 +170,7 @@ impl Factor {
         clock.enter(before);
     }
 
-    /// Returns the work array, which has room for the columns of a panel. It is unused between panels.
+    /// Returns the work array, which has room for the columns of a panel. The work array is unused between panels.
     pub fn room(&mut self) -> &mut [f64] {
         self.work.as_mut_slice()
     }
@@ -199,13 +200,14 @@ unsafe fn put_back(
     }
 }
 
-/// State of a factorisation in progress.
+/// State of the factorisation of one panel on this rank.
 struct Run<'a, 'c> {
     context: &'a Context<'a>,
-    /// W; in device memory, if `on_device` is set.
+    /// Work array W, in device memory if `on_device` is `Some`.
     w: *mut f64,
     on_device: Option<OnDevice<'a>>,
     ld: usize,
+    /// Number of rows of W.
     rows: usize,
     cuts: Cuts,
     width: usize,
@@ -249,7 +251,7 @@ impl Run<'_, '_> {
         });
     }
 
-    /// Returns the first active row of W once `done` rows are in L1.
+    /// Returns the first active row of W once `done` pivot rows are in L1.
     fn first(&self, done: usize) -> usize {
         if self.owner { done } else { 0 }
     }
@@ -262,7 +264,7 @@ impl Run<'_, '_> {
         unsafe { &mut *self.l1.add(self.strides.to(i, j)) }
     }
 
-    /// Factors columns `c`, which are up to date with all earlier columns.
+    /// Factors columns `c` of the panel recursively. All earlier columns are already applied to these columns.
     fn recurse(&mut self, c: Range<usize>) {
         let nbmin = self.context.params.nbmin.max(1);
         if c.len() <= nbmin {
@@ -338,7 +340,8 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Computes W(active, cols) -= W(active, inner) L1(inner, cols), with `done` rows in L1.
+    /// Computes W(active, cols) -= W(active, inner) L1(inner, cols), where `done` pivot rows are in L1 and the remaining rows are
+    /// active.
     fn update(&mut self, inner: Range<usize>, cols: Range<usize>, done: usize) {
         let first = self.first(done);
         if inner.is_empty() || cols.is_empty() || first >= self.rows {
@@ -385,7 +388,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Completes the work that is still queued after the last column: a row move and a division of multipliers.
+    /// Does the work in W that is still queued after the last column: a row move and the division of a column by its pivot.
     fn settle(&mut self) {
         let (step, first, columns) = (self.completion(), self.first(self.width), self.columns());
         if let Some(on_device) = self.on_device {
@@ -398,7 +401,7 @@ impl Run<'_, '_> {
         });
     }
 
-    /// Takes the queued work as a step that does nothing else.
+    /// Returns a step that does only the queued work, and empties the queue.
     fn completion(&mut self) -> Step {
         Step { width: self.width, owed: std::mem::take(&mut self.owed), update: None }
     }
@@ -407,7 +410,7 @@ impl Run<'_, '_> {
         Columns { w: Shareable::new(self.w), ld: self.ld }
     }
 
-    /// Factors the columns `c` at the base of the recursion, one by one.
+    /// Factors the columns `c`, the base of the recursion, one by one.
     ///
     /// The panel threads are called once per column. In one pass, the threads complete the queued work, update column j, and
     /// search for its largest element. With `Fact::Right`, the threads also update the columns after j.
@@ -435,8 +438,8 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Updates column j with the columns of `c` before j, and finds the largest element of column j in each part. Covers the rows
-    /// that are active when `j` rows are in L1.
+    /// Updates column `j` with the columns of `c` before `j`. Finds the largest element of column `j` in each part of the rows.
+    /// Covers the rows that are active when `j` pivot rows are in L1.
     fn search(&mut self, c: &Range<usize>, j: usize) {
         let pfact = self.context.params.pfact;
         let first = self.first(j).min(self.rows);

@@ -10,19 +10,19 @@ use crate::base::threads::Shareable;
 use crate::device::{Device, Stream};
 use crate::kernels::{Columns, Factors, Matrix, Size, Step, Strided, Strides, Update};
 
-/// Number of pinned doubles that a panel of `width` columns needs: factors of an update, a row to write, the result of a search
-/// and the current row.
+/// Length of the staging area for panels of `width` columns, in doubles. The staging area has the factors of an update, a row to
+/// write to W, the result of a search, and the current row.
 pub fn staging_len(width: usize) -> usize {
     FOUND_HEAD + 4 * width
 }
 
-/// Device that factors a panel.
+/// Device that factors a panel, and the memory through which the processor works with the device.
 #[derive(Clone, Copy)]
 pub(super) struct OnDevice<'a> {
     pub(super) device: &'a dyn Device,
     /// L1 in device memory, in the layout of L1 in the processor's memory.
     pub(super) l1: *mut f64,
-    /// [`staging_len`] pinned doubles.
+    /// Staging area: [`staging_len`] doubles of the processor's memory, pinned for the device.
     pub(super) staging: *mut f64,
 }
 
@@ -44,8 +44,8 @@ impl OnDevice<'_> {
         }
     }
 
-    /// Does a step in `rows` of W, and waits for its result: magnitude, row and elements of the pivot, and the elements of row
-    /// `current`. Returns the address of the result.
+    /// Does `step` in the rows `rows` of W, and waits for its result. Returns the address of the result: magnitude, row and
+    /// elements of the pivot candidate, then the elements of row `current`.
     ///
     /// # Safety
     /// The rows are within W.
@@ -75,7 +75,7 @@ impl OnDevice<'_> {
         found
     }
 
-    /// Queues a step that only completes the last column.
+    /// Queues `step`, which only does the work that the last pivot left, without an update and a search.
     ///
     /// # Safety
     /// The rows are within W.
@@ -86,7 +86,7 @@ impl OnDevice<'_> {
         }
     }
 
-    /// Keeps a row for the next step, which writes it. Returns the address of the kept row.
+    /// Copies `row` to the staging area, from which the next step writes the row to W. Returns the address of the copy.
     pub(super) fn keep(&self, row: &[f64]) -> Shareable<f64> {
         let kept = self.staging.wrapping_add(row.len());
         // SAFETY: the staging area has room for the row, and no operation uses the area: the last search has ended.
@@ -96,7 +96,7 @@ impl OnDevice<'_> {
 
     /// Copies the block of L1 at `b` to device memory, and multiplies with it: A -= L B, in columns of W.
     ///
-    /// `first` is the place of the block in L1.
+    /// `first` is the offset of the block in L1, in doubles.
     ///
     /// # Safety
     /// As for [`crate::kernels::Engine::multiply_in_panel`]. Until the next search has ended, the block is not changed.

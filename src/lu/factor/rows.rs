@@ -1,4 +1,4 @@
-//! Divides the active rows of a panel among the panel threads. For each thread: its rows, its queued work, and its search result.
+//! Divides the active rows of a panel among the panel threads, and stores the search result of each thread.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ pub fn found_len(width: usize) -> usize {
 /// were divided again after each column, rows would move from cache to cache.
 #[derive(Clone, Copy)]
 pub(super) struct Cuts {
-    /// Row from which on all parts have the same number of rows.
+    /// First row of the rows that are divided evenly among all parts. The first part has the earlier rows as well.
     from: usize,
     pub(super) end: usize,
     pub(super) parts: usize,
@@ -27,7 +27,7 @@ pub(super) struct Cuts {
 impl Cuts {
     /// Divides `rows` rows among `threads` threads. The first `leaving` rows move into L1, one per column of the panel.
     pub(super) fn new(threads: usize, rows: usize, leaving: usize) -> Self {
-        /// Minimum number of rows of a part. With fewer rows, another thread does not pay.
+        /// Minimum number of rows of a part. For fewer rows, a further thread does not save time.
         const FEWEST: usize = 256;
         let parts = (rows / FEWEST).clamp(1, threads);
         // Rows leave only the first part, so the first part starts with more rows than the other parts.
@@ -47,10 +47,10 @@ impl Cuts {
         }
     }
 
-    /// Lets each panel thread work on its part of the rows from `first` on.
+    /// Divides the rows from `first` on among the panel threads, which work on their parts at the same time.
     ///
-    /// `work` is called with the number of a part and the rows of this part. It handles `elements` elements of each row. Returns
-    /// the number of parts; the first parts may be empty.
+    /// `work` is called with the number of a part and the rows of this part, and handles `elements` elements of each row. Returns
+    /// the number of parts. The first parts may be empty.
     pub(super) fn share(
         &self,
         panel_threads: &mut PanelThreads,
@@ -82,14 +82,14 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Returns the address of the result of part `part`.
+    /// Returns the address of the search result of part `part`.
     fn of(self, part: usize) -> *mut f64 {
         // SAFETY: the array has space for each panel thread.
         unsafe { self.at.get().add(part * found_len(self.width)) }
     }
 
-    /// Stores the result of part `part`. `best` is the largest magnitude in the rows of the part, and the row that contains it.
-    /// `best` is `None` if the part has no rows. The elements of the row are stored, too.
+    /// Stores the search result of part `part`. `best` is the largest magnitude in the rows of the part, and the row that
+    /// contains it. `best` is `None` if the part has no rows. The elements of the row are stored, too.
     ///
     /// # Safety
     /// The row is within the array. During the call, nothing writes the row, and nothing else touches the result of this part.
@@ -108,8 +108,8 @@ impl Found {
         }
     }
 
-    /// Returns the result with the largest magnitude among `parts` parts: magnitude, row and elements. If no part has rows, the
-    /// elements are meaningless.
+    /// Returns the search result with the largest magnitude among the first `parts` parts: magnitude, row number in W, and
+    /// elements. If no part has rows, the elements are meaningless.
     ///
     /// # Safety
     /// All parts have completed their searches.
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(largest(&[-1.0, -1.0]), 0);
     }
 
-    /// Each row is in exactly one part, for every division and every number of rows that have moved into L1.
+    /// Tests that each row is in exactly one part, for every division and every number of rows that have moved into L1.
     #[test]
     fn parts_cover_all_rows_once() {
         let mut pool = crate::base::threads::Pool::new(4);
@@ -172,7 +172,7 @@ mod tests {
         });
     }
 
-    /// A thread keeps its rows from the first column to the last.
+    /// Tests that a thread keeps its rows from the first column of a panel to the last.
     #[test]
     fn cuts_do_not_move_while_rows_leave() {
         let mut pool = crate::base::threads::Pool::new(4);

@@ -123,8 +123,8 @@ fn limits_of_threads_and_files_are_told_as_what_they_are() {
     assert!(ran.err.contains("`ulimit -f`") && !ran.err.contains("signal"), "{}", ran.told());
 }
 
-/// The run warns if a domain file names nodes, but not this node. It does not warn if the file names this node in capital letters,
-/// or names no node at all.
+/// The run warns if a domain file names nodes, but not this node. It does not warn if the file names this node in capital
+/// letters, or names no node.
 #[test]
 fn a_node_that_a_domain_file_leaves_out_is_named() {
     let host = nix::unistd::gethostname().unwrap().to_string_lossy().into_owned();

@@ -422,9 +422,9 @@ fn a_plan_with_two_columns_of_checksums() {
     assert_eq!((grid(4, 1), grid(4, 2), grid(7, 4)), ((2, 1), (1, 2), (1, 3)));
 }
 
-/// 73 nodes form the grid of 8 x (8+1) and one spare. A second loss is survived after new checksums are made. Their time has three
-/// parts: sending four fifths of 8 N^2/64 bytes at 12.5 GB/s; multiplying and adding, at 1.5 bytes copied for each byte; and 2 us
-/// for each 512 KiB.
+/// 73 nodes form the grid of 8 x (8+1) and one spare. A second loss is survived after new checksums are made. Their time has
+/// three parts: sending four fifths of 8 N^2/64 bytes at 12.5 GB/s; multiplying and adding, at 1.5 bytes copied for each byte;
+/// and 2 us for each 512 KiB.
 #[test]
 fn a_plan_with_a_rank_that_waits() {
     let with = |nodes, spare_ranks| Inputs {

@@ -1275,8 +1275,8 @@ mod negative_controls {
     }
 }
 
-/// Windows in which the first published implementation of this method lost data: those of a start and of its memory. The tests of
-/// the supervisor cover a dead supervisor and a hang.
+/// Windows in which the first published implementation of the self-checkpoint lost data: those of a start and of its memory. The
+/// tests of the supervisor cover a dead supervisor and a hang.
 mod windows {
     use super::*;
 

@@ -34,7 +34,7 @@ fn tool(folder: &Path, name: &str, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Makes a cargo that builds nothing, and a rustc that reports this version.
+/// Makes a cargo that builds nothing, and a rustc that reports `version`.
 fn rust(folder: &Path, version: &str) {
     tool(folder, "cargo", "#!/bin/sh\nexit 0\n");
     tool(folder, "rustc", &format!("#!/bin/sh\necho 'rustc {version} (made up)'\n"));
@@ -57,7 +57,7 @@ fn place_of(name: &str) -> Option<String> {
     (!place.is_empty()).then_some(place)
 }
 
-/// Returns true if `unshare` can create namespaces of these kinds.
+/// Returns true if `unshare` can create namespaces of all `kinds`.
 fn unshares(kinds: &[&str]) -> bool {
     output(Command::new("unshare").args(kinds).arg("true")).status.success()
 }
@@ -398,7 +398,7 @@ fn another_mpi_is_built_for_although_cargo_sees_no_change() {
     assert_eq!(build(two), builds);
 }
 
-/// Returns shell commands that define these functions of `scripts/test.sh`.
+/// Returns shell commands that define `functions` of `scripts/test.sh`.
 fn of_all_tests(functions: &[&str]) -> String {
     let home = repository().display();
     let mut words = format!("set -euo pipefail; source {home}/scripts/common.sh\n");

@@ -60,11 +60,11 @@ impl Spec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
-    /// Saves of the whole matrix. Between the saves, the same bytes are copied, and sent.
+    /// `rounds` saves of the whole matrix. Between the saves, the same bytes are copied, and sent.
     Saves { rounds: usize },
-    /// As many saves, each followed by the restore of a lost member.
+    /// `rounds` saves, each followed by the restore of a lost member.
     Restores { rounds: usize },
-    /// As many saves that are written to storage and read from there. With one DIR per rank, they are also read after one DIR is
+    /// `rounds` saves, each written to storage and read from there. With one DIR per rank, each is also read after one DIR is
     /// lost.
     Stores { rounds: usize },
     /// One save at every `step`-th boundary, as in a run.

@@ -21,7 +21,7 @@ pub struct Lab {
     pub network: String,
 }
 
-/// Returns the hosts of the nodes with these numbers, one rank each.
+/// Returns the hosts of the nodes with the given numbers, one rank each.
 pub fn hosts(numbers: RangeInclusive<usize>) -> Vec<Host> {
     numbers.map(|n| Host::new(format!("n{n}"), 1)).collect()
 }

@@ -274,8 +274,8 @@ fn a_node_with_more_files_than_ranks_sends_them() {
     scene.comes_back(&[1]);
 }
 
-/// There are two nodes more than positions, in another order, and one node has lost its DIR. Nodes with files receive positions
-/// before nodes without, so the run rebuilds only the lost position.
+/// Tests that nodes with files receive positions before nodes without. Two more nodes than positions start, in another order, and
+/// one node has lost its DIR. The run rebuilds only the lost position.
 #[test]
 fn nodes_with_files_are_not_left_idle() {
     let scene = Apart::with_idle(2, 2, 2, &[]);

@@ -10,7 +10,7 @@ use crate::dat::Dat;
 use crate::job::{Job, PROGRAM, Ran};
 use crate::left_out::left_out;
 
-/// Builds `plain_blas.c` with these compiler options, and returns the path of the library.
+/// Builds `plain_blas.c` with the compiler options `how`, and returns the path of the library.
 fn built(name: &str, how: &[&str]) -> PathBuf {
     built_at(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("lib{name}.so")), how)
 }

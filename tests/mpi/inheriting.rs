@@ -6,7 +6,7 @@ use std::process::Command;
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 
-/// Makes the command start with this handling of the signal `which`.
+/// Makes the command start with the handling `does` of the signal `which`.
 pub fn inheriting(command: &mut Command, which: Signal, does: SigHandler) {
     // SAFETY: the closure runs between fork and exec, where setting the handling of a signal is allowed.
     unsafe {

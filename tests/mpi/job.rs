@@ -402,7 +402,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// Returns true if the launcher returned this code, or hung and returned none.
+    /// Returns true if the launcher returned exit code `code`, or hung and returned none.
     pub fn ended_with(&self, code: i32) -> bool {
         self.code == Some(code) || self.launcher_hangs
     }

@@ -216,7 +216,8 @@ fn engine_name(blas: bool) -> &'static str {
     if blas { "blas" } else { "auto" }
 }
 
-/// Runs all parts with this L1 and this engine. Bits are compared only within such parts, so four calls can run at the same time.
+/// Runs all parts of the plan with equal L1 and engine. Bits are compared only within these parts, so four calls can run at the
+/// same time.
 fn every_part(l1: usize, blas_engine: bool) {
     let mut digests = Digests::default();
     let mut tests = 0;

@@ -333,7 +333,7 @@ fn panic_in_factorisation(world: &World, place: &str) {
     println!("survived with {:?}", outcome.map(|o| o.map(|o| o.verdict)));
 }
 
-/// Asserts that the job ended with this code, if the launcher passes it on, and that its errors contain all of `words`.
+/// Asserts that the job ended with exit code `code`, if the launcher passes it on, and that its errors contain all of `words`.
 fn ended_by(ran: &Ran, code: i32, words: &[&str]) {
     assert!(ran.ended_with(code), "{}", ran.told());
     for words in words {

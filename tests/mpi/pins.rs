@@ -40,7 +40,7 @@ fn cores() -> Option<usize> {
     Some(own_cores())
 }
 
-/// Returns an N whose test takes some seconds on this number of cores, long enough to examine the threads.
+/// Returns an N whose test takes some seconds on `cores` cores, long enough to examine the threads.
 fn lasting(cores: usize) -> usize {
     // A core computes at most about 50 Gflop/s.
     (4800.0 * (cores as f64).cbrt()) as usize

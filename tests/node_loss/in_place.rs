@@ -27,7 +27,7 @@ fn goes_on_here() {
     assert!(goes_on(), "needs Open MPI 5; with any other MPI leave these out: --skip in_place::");
 }
 
-/// Asserts that no memory of the run is left on these nodes.
+/// Asserts that no memory of the run is left on `nodes`.
 fn nothing_left(lab: &Lab, end: &Ended, nodes: &[&str]) {
     for node in nodes {
         let memory = lab.memory_of(node);
@@ -117,7 +117,7 @@ const OVER_A_SLOW_WIRE: &[(&str, &str, &str)] = &[
     ("iteration:1:5", "iteration:1:6", "n3"),
 ];
 
-/// Asserts that the run was restarted once, on these nodes, and found the x of an undisturbed run.
+/// Asserts that the run was restarted once, on `hosts`, and found the x of an undisturbed run.
 fn restarted(lab: &Lab, end: &Ended, hosts: &[&str]) {
     assert_eq!(end.of("launched").len(), 2, "{}", end.told());
     assert_eq!(end.faults().len(), 1, "{}", end.told());
@@ -229,7 +229,7 @@ fn checksums_take_the_place_of_a_killed_ranks_column() {
     nothing_left(&lab, &end, &["n1", "n2", "n3", "n4", "n5", "n6"]);
 }
 
-/// Asserts that the run was restarted once, on these nodes, and passed.
+/// Asserts that the run was restarted once, on `hosts`, and passed.
 fn began_from_scratch(lab: &Lab, end: &Ended, hosts: &[&str]) {
     end.passed();
     assert_eq!((end.of("launched").len(), end.faults().len()), (2, 1), "{}", end.told());

@@ -2,7 +2,7 @@
 
 use crate::lab::Lab;
 
-/// The digest of x of this run is the baseline for all other tests.
+/// A run without losses passes and leaves nothing behind. Its x is the baseline for all other tests.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn an_undisturbed_run_passes_and_leaves_nothing() {

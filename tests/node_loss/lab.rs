@@ -56,7 +56,7 @@ fn relaxed() -> String {
     format!("LD_PRELOAD={}", relax().display())
 }
 
-/// Returns the flags `--export SETTING` that set these variables for the ranks.
+/// Returns the flags `--export SETTING` that set environment variables for the ranks.
 fn exports(settings: impl IntoIterator<Item = String>) -> impl Iterator<Item = String> {
     settings.into_iter().flat_map(|setting| ["--export".to_string(), setting])
 }
@@ -91,7 +91,7 @@ impl Stall {
         words.join(" ")
     }
 
-    /// From now on, makes every access to a path with one of these prefixes wait.
+    /// From now on, makes every access to a path wait that begins with one of `paths`.
     pub fn begins(&self, paths: &[PathBuf]) {
         let lines: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         let fresh = self.0.with_extension("new");
@@ -104,7 +104,7 @@ impl Stall {
         self.0.with_extension("seen")
     }
 
-    /// Waits until a process is held by an access to such a path.
+    /// Waits until a process is held by an access to a path that hangs.
     pub fn await_access(&self) {
         wait_until("somebody touches what hangs", || self.seen().exists());
     }
@@ -178,7 +178,7 @@ impl Lab {
         (lab, prepared)
     }
 
-    /// Runs `scripts/vcluster` with these arguments, and returns its standard output.
+    /// Runs `scripts/vcluster` with the arguments `words`, and returns its standard output.
     pub fn vcluster(&self, words: &[&str]) -> String {
         succeeded(&mut self.vcluster_command(words))
     }
@@ -203,7 +203,7 @@ impl Lab {
         self.vcluster(&["ssh", node, command])
     }
 
-    /// Returns the number of processes of this name on a node. It is counted from this machine, so the node need not be
+    /// Returns the number of processes `name` on a node. The processes are counted from this machine, so the node need not be
     /// reachable.
     pub fn count_on(&self, node: &str, name: &str) -> usize {
         let init = self.ssh_config().with_file_name(node).join("init");
@@ -214,7 +214,7 @@ impl Lab {
         String::from_utf8(found.stdout).unwrap().lines().count()
     }
 
-    /// Returns the number of ranks on a node: processes of this name that are not agents.
+    /// Returns the number of ranks on a node: processes `name` that are not agents.
     pub fn ranks_on(&self, node: &str, name: &str) -> usize {
         let look = format!(
             "for p in $(pgrep -x {name}); do tr '\\0' ' ' </proc/$p/cmdline 2>/dev/null; echo; done"
@@ -649,7 +649,7 @@ impl Plan {
         self.inheriting(which, SigHandler::SigIgn)
     }
 
-    /// Starts the supervisor with this inherited action for a signal.
+    /// Starts the supervisor so that it inherits the action `does` for the signal `which`.
     fn inheriting(mut self, which: Signal, does: SigHandler) -> Self {
         inheriting(&mut self.command, which, does);
         self
@@ -818,7 +818,7 @@ impl Run {
         }
     }
 
-    /// Waits for the `nth` event of this name, counted from 1, and returns it.
+    /// Waits for the `nth` event `name`, counted from 1, and returns it.
     pub fn wait_for(&mut self, name: &str, nth: usize) -> Value {
         self.until(&format!("'{name}' number {nth}"), |run| {
             run.events().into_iter().filter(|e| e["event"] == name).nth(nth - 1)
@@ -833,7 +833,7 @@ impl Run {
         asked
     }
 
-    /// Waits until a file of this name is in the run's folder.
+    /// Waits until the file `name` is in the run's folder.
     pub fn wait_for_file(&mut self, name: &str) {
         self.until(name, |run| run.state.join(name).exists().then_some(()));
     }
@@ -909,7 +909,7 @@ impl Run {
         killpg(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
     }
 
-    /// Runs `skt-hpl halt` with these flags.
+    /// Runs `skt-hpl halt` with `flags`.
     pub fn halt(&self, flags: &[&str]) {
         let mut halt = Command::new(PROGRAM);
         halt.arg("halt").arg("--state").arg(&self.state).args(flags).stdout(Stdio::null());
@@ -965,7 +965,7 @@ impl Ended {
         self.of("fault").iter().map(|fault| fault["kind"].as_str().unwrap()).collect()
     }
 
-    /// Asserts that the run passed with a single fault, of one of these kinds. Returns the event of the fault.
+    /// Asserts that the run passed with a single fault, whose kind is one of `kinds`. Returns the event of the fault.
     pub fn survived(&self, kinds: &[&str]) -> &Value {
         self.passed();
         let faults = self.faults();

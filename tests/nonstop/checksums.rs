@@ -14,7 +14,7 @@ use crate::job::{Job, Ran};
 use crate::peers::before_mpi;
 use crate::scene::{SMALL, Scene, digests};
 
-/// Process columns of the P x (Q+1) grid of these tests. The last column stores checksums.
+/// Number of process columns of the grid P x (Q+1), with one checksum column. The last column stores checksums.
 const COLUMNS: usize = 3;
 
 fn scene() -> Scene {
@@ -26,7 +26,7 @@ fn doubly() -> Scene {
     Scene::of(2, 2, SMALL).checksums(4).protect(&["--checksum-columns", "2"])
 }
 
-/// Process columns of the grid with two checksum columns.
+/// Number of process columns of the grid P x (Q+2), with two checksum columns.
 const WIDER: usize = 4;
 
 fn outcome(ran: &Ran) -> Outcome {

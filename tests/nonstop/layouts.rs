@@ -71,7 +71,8 @@ fn losses_one_after_the_other_are_gone_on_from() {
 mod rest {
     use super::*;
 
-    /// As many ranks are lost at once as the groups survive. One loss more can be recovered neither in place nor by a restart.
+    /// A job survives the loss at once of all the ranks that its groups tolerate. One loss more can be recovered neither in place
+    /// nor by a restart.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn as_many_at_once_as_groups_of_other_layouts_survive() {

@@ -120,7 +120,8 @@ fn step(comm: &Comm, name: &str) {
 /// Time for which a slow rank is stopped, in microseconds.
 const STANDS_STILL: u64 = 300_000;
 
-/// Sends this process a signal after so many microseconds. A signal after 0 microseconds is sent before the function returns.
+/// Sends this process the signal `signal` after a number of microseconds. A signal after 0 microseconds is sent before the
+/// function returns.
 fn after(microseconds: u64, signal: &str) {
     let kill = format!("kill {signal} {}", std::process::id());
     let line = format!("sleep {}; {kill}", microseconds as f64 * 1e-6);

@@ -80,7 +80,7 @@ impl Apart {
         nodes.iter().for_each(|&node| self.storage.renew(node));
     }
 
-    /// Finishes the run. Asserts the bits of an undisturbed run, and that no memory and no file is left on any node.
+    /// Finishes the run. Asserts that x has the bits of an undisturbed run, and that no memory and no file is left on any node.
     fn finish(&self) -> Ran {
         let ran = self.scene.finish();
         for node in 0..self.ranks {

@@ -114,7 +114,7 @@ impl Disk {
         }
     }
 
-    /// Finishes the run. Asserts the bits of an undisturbed run, and that no memory and no checkpoint is left.
+    /// Finishes the run. Asserts that x has the bits of an undisturbed run, and that no memory and no checkpoint is left.
     fn finish(&self) -> Ran {
         let ran = self.scene.finish();
         for node in 0..self.ranks {

@@ -1286,8 +1286,8 @@ mod windows {
         job
     }
 
-    /// Injects a fault, removes the memory of `lost`, and starts again. Asserts the bits of an undisturbed run, and that the run
-    /// began at one of the boundaries `from`.
+    /// Injects a fault, removes the memory of `lost`, and starts again. Asserts that all matrices have the bits of an undisturbed
+    /// run, and that the run began at one of the boundaries `from`.
     fn closed(fault: (usize, Point, u64), lost: &[usize], from: &[Option<usize>]) {
         let base = base();
         let truth = finished(with_job(&base, |job| launch(job, &[])));

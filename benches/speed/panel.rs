@@ -92,7 +92,7 @@ fn bytes(rows: usize, nb: usize, second_level: usize) -> usize {
     copies + levels * part * 3 / 2 + 2 * part
 }
 
-/// Returns the rate of the library's DGEMM of a panel's shape, in Gflop/s.
+/// Returns the rate of the library's DGEMM for matrices with the shape of a panel, in Gflop/s.
 fn dgemm(case: &Case, tries: usize) -> std::io::Result<f64> {
     let (m, nb) = (case.n, case.nb);
     let buffer = |len: usize| -> std::io::Result<HugeBuffer> {

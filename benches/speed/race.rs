@@ -84,7 +84,7 @@ impl Rates {
         text
     }
 
-    /// Returns the best rate of `ours` divided by the best rate of the others, as text.
+    /// Returns the best rate of the names for which `ours` returns true, divided by the best rate of all others, as text.
     fn ratio(&self, ours: impl Fn(&str) -> bool) -> String {
         match (self.best(&ours), self.best(|name| !ours(name))) {
             (Some(own), Some(others)) => format!("{:.3}", own / others),
@@ -92,7 +92,8 @@ impl Rates {
         }
     }
 
-    /// Returns the best rate of `ours` divided by the best rate of the others, in each case, as text.
+    /// Returns for each case the best rate of the names for which `ours` returns true, divided by the best of all others, as
+    /// text.
     fn ratios(&self, ours: impl Fn(&str) -> bool) -> String {
         let of = |(at, column): (usize, &String)| {
             let best = self.best_in(at, &ours).zip(self.best_in(at, |name| !ours(name)));

@@ -859,7 +859,7 @@ impl Slow {
         Self { over, stops, thread: Some(thread) }
     }
 
-    /// Freezes the file system for `stop`. Returns when this freeze begins.
+    /// Freezes the file system for the duration `stop`. Returns when the freeze begins.
     fn stop(&self, stop: Duration) {
         let ms = stop.as_millis() as u64;
         self.stops.store(ms, Ordering::Relaxed);

@@ -13,7 +13,7 @@ fn pairs() -> Scene {
     Scene::new(2, 2).protect(&["--group", "2"])
 }
 
-/// Injects faults, removes the memory of `lost`, and restarts. Asserts that `from` is true for the boundary at which the run
+/// Injects faults, removes the memory of `lost`, and restarts. Asserts that `from` returns true for the boundary at which the run
 /// resumes.
 fn closed(scene: Scene, faults: &str, lost: &[usize], from: impl Fn(Option<usize>) -> bool) {
     scene.inject(faults);
@@ -22,7 +22,7 @@ fn closed(scene: Scene, faults: &str, lost: &[usize], from: impl Fn(Option<usize
     assert!(from(resumed_at(&ran)), "{faults}: from {:?}", resumed_at(&ran));
 }
 
-/// Stops ranks at `places`, kills all ranks, removes the memory of `lost`, and restarts. Asserts that `from` is true for the
+/// Stops ranks at `places`, kills all ranks, removes the memory of `lost`, and restarts. Asserts that `from` returns true for the
 /// boundary at which the run resumes.
 fn halted(scene: Scene, places: &[&str], lost: &[usize], from: impl Fn(Option<usize>) -> bool) {
     let faults: Vec<String> = places.iter().map(|place| format!("{place}:stop")).collect();

@@ -9,7 +9,8 @@ use crate::job::Job;
 
 const GRIDS: [(usize, usize); 7] = [(1, 1), (1, 4), (4, 1), (2, 2), (2, 3), (3, 2), (3, 4)];
 
-/// Returns true if two values are equal, apart from the order in which the parts of the ranks were added.
+/// Returns true if two values differ by at most the tolerance `relative`, relative to the larger one. Sums over ranks depend on
+/// the order of the ranks.
 fn close(a: f64, b: f64, relative: f64) -> bool {
     (a - b).abs() <= relative * a.abs().max(b.abs())
 }

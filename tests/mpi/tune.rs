@@ -303,7 +303,7 @@ fn without_write_a_search_begins_from_scratch() {
     assert_eq!(own_folders(dir).len(), 1, "its own is gone, the other one stays");
 }
 
-/// Stretches of every kind of factorisation begin and end without leaving a message for the next stretch.
+/// Stretches (ranges of iterations) of every kind of factorisation begin and end without leaving a message for the next stretch.
 #[test]
 fn stretches_of_every_kind_follow_each_other() {
     let dat = Dat {

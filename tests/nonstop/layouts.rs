@@ -111,7 +111,7 @@ mod rest {
         }
     }
 
-    /// No spare rank is left. The same command then resumes, and the parity is at its positions.
+    /// If no spare rank is left, the job ends. The same command resumes, with the parity at the positions of the layout.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn a_restart_after_going_on_with_other_layouts() {

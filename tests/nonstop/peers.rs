@@ -419,7 +419,7 @@ fn two_losses_of_many_ranks() {
 }
 
 /// The ranks survive a loss during a split of a communicator. Open MPI crashes if a process is lost while it creates a
-/// communicator, so the split must not use this function.
+/// communicator, so a split must not use this function.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_loss_amid_a_split_crashes_nobody() {

@@ -1,7 +1,7 @@
-//! Parts of `benches` that can be tested without measuring anything. A benchmark with a `main` of its own has no test harness, so
-//! its modules are compiled here once more.
+//! Tests of those parts of `benches` that measure nothing. A benchmark with its own `main` has no test harness, so this program
+//! compiles its modules again.
 
-// Functions that only the benchmark's `main` uses are unused here.
+// Functions that only the `main` of a benchmark calls are unused here.
 #![allow(dead_code)]
 
 #[path = "../benches/speed/cases.rs"]
@@ -29,7 +29,8 @@ mod timeline;
 #[path = "../benches/speed/usual.rs"]
 mod usual;
 
-/// Hardware threads of one core share its arithmetic: counted as cores, they would place two ranks on one.
+/// Benchmarks do not count hardware threads as cores. Hardware threads of a core share its arithmetic, so a benchmark would place
+/// two ranks on one core.
 #[test]
 fn benchmarks_count_cores_and_not_hardware_threads() {
     let folders = std::fs::read_dir("benches").unwrap().flatten();

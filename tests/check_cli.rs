@@ -1,5 +1,5 @@
-//! The command line as a user meets it: `check` on good and bad files, sources of settings, completions, man page, exit codes.
-//! Nothing here starts MPI.
+//! Tests of the command line as a user runs it: `check` on good and bad files, sources of settings, completions, man pages, exit
+//! codes. No test starts MPI.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +20,7 @@ mod left_out;
 use inheriting::inheriting;
 use left_out::left_out;
 
-/// The lines of a file in the layout the reference ships.
+/// Lines of an HPL.dat in the layout of the reference HPL.
 const SHIPPED: [&str; 31] = [
     "HPLinpack benchmark input file",
     "any text",
@@ -61,12 +61,12 @@ struct Ran {
     err: String,
 }
 
-/// A folder of its own for each case, so that no HPL.dat or skt.toml but the case's is found.
+/// A folder for one case, so that no other HPL.dat or skt.toml is found.
 struct Case {
     dir: TempDir,
 }
 
-/// A remote shell to any node, which is this machine.
+/// Script in place of a remote shell, which runs the command on this machine.
 const HERE: &str = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
 
 impl Case {
@@ -79,7 +79,7 @@ impl Case {
         self
     }
 
-    /// Adds a file that can be started.
+    /// Adds an executable file to the folder of the case.
     fn script(self, name: &str, content: &str) -> Case {
         let case = self.file(name, content);
         fs::set_permissions(case.dir.path().join(name), fs::Permissions::from_mode(0o700)).unwrap();
@@ -109,7 +109,7 @@ impl Case {
     }
 }
 
-/// Runs `check` on the shipped file with some lines (counted from 1) replaced.
+/// Runs `check` on the shipped HPL.dat with some lines replaced. Lines are counted from 1.
 fn check(changes: &[(usize, &str)]) -> Ran {
     let mut lines = SHIPPED;
     for (no, text) in changes {
@@ -135,7 +135,8 @@ fn a_shipped_file_is_explained() {
     }
 }
 
-/// If the output cannot be written, or its reader has closed it, the status is the usual one, or shows the failure.
+/// If output cannot be written, or its reader has closed it, the program does not panic. The exit code is the usual one, or that
+/// of the failure.
 #[test]
 fn output_that_cannot_be_written_is_no_panic() {
     let case = Case::new()
@@ -172,7 +173,7 @@ fn output_that_cannot_be_written_is_no_panic() {
     }
 }
 
-/// A device given by mistake has no end, so it is not read to the end.
+/// A device without an end, such as /dev/zero, is refused as an input file.
 #[test]
 fn files_without_an_end_are_refused() {
     for (words, code) in [
@@ -189,7 +190,7 @@ fn files_without_an_end_are_refused() {
     }
 }
 
-/// `-` means stdout if stdout is free for it, and is never the name of a file.
+/// `-` stands for standard output if the command prints nothing else to it. It is never the name of a file.
 #[test]
 fn a_dash_makes_no_file() {
     let case = Case::new();
@@ -233,7 +234,7 @@ HPL.dat: 1 error(s), 0 warning(s)
     assert_eq!(trimmed, expected.lines().collect::<Vec<_>>());
 }
 
-/// The rules of every line: what is refused, where, and with which words.
+/// Values that the reference refuses are refused, with line, column and reason.
 #[test]
 fn values_that_the_reference_refuses_are_refused() {
     for (no, text, column, words) in [
@@ -327,7 +328,8 @@ fn a_short_file_and_a_long_one() {
     assert_eq!((long.code, long.err.as_str()), (0, ""));
 }
 
-/// `skt-hpl HPL.dat`: `xhpl` never took a file, but users try it.
+/// `skt-hpl HPL.dat` is refused, and the message names the flag for such a file. The reference's `xhpl` does not take a file
+/// either, but users try it.
 #[test]
 fn a_file_in_place_of_a_command_is_told_its_flag() {
     let case = Case::new().file("HPL.dat", SHIPPED.join("\n")).file("own.toml", "n = 5\n");
@@ -345,7 +347,7 @@ fn a_file_in_place_of_a_command_is_told_its_flag() {
     assert!(other.code == 2 && !other.err.contains("--dat"), "{}", other.err);
 }
 
-/// Settings that replace the file's lines without any flag.
+/// `check` notes settings from skt.toml and the environment that replace lines of HPL.dat.
 #[test]
 fn settings_outside_the_file_are_reported() {
     let shipped = || Case::new().file("HPL.dat", SHIPPED.join("\n"));
@@ -389,7 +391,7 @@ fn files_that_are_no_input() {
     }
 }
 
-/// The files that users are advised to start from, as they stand.
+/// The files in `hpl-configs`, which users are advised to start from, pass `check` unchanged and state their purpose.
 #[test]
 fn the_shipped_configurations_pass_and_say_what_they_are_for() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("hpl-configs");
@@ -397,7 +399,7 @@ fn the_shipped_configurations_pass_and_say_what_they_are_for() {
     for entry in fs::read_dir(&folder).unwrap() {
         let path: PathBuf = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        // Job scripts have tests of their own.
+        // `tests/job_scripts.rs` tests the job scripts.
         if !name.ends_with(".dat") && !name.ends_with(".toml") {
             continue;
         }
@@ -421,7 +423,7 @@ fn the_shipped_configurations_pass_and_say_what_they_are_for() {
     assert_eq!(seen, ["few-nodes.dat", "one-node.dat", "skt.toml", "sweep.dat"]);
 }
 
-/// The example of settings shows every key, and every line of it is right once uncommented.
+/// `hpl-configs/skt.toml` shows every key, and each of its lines is valid after its `#` is removed.
 #[test]
 fn the_example_of_settings_is_complete_and_right() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("hpl-configs/skt.toml");
@@ -434,7 +436,7 @@ fn the_example_of_settings_is_complete_and_right() {
             table || line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '))
         })
         .collect();
-    // The setting `checkpoint` is called `every` in its table.
+    // The setting `checkpoint` is called `every` in the table `[checkpoint]`.
     let mut shown: Vec<String> = entries
         .iter()
         .filter_map(|e| e.split_once(" = "))
@@ -445,7 +447,7 @@ fn the_example_of_settings_is_complete_and_right() {
     keys.sort();
     assert_eq!(shown, keys);
     let ran = Case::new().file("all.toml", entries.join("\n")).run(&["check", "all.toml"]);
-    // Not all of them go together, but each is valid by itself.
+    // Not all settings can be combined, but each is valid by itself.
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert!(!ran.err.contains("error") && ran.err.contains("alone is refused"), "{}", ran.err);
     for key in &keys {
@@ -453,7 +455,7 @@ fn the_example_of_settings_is_complete_and_right() {
     }
 }
 
-/// Settings of a table are shown as they are written, too; a word in it may stand for another one outside.
+/// `check` shows settings of a table as they are written. A key may have another name inside its table.
 #[test]
 fn settings_are_shown_as_they_are_written() {
     let words = ["every = \"60s\"", "method = \"self\"", "mtbf = \"24h\"", "level2-every = \"1h\""];
@@ -482,7 +484,7 @@ fn settings_are_checked_too() {
     assert!(ran.err.contains("did you mean `threads`?"), "{}", ran.err);
 }
 
-/// A usage error under a launcher is read once, not once a rank.
+/// A usage error under a launcher is printed by rank 0 only.
 #[test]
 fn one_rank_speaks_for_all() {
     let first = Case::new().run_env(&["--nbb"], &[("OMPI_COMM_WORLD_RANK", "0")]);
@@ -492,7 +494,7 @@ fn one_rank_speaks_for_all() {
     assert_eq!(other.err, "");
 }
 
-/// `clean` uses the name that a run started there would have.
+/// `clean` without `--job` uses the job name that a run would have.
 #[test]
 fn clean_takes_the_name_that_a_run_would_have() {
     let own = std::process::id().to_string();
@@ -504,7 +506,7 @@ fn clean_takes_the_name_that_a_run_would_have() {
     assert_eq!(said(&[("SLURM_JOB_ID", &own), ("SKT_JOB", "")]), nothing(&own));
 }
 
-/// The benchmark refuses bad input before it does anything else.
+/// The benchmark refuses bad input before it starts MPI.
 #[test]
 fn the_benchmark_refuses_bad_input() {
     let missing = Case::new().run(&[]);
@@ -521,7 +523,7 @@ fn the_benchmark_refuses_bad_input() {
     let named = case.run(&["--config", "nowhere.toml"]);
     assert_eq!(named.code, 1);
     assert!(named.err.contains("nowhere.toml"), "{}", named.err);
-    // Read a second time a pipe is empty, which would be valid settings.
+    // A pipe must be read only once: the second time it is empty, and empty settings are valid.
     let piped = Command::cargo_bin("skt-hpl")
         .unwrap()
         .current_dir(case.dir.path())
@@ -572,7 +574,7 @@ fn help_man_page_and_completions_come_from_the_one_definition() {
     assert_eq!((help.code, man.code), (0, 0));
     let layers = skt_hpl::config::sources::Layers::new();
     for key in &layers.keys {
-        // The flag itself must be there, not the beginning of a longer one.
+        // The pattern must match the whole flag, not the beginning of a longer flag.
         let described = Regex::new(&format!(r"(?m)^ +(-\w, )?--{key}(\[| |$)")).unwrap();
         assert!(described.is_match(&help.out), "help: {key}");
         let roff = format!("\\fB--{key}\\fR").replace('-', "\\-");
@@ -596,7 +598,7 @@ fn help_man_page_and_completions_come_from_the_one_definition() {
     assert!(case.run(&["--version"]).out.starts_with("skt-hpl 0."));
 }
 
-/// Returns the subcommands that the overview names.
+/// Returns the subcommands that the overview of `-h` names.
 fn subcommands(case: &Case) -> Vec<String> {
     let overview = case.run(&["-h"]).out;
     let name = Regex::new(r"(?m)^  ([a-z]+)  +[A-Z]").unwrap();
@@ -624,9 +626,9 @@ fn every_subcommand_has_a_man_page_with_its_flags() {
         }
     }
     assert!(case.run(&["man", "nothing"]).err.contains("report"));
-    // Flags of a topic of `model` are in the page, too.
+    // The page of `model` has the flags of its topics too.
     assert!(case.run(&["man", "model"]).out.contains("\\-\\-arithmetic"));
-    // The formatter finds no fault in the pages.
+    // The formatter finds no fault in the man pages.
     let groff = std::process::Command::new("groff")
         .args([
             "-man",
@@ -648,7 +650,7 @@ fn every_subcommand_has_a_man_page_with_its_flags() {
     }
 }
 
-/// Completions as the shell offers them.
+/// The completions work in bash as a user sees them.
 #[test]
 fn completions_work_in_a_shell() {
     let case = Case::new();
@@ -695,7 +697,7 @@ fn completions_work_in_a_shell() {
     }
 }
 
-/// A time or a size is written in the same way in every flag.
+/// All flags accept the same spellings of times and sizes.
 #[test]
 fn durations_and_sizes_are_written_alike_everywhere() {
     let case = Case::new();
@@ -738,8 +740,8 @@ fn durations_and_sizes_are_written_alike_everywhere() {
     }
 }
 
-/// The benchmark takes all words that a command does not know. A misspelt flag of the command is reported all the same, with the
-/// usage of the command, and before the nodes that it should have named are missed.
+/// A command passes flags that it does not know to the benchmark. A misspelt flag of the command is still reported, with the
+/// usage of the command, before a missing host file is.
 #[test]
 fn a_misspelt_flag_of_a_command_with_benchmark_flags_is_reported() {
     let case = Case::new();
@@ -761,7 +763,7 @@ fn a_misspelt_flag_of_a_command_with_benchmark_flags_is_reported() {
     }
 }
 
-/// A flag that would be ignored is refused, before anything is looked at.
+/// A flag that would have no effect is refused before nodes are reached.
 #[test]
 fn flags_without_effect_are_refused() {
     let case = Case::new().file("hosts", "n1\nn2\n").file("spares", "n3\n");
@@ -780,7 +782,7 @@ fn flags_without_effect_are_refused() {
     }
 }
 
-/// Each of several nodes is named, at once. A fault common to all is reported once: the shell, and not the nodes.
+/// Each node that cannot be reached is named at once. A common cause, such as a missing remote shell, is reported once.
 #[test]
 fn a_remote_shell_that_is_not_there_is_told_for_every_node() {
     let case = Case::new().file("hosts", "n1\nn2\nn3\n");
@@ -795,7 +797,7 @@ fn a_remote_shell_that_is_not_there_is_told_for_every_node() {
     assert!(ran.err.contains("is --rsh right?"), "{}", ran.err);
 }
 
-/// A variable that is no text does not matter to a run, which has others to pass on.
+/// An environment variable that is not valid UTF-8 does not stop a run, which passes all variables on.
 #[test]
 fn a_variable_that_is_no_text_ends_nothing() {
     use std::os::unix::ffi::OsStrExt;
@@ -812,7 +814,7 @@ fn a_variable_that_is_no_text_ends_nothing() {
     assert!(ran.status.code() == Some(6) && told.contains("is --rsh right?"), "{told}");
 }
 
-/// Open MPI would report that it cannot start anything, without the reason.
+/// A space in the path of `--state` is reported before the run starts. Open MPI would report only that it cannot start anything.
 #[test]
 fn a_space_in_the_path_of_the_state_is_told_before_anything_begins() {
     let case = Case::new().file("hosts", "n1\n");
@@ -827,7 +829,7 @@ fn a_space_in_the_path_of_the_state_is_told_before_anything_begins() {
     assert!(!case.dir.path().join("a run").exists());
 }
 
-/// An agent that is called again during the run does not look at storage, which may hang: the run continues without it.
+/// An agent that is started again during a run does not look at storage, which may hang. The run continues without this check.
 #[test]
 fn an_agent_amid_a_run_does_not_look_at_storage() {
     let run = format!("t-agent-{}", std::process::id());
@@ -849,7 +851,8 @@ fn an_agent_amid_a_run_does_not_look_at_storage() {
     assert!(amid.is_null(), "{amid}");
 }
 
-/// A login script that gives the terminal a title prints without an end of line, and the agent's first line comes after that.
+/// A login script that sets the title of the terminal prints text without an end of line. The agent's first line is still
+/// recognised after it.
 #[test]
 fn output_of_a_login_script_does_not_hide_an_agent() {
     let title = "printf '\\033]0;n1\\007'; exec \"$0\" agent </dev/null";
@@ -860,7 +863,7 @@ fn output_of_a_login_script_does_not_hide_an_agent() {
     assert!(out.starts_with('\u{1b}') && out.lines().any(hello), "{out}");
 }
 
-/// Returns the processes that have this in their environment.
+/// Returns the /proc folders of the processes that have `mark` in their environment.
 fn processes_with(mark: &str) -> Vec<String> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let environ = |at: &Path| fs::read(at.join("environ")).unwrap_or_default();
@@ -869,7 +872,7 @@ fn processes_with(mark: &str) -> Vec<String> {
     found.map(|at| at.display().to_string()).collect()
 }
 
-/// An interrupted command leaves no hanging launcher with its processes, and no folder that was made for it.
+/// An interrupted `doctor` ends a hanging launcher with its processes, and removes the folder that it has created.
 #[test]
 fn a_doctor_that_is_interrupted_leaves_nothing_behind() {
     use nix::sys::signal::{SigHandler, Signal, kill};
@@ -906,7 +909,7 @@ fn a_doctor_that_is_interrupted_leaves_nothing_behind() {
     assert!(left.is_empty(), "{left:?}");
     let said = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(6), "{said}");
-    // The reason must not be the timeout of MPI.
+    // The reason must be the signal, not the timeout of MPI.
     assert!(said.contains("interrupted by a signal"), "{said}");
     assert!(took < Duration::from_secs(15), "{took:?}: {said}");
     let files = fs::read_dir(case.dir.path()).unwrap().flatten().map(|entry| entry.file_name());
@@ -914,7 +917,8 @@ fn a_doctor_that_is_interrupted_leaves_nothing_behind() {
     assert!(folders.is_empty(), "{folders:?}");
 }
 
-/// Before anything runs there is nothing to save, and a node that has not answered yet is not lost by a request to stop.
+/// A halt while nodes are being called is obeyed at once, since there is nothing to save. A node that has not answered yet does
+/// not count as lost.
 #[test]
 fn a_halt_while_nodes_are_called_is_obeyed_at_once() {
     use nix::sys::signal::{Signal, kill};
@@ -943,7 +947,7 @@ fn a_halt_while_nodes_are_called_is_obeyed_at_once() {
     assert!(!events.contains("node-lost"), "{events}");
 }
 
-/// A missing folder for the second level is reported before anything starts, once for all nodes.
+/// A missing DIR is reported before the run starts, once for all nodes.
 #[test]
 fn a_second_level_without_its_folder_is_not_started() {
     let case = Case::new().file("hosts", "n1\nn2\n").script("shell", HERE);
@@ -957,8 +961,8 @@ fn a_second_level_without_its_folder_is_not_started() {
     assert!(ran.err.contains(told), "{}", ran.err);
 }
 
-/// The doctor looks at nodes as the run would use them: a node without ranks is a spare, and must have room for the most that any
-/// node needs.
+/// `doctor` judges nodes as the run would use them. A node without ranks counts as a spare, which must have room for the largest
+/// need of any node.
 #[test]
 fn the_doctor_counts_nodes_without_ranks_as_spares() {
     let case = Case::new().file("hosts", "n1 slots=2\nn2 slots=2\nn3\n").script("shell", HERE);
@@ -972,11 +976,12 @@ fn the_doctor_counts_nodes_without_ranks_as_spares() {
     assert_eq!(told(bench), "2 ranks fill the first 1 node(s): n2 n3 have no ranks and are spares");
     let bench = "-n 64 --nb 32 -p 1 -q 4 --threads 1";
     assert_eq!(told(bench), "4 ranks fill the first 2 node(s): n3 has no ranks and is a spare");
-    // A user who maps ranks otherwise knows their places.
+    // If the user maps ranks in another way, the user knows which nodes have ranks.
     assert!(told(&format!("--launcher-args=--map-by=node {bench}")).starts_with("n1: "));
 }
 
-/// A shell that has outlived its job, or is a step of it, lists nodes that are not meant.
+/// `--hosts` takes precedence over variables of a batch system. A shell that has outlived its job, or is a step of a job, has
+/// variables that name other nodes.
 #[test]
 fn a_list_of_hosts_wins_over_a_batch_system_that_cannot_be_read() {
     let case = Case::new().file("hosts", "n1\n").script("shell", HERE);
@@ -1005,8 +1010,8 @@ fn the_doctor_names_hosts_that_a_domain_file_leaves_out() {
     assert!(ran.out.contains(left_out), "{} {}", ran.out, ran.err);
 }
 
-/// Output of the doctor for a run whose helpers have processors of their own, or that has no helpers, or whose DIR only ranks
-/// know.
+/// `doctor` reports on which processors helpers run, or that there are none. It states that only ranks can check a DIR whose name
+/// contains the domain.
 #[test]
 fn the_doctor_tells_of_helpers_and_of_what_it_does_not_look_at() {
     let domains = "rank:0 a\nrank:1 b\nrank:2 c\n";
@@ -1042,7 +1047,7 @@ fn the_doctor_tells_of_helpers_and_of_what_it_does_not_look_at() {
     let ran = doctor("--helper-cores 1000", ".");
     said(&ran, 6, &["PROBLEM: --helper-cores 1000: there is no processor 1000"]);
     assert!(!ran.out.contains("ranks stop"), "{}", ran.out);
-    // A single node, whose ranks are given three domains: two that compute and one that keeps their checksum.
+    // A single node whose ranks are in three domains: two compute and one stores their parity.
     let ran = doctor("--parity-layout dedicated --level2-scope node", "{domain}");
     said(&ran, 0, &["no problem found"]);
 }

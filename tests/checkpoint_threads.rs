@@ -1,8 +1,8 @@
-//! Saving and restoring with ranks as threads over real shared memory.
+//! Tests of saving and restoring, with threads as ranks and real shared memory.
 //!
-//! A stand-in for the factorisation changes the trailing corner at each iteration, so that any wrong byte that is restored
-//! changes the end. A rank dies by unwinding at a crash point; its peers then unwind too, as MPI_Abort would end them. Memory
-//! stays or is removed. The same test is started again and must end with the very bits of an undisturbed run.
+//! A substitute for the factorisation changes the trailing submatrix in each iteration, so that any wrongly restored byte changes
+//! the result. A rank dies by unwinding at a crash point. Its peers unwind too, as MPI_Abort would end them. Memory is kept or
+//! removed. The same test, started again, must give the bits of an undisturbed run.
 
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,13 +35,13 @@ struct Job {
     every: usize,
     must_resume: bool,
     test: u32,
-    /// Number of a run that begins from scratch.
+    /// Run id, if the run begins from scratch.
     run: u128,
-    /// Whether no rank begins an iteration before all have ended the one before.
+    /// True if no rank begins an iteration before all ranks have ended the previous one.
     lockstep: bool,
-    /// Least duration of an iteration.
+    /// Minimum duration of an iteration.
     pace: Duration,
-    /// Threads of each rank.
+    /// Number of threads of each rank.
     threads: usize,
     #[cfg(debug_assertions)]
     sabotage: Option<faults::Sabotage>,
@@ -85,9 +85,9 @@ fn job(p: usize, q: usize, method: Method, losses: usize) -> Job {
     }
 }
 
-/// Result of a rank.
+/// How a rank of a launch ended.
 enum End {
-    /// Its matrix, and the boundary at which it began.
+    /// The bits of the rank's matrix, and the boundary at which it resumed (None if it began from scratch).
     Done(Vec<u64>, Option<usize>),
     Refused(String),
     Failed(Point),
@@ -110,7 +110,7 @@ fn mix(x: u64) -> u64 {
     (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// Makes the settings that a rank is started with.
+/// Returns the settings with which rank `me` starts.
 fn setting(job: &Job, me: usize) -> (Config, Test) {
     let ld = job.layout.shape(me).1 + 3;
     let config = Config {
@@ -147,7 +147,7 @@ fn rank_main(job: &Job, run: u128, me: usize, world: ThreadWorld, groups: Arc<Po
     let mut started = match started {
         Ok(started) => started,
         Err(error) => {
-            // Only a test that has forged a header gets here.
+            // Only a test that has changed a header reaches this refusal.
             assert!(
                 !matches!(&error, StartError::NotWhole { why, .. } if !why.contains("its rebuilt checkpoint"))
             );
@@ -178,7 +178,7 @@ fn rank_main(job: &Job, run: u128, me: usize, world: ThreadWorld, groups: Arc<Po
             ck.world().barrier();
         }
         std::thread::sleep(job.pace);
-        // An iteration changes everything in the corner, in a way that depends on the past.
+        // An iteration changes the whole trailing submatrix, in a way that depends on all earlier iterations.
         let corner = job.layout.corner(me, k, Scope::Corner);
         random = mix(random + k as u64);
         for i in corner.row..rows {
@@ -203,7 +203,7 @@ fn rank_main(job: &Job, run: u128, me: usize, world: ThreadWorld, groups: Arc<Po
     End::Done(bits, from)
 }
 
-/// Runs all ranks, with these faults, at most one a position.
+/// Runs all ranks with faults (position, crash point, hit), at most one for each position. Returns how each rank ended.
 fn launch(job: &Job, faults: &[(usize, Point, u64)]) -> Vec<End> {
     let positions = job.layout.positions();
     let (all, groups) = (Arc::new(Post::default()), Arc::new(Post::default()));
@@ -222,7 +222,7 @@ fn launch(job: &Job, faults: &[(usize, Point, u64)]) -> Vec<End> {
                     faults::sabotage_thread(job.sabotage);
                     let world = ThreadWorld::new(all.clone(), me, positions);
                     let end = catch_unwind(AssertUnwindSafe(|| {
-                        // All positions' memory is on this one node.
+                        // The memory of all positions is on this one node.
                         let found = Arrival::gather(&world, &job.memory_store, 0).run;
                         rank_main(job, found.unwrap_or(job.run), me, world, groups.clone())
                     }));
@@ -268,13 +268,13 @@ fn failed(ends: &[End], point: Point) -> bool {
     ends.iter().any(|e| matches!(e, End::Failed(p) if *p == point))
 }
 
-/// Runs all ranks; the fault must be injected.
+/// Runs all ranks with one fault. Asserts that the fault was injected.
 fn inject(job: &Job, position: usize, point: Point, hit: u64) {
     let ends = launch(job, &[(position, point, hit)]);
     assert!(failed(&ends, point), "{} at {position}: {ends:?}", point.name());
 }
 
-/// The results of [`finished`], for ranks that did not begin from scratch.
+/// Returns the bits of all matrices, as [`finished`] does. Asserts that rank 0 resumed from a checkpoint.
 fn gone_on(ends: Vec<End>) -> Vec<Vec<u64>> {
     assert!(matches!(ends[0], End::Done(_, Some(_))), "{ends:?}");
     finished(ends)
@@ -284,17 +284,17 @@ fn lose(job: &Job, position: usize) {
     job.memory_store.unlink_position(position as u32);
 }
 
-/// Returns the points of a run that is not recovering.
+/// Returns the crash points of a run that is not recovering.
 fn forward() -> Vec<Point> {
     Point::ALL
         .iter()
         .copied()
         .filter(|p| !backward().contains(p))
         .filter(|p| !matches!(p, Point::SolveBegin | Point::VerifyBegin))
-        // There is no second level here: `tests/crash` has it, with processes.
+        // These tests have no level two; `tests/crash` tests it with processes.
         .filter(|p| !second_level().contains(p) && !p.is_solvers() && !p.is_helpers())
         .filter(|p| !p.is_of_ground() && !p.is_of_start())
-        // After CleanBegin the result is recorded and there is nothing to resume from.
+        // After CleanBegin the result is recorded, and there is nothing to resume from.
         .filter(|p| !Point::between(Point::CleanBegin, Point::Told).contains(p))
         .collect()
 }
@@ -304,7 +304,7 @@ fn second_level() -> Vec<Point> {
     [to, Point::between(Point::FetchBegin, Point::Tidied)].concat()
 }
 
-/// Returns the points of a recovery.
+/// Returns the crash points of a recovery.
 fn backward() -> Vec<Point> {
     use Point::*;
     vec![
@@ -329,7 +329,8 @@ fn with_job<T>(base: &Job, act: impl FnOnce(&Job) -> T) -> T {
     act(&fresh)
 }
 
-/// Positions at which a fault is injected in turn: all, or else one that the seed and the point choose.
+/// Returns the positions at which a fault is injected in turn: all with `SKT_TEST_WHOLE`, otherwise one that depends on the seed
+/// and the point.
 fn positions_to_fail(job: &Job, point: Point) -> Vec<usize> {
     let all: Vec<usize> = (0..job.layout.positions()).collect();
     if extent::whole() {
@@ -339,7 +340,7 @@ fn positions_to_fail(job: &Job, point: Point) -> Vec<usize> {
     vec![all[one]]
 }
 
-/// Tests every crash point and fate of memory; each hit of the point up to `hits`.
+/// Tests that the run survives a fault at every crash point, at its first to `hits`-th hit, with memory kept and lost.
 fn every_point_is_survived(base: &Job, hits: u64) {
     let truth = finished(with_job(base, |job| launch(job, &[])));
     let double_or_self_only = |p: &Point| {
@@ -375,8 +376,8 @@ fn every_point_is_survived(base: &Job, hits: u64) {
     }
 }
 
-/// Runs `act` after a fault that must be injected. On a busy machine helpers may not reach it while the ranks compute, so the run
-/// is repeated at a slower pace.
+/// Runs the job with a fault that must be injected, then calls `act`. On a busy machine helpers may not reach the fault during
+/// the computation. The run is then repeated with slower iterations.
 fn failed_job(base: &Job, fault: (usize, Point, u64), mut act: impl FnMut(&Job)) {
     const SLOWEST: Duration = Duration::from_millis(200);
     let mut pace = base.pace;
@@ -400,13 +401,14 @@ fn failed_job(base: &Job, fault: (usize, Point, u64), mut act: impl FnMut(&Job))
     }
 }
 
-/// Tests a loss at a point that leaves seals to finish or withdraw, then a second fault in the recovery.
+/// Tests a second fault at each step of a recovery. The first fault has left seals to finish or to withdraw. If `second_loses` is
+/// set, the second position loses its memory too.
 fn every_second_fault_is_survived(base: &Job, second_loses: bool) {
     let mut came_to = Vec::new();
     let truth = finished(with_job(base, |job| launch(job, &[])));
-    // A helper is no thread that fails here.
+    // Faults cannot be injected into helpers here.
     let encoded = if base.encode.by_helper() { Point::EncodeFound } else { Point::EncodeEnd };
-    // A helper is not fast everywhere, so that there may be no third save.
+    // On a slow machine, helpers may not complete a third save.
     let hit = if base.encode.by_helper() { 2 } else { 3 };
     for first in [Point::Iteration, encoded, Point::FlushHalf, Point::Committed] {
         for point in backward() {
@@ -416,13 +418,13 @@ fn every_second_fault_is_survived(base: &Job, second_loses: bool) {
                     lose(job, victim);
                     let ends = launch(job, &[(position, point, 1)]);
                     if !failed(&ends, point) {
-                        // Not every rank reaches every point: not all rebuild or finish.
+                        // Not every rank reaches every point, since only some rebuild or finish a flush.
                         assert!(finished(ends) == truth);
                         return;
                     }
                     came_to.push(point);
-                    // The victim's memory is vacant until rebuilt; a second member of its group can be lost as well only if the
-                    // group survives two.
+                    // The victim's memory is vacant until it is rebuilt. A second member of its group can be lost too only if the
+                    // group survives two losses.
                     let again = second_loses && (base.scheme.losses > 1 || position == victim);
                     if again {
                         lose(job, position);
@@ -436,7 +438,8 @@ fn every_second_fault_is_survived(base: &Job, second_loses: bool) {
     if !extent::whole() {
         return;
     }
-    // Some rank must have reached each, or nothing was tested. Points that finish a flush need a seal.
+    // Each point must have been reached by some rank; otherwise nothing was tested. Points that finish a flush are reached only
+    // after a seal.
     let finishing = |p: &Point| matches!(p, Point::FinishHalf | Point::FinishEnd);
     for point in backward().into_iter().filter(|p| !finishing(p)) {
         assert!(came_to.contains(&point), "nobody came to {}", point.name());
@@ -462,7 +465,7 @@ fn double_checkpoint_survives_every_point() {
     every_point_is_survived(&job(2, 2, Method::Double, 1), 3);
 }
 
-/// Makes a job with more boundaries: the work that a save leaves to helpers is found done at a later one.
+/// Returns a job with more boundaries. A save that helpers complete is committed at a later boundary.
 fn helped() -> Job {
     let mut base = job(2, 2, Method::Double, 1);
     (base.encode, base.layout.n, base.every) = (Encoding::Helper, 161, 1);
@@ -470,7 +473,7 @@ fn helped() -> Job {
     base
 }
 
-/// Faults in the steps of helpers themselves are in `tests/crash`.
+/// Faults at any step of a rank are survived while its helper encodes. `tests/crash` tests faults inside helpers.
 #[test]
 fn helpers_that_encode_leave_no_step_of_their_ranks_open() {
     let base = helped();
@@ -559,7 +562,7 @@ fn localised_checksums_survive_second_faults_and_any_two_losses() {
             assert!(gone_on(launch(job, &[])) == truth, "{} at {second}", point.name());
         });
     }
-    // Points that finish a flush need a seal, and a rank that begins to rebuild has lost something.
+    // Points that finish a flush are reached only after a seal. A rank begins to rebuild only after a loss.
     let finishing = |p: &Point| matches!(p, Point::FinishHalf | Point::FinishEnd);
     for point in backward().into_iter().filter(|p| !finishing(p)) {
         assert!(came_to.contains(&point), "nobody came to {}", point.name());
@@ -573,7 +576,7 @@ fn localised_checksums_survive_second_faults_and_any_two_losses() {
     any_two_of_six_may_be_lost(&double);
 }
 
-/// The rows of the grid, which are longer than its columns: one member of each may be lost at the same time.
+/// On a 2 x 3 grid with layout `grid`, the groups are the process rows. One member of each may be lost at the same time.
 #[test]
 fn rows_of_the_grid_survive_a_loss_in_each() {
     let base = laid_out(2, 3, 1, ParityLayout::Grid);
@@ -603,7 +606,7 @@ fn memory_of_another_layout_is_refused_by_name() {
     with_job(&base, |job| {
         inject(job, 1, Point::Iteration, 7);
         for layout in [ParityLayout::Grid, ParityLayout::Localised] {
-            // Dropped, it would remove the memory.
+            // Dropping the clone would remove the memory.
             let mut other = ManuallyDrop::new(job.clone());
             other.scheme.layout = layout;
             let why = refused(launch(&other, &[]));
@@ -640,7 +643,7 @@ fn every_scope_and_method_restores_the_same_bits() {
     }
 }
 
-/// A matrix that is work for several threads: they copy, encode, digest, check and rebuild it, and no bit changes.
+/// Several threads of a rank copy, encode, digest, check and rebuild a large matrix. No bit changes.
 #[test]
 fn threads_save_and_restore_the_same_bits_together() {
     for (method, losses) in
@@ -665,7 +668,7 @@ fn threads_save_and_restore_the_same_bits_together() {
                 );
             });
         }
-        // A bit in the middle of each thread's part, and of its last row.
+        // Flips a bit in the middle of each thread's part, and one in the last row.
         let size = 1500 / p * (1500_usize.div_ceil(q) + 3) * 8;
         for part in (0..8).map(|eighth| size / 8 * eighth).chain([size - 4096]) {
             with_job(&base, |job| {
@@ -696,7 +699,8 @@ fn restores_up_to_rounding(code: Code) {
         for (got, want) in finished(launch(job, &[])).iter().zip(&truth) {
             for (x, y) in got.iter().zip(want) {
                 let (x, y) = (f64::from_bits(*x), f64::from_bits(*y));
-                // Whole numbers below 2^52; a sum of four has the last digit at 4 and is rounded a few times.
+                // The values are whole numbers below 2^52. The last digit of a sum of four is worth 4, and the sum is rounded a
+                // few times.
                 assert!((x - y).abs() <= 16.0, "{x} {y}");
             }
         }
@@ -707,11 +711,11 @@ fn restores_up_to_rounding(code: Code) {
 fn method_single_refuses_what_it_cannot_survive() {
     let base = job(2, 2, Method::Single, 1);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
-    // The progress of the others at a death depends on chance; either way there is no third result.
+    // How far other ranks are when one dies depends on chance. The run must either resume or be refused.
     let mut refusals = 0;
     for point in [Point::FlushHalf, Point::EncodeBatch].into_iter().cycle().take(40) {
         with_job(&base, |job| {
-            // The encoding of the first checkpoint takes some batches; this one is later.
+            // The first checkpoint has some batches; the fault is in a later checkpoint.
             let hit = if point == Point::FlushHalf { 2 } else { 3 };
             assert!(failed(&launch(job, &[(1, point, hit)]), point));
             lose(job, 1);
@@ -770,11 +774,11 @@ fn a_flipped_bit_anywhere_counts_as_lost() {
                 with_job(&base, |job| {
                     inject(job, 1, point, 5);
                     let size = job.memory_store.peek(2, part).unwrap().len();
-                    // A byte of the published slot, of either place for the state, of any data.
+                    // A byte of the published slot, of both places of the small state, or of the data.
                     let offsets: Vec<usize> = match part {
                         Part::Head => vec![[0, 4096 + 40, 8192 + 40][at]],
                         Part::S => vec![40, size / 2 + 40],
-                        // Columns past the matrix are padding and belong to no rank.
+                        // Columns after those of the matrix are padding, and belong to no rank.
                         _ => vec![[8, size / 3 / 8 * 8, size - 40][at]],
                     };
                     for offset in offsets {
@@ -786,7 +790,7 @@ fn a_flipped_bit_anywhere_counts_as_lost() {
             }
         }
     }
-    // Equal damage in two members is one too many.
+    // Equal damage in two members is one loss too many.
     with_job(&base, |job| {
         inject(job, 1, Point::Iteration, 5);
         for position in [2, 3] {
@@ -794,7 +798,8 @@ fn a_flipped_bit_anywhere_counts_as_lost() {
         }
         refused(launch(job, &[]));
     });
-    // So is damage together with a loss; and data rebuilt for the lost one before the damage was found are removed.
+    // Damage together with a loss is one loss too many. Data that were rebuilt for the lost member before the damage was found
+    // are removed.
     with_job(&base, |job| {
         inject(job, 1, Point::Iteration, 5);
         job.memory_store.unlink_position(2);
@@ -822,7 +827,7 @@ fn an_older_copy_of_a_position_is_not_used() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
-        // Position 2 dies with a copy that comes back after the others continued without it.
+        // Position 2 dies. Its memory returns after the other positions have continued without it.
         assert!(failed(&launch(job, &[(2, Point::Iteration, 3)]), Point::Iteration));
         let stash: Vec<(Part, Vec<u8>)> = Part::ALL
             .into_iter()
@@ -865,7 +870,7 @@ fn another_problem_under_the_same_name_is_refused() {
 fn the_next_test_is_not_confused_by_what_the_last_one_left() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     with_job(&base, |job| {
-        // The first test dies while it cleans up; the second begins.
+        // The first test dies while it removes its memory; the second test begins.
         assert!(failed(&launch(job, &[(1, Point::CleanHalf, 1)]), Point::CleanHalf));
         let mut second = job.clone();
         second.test = 1;
@@ -909,8 +914,8 @@ fn unstash(job: &Job, position: u32, stash: &[(Part, Vec<u8>)]) {
     }
 }
 
-/// A start got no further than the checkpoint that it resumes from, and only a node that was away when the next one began has its
-/// memory.
+/// A start dies before its first save, and only a node that is away at the next start has its memory. The next start must have
+/// another number, or memory of the two would be taken as equal.
 #[test]
 fn a_start_that_the_next_one_did_not_see_has_a_number_of_its_own() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
@@ -924,7 +929,7 @@ fn a_start_that_the_next_one_did_not_see_has_a_number_of_its_own() {
             unstash(job, position, memory);
         }
         lose(job, 3);
-        // The next start resumes from the same checkpoint, and has begun to write over it.
+        // The next start resumes from the same checkpoint, and has begun to overwrite it.
         let all = [0, 1, 2, 3].map(|position| (position, Point::FlushHalf, 1));
         assert!(failed(&launch(job, &all), Point::FlushHalf));
         unstash(job, 3, &unseen);
@@ -934,8 +939,8 @@ fn a_start_that_the_next_one_did_not_see_has_a_number_of_its_own() {
     });
 }
 
-/// Of a start only the memory of a node that was away is left: a checkpoint with the number of the next start's first one, taken
-/// elsewhere.
+/// Only one node, which was away, has memory of an earlier start from scratch. Its checkpoint has the same number as the first
+/// checkpoint of the next start, but another boundary. The two are not mixed.
 #[test]
 fn a_checkpoint_of_a_beginning_that_nobody_remembers_is_another() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
@@ -955,7 +960,8 @@ fn a_checkpoint_of_a_beginning_that_nobody_remembers_is_another() {
     });
 }
 
-/// On nodes without any of its checkpoints the run began from scratch, and once more: so that has the greater number.
+/// A run began from scratch twice on nodes without its checkpoints, so these starts have greater numbers. When nodes with
+/// checkpoints return, the run resumes from the checkpoints.
 #[test]
 fn a_start_from_scratch_elsewhere_does_not_cost_the_checkpoints() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
@@ -971,7 +977,7 @@ fn a_start_from_scratch_elsewhere_does_not_cost_the_checkpoints() {
         for (position, memory) in (0..3).zip(&saved) {
             unstash(job, position, memory);
         }
-        // Two of them are one too many; the existing memory is kept.
+        // Two such positions are one loss too many; all memory is kept.
         unstash(job, 2, &begun[0]);
         assert!(refused(launch(job, &[])).contains("[2, 3]"));
         unstash(job, 2, &saved[2]);
@@ -981,8 +987,8 @@ fn a_start_from_scratch_elsewhere_does_not_cost_the_checkpoints() {
     });
 }
 
-/// A node that was away while a sweep continued has memory of an earlier test of this very run, even of the same checkpoint
-/// number: it counts as lost.
+/// A node was away while a sweep continued. It has memory of an earlier test of the same run, with the same checkpoint number.
+/// This memory counts as lost.
 #[test]
 fn memory_of_an_earlier_test_on_one_node_is_not_used() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
@@ -1030,7 +1036,7 @@ fn memory_of_an_earlier_run_on_one_node_is_not_used() {
     });
 }
 
-/// The node that kept it had a clock hours ahead of the clock at the start of the newer run.
+/// Memory of an earlier run counts as lost, although the clock of its node was hours ahead of the clock of the newer run.
 #[test]
 fn memory_of_an_earlier_run_is_not_used_though_its_clock_was_fast() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
@@ -1054,8 +1060,8 @@ fn memory_of_an_earlier_run_is_not_used_though_its_clock_was_fast() {
     });
 }
 
-/// Several runs begin at the same moment under one name, from scratch or from memory. One gets all positions, and the others
-/// report which run has them.
+/// Several runs begin at the same moment under one job name, from scratch or from memory. One run gets all positions, and the
+/// others report which run has them.
 #[test]
 fn of_runs_that_begin_together_under_one_name_one_wins() {
     const RUNS: usize = 3;
@@ -1069,7 +1075,7 @@ fn of_runs_that_begin_together_under_one_name_one_wins() {
             let came = std::sync::Barrier::new(RUNS * positions);
             let rank = |run: usize, me: usize, all: Arc<Post>, groups: Arc<Post>| {
                 let (mut config, test) = setting(job, me);
-                // The run resumes from existing memory; a run from scratch has a number of its own.
+                // In odd rounds all runs resume from the same memory. Otherwise each run has an id of its own.
                 config.run += if round % 2 == 1 { 0 } else { run as u128 };
                 let world = ThreadWorld::new(all, me, positions);
                 let started = catch_unwind(AssertUnwindSafe(|| {
@@ -1078,7 +1084,7 @@ fn of_runs_that_begin_together_under_one_name_one_wins() {
                         Member::new(groups.clone(), members.to_vec(), place)
                     })
                 }));
-                // A run that has begun stays until all have tried.
+                // A run that has begun stays until all runs have tried.
                 came.wait();
                 match started.expect("nobody fails") {
                     Ok(_) => None,
@@ -1112,8 +1118,8 @@ fn of_runs_that_begin_together_under_one_name_one_wins() {
     }
 }
 
-/// The handler of SIGBUS has marked the head: a page of the matrix could not be read any more. Nothing else shows it here, but
-/// the position is not used.
+/// The SIGBUS handler has set the damage flag in a head, since a page of the matrix could not be read. Nothing else shows the
+/// damage in this test; the position is still rebuilt.
 #[test]
 fn a_position_whose_memory_had_an_error_is_rebuilt() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
@@ -1124,7 +1130,7 @@ fn a_position_whose_memory_had_an_error_is_rebuilt() {
         head.flag_damage();
         assert!(matches!(head.read(), Err(HeaderFault::Unreadable)));
         drop(head);
-        // The loss of another position as well is one too many.
+        // With the loss of another position, there is one loss too many.
         let aside = stash(job, 3);
         lose(job, 3);
         let text = refused(launch(job, &[]));
@@ -1151,7 +1157,8 @@ fn a_part_cut_short_counts_as_lost() {
     }
 }
 
-/// A rebuilt position is compared with the digests in its own header, if that still exists.
+/// A rebuilt position is compared with the digests in its own header, if the header still exists. If they differ, the start is
+/// refused.
 #[test]
 fn a_rebuilt_position_that_is_not_what_was_lost_is_refused() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
@@ -1174,7 +1181,7 @@ fn segments_swapped_between_positions_count_as_lost() {
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
         inject(job, 0, Point::Iteration, 5);
-        // All of position 2 under the name of 1, and one part of 3 that is 0's.
+        // All memory of position 2 is under the name of position 1, and one part of position 3 is that of position 0.
         let two = stash(job, 2);
         unstash(job, 1, &two);
         let checkpoint = |p| stash(job, p).into_iter().find(|s| s.0 == Part::C).unwrap().1;
@@ -1190,7 +1197,7 @@ fn random_faults_from_a_seed() {
     let seed =
         std::env::var("SKT_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_240_607u64);
     println!("SKT_TEST_SEED={seed}");
-    // Points that a start may reach until its result is recorded: the test is not started again after that.
+    // Crash points that a start reaches before its result is recorded. After that the test is not started again.
     let points: Vec<Point> = forward().into_iter().chain(backward()).collect();
     let mut state = seed;
     let mut random = |n: usize| {
@@ -1213,8 +1220,8 @@ fn random_faults_from_a_seed() {
                     assert!(finished(ends) == truth);
                     break;
                 }
-                // Of those that died, at most two lose their memory. A position not yet rebuilt is already lost, so only a run
-                // that got through its recovery may lose again.
+                // Positions that died lose their memory at random, at most two of them. A position that is not rebuilt yet is
+                // already lost, so memory is lost only in the first launch.
                 if relaunches == 0 {
                     for (position, end) in ends.iter().enumerate() {
                         if matches!(end, End::Failed(_)) && random(2) == 0 {
@@ -1229,7 +1236,7 @@ fn random_faults_from_a_seed() {
     }
 }
 
-/// Leaves a safeguard out and expects the run to fail: tests that cannot fail prove nothing.
+/// Tests without one of the safeguards, which must fail. Tests that cannot fail prove nothing.
 #[cfg(debug_assertions)]
 mod negative_controls {
     use super::*;
@@ -1268,8 +1275,8 @@ mod negative_controls {
     }
 }
 
-/// The windows in which the first published implementation of this method lost data (those of a start and its memory; a dead
-/// supervisor and a hang belong to the supervisor's tests).
+/// Windows in which the first published implementation of the self-checkpoint lost data: those of a start and of its memory. The
+/// tests of the supervisor cover a dead supervisor and a hang.
 mod windows {
     use super::*;
 
@@ -1279,7 +1286,8 @@ mod windows {
         job
     }
 
-    /// Injects a fault, removes memory, starts again: the bits must be equal, and the boundary the promised one.
+    /// Injects a fault, removes the memory of `lost`, and starts again. Asserts that all matrices have the bits of an undisturbed
+    /// run, and that the run began at one of the boundaries `from`.
     fn closed(fault: (usize, Point, u64), lost: &[usize], from: &[Option<usize>]) {
         let base = base();
         let truth = finished(with_job(&base, |job| launch(job, &[])));
@@ -1349,7 +1357,7 @@ mod windows {
             with_job(&base, |job| {
                 assert!(failed(&launch(job, &[(1, Point::FlushHalf, 2)]), Point::FlushHalf));
                 lose(job, 1);
-                // Recovered to 4; dies before the next save.
+                // The run has resumed at boundary 4, and dies before the next save.
                 assert!(failed(&launch(job, &[(second, Point::Iteration, 1)]), Point::Iteration));
                 lose(job, second);
                 let ends = launch(job, &[]);
@@ -1387,14 +1395,14 @@ mod windows {
 
     #[test]
     fn w13_saves_go_on_to_the_end() {
-        // Ten block columns: a loss in the last iteration goes back two at most.
+        // The matrix has ten block columns. A loss in the last iteration costs two iterations at most.
         assert_eq!(base().layout.blocks(), 10);
         closed((2, Point::Iteration, 10), &[2], &[Some(8)]);
         closed((2, Point::Committed, 5), &[2], &[Some(10)]);
     }
 }
 
-/// Nodes are directories here: each rank of a launch is on one and sees only its content.
+/// Tests with several nodes. Each node is a folder, and each rank of a launch sees only the folder of its node.
 mod nodes {
     use super::*;
 
@@ -1403,7 +1411,8 @@ mod nodes {
         job: Job,
     }
 
-    /// Launches one rank on each of the named nodes, in that order.
+    /// Launches one rank on each of `nodes`, in this order. Returns what each rank found, and how it ended (None if it was not
+    /// given a position).
     fn launch_on(
         cluster: &Cluster,
         nodes: &[usize],
@@ -1430,7 +1439,7 @@ mod nodes {
                         let world = ThreadWorld::new(first, rank, size);
                         let arrival = Arrival::gather(&world, &job.memory_store, first_there);
                         let positions = job.layout.positions();
-                        // With too few ranks for the grid they only look.
+                        // With too few ranks for the grid, ranks only report what they find.
                         let mine = arrival.place(job.test, positions, None)[rank];
                         let Some(me) = mine.filter(|_| size >= positions) else {
                             std::mem::forget(job);
@@ -1456,7 +1465,7 @@ mod nodes {
                                 Err(_) => End::Ended,
                             }
                         });
-                        // Dropping the clone must not remove a node's memory.
+                        // Dropping the clone would remove the memory of a node.
                         std::mem::forget(job);
                         (arrival, Some(end))
                     })
@@ -1477,7 +1486,7 @@ mod nodes {
         let c = cluster(6);
         let truth = finished(with_job(&c.job, |job| launch(job, &[])));
         launch_on(&c, &[0, 1, 2, 3], &[(1, Point::Iteration, 5)]);
-        // Node 1 is lost, spare 5 takes part, the launcher sorts differently, one rank is left over.
+        // Node 1 is lost and spare 5 takes part. The launcher sorts the nodes in another way, and one rank is left over.
         let ends = launch_on(&c, &[3, 5, 0, 4, 2], &[]);
         let arrival = ends[0].0.clone();
         assert!(ends.iter().all(|e| e.0 == arrival));
@@ -1493,7 +1502,7 @@ mod nodes {
                 (at, end) => panic!("rank {rank} at {at:?}: {end:?}"),
             }
         }
-        // The test is over: its memory is removed, its result is on every node that took part.
+        // The test has ended. Its memory is removed, and each node that took part has its result.
         let after = launch_on(&c, &[4, 0], &[]);
         assert_eq!(after[0].0.finished[&0], b"result");
         assert_eq!(after[0].0.test, None);
@@ -1504,10 +1513,10 @@ mod nodes {
         let c = cluster(5);
         let truth = finished(with_job(&c.job, |job| launch(job, &[])));
         launch_on(&c, &[0, 1, 2, 3], &[(1, Point::Iteration, 3)]);
-        // Node 1 is cut off; node 4 takes its position and gets further.
+        // Node 1 is cut off. Node 4 takes its position and gets further.
         let ends = launch_on(&c, &[0, 4, 2, 3], &[(0, Point::Iteration, 3)]);
         assert!(matches!(ends[0].1, Some(End::Failed(_))));
-        // Both are there now: the later copy wins, node 1's rank is left over.
+        // Both nodes are present. The later copy is used, and the rank of node 1 is left over.
         let ends = launch_on(&c, &[1, 0, 4, 2, 3], &[]);
         assert_eq!(ends[0].0.place(0, 4, None), [None, Some(0), Some(1), Some(2), Some(3)]);
         for (position, (_, end)) in ends.into_iter().skip(1).enumerate() {
@@ -1516,14 +1525,15 @@ mod nodes {
         }
     }
 
-    /// An old copy of a position that is elsewhere by now is removed before a node makes memory for the one that it takes.
+    /// A node has an old copy of a position that is elsewhere now, and takes another position. The old copy is removed before
+    /// memory for the other position is created.
     #[test]
     fn an_old_copy_of_another_position_goes_before_memory_is_made() {
         let c = cluster(5);
         launch_on(&c, &[0, 1, 2, 3], &[(1, Point::Iteration, 3)]);
-        // Node 3 is cut off; node 4 takes its position and gets further.
+        // Node 3 is cut off. Node 4 takes its position and gets further.
         launch_on(&c, &[0, 1, 2, 4], &[(0, Point::Iteration, 3)]);
-        // Then it is back, and takes the place of node 1, which is lost.
+        // Node 3 returns, and takes the position of node 1, which is lost.
         let lies = |position: u32, part: Part| {
             let name = c.job.memory_store.name(position, part);
             c.dirs[3].path().join(name).exists()
@@ -1533,12 +1543,13 @@ mod nodes {
         assert!(ends.iter().all(|(_, end)| !matches!(end, Some(End::Refused(_)))));
         assert!(lies(1, Part::Head) && lies(1, Part::B));
         assert!(Part::ALL.into_iter().all(|part| !lies(3, part)));
-        // The others have not been touched.
+        // The memory of the other nodes is unchanged.
         let ends = launch_on(&c, &[0, 3, 2, 4], &[]);
         assert!(ends.iter().all(|(_, end)| matches!(end, Some(End::Done(_, Some(4))))));
     }
 
-    /// Makes a cluster in which one rank of two on a node was lost, and its position was taken elsewhere.
+    /// Makes a cluster in which node 2 lost one of its two ranks, so that the rank's position was taken elsewhere. Returns the
+    /// cluster, and the bits of an undisturbed run.
     fn with_a_copy_left() -> (Cluster, Vec<Vec<u64>>) {
         let c = cluster(6);
         let truth = finished(with_job(&c.job, |job| launch(job, &[])));
@@ -1550,8 +1561,8 @@ mod nodes {
         cluster.dirs[2].path().join(cluster.job.memory_store.name(3, Part::B)).exists()
     }
 
-    /// The copy stays for any number of attempts until the position is rebuilt elsewhere: if another member is lost before, the
-    /// copy is needed.
+    /// The copy of a dead rank's memory stays, for any number of attempts, until its position is rebuilt elsewhere. If another
+    /// member is lost before, the copy is needed.
     #[test]
     fn a_copy_of_the_agreed_checkpoint_stays_until_the_position_is_rebuilt() {
         let (c, truth) = with_a_copy_left();

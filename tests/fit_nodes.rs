@@ -1,8 +1,8 @@
-//! Nodes as `skt-hpl run` and `skt-hpl doctor` judge them, on virtual clusters: unfit ones before the first launch, slow ones
-//! during the run.
+//! Tests of the judgement of nodes by `skt-hpl run`, `doctor` and `burnin`, on virtual clusters. Unfit nodes are found before the
+//! first launch, slow nodes during the run.
 //!
-//! The benchmark itself runs here, small, since nodes are measured by its needs and its pace. Needs root, makes network
-//! namespaces, and takes a minute or two:
+//! The benchmark itself runs with a small problem, since nodes are judged by its memory need and its pace. The tests need root,
+//! create network namespaces, and take a minute or two:
 //!
 //! ```text
 //! cargo test --test fit_nodes -- --ignored --test-threads 3
@@ -28,7 +28,7 @@ fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Four nodes to work and some spares, each with little shared memory.
+/// A virtual cluster of four nodes and some spares, each with little shared memory, and a folder for runs on it.
 struct Lab {
     name: String,
     dir: tempfile::TempDir,
@@ -39,7 +39,7 @@ struct Lab {
 impl Lab {
     fn up(test: &str, spares: usize, shm: &str) -> Self {
         let name = format!("fit-{test}-{}", std::process::id());
-        // Nodes have a /tmp of their own; this folder is shared.
+        // Nodes share this folder, but each has a /tmp of its own.
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut lab = Self { name, dir, ssh: String::new(), launcher_args: String::new() };
         let pid = std::process::id().to_string();
@@ -67,14 +67,14 @@ impl Lab {
         String::from_utf8_lossy(&out.stdout).into_owned()
     }
 
-    /// Makes a command of `skt-hpl` with a subcommand and the flags to reach the nodes.
+    /// Returns a command of `skt-hpl` with a subcommand and the flags to reach the nodes, and the spares if `with_spares` is set.
     fn command(&self, subcommand: &str, with_spares: bool) -> Command {
         let mut command = Command::new(PROGRAM);
         command.current_dir(self.dir.path()).arg(subcommand).args(["--hosts", "hosts"]);
         if with_spares {
             command.args(["--spares", "spares"]);
         }
-        // Nodes and other tests share the cores, and do not know of each other.
+        // Nodes and other tests share the cores of this machine, so threads must not be pinned.
         command.env("SKT_PIN", "off");
         command.arg("--rsh").arg(format!("ssh -F {}", self.ssh)).args(["--launcher", "openmpi"]);
         command.arg(format!("--launcher-args={}", self.launcher_args));
@@ -104,18 +104,18 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // A failed test has its own message, so this output is left out.
+        // If the test has failed, it has its own message, so this output is not shown.
         let _ = self.vcluster_command(&["down"]).output();
     }
 }
 
-/// A running program. If a test fails meanwhile, it is ended with all that it has started.
+/// A started program. Dropping the value ends the program and all processes that it has started.
 struct Running(Option<Child>);
 
-/// Timeout for an event on a machine that builds, and tests others, meanwhile.
+/// Timeout for an event, on a machine that meanwhile builds and runs other tests.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Time for a program to end when asked; it ends its own processes first.
+/// Timeout for a program to end after a signal. The program first ends its own processes.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Running {
@@ -144,7 +144,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let Some(mut child) = self.0.take() else { return };
-        // A killed program would leave launchers behind, which wait for their nodes.
+        // A program that is killed at once would leave launchers behind, which wait for their nodes.
         for signal in [Signal::SIGTERM, Signal::SIGKILL] {
             let _ = kill(Pid::from_raw(child.id() as i32), signal);
             let until = Instant::now() + END_TIMEOUT;
@@ -166,20 +166,20 @@ fn errors(out: &Output) -> String {
 #[ignore = "needs root"]
 fn a_node_with_too_little_memory_is_named_with_both_figures() {
     let lab = Lab::up("room", 1, "200m");
-    // All together would need two thirds of a gigabyte: no node fits, and nothing is started.
+    // All ranks together would need two thirds of a gigabyte. No node has room, so the run is not started.
     let large = "-n 9000 --nb 64 -p 2 -q 2 --threads 1 --no-preflight --checkpoint 10";
     let out = lab.run("large", true, large);
     assert_eq!(out.status.code(), Some(6), "{}", errors(&out));
-    // By hand: n3 has position 2, 70 blocks of 64 rows and 4521 columns of [A|b], twice, and twice a checksum of a third
-    // of the 4520 rows of the tallest: 8 * 4521 * 2 * (4480 + 1507) bytes are 413.01 MiB. Padding, digests and heads
-    // are less than one per cent more.
+    // Calculated by hand: n3 has position 2, with 70 blocks of 64 rows and 4521 columns of [A|b], twice. It has twice the parity
+    // too, a third of the 4520 rows of the tallest position. 8 * 4521 * 2 * (4480 + 1507) bytes are 413.01 MiB. Padding, digests
+    // and heads are less than one per cent.
     let text = errors(&out);
     let said = regex::Regex::new(r"n3: /dev/shm has 200 MiB free, the ranks there need (\d+) MiB;");
     let said = said.unwrap().captures(&text).unwrap_or_else(|| panic!("{text}"));
     let need: u64 = said[1].parse().unwrap();
     assert!((414..=417).contains(&need), "{text}");
     assert!(!lab.events("large").iter().any(|e| e["event"] == "launched"));
-    // The doctor finds the same for the same run; for a small one it finds nothing, and MPI starts.
+    // `doctor` finds the same problem for the same run. For a small run it finds none, and MPI starts.
     let doctor = |bench: &str| {
         let out = lab.command("doctor", true).args(bench.split(' ')).output().unwrap();
         (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned())
@@ -190,7 +190,7 @@ fn a_node_with_too_little_memory_is_named_with_both_figures() {
     let (code, text) = doctor(SMALL);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("MPI: 5 rank(s) on 5 node(s)"), "{text}");
-    // A full node is replaced by a spare; without a spare the run does not begin.
+    // A spare replaces a node with full memory. Without a spare, the run is not started.
     lab.vcluster(&["ssh", "n2", "dd if=/dev/zero of=/dev/shm/full bs=1M 2>/dev/null || true"]);
     let out = lab.run("spare", true, SMALL);
     assert_eq!(out.status.code(), Some(0), "{}", errors(&out));
@@ -200,7 +200,8 @@ fn a_node_with_too_little_memory_is_named_with_both_figures() {
     assert!(errors(&out).contains("n2: /dev/shm has 0 MiB free"), "{}", errors(&out));
 }
 
-/// Two checkpoints must fit into each node's own folder, the parity of its group included.
+/// A node must have room for two checkpoints in its own DIR, including the parity of its group. If not, the run names the node,
+/// the need and the free room.
 #[test]
 #[ignore = "needs root"]
 fn a_node_with_too_little_storage_of_its_own_is_named_with_both_figures() {
@@ -215,7 +216,8 @@ fn a_node_with_too_little_storage_of_its_own_is_named_with_both_figures() {
     }
     let dir = lab.dir.path().join("own/{domain}");
     let bench = format!("{SMALL} --level2 {} --level2-scope node", dir.display());
-    // By hand: a quarter of 1000 times 1001 doubles, and a third of it as parity: 2.54 MiB, plus digests and blocks.
+    // Calculated by hand: a quarter of 1000 times 1001 doubles, and a third of it as parity, is 2.54 MiB, plus digests and block
+    // sizes.
     let out = lab.run("none", false, &bench);
     let text = errors(&out);
     assert_eq!(out.status.code(), Some(6), "{text}");
@@ -225,7 +227,7 @@ fn a_node_with_too_little_storage_of_its_own_is_named_with_both_figures() {
     let said = said.unwrap().captures(&text).unwrap_or_else(|| panic!("{text}"));
     assert!(["5", "6"].contains(&&said[1]) && ["2", "3"].contains(&&said[2]), "{text}");
     assert!(!text.contains("n1: --level2"), "{text}");
-    // The doctor finds the same; a spare takes the node's place.
+    // `doctor` finds the same problem, and a spare replaces the node.
     let out = lab.command("doctor", true).args(bench.split(' ')).output().unwrap();
     let told = String::from_utf8_lossy(&out.stdout);
     assert!(
@@ -241,7 +243,7 @@ fn a_node_with_too_little_storage_of_its_own_is_named_with_both_figures() {
 #[ignore = "needs root"]
 fn a_node_on_which_mpi_does_not_start_is_found_before_the_first_launch() {
     let lab = Lab::up("mpi", 2, "200m");
-    // Open MPI's daemon cannot be run on n3, nor on the first spare.
+    // Open MPI's daemon cannot be started on n3, nor on the first spare.
     for node in ["n3", "n5"] {
         lab.vcluster(&[
             "ssh",
@@ -261,10 +263,10 @@ fn a_node_on_which_mpi_does_not_start_is_found_before_the_first_launch() {
     assert!(!lab.events("without").iter().any(|e| e["event"] == "launched"));
 }
 
-/// A rank gets a fraction of its processor, as under a throttled clock: it is stopped and continued, several times a second. The
-/// whole run takes seconds, so the process that does it is on the node before the run begins. The rank is found stopped nearly
-/// every time, and yet does not hang. It gets a fifteenth of its time. Four ranks share the test machine's cores, by which one
-/// may well take twice the others' time for seconds: the factor lies between the two.
+/// A node with a slow processor is reported and kept. One of its ranks is stopped and continued several times a second, as by a
+/// throttled clock. It gets a fifteenth of its time, and does not count as hung although it is mostly found stopped. Four ranks
+/// share the cores of the machine, so that one may take twice the time of the others anyway. The slow factor 3 is between the
+/// two. The run takes only seconds, so the throttling process is on the node before the run starts.
 #[test]
 #[ignore = "needs root"]
 fn a_node_that_computes_slowly_is_named_and_kept() {
@@ -305,12 +307,13 @@ fn a_node_that_computes_slowly_is_named_and_kept() {
     assert_eq!(named[0]["node"], "n3");
     assert!(named[0]["detail"].as_str().unwrap().contains("position 2"), "{named:?}");
     assert!(!events.iter().any(|e| e["event"] == "fault"), "{text}");
-    // If no terminal shows the progress, lines report it, and the end has the result.
+    // Without a terminal, progress is reported in lines, and the last lines have the result.
     assert!(text.contains("Gflop/s") && text.contains("nodes 4 working 0 spare 0 lost"), "{text}");
     assert!(text.contains("result: WR11C2R4 N=9000") && text.contains("PASSED"), "{text}");
 }
 
-/// A burn-in of three nodes, of which n2 computes wrong: a fault that does not depend on how fast anything is.
+/// Returns the command of a burn-in of three nodes, of which n2 computes wrong results. This fault does not depend on the speed
+/// of the nodes.
 fn burnin_with_a_wrong_node(lab: &Lab) -> Command {
     std::fs::write(lab.dir.path().join("hosts"), "n1 slots=1\nn2 slots=1\nn3 slots=1\n").unwrap();
     let mut command = lab.command("burnin", false);
@@ -321,7 +324,7 @@ fn burnin_with_a_wrong_node(lab: &Lab) -> Command {
     command
 }
 
-/// Reports of paces are not checked.
+/// The burn-in names the node that computes wrong results, and runs HPL. Its findings about speed are not checked.
 #[test]
 #[ignore = "needs root"]
 fn a_burn_in_names_the_node_that_computes_wrong_and_runs_hpl() {
@@ -341,7 +344,7 @@ fn a_burn_in_names_the_node_that_computes_wrong_and_runs_hpl() {
     assert_eq!(wrong[0]["nodes"], serde_json::json!(["n2"]));
 }
 
-/// Interrupted during the measurements, and during a run of HPL: nothing is left on any node.
+/// A burn-in that is interrupted during a measurement or during a run of HPL leaves nothing behind on any node.
 #[test]
 #[ignore = "needs root"]
 fn a_burn_in_that_is_interrupted_leaves_nothing_behind() {
@@ -382,11 +385,11 @@ fn a_burn_in_that_is_interrupted_leaves_nothing_behind() {
     }
 }
 
-/// Left to `scripts/test.sh --all`, because each takes a minute or more.
+/// Tests that only `scripts/test.sh --all` runs, since each takes a minute or more.
 mod rest {
     use super::*;
 
-    /// Files in the folder are for other runs: these solve one problem, and check it.
+    /// A burn-in ignores HPL.dat, skt.toml and variables of other runs: it solves one problem and checks it.
     #[test]
     #[ignore = "needs root"]
     fn a_burn_in_heeds_no_input_of_other_runs() {
@@ -410,7 +413,8 @@ mod rest {
         assert!(!at("mine.json").exists());
     }
 
-    /// A node is lost after HPL's last run: earlier findings count, and the report states that nothing was measured once more.
+    /// A node is lost after the last run of HPL. The earlier findings count, and the report states that the final measurement is
+    /// missing.
     #[test]
     #[ignore = "needs root"]
     fn a_burn_in_that_loses_a_node_before_its_last_pass_tells_what_it_found() {

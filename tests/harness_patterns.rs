@@ -1,7 +1,7 @@
-//! Patterns with which benchmark harnesses read HPL's output, on ours.
+//! Applies the patterns with which benchmark harnesses read HPL's output to our output.
 //!
-//! Each must find every W line with its rate and nothing else, in any run. The harness may read line by line or the whole text at
-//! once. A line that a pattern takes for a result would be reported as a measurement somewhere.
+//! In any run, each pattern must find every W line with its rate, and nothing else. Harnesses read line by line or the whole text
+//! at once. If a pattern took another line for a result, a harness would report it as a measurement.
 
 mod patterns;
 
@@ -19,7 +19,7 @@ struct Run {
     threshold: f64,
     detailed: bool,
     progress: bool,
-    /// Repeats each list of the head, so that it fills several rows.
+    /// Number of repetitions of each list in the head of the output, so that a list fills several rows.
     repeat: usize,
 }
 
@@ -131,7 +131,7 @@ fn params() -> impl Strategy<Value = TestParams> {
         )
 }
 
-/// Outcomes of a test that ran or was skipped, with a rate that all patterns can read.
+/// Generates the outcome of a test that ran (`Ok`) or was skipped (`Err`), with a rate that all patterns can read.
 fn outcome() -> impl Strategy<Value = Result<Outcome, String>> {
     let times = proptest::array::uniform13(0.0..1e5f64).prop_map(|t| Times {
         rfact: t[0],
@@ -218,7 +218,8 @@ proptest! {
         every_pattern_holds(&run);
     }
 
-    /// CSCS asks for one variant by name.
+    /// The pattern of CSCS, which names one variant (`WR05L2L8`), finds the rate of every test of a run that has only this
+    /// variant.
     #[test]
     fn the_pattern_of_cscs(mut run in run()) {
         for (params, _) in &mut run.tests {

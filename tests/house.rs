@@ -1,5 +1,6 @@
-//! Structure of the sources as docs/ARCHITECTURE.md draws it: imports between folders, downward only, and no circle of files.
-//! docs/SETTINGS.md lists all settings of the program. Prose wraps at one width, and no test lies idle.
+//! Tests of the sources and pages. Imports between folders of `src` run downward, as in docs/ARCHITECTURE.md, and no files import
+//! each other in a circle. docs/SETTINGS.md lists all settings of the program. Lines of prose have a maximum width, old words are
+//! not used, and all tests of benchmarks are run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,10 +10,11 @@ use regex::Regex;
 
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
-/// The folder that every other may import: no row of the table lists it as an import.
+/// Folder that every other folder may import. The table of imports in docs/ARCHITECTURE.md does not list it.
 const BASE: &str = "base";
 
-/// Rows of the table, from the top folder down.
+/// Returns the rows of the table of imports in docs/ARCHITECTURE.md, from the top folder down: each folder, and the folders that
+/// it may import.
 fn drawn() -> Vec<(String, BTreeSet<String>)> {
     let page = fs::read_to_string("docs/ARCHITECTURE.md").unwrap();
     let row = Regex::new(r"^\| `(\w+)` \| (.*)\|$").unwrap();
@@ -29,7 +31,7 @@ fn drawn() -> Vec<(String, BTreeSet<String>)> {
         .collect()
 }
 
-/// Adds the text of every source below a folder, if there is one.
+/// Appends the text of every `.rs` file below a folder to `found`. A folder that does not exist adds nothing.
 fn walk(path: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(path).into_iter().flatten() {
         let path = entry.unwrap().path();
@@ -41,13 +43,13 @@ fn walk(path: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// Returns a source without its tests: those may import from anywhere.
+/// Returns the part of a source before its `mod tests`. Tests may import from anywhere.
 fn production(text: &str) -> &str {
     let tests = Regex::new(r"#\[cfg\(test\)\]\n(pub )?mod tests").unwrap();
     tests.find(text).map_or(text, |found| &text[..found.start()])
 }
 
-/// Returns the folders that each folder of `src` imports.
+/// Returns for each folder of `src` the folders that its production code imports.
 fn built(folders: &BTreeSet<String>) -> Imports {
     let import = Regex::new(r"crate::(\w+)").unwrap();
     let mut imports = Imports::new();
@@ -90,7 +92,8 @@ fn imports_are_as_drawn_and_run_downward() {
     }
 }
 
-/// Returns the sources below `src` by their modules: `lu::factor` is `src/lu/factor/mod.rs`.
+/// Returns all modules below `src` with the paths of their files. A `mod.rs` counts as its folder: `src/lu/factor/mod.rs` is
+/// module `lu::factor`. Files directly in `src`, and `src/testkit`, are left out.
 fn modules() -> BTreeMap<String, PathBuf> {
     let mut sources = Vec::new();
     files("src", ".rs", &mut sources);
@@ -104,7 +107,7 @@ fn modules() -> BTreeMap<String, PathBuf> {
     sources.into_iter().map(|path| (name(&path), path)).collect()
 }
 
-/// Returns the paths in a `use`, with its groups resolved.
+/// Returns all paths of one `use` tree, with its groups in braces expanded.
 fn paths(tree: &str) -> Vec<String> {
     let Some((before, group)) = tree.split_once('{') else {
         let path = tree.split(" as ").next().unwrap().trim();
@@ -127,7 +130,8 @@ fn paths(tree: &str) -> Vec<String> {
     found
 }
 
-/// Returns the module that a path in `module` leads into, if any. A folder's own file does not count for the files below it.
+/// Returns the module of `src` to which a path in `module` leads. Returns None for a path outside `src`, for `module` itself, and
+/// for a folder above it.
 fn module_of(path: &str, module: &str, modules: &BTreeMap<String, PathBuf>) -> Option<String> {
     let mut rest: Vec<&str> = path.split("::").collect();
     let mut place: Vec<&str> = module.split("::").collect();
@@ -163,7 +167,7 @@ fn imports_of_modules() -> Imports {
     modules.iter().map(of_module).collect()
 }
 
-/// Returns all modules that can be reached from one.
+/// Returns all modules that `from` imports, directly or through other modules.
 fn reached(from: &str, imports: &Imports) -> BTreeSet<String> {
     let (mut found, mut left) = (BTreeSet::new(), vec![from.to_owned()]);
     while let Some(module) = left.pop() {
@@ -188,8 +192,8 @@ fn files_import_each_other_in_no_circle() {
     assert!(found.is_empty(), "circles of imports: {found:#?}");
 }
 
-/// Sources that are compiled alone for another processor import nothing from the rest of the program, not even in their tests. A
-/// compiler would refuse such an import, but that build is rare.
+/// Sources that `tests/other_processors` compiles alone import only each other, even in their tests. A compiler would refuse such
+/// an import too, but this build is rare.
 #[test]
 fn the_kernels_by_themselves_have_all_they_import() {
     let room = fs::read_to_string("tests/other_processors/lib.rs").unwrap();
@@ -202,7 +206,7 @@ fn the_kernels_by_themselves_have_all_they_import() {
         for place in [format!("src/base/{name}.rs"), format!("src/kernels/{name}.rs")] {
             sources.extend(fs::read_to_string(place));
         }
-        // `kernels` itself is not included whole.
+        // `kernels` is compiled only in part, so its folder is not read as a whole.
         if *name != "kernels" {
             walk(&Path::new("src/kernels").join(name), &mut sources);
         }
@@ -216,7 +220,7 @@ fn the_kernels_by_themselves_have_all_they_import() {
     assert!(missing.is_empty(), "tests/other_processors/lib.rs does not have {missing:?}");
 }
 
-/// Lists every setting of the benchmark, from the definition of all.
+/// Returns the text that docs/SETTINGS.md must have: every flag of the benchmark, with its variable, key and help text.
 fn settings() -> String {
     let mut page = String::from(
         "# Settings\n\n\
@@ -229,7 +233,7 @@ fn settings() -> String {
     let keys = skt_hpl::config::sources::Layers::new();
     let command = skt_hpl::cli::command();
     let mut sections: Vec<(&str, String)> = Vec::new();
-    // Clap's own flags are left out.
+    // The flags `--help` and `--version` of clap are left out.
     let all = command.get_arguments().filter_map(|arg| Some((arg, arg.get_long()?)));
     for (arg, name) in all.filter(|(_, name)| !["help", "version"].contains(name)) {
         let heading = arg.get_help_heading().unwrap_or("Others");
@@ -246,7 +250,7 @@ fn settings() -> String {
             words.iter().map(|word| format!("`{}`", word.get_name())).collect();
         let values = match arg.get_value_names() {
             _ if !arg.get_action().takes_values() => String::new(),
-            // `--timing true` would be `--timing` and a word too many.
+            // `--timing true` would be read as `--timing` and a further argument.
             _ if arg.is_require_equals_set() => format!(", `--{name}=true` or `--{name}=false`"),
             _ if words.iter().any(|word| word == "`true`") => " true or false".to_owned(),
             _ if !words.is_empty() => format!(" {}", words.join(", ")),
@@ -263,7 +267,7 @@ fn settings() -> String {
             true => {
                 (format!("`SKT_{}`", name.to_uppercase().replace('-', "_")), format!("`{name}`"))
             }
-            // A flag that is no setting of skt.toml may still have a variable of its own.
+            // A flag without a key in skt.toml may still have an environment variable.
             false => {
                 let variable = arg.get_env().map(|variable| variable.to_string_lossy());
                 (variable.map_or("-".into(), |variable| format!("`{variable}`")), "-".into())
@@ -282,7 +286,8 @@ fn settings() -> String {
     page
 }
 
-/// `hpl-configs/skt.toml` is read first by most users: it has each key, and names each value of a key with fixed values.
+/// `hpl-configs/skt.toml`, which most users read first, has an example of each key. If a key has fixed values, the comment above
+/// it names each of them.
 #[test]
 fn the_example_of_settings_names_all_their_words() {
     let text = fs::read_to_string("hpl-configs/skt.toml").unwrap();
@@ -310,7 +315,7 @@ fn the_example_of_settings_names_all_their_words() {
         after_a_key = true;
         found.push(if key == "every" { "checkpoint".to_owned() } else { key.to_owned() });
         let words = words(key);
-        // Boolean keys have more spellings than are needed.
+        // Boolean keys accept more spellings than the comment needs to name.
         let yes_or_no = words.iter().any(|word| word == "true");
         let named = |word: &String| yes_or_no || comment.contains(&format!("\"{word}\""));
         lacking
@@ -333,10 +338,10 @@ fn the_page_of_settings_is_the_programs() {
     }
 }
 
-/// Columns of a line of prose, in pages and in comments.
+/// Maximum width of a line of prose, in columns, in pages and in comments.
 const WIDTH: usize = 130;
 
-/// Adds all files below a folder whose names end with `end`.
+/// Adds the paths of all files below a folder whose names end with `end`.
 fn files(folder: &str, end: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -348,7 +353,8 @@ fn files(folder: &str, end: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The macros of the standard library panic if the output is closed, or the disk is full; a run must outlive that.
+/// No production code calls the print macros of the standard library. They panic if the output is closed or the disk is full, and
+/// a run must survive both.
 #[test]
 fn nothing_is_printed_by_what_panics_when_it_cannot() {
     let mut sources = Vec::new();
@@ -357,7 +363,7 @@ fn nothing_is_printed_by_what_panics_when_it_cannot() {
     let mut found = Vec::new();
     for path in &sources {
         let source = fs::read_to_string(path).unwrap();
-        // A file with tests alone has no mark of its own: the module above it has one.
+        // This file contains only tests, but its `#[cfg(test)]` is in the module above.
         if path.ends_with("testkit/replacement.rs") {
             continue;
         }
@@ -369,7 +375,8 @@ fn nothing_is_printed_by_what_panics_when_it_cannot() {
     assert!(found.is_empty(), "tell!, show! or print of src/base/terminal.rs: {}", found.join(" "));
 }
 
-/// A benchmark has a `main` in the place of a test harness: tests in its files run only if another program includes them.
+/// `tests/bench_parts.rs` includes every file of `benches` that has tests. A benchmark has a `main` instead of a test harness, so
+/// its own tests never run.
 #[test]
 fn the_tests_of_benchmarks_are_run() {
     let program = fs::read_to_string("tests/bench_parts.rs").unwrap();
@@ -384,7 +391,7 @@ fn the_tests_of_benchmarks_are_run() {
     assert!(idle.is_empty(), "tests/bench_parts.rs has not: {}", idle.join(" "));
 }
 
-/// Returns the lines of a page without tables, and without text that is shown as it is printed or typed.
+/// Returns the lines of a page that are prose, with their indices. Tables and code blocks are left out.
 fn prose(page: &str) -> Vec<(usize, &str)> {
     let mut fence = false;
     let lines = page.lines().enumerate();
@@ -405,7 +412,7 @@ fn prose_wraps_at_one_width() {
     ["src", "tests", "benches"].iter().for_each(|folder| files(folder, ".rs", &mut sources));
     let mut wide = Vec::new();
     let mut look = |path: &Path, (number, line): (usize, &str)| {
-        // A link or a name that is longer than a line cannot be broken.
+        // A line without spaces, such as a link, cannot be wrapped.
         if line.chars().count() > WIDTH && line.trim().contains(' ') {
             wide.push(format!("{}:{}", path.display(), number + 1));
         }
@@ -418,7 +425,7 @@ fn prose_wraps_at_one_width() {
         let source = fs::read_to_string(path).unwrap();
         let comment = |(_, line): &(usize, &str)| {
             let line = line.trim_start();
-            // Tables in comments are not wrapped either.
+            // Tables in comments are not wrapped.
             line.starts_with("//") && !line.trim_start_matches(['/', '!']).starts_with(" |")
         };
         source.lines().enumerate().filter(comment).for_each(|line| look(path, line));
@@ -426,7 +433,7 @@ fn prose_wraps_at_one_width() {
     assert!(wide.is_empty(), "longer than {WIDTH} columns: {}", wide.join(" "));
 }
 
-/// Words of this project alone that docs/GLOSSARY.md has replaced by words of the field.
+/// Words of this project that docs/GLOSSARY.md has replaced by words of the field. No source or page may contain them.
 const OLD_WORDS: [&str; 32] = [
     "anew",
     "beside",
@@ -462,7 +469,7 @@ const OLD_WORDS: [&str; 32] = [
     "whoever",
 ];
 
-/// Old words that stay at these paths: a field of the solver's needs, and the rule against them.
+/// Exceptions to `OLD_WORDS`: an old word, and the path below which it may stay.
 const STAY: [(&str, &str); 5] = [
     ("beside", "src/kernels"),
     ("beside", "src/lu"),

@@ -1,7 +1,8 @@
-//! The job scripts in `hpl-configs`: in the environment of their batch system, they start the command in their header.
+//! Tests of the job scripts in `hpl-configs`: in the environment of its batch system, each script starts the command that its
+//! header describes.
 //!
-//! The batch systems themselves are not here. Their variables are set, and scripts in place of their commands behave as the
-//! manuals describe. Slurm's script runs in a real Slurm as well (`node_loss`).
+//! No batch system is installed for these tests. They set its variables, and replace its commands by scripts that behave as the
+//! manuals describe. `node_loss` also runs Slurm's script under a real Slurm.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -24,7 +25,8 @@ fn shipped(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("hpl-configs").join(name)
 }
 
-/// A job of four nodes with a rank each, and its environment under this batch system.
+/// Returns the command that runs job script `name` in the environment of its batch system, for a job of four nodes with one rank
+/// each.
 fn job(name: &str, dir: &Path) -> Command {
     let mut command = Command::new("bash");
     for (variable, _) in std::env::vars_os() {
@@ -87,7 +89,7 @@ fn each_script_hands_its_arguments_on() {
         let out = told(&job.env("LAUNCHER_ARGS", "").output().unwrap());
         assert!(out.contains("<--launcher-args>\n<>\n"), "{name}: {out}");
         job.env_remove("LAUNCHER_ARGS");
-        // If the user sets binding, or another launcher, the script adds nothing.
+        // If the user sets a binding or another launcher, the script adds no binding of its own.
         for more in
             ["--launcher-args --bind-to=core", "--launcher srun -n 1", "--launcher=srun -n 1"]
         {
@@ -117,7 +119,8 @@ fn the_burn_in_script_takes_an_hour_unless_told_otherwise() {
     assert_eq!(printed(&words), "burnin --json burnin-7.json --no-hpl --time 2h\n");
 }
 
-/// ReFrame as `scripts/setup.sh --with-reframe` installs it.
+/// Returns the folder of ReFrame: `REFRAME_DIR`, or else the folder of `scripts/setup.sh --with-reframe`. None if ReFrame is not
+/// installed there.
 fn reframe() -> Option<PathBuf> {
     let folder = std::env::var_os("REFRAME_DIR").map(PathBuf::from);
     let home =
@@ -163,7 +166,8 @@ fn the_reframe_check_passes_and_reports_a_rate() {
     assert!(printed.contains("Gflop/s"), "{printed}");
 }
 
-/// After `scripts/install.sh --prefix DIR` the clone's folder is not the current one, and the remote shell may be in neither.
+/// The Flux script finds `flux-rsh` in the folder of an installation or of a clone. The current folder need not contain it:
+/// `scripts/install.sh --prefix DIR` installs elsewhere.
 #[test]
 fn the_flux_script_finds_its_remote_shell_where_the_program_is() {
     let asked = |dir: &Path, program: &str, set: Option<&str>| {
@@ -189,21 +193,21 @@ fn the_flux_script_finds_its_remote_shell_where_the_program_is() {
     let shell = at(prefix.path(), "share/skt-hpl/hpl-configs", "flux-rsh");
     let shell = fs::canonicalize(shell).unwrap();
     assert_eq!(real(&asked(work.path(), installed.to_str().unwrap(), None)), shell);
-    // The same program by a link in PATH.
+    // The installed program, called by a link in PATH.
     std::os::unix::fs::symlink(&installed, work.path().join("hpl-here")).unwrap();
     assert_eq!(real(&asked(work.path(), "hpl-here", None)), shell);
-    // Built in a clone, submitted from elsewhere.
+    // A program that is built in a clone, and a job that is submitted in another folder.
     let built = at(prefix.path(), "clone/target/release", "skt-hpl");
     let of_clone = at(prefix.path(), "clone/hpl-configs", "flux-rsh");
     let of_clone = fs::canonicalize(of_clone).unwrap();
     assert_eq!(real(&asked(work.path(), built.to_str().unwrap(), None)), of_clone);
-    // A file in the folder comes first, a command given by the user before all.
+    // `./hpl-configs/flux-rsh` takes precedence over an installed one, and `FLUX_RSH` over both.
     at(work.path(), "hpl-configs", "flux-rsh");
     assert_eq!(asked(work.path(), "hpl-here", None), "./hpl-configs/flux-rsh");
     assert_eq!(asked(work.path(), "hpl-here", Some("own -x")), "own -x");
 }
 
-/// The program gets as far as it can without HPL.dat: it knows every flag of the script, and the nodes of the job.
+/// The program accepts every flag of each script and finds the nodes of the job. It stops only because there is no HPL.dat.
 #[test]
 fn the_program_understands_each_script() {
     for name in SCRIPTS {
@@ -219,7 +223,8 @@ fn the_program_understands_each_script() {
     }
 }
 
-/// According to the manual, `flux exec` takes the number of a node, and `flux overlay lookup` returns it.
+/// `flux-rsh` runs a command on a node and passes its input on. According to the manual, `flux exec` takes the number of a node,
+/// and `flux overlay lookup` returns this number.
 #[test]
 fn flux_rsh_runs_a_command_on_a_node_and_hands_its_input_on() {
     let dir = tempfile::tempdir().unwrap();

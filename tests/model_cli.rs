@@ -1,4 +1,4 @@
-//! The three commands as a user meets them: their output, their files and their refusals.
+//! Tests of the commands `model`, `plan` and `simulate` as a user runs them: their output, their files and their refusals.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ fn refusal(args: &[&str], code: i32) -> String {
     String::from_utf8(output).unwrap()
 }
 
-/// A drawing must not overwrite the file it is drawn from.
+/// A drawing is refused if it would overwrite the file from which it is drawn.
 #[test]
 fn no_drawing_is_put_over_what_is_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -42,7 +42,7 @@ fn no_drawing_is_put_over_what_is_read() {
     }
 }
 
-/// Cores that no thread uses compute nothing, and a run without groups gets no advice about them.
+/// A plan counts only the cores that its threads use. Without groups it gives no advice about groups.
 #[test]
 fn a_plan_counts_on_the_threads_that_it_starts() {
     let words = ["plan", "--nodes", "4", "--memory", "64G", "--cores", "8", "--method", "none"];
@@ -53,13 +53,13 @@ fn a_plan_counts_on_the_threads_that_it_starts() {
     let even = ["-n", "100000", "--ranks-per-node", "8", "--runs", "0", "--json"];
     let even = stdout(&[&words[..], &even].concat());
     let even: serde_json::Value = serde_json::from_str(&even).unwrap();
-    // 20 threads compared with 32, and messages of fewer ranks.
+    // The first plan has 20 threads instead of 32, and messages of fewer ranks.
     assert!(rate(&plan) < 0.7 * rate(&even), "{} {}", rate(&plan), rate(&even));
     let lost = stdout(&[&words[..], &["--mtbf", "1min"]].concat());
     assert!(lost.contains("practically never ends") && !lost.contains("--losses"), "{lost}");
 }
 
-/// An unknown place is not written as if it were known; with a DIR the written files run.
+/// With `--method disk` and without `--level2 DIR`, a plan is not written. With DIR the written files pass `check`.
 #[test]
 fn a_plan_with_checkpoints_to_disk_alone_says_where_they_go() {
     let dir = tempfile::tempdir().unwrap();
@@ -111,12 +111,12 @@ fn a_written_plan_passes_the_check() {
         let check = stdout(&["check", path.to_str().unwrap()]);
         assert!(check.contains("no fault found"), "{check}");
     }
-    // A second plan does not overwrite the first unless asked to.
+    // A second plan overwrites the first only with `--force`.
     assert!(refusal(&plan, 1).contains("--force"));
     stdout(&[&plan[..], &["--force"]].concat());
 }
 
-/// P x (Q+1) ranks in the command, P x Q in HPL.dat, and the method in skt.toml.
+/// A written plan with checksum columns starts P x (Q+1) ranks, has P x Q in HPL.dat, and names the method in skt.toml.
 #[test]
 fn a_written_plan_with_checksums_passes_the_check() {
     let dir = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ fn a_written_plan_with_checksums_passes_the_check() {
     assert!(toml.contains("method = \"abft\"") && !toml.contains("[checkpoint]"), "{toml}");
 }
 
-/// The plan with two columns: P x (Q+2) ranks, and both files have the number.
+/// A written plan with two checksum columns starts P x (Q+2) ranks, and its files contain the number of columns.
 #[test]
 fn a_written_plan_with_two_columns_of_checksums_passes_the_check() {
     let dir = tempfile::tempdir().unwrap();
@@ -195,10 +195,10 @@ fn runs_with_checksums_are_simulated() {
     assert!(refusal(&base, 2).contains("--columns"));
     let words = [&base[..], &["--columns", "8", "--process-share", "1", "--runs", "200"]].concat();
     let text = stdout(&words);
-    // Two hours and an eighth.
+    // Two hours and an eighth of them.
     assert!(text.contains("2.25 h work") && text.contains("without a restart"), "{text}");
     assert!(text.contains("start from scratch"), "{text}");
-    // A quarter more with two columns, and they survive more.
+    // With two checksum columns, the run takes a quarter longer than without, and survives more losses.
     let double = stdout(&[&words[..], &["--checksum-columns", "2"]].concat());
     assert!(double.contains("2.50 h work"), "{double}");
     let from_scratch = |text: &str| {
@@ -207,8 +207,8 @@ fn runs_with_checksums_are_simulated() {
     };
     assert!(from_scratch(&double) < from_scratch(&text), "{double}\n{text}");
     assert!(refusal(&[&base[..7], &["--checksum-columns", "2"]].concat(), 2).contains("--columns"));
-    // With new columns between losses it begins from scratch less often: 73 nodes, one of which waits, are 8 x (8+1) and that
-    // one.
+    // If checksums are rebuilt between losses, the run begins from scratch less often. Of 73 nodes, 72 form the grid of 8 x
+    // (8+1), and one is a spare.
     let waiting = ["--renew-time", "20s", "--spare-ranks", "1"];
     let mut renewing = [&words[..], &waiting].concat();
     renewing[2] = "73";
@@ -262,7 +262,7 @@ fn settings_without_use_for_a_simulated_method_are_refused() {
     }
     let said = stdout(&words("none", "--regenerate 9s").collect::<Vec<_>>());
     assert!(said.contains("method none"), "{said}");
-    // Flags of a matrix mean nothing for other work, and an age nothing if it makes no difference.
+    // Flags that describe a matrix are refused for other work, and the age of nodes if it makes no difference.
     for more in ["--scope whole", "--nb 64", "--rate 1", "--n-half 900"] {
         let flag = more.split(' ').next().unwrap();
         let said = refusal(&words("self", more).collect::<Vec<_>>(), 2);
@@ -275,7 +275,7 @@ fn settings_without_use_for_a_simulated_method_are_refused() {
     assert!(said.contains("--weibull"), "{said}");
 }
 
-/// A document overwrites no input, and nothing that is no file.
+/// `--json FILE` overwrites no input, and replaces nothing that is not a regular file.
 #[test]
 fn a_document_harms_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
@@ -298,7 +298,7 @@ fn a_document_harms_nothing_else() {
     assert!(!fifo.is_file());
     let out = to(Path::new("/dev/stdout"), &[]).success();
     serde_json::from_slice::<serde_json::Value>(&out.get_output().stdout).unwrap();
-    // Input is not overwritten, and an output that cannot be written is reported before anything is simulated.
+    // An input is not overwritten. An output that cannot be written is reported before the simulation begins.
     let trace = at("trace");
     std::fs::write(&trace, "0 1\n3600 2\n").unwrap();
     let base = ["simulate", "--nodes", "72", "--work", "2h", "--trace", trace.to_str().unwrap()];
@@ -314,7 +314,7 @@ fn a_document_harms_nothing_else() {
     assert_eq!(std::fs::read_to_string(&results).unwrap(), line);
 }
 
-/// Flags of the measurement are refused without one.
+/// Flags of the calibration are refused without `--calibrate`.
 #[test]
 fn a_plan_that_measures_nothing_takes_no_words_about_how() {
     let base = ["plan", "--nodes", "4", "--memory", "16GiB", "--cores", "2", "--runs", "0"];
@@ -324,7 +324,8 @@ fn a_plan_that_measures_nothing_takes_no_words_about_how() {
     }
 }
 
-/// 31 of 32 and 127 of 128 parts; the rates are those of docs/PROTECTION.md.
+/// `model nonstop` compares ways to recover. With Q = 31 and 127, checksum columns leave 31 of 32 and 127 of 128 parts for the
+/// matrix. The rates are those of docs/PROTECTION.md.
 #[test]
 fn ways_to_go_on_compared() {
     let text = stdout(&["model", "nonstop", "--mtbf", "10h", "--process-share", "1"]);
@@ -350,7 +351,8 @@ fn ways_to_go_on_compared() {
         let parts = if row.contains("R = 2") { ["80.0 %", "1.2500"] } else { ["88.9 %", "1.1250"] };
         assert!(parts.iter().all(|part| line.contains(part)), "{line}");
     }
-    // New checksums count if the number of rows is given: 1.6 losses a run, of which a try with one column survives one.
+    // Rebuilt checksums count if the number of process rows is given. A run has 1.6 losses, and an attempt with one checksum
+    // column survives one.
     let rows = "model nonstop --mtbf 1h --process-share 1 --columns 8 --checksum-columns 1";
     let through = |more: &str| {
         let words = format!("{rows} {more}");
@@ -366,7 +368,7 @@ fn ways_to_go_on_compared() {
     assert!(refusal(&beyond, 1).contains("between 0 and 1"));
 }
 
-/// Output that `scripts/run.sh` reads.
+/// Output of `plan --show-ranks`, which `scripts/run.sh` reads.
 #[test]
 fn a_layout_follows_from_what_a_node_has() {
     for (given, told) in [
@@ -384,7 +386,7 @@ fn a_layout_follows_from_what_a_node_has() {
     assert!(stdout(&plan).contains("8 ranks a node, 8 threads a rank"));
 }
 
-/// The plan takes the parity layouts of the benchmark, by the same name, and writes them for it.
+/// `plan` accepts the parity layouts of the benchmark under the same flag, and writes them to skt.toml.
 #[test]
 fn a_plan_takes_the_parity_layouts_of_the_benchmark() {
     let machine = ["plan", "--nodes", "4", "--memory", "16GiB", "--cores", "2", "--runs", "0"];
@@ -458,8 +460,8 @@ fn results_of_earlier_runs_set_the_rate() {
     assert!(refusal(&["plan", "--results", "/nowhere"], 1).contains("/nowhere"));
 }
 
-/// A single size of one node gives its rate, not the growth of the rate. The growth is guessed for the node, not for a thousand,
-/// or the plan would be faster than all of them.
+/// Results of a single N on one node give a rate, but not its growth with N. The growth is guessed for one node; a plan for 1024
+/// nodes must not predict more than about 1024 times the rate.
 #[test]
 fn one_size_of_one_node_makes_a_thousand_no_faster_than_they_are() {
     let dir = tempfile::tempdir().unwrap();
@@ -474,7 +476,7 @@ fn one_size_of_one_node_makes_a_thousand_no_faster_than_they_are() {
     assert!((0.5 * all..1.1 * all).contains(&rate), "{rate:e} of {all:e}: {told}");
 }
 
-/// Parts of runs with one thread and with two give the rate of more.
+/// Profiles of runs with one and two threads predict the rate of more threads.
 #[test]
 fn many_cores_from_the_parts_of_few() {
     let dir = tempfile::tempdir().unwrap();
@@ -499,7 +501,8 @@ fn many_cores_from_the_parts_of_few() {
     assert!(refusal(&[&args[..], &[&few]].concat(), 1).contains("--threads 2"));
     let more = file("more.json", &[(16000, 2, 0, 4.0), (16000, 2, 1, 4.0)]);
     let text = stdout(&[&args[..], &[&few, "--results", &more]].concat());
-    // All parts are shared, so memory that serves eight of sixteen cores makes the difference.
+    // All parts of the profile use shared memory bandwidth. So memory that serves only eight of sixteen cores makes the
+    // difference.
     let rows: Vec<f64> = text
         .lines()
         .filter(|line| line.contains("40000 "))
@@ -511,7 +514,8 @@ fn many_cores_from_the_parts_of_few() {
     assert!(refusal(&[&args[..], &[&other]].concat(), 1).contains("other.json"));
 }
 
-/// The calibration runs a program by a launcher; here a script stands for both and prints the benchmark's output.
+/// A calibration runs the benchmark by a launcher and reads its results. Here a script stands for both, and prints the
+/// benchmark's output.
 #[test]
 fn calibration_runs_the_benchmark_and_reads_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -551,13 +555,13 @@ fn calibration_runs_the_benchmark_and_reads_it() {
     let rate = &json["plan"]["rate"];
     assert!((rate["r_inf"].as_f64().unwrap() / 100e9 - 1.0).abs() < 0.001, "{rate}");
     assert!((rate["n_half"].as_f64().unwrap() / 1000.0 - 1.0).abs() < 0.01, "{rate}");
-    // Failures are reported.
+    // Failures of the launcher and of the benchmark are reported.
     assert!(refusal(&[&base[..], &["/nowhere/mpirun"]].concat(), 6).contains("--launch-command"));
     assert!(refusal(&[&base[..], &["false"]].concat(), 6).contains("calibration failed"));
     assert!(refusal(&[&base[..], &["true"]].concat(), 6).contains("no result"));
 }
 
-/// Nodes that share this machine share its cores, as they do its memory.
+/// Nodes of which several run on this machine (`--nodes-here`) divide its cores.
 #[test]
 fn nodes_of_one_machine_have_no_core_twice() {
     let words: Vec<usize> = stdout(&["plan", "--show-ranks"])
@@ -575,7 +579,7 @@ fn nodes_of_one_machine_have_no_core_twice() {
     );
 }
 
-/// Variables of the user's own runs do not reach the measurement.
+/// Variables of the user's own runs do not affect a calibration, except those that describe the machine, such as `SKT_BLAS`.
 #[test]
 fn a_calibration_heeds_no_variable_of_the_users_runs() {
     use std::os::unix::fs::PermissionsExt;
@@ -631,7 +635,7 @@ enum Drawn {
 }
 
 impl Drawn {
-    /// Marks of the legend are rectangles of 10 x 10; frames and backgrounds have no colour of a series.
+    /// Counts the bars or curves of a drawing. Marks of the legend, frames and backgrounds do not count.
     fn in_picture(svg: &str) -> Self {
         let bar = |line: &&str| {
             line.starts_with("<rect") && line.contains(r##"fill="#"##) && !line.contains("<text")
@@ -646,8 +650,9 @@ impl Drawn {
 #[test]
 fn every_topic_answers_and_draws() {
     let dir = tempfile::tempdir().unwrap();
-    // Text and drawing of each topic: a bar for each of three methods; efficiency; self and single; five schemes for one loss and
-    // for several; inline and three sizes; three groupings of two applications, four of the other two.
+    // For each topic of `model`: flags, a part of the text, and the content of the drawing. These are: a bar for each of three
+    // methods; one curve; methods self and single; five schemes for one and for several losses; inline and three sizes; three
+    // groupings of two applications and four of the other two.
     let topics: [(&[&str], &str, Drawn); 6] = [
         (&["memory", "--group", "16"], "46.9 %", Drawn::Bars(3)),
         (&["interval", "--save", "20s", "--mtbf", "5h"], "13.9 min", Drawn::Curves(1)),
@@ -772,7 +777,7 @@ fn simulations_are_repeatable_and_explained() {
     assert!(refusal(&["simulate", "--nodes", "4", "--mtbf", "1h"], 2).contains("--work"));
 }
 
-/// The pictures of docs/MODELS.md are what the program draws.
+/// The figures in docs/figures are equal to the output of the program.
 #[test]
 fn the_pictures_of_the_documentation_are_current() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/figures");

@@ -1,5 +1,5 @@
-//! Plans for random machines: the solver's own reader accepts them without a warning, they fit, and they behave as plans must
-//! when a machine grows.
+//! Tests of plans for random machines. The solver reads each plan without a warning, and each plan fits its machine. Plans change
+//! as they should when a machine grows.
 
 use proptest::prelude::*;
 use skt_hpl::base::params::{Device, Engine, Mapping, Rng, TestParams};
@@ -26,7 +26,8 @@ fn quick(nodes: u64, cores: u64, memory: f64) -> Inputs {
     Inputs { simulate: 0, ..Inputs::machine(nodes, cores, memory) }
 }
 
-/// Reads a plan's HPL.dat as the solver does: no error, no warning, exactly one test.
+/// Reads the HPL.dat of a plan as the solver does. Asserts that there is no diagnostic and exactly one test, and returns this
+/// test.
 fn solver_reads(advice: &Advice) -> TestParams {
     let read = dat_reader::read(advice.hpl_dat.as_bytes(), "HPL.dat", Given::default());
     assert!(read.diagnostics.is_empty(), "{:?}\n{}", read.diagnostics, advice.hpl_dat);
@@ -45,13 +46,13 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
     assert_eq!((test.p * (test.q + usize::from(checksums))) as u64, ranks);
     assert_eq!(advice.plan.ranks, ranks);
     assert!(test.n.is_multiple_of(test.nb) || inputs.n.is_some());
-    // The solver's own count of the matrix, plus protection, stays within the budget.
+    // The matrix as the solver counts it, plus protection, is within the memory budget.
     let plan = &advice.plan;
     let threads = plan.threads_per_rank as usize;
     let means = Means { engine: Engine::Auto, threads, device: Device::None };
     let bare = memory_need::rank_bytes(&test, means) as f64 - memory_need::PROCESS_BYTES as f64;
     if checksums {
-        // A rank has matrix or checksums, Q parts to one; a column of b may be next to the checksums.
+        // A rank stores matrix or checksums, in the proportion Q to 1. A column of b may be stored next to the checksums.
         let ours = plan.rank.matrix + plan.rank.checksums + plan.rank.work;
         assert!((bare * (1.0 - 1e-9)..bare * 1.05 + 16e6).contains(&ours), "{ours} {bare}");
         assert!((plan.rank.matrix / plan.rank.checksums / test.q as f64 - 1.0).abs() < 1e-9);
@@ -67,7 +68,7 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
     let on = memory_need::OnNode { ranks, keepers: 0, named, checksums: checksums_columns, means };
     let room = memory_need::Room { memory: plan.node_budget as u128, huge_pages: None };
     memory_need::fits([test], |_| on, room).unwrap();
-    // The solver accepts the settings without a warning, and they agree with the plan.
+    // The solver accepts the settings without a warning, and the settings are those of the plan.
     let mut layers = Layers::new();
     layers.toml(advice.skt_toml.as_bytes(), "skt.toml");
     assert!(layers.diagnostics.is_empty(), "{:?}\n{}", layers.diagnostics, advice.skt_toml);
@@ -78,7 +79,7 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
         Some(protection) => {
             assert!(plan.protection.method.saves());
             protection.scheme.check().unwrap();
-            // To disk each position goes by itself.
+            // With method disk, each position is saved without a group.
             let losses = if plan.protection.method.in_memory() { inputs.losses } else { 0 };
             assert_eq!(protection.scheme.losses as u64, losses);
             assert_eq!(protection.group, Some(plan.protection.group_asked as usize));
@@ -86,7 +87,7 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
             assert_eq!(protection.scheme.layout, plan.protection.parity_layout);
             let Interval::Auto { mtbf_s } = protection.interval else { panic!("auto") };
             assert!((mtbf_s / plan.mtbf_system.max(1.0) - 1.0).abs() < 0.5);
-            // The solver's methods are used if it has them.
+            // The share of the matrix is that of the solver's methods, if the solver has them.
             let share = available(&protection.scheme, plan.protection.group as usize);
             let ours =
                 plan.rank.matrix / (plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums);
@@ -141,13 +142,13 @@ proptest! {
                     prop_assert!(advice.plan.pace.seconds_expected.unwrap() <= limit);
                 }
             }
-            // A refusal contains advice.
+            // A refusal has a message with advice.
             Err(e) => prop_assert!(e.to_string().len() > 40, "{e}"),
         }
     }
 
-    /// The planner's groups are those the solver makes, and its memory is the solver's own count of persistent shared memory:
-    /// within 2 per cent if groups are even, and never too little.
+    /// A plan has the same groups as the solver, and at most slightly less memory than the solver's count of persistent shared
+    /// memory. If groups are even, the two counts differ by at most 2 %.
     #[test]
     fn groups_and_memory_are_the_solvers(
         nodes in 2u64..40, rpn in 1u64..4, gib in 4.0..40.0f64, losses in 1u64..3,
@@ -199,14 +200,14 @@ proptest! {
             .max()
             .unwrap() as f64;
         let ours = plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums;
-        // Never less than the solver takes (small states and digests apart), and near it. If groups are uneven the fullest rank
-        // may be in a larger group, with smaller checksums, than was counted for it.
+        // The plan's memory is at most 0.5 % less than the solver's, for small state and digests, and near it. If groups are
+        // uneven, the fullest rank may be in a larger group, with smaller parity, than was counted.
         let (under, over) = if plan.protection.group == plan.protection.group_most { (0.005, 0.02) } else { (0.005, 0.10) };
         prop_assert!(fullest <= ours * (1.0 + under), "{fullest} {ours} {shape:?}");
         prop_assert!(fullest >= ours * (1.0 - over), "{fullest} {ours} {shape:?}");
     }
 
-    /// Any input gives a plan or a diagnostic, no panic and no NaN.
+    /// Any input gives a plan or a diagnostic, never a panic or NaN.
     #[test]
     fn fuzzed_inputs(
         ints in prop::array::uniform8(any::<u64>()),
@@ -264,8 +265,8 @@ proptest! {
         prop_assert!((p + 1..=ranks.isqrt()).all(|p| ranks % p != 0));
     }
 
-    /// Groups are even, large enough to survive the losses, and none is larger than asked for if more of them could be made. A
-    /// request for the plan's size gives the same groups again.
+    /// Groups are even and large enough to survive the losses. No group is larger than asked for, unless smaller groups would not
+    /// survive. Asking for the size that a plan has gives the same groups.
     #[test]
     fn groups_are_even_and_can_be_asked_for(
         nodes in 2u64..1000, rpn in 1u64..9, wanted in 2u64..40, losses in 1u64..4,
@@ -278,13 +279,14 @@ proptest! {
         let Groups { smallest, largest, asked } = groups;
         prop_assert!(smallest <= largest && largest - smallest <= 1);
         prop_assert!(nodes < least || smallest >= least);
-        // With one more group the smallest would be too small.
+        // With one group more, the smallest group would be too small.
         prop_assert!(largest <= wanted || smallest < 2 * least);
         prop_assert_eq!(of(asked).unwrap(), groups);
     }
 }
 
-/// The memory model without protection is the solver's own count, to the byte, but for the process, for which a plan leaves more.
+/// Without protection, the plan's memory of matrix and work arrays is the solver's own count, to the byte. For the process
+/// itself, a plan reserves more.
 #[test]
 fn memory_is_counted_as_the_solver_counts() {
     let advice = plan(&quick(3, 8, 16.0 * GIB)).unwrap();
@@ -312,7 +314,7 @@ fn one_node_is_not_protected_and_says_so() {
     let advice = plan(&quick(1, 2, 24.0 * GIB)).unwrap();
     assert_eq!(advice.plan.protection.method, Method::None);
     assert!(advice.warnings.iter().any(|w| w.contains("a single node")));
-    // 24 GiB less 5 %: about 22.8 GiB of matrix.
+    // 24 GiB less 5 %: about 22.8 GiB for the matrix.
     assert!((50_000..56_000).contains(&advice.plan.shape.n), "{}", advice.plan.shape.n);
     assert!(advice.warnings.iter().any(|w| w.contains("guess")), "guesses are told");
 }
@@ -331,22 +333,23 @@ fn the_plan_of_a_cluster_reads_well() {
         (Method::SelfCheckpoint, 16, 1)
     );
     assert_eq!((p.shape.p, p.shape.q), (32, 32));
-    // 47 % of the memory that may be taken.
+    // The matrix has 47 % of the usable memory.
     let share = p.rank.matrix / p.node_budget;
     assert!((0.455..0.47).contains(&share), "{share}");
     assert!(p.saving.saves > 5 && p.survives > 0.99);
-    // The simulation of that very plan agrees with the expectation in closed form.
+    // The simulation of the same plan agrees with the expected time in closed form.
     let simulated = advice.simulated.unwrap();
     assert!(simulated.wall.unwrap().agrees(p.pace.seconds_expected.unwrap(), 1.6), "{simulated:?}");
     let double = advice.alternatives.iter().find(|a| a.what.starts_with("double")).unwrap();
     let double = double.plan.as_ref().unwrap();
-    // 1.47 times the memory.
+    // The matrix has 1.47 times the memory.
     let gain = (p.shape.n as f64 / double.shape.n as f64).powi(2);
     assert!((gain - 1.47).abs() < 0.02, "{gain}");
     assert!(double.pace.rate_bare < p.pace.rate_bare);
 }
 
-/// 72 nodes of one rank: 8 x (8+1), so eight of nine parts have the matrix and compute, and the rest keeps checksums.
+/// 72 nodes with one rank each form a grid of 8 x (8+1). So eight of nine parts of the memory contain the matrix, and one part
+/// contains checksums.
 #[test]
 fn a_plan_with_a_column_of_checksums() {
     let inputs = Inputs {
@@ -363,7 +366,8 @@ fn a_plan_with_a_column_of_checksums() {
     assert_eq!((p.saving.saves, p.protection.group, p.protection.losses), (0, 1, 0));
     let matrix = p.rank.matrix / (p.rank.matrix + p.rank.checksums);
     assert!((matrix - 8.0 / 9.0).abs() < 1e-12);
-    // The same N without protection, on the machine's whole rate less a ninth: N_half is sqrt(8/9) of it.
+    // Without protection and with the same N, the rate is that of the whole machine. With checksums, eight ninths of the machine
+    // compute, and N_half is smaller by the factor sqrt(8/9).
     let none =
         Inputs { method: Some(Method::None), n: Some(p.shape.n), simulate: 0, ..inputs.clone() };
     let none = plan(&none).unwrap().plan;
@@ -372,20 +376,20 @@ fn a_plan_with_a_column_of_checksums() {
     assert!((p.pace.rate_bare / by_hand - 1.0).abs() < 1e-9, "{} {by_hand}", p.pace.rate_bare);
     let simulated = advice.simulated.as_ref().unwrap();
     assert!(simulated.wall.unwrap().agrees(p.pace.seconds_expected.unwrap(), 2.0), "{simulated:?}");
-    // More matrix than self-checkpoint leaves: 8/9 against 15/32, less the work arrays.
+    // The matrix is larger than with self-checkpoint: 8/9 of the memory instead of 15/32, less the work arrays.
     let own = advice.alternatives.iter().find(|a| a.what == "self-checkpoint").unwrap();
     let own = own.plan.as_ref().unwrap();
     let gain = (n / own.shape.n as f64).powi(2);
     assert!((gain / (8.0 / 9.0 / 0.46875) - 1.0).abs() < 0.06, "{gain}");
     assert_eq!((own.shape.p, own.shape.q), (8, 9));
-    // A ninth of the rate is more than the larger matrix gives back here, for any failures.
+    // Here the ninth of the rate is worth more than the larger matrix, for any share of process failures.
     let compared = advice.without_restart.unwrap();
     assert!(compared.abft < compared.in_place && compared.in_place >= compared.restart);
     assert_eq!(compared.abft_from, None);
 }
 
-/// 80 nodes with two columns of checksums: 8 x (8+2), four of five parts for the matrix, and fewer beginnings from scratch than
-/// with one.
+/// 80 nodes with two checksum columns form a grid of 8 x (8+2). Four of five parts of the memory contain the matrix, and fewer
+/// runs begin from scratch than with one checksum column.
 #[test]
 fn a_plan_with_two_columns_of_checksums() {
     let with = |sums| Inputs {
@@ -404,7 +408,7 @@ fn a_plan_with_two_columns_of_checksums() {
     assert!((matrix - 0.8).abs() < 1e-12);
     let simulated = advice.simulated.as_ref().unwrap();
     assert!(simulated.wall.unwrap().agrees(p.pace.seconds_expected.unwrap(), 2.0), "{simulated:?}");
-    // One column more is an alternative, and the comparison has two.
+    // A third checksum column is listed as an alternative. The comparison has two columns.
     let more = advice.alternatives.iter().find(|a| a.what == "3 columns of checksums").unwrap();
     let more = more.plan.as_ref().unwrap();
     assert_eq!((more.shape.p, more.shape.q, more.protection.checksum_columns), (8, 7, 3));
@@ -412,15 +416,15 @@ fn a_plan_with_two_columns_of_checksums() {
     let one = plan(&with(None)).unwrap().plan;
     assert_eq!((one.shape.p, one.shape.q, one.protection.checksum_columns), (8, 9, 1));
     assert!(one.survives < p.survives && p.survives < more.survives);
-    // The grid has fewer rows than columns, though the whole of it would be square.
+    // The grid without checksum columns has fewer process rows than columns, although the whole grid would be square.
     let grid = |ranks, sums| squarest_with_checksums(ranks, sums).unwrap();
     assert_eq!((grid(64, 1), grid(64, 2), grid(64, 4)), ((8, 7), (4, 14), (4, 12)));
     assert_eq!((grid(4, 1), grid(4, 2), grid(7, 4)), ((2, 1), (1, 2), (1, 3)));
 }
 
-/// 73 nodes, one of which waits: 8 x (8+1) as without it, and a second loss is survived once there are new checksums. These take
-/// the time of a port: four fifths of 8 N^2/64 bytes at 12.5 GB/s, multiplied and added at 1.5 bytes copied for each; and 2 us
-/// for each 512 KiB of it.
+/// 73 nodes form the grid of 8 x (8+1) and one spare. A second loss is survived after new checksums are made. Their time has
+/// three parts: sending four fifths of 8 N^2/64 bytes at 12.5 GB/s; multiplying and adding, at 1.5 bytes copied for each byte;
+/// and 2 us for each 512 KiB.
 #[test]
 fn a_plan_with_a_rank_that_waits() {
     let with = |nodes, spare_ranks| Inputs {
@@ -449,7 +453,8 @@ fn a_plan_with_a_rank_that_waits() {
     assert!(simulated.wall.unwrap().agrees(p.pace.seconds_expected.unwrap(), 2.0), "{simulated:?}");
     assert!(simulated.renewed > 0.0);
     assert!(advice.skt_toml.contains("spare-ranks = 1"), "{}", advice.skt_toml);
-    // All of the machine's rate goes to the 64 that compute, so without the 73rd there is a little less of it.
+    // All of the machine's rate is attributed to the 64 nodes that compute. So the machine without the 73rd node has a slightly
+    // lower rate.
     let without = plan(&with(72, None)).unwrap().plan;
     assert_eq!((without.shape.p, without.shape.q, without.protection.spare_ranks), (8, 8, 0));
     assert!(
@@ -465,7 +470,8 @@ fn a_plan_with_a_rank_that_waits() {
     assert!(why.contains("for checksums and 2 spare ranks does not take all 73 ranks"), "{why}");
 }
 
-/// The grid suggested instead of a flat one takes the ranks that it names, those with checksums and those that wait among them.
+/// If only a flat grid is possible, the plan warns and suggests a better grid. The suggestion counts the ranks with checksums and
+/// the spare ranks.
 #[test]
 fn a_flat_grid_is_told_with_one_that_is_not() {
     let told = |nodes, method, sums, spare_ranks| {
@@ -480,7 +486,7 @@ fn a_flat_grid_is_told_with_one_that_is_not() {
         "{own}"
     );
     let abft = Some(Method::Abft);
-    // 71 is a prime, 7 x (9+1) = 70.
+    // 71 is a prime number; 7 x (9+1) = 70.
     let one = told(71, abft, 1, None).unwrap();
     assert!(one.contains("flat grid of 1 x (70+1); 70 ranks (7 x (9+1)) may"), "{one}");
     let three = told(71, abft, 3, None).unwrap();
@@ -493,8 +499,9 @@ fn a_flat_grid_is_told_with_one_that_is_not() {
     assert_eq!(told(73, abft, 1, Some(1)), None);
 }
 
-/// With 64 process columns and a failure in ten days the larger matrix is worth the column. But after the loss of a node the run
-/// begins from scratch. The plan names the share of processes from which checksums are faster, and there it turns.
+/// With 64 process columns and a failure in ten days, the larger matrix is worth the checksum column. But after the loss of a
+/// node, the run begins from scratch. The plan names the share of process failures above which checksums are faster, and the
+/// comparison changes at this share.
 #[test]
 fn from_which_share_on_checksums_are_faster() {
     let inputs = Inputs { mtbf: Some(Mtbf::System(240.0 * HOUR_S)), ..quick(4096, 24, 64e9) };
@@ -520,8 +527,8 @@ fn from_which_share_on_checksums_are_faster() {
     }
 }
 
-/// If every failure takes a node, recovery in place is a restart, to the last bit. If all are of processes the run is up again
-/// sooner, and the plan is otherwise equal.
+/// If every failure takes a whole node, recovery in place costs exactly as much as a restart. If every failure is of a process,
+/// the run recovers sooner, and the plan is otherwise equal.
 #[test]
 fn in_place_compared_with_restarts() {
     let inputs = Inputs { mtbf: Some(Mtbf::System(HOUR_S)), ..quick(256, 24, 64e9) };
@@ -565,7 +572,7 @@ fn refusals_tell_what_to_do() {
     assert!(say(Inputs { memory: f64::NAN, ..quick(1, 8, 1e10) }).contains("NaN"));
 }
 
-/// Calibration from three short runs predicts a fourth, larger one; the lines have the shape of real output.
+/// A calibration from three short runs predicts the rate of a fourth, larger run. The result lines have the form of real output.
 #[test]
 fn calibration_from_result_lines() {
     let guess = RateModel::new(230e9, 1000.0).unwrap();
@@ -590,12 +597,12 @@ WR11C2R4       12096   192     1     2               5.72             2.0633e+02
     };
     let advice = plan(&inputs).unwrap();
     let gflops = advice.plan.pace.rate_bare / 1e9;
-    // The reference measured 215 at this size.
+    // The reference HPL measured 215 Gflop/s at this N.
     assert!((gflops / 215.0 - 1.0).abs() < 0.05, "{gflops}");
     assert!(!advice.warnings.iter().any(|w| w.contains("rate is a guess")));
 }
 
-/// However the cores are divided, the same number gives the same rate.
+/// The same number of cores gives the same rate, however the cores are divided into ranks and threads.
 #[test]
 fn a_rate_is_carried_over_by_all_threads() {
     let text = "WR11C2R4  16000 192 4 6 4.7 5.8e+02\nWR11C2R4  32000 192 4 6 34.0 6.4e+02\n";
@@ -626,7 +633,8 @@ fn a_name_for_memory_that_is_not_kept_is_told() {
     assert!(told(Some(Method::None)) && !told(None));
 }
 
-/// Helpers: no more memory than method double has, a stop for the copy alone, and section 5.1's result on a core kept for them.
+/// Helpers that encode need no more memory than method double. A save then stops the ranks only for the copy. The break-even
+/// point with a reserved core is that of section 5.1 of the unified model.
 #[test]
 fn helpers_that_encode_make_saves_cheaper() {
     let mtbf = Some(Mtbf::System(6.0 * HOUR_S));
@@ -636,7 +644,7 @@ fn helpers_that_encode_make_saves_cheaper() {
     assert_eq!((without.plan.shape, without.plan.saving.helpers), (with.plan.shape, None));
     let helpers = with.plan.saving.helpers.unwrap();
     let (first, _) = with.plan.saving.save_cost.unwrap();
-    // One rank a node: of 24 cores the helper takes one while it encodes.
+    // With one rank on each node, the helper uses one of 24 cores while it encodes.
     let stop = helpers.copy + helpers.encode / 24.0;
     assert!(first < 1.01 * stop && first > 0.5 * stop, "{first} {stop}");
     assert!(first < without.plan.saving.save_cost.unwrap().0);
@@ -655,7 +663,8 @@ fn helpers_that_encode_make_saves_cheaper() {
     }
 }
 
-/// A second level: the time to write, by writer, and section 5.1's result with nothing to be copied beforehand.
+/// With level two, the cost of storage depends on whether ranks or helpers write. The break-even point is that of section 5.1 of
+/// the unified model, without a copy beforehand.
 #[test]
 fn the_cost_of_storage_depends_on_the_writer() {
     let mtbf = Some(Mtbf::System(6.0 * HOUR_S));
@@ -671,23 +680,23 @@ fn the_cost_of_storage_depends_on_the_writer() {
     let n = advice.plan.shape.n as f64;
     assert_eq!(storing.bytes, 8.0 * n * (n + 1.0));
     assert_eq!((storing.write, storing.every), (storing.bytes / 20e9, HOUR_S));
-    // 64 nodes, of whose 64 GB the matrix has a good third or more, at 20 GB/s: between one and three minutes.
+    // The matrix takes a third or more of 64 GB on each of 64 nodes. Writing it at 20 GB/s takes one to three minutes.
     assert!((60.0..180.0).contains(&storing.write), "{storing:?}");
     assert!((storing.waiting - storing.write / HOUR_S).abs() < 1e-12);
     assert!((storing.threads - storing.waiting / 12.0).abs() < 1e-12);
     assert_eq!(storing.kept_free, 1.0 / 24.0);
-    // Weights of 15 and 1024.
+    // With 24 cores, the break-even point is 24 times the writing time.
     assert!((storing.break_even - 24.0 * storing.write).abs() < 1e-9);
-    // The run is over before the first one.
+    // The run ends before its first checkpoint on storage.
     assert!(advice.plan.pace.seconds_saved < HOUR_S && storing.core_pays.is_none());
     assert!(!advice.skt_toml.contains("level2-every") && !advice.skt_toml.contains("helper"));
-    // 1/24 of ten minutes is 25 s, less than the time to write; ten times as fast it is more.
+    // 1/24 of ten minutes is 25 s, less than the time to write. With storage ten times as fast, it is more.
     let often = plan(&Inputs { level2_every: Some(600.0), ..inputs.clone() }).unwrap();
     assert_eq!(often.plan.saving.storing.unwrap().core_pays, Some(true));
     assert!(often.skt_toml.contains("level2-every = \"600s\""));
     let fast = Inputs { level2_every: Some(600.0), disk: Some(200e9), ..inputs.clone() };
     assert_eq!(plan(&fast).unwrap().plan.saving.storing.unwrap().core_pays, Some(false));
-    // Without a rate, or a level of that kind, only the missing input is reported.
+    // Without the rate of storage, or with method disk, only the missing input is reported.
     let unknown = plan(&Inputs { disk: None, ..inputs.clone() }).unwrap();
     assert_eq!(unknown.plan.saving.storing, None);
     assert!(unknown.warnings.iter().any(|w| w.contains("bandwidth of the file system (--disk)")));
@@ -698,7 +707,7 @@ fn the_cost_of_storage_depends_on_the_writer() {
     assert_eq!(plan(&Inputs { level2: None, ..inputs }).unwrap().plan.saving.storing, None);
 }
 
-/// Whole nodes are set aside for checksums, as few as have room for those of all groups.
+/// Whole nodes are reserved for parity: as few as have room for the parity of all groups.
 #[test]
 fn ranks_for_checksums_alone_are_set_aside() {
     let set_aside = |(count, ranks), group, losses| {
@@ -706,7 +715,7 @@ fn ranks_for_checksums_alone_are_set_aside() {
     };
     let grid = |nodes, group, losses| set_aside(nodes, group, losses).unwrap();
     assert_eq!(grid((17, 1), None, 1), (4, 4));
-    // Two ranks on each of eight nodes in two groups, whose checksums are on the ninth.
+    // Eight nodes with two ranks each form two groups, whose parity is on the ninth node.
     assert_eq!(grid((9, 2), None, 1), (4, 4));
     assert_eq!(grid((6, 1), Some(2), 1), (2, 2));
     assert_eq!(grid((6, 1), None, 2), (2, 2));
@@ -732,12 +741,12 @@ fn ranks_for_checksums_alone_are_set_aside() {
         Inputs { helpers: true, method: Some(Method::Double), ..inputs.clone() },
         Inputs { grid: Some((1, 17)), ..inputs.clone() },
         Inputs { losses: 16, ..inputs.clone() },
-        // Each rank of the grid would be a group by itself.
+        // Each rank of the grid would be a group of its own.
         Inputs { grid: Some((1, 2)), ranks_per_node: 2, ..inputs.clone() },
     ] {
         assert!(plan(&refused).is_err());
     }
-    // Storage has the matrix, whichever ranks keep checksums.
+    // Storage contains the matrix, wherever the parity is stored.
     let (level2, disk) = (Some("/x".into()), Some(1e9));
     let stored = plan(&Inputs { level2, disk, ..inputs.clone() }).unwrap();
     let n = stored.plan.shape.n as f64;
@@ -755,7 +764,7 @@ fn ranks_for_checksums_alone_are_set_aside() {
     assert!(warnings.contains(words), "{warnings}");
 }
 
-/// The size of /dev/shm bounds its content, however much memory is free.
+/// The size of /dev/shm limits the matrix, however much memory is free.
 #[test]
 fn named_memory_goes_where_there_is_room_for_it() {
     let told = |posix: f64, sysv: f64, n| Inputs {
@@ -773,7 +782,8 @@ fn named_memory_goes_where_there_is_room_for_it() {
     let roomy = plan(&told(16.0, 64.0, None)).unwrap();
     assert_eq!((roomy.plan.store, roomy.plan.shape.n), (Store::Posix, free.plan.shape.n));
     assert!(!roomy.skt_toml.contains("store"));
-    // A container's 64 MiB, and half of the memory as Debian mounts it: the whole problem, kept elsewhere.
+    // /dev/shm has 64 MiB, as in a container, or half of the memory, as on Debian. The plan keeps its N and uses System V memory
+    // instead.
     for shm in [0.0625, 8.0] {
         let advice = plan(&told(shm, 64.0, None)).unwrap();
         assert_eq!((advice.plan.store, advice.plan.shape.n), (Store::SysV, free.plan.shape.n));
@@ -782,7 +792,7 @@ fn named_memory_goes_where_there_is_room_for_it() {
     }
     let small = plan(&told(8.0, 64.0, Some(8000))).unwrap();
     assert_eq!(small.plan.store, Store::Posix);
-    // Neither has room for all: the plan takes as much as the larger has, and gives the reason.
+    // Neither kind of memory has room for the whole problem. The plan uses as much as the larger one has, and gives the reason.
     for (shm, sysv, store) in [(8.0, 0.0, Store::Posix), (1.0, 4.0, Store::SysV)] {
         let advice = plan(&told(shm, sysv, None)).unwrap();
         let most = f64::max(shm, sysv) * GIB;
@@ -795,7 +805,7 @@ fn named_memory_goes_where_there_is_room_for_it() {
         let why = plan(&told(shm, sysv, n)).unwrap_err().to_string();
         assert!(why.contains("/dev/shm") && why.contains("remount"), "{why}");
     }
-    // Without saves nothing is kept.
+    // Without checkpoints, no persistent shared memory is needed.
     let bare = Inputs { method: Some(Method::None), ..told(0.0, 0.0, None) };
     assert_eq!(plan(&bare).unwrap().plan.store, Store::Posix);
 }

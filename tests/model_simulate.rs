@@ -1,5 +1,5 @@
-//! The simulation against the closed forms, within its own confidence interval wherever these apply; and at the size it is meant
-//! for.
+//! Tests of the simulation. Where closed forms apply, their values are within the simulation's confidence interval. Another test
+//! simulates a million nodes.
 
 use proptest::prelude::*;
 use skt_hpl::model::fit::RateModel;
@@ -41,8 +41,8 @@ fn hpl(mtbf_system: f64) -> Schedule {
     Schedule::of(&run, &cost, Every::Auto { mtbf: mtbf_system }).unwrap()
 }
 
-/// The expected time of a whole HPL run, shrinking corner and all, is exact for exponential failures: at ten
-/// failures a run and at a hundred times as many.
+/// For exponential failures, the closed form of the expected time of an HPL run is exact, although the trailing submatrix
+/// shrinks. The runs have ten failures and more.
 #[test]
 fn exponential_runs_take_the_expected_time() {
     for mtbf_system in [600.0, 300.0, 150.0] {
@@ -63,7 +63,7 @@ fn exponential_runs_take_the_expected_time() {
             wall.confidence < 0.01 * wall.value,
             "the interval is narrow enough to mean something"
         );
-        // Methods that seal late lose a little more, and the model includes that.
+        // Methods that seal late lose a little more, which the model includes.
         let double = Scenario { method: Method::Double, ..scenario.clone() };
         let late = scenario.schedule.expected_sealing_late(60.0, down, mtbf_system).unwrap();
         assert!(summary(&double, 2000).wall.unwrap().agrees(late, 1.6));
@@ -71,8 +71,8 @@ fn exponential_runs_take_the_expected_time() {
     }
 }
 
-/// Some failures are of processes, which are recovered in place. The cost of a failure is then a single number that is exact,
-/// from rare failures to one in every few minutes.
+/// Some failures are of processes, and are recovered in place. The mean cost of a failure is then a single number, with which the
+/// expected time is exact, for rare and for frequent failures.
 #[test]
 fn runs_that_go_on_in_place_take_the_expected_time() {
     let nodes = 1_000_000;
@@ -87,7 +87,7 @@ fn runs_that_go_on_in_place_take_the_expected_time() {
         };
         let s = summary(&scenario, 2000);
         let failing = Failing { mtbf: mtbf_system, processes };
-        // Restoring takes 20 s, generating again 10 s; detection and restart 50 s.
+        // Restoring takes 20 s and generating the matrix 10 s. Detection and restart take 50 s.
         let down = |restored| failing.mean_down(2.0 + restored, 50.0 + restored).unwrap();
         let expected = scenario.schedule.expected(down(10.0), down(20.0), mtbf_system).unwrap();
         assert!(s.wall.unwrap().agrees(expected, 1.6), "{mtbf_system}: {:?} {expected}", s.wall);
@@ -96,11 +96,12 @@ fn runs_that_go_on_in_place_take_the_expected_time() {
     }
 }
 
-/// Columns of checksums: time of a run, and number of beginnings from scratch, with a failure every second run to ten of them in
-/// one. Losses of idle ranks cost a notice here and nothing in the formula, which is a few seconds in thousands.
+/// Simulated runs with checksum columns take the expected time and begin from scratch as often as expected. They have a failure
+/// in every second run, up to ten failures in one run. Losses of idle ranks cost some seconds in the simulation and nothing in
+/// the formula.
 #[test]
 fn runs_with_checksums_take_the_expected_time() {
-    // The last case has replacements during which others often fail.
+    // In the last case, further failures often happen during replacements.
     for (mtbf, processes, q, sums, replace) in [
         (20_000.0, 0.9, 7, 1, 1.0),
         (5_000.0, 0.5, 3, 1, 1.0),
@@ -116,8 +117,9 @@ fn runs_with_checksums_take_the_expected_time() {
     }
 }
 
-/// Columns with new checksums: made in a second, or in as long that many failures come meanwhile; P rows, and some that wait.
-/// There the formula leaves out idle losses too, once there are not enough ranks for a column any more.
+/// Simulated runs that rebuild checksums take the expected time. Rebuilding takes a second, or so long that further failures
+/// happen meanwhile. There are P process rows, and some spare ranks. When too few ranks are left for a checksum column, the
+/// formula ignores losses of idle ranks.
 #[test]
 fn runs_with_new_checksums_take_the_expected_time() {
     for (mtbf, processes, q, sums, rows, waiting, each) in [
@@ -136,7 +138,8 @@ fn runs_with_new_checksums_take_the_expected_time() {
     }
 }
 
-/// Compares with a simulation on so many nodes with a rank each, of which the run's number waits, with new checksums.
+/// Compares the formula of `run` with a simulation on `nodes` nodes with one rank each. `renew` is the time of rebuilding
+/// checksums. Returns the summary of the simulation.
 fn takes_the_expected_time(
     run: &Replacement,
     failing: Failing,
@@ -162,7 +165,7 @@ fn takes_the_expected_time(
     let s = summary(&scenario, 4000);
     let expected = run.expected(failing).unwrap();
     assert!(s.wall.unwrap().agrees(expected, 1.6), "{failing:?} {run:?}: {:?} {expected}", s.wall);
-    // Tries until one comes through: (1 - S)/S of them fail.
+    // The number of attempts until one ends is geometric: (1 - S)/S of them fail.
     let ends = run.finishes(failing).unwrap();
     let vain = (1.0 - ends) / ends;
     assert!(
@@ -173,8 +176,8 @@ fn takes_the_expected_time(
     s
 }
 
-/// Eq. 5 of the unified model is first order: right within the interval at T = mu_p / 100, a fifth too high at T = mu_p, where a
-/// period seldom has at most one failure.
+/// Eq. 5 of the unified model is of first order. It is within the confidence interval at T = mu_p / 100. At T = mu_p it is a
+/// fifth too high, since a period often has more than one failure.
 #[test]
 fn the_first_order_waste_holds_while_periods_are_short() {
     let c = 2.0;
@@ -195,7 +198,7 @@ fn the_first_order_waste_holds_while_periods_are_short() {
         summary(&scenario, 1000).waste.unwrap()
     };
     let eq5 = |mu: f64, t: f64| c / t + t / 2.0 / mu;
-    // The waste to all orders: one period takes mu (e^(T/mu) - 1) on average.
+    // Waste to all orders: a period takes mu (e^(T/mu) - 1) on average.
     let exact = |mu: f64, t: f64| 1.0 - (t - c) / (mu * (t / mu).exp_m1());
     for (mu, holds) in [(20_000.0, true), (2_000.0, true), (600.0, false), (200.0, false)] {
         let (waste, first, all) = (simulated(mu, 200.0), eq5(mu, 200.0), exact(mu, 200.0));
@@ -218,7 +221,7 @@ fn the_first_order_waste_holds_while_periods_are_short() {
     assert!((best / optimal - 1.0).abs() < 0.05, "{best} {optimal}");
 }
 
-/// Fig. 12 of the self-checkpoint paper: 39 % of the runs with a single checkpoint fail, those with self do not.
+/// Fig. 12 of the self-checkpoint paper: 39 % of the runs with a single checkpoint fail, and none with method self.
 #[test]
 fn figure_12_simulated() {
     let setting = LongRun::figure_12(360_000.0);
@@ -248,7 +251,7 @@ fn figure_12_simulated() {
     assert!(summary(&scenario(Method::SelfCheckpoint), 4000).finished.low > 0.99);
 }
 
-/// Second losses within a recovery: eq. 16 in its refined form, with groups that do get overwhelmed.
+/// Groups lose a second member during a recovery as often as the refined form of eq. 16 predicts.
 #[test]
 fn groups_are_overwhelmed_as_often_as_the_model_says() {
     let nodes = 64;
@@ -264,12 +267,12 @@ fn groups_are_overwhelmed_as_often_as_the_model_says() {
         limit: None,
     };
     let s = summary(&scenario, 4000);
-    // Incidents while the run is up: the expected time spent up, over the MTBF.
+    // Number of failures while the run computes: the expected time of computing divided by the MTBF.
     let expected = scenario.schedule.expected(60.0, window, 2_000.0).unwrap();
     let up = expected * (-window / 2_000.0f64).exp();
     let p = group_overwhelmed(8, 1, window, node_mtbf).unwrap();
     let survives = (-up / 2_000.0 * p).exp();
-    // First order in the window: failures that restart it lengthen it by window/MTBF = 3.5 %.
+    // The formula is of first order in the window. Failures that restart the window lengthen it by window/MTBF = 3.5 %.
     let slack = 0.02;
     assert!(
         s.finished.low - slack <= survives && survives <= s.finished.high + slack,
@@ -277,13 +280,12 @@ fn groups_are_overwhelmed_as_often_as_the_model_says() {
         s.finished
     );
     assert!(s.finished.value < 0.9, "the test has something to measure");
-    // Two losses a group: hardly any run fails.
+    // If groups survive two losses, hardly any run fails.
     let two = Scenario { system: System { losses: 2, ..scenario.system.clone() }, ..scenario };
     assert!(summary(&two, 1000).finished.value > 0.99);
 }
 
-/// In equilibrium a Weibull machine fails as often as an exponential one, a new one with shape below 1 more
-/// often at first.
+/// Weibull failures in equilibrium are as frequent as exponential ones. With a shape below 1, new nodes fail more often at first.
 #[test]
 fn weibull_machines() {
     let base = Scenario {
@@ -301,11 +303,11 @@ fn weibull_machines() {
     let stationary = weibull(Age::Stationary);
     let (a, b) = (exponential.wall.unwrap(), stationary.wall.unwrap());
     assert!((a.value - b.value).abs() <= 1.6 * (a.confidence + b.confidence), "{a:?} {b:?}");
-    // A new machine: infant mortality multiplies the failures.
+    // On new nodes, early failures multiply the number of failures.
     assert!(weibull(Age::Same(0.0)).failures.value > 5.0 * exponential.failures.value);
 }
 
-/// Racks that fail as one: neighbours in a group are lost together, spread groups survive.
+/// Racks that fail as a whole: groups of neighbouring nodes lose several members at once, groups spread over racks survive.
 #[test]
 fn spreading_groups_over_racks_saves_the_run() {
     let scenario = |placement| Scenario {
@@ -350,7 +352,7 @@ fn the_same_seed_gives_the_same_runs_on_any_number_of_threads() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Any input gives a diagnostic, as a rule, or sound outcomes; no panic, no NaN, no run without end.
+    /// Any input gives a diagnostic or sound outcomes, never a panic, NaN or an endless run.
     #[test]
     fn fuzzed_scenarios(
         ints in prop::array::uniform5(any::<u64>()), small in any::<bool>(), some in any::<u16>(),
@@ -391,7 +393,7 @@ proptest! {
             failures,
             limit: on(4).then_some(floats[8]),
         };
-        // A run that fails five million times is cut off, but takes its time, so those are left to the unit tests.
+        // A run with five million failures is cut off, which takes long. The unit tests cover such runs.
         let span = scenario.limit.unwrap_or(100.0 * scenario.schedule.undisturbed());
         if span / mtbf * nodes as f64 > 1e5 || scenario.system.domains.is_some_and(|d| span / d.mtbf * nodes as f64 > 1e5) {
             prop_assert!(scenario.check().is_err() || span > 0.0);
@@ -408,12 +410,12 @@ proptest! {
     }
 }
 
-/// Log-uniform.
+/// Returns values between `low` and `high` whose logarithms are uniformly distributed.
 fn across(low: f64, high: f64) -> impl Strategy<Value = f64> {
     (low.log10()..high.log10()).prop_map(|exponent| 10f64.powf(exponent))
 }
 
-/// Processes' share, then the ways of a run to recover in place: each method only with those that it has.
+/// Generates the share of process failures and the settings of recovery in place, as far as the method has them.
 fn going_on(method: Method) -> BoxedStrategy<GoingOn> {
     let share = prop_oneof![1 => Just(0.0), 3 => 0.0..1.0, 1 => Just(1.0)];
     let seconds = || across(1e-2, 1e4);
@@ -445,7 +447,7 @@ fn going_on(method: Method) -> BoxedStrategy<GoingOn> {
     }
 }
 
-/// Valid scenarios: from hardly a failure to dozens in the time of an undisturbed run.
+/// Generates valid scenarios, with failures from hardly any to dozens in the time of a run without failures.
 fn valid() -> impl Strategy<Value = Scenario> {
     let method = prop::sample::select(Method::ALL.to_vec());
     let of = move |method: Method| {
@@ -459,7 +461,7 @@ fn valid() -> impl Strategy<Value = Scenario> {
         (times, groups, failing, nodes, down, limit, going_on(method)).prop_map(move |drawn| {
             let ((work, parts, encode, flush), groups, failing, nodes, down, limit, going_on) =
                 drawn;
-            // Times in proportion to the run's own are short enough for the run to make progress.
+            // Times that are short in proportion to the run let the run make progress.
             let every = if method.saves() { work / parts } else { work };
             let schedule = Schedule::periodic(work, every, every * encode, every * flush).unwrap();
             let time = schedule.undisturbed();
@@ -506,7 +508,7 @@ fn valid() -> impl Strategy<Value = Scenario> {
     method.prop_flat_map(of)
 }
 
-/// A loss is not noticed before the deadline: whether there would have been a spare is unknown.
+/// If the deadline comes before the loss is noticed, the run counts as late. Whether a spare was left is then unknown.
 #[test]
 fn a_deadline_before_a_loss_is_noticed_makes_a_run_late() {
     let scenario = Scenario {
@@ -564,8 +566,8 @@ proptest! {
     }
 }
 
-/// A million nodes of five years' MTBF, a hundred hours: as many failures as the law has in the time of the run. A unit test of
-/// `simulate/failures.rs` checks that this does not cost a million draws a run.
+/// A million nodes with an MTBF of five years run for a hundred hours. The number of failures is that of the distribution. A unit
+/// test of `simulate/failures.rs` checks that a run does not draw a million random numbers.
 #[test]
 fn a_million_nodes() {
     let nodes = 1_000_000;
@@ -588,7 +590,7 @@ fn a_million_nodes() {
             limit: None,
         };
         let s = summary(&scenario, 200);
-        // A second loss in the group of sixteen, within the 35 s of a recovery, ends one run in a hundred.
+        // A second loss in a group of sixteen, within the 35 s of a recovery, ends one run in a hundred.
         assert!(s.finished.value > 0.95, "{:?}", s.finished);
         let expected = s.wall.unwrap().value / mtbf;
         assert!((s.failures.value / expected - 1.0).abs() < 0.03, "{:?} {expected}", s.failures);

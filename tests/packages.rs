@@ -1,7 +1,7 @@
-//! Installations and packages run, and are complete: `scripts/install.sh`, `scripts/package.sh`, the Spack recipe.
+//! Tests of `scripts/install.sh`, `scripts/package.sh` and the Spack recipe: installations and packages are complete and run.
 //!
-//! The program packed here is the one the tests are built with, without another build. `scripts/try-package.sh` tests that a
-//! package can be installed on a bare system; `scripts/test.sh` runs it.
+//! The packed program is the program that Cargo built for these tests. `scripts/try-package.sh`, which `scripts/test.sh` runs,
+//! tests whether a package can be installed on a bare system.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,7 +34,7 @@ fn script(name: &str) -> Command {
     Command::new(repository().join("scripts").join(name))
 }
 
-/// Paths of all files below a folder.
+/// Returns the paths of all files below a folder, relative to the folder.
 fn files(folder: &Path) -> BTreeSet<String> {
     fn walk(folder: &Path, top: &Path, found: &mut BTreeSet<String>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -56,7 +56,7 @@ fn is_here(tool: &str) -> bool {
     Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-/// A page, example and completion of each kind must be there, in packages as in an installation.
+/// Files that every installation and every package must contain: a page, an example and a completion of each kind.
 const EXPECTED: [&str; 8] = [
     "bin/skt-hpl",
     "share/man/man1/skt-hpl.1",
@@ -81,7 +81,7 @@ fn an_installation_runs_and_goes_without_a_trace() {
     for expected in EXPECTED {
         assert!(installed.contains(expected), "{expected} is not among {installed:?}");
     }
-    // A user's view: the program, an example, completions that a shell takes.
+    // A user sees a program that runs, a valid example, and completions that the shell can read.
     let program = prefix.join("bin/skt-hpl");
     let check = run(Command::new(&program)
         .arg("check")
@@ -89,7 +89,7 @@ fn an_installation_runs_and_goes_without_a_trace() {
     assert!(!text(&check).is_empty());
     run(Command::new("bash").arg("-n").arg(prefix.join(EXPECTED[3])));
     links_lead_somewhere(&prefix.join("share/doc/skt-hpl"));
-    // A second installation over it, as for a new version without one of the old files.
+    // A second installation removes an old file that the new version no longer has.
     let list = prefix.join("share/skt-hpl/installed-files");
     let old = prefix.join("share/skt-hpl/old");
     fs::write(&old, "").unwrap();
@@ -104,7 +104,7 @@ fn an_installation_runs_and_goes_without_a_trace() {
     assert_eq!(again.status.code(), Some(1));
 }
 
-/// Links between pages work where they are installed, too.
+/// Asserts that the links between the installed pages lead to installed files.
 fn links_lead_somewhere(docs: &Path) {
     let link = regex::Regex::new(r"\]\(([^)#:]+)(#[^)]*)?\)").unwrap();
     for page in files(docs).iter().filter(|name| name.ends_with(".md")) {

@@ -1,7 +1,7 @@
-//! `scripts/run.sh` and other scripts on machines that differ from this one: little room in /dev/shm, cargo's output elsewhere,
-//! no Debian, another language, a user whom sudo does not obey, a root who may not log in.
+//! Tests of `scripts/run.sh` and other scripts on unusual machines: little room in /dev/shm, cargo's output elsewhere, no Debian,
+//! another language, a user without sudo, a locked root account.
 //!
-//! Nothing is built here: a cargo that does nothing takes the place of the real one, and finds the program of the tests built.
+//! The tests build nothing. A substitute for cargo does nothing, as if the program of the tests were its build.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -27,20 +27,20 @@ fn told(out: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
 
-/// Makes an executable of that name.
+/// Makes an executable file.
 fn tool(folder: &Path, name: &str, text: &str) {
     let path = folder.join(name);
     fs::write(&path, text).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Makes a cargo that builds nothing, and a Rust of that version.
+/// Makes a cargo that builds nothing, and a rustc that reports `version`.
 fn rust(folder: &Path, version: &str) {
     tool(folder, "cargo", "#!/bin/sh\nexit 0\n");
     tool(folder, "rustc", &format!("#!/bin/sh\necho 'rustc {version} (made up)'\n"));
 }
 
-/// Returns PATH with a folder before all others.
+/// Returns PATH with `folder` in front.
 fn path_with(folder: &Path) -> String {
     format!("{}:{}", folder.display(), std::env::var("PATH").unwrap())
 }
@@ -50,19 +50,19 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Returns the path of a program, if it exists.
+/// Returns the path of a program; None if it is not in PATH.
 fn place_of(name: &str) -> Option<String> {
     let out = output(Command::new("sh").args(["-c", &format!("command -v {name}")]));
     let place = String::from_utf8(out.stdout).unwrap().trim().to_owned();
     (!place.is_empty()).then_some(place)
 }
 
-/// Whether a namespace of these kinds is available.
+/// Returns true if `unshare` can create namespaces of all `kinds`.
 fn unshares(kinds: &[&str]) -> bool {
     output(Command::new("unshare").args(kinds).arg("true")).status.success()
 }
 
-/// Makes a folder below the repository's target folder, by a path that begins in the repository if possible.
+/// Makes a folder inside the target folder. Returns its full path, and its path relative to the repository if possible.
 fn target(name: &str) -> (PathBuf, PathBuf) {
     let whole = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(whole.join("release")).unwrap();
@@ -70,8 +70,8 @@ fn target(name: &str) -> (PathBuf, PathBuf) {
     (whole, told)
 }
 
-/// Surroundings of `scripts/run.sh`: a folder for tools, with a cargo and a Rust in it, and a folder for its output, which takes
-/// the place of the repository's own meanwhile.
+/// Environment of a call of `scripts/run.sh`: a folder of tools, with a cargo and a rustc, and a folder that replaces the
+/// script's output folder in the repository.
 struct FirstRun {
     tools: tempfile::TempDir,
     written: tempfile::TempDir,
@@ -79,7 +79,8 @@ struct FirstRun {
 }
 
 impl FirstRun {
-    /// None if that is impossible, which is noted.
+    /// Makes the environment. Returns None, and notes that the test is left out, if this needs rights that the test does not
+    /// have.
     #[track_caller]
     fn new(name: &str) -> Option<FirstRun> {
         if !is_root() || !unshares(&["-mi"]) {
@@ -97,7 +98,8 @@ impl FirstRun {
         Some(first)
     }
 
-    /// Makes runs use the launcher of the MPI that the program is built for, whichever the script takes, with these of its words.
+    /// Makes every launcher that the script may choose run the launcher of the program's MPI. `words` are its arguments, in which
+    /// `"$@"` stands for those of the script.
     fn launched_with(&self, words: &str) {
         let own = std::env::var("SKT_TEST_MPIRUN").ok();
         for name in ["mpirun.openmpi", "mpirun"] {
@@ -108,7 +110,7 @@ impl FirstRun {
         }
     }
 
-    /// Runs a shell's words in a machine whose /dev/shm has that size; `$run` is the script.
+    /// Runs a shell command on a machine whose /dev/shm has size `shm`. `$run` stands for `scripts/run.sh`.
     fn sh(&self, shm: &str, words: &str) -> Output {
         let home = repository().display();
         let script = format!(
@@ -119,7 +121,7 @@ impl FirstRun {
         );
         let mut command = Command::new("unshare");
         command.args(["-mi", "sh", "-c", &script]).env("PATH", path_with(self.tools.path()));
-        // The folder is not the repository's.
+        // The current folder is not that of the repository.
         output(command.env("CARGO_TARGET_DIR", &self.target).current_dir("/"))
     }
 
@@ -128,8 +130,8 @@ impl FirstRun {
     }
 }
 
-/// With 64 MiB in /dev/shm, as containers have it, the first run's plan keeps the matrix elsewhere and the run ends well. If no
-/// place has room, it ends at the plan, which names the shortage. The program is searched for where cargo puts it.
+/// With 64 MiB in /dev/shm, as in containers, the plan of the first run uses System V memory and the run ends well. If no kind of
+/// memory has room, the script ends at the plan, which reports the shortage. The program is found where cargo puts it.
 #[test]
 fn the_first_run_where_shared_memory_is_short() {
     let Some(first) = FirstRun::new("first-run") else { return };
@@ -143,7 +145,8 @@ fn the_first_run_where_shared_memory_is_short() {
     assert!(said.contains("/dev/shm") && said.contains("remount,size="), "{said}");
 }
 
-/// A batch job of one task has one slot, and the run has two ranks. Its variables make it a Slurm job for Open MPI.
+/// The first run starts two ranks in a batch job that has one task, and so one slot. Slurm's variables make it a Slurm job for
+/// Open MPI.
 #[test]
 fn the_first_run_in_a_batch_job_of_one_task() {
     let Some(first) = FirstRun::new("batch-run") else { return };
@@ -160,12 +163,12 @@ fn the_first_run_in_a_batch_job_of_one_task() {
     assert!(ran.status.success() && told(&ran).contains("solution PASSED"), "{}", told(&ran));
 }
 
-/// An interrupted run is resumed, even if a new one would be planned differently now. Another problem is refused before the input
-/// is overwritten, and `--new` gives up the existing run.
+/// An interrupted run is resumed, even if a new plan would differ. Another problem is refused before its input overwrites the
+/// files, and `--new` gives the interrupted run up.
 #[test]
 fn a_run_that_was_interrupted_is_gone_on_with() {
     let Some(first) = FirstRun::new("interrupted-run") else { return };
-    // A launcher makes a save at each boundary: the script's own interval is longer than all of this.
+    // The launcher changes the interval of saves to every boundary. The script's own interval is longer than the run.
     first.launched_with("\"${@/#15s/1}\"");
     let ran = first.sh(
         "1g",
@@ -192,7 +195,8 @@ fn a_run_that_was_interrupted_is_gone_on_with() {
     assert_eq!(after.matches("solution PASSED").count(), 2, "{said}");
 }
 
-/// A variable, a file of cargo's, or nothing sets the folder of cargo's builds; a relative path begins in the repository.
+/// The scripts find the program in the target folder that a variable or cargo's configuration sets, or in the default one. A
+/// relative path is relative to the repository.
 #[test]
 fn the_program_is_where_cargo_puts_it() {
     let script = format!("source {}/scripts/common.sh && release_program", repository().display());
@@ -216,11 +220,11 @@ fn the_program_is_where_cargo_puts_it() {
     assert!(found(None).starts_with('/'));
 }
 
-/// A system without dpkg that has all the tools lacks nothing; missing tools are named.
+/// On a system without dpkg, nothing is reported as missing if all tools exist; missing tools are named.
 #[test]
 fn missing_packages_are_named_by_their_tools() {
     let tools = tempfile::tempdir().unwrap();
-    // Tools that scripts are written with, and no dpkg-query, apt-get or sudo.
+    // Tools that the scripts use, without dpkg-query, apt-get and sudo.
     for name in [
         "bash", "env", "sh", "cc", "as", "ld", "sed", "awk", "grep", "sort", "head", "xargs",
         "basename", "dirname", "realpath", "ldconfig", "mpirun", "cat", "tr", "rm",
@@ -229,7 +233,7 @@ fn missing_packages_are_named_by_their_tools() {
             tool(tools.path(), name, &format!("#!/bin/sh\nexec {place} \"$@\"\n"));
         }
     }
-    // The module of a site: one name of each tool.
+    // A site's module provides each tool under one name.
     let mpicc = place_of("mpicc").unwrap_or_default();
     tool(
         tools.path(),
@@ -259,8 +263,8 @@ fn missing_packages_are_named_by_their_tools() {
     assert!(told(&setup(&[])).contains("not a Debian system"));
 }
 
-/// The Rust that rustup has put into the home is preferred to one that is too old; one that is new enough stays the first. Tools
-/// of root alone are found with the PATH of a plain `su`.
+/// If the first Rust in PATH is too old, the scripts use that of rustup in the home folder; otherwise the first. Root's tools are
+/// found with the PATH of a plain `su`.
 #[test]
 fn the_right_tools_come_first() {
     let folder = tempfile::tempdir().unwrap();
@@ -284,7 +288,7 @@ fn the_right_tools_come_first() {
     assert!(old.ends_with("/chroot\n"), "{old}");
 }
 
-/// Packages that apt offers are found although it prints another language.
+/// Packages that apt offers are found even if apt prints another language.
 #[test]
 fn packages_are_found_in_every_language() {
     let tools = tempfile::tempdir().unwrap();
@@ -301,17 +305,17 @@ fn packages_are_found_in_every_language() {
     assert!(told(&out).contains("from Debian: rustc cargo\n"), "{}", told(&out));
 }
 
-/// A sudo that does not obey this user is reported, with advice, and nothing is tried with it.
+/// If sudo refuses, the scripts report this with advice, and install nothing.
 #[test]
 fn a_sudo_that_refuses_is_told() {
-    // In a user namespace without a mapping root is another user, who may still read root's files.
+    // In a user namespace without a mapping, root has another user id, but may still read root's files.
     if is_root() && !unshares(&["-U"]) {
         return left_out("root is to be somebody else, and there are no user namespaces");
     }
     let tools = tempfile::tempdir().unwrap();
     rust(tools.path(), "9.9.9");
     tool(tools.path(), "sudo", "#!/bin/sh\necho 'Sorry, you may not.' >&2\nexit 1\n");
-    // The compiler makes no program, and no package is installed.
+    // The compiler does not work, and no package is installed.
     for name in ["cc", "dpkg-query", "apt-get"] {
         tool(tools.path(), name, "#!/bin/sh\nexit 1\n");
     }
@@ -327,7 +331,7 @@ fn a_sudo_that_refuses_is_told() {
     assert!(!said.contains("installing:") && !said.contains("reading the lists"), "{said}");
 }
 
-/// The installed program can be named to be installed again.
+/// `scripts/install.sh --binary` accepts the installed program itself.
 #[test]
 fn the_installed_program_is_installed_again() {
     let prefix = tempfile::tempdir().unwrap();
@@ -341,7 +345,7 @@ fn the_installed_program_is_installed_again() {
     }
 }
 
-/// A question or a wrong argument starts no tests.
+/// `scripts/test.sh` starts no tests on `--help` or on a wrong argument.
 #[test]
 fn the_script_of_all_tests_refuses_what_it_does_not_know() {
     let with = |word: &str| {
@@ -356,7 +360,8 @@ fn the_script_of_all_tests_refuses_what_it_does_not_know() {
     assert_eq!(with("blas").status.code(), Some(2));
 }
 
-/// A build of Cargo's for one MPI is repeated for another; a clone has both one after the other.
+/// If the MPI changes, the scripts build again, although cargo sees no change. A clone is built for two MPIs, one after the
+/// other.
 #[test]
 fn another_mpi_is_built_for_although_cargo_sees_no_change() {
     let dir = tempfile::tempdir().unwrap();
@@ -393,7 +398,7 @@ fn another_mpi_is_built_for_although_cargo_sees_no_change() {
     assert_eq!(build(two), builds);
 }
 
-/// Returns words for a shell that has these functions of `scripts/test.sh`.
+/// Returns shell commands that define `functions` of `scripts/test.sh`.
 fn of_all_tests(functions: &[&str]) -> String {
     let home = repository().display();
     let mut words = format!("set -euo pipefail; source {home}/scripts/common.sh\n");
@@ -404,7 +409,7 @@ fn of_all_tests(functions: &[&str]) -> String {
     words
 }
 
-/// With little room in /dev/shm all tests begin again where there is more, once, and continue as they are if that is impossible.
+/// If /dev/shm is too small, `scripts/test.sh` starts once more with a larger one. If that is impossible, it continues.
 #[test]
 fn all_tests_have_room_in_shared_memory() {
     if !is_root() || !unshares(&["-m"]) {
@@ -432,8 +437,8 @@ fn all_tests_have_room_in_shared_memory() {
     assert_eq!(sizes("64m", "unshare() { false; }"), "short\n");
 }
 
-/// If the system's own Open MPI continues without a lost process, tests of that behaviour are run with it. Tests of an MPI that
-/// ends are left out.
+/// If the system's Open MPI continues after a lost process, `scripts/test.sh` runs the tests of this behaviour with it. Otherwise
+/// these tests are skipped for it.
 #[test]
 fn tests_of_lost_processes_are_those_of_the_mpi() {
     let tools = tempfile::tempdir().unwrap();
@@ -475,7 +480,7 @@ fn tests_of_lost_processes_are_those_of_the_mpi() {
     assert!(!new.contains("--with-openmpi5"), "{new}");
 }
 
-/// A suite without time is skipped; of a suite that the deadline cuts off the tests that ended count.
+/// A suite without time is reported as skipped. If the deadline ends a suite, its completed tests count.
 #[test]
 fn tests_without_time_are_told_as_skipped() {
     let script = format!(
@@ -494,7 +499,7 @@ fn tests_without_time_are_told_as_skipped() {
     assert!(text.ends_with("2 passed, 0 failed\n"), "{text}");
 }
 
-/// `scripts/test.sh` reaches its summary, however many tests fail.
+/// `scripts/test.sh` prints its summary, however many tests fail.
 #[test]
 fn very_many_failures_are_summed_up() {
     let mut log = String::new();
@@ -515,7 +520,7 @@ fn very_many_failures_are_summed_up() {
     assert_eq!(String::from_utf8_lossy(&out.stdout).trim(), "200", "{}", told(&out));
 }
 
-/// Virtual nodes are reached even if root's account is locked, as installers leave it on systems with sudo.
+/// Virtual nodes can be reached even if root's account is locked, as on systems with sudo.
 #[test]
 fn a_locked_root_is_let_into_virtual_nodes() {
     let bridge = "unshare --net ip link add probe type bridge";

@@ -1,4 +1,4 @@
-//! Starts the probe and whole runs under the launcher and reads what they say.
+//! Starts the probe and whole runs under the launcher, and reads their output.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,21 +18,21 @@ pub struct Launcher {
     pub program: PathBuf,
     pub mpi: Mpi,
     pub cores: usize,
-    /// Processors for the programs that it starts; if there are none, all that the benchmark has.
+    /// Processors of the started programs. If empty, they may use all processors of the benchmark.
     pub within: BTreeSet<usize>,
     pub skt_hpl: PathBuf,
 }
 
-/// Figures of a whole run of the benchmark.
+/// Figures of a whole run of the benchmark. Times are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Whole {
     pub seconds: f64,
     pub save_s: f64,
     pub saves: u64,
-    /// Checkpoints that got to storage, and saves in memory that were put off for them.
+    /// Number of checkpoints that were completed on storage. `put_off` counts saves in memory that were put off for them.
     pub stored: u64,
     pub put_off: u64,
-    /// Bytes that it brought there altogether, and the time that this took.
+    /// Bytes that the run wrote to storage. `write_s` is the time that this took.
     pub stored_bytes: u64,
     pub write_s: f64,
 }
@@ -58,7 +58,7 @@ impl Launcher {
         let me = std::env::current_exe().map_err(|e| format!("where am I: {e}"))?;
         let text = serde_json::to_string(spec).map_err(|e| e.to_string())?;
         let layout = spec.layout();
-        // Ranks that keep checksums alone come behind the others.
+        // Ranks that store parity only have the highest numbers.
         let (p, q) = if layout.dedicated > 0 { (1, layout.positions()) } else { (spec.p, spec.q) };
         let mut command = self.command((p, q), spec.threads, &me);
         command.args(["--probe", &text]);
@@ -67,12 +67,12 @@ impl Launcher {
             .map_err(|e| format!("the probe said something else than it should ({e}): {output}"))
     }
 
-    /// Solves one problem and passes its check, or says why not.
+    /// Runs skt-hpl on one problem, which must pass its check. An Err gives the reason of a failure.
     pub fn whole(&self, n: usize, nb: usize, checkpoint: &str, job: &str) -> Result<Whole, String> {
         self.whole_with((n, nb), checkpoint, job, &[])
     }
 
-    /// The same with further flags.
+    /// Runs skt-hpl on one problem with further flags, as [`Launcher::whole`] does.
     pub fn whole_with(
         &self,
         (n, nb): (usize, usize),
@@ -107,7 +107,7 @@ impl Launcher {
     }
 }
 
-/// The one result in a run's JSON document.
+/// Returns the figures of the only test in a JSON document. None if the document is not valid or its test did not run.
 fn whole(text: &str) -> Option<Whole> {
     let document: Run = serde_json::from_str(text).ok()?;
     let outcome = document.tests.into_iter().next()?.outcome?;
@@ -124,7 +124,8 @@ fn whole(text: &str) -> Option<Whole> {
     })
 }
 
-/// Output of a run on these processors alone: it gets those of the thread that starts it.
+/// Runs a command on the processors `within`, and returns its output. The command inherits the processors of the thread that
+/// starts it.
 fn limited(command: &mut Command, within: &BTreeSet<usize>) -> Result<Output, String> {
     let refused = |error: nix::Error| format!("no run on some processors alone: {error}");
     let this = Pid::from_raw(0);

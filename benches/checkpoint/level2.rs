@@ -1,5 +1,5 @@
-//! Cost of storage: bringing a checkpoint there and back, whole runs that do so compared with runs that do not, and
-//! saves that go nowhere else. Each is compared with the device by itself.
+//! Measures the cost of level two: writing a checkpoint to storage and reading it, whole runs with and without level two, and
+//! method disk. Each is compared with the storage device alone.
 
 use std::path::PathBuf;
 
@@ -12,21 +12,21 @@ use crate::probe::{Round, Spec, Work};
 use crate::stats::median;
 use crate::{Conductor, mb, middle, ms};
 
-/// Runs of one kind: their name, and their flags.
+/// Runs of one kind: name, flags and launcher.
 type Kind<'a> = (&'a str, Vec<&'a str>, Launcher);
 
 fn pick(runs: &[Whole], of: impl Fn(&Whole) -> f64) -> f64 {
     median(&runs.iter().map(of).collect::<Vec<_>>()).unwrap_or(f64::NAN)
 }
 
-/// The median of the ratios of two kinds of runs in each turn.
+/// Returns the median over all turns of `relate`, applied to the two runs of a turn. NaN if there are none.
 pub fn of_pairs(one: &[Whole], other: &[Whole], relate: impl Fn(&Whole, &Whole) -> f64) -> f64 {
     let all: Vec<f64> = one.iter().zip(other).map(|(one, other)| relate(one, other)).collect();
     median(&all).unwrap_or(f64::NAN)
 }
 
 impl Conductor<'_> {
-    /// To storage and back, compared with dd.
+    /// Measures a checkpoint to storage and back, compared with dd.
     pub fn storage(&mut self) -> Result<(), String> {
         let work = Work::Stores { rounds: self.flags.repeat };
         let spec = self.spec(self.flags.n, (1, 2), 2, work);
@@ -68,14 +68,15 @@ impl Conductor<'_> {
         self.storage_of_nodes_own()
     }
 
-    /// Whole runs that bring checkpoints to storage.
+    /// Measures whole runs that write checkpoints to storage.
     pub fn storing(&mut self) -> Result<(), String> {
         self.compare_runs()?;
         self.on_a_free_core()?;
         self.alone()
     }
 
-    /// The same where each rank stands for a node with a folder of its own: parity goes along, and one of them is lost.
+    /// Measures a checkpoint to storage and back with one DIR per rank, so that each rank counts as a node. The files contain
+    /// parity, and one DIR is lost.
     fn storage_of_nodes_own(&mut self) -> Result<(), String> {
         let work = Work::Stores { rounds: self.flags.repeat };
         let spec = self.spec(self.flags.n, (1, 2), 2, work);
@@ -110,12 +111,12 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    /// How many boundaries lie between two saves, of which a run has four or so.
+    /// Returns the number of boundaries between two saves, so that a run has about four saves.
     fn every(&self) -> String {
         (self.flags.n.div_ceil(self.flags.nb) / 4).max(1).to_string()
     }
 
-    /// Runs of each kind in turn, once more to warm the machine up.
+    /// Runs each kind in turn, `repeat` times, after one round that warms the machine up. Returns the runs of each kind.
     fn in_turn(&self, kinds: &[Kind]) -> Result<Vec<Vec<Whole>>, String> {
         let size = (self.flags.n, self.flags.nb);
         let mut runs = vec![Vec::new(); kinds.len()];
@@ -160,8 +161,8 @@ impl Conductor<'_> {
         }
     }
 
-    /// Whole runs with a second level compared with runs without, where the helpers share the cores of the ranks: they cost
-    /// the time they took at most.
+    /// Compares whole runs with and without level two, in which helpers share the cores of the ranks. Level two may cost at most
+    /// the time that the helpers took.
     fn compare_runs(&mut self) -> Result<(), String> {
         let dir = self.flags.storage.to_string_lossy().into_owned();
         let by = |how| vec!["--level2", &dir, "--level2-every", "2", "--helpers", how];
@@ -172,7 +173,7 @@ impl Conductor<'_> {
             ("by threads, while ranks wait", by("off"), all()),
         ];
         let runs = self.in_turn(&kinds)?;
-        // Runs that brought nothing there took no time for it.
+        // Runs that wrote no checkpoint to storage are left out.
         let wrote = runs[1].iter().zip(&runs[0]).filter(|(with, _)| with.write_s > 0.0);
         let costs = wrote.map(|(with, without)| (with.seconds - without.seconds) / with.write_s);
         let what = "cost of storage by threads / the time that writing took, no free core";
@@ -185,13 +186,14 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    /// The same with one core less for the ranks, which is the helpers' alone.
+    /// Compares whole runs with and without level two, with one core less for the ranks. This core is for the helpers alone.
     fn on_a_free_core(&mut self) -> Result<(), String> {
         let mut others = cores::bound_to().clone();
         let Some(last) = others.pop_last().filter(|_| !others.is_empty()) else { return Ok(()) };
         let (dir, last) = (self.flags.storage.to_string_lossy().into_owned(), last.to_string());
         let level2 = ["--level2", &dir, "--level2-every", "2", "--helper-cores", &last];
-        // Each rank on any of the others, whether it is bound to them from outside or keeps off the last one by itself.
+        // Ranks may use any of the other cores. In one kind the launcher binds them, in the other the program keeps the last core
+        // free.
         let fewer = Launcher { cores: others.len(), ..self.launcher.clone() };
         let kinds: [Kind; 2] = [
             ("no", vec![], Launcher { within: others.clone(), ..fewer.clone() }),
@@ -207,7 +209,8 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    /// Saves that go to storage alone, for which all ranks wait, compared with the same bytes written by dd, one for each rank.
+    /// Measures saves with method disk, for which all ranks wait. They are compared with the same number of bytes written by dd,
+    /// one dd for each rank.
     fn alone(&mut self) -> Result<(), String> {
         let dir = self.flags.storage.to_string_lossy().into_owned();
         let flags = ["--method", "disk", "--level2", &dir];
@@ -241,7 +244,7 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    /// Seconds in which two dd side by side write so many bytes so often.
+    /// Returns the seconds in which two dd, at the same time, each write `bytes` bytes `times` times.
     fn written_by_dd(&self, bytes: u64, times: u64) -> Result<f64, String> {
         let noise = tempfile::NamedTempFile::new_in("/dev/shm").map_err(|e| e.to_string())?;
         let mut state = 1u64;

@@ -1,10 +1,10 @@
-//! `cargo bench --bench checkpoint -- --help`: the cost of protection, in memory and in time.
-//! benches/NOTEBOOK.md says what each number is and which of them have a target.
+//! `cargo bench --bench checkpoint -- --help`: the cost of protection in memory and in time. benches/NOTEBOOK.md explains each
+//! figure, and names those with a target.
 //!
-//! Started without a launcher it is the conductor: it starts itself again under the launcher as a
-//! small MPI program (`probe`), and whole runs of skt-hpl, and relates what they tell.
+//! Started without a launcher, the program controls the measurements. It starts itself under the launcher as a small MPI program
+//! (`probe`), and whole runs of skt-hpl, and compares their results.
 
-// Cargo compiles a benchmark as a test even where it has a `main` of its own.
+// Cargo also compiles a benchmark as a test, although it has its own `main`.
 #![cfg_attr(test, allow(dead_code, unused_imports))]
 
 #[allow(dead_code)] // Shared with the benchmark of speed, which uses more of it.
@@ -83,12 +83,12 @@ const XOR: Scheme = Scheme {
     on_device: false,
 };
 
-/// Medians of what `of` picks from the rounds.
+/// Returns the median over the rounds of the value that `of` selects.
 fn middle(found: &Found, of: impl Fn(&Round) -> f64) -> f64 {
     median(&found.rounds.iter().map(of).collect::<Vec<_>>()).unwrap_or(f64::NAN)
 }
 
-/// Decimal megabytes.
+/// Converts bytes to decimal megabytes.
 fn mb(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
@@ -165,7 +165,7 @@ impl<'a> Conductor<'a> {
             for method in Method::IN_MEMORY {
                 let scheme = Scheme { method, ..XOR };
                 let work = Work::Saves { rounds: 0 };
-                // Small blocks: the formula knows nothing of ranks that got a block more.
+                // Blocks are small, since the formula does not know of ranks that have a block more.
                 let spec = self.spec(self.flags.small, grid, group, work);
                 let found = self.launcher.probe(&Spec { scheme, nb: 16, ..spec })?;
                 let real = memory::of_parts(&found.parts);
@@ -231,8 +231,8 @@ impl<'a> Conductor<'a> {
         self.saves_by_helpers()
     }
 
-    /// Time for which ranks stop if helpers encode: the copy, compared with the same rectangle copied; and the time if they
-    /// encode themselves.
+    /// Measures the time for which ranks stop if helpers encode. It is compared with copying the same rectangle, and with the
+    /// stop of ranks that encode themselves.
     fn saves_by_helpers(&mut self) -> Result<(), String> {
         let mut rows = Vec::new();
         for (grid, group) in [((1, 2), 2), ((2, 2), 4)] {
@@ -305,8 +305,8 @@ impl<'a> Conductor<'a> {
         Ok(())
     }
 
-    /// Saves and restores of two ranks, by more and more threads of each. Where threads have cores of their own they are meant to
-    /// be faster; where they take turns, not slower.
+    /// Measures saves and restores of two ranks with different numbers of threads. If threads have cores of their own, more
+    /// threads should be faster; otherwise they should not be slower.
     fn threads(&mut self) -> Result<(), String> {
         let mut rows = Vec::new();
         for &threads in &self.flags.threads {
@@ -331,7 +331,8 @@ impl<'a> Conductor<'a> {
         Ok(())
     }
 
-    /// Groups of four and of eight of the same eight ranks: the bytes each moves are the same.
+    /// Compares groups of four and of eight of the same eight ranks. Each rank sends and receives the same number of bytes in
+    /// both.
     fn pipeline(&mut self) -> Result<(), String> {
         let mut times = [Vec::new(), Vec::new()];
         for _ in 0..self.flags.repeat {
@@ -411,7 +412,7 @@ impl<'a> Conductor<'a> {
     }
 
     fn scopes(&mut self) -> Result<(), String> {
-        // Many small steps: the ratio is that of the sums, which integrals only approach.
+        // Many small steps are needed: the formula has integrals, which sums only approach.
         let (n, nb) = (self.flags.small / 4, 2);
         let mut all = Vec::new();
         for scope in Scope::ALL {
@@ -490,8 +491,8 @@ impl<'a> Conductor<'a> {
         self.losses()
     }
 
-    /// Up to half of a group. Every parity row is a round of messages and a pass over the data, and the more of them there
-    /// are the fewer rows of a stripe hold data: m (G-1)/(G-m) times the time of one.
+    /// Measures encoding for one loss up to half of a group. Each parity row needs a round of messages and a pass over the data.
+    /// With more parity rows, fewer rows of a stripe contain data. So m losses should take m (G-1)/(G-m) times the time of one.
     fn losses(&mut self) -> Result<(), String> {
         const GROUP: usize = 8;
         let mut turns: Vec<Vec<f64>> = Vec::new();
@@ -553,7 +554,8 @@ impl<'a> Conductor<'a> {
         Ok(())
     }
 
-    /// The layouts of checksums compared: the paper's tables are over processes and losses, by tree and by pipeline.
+    /// Compares the parity layouts for different numbers of processes and losses, encoded by tree and by pipeline, as the tables
+    /// of the paper do.
     fn layouts(&mut self) -> Result<(), String> {
         let (most, losses) = (self.flags.ranks, self.flags.losses);
         let mut rows = Vec::new();
@@ -581,7 +583,8 @@ impl<'a> Conductor<'a> {
         Ok(())
     }
 
-    /// One layout on so many ranks, each with as much of the matrix, by both ways to encode; none where it cannot be had.
+    /// Measures one parity layout with both encodings, with the same part of the matrix on each rank. Returns the rows of the
+    /// table; none if the layout is not possible.
     fn laid_out(
         &mut self,
         ranks: usize,
@@ -595,7 +598,7 @@ impl<'a> Conductor<'a> {
         let scheme = Scheme { code, losses, layout, ..XOR };
         let work = Work::Saves { rounds: self.flags.repeat };
         let spec = Spec { scheme, group: None, ..self.spec(n, grid, 0, work) };
-        // Every rank stands for a node.
+        // Each rank counts as a node.
         let places = spec.layout();
         let domains: Vec<String> =
             (0..places.positions()).map(|rank| format!("node {rank}")).collect();

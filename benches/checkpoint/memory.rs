@@ -1,4 +1,4 @@
-//! Amount of named memory, by the program's own arithmetic, compared with the paper's table.
+//! Computes the amount of persistent shared memory by the program's own formulas, and compares it with the table of the paper.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use skt_hpl::testkit::papers;
 
 use super::XOR;
 
-/// Matrix, copies and checksums.
+/// Memory parts that are counted: matrix, copies and parity.
 const COUNTED: [Part; 6] = [Part::A, Part::B, Part::C, Part::D, Part::E, Part::F];
 
 pub fn name(method: Method) -> &'static str {
@@ -26,10 +26,11 @@ pub fn of_parts(parts: &BTreeMap<String, u64>) -> u64 {
     COUNTED.iter().filter_map(|part| parts.get(part.name())).sum()
 }
 
-/// The share the paper gives the self-checkpoint's matrix in groups of 16, in percent.
+/// Share of the matrix under self-checkpoint in groups of 16 according to the paper, in per cent.
 const PAPER_SELF_16: &str = "47";
 
-/// For each method and size of group: the share of all named memory that is the matrix, in percent.
+/// Returns the rows of a table. For each method and group size, a row has the share of the matrix in all persistent shared
+/// memory, in per cent.
 pub fn available() -> Vec<Vec<String>> {
     let layout = Layout { n: 40_000, nb: 192, p: 4, q: 4, mapping: Mapping::Row, dedicated: 0 };
     let mut rows = Vec::new();

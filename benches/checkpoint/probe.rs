@@ -1,8 +1,8 @@
-//! Work of one rank in the small MPI program of this benchmark: saves and restores by the
-//! program's own code, and in turn the same bytes copied once and sent on once.
+//! Work of one rank in the small MPI program of this benchmark. It measures saves and restores by the program's own code, and in
+//! turn the same bytes copied once and sent once.
 //!
-//! The benchmark starts itself under the launcher with `--probe SPEC`; rank 0 prints one line of JSON.
-//! There is no solver here: the matrix is noise, and what is timed is what a save does to memory.
+//! The benchmark starts itself under the launcher with `--probe SPEC`, and rank 0 prints one line of JSON. There is no solver:
+//! the matrix is noise, and only the work of saves on memory is timed.
 
 #[path = "storage.rs"]
 pub mod storage;
@@ -24,27 +24,27 @@ use skt_hpl::checkpoint::{Checkpointer, Config, Origin, SaveReport, Started, Tes
 use skt_hpl::comm::{Comm, Reduce, World};
 use skt_hpl::shm::{MemoryStore, Part, Region, Store};
 
-/// Words in one message of the reference: as many as in one of the encoder's.
+/// Words in one message of the comparison, as many as in a message of the encoder.
 const MESSAGE_WORDS: usize = 32 * 1024;
 const TAG: i32 = 77;
 
-/// Measurement to make.
+/// Measurement to be made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     pub n: usize,
     pub nb: usize,
     pub p: usize,
     pub q: usize,
-    /// Of each rank, pinned to none.
+    /// Number of threads of each rank. The threads are not pinned.
     pub threads: usize,
-    /// None: as the layout has them.
+    /// Number of ranks in a group; None for the default of the parity layout.
     pub group: Option<usize>,
     pub scheme: Scheme,
     pub encode: Encoding,
     pub work: Work,
-    /// Job names begin with this: two benchmarks at once do not meet.
+    /// Prefix of the job names, so that two benchmarks at the same time have different jobs.
     pub job: String,
-    /// The folder of the second level, for [`Work::Stores`]; or in it one of each rank's own.
+    /// DIR of level two, for [`Work::Stores`]. With one DIR per rank, these are subfolders.
     pub storage: Option<PathBuf>,
     pub dir_scope: DirScope,
 }
@@ -60,18 +60,18 @@ impl Spec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
-    /// Saves of everything, each between the same bytes copied and the same bytes sent.
+    /// `rounds` saves of the whole matrix. Between the saves, the same bytes are copied, and sent.
     Saves { rounds: usize },
-    /// The same number of saves, and restores of one lost member.
+    /// `rounds` saves, each followed by the restore of a lost member.
     Restores { rounds: usize },
-    /// The same number of saves that go to storage, and come back from there; where each rank has a folder of its own, also
-    /// without one of them.
+    /// `rounds` saves, each written to storage and read from there. With one DIR per rank, each is also read after one DIR is
+    /// lost.
     Stores { rounds: usize },
     /// One save at every `step`-th boundary, as in a run.
     Run { step: usize },
 }
 
-/// One turn. Seconds, each the slowest rank's.
+/// Times of one round, in seconds. Each is that of the slowest rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Round {
     pub save_s: f64,
@@ -79,44 +79,45 @@ pub struct Round {
     pub digest_s: f64,
     pub barrier_s: f64,
     pub flush_s: f64,
-    /// The rectangle copied once, row by row, to memory of the kind B is made of.
+    /// Time to copy the saved rectangle once, row by row, to the kind of memory in which B lies.
     pub copy_s: f64,
-    /// The rectangle sent to the next member and received from the one before.
+    /// Time to send the saved rectangle to the next member and receive one from the previous member.
     pub send_s: f64,
-    /// Time for which helpers work on after a save, while the ranks only wait for them.
+    /// Time for which helpers still work after a save, while the ranks only wait for them.
     pub left_s: f64,
     pub restore_s: f64,
-    /// Fresh memory of the size the lost member needs, made under another name: a part of restoring
-    /// that is the system's alone.
+    /// Time to create as much memory as a lost member needs, under another name. This part of a restore depends on the system
+    /// alone.
     pub fresh_s: f64,
-    /// A save to storage, manifest included; the same bytes by dd; the files read once by dd.
+    /// Time of a save to storage, including the manifest. `dd_write_s`: the same bytes written by dd. `dd_read_s`: the files read
+    /// once by dd.
     pub store_s: f64,
     pub dd_write_s: f64,
     pub dd_read_s: f64,
-    /// Coming back from storage without one rank's folder.
+    /// Time to resume from storage after one rank's DIR is lost.
     pub bereft_s: f64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// Bytes of the largest local matrix, padding included.
+    /// Bytes of the largest local matrix, including padding.
     pub matrix_bytes: u64,
-    /// The same of all ranks together.
+    /// Bytes of the local matrices of all ranks together, including padding.
     pub matrices_bytes: u64,
-    /// Named memory of all positions by part, as the system tells it.
+    /// Persistent shared memory of all positions in bytes, by part, as the system reports it.
     pub parts: BTreeMap<String, u64>,
-    /// The first save of a test, before any other memory was touched.
+    /// Seconds of the first save of a test, before any other memory was touched.
     pub first_save_s: f64,
     pub rounds: Vec<Round>,
-    /// Bytes of the matrix that all ranks copied, over all saves of a run.
+    /// Bytes of the matrix that all ranks copied in all saves of a run.
     pub saved_bytes: u64,
-    /// Seconds of each save of a run.
+    /// Seconds of each save of a run, in order.
     pub series_s: Vec<f64>,
     /// Bytes of a checkpoint on storage.
     pub stored_bytes: u64,
 }
 
-/// Runs on every rank.
+/// Makes the measurement. All ranks call this together; rank 0 prints the result.
 pub fn run(spec: &Spec) -> Result<(), String> {
     let world = match spec.encode.by_helper() {
         true => World::with_helpers(),
@@ -167,7 +168,7 @@ impl<'a> Probe<'a> {
             state_bytes: 1024,
             ld: self.ld,
             run: self.run,
-            // Every rank stands for a node.
+            // Each rank counts as a node.
             storage: self.level2()?,
             domain: format!("node {rank}"),
             node: format!("node {rank}"),
@@ -183,7 +184,7 @@ impl<'a> Probe<'a> {
         .map_err(|e| e.to_string())
     }
 
-    /// The slowest rank's.
+    /// Returns the largest value of `seconds` over all ranks.
     fn slowest(&self, seconds: f64) -> f64 {
         let mut seconds = [seconds];
         self.comm.all_reduce(&mut seconds, Reduce::Max);
@@ -210,7 +211,7 @@ impl<'a> Probe<'a> {
         if started.origin != Origin::Fresh {
             return Err(format!("there is memory of a job {:?} already", self.spec.job));
         }
-        // Like the generator of a test: noise, of the size random matrices have.
+        // Noise of the same magnitude as a generated matrix.
         let mut state = 0x9e37_79b9_7f4a_7c15 ^ self.comm.rank() as u64;
         for x in started.a.as_slice_f64_mut() {
             state ^= state << 13;
@@ -294,9 +295,9 @@ impl<'a> Probe<'a> {
         let next = members[(me + 1) % members.len()];
         let before = members[(me + members.len() - 1) % members.len()];
         let (rows, cols) = self.layout.shape(self.comm.rank());
-        // Everybody sends as much as the largest has: so all messages have a partner.
+        // Each rank sends as much as the rank with the largest matrix, so that every message has a partner.
         let words = found.matrix_bytes as usize / 8;
-        // Memory of B's kind, under a name of its own.
+        // Memory of the same kind as B, under another name.
         let other = MemoryStore::new(Store::Posix, &format!("{}-other", self.spec.job)).and_then(
             |memory_store| {
                 Ok((
@@ -306,13 +307,13 @@ impl<'a> Probe<'a> {
             },
         );
         let (mut copy, memory_store): (Region, MemoryStore) = other.map_err(|e| e.to_string())?;
-        // The name is not needed any more; the memory stays while it is mapped.
+        // The name is removed; the memory exists as long as it is mapped.
         memory_store.unlink(self.comm.rank() as u32, Part::B);
         let copy = copy.words_mut();
         copy.fill(1);
         found.first_save_s = self.save(started, 0).save_s;
         let spare = vec![1; if rows == 0 { words } else { 0 }];
-        // One turn to warm up.
+        // The first round warms the machine up.
         for round in 0..=rounds {
             let mut this = self.save(started, 0);
             let a = started.a.words();
@@ -322,12 +323,12 @@ impl<'a> Probe<'a> {
                     copy[range.clone()].copy_from_slice(&a[range]);
                 }
             });
-            // A rank without a matrix sends as much as the others.
+            // A rank without a part of the matrix sends as much as the others.
             let a = if rows == 0 { &spare[..] } else { a };
             this.send_s = self.timed(|| {
                 for start in (0..words).step_by(MESSAGE_WORDS) {
                     let end = (start + MESSAGE_WORDS).min(words);
-                    // A rank with less sends the last of what it has again.
+                    // A rank with a smaller matrix sends the end of its matrix again.
                     let late = end.min(a.len());
                     let out = &a[late - (end - start)..late];
                     self.comm.exchange(
@@ -379,12 +380,12 @@ impl<'a> Probe<'a> {
         Ok(started)
     }
 
-    /// Makes, and throws away, as much named memory as the position has; seconds.
+    /// Creates and drops as much persistent shared memory as `position` has. Returns the seconds.
     fn fresh(&self, position: usize) -> Result<f64, String> {
         self.fresh_where(|other| other == position)
     }
 
-    /// The same at all positions at once.
+    /// Creates and drops as much persistent shared memory as each position has, on all ranks at once. Returns the seconds.
     fn fresh_everywhere(&self) -> Result<f64, String> {
         self.fresh_where(|_| true)
     }

@@ -1,4 +1,4 @@
-//! Tables for people as they come, everything for scripts at the end, and the targets with verdicts.
+//! Report of a benchmark: tables printed as they are complete, a document for scripts at the end, and targets with verdicts.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ struct Document {
     mpi: String,
     targets: Vec<Target>,
     tables: Vec<Table>,
-    /// Single samples, by the name of what was measured.
+    /// Single samples, each under the name of its measurement.
     samples: Vec<(String, Value)>,
 }
 
@@ -77,7 +77,7 @@ impl Report {
         self.document.tables.push(Table { title: title.into(), heads, rows });
     }
 
-    /// The targets, each with what was measured. How many were missed.
+    /// Prints the targets, each with the measured value. Returns the number of missed targets.
     pub fn verdicts(&self) -> usize {
         let rows: Vec<Vec<String>> = self
             .document

@@ -1,4 +1,4 @@
-//! The second level: a checkpoint to storage and back, and in turn the same by the device alone.
+//! Measures a checkpoint to storage and back, and in turn the same bytes by the storage device alone.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ use skt_hpl::shm::Part;
 use super::{Found, Probe, Protected};
 
 impl Probe<'_> {
-    /// This rank's: of a folder that all see, or of its own.
+    /// Returns the checkpoint directory of this rank, in the shared DIR or in a DIR of its own. None without level two.
     fn checkpoint_dir(&self) -> Option<CheckpointDir> {
         let dir = self.spec.storage.as_ref()?;
         let rank = self.comm.rank();
@@ -28,7 +28,7 @@ impl Probe<'_> {
         })
     }
 
-    /// Information for a start about the second level.
+    /// Returns the settings of level two with which a start is called; None without level two.
     pub(super) fn level2(&self) -> Result<Option<Storage>, String> {
         let Some(checkpoint_dir) = self.checkpoint_dir() else { return Ok(None) };
         let rank = self.comm.rank();
@@ -58,7 +58,7 @@ impl Probe<'_> {
         }))
     }
 
-    /// Inventory of checkpoints there, the same on every rank.
+    /// Returns the inventory of checkpoints on storage. It is the same on every rank.
     fn inventory(&self, checkpoint_dir: &CheckpointDir) -> Result<Inventory, String> {
         let mine = checkpoint_dir.survey()?;
         if self.spec.dir_scope == DirScope::Shared {
@@ -73,7 +73,7 @@ impl Probe<'_> {
         Ok(Inventory::merged(stocks?, None))
     }
 
-    /// Saves that go to storage and, all memory gone, come back from there.
+    /// Measures saves that are written to storage and, after all memory is removed, read from there. Stores the times in `found`.
     pub(super) fn stores(
         &self,
         mut started: Protected,
@@ -83,14 +83,14 @@ impl Probe<'_> {
         let rank = self.comm.rank();
         let dir = self.spec.storage.as_deref().ok_or("a folder is needed")?;
         for round in 0..=rounds {
-            // At the first boundary: what is saved is all of it.
+            // At the first boundary, a save contains the whole matrix.
             let mut this = self.save(&mut started, 0);
             this.store_s = self.timed(|| {
                 started.checkpointer.store_now();
             });
             let (mine, bytes) = self.file()?;
             found.stored_bytes = self.total(bytes);
-            // The same bytes, of the same kind of memory, by dd: one for each rank, as the helpers are.
+            // dd writes the same bytes from the same kind of memory, one dd for each rank, as each rank has a helper.
             let memory_store = &self.memory_store;
             let copy = dir.join(format!("dd.{rank}"));
             let mut copied = Ok(());
@@ -136,7 +136,7 @@ impl Probe<'_> {
         Ok(started)
     }
 
-    /// All memory is gone, and the start after that goes on from storage; how long it takes.
+    /// Removes all memory and starts again, which must resume from storage. Returns the new start and its seconds.
     fn comes_back(&self, started: Protected) -> Result<(Protected, f64), String> {
         let rank = self.comm.rank();
         let before = started.a.words().first().copied();
@@ -156,7 +156,7 @@ impl Probe<'_> {
         Ok((started, seconds))
     }
 
-    /// This position's file of the checkpoint that is whole, and its bytes.
+    /// Returns the path of this position's file in the complete checkpoint, and its size in bytes.
     fn file(&self) -> Result<(PathBuf, u64), String> {
         let checkpoint_dir = self.checkpoint_dir().expect("there is a folder");
         let inventory = self.inventory(&checkpoint_dir)?;

@@ -1,4 +1,4 @@
-//! One run of the benchmark under the launcher on this machine, and what its JSON document tells.
+//! A run of the benchmark under the launcher on this machine, and the figures from its JSON document.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,32 +9,32 @@ use skt_hpl::supervise::start::launcher::{Tool, WITH_ULFM};
 
 use crate::limit;
 
-/// Settings of all runs.
+/// Launcher and program of all runs.
 pub struct Machine {
     pub tool: Tool,
     pub program: PathBuf,
 }
 
-/// A run.
+/// A run to be started.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub ranks: usize,
-    /// Whether the launcher is to let it go on without a rank.
+    /// True if the launcher must continue the job without a lost rank.
     pub goes_on: bool,
-    /// Words for the benchmark.
+    /// Arguments of the benchmark.
     pub words: Vec<String>,
-    /// Fault to inject; see docs/dev/protocol.md.
+    /// Fault to inject; the format is described in docs/dev/protocol.md.
     pub fault: Option<String>,
 }
 
-/// Its result.
+/// Result of a run.
 pub struct Came {
     pub outcome: Outcome,
-    /// Whether the fault was injected.
+    /// True if the fault was injected.
     pub injected: bool,
 }
 
-/// If ranks are killed at random, the benchmark looks for runs that hang.
+/// Timeout of a run, in seconds. When ranks are killed at random, a run that exceeds it hangs.
 const RUN_S_MAX: u64 = 900;
 
 impl Machine {
@@ -46,7 +46,7 @@ impl Machine {
             command.args(WITH_ULFM);
         }
         command.args(["-n", &job.ranks.to_string(), "--bind-to", "none", "--oversubscribe"]);
-        // Waiting ranks would otherwise burn the time that the others need.
+        // Otherwise waiting ranks would use the processor time that other ranks need.
         command.args(["--mca", "mpi_yield_when_idle", "1"]).arg(&self.program);
         command.args(&job.words).args(["--threads", "1"]).arg("--json").arg(&json);
         for (name, _) in std::env::vars_os() {
@@ -61,7 +61,7 @@ impl Machine {
             .current_dir(folder.path())
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
             .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-            // A launcher that was killed leaves a folder of its number, with which the next one of that number does not start.
+            // A killed launcher leaves a folder named after its process id. A later launcher with the same id would not start.
             .env("PRTE_MCA_prte_tmpdir_base", folder.path());
         let done = limit::output(&command, Some(RUN_S_MAX))?;
         let said = String::from_utf8_lossy(&done.stderr);

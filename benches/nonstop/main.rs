@@ -1,10 +1,10 @@
-//! `cargo bench --bench nonstop -- --help`: how soon a run goes on without a rank that died, and what it costs to be able to.
-//! benches/NOTEBOOK.md says what each number is and which of them have a target.
+//! `cargo bench --bench nonstop -- --help`: the time until a run continues without a rank that died, and the cost of being able
+//! to. benches/NOTEBOOK.md explains each figure, and names those with a target.
 //!
-//! When something happened is read from what the program itself tells: the supervisor's event log, the JSON document.
+//! All times come from the program itself: from the journal of the supervisor, and from the JSON document.
 
-// Cargo compiles a benchmark as a test even where it has a `main` of its own; what is below `cfg(test)` then lies idle here and
-// is run by tests/bench_parts.rs.
+// Cargo also compiles a benchmark as a test, although it has its own `main`. Its `cfg(test)` parts are unused then;
+// tests/bench_parts.rs runs them.
 #![cfg_attr(test, allow(dead_code, unused_imports))]
 
 mod flags;
@@ -49,7 +49,7 @@ use report::Report;
 use run::Stage;
 use stats::{median, spread};
 
-/// The grid of all runs, and the process columns with checksums.
+/// Process rows and columns of the grid of all runs, and the number of checksum columns.
 const P: usize = 2;
 const Q: usize = 2;
 const R: usize = 1;
@@ -96,7 +96,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 fn moments_of_a_loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), String> {
-    // Nodes have a /tmp of their own; this folder they share.
+    // Nodes share this folder, but each has a /tmp of its own.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?;
     let lab = Lab::up(&flags.shm)?;
     let Flags { n, nb, checkpoint, .. } = flags;
@@ -111,7 +111,7 @@ fn moments_of_a_loss(flags: &Flags, machine: &Machine, report: &mut Report) -> R
         folder: folder.path(),
     };
     if flags.wants(Section::InPlace) {
-        // The rank that stands by is on the fifth node.
+        // The spare rank is on the fifth node.
         let how = format!("--checkpoint {checkpoint} --nonstop --spare-ranks 1");
         let stage = stage(hosts(1..=WORKING + 1), Vec::new(), &how);
         let way = Way { name: "in place", same_bits: true, going_on_s_max: 1.5 };
@@ -129,14 +129,14 @@ fn moments_of_a_loss(flags: &Flags, machine: &Machine, report: &mut Report) -> R
     Ok(())
 }
 
-/// The problem of the benchmark, unprotected.
+/// Returns the benchmark without protection.
 fn plain(flags: &Flags) -> Job {
     let Flags { n, nb, .. } = flags;
     let words = words(&format!("-n {n} --nb {nb} -p {P} -q {Q}"));
     Job { ranks: P * Q, goes_on: false, words, fault: None }
 }
 
-/// The same with columns of checksums.
+/// Returns `job` with checksum columns (`--method abft`).
 fn with_checksums(mut job: Job) -> Job {
     job.ranks += P * R;
     job.goes_on = true;
@@ -144,7 +144,7 @@ fn with_checksums(mut job: Job) -> Job {
     job
 }
 
-/// Runs both so often in turn, once more to warm the machine up: pairs of outcomes.
+/// Runs both jobs `repeat` times in turn, after one more pair that warms the machine up. Returns the pairs of outcomes.
 fn in_turn(
     machine: &Machine,
     repeat: usize,
@@ -153,7 +153,7 @@ fn in_turn(
 ) -> Result<Vec<[Outcome; 2]>, String> {
     let mut pairs = Vec::new();
     for turn in 0..=repeat {
-        // A machine that grows slower or faster favours nobody.
+        // The order alternates, so that a machine that becomes slower or faster favours neither.
         let pair = match turn % 2 {
             0 => {
                 let first = machine.run(one)?;
@@ -182,7 +182,7 @@ fn checksums(outcome: &Outcome) -> Result<&Checksums, String> {
 fn cost(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), String> {
     let work = (Q + R) as f64 / Q as f64;
     let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
-    // Ranks on one node protect each other all the same.
+    // Each rank is a failure domain, although all ranks are on one node.
     let domains = folder.path().join("domains");
     let lines: String = (0..=P * Q).map(|rank| format!("rank:{rank} d{rank}\n")).collect();
     std::fs::write(&domains, lines).map_err(|e| format!("{}: {e}", domains.display()))?;
@@ -234,7 +234,7 @@ fn cost(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
     Ok(())
 }
 
-/// The matrix's share of the memory of a run with checksums.
+/// Reports the share of the matrix in the memory of a run with checksum columns, compared with Q / (Q + R).
 fn memory(told: &Checksums, report: &mut Report) {
     let (matrix, sums) = (told.matrix_bytes as f64, told.checksum_bytes as f64);
     let whole = Q as f64 / (Q + R) as f64;
@@ -242,14 +242,14 @@ fn memory(told: &Checksums, report: &mut Report) {
     report.within(name, matrix / (matrix + sums), whole * 0.98, 1.0);
 }
 
-/// One loss, seconds.
+/// Cost of one loss. Times are in seconds.
 #[derive(serde::Serialize)]
 struct Cost {
     boundary: u64,
     iteration_s: f64,
-    /// Time of a run with checksums, less the lost column's share from there on.
+    /// Expected time: that of a run with checksum columns, less the share of the lost process column from `boundary` on.
     expected_s: f64,
-    /// The same with the time of an unprotected run from there on.
+    /// Expected time if the rest of the run, from `boundary` on, takes as long as in an unprotected run.
     bare_s: f64,
     took_s: f64,
     going_on_s: f64,
@@ -257,22 +257,25 @@ struct Cost {
 }
 
 impl Cost {
-    /// How much longer it took, in iterations.
+    /// Returns the time that the run took longer than `expected_s`, in iterations.
     fn iterations(&self, expected_s: f64) -> f64 {
         (self.took_s - expected_s) / self.iteration_s
     }
 }
 
-/// Cost of a loss beyond the work. Until the boundary of the loss the run does the same as one with checksums, and from there on
-/// the same with a process column less. [`cost`] has the cost of checksums without a loss, so it is not counted here; the next
-/// column counts it, with the rest of an unprotected run. Up to one boundary before, its own time counts: the loss costs nothing
-/// there, and two runs differ by more than that cost.
+/// Reports the cost of a loss beyond the necessary work. Before the boundary of the loss, the expected time is that of a run with
+/// checksum columns. After the boundary, it is Q / (Q + R) of the rest of such a run, since one process column is lost. [`cost`]
+/// reports the cost of checksum columns without a loss, which is not counted here. A further column of the table counts it: there
+/// the rest is that of an unprotected run.
+///
+/// Up to one boundary before the loss, the run's own time is used. The loss costs nothing there, and two runs differ by more than
+/// the cost.
 fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), String> {
     let blocks = flags.n.div_ceil(flags.nb);
     let mut all = Vec::new();
     for turn in 0..=flags.repeat {
         let at = blocks * (1 + turn % 3) / 4;
-        // Of each of the first two process columns in turn.
+        // The lost rank is in each of the first two process columns in turn.
         let fault = Some(format!("1@iteration:{}:{at}:kill", turn % Q));
         let failed = Job { fault, ..with_checksums(plain(flags)) };
         let [unprotected, protected, failed] =
@@ -338,16 +341,16 @@ fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
     Ok(())
 }
 
-/// Blocks of the small problem.
+/// Number of blocks of the small problem.
 const BLOCKS: usize = 50;
-/// Losses with the same matrix: how far a residual grows is the same for many losses of one.
+/// Number of losses measured with each matrix. The growth of the residual is similar for all losses of one matrix.
 const OF_ONE_MATRIX: usize = 10;
 
 fn residuals(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     let seed = flags.seed.unwrap_or(now);
     println!("--seed {seed}");
-    // The same numbers from the same seed on any machine.
+    // A seed gives the same random numbers on every machine.
     let mut random = Xoshiro256StarStar::seed_from_u64(seed);
     let mut below = |n: usize| (random.next_u64() % n as u64) as usize;
     let small = Flags { n: flags.small, nb: (flags.small / BLOCKS).max(1), ..flags.clone() };
@@ -371,7 +374,7 @@ fn residuals(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<()
         let position = below(P * (Q + R));
         let fault = format!("1@{point}:{position}:{}:kill", 1 + below(BLOCKS));
         let came = machine.run(&Job { fault: Some(fault.clone()), ..job.clone() })?;
-        // Not everybody comes to every point so often.
+        // Not every rank reaches every point so often.
         if came.injected {
             ratios.push(residual(&came.outcome)? / undisturbed[undisturbed.len() - 1]);
             samples.push((fault, job.words.join(" "), ratios[ratios.len() - 1]));

@@ -1,5 +1,5 @@
-//! Moments after a rank's death, on virtual nodes under `skt-hpl run`: by the run's own event log, and by the processes
-//! that this machine sees.
+//! Measures the times after the death of a rank, on virtual nodes under `skt-hpl run`. The times come from the journal of the run
+//! and from the processes that this machine sees.
 
 use std::collections::BTreeSet;
 
@@ -12,30 +12,30 @@ use crate::report::Report;
 use crate::run::{Stage, now_ms};
 use crate::stats::median;
 
-/// A way to continue, and its targets.
+/// A method of recovery without a restart, with its target.
 pub struct Way<'a> {
     pub name: &'a str,
-    /// Whether x has the bits that it has where nothing happens.
+    /// True if x must have the bits of a run without faults.
     pub same_bits: bool,
     pub going_on_s_max: f64,
 }
 
 const NOTICED_S_MAX: f64 = 0.5;
 
-/// The node whose rank is killed.
+/// Node whose rank is killed.
 const NODE: &str = "n3";
 
-/// One fault, seconds after it.
+/// Times of one fault, in seconds after it was injected.
 #[derive(serde::Serialize)]
 struct Faulted {
     noticed_s: f64,
     agreed_s: f64,
     going_on_s: f64,
-    /// Iterations that were done before and had to be done again.
+    /// Number of iterations that were repeated.
     back: u64,
 }
 
-/// Kills a rank of a run as often as asked for.
+/// Kills a rank in each of `repeat` runs, and reports the times.
 pub fn kill_ranks(
     stage: &Stage,
     repeat: usize,
@@ -84,7 +84,7 @@ fn kill_one(stage: &Stage, name: &str, way: &Way, x: &str) -> Result<Faulted, St
     };
     let mut run = stage.supervised(name)?;
     run.wait_for(1, |e| matches!(e, Event::Computing { .. }))?;
-    // Amid the work, so that there is something to go on from.
+    // The fault comes during the computation, after a checkpoint exists.
     match way.same_bits {
         true => run.wait_for(2, |e| matches!(e, Event::Saved { .. }))?,
         false => std::thread::sleep(AMID),
@@ -126,5 +126,5 @@ fn kill_one(stage: &Stage, name: &str, way: &Way, x: &str) -> Result<Faulted, St
     told.ok_or_else(|| format!("{name}: the run began from scratch"))
 }
 
-/// Long enough that all compute, and shorter than any run that is worth a measurement.
+/// Time after which all ranks compute, shorter than any run worth measuring.
 const AMID: std::time::Duration = std::time::Duration::from_millis(1000);

@@ -1,11 +1,12 @@
-//! Times at which a run began its iterations, from the timeline in its JSON document: pure.
+//! Times at which a run began its iterations, from the timeline in its JSON document. Pure functions.
 
 use skt_hpl::base::timeline::Timeline;
 
-/// Seconds from the timer's start until iteration `k` began, between two points of the timeline in proportion.
+/// Returns the seconds from the start of the timer to the beginning of iteration `k`, interpolated between two points of the
+/// timeline.
 ///
 /// # Errors
-/// If the timeline ends before.
+/// If the timeline ends before iteration `k`.
 pub fn passed(timeline: &Timeline, k: u64) -> Result<f64, String> {
     let at = timeline.iteration.iter().position(|&iteration| iteration >= k);
     let at = at.filter(|_| timeline.seconds.len() == timeline.iteration.len());

@@ -1,4 +1,4 @@
-//! Whole runs from seeds, with faults: as many as there is time for, or one again.
+//! Simulates whole runs with faults, from seeds: as many as the time allows, or one seed again.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed))
 }
 
-/// Whether a seed's run ends as it must.
+/// Simulates the run of one seed again, and prints its faults and its end. Returns true if the run ends as it must.
 fn again(flags: &Flags, kind: Kind, seed: u64) -> bool {
     let trace = flags.trace.as_ref().map(|path| File::create(path).expect("the trace"));
     let began = Instant::now();

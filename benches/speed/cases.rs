@@ -1,4 +1,4 @@
-//! Which problems are measured: the command line, and the lists it unfolds to.
+//! Problems to be measured: the command line, and the list of cases that it describes.
 
 use std::path::PathBuf;
 
@@ -106,7 +106,7 @@ pub struct Case {
     pub nb: usize,
     pub p: usize,
     pub q: usize,
-    /// Of a rank.
+    /// Number of threads of each rank.
     pub threads: usize,
 }
 
@@ -115,12 +115,12 @@ impl Case {
         self.p * self.q
     }
 
-    /// Cores that are busy, of `cores` there are.
+    /// Returns the number of busy cores, at most `cores`.
     pub fn cores_used(&self, cores: usize) -> usize {
         (self.ranks() * self.threads).min(cores)
     }
 
-    /// How often the problem stands in one HPL.dat: a run of a few milliseconds says nothing.
+    /// Returns how often the problem is repeated in one HPL.dat. A single run of a few milliseconds is too short to measure.
     pub fn solves_a_run(&self) -> usize {
         match self.n {
             0..3000 => 7,
@@ -131,10 +131,10 @@ impl Case {
 }
 
 impl Flags {
-    /// All cases, grids outermost so that a table reads well.
+    /// Returns all cases to be measured. Grids are the outermost loop, so that the table is easy to read.
     ///
     /// # Errors
-    /// Where the lists of P and Q do not match.
+    /// If the lists of P and Q differ in length.
     pub fn cases(&self, cores: usize) -> Result<Vec<Case>, String> {
         if self.standard {
             return Ok(self.nb.iter().flat_map(|&nb| standard(nb, cores)).collect());
@@ -159,8 +159,8 @@ impl Flags {
     }
 }
 
-/// The cases of the page on performance: the whole machine in one rank, one rank a core on flat
-/// and tall grids, more ranks than cores, and problems too small to be fast.
+/// Returns the cases of `--standard`: the whole machine in one rank; one rank per core on flat and tall grids; more ranks than
+/// cores; problems too small to be fast.
 fn standard(nb: usize, cores: usize) -> Vec<Case> {
     let flat = |n| Case { n, nb, p: 1, q: cores, threads: 1 };
     let whole = |n| Case { n, nb, p: 1, q: 1, threads: cores };

@@ -1,7 +1,7 @@
-//! `--device`: a device's copies, DGEMM and panels, and whole runs with it.
+//! `--device`: measures copies, DGEMM and panels of a device, and whole runs with the device.
 //!
-//! Each case is run on a grid of one rank. Then copies, DGEMM and panels are measured in this process, on the first device of the
-//! node; rates are the best of `--repeat`.
+//! Each case first runs on a grid of one rank. Then this process measures copies, DGEMM and panels on the first device of the
+//! node. Rates are the best of `--repeat`.
 
 use std::io;
 use std::path::Path;
@@ -20,13 +20,13 @@ use crate::cases::{Case, Flags};
 use crate::job::{Launcher, Who};
 use crate::panel;
 
-/// Doubles that are copied in each direction: 512 MiB.
+/// Number of doubles that are copied in each direction: 512 MiB.
 const COPIED: usize = 64 << 20;
 
-/// Prints the tables.
+/// Measures the device, and prints the tables.
 ///
 /// # Errors
-/// If there is no device, no memory, or a run fails.
+/// If there is no device or not enough memory, or if a run fails.
 pub fn run(
     kind: Kind,
     flags: &Flags,
@@ -34,7 +34,7 @@ pub fn run(
     launcher: &Launcher,
     program: &Path,
 ) -> Result<(), String> {
-    // Before this process starts MPI: variables that MPI sets would confuse the launcher.
+    // Whole runs come before this process starts MPI, since variables that MPI sets would confuse the launcher.
     println!("| N | NB | whole run, Gflop/s |\n|--:|--:|--:|");
     for case in cases {
         for _ in 0..flags.repeat {
@@ -73,7 +73,7 @@ pub fn run(
     Ok(())
 }
 
-/// GB/s to the device and back.
+/// Returns the rates of copies to the device and back, in GB/s.
 fn copies(device: &Arc<dyn Device>, tries: usize) -> io::Result<[f64; 2]> {
     let mut here = Pinned::touched(Some(device), COPIED, &mut Pool::new(1))?;
     let there = Buffer::new(device, COPIED)?;
@@ -81,7 +81,7 @@ fn copies(device: &Arc<dyn Device>, tries: usize) -> io::Result<[f64; 2]> {
     Ok([ends, [ends[1], ends[0]]].map(|[from, to]| {
         let (from, to) = (Matrix::new(from.cast_const(), COPIED), Matrix::new(to, COPIED));
         let seconds = panel::shortest(tries + 1, || {
-            // SAFETY: both have the length, and live until the copy has ended.
+            // SAFETY: both arrays have this length, and live until the copy has ended.
             unsafe { device.copy_2d(Stream::Panel, from, to, 1, COPIED) };
             device.finish(Stream::Panel);
         });
@@ -89,7 +89,7 @@ fn copies(device: &Arc<dyn Device>, tries: usize) -> io::Result<[f64; 2]> {
     }))
 }
 
-/// Gflop/s of an update of as many rows and columns as the case has, but at most 20000.
+/// Returns the rate of an update in Gflop/s. It has as many rows and columns as the case, at most 20000.
 fn dgemm(device: &Arc<dyn Device>, case: &Case, tries: usize) -> io::Result<f64> {
     let (side, k) = (case.n.min(20_000), case.nb);
     let buffer = |len| Buffer::new(device, len);
@@ -108,7 +108,7 @@ fn dgemm(device: &Arc<dyn Device>, case: &Case, tries: usize) -> io::Result<f64>
     Ok(2.0 * (side * side) as f64 * k as f64 / seconds / 1e9)
 }
 
-/// Fills device memory with numbers that are neither zero nor alike: the rate of a device depends on them.
+/// Fills device memory with different nonzero numbers, since the rate of a device depends on the numbers.
 fn fill(device: &Arc<dyn Device>, buffer: &Buffer) -> io::Result<()> {
     const AT_ONCE: usize = 1 << 20;
     let len = buffer.len();
@@ -122,7 +122,7 @@ fn fill(device: &Arc<dyn Device>, buffer: &Buffer) -> io::Result<()> {
         let some = AT_ONCE.min(len - at);
         let from = Matrix::new(here.as_ptr(), some);
         let to = Matrix::new(buffer.address().wrapping_add(at), some);
-        // SAFETY: within both, which live until the copy has ended.
+        // SAFETY: the copied part is within both buffers, which live until the copy has ended.
         unsafe { device.copy_2d(Stream::Panel, from, to, 1, some) };
     }
     device.finish(Stream::Panel);

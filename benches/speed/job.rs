@@ -1,7 +1,7 @@
-//! One run of an HPL program under the launcher: its input file, its command, its result.
+//! A run of an HPL program under the launcher: its input file, its command, its result.
 //!
-//! Both programs get the same file and the same placing. Pure functions are apart from those
-//! that start processes, so that they can be tested alone.
+//! skt-hpl and the reference get the same input file and the same placement. Pure functions are separate from those that start
+//! processes, so that they can be tested.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use skt_hpl::kernels::processor::Level;
 use crate::cases::Case;
 use crate::limit;
 
-/// Which MPI the launcher belongs to: their flags differ.
+/// MPI to which the launcher belongs. The flags of the two launchers differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mpi {
     Open,
@@ -23,12 +23,12 @@ pub enum Mpi {
 }
 
 impl Mpi {
-    /// From what the library says of itself.
+    /// Returns the MPI, recognised by the version text of its library.
     pub fn of_library(text: &str) -> Self {
         if text.contains("Open MPI") { Mpi::Open } else { Mpi::Mpich }
     }
 
-    /// Debian's name of the launcher, installed together with the plain one.
+    /// Returns Debian's name of the launcher, which is installed in addition to the plain name.
     pub fn launcher(self) -> &'static str {
         match self {
             Mpi::Open => "mpirun.openmpi",
@@ -37,8 +37,8 @@ impl Mpi {
     }
 }
 
-/// The launcher's arguments before the program: as many ranks as the grid has, each on cores of
-/// its own where there are enough, on any otherwise.
+/// Returns the arguments of the launcher in front of the program. It starts as many ranks as the grid has. Each rank is bound to
+/// cores of its own if there are enough; otherwise ranks are not bound.
 pub fn launch_arguments(mpi: Mpi, case: &Case, cores: usize) -> Vec<String> {
     let ranks = case.ranks();
     let fits = ranks * case.threads <= cores;
@@ -47,7 +47,7 @@ pub fn launch_arguments(mpi: Mpi, case: &Case, cores: usize) -> Vec<String> {
     match mpi {
         Mpi::Open if !fits => {
             add(&["--bind-to", "none", "--oversubscribe"]);
-            // Waiting ranks would otherwise burn the time that the others need.
+            // Otherwise waiting ranks would use the processor time that other ranks need.
             add(&["--mca", "mpi_yield_when_idle", "1"]);
         }
         Mpi::Open if ranks == 1 => add(&["--bind-to", "none"]),
@@ -61,7 +61,7 @@ pub fn launch_arguments(mpi: Mpi, case: &Case, cores: usize) -> Vec<String> {
     arguments
 }
 
-/// The input file: usual choices for a good rate, the same for all programs.
+/// Returns the HPL.dat of a case, with usual settings for a good rate. All programs get the same file.
 pub fn hpl_dat(case: &Case) -> String {
     let solves = case.solves_a_run();
     let ns = vec![case.n.to_string(); solves].join(" ");
@@ -102,10 +102,10 @@ HPL.out      output file name (if any)
     )
 }
 
-/// The rates in an HPL program's output.
+/// Returns the rates in the output of an HPL program, in Gflop/s.
 ///
 /// # Errors
-/// Where not exactly `solves` solutions of the case were found and checked.
+/// If the output does not contain exactly the expected number of solutions of this case, all of which passed the check.
 pub fn rates(output: &str, case: &Case) -> Result<Vec<f64>, String> {
     let mut rates = Vec::new();
     let mut passed = 0;
@@ -133,30 +133,29 @@ pub fn rates(output: &str, case: &Case) -> Result<Vec<f64>, String> {
     Ok(rates)
 }
 
-/// Variables that decide about the speed of a BLAS.
+/// Variables that select the kernels of a BLAS, by library. The next constant lists the variables that set its threads.
 const KERNEL_VARIABLES: [(&str, &str); 2] =
     [("BLIS", "BLIS_ARCH_TYPE"), ("OpenBLAS", "OPENBLAS_CORETYPE")];
 const THREAD_VARIABLES: [&str; 3] = ["BLIS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"];
 
-/// Names the kernels that an OpenBLAS of the plain reference is to take, to see what it does where it
-/// picks those.
+/// Variable that names the kernels for the OpenBLAS of the plain reference, to measure the effect of wrong kernels.
 pub const PLAIN_KERNEL: &str = "XHPL_PLAIN_KERNEL";
 
-/// The program that is run.
+/// Program to be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     SktHpl,
-    /// The reference with the right kernels.
+    /// The reference, with the kernels that suit the processor.
     Reference,
-    /// The reference with those its BLAS picks by itself.
+    /// The reference, with the kernels that its BLAS chooses by itself.
     Plain,
 }
 
-/// The environment of `who` as far as it decides about speed: what is set. Everything else that
-/// [`is_hidden`] is taken away.
+/// Returns the variables that affect speed and are set for `who`. All other variables for which [`is_hidden`] returns true are
+/// removed.
 ///
-/// `level` is what the processor can do. `linked` is the variable of the BLAS this benchmark and
-/// skt-hpl are linked with, and the kernels it was started with: they count for both programs.
+/// `level` is the instruction set of the processor. `linked` is the kernel variable of the BLAS to which this benchmark and
+/// skt-hpl are linked, and its value at the start. The value applies to both programs.
 pub fn environment(
     who: Who,
     case: &Case,
@@ -168,10 +167,10 @@ pub fn environment(
         let started_with = linked.1.filter(|_| variable == linked.0);
         let kernel = match who {
             Who::Plain => None,
-            // It looks for the kernels itself where nobody says which: no help.
+            // skt-hpl selects the kernels itself if no variable does, so it gets no help.
             Who::SktHpl => started_with,
-            // Libraries know the processors that have AVX2 at most. And BLIS 0.9 takes any name for its AVX-512 kernels, which
-            // end the program there.
+            // Libraries recognise processors up to AVX2 by themselves. BLIS 0.9 accepts any name as that of its AVX-512 kernels,
+            // which would then crash the program.
             Who::Reference if level < Level::Avx512 => started_with,
             Who::Reference => started_with.or_else(|| kernel_for(library, level)),
         };
@@ -182,26 +181,26 @@ pub fn environment(
     for variable in THREAD_VARIABLES {
         set.insert(variable, case.threads.to_string());
     }
-    // Containers and small machines.
+    // Needed in containers and on small machines.
     set.insert("OMPI_ALLOW_RUN_AS_ROOT", "1".into());
     set.insert("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1".into());
     set
 }
 
-/// Whether a variable is kept from the programs: settings of skt-hpl, our own preflight's mark
-/// among them, since only HPL.dat is to decide; and anything that tunes a BLAS. A variable
-/// somebody set once in a profile would otherwise be taken for the library's own doing.
+/// Returns true if the measured programs must not see the variable: settings of skt-hpl, including the mark of the preflight, and
+/// variables that tune a BLAS. Only HPL.dat may set the run, and a variable from a user's profile must not count as the library's
+/// own choice.
 fn is_hidden(name: &str) -> bool {
     ["SKT_", "BLIS_", "OPENBLAS_", "GOTO_", "OMP_"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Where and how programs are started.
+/// Launcher, machine and settings with which programs are started.
 pub struct Launcher {
     pub program: PathBuf,
     pub mpi: Mpi,
     pub cores: usize,
     pub level: Level,
-    /// The variable of the BLAS in this program, and what it is set to.
+    /// Kernel variable of the BLAS in this program, and its value.
     pub linked: (&'static str, Option<String>),
     /// Engine and device of skt-hpl.
     pub engine: Engine,
@@ -235,10 +234,10 @@ impl Launcher {
         command
     }
 
-    /// Runs the case once and returns the rates of its solutions.
+    /// Runs a case once, and returns the rates of its solutions in Gflop/s.
     ///
     /// # Errors
-    /// Where the program cannot be started, fails, or does not print what it should.
+    /// If the program cannot be started or fails, or if its output is not as expected.
     pub fn run(&self, who: Who, program: &Path, case: &Case) -> Result<Vec<f64>, String> {
         let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
         std::fs::write(folder.path().join("HPL.dat"), hpl_dat(case))
@@ -257,13 +256,13 @@ impl Launcher {
     }
 }
 
-/// The last lines of a text.
+/// Returns the last 12 lines of a text.
 fn tail(text: &str) -> String {
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(12)..].join("\n")
 }
 
-/// The whole path of a program: they are run in other folders.
+/// Returns the full path of a program, so that it can be started in another folder.
 pub fn found(path: &Path) -> Result<PathBuf, String> {
     std::fs::canonicalize(path).map_err(|e| format!("{}: {e}", path.display()))
 }
@@ -299,7 +298,7 @@ HPL_pdgesv() start time Fri Nov 20 08:00:00 2026
         assert!(rates(&text, &small).is_err(), "one of several");
         let all = rates(&text.repeat(small.solves_a_run()), &small).unwrap();
         assert_eq!(all, vec![206.56; small.solves_a_run()]);
-        // Words that begin with W are no results.
+        // Other lines that begin with W are not results.
         assert!(rates("Wait for all 1 2 3 4", &CASE).is_err());
     }
 

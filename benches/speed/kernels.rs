@@ -1,6 +1,6 @@
-//! Limits of the machine: the peak of its multipliers, the library's DGEMM, our multiplication.
+//! Limits of the machine: the peak of its multipliers, the DGEMM of the library, and our own multiplication.
 //!
-//! All of them use the cores that the case uses, at the same time. Rates are in Gflop/s.
+//! Each uses all cores of the case at the same time. Rates are in Gflop/s.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -15,22 +15,22 @@ use skt_hpl::kernels::{
 };
 use skt_hpl::matrix::HugeBuffer;
 
-/// How long the peak is looked for, and how often.
+/// Duration of each measurement of the peak. The next constant is the number of measurements.
 const PEAK_TIME: Duration = Duration::from_millis(100);
 const PEAK_TRIES: usize = 5;
-/// Multiplications of which the middle one counts.
+/// Number of multiplications whose median counts.
 const MULTIPLICATIONS: usize = 5;
-/// Sides of C: as large as the trailing matrix of a large problem.
+/// Largest number of rows and columns of C, as in the trailing submatrix of a large problem.
 const LARGEST_SIDE: usize = 8000;
 
-/// Fused multiply-adds of registers with registers, on `cores` threads together: the best of a few
-/// tries, since a peak is what is possible.
+/// Returns the peak in Gflop/s: fused multiply-adds of registers, on `cores` threads at the same time. The best of several tries
+/// counts, since a peak is what is possible.
 pub fn peak(cores: usize, level: Level) -> f64 {
     let tries = (0..PEAK_TRIES).map(|_| {
         let barrier = Barrier::new(cores);
         std::thread::scope(|scope| {
             let one = || {
-                // Clocks rise and fall with what runs: get there first.
+                // The clock rate depends on the load. This loop brings it to the rate under load.
                 fma_rate(level, PEAK_TIME / 5);
                 barrier.wait();
                 fma_rate(level, PEAK_TIME)
@@ -42,7 +42,7 @@ pub fn peak(cores: usize, level: Level) -> f64 {
     tries.fold(0.0, f64::max) / 1e9
 }
 
-/// Operations a second of one thread.
+/// Returns the operations a second of one thread.
 fn fma_rate(level: Level, time: Duration) -> f64 {
     const ROUNDS: usize = 100_000;
     let start = Instant::now();
@@ -56,14 +56,14 @@ fn fma_rate(level: Level, time: Duration) -> f64 {
     }
 }
 
-/// Runs the widest loop the processor has and returns its operations. Each round advances enough
-/// independent sums to cover the latency of the units.
+/// Runs multiply-adds in the widest registers of the processor, and returns the number of operations. Each round advances enough
+/// independent sums to hide the latency of the units.
 fn fma_rounds(level: Level, rounds: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
     match level {
-        // SAFETY: the processor has what the level says.
+        // SAFETY: `level` states that the processor has AVX-512.
         Level::Avx512 => return unsafe { wide(rounds) },
-        // SAFETY: as above.
+        // SAFETY: `level` states that the processor has AVX2.
         Level::Avx2 => return unsafe { middle(rounds) },
         Level::Baseline => {}
     }
@@ -93,7 +93,8 @@ macro_rules! fma_loop {
 fma_loop!(wide, "avx512f", 24, 8, _mm512_set1_pd, _mm512_fmadd_pd);
 fma_loop!(middle, "avx2,fma", 12, 4, _mm256_set1_pd, _mm256_fmadd_pd);
 
-/// Without wider registers: separate multiplication and addition where there is no fused one.
+/// Runs multiply-adds without wide registers, with separate multiplication and addition if the target has no fused ones. Returns
+/// the number of operations.
 fn plain(rounds: usize) -> usize {
     const SUMS: usize = 24;
     let (x, y) = (black_box(0.5), black_box(0.5));
@@ -111,18 +112,20 @@ fn plain(rounds: usize) -> usize {
     rounds * SUMS * 2
 }
 
-/// The side of C that leaves most of the memory free.
+/// Returns the number of rows and columns of C that leaves most of the memory free. `available` is the free memory in bytes, if
+/// known.
 pub fn side(available: Option<u64>) -> usize {
     let fits = available.map_or(LARGEST_SIDE, |bytes| ((bytes / 4 / 8) as f64).sqrt() as usize);
     fits.min(LARGEST_SIDE) / 8 * 8
 }
 
-/// Those of the program's own kernels that `choice` means and this processor runs.
+/// Returns the program's own kernels that `choice` allows and this processor can run.
 pub fn engines(choice: params::Engine) -> Vec<Engine> {
     Engine::possible(choice).into_iter().filter(|engine| engine.cuts_freely()).collect()
 }
 
-/// The fastest of the kernels that `choice` means, as the program itself finds it; the BLAS where it means that.
+/// Returns the fastest of the kernels that `choice` allows, measured as the program does. Returns the BLAS if `choice` is the
+/// BLAS.
 pub fn fastest(choice: params::Engine, k: usize, threads: usize) -> Result<Engine, String> {
     let engines = engines(choice);
     let mut pool = Pool::new(threads);
@@ -135,7 +138,7 @@ pub fn fastest(choice: params::Engine, k: usize, threads: usize) -> Result<Engin
     }
 }
 
-/// C(side x side) -= A B with k = `k`, kept from one repetition to the next.
+/// Operands of C -= A B, where C has `side` rows and columns, and A has `k` columns. They are reused for all measurements.
 pub struct Multiplication {
     side: usize,
     k: usize,
@@ -145,13 +148,15 @@ pub struct Multiplication {
 }
 
 impl Multiplication {
+    /// Allocates the operands, large enough for the BLAS and for `engine`.
+    ///
     /// # Errors
-    /// Where the memory is not there.
+    /// If there is not enough memory.
     pub fn new(side: usize, k: usize, engine: Engine) -> std::io::Result<Self> {
         let a_len = (side * k).max(engine.lower_len(side, k));
         let b_len = (side * k).max(engine.upper_len(k, side));
         let mut buffers = [side * side, a_len, b_len].map(HugeBuffer::new);
-        // Values of no importance, but none that are slow to compute with.
+        // The values do not matter, but must not be slow to compute with.
         for buffer in buffers.iter_mut().flatten() {
             for (i, x) in buffer.as_mut_slice().iter_mut().enumerate() {
                 *x = (i % 1013) as f64 / 1013.0 - 0.5;
@@ -161,13 +166,13 @@ impl Multiplication {
         Ok(Self { side, k, c: c?, a: a?, b: b? })
     }
 
-    /// The library's DGEMM with `threads` threads of its own.
+    /// Returns the rate of the linked library's DGEMM with `threads` threads of its own, in Gflop/s.
     pub fn library(&mut self, threads: usize) -> f64 {
         set_library_threads(threads);
         let (side, k) = (self.side, self.k);
         let (a, b, c) = (self.a.as_ptr(), self.b.as_ptr(), self.c.as_mut_ptr());
         self.rate(|| {
-            // SAFETY: buffers of these sizes, borrowed for the call.
+            // SAFETY: the buffers have these sizes, and are borrowed for the call.
             unsafe {
                 let (a, b) = (Operand::plain(a, side), Operand::plain(b, k));
                 gemm(Size::new(side, side, k), -1.0, a, b, Matrix::new(c, side));
@@ -175,13 +180,13 @@ impl Multiplication {
         })
     }
 
-    /// Another library's.
+    /// Returns the rate of another library's DGEMM with `threads` threads of its own, in Gflop/s.
     pub fn peer(&mut self, peer: &Loaded, threads: usize) -> f64 {
         peer.set_threads(threads);
         let (side, k) = (self.side, self.k);
         let (a, b, c) = (self.a.as_ptr(), self.b.as_ptr(), self.c.as_mut_ptr());
         self.rate(|| {
-            // SAFETY: as above.
+            // SAFETY: the buffers have these sizes, and are borrowed for the call.
             unsafe {
                 let (a, b) = (Operand::plain(a, side), Operand::plain(b, k));
                 peer.calls.gemm(Size::new(side, side, k), -1.0, a, b, Matrix::new(c, side));
@@ -189,8 +194,8 @@ impl Multiplication {
         })
     }
 
-    /// The program's own engine on operands that are laid out already, as the solver has them,
-    /// cut into tasks as the solver cuts them.
+    /// Returns the rate of the program's own engine in Gflop/s. The operands are already packed, and the work is divided into
+    /// tasks as in the solver.
     pub fn engine(&mut self, engine: Engine, threads: usize) -> f64 {
         const STRIP: usize = 1920;
         let (side, k) = (self.side, self.k);
@@ -206,14 +211,14 @@ impl Multiplication {
                 let (block, strip) = (task / strips, task % strips);
                 let rows = block * row_unit..((block + 1) * row_unit).min(side);
                 let cols = strip * width..((strip + 1) * width).min(side);
-                // SAFETY: tasks write parts of C of their own; the operands are only read.
+                // SAFETY: each task writes its own part of C, and the operands are only read.
                 unsafe { lower.multiply(&upper, rows, cols, Matrix::new(c.get(), side)) }
             });
         })
     }
 
     fn rate(&self, mut multiply: impl FnMut()) -> f64 {
-        // The first wakes threads and fills the library's buffers.
+        // The first multiplication starts threads and fills buffers of the library, so it does not count.
         multiply();
         let mut seconds: Vec<f64> = (0..MULTIPLICATIONS)
             .map(|_| {

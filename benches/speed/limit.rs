@@ -1,20 +1,20 @@
-//! How long a program that is measured may take: one that hangs is a failed run, and no end of the benchmark.
+//! Timeout of measured programs. A program that hangs is a failed run, and the benchmark continues.
 
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A run of the largest problem that anybody measures with these benchmarks takes minutes.
+/// Default timeout in seconds. The largest problems measured with these benchmarks take minutes.
 const LIMIT_S: u64 = 7200;
-/// Time that a launcher has to end its ranks before it is killed.
+/// Seconds that a launcher has to end its ranks before it is killed.
 const TO_END_S: u64 = 30;
 
-/// All that `command` says, ended where it takes too long.
+/// Runs `command` and returns its output. Ends the command after `limit_s` seconds, or after the default timeout.
 ///
 /// # Errors
-/// Where it cannot be started, or had to be ended.
+/// If the command cannot be started, or had to be ended.
 pub fn output(command: &Command, limit_s: Option<u64>) -> Result<Output, String> {
     let limit_s = limit_s.unwrap_or(LIMIT_S);
-    // In the foreground: Ctrl-C then ends the program with the benchmark.
+    // The command stays in the foreground, so that Ctrl-C ends it together with the benchmark.
     let mut limited = Command::new("timeout");
     limited.arg("--foreground").arg(format!("--kill-after={TO_END_S}")).arg(limit_s.to_string());
     limited.arg(command.get_program()).args(command.get_args()).stdin(Stdio::null());
@@ -31,7 +31,7 @@ pub fn output(command: &Command, limit_s: Option<u64>) -> Result<Output, String>
     let since = Instant::now();
     let output = limited.output().map_err(|error| cannot(format!("timeout: {error}")))?;
     match output.status.code() {
-        // By timeout(1)'s page: ended, not found, not executable. Its children may end with these, too.
+        // Exit codes of timeout(1): timed out, not found, not executable. The measured program may return them too.
         Some(124 | 137) if since.elapsed() >= Duration::from_secs(limit_s) => {
             Err(format!("{command:?} had not ended after {limit_s} s, and was ended"))
         }

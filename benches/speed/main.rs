@@ -1,11 +1,11 @@
-//! `cargo bench --bench speed -- --help`: how fast skt-hpl is here, compared with the machine's
-//! peak and, where there is one, the reference. benches/NOTEBOOK.md says what each number is.
+//! `cargo bench --bench speed -- --help`: the speed of skt-hpl on this machine, compared with the peak and, if available, with
+//! the reference. benches/NOTEBOOK.md explains each figure.
 //!
-//! Everything is measured in turn and the turn repeated: a machine that gets slower or faster over
-//! the minutes does so for all alike.
+//! All quantities are measured in turn, and the turn is repeated. A machine that becomes slower or faster meanwhile affects all
+//! of them.
 
-// Cargo compiles a benchmark as a test even where it has a `main` of its own; what is below
-// `cfg(test)` then lies idle here and is run by tests/bench_parts.rs.
+// Cargo also compiles a benchmark as a test, although it has its own `main`. Its `cfg(test)` parts are unused then;
+// tests/bench_parts.rs runs them.
 #![cfg_attr(test, allow(dead_code, unused_imports))]
 
 mod cases;
@@ -38,8 +38,8 @@ use kernels::Multiplication;
 use table::{Document, Machine, Measured};
 
 fn main() -> ExitCode {
-    // Before any thread, for it may start this program again with the library's variable set. Before the arguments are read, for
-    // it may also start it to try whether the library takes some kernels, with arguments of its own.
+    // The preflight must come before any thread, since it may execute this program again with the library's variable set. It must
+    // also come before the arguments are read. To try kernels of the library, it may start this program with its own arguments.
     let blas = preflight::run(true);
     let flags = Flags::parse();
     match measure(&flags, blas) {
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The programs that solve, and their kinds.
+/// The HPL programs to be measured: kind and path of each.
 struct Programs(Vec<(Who, PathBuf)>);
 
 impl Programs {
@@ -78,7 +78,7 @@ impl Programs {
     }
 }
 
-/// Measures all cases and returns how many runs failed.
+/// Measures all cases. Returns the number of failed runs.
 fn measure(flags: &Flags, blas: String) -> Result<usize, String> {
     let cores = cores::count();
     let cases = flags.cases(cores)?;
@@ -137,7 +137,7 @@ fn measure(flags: &Flags, blas: String) -> Result<usize, String> {
         let measured = measure_case(flags.repeat, case, &launcher, &programs, side)?;
         document.cases.push(measured);
         if let Some(path) = &flags.usual.json {
-            // After each case: what was measured is not lost if a later one is interrupted.
+            // The file is written after each case, so that an interruption loses only the current case.
             let mut text = serde_json::to_string_pretty(&document).map_err(|e| e.to_string())?;
             text.push('\n');
             std::fs::write(path, text)
@@ -161,7 +161,7 @@ fn measure_case(
     for round in 1..=repeat {
         measured.peak.add(kernels::peak(threads, launcher.level));
         {
-            // Freed again before the programs run: they need the memory.
+            // The memory is freed before the programs run, which need it.
             let mut multiplication = Multiplication::new(side, case.nb, engine)
                 .map_err(|e| format!("no memory for a multiplication: {e}"))?;
             measured.dgemm.add(multiplication.library(threads));
@@ -174,7 +174,7 @@ fn measure_case(
                 Who::Plain => &mut measured.plain,
             };
             match launcher.run(*who, path, &case) {
-                // Of several solutions in one run, the middle one.
+                // If a run has several solutions, the median counts.
                 Ok(rates) => stats::median(&rates).into_iter().for_each(|rate| samples.add(rate)),
                 Err(why) => {
                     eprintln!("speed: {who:?} at N = {}: {why}", case.n);

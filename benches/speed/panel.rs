@@ -1,7 +1,8 @@
-//! `--panel`: the factorisation of single panels.
+//! `--panel`: measures the factorisation of single panels.
 //!
-//! A panel of m rows and NB columns takes m NB² - NB³/3 operations. Next to it stand the library's DGEMM of its shape, C(m x NB)
-//! -= A(m x NB) B(NB x NB), and the bytes that the recursion moves between memory and the second-level cache at the least.
+//! A panel of m rows and NB columns takes m NB² - NB³/3 operations. It is compared with the DGEMM of its shape, C(m x NB) -= A(m
+//! x NB) B(NB x NB). It is compared too with the least number of bytes that the recursion moves between memory and the
+//! second-level cache.
 
 use std::time::Instant;
 
@@ -16,17 +17,17 @@ use skt_hpl::matrix::HugeBuffer;
 use crate::cases::{Case, Flags};
 use crate::kernels;
 
-/// Bytes of each array between which memory is copied.
+/// Bytes of each of the two arrays between which memory is copied.
 const COPIED: usize = 256 << 20;
-/// Size of the second-level cache if the system reports none.
+/// Assumed size of the second-level cache in bytes, if the system reports none.
 const SECOND_LEVEL: usize = 1 << 20;
-/// The recursion divides a panel in two parts until these are so narrow.
+/// Number of columns at which the recursion ends.
 const NBMIN: usize = 4;
 
 /// Prints a table with a row for each case. Rates are the best of `--repeat`.
 ///
 /// # Errors
-/// If there is no memory, or no engine.
+/// If there is not enough memory, or no engine.
 pub fn run(flags: &Flags, cases: &[Case]) -> Result<(), String> {
     let world = World::init(false);
     let second_level = topology::second_level().unwrap_or(SECOND_LEVEL);
@@ -57,7 +58,7 @@ pub fn run(flags: &Flags, cases: &[Case]) -> Result<(), String> {
     Ok(())
 }
 
-/// Context of a test on a grid of one rank.
+/// Returns the solver's context of a test on a grid of one rank.
 pub fn context<'a>(
     world: &'a World,
     params: &'a TestParams,
@@ -69,16 +70,16 @@ pub fn context<'a>(
     context.ok_or_else(|| "a grid of one rank needs one rank".into())
 }
 
-/// Operations of a panel.
+/// Returns the number of operations of a panel.
 pub fn operations(rows: usize, nb: usize) -> f64 {
     let (m, nb) = (rows as f64, nb as f64);
     m * nb * nb - nb * nb * nb / 3.0
 }
 
-/// Bytes that come from memory or go there while a panel is factored, at the least.
+/// Returns the least number of bytes that are moved from or to memory while a panel is factored.
 ///
-/// The panel is copied in and out. A part that does not fit in the second-level cache is divided in two. The left half is then
-/// read, the right half read and written. A part that fits is read and written once.
+/// The panel is copied in and out. A part that does not fit into the second-level cache is divided in two. The left half is then
+/// read, and the right half is read and written. A part that fits is read and written once.
 fn bytes(rows: usize, nb: usize, second_level: usize) -> usize {
     let part = rows * nb * size_of::<f64>();
     let copies = 4 * part;
@@ -91,7 +92,7 @@ fn bytes(rows: usize, nb: usize, second_level: usize) -> usize {
     copies + levels * part * 3 / 2 + 2 * part
 }
 
-/// Rate of the library's DGEMM of a panel's shape.
+/// Returns the rate of the library's DGEMM for matrices with the shape of a panel, in Gflop/s.
 fn dgemm(case: &Case, tries: usize) -> std::io::Result<f64> {
     let (m, nb) = (case.n, case.nb);
     let buffer = |len: usize| -> std::io::Result<HugeBuffer> {
@@ -103,13 +104,13 @@ fn dgemm(case: &Case, tries: usize) -> std::io::Result<f64> {
     set_library_threads(case.threads);
     let seconds = shortest(tries + 1, || {
         let (left, right) = (Operand::plain(a.as_ptr(), m), Operand::plain(b.as_ptr(), nb));
-        // SAFETY: buffers of these sizes, borrowed for the call.
+        // SAFETY: the buffers have these sizes, and are borrowed for the call.
         unsafe { gemm(Size::new(m, nb, nb), -1.0, left, right, Matrix::new(c.as_mut_ptr(), m)) }
     });
     Ok(2.0 * (m * nb * nb) as f64 / seconds / 1e9)
 }
 
-/// GB/s that are read and written while memory is copied with all threads.
+/// Returns the GB/s that are read and written while all threads copy memory.
 fn copy(tries: usize, pool: &mut Pool) -> std::io::Result<f64> {
     let (mut from, mut to) = (HugeBuffer::new(COPIED / 8)?, HugeBuffer::new(COPIED / 8)?);
     from.as_mut_slice().fill(0.5);
@@ -133,7 +134,7 @@ pub fn shortest(tries: usize, mut work: impl FnMut()) -> f64 {
     times.fold(f64::INFINITY, f64::min)
 }
 
-/// A problem whose first panel is measured: the program's own choices where HPL.dat makes none.
+/// Returns the parameters of a test whose first panel is measured: the program's own choices, as without HPL.dat.
 pub fn params(case: &Case) -> TestParams {
     TestParams {
         n: case.n,

@@ -1,7 +1,7 @@
-//! `--race`: every library and every program at its best.
+//! `--race`: compares every library and every program at its best.
 //!
-//! Which NB and grid are the best differs from program to program, so each is measured on all cases and the best median
-//! counts. Libraries, and the program's own kernels, multiply with k = NB on the whole machine.
+//! The best NB and grid differ from program to program. So each program is measured in all cases, and its best median counts.
+//! Libraries, and the program's own kernels, multiply with k = NB on the whole machine.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -39,18 +39,19 @@ impl Rates {
         stats::median(self.samples.get(&(name, column))?)
     }
 
-    /// The best median in a case of those whose names `ours` picks.
+    /// Returns the best median in a case, among the names for which `ours` returns true. None if there is none.
     fn best_in(&self, column: usize, ours: impl Fn(&str) -> bool) -> Option<f64> {
         let picked = (0..self.names.len()).filter(|&name| ours(&self.names[name]));
         picked.filter_map(|name| self.median(name, column)).reduce(f64::max)
     }
 
-    /// The same in any case.
+    /// Returns the best median over all cases, among the names for which `ours` returns true.
     fn best(&self, ours: impl Fn(&str) -> bool) -> Option<f64> {
         (0..self.columns.len()).filter_map(|column| self.best_in(column, &ours)).reduce(f64::max)
     }
 
-    /// Whether somebody was so much slower than the best of `ours` in a case that nobody need measure it there again.
+    /// Returns true if `name` was slower than [`BEATEN`] times the best of `ours` in a case. It is then not measured in this case
+    /// again.
     fn is_beaten(&self, name: &str, column: &str, ours: impl Fn(&str) -> bool) -> bool {
         let at = |list: &[String], what: &str| list.iter().position(|known| known == what);
         let Some(column) = at(&self.columns, column) else { return false };
@@ -58,7 +59,7 @@ impl Rates {
         own.zip(self.best_in(column, ours)).is_some_and(|(own, best)| own < BEATEN * best)
     }
 
-    /// Every rate, by name and case.
+    /// Returns all rates, by name and case.
     fn samples_by_name(&self) -> BTreeMap<&str, BTreeMap<&str, &[f64]>> {
         let mut all: BTreeMap<&str, BTreeMap<&str, &[f64]>> = BTreeMap::new();
         for ((name, column), samples) in &self.samples {
@@ -67,7 +68,8 @@ impl Rates {
         all
     }
 
-    /// A row each, a column a case, and the best of each row.
+    /// Returns a Markdown table with a row for each name, a column for each case, and the best of each row. `of` is the heading
+    /// of the first column.
     fn markdown(&self, of: &str) -> String {
         let mut text = format!("| {of} | {} | best |\n|---|", self.columns.join(" | "));
         text += &"--:|".repeat(self.columns.len() + 1);
@@ -82,7 +84,7 @@ impl Rates {
         text
     }
 
-    /// The best of ours compared with the best of the others.
+    /// Returns the best rate of the names for which `ours` returns true, divided by the best rate of all others, as text.
     fn ratio(&self, ours: impl Fn(&str) -> bool) -> String {
         match (self.best(&ours), self.best(|name| !ours(name))) {
             (Some(own), Some(others)) => format!("{:.3}", own / others),
@@ -90,7 +92,8 @@ impl Rates {
         }
     }
 
-    /// The same in each case by itself.
+    /// Returns for each case the best rate of the names for which `ours` returns true, divided by the best of all others, as
+    /// text.
     fn ratios(&self, ours: impl Fn(&str) -> bool) -> String {
         let of = |(at, column): (usize, &String)| {
             let best = self.best_in(at, &ours).zip(self.best_in(at, |name| !ours(name)));
@@ -100,11 +103,11 @@ impl Rates {
     }
 }
 
-/// A kernel of ours that is slower than so much of the best one in its first turn is measured in no other: most of the time of a
-/// round would go to those that no run would take.
+/// Limit for measuring a kernel of ours again. A kernel below this fraction of the best one in the first round is left out later,
+/// since no run would use it.
 const BEATEN: f64 = 0.8;
 
-/// `name:path,name:path`
+/// Loads the libraries of a list `name:path,name:path`. Returns each with its name.
 fn peers(list: &str) -> Result<Vec<(String, Loaded)>, String> {
     let named = list.split(',').filter(|item| !item.trim().is_empty());
     named
@@ -117,7 +120,7 @@ fn peers(list: &str) -> Result<Vec<(String, Loaded)>, String> {
         .collect()
 }
 
-/// Reference programs: `XHPL_name`.
+/// Returns the reference programs with their names: the variables `XHPL_name`, except those of the plain reference.
 fn references() -> Vec<(String, PathBuf)> {
     let mut named: Vec<(String, PathBuf)> = std::env::vars()
         .filter(|(variable, _)| !matches!(&variable[..], "XHPL_PLAIN" | "XHPL_PLAIN_KERNEL"))
@@ -129,16 +132,16 @@ fn references() -> Vec<(String, PathBuf)> {
     named
 }
 
-/// Measures and prints both tables; returns how many runs failed.
+/// Measures and prints the tables of libraries and programs. Returns the number of failed runs.
 pub fn run(
     flags: &Flags,
     launcher: &Launcher,
     cases: &[Case],
     blas: &str,
 ) -> Result<usize, String> {
-    // A library with threads of its own is to use them here.
+    // A library with threads of its own must use them here.
     if std::env::var_os("MKL_THREADING_LAYER").is_none() {
-        // SAFETY: nothing else runs yet.
+        // SAFETY: no other thread runs yet.
         unsafe { std::env::set_var("MKL_THREADING_LAYER", "GNU") };
     }
     let programs = programs(flags)?;
@@ -220,7 +223,7 @@ fn multiply(
             let ours = ours.map(|engine| (format!("{OURS} {}", engine.name()), engine));
             let ours: Vec<(String, Engine)> =
                 ours.filter(|(name, _)| !rates.is_beaten(name, &column, is_ours)).collect();
-            // Each is said as soon as it is measured: on a machine that is lent for a while the table may come too late.
+            // Each rate is printed at once: on a machine that is lent for a limited time, the table may come too late.
             let mut add = |name: &str, rate: f64| {
                 eprintln!("k = {k}, {round} of {}: {name} {rate:.1}", flags.repeat);
                 rates.add(name, &column, rate);
@@ -240,10 +243,10 @@ fn multiply(
     Ok(rates)
 }
 
-/// A program, what it is called, and how it is run.
+/// Name, kind and path of a program.
 type Named = (String, Who, PathBuf);
 
-/// Ours and the references.
+/// Returns skt-hpl and the reference programs.
 fn programs(flags: &Flags) -> Result<Vec<Named>, String> {
     let mut programs = vec![(OURS.to_owned(), Who::SktHpl, flags.usual.skt_hpl.clone())];
     programs.extend(references().into_iter().map(|(name, path)| (name, Who::Reference, path)));

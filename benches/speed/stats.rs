@@ -1,11 +1,11 @@
-//! Medians, spreads and ratios of repeated measurements: pure arithmetic, used by the table.
+//! Medians, spreads and ratios of repeated measurements. Pure arithmetic.
 
-/// The value in the middle; of an even number, the mean of the two. Nothing of no samples.
+/// Returns the median, which is the mean of the middle two for an even number of samples. None without samples.
 pub fn median(samples: &[f64]) -> Option<f64> {
     (!samples.is_empty()).then(|| skt_hpl::base::statistics::median(samples))
 }
 
-/// The distance from the lowest to the highest, as a part of the median.
+/// Returns the difference between the highest and the lowest sample, divided by the median. None without samples.
 pub fn spread(samples: &[f64]) -> Option<f64> {
     let median = median(samples)?;
     let low = samples.iter().copied().fold(f64::INFINITY, f64::min);
@@ -13,7 +13,7 @@ pub fn spread(samples: &[f64]) -> Option<f64> {
     Some((high - low) / median)
 }
 
-/// `part / whole`, where both are there and the whole is not zero.
+/// Returns `part / whole`. None if either is missing or `whole` is zero.
 pub fn ratio(part: Option<f64>, whole: Option<f64>) -> Option<f64> {
     part.zip(whole).filter(|&(_, whole)| whole != 0.0).map(|(part, whole)| part / whole)
 }

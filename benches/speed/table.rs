@@ -1,15 +1,15 @@
-//! The measurements, as the JSON document and as a Markdown table.
+//! The measurements as a JSON document and as a Markdown table.
 
 use serde::Serialize;
 
 use crate::cases::Case;
 use crate::stats::{median, ratio, spread};
 
-/// All samples of one quantity, in Gflop/s and in the order they were taken in.
+/// All samples of one quantity, in Gflop/s, in the order in which they were taken.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Samples {
     pub median: Option<f64>,
-    /// (highest - lowest) / median
+    /// (highest - lowest) / median of the samples.
     pub spread: Option<f64>,
     pub samples: Vec<f64>,
 }
@@ -22,13 +22,13 @@ impl Samples {
     }
 }
 
-/// One case with everything measured for it.
+/// A case with all its measurements.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
     pub case: Case,
-    /// Cores in use, which peak, DGEMM and engine were measured on.
+    /// Number of busy cores, on which peak, DGEMM and engine were measured.
     pub cores: usize,
-    /// The kernel that `engine` was measured with: the fastest at this NB.
+    /// Kernel with which `engine` was measured: the fastest at this NB.
     pub engine_name: &'static str,
     pub peak: Samples,
     pub dgemm: Samples,
@@ -37,11 +37,11 @@ pub struct Measured {
     pub reference: Samples,
     pub plain: Samples,
     pub ratios: Ratios,
-    /// Runs that failed, in their own words.
+    /// Messages of the failed runs.
     pub failures: Vec<String>,
 }
 
-/// Quotients of medians.
+/// Quotients of the medians. None if a median is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Ratios {
     pub skt_hpl_to_peak: Option<f64>,
@@ -70,7 +70,7 @@ impl Measured {
         }
     }
 
-    /// Derives the ratios from the samples so far.
+    /// Computes the ratios from the samples taken so far.
     pub fn relate(&mut self) {
         let (skt, reference) = (self.skt_hpl.median, self.reference.median);
         self.ratios = Ratios {
@@ -85,21 +85,21 @@ impl Measured {
     }
 }
 
-/// The machine and the programs.
+/// The machine and the programs that were measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     pub processor: String,
     pub cores: usize,
-    /// Findings of the preflight: library, version, kernels.
+    /// Findings of the preflight: library, version and kernels of the BLAS.
     pub blas: String,
     pub mpi: String,
-    /// Sides of C in the multiplications measured.
+    /// Rows and columns of C in the measured multiplications.
     pub multiplication_side: usize,
     pub reference: Option<String>,
     pub plain: Option<String>,
 }
 
-/// The JSON document.
+/// The JSON document of the benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct Document {
     pub schema_version: u32,
@@ -140,7 +140,7 @@ const HEAD: [&str; 15] = [
     "spread",
 ];
 
-/// The Markdown table: a row a case, columns as wide as they need to be.
+/// Returns a Markdown table with a row for each case, and columns as wide as their content.
 pub fn markdown(cases: &[Measured]) -> String {
     let mut rows = vec![HEAD.map(str::to_owned)];
     for m in cases {
@@ -182,7 +182,7 @@ pub fn markdown(cases: &[Measured]) -> String {
     text
 }
 
-/// The processor's name, with its model number where the name alone says little.
+/// Returns the name of the processor with its family and model number, since the name alone is often not unique.
 pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {

@@ -1,7 +1,7 @@
-//! `--tile`: the loss of a multiplication compared with the peak, by leaving out one cost after the other.
+//! `--tile`: measures how far a multiplication is below the peak, by leaving out one cost after the other.
 //!
-//! One thread multiplies with each kernel: a single tile again and again, whose operands and C stay in the first-level cache;
-//! then a whole task, with a C of a single row; then with its real C, in huge pages and in small ones.
+//! One thread multiplies with each kernel. First a single tile is repeated, whose operands and C stay in the first-level cache.
+//! Then a whole task is computed with a C of a single row, and finally with its real C, in huge pages and in small pages.
 
 use std::time::Instant;
 
@@ -12,15 +12,15 @@ use skt_hpl::matrix::HugeBuffer;
 use crate::cases::Flags;
 use crate::kernels;
 
-/// Side of C, of which each measurement takes another part.
+/// Rows and columns of C. Each measurement uses another part of C.
 const SIDE: usize = 8000;
 /// Columns of a task, as in the solver.
 const STRIP: usize = 1920;
 
-/// Prints a table with a row for each kernel and NB: the best of `--repeat`, as parts of the peak of one core.
+/// Prints a table with a row for each kernel and NB: the best of `--repeat`, as fractions of the peak of one core.
 ///
 /// # Errors
-/// If there is no memory.
+/// If there is not enough memory.
 pub fn run(flags: &Flags) -> Result<(), String> {
     let peak = kernels::peak(1, Level::detect());
     println!("peak of one core: {peak:.1} Gflop/s\n");
@@ -36,7 +36,7 @@ pub fn run(flags: &Flags) -> Result<(), String> {
     Ok(())
 }
 
-/// Gflop/s of the four measurements, with parts of a C of `side` rows and columns.
+/// Returns the rates of the four measurements in Gflop/s, with parts of a C of `side` rows and columns.
 fn rates(engine: Engine, k: usize, side: usize, tries: usize) -> std::io::Result<[f64; 4]> {
     let filled = |len: usize| -> std::io::Result<HugeBuffer> {
         let mut buffer = HugeBuffer::new(len)?;
@@ -59,13 +59,13 @@ fn rates(engine: Engine, k: usize, side: usize, tries: usize) -> std::io::Result
     let tasks = side / rows;
     for task in (0..tasks).cycle().take(tries * tasks) {
         let part = task * rows..(task + 1) * rows;
-        // A leading dimension of 0 makes all rows of C the same one.
+        // With a leading dimension of 0, all rows of C are the same row.
         let one_row = Matrix::new(c.as_mut_ptr(), 0);
-        // Half of k: the operands of a tile then leave room in the first-level cache.
+        // Half of k is used, so that the operands of a tile fit into the first-level cache together with C.
         let (short, times) = (k / 2, rows * cols / step / unit);
         let upper_short = UpperBlock { engine, k: short, cols: unit, data: upper.data };
         let lower_short = LowerBlock { engine, rows: step, k: short, data: lower.data };
-        // SAFETY: the blocks are valid, their parts lie within them, and C is written by this thread alone.
+        // SAFETY: the blocks are valid, their parts lie within them, and only this thread writes C.
         unsafe {
             measure(0, 2 * step * unit * short * times, &mut || {
                 for _ in 0..times {

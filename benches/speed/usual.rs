@@ -1,4 +1,4 @@
-//! Flags that every benchmark has.
+//! Flags that all benchmarks share.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub struct Usual {
 }
 
 impl Usual {
-    /// The program's file, for a start in another folder.
+    /// Returns the full path of the program, so that it can be started in another folder.
     #[allow(dead_code)] // not in the benchmark of speed
     pub fn program(&self) -> Result<PathBuf, String> {
         std::fs::canonicalize(&self.skt_hpl).map_err(|e| format!("{}: {e}", self.skt_hpl.display()))

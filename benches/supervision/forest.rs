@@ -1,8 +1,8 @@
-//! Thousands of agents in one process: the real messages and the real `Relay`, logins and a network that take a while.
+//! Simulates thousands of agents in one process. The messages and `Relay` are the real ones; logins and the network are delayed.
 //!
-//! The supervisor's remote shell is this very benchmark in another role ([`shell`]): it connects the supervisor's pipes to
-//! the simulator's socket. Below that everything is in memory: the simulated agents that tests of trees use, in real
-//! time. A node that is off neither hears nor says anything.
+//! The supervisor's remote shell is this benchmark in another role ([`shell`]), which connects the supervisor's pipes to the
+//! socket of the simulator. Behind the socket everything is in memory: the simulated agents of the tests of trees, in real time.
+//! A node that is off neither receives nor sends anything.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -25,10 +25,11 @@ use skt_hpl::testkit::simulated_agents::{Manner, Nodes, SimulatedAgents};
 
 const MANNER: Manner = Manner { login_ms: 300, refused_ms: 4000, travel_ms: (1, 5), seed: 1 };
 
-/// How often the run's journal is looked at.
+/// Interval at which the simulator reads the journal of the run.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The remote shell's role: `SOCKET HOST COMMAND`.
+/// Runs the role of the remote shell. The arguments are the socket, the host and the command. Copies standard input to the
+/// socket, and the answers to standard output.
 pub fn shell(words: &[String]) -> std::io::Result<()> {
     let mut socket = UnixStream::connect(&words[0])?;
     writeln!(socket, "{}", words[1])?;
@@ -46,22 +47,22 @@ pub fn shell(words: &[String]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Tells a simulator that nodes have lost their power, without a word.
+/// Makes the simulator switch off `nodes` without closing their connections. Returns when this is done.
 pub fn cut_power(socket: &Path, nodes: &[String]) -> std::io::Result<()> {
     let mut socket = UnixStream::connect(socket)?;
     writeln!(socket, "!{}", nodes.join(" "))?;
-    // It closes when that is done.
+    // The simulator closes the socket after it has switched the nodes off.
     socket.read_to_end(&mut Vec::new()).map(drop)
 }
 
-/// Input from outside.
+/// Input of the simulator from remote shells: a new connection, a line, or the end of a connection.
 enum Outside {
     Connected { number: u64, stream: UnixStream, host: String },
     Line { number: u64, text: String },
     Ended { number: u64 },
 }
 
-/// A node and the ranks on it.
+/// A simulated node and the ranks on it.
 struct Node {
     facts: Facts,
     attempt: u32,
@@ -106,7 +107,7 @@ impl Hands for Node {
     }
 }
 
-/// All nodes, by name.
+/// All simulated nodes by name, with the facts that each node reports.
 struct Machine {
     facts: Facts,
     nodes: HashMap<String, Node>,
@@ -141,13 +142,14 @@ impl Nodes for Machine {
 struct Simulator {
     zero: Instant,
     simulated_agents: SimulatedAgents<Machine>,
-    /// The supervisor's connections.
+    /// Connections to the supervisor, by their numbers.
     outside: HashMap<u64, UnixStream>,
     log: PathBuf,
     log_read: u64,
 }
 
-/// Serves until it is killed. `log` is the run's journal, from which it learns what was launched where.
+/// Simulates agents until the process is killed. `log` is the journal of the run, which names the nodes of each launch. `digest`
+/// identifies the program file.
 pub fn simulate(socket: &Path, log: &Path, digest: &str) -> std::io::Result<()> {
     let listener = UnixListener::bind(socket)?;
     let (sender, receiver) = channel();
@@ -200,7 +202,7 @@ impl Simulator {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             };
-            // Up to now, so that what comes from outside begins now.
+            // Simulates up to now, so that input takes effect now.
             for (line, heard) in self.simulated_agents.play(self.now_ms()) {
                 let Some(stream) = self.outside.get_mut(&line) else { continue };
                 match heard {
@@ -243,11 +245,11 @@ impl Simulator {
         }
     }
 
-    /// Launches and their nodes, from the run's journal.
+    /// Reads new launches and their nodes from the journal of the run.
     fn read_log(&mut self) {
         let Ok(mut file) = std::fs::File::open(&self.log) else { return };
         let mut new = Vec::new();
-        // A launch on ten thousand nodes is a long line: only what is new is read.
+        // A launch on ten thousand nodes is a long line, so only new text is read.
         let read =
             file.seek(SeekFrom::Start(self.log_read)).and_then(|_| file.read_to_end(&mut new));
         let Some(end) = new.iter().rposition(|b| *b == b'\n').filter(|_| read.is_ok()) else {

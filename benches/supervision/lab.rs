@@ -1,4 +1,4 @@
-//! The virtual cluster, and the processes on it as this machine sees them.
+//! The virtual cluster of the benchmark, and its processes as seen from this machine.
 
 use std::fs;
 use std::ops::RangeInclusive;
@@ -10,23 +10,23 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use skt_hpl::supervise::start::hosts::Host;
 
-/// Nodes to work; one more stands by.
+/// Number of nodes that work. One more node is a spare.
 pub const WORKING: usize = 4;
 
 pub struct Lab {
     name: String,
-    /// Where vcluster keeps what it knows of the cluster.
+    /// Folder in which `scripts/vcluster` keeps the state of the cluster.
     state: PathBuf,
     pub ssh: String,
     pub network: String,
 }
 
-/// These nodes, with a rank each.
+/// Returns the hosts of the nodes with the given numbers, one rank each.
 pub fn hosts(numbers: RangeInclusive<usize>) -> Vec<Host> {
     numbers.map(|n| Host::new(format!("n{n}"), 1)).collect()
 }
 
-/// Resources that a process has used so far.
+/// Processor time and memory that a process has used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Used {
     pub cpu_s: f64,
@@ -68,16 +68,16 @@ impl Lab {
         pid.ok_or_else(|| format!("{}: no pid", path.display()))
     }
 
-    /// Power-off that the peers can see, without a script's delay.
+    /// Switches a node off at once, without the delay of a script. Its connections close, so other nodes notice.
     pub fn power_off(&self, node: &str) -> Result<(), String> {
         kill(Pid::from_raw(self.init(node)?), Signal::SIGKILL).map_err(|e| e.to_string())
     }
 
-    /// Nodes that are off boot again, empty.
+    /// Starts all nodes that are off. Their memory is empty.
     pub fn heal(&self) -> Result<(), String> {
         for line in self.vcluster(&["status"])?.lines() {
             if let Some(node) = line.strip_suffix(" off") {
-                // A node that was killed a moment ago may still be going down.
+                // A node that was killed a moment ago may still be ending.
                 let until = Instant::now() + Duration::from_secs(5);
                 while self.vcluster(&["back", node]).is_err() && Instant::now() < until {
                     std::thread::sleep(Duration::from_millis(100));
@@ -87,7 +87,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Processes of the node that `is` recognises by their command line.
+    /// Returns the process ids of the processes on a node for whose command line `is` returns true.
     fn processes(&self, node: &str, is: impl Fn(&[&[u8]]) -> bool) -> Result<Vec<i32>, String> {
         let space = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
         let here = space(self.init(node)?);
@@ -103,7 +103,7 @@ impl Lab {
             .collect())
     }
 
-    /// The ranks of the benchmark on a node: the program, neither as an agent nor under a shell.
+    /// Returns the process ids of the benchmark's ranks on a node: processes of the program that are not agents.
     pub fn ranks(&self, node: &str, program: &Path) -> Result<Vec<i32>, String> {
         self.processes(node, |words| {
             words.first() == Some(&program.as_os_str().as_encoded_bytes())
@@ -111,7 +111,7 @@ impl Lab {
         })
     }
 
-    /// The only one there.
+    /// Returns the process of the only rank on a node. An Err names the number of ranks that were found instead.
     pub fn rank(&self, node: &str, program: &Path) -> Result<Pid, String> {
         match self.ranks(node, program)?[..] {
             [pid] => Ok(Pid::from_raw(pid)),
@@ -138,7 +138,7 @@ impl Drop for Lab {
     }
 }
 
-/// A process that ends with this one's interest in it.
+/// A child process that ends when the value is dropped.
 pub struct Kept(pub Child);
 
 impl Drop for Kept {
@@ -148,7 +148,8 @@ impl Drop for Kept {
     }
 }
 
-/// Processor time to the nanosecond, of all threads, and the memory a process has touched.
+/// Returns the processor time of all threads of a process, to the nanosecond, and its largest resident memory. None if the
+/// process has ended.
 pub fn used(pid: i32) -> Option<Used> {
     let mut cpu_ns = 0u64;
     for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {

@@ -1,10 +1,10 @@
-//! `cargo bench --bench supervision -- --help`: how soon a loss is noticed and made good, and what
-//! watching costs. benches/NOTEBOOK.md says what each number is and which of them have a target.
+//! `cargo bench --bench supervision -- --help`: the time until a loss is noticed and recovered, and the cost of supervision.
+//! benches/NOTEBOOK.md explains each figure, and names those with a target.
 //!
-//! Faults are injected at a moment this program notes; when they were noticed and when the ranks computed
-//! again is read from the run's own event log. A fault that changes the solution by a bit fails the benchmark.
+//! The program notes the moment at which it injects a fault. It reads from the journal of the run when the fault was noticed, and
+//! when the ranks computed again. A fault that changes a bit of the solution fails the benchmark.
 
-// Cargo compiles a benchmark as a test even where it has a `main` of its own.
+// Cargo also compiles a benchmark as a test, although it has its own `main`.
 #![cfg_attr(test, allow(dead_code, unused_imports))]
 
 mod flags;
@@ -41,7 +41,7 @@ use run::{Came, Stage, now_ms};
 use stats::{median, spread};
 
 fn main() -> ExitCode {
-    // Roles of its own with simulated agents, and on a node of many ranks; nobody else gives these words.
+    // Roles of this program for simulated agents and for a node of many ranks. Users do not give these arguments.
     let words: Vec<String> = std::env::args().collect();
     let role = match words.get(1).map(String::as_str) {
         Some("--shell") => Some(forest::shell(&words[2..])),
@@ -82,7 +82,7 @@ fn measure(flags: &Flags) -> Result<(), String> {
             _ => Err(format!("{missed} target(s) missed")),
         };
     }
-    // Nodes have a /tmp of their own; this folder they share.
+    // Nodes share this folder, but each has a /tmp of its own.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?;
     let lab = Lab::up(&flags.shm)?;
     let Flags { n, nb, checkpoint, .. } = flags;
@@ -106,13 +106,13 @@ fn measure(flags: &Flags) -> Result<(), String> {
     report.write()
 }
 
-/// A kind of fault, and its targets.
+/// A kind of fault, with the node that it hits and its targets.
 struct Kind {
     section: Section,
     name: &'static str,
     node: &'static str,
     noticed_s_max: f64,
-    /// Whether it is a loss that has to be made good in time.
+    /// True if the fault is a loss, for which the time until the ranks compute again has a target.
     loss: bool,
 }
 
@@ -143,7 +143,7 @@ const FAULTS: [Kind; 4] = [
 
 const COMPUTING_S_MAX: f64 = 12.0;
 
-/// One fault, seconds after it.
+/// Times of one fault, in seconds after it was injected. `iteration_s` is the duration of an iteration.
 #[derive(serde::Serialize)]
 struct Faulted {
     noticed_s: f64,
@@ -172,7 +172,7 @@ fn inject(
         let signal = |signal| kill(rank, signal).map_err(|e| format!("{name}: {e}"));
         let failed_ms = now_ms();
         match kind.section {
-            // The plug is pulled by a script; its tenth of a second counts as ours.
+            // A script switches the node off. Its delay of 0.1 s is part of the measured time.
             Section::Silent => lab.vcluster(&["cut-off", kind.node]).map(|_| ())?,
             Section::Visible => lab.power_off(kind.node)?,
             Section::Dead => signal(Signal::SIGKILL)?,
@@ -201,13 +201,13 @@ fn inject(
         });
         lab.heal()?;
     }
-    // A value that is unknown for one of them is unknown for the worst.
+    // If a value is unknown for one fault, the worst value is unknown too.
     let worse = |one: f64, other: f64| match one.is_nan() || other.is_nan() {
         true => f64::NAN,
         false => one.max(other),
     };
     let worst = |of: fn(&Faulted) -> f64| all.iter().map(of).reduce(worse).unwrap_or(f64::NAN);
-    // A rank may take three iterations before it can be said to hang.
+    // A rank counts as hung only after the time of three iterations.
     let slack_s = match kind.section {
         Section::Hung => 3.0 * worst(|s| s.iteration_s),
         _ => 0.0,
@@ -246,14 +246,14 @@ fn same(x: &str, result: &Came, name: &str) -> Result<(), String> {
     }
 }
 
-/// Shares of a core that agents and supervisor used in a run.
+/// Shares of a core that agents and supervisor used in a run, and the largest resident memory of each.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 struct Watching {
     agent_share_max: f64,
     agent_bytes_max: u64,
     supervisor_share: f64,
     supervisor_bytes: u64,
-    /// All of them together, of all cores.
+    /// Share of all cores of the machine that agents and supervisor used together.
     machine_share: f64,
 }
 
@@ -261,8 +261,8 @@ fn cost(flags: &Flags, stage: &Stage, x: &str, report: &mut Report) -> Result<()
     let mut pairs: Vec<(f64, f64)> = Vec::new();
     let mut walls: Vec<(f64, f64)> = Vec::new();
     let mut watching: Vec<Watching> = Vec::new();
-    // The first pair warms the machine up. The order changes from pair to pair, so that a machine that
-    // grows slower or faster favours nobody.
+    // The first pair warms the machine up. The order of a pair alternates, so that a machine that becomes slower or faster
+    // favours neither.
     for turn in 0..=flags.pairs {
         let bare = |when: &str| -> Result<Came, String> {
             stage.bare(&format!("bare-{turn}{when}"))?.end(|_| {})
@@ -333,7 +333,8 @@ fn cost(flags: &Flags, stage: &Stage, x: &str, report: &mut Report) -> Result<()
     Ok(())
 }
 
-/// A run to its end, with an eye on its agents and its supervisor while the ranks compute.
+/// Waits for the end of a run. Stores in `seen` what its agents and its supervisor used while the ranks computed, and returns its
+/// result.
 fn watched(stage: &Stage, run: run::Run, seen: &mut Watching) -> Result<Came, String> {
     let supervisor = run.child.id() as i32;
     let mut first: BTreeMap<i32, Used> = BTreeMap::new();
@@ -353,7 +354,7 @@ fn watched(stage: &Stage, run: run::Run, seen: &mut Watching) -> Result<Came, St
         }
         let now: BTreeMap<i32, Used> =
             agents.iter().filter_map(|pid| Some((*pid, used(*pid)?))).collect();
-        // At the end agents go one by one; the last look at all of them counts.
+        // At the end of the run, agents end one after another. The last measurement of all of them counts.
         if now.len() == first.len() {
             last = now;
             lasted_s = began.map_or(0.0, |b| b.elapsed().as_secs_f64());

@@ -1,7 +1,8 @@
-//! Many nodes: `skt-hpl run` itself over thousands of simulated agents (`forest`), and what it takes and notices.
+//! Measures the real `skt-hpl run` over thousands of simulated agents (`forest`): the resources that it uses, and the times at
+//! which it notices losses.
 //!
-//! The launcher is a script that waits; agents show ranks that compute once the run's journal says where they were
-//! launched. Times are those of the journal, as in the rest of this benchmark.
+//! The launcher is a script that waits. Agents report computing ranks after the journal names the nodes of the launch. Times are
+//! those of the journal.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,12 +18,12 @@ use crate::lab::{Kept, used};
 use crate::report::Report;
 
 const TIMEOUT: Duration = Duration::from_secs(240);
-/// How long the supervisor is watched while all is well.
+/// Time for which the supervisor is measured without a fault.
 const WATCHED: Duration = Duration::from_secs(15);
-/// A rack.
+/// Number of nodes in a rack.
 const RACK: usize = 200;
 
-/// One size.
+/// Result for one number of agents.
 #[derive(Default, serde::Serialize)]
 struct Row {
     agents: usize,
@@ -37,7 +38,7 @@ struct Row {
     others_lost: usize,
 }
 
-/// The next size has the machine for itself: launchers go with the socket.
+/// Removes the socket, which ends the launchers, so that the next measurement has the machine for itself.
 impl Drop for Stage {
     fn drop(&mut self) {
         let _ = fs::remove_file(self.folder.join("socket"));
@@ -86,7 +87,7 @@ impl Stage {
         fs::write(folder.join("hosts"), list(0, working)).map_err(say)?;
         fs::write(folder.join("spares"), list(working, agents)).map_err(say)?;
         let launcher = folder.join("launcher");
-        // It is asked which one it is; after that it waits as a launcher does whose ranks compute. It outlives its
+        // The launcher is first asked for its version. Afterwards it waits, like a launcher whose ranks compute. It outlives its
         // supervisor, as launchers must, but not this measurement.
         let script = format!(
             "#!/bin/sh\ncase $1 in --version|-V) echo 'mpirun (Open MPI) 4.1.4'; exit ;; esac\n\
@@ -126,7 +127,8 @@ impl Stage {
         text.lines().filter_map(|line| journal::from_line(line).ok()).collect()
     }
 
-    /// When the `nth` event (from 1) that `is` knows happened.
+    /// Waits for the `nth` event, counted from 1, for which `is` returns true. Returns its time, in milliseconds since 1970. An
+    /// Err reports that the run has ended before, or hangs.
     fn when(&mut self, nth: usize, is: impl Fn(&Event) -> bool) -> Result<u64, String> {
         let until = Instant::now() + TIMEOUT;
         loop {

@@ -1,8 +1,9 @@
-//! A node of many ranks: what its real agent takes while they compute.
+//! Measures what a real agent uses on a node with many ranks while they compute.
 //!
-//! Ranks are this very benchmark in another role ([`rank`]): processes that lie in named memory as a protected position does and
-//! show progress there, with as many mappings as an MPI process that shares memory with all its neighbours. They compute nothing,
-//! so the machine is the agent's. It is asked for a heartbeat as often as the supervisor asks, by the real messages.
+//! Ranks are this benchmark in another role ([`rank`]). They create persistent shared memory like a protected position, and show
+//! progress in it. They have as many mappings as an MPI process that shares memory with all its neighbours. They compute nothing,
+//! so that the agent has the machine for itself. The agent is asked for heartbeats at the supervisor's interval, by the real
+//! messages.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -22,25 +23,25 @@ use skt_hpl::supervise::talk::wire::{Attend, Beat, FromAgent, ToAgent, from_line
 use crate::lab::{Kept, used};
 use crate::report::Report;
 
-/// How often the supervisor asks by default.
+/// Default interval at which the supervisor asks for heartbeats.
 const BEAT_EVERY: Duration = Duration::from_millis(500);
-/// How long the agent is watched, in which it looks several times through all processes.
+/// Time for which the agent is measured. The agent looks through all processes several times in this time.
 const WATCHED: Duration = Duration::from_secs(32);
-/// How long ranks may take to show themselves.
+/// Timeout until all ranks appear in a heartbeat.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Mappings of an MPI process that it does not share with others: one of Open MPI 4.1.4 has as many.
+/// Number of mappings of an MPI process that are not shared with other processes, as counted with Open MPI 4.1.4.
 const MAPPINGS: usize = 350;
-/// Parts of a position of method self, without its head.
+/// Memory parts of a position with method self, without the head.
 const PARTS: [Part; 6] = [Part::A, Part::B, Part::C, Part::D, Part::S, Part::Done];
-/// Ranks beat so often, and end an iteration with as many beats as that.
+/// Interval between the heartbeats of a rank. The next constant is the number of heartbeats in an iteration.
 const STEP: Duration = Duration::from_millis(300);
 const STEPS_AN_ITERATION: u64 = 7;
 
-/// The role of a rank: `JOB POSITION OF-HOW-MANY`.
+/// Runs the role of a rank. The arguments are the job name, the position, and the number of ranks.
 pub fn rank(job: &str, position: &str, ranks: &str) -> std::io::Result<()> {
     let number = |text: &str| text.parse::<u32>().map_err(std::io::Error::other);
     let (position, ranks) = (number(position)?, number(ranks)?);
-    // A benchmark that is killed leaves no rank behind.
+    // If the benchmark is killed, its ranks end too.
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     let memory_store = MemoryStore::new(Store::Posix, job).map_err(std::io::Error::other)?;
     let make =
@@ -94,17 +95,17 @@ fn header(position: u32) -> Header {
     }
 }
 
-/// One number of ranks.
+/// Result for one number of ranks.
 #[derive(Default, serde::Serialize)]
 struct Row {
     ranks: u32,
     share: f64,
     megabytes: f64,
-    /// Bytes that it sends in a second.
+    /// Bytes that the agent sends in a second.
     bytes_a_s: f64,
 }
 
-/// The ranks' memory, which outlives them.
+/// The ranks' persistent shared memory, which outlives them. Dropping the value removes it.
 struct Lying(MemoryStore);
 
 impl Drop for Lying {
@@ -115,10 +116,10 @@ impl Drop for Lying {
     }
 }
 
-/// An agent, asked for heartbeats.
+/// A running agent that the benchmark asks for heartbeats.
 struct Asked {
     agent: Kept,
-    /// Bytes and beats it has said.
+    /// Number of bytes that the agent has sent, and number of ranks in its last heartbeat.
     said: Arc<(AtomicU64, AtomicU64)>,
     seq: u64,
 }
@@ -166,7 +167,7 @@ impl Asked {
         input.write_all(text.as_bytes()).map_err(|e| format!("the agent hears nothing: {e}"))
     }
 
-    /// Asks for heartbeats until it is `enough`.
+    /// Asks the agent for heartbeats until `enough` returns true.
     fn ask_until(&mut self, mut enough: impl FnMut(&Self) -> bool) -> Result<(), String> {
         while !enough(self) {
             self.seq += 1;
@@ -196,7 +197,7 @@ fn number(program: &Path, ranks: u32) -> Result<Row, String> {
     if !shown(&asked) {
         return Err(format!("not all of {ranks} ranks have shown up"));
     }
-    // Frequent checks at the start are over then.
+    // The agent checks more often at the start; these checks end before this time.
     let settled = Instant::now() + WATCHED / 2;
     asked.ask_until(|_| Instant::now() > settled)?;
     let pid = asked.agent.0.id() as i32;

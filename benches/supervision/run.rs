@@ -1,4 +1,4 @@
-//! One run of the benchmark on the virtual cluster, supervised or bare, and what its log tells.
+//! A run of the benchmark on the virtual cluster, with or without supervision, and the figures from its journal.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,29 +18,29 @@ use skt_hpl::supervise::tell::timeline::{FaultTimes, faults};
 
 use crate::lab::Lab;
 
-/// No run takes so long.
+/// Timeout of a run.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Settings of all runs.
+/// Settings that all runs share.
 pub struct Stage<'a> {
     pub lab: &'a Lab,
-    /// The nodes that work from the beginning, with the ranks of each, and those that stand by.
+    /// Nodes that work from the beginning, with the number of ranks of each. `spares` are the spare nodes.
     pub hosts: Vec<Host>,
     pub spares: Vec<Host>,
-    /// Words for the benchmark itself, in addition to those of every run.
+    /// Arguments of the benchmark in addition to those of every run.
     pub benchmark: Vec<String>,
     pub tool: Tool,
     pub program: PathBuf,
     pub folder: &'a Path,
 }
 
-/// A run under way.
+/// A started run.
 pub struct Run {
     pub child: Child,
     folder: PathBuf,
 }
 
-/// Result of a run.
+/// Result of a run: seconds of the test, digest of x, and wall time of the whole run.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Came {
     pub seconds: f64,
@@ -53,7 +53,7 @@ fn words(text: &[&str]) -> Vec<String> {
 }
 
 impl Stage<'_> {
-    /// Arguments for the launcher: virtual nodes have one network, and share this machine's cores.
+    /// Returns the arguments of the launcher. Virtual nodes have one network, and share the cores of this machine.
     fn launcher_arguments(&self) -> Vec<String> {
         let network = &self.lab.network;
         match self.tool.kind {
@@ -111,7 +111,7 @@ impl Stage<'_> {
         Ok(Run { child, folder })
     }
 
-    /// `skt-hpl run`.
+    /// Starts the benchmark under `skt-hpl run`.
     pub fn supervised(&self, name: &str) -> Result<Run, String> {
         let folder = self.prepare(name)?;
         let mut command = Command::new(&self.program);
@@ -131,7 +131,7 @@ impl Stage<'_> {
         self.spawn(command, folder)
     }
 
-    /// The very command supervision would start, by itself.
+    /// Starts the benchmark by the command that the supervisor would use, without a supervisor.
     pub fn bare(&self, name: &str) -> Result<Run, String> {
         let folder = self.prepare(name)?;
         let shell = RemoteShell::parse(Some(&format!("ssh -F {}", self.lab.ssh)))?;
@@ -176,7 +176,8 @@ impl Run {
         faults(&self.records())
     }
 
-    /// Waits until the log has `count` records that `is` recognises.
+    /// Waits until the journal has `count` records for which `is` returns true. An Err reports that the run has ended before, or
+    /// hangs.
     pub fn wait_for(&mut self, count: usize, is: impl Fn(&Event) -> bool) -> Result<(), String> {
         let until = Instant::now() + TIMEOUT;
         while self.records().iter().filter(|r| is(&r.event)).count() < count {
@@ -192,7 +193,7 @@ impl Run {
         Ok(())
     }
 
-    /// Seconds an iteration took lately, from the saves in the log.
+    /// Returns the seconds of an iteration between the last two saves in the journal. None if the journal has fewer than two.
     pub fn iteration_s(&self) -> Option<f64> {
         let saves: Vec<(u64, u64)> = self
             .records()
@@ -212,7 +213,7 @@ impl Run {
         fs::read_to_string(self.folder.join("err")).unwrap_or_default()
     }
 
-    /// Waits for the end, calling `meanwhile` ten times a second, and reads the result.
+    /// Waits for the end of the run, and calls `meanwhile` ten times a second. Returns the result.
     pub fn end(mut self, mut meanwhile: impl FnMut(&Run)) -> Result<Came, String> {
         let began = Instant::now();
         let status = loop {
@@ -244,7 +245,7 @@ impl Run {
     }
 }
 
-/// Now, on the clock of the log.
+/// Returns the present time by the clock of the journal, in milliseconds since 1970.
 pub fn now_ms() -> u64 {
     unix_ms()
 }

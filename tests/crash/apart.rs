@@ -1,5 +1,5 @@
-//! The second level with a DIR of each node's own, which dies with the node: all memory lost and a node's DIR as well, a fault at
-//! every step, files damaged, nodes in another order. Each rank is a node here.
+//! Tests of level two with one DIR per node, which is lost with the node. All memory is lost, and the DIR of a node too. There
+//! are faults at every step, damaged files, and nodes in another order. Each rank counts as a node.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::symlink;
@@ -16,7 +16,7 @@ use crate::scene::{
 };
 use crate::storage::Storage;
 
-/// A run of one rank a node, each of which sees the folder of its own failure domain.
+/// A run with one rank per node. Each rank sees only the DIR of its own failure domain.
 struct Apart {
     scene: Scene,
     storage: Storage,
@@ -34,7 +34,7 @@ impl Apart {
         Self::with_idle(p, q, 0, args)
     }
 
-    /// Makes a run with so many nodes more than there are positions.
+    /// Makes a run on a P x Q grid with `idle` more nodes than there are grid positions.
     fn with_idle(p: usize, q: usize, idle: usize, args: &[&str]) -> Self {
         let scene =
             Scene::of(p, q, LONGER).idle(idle).protect(&["--checkpoint", "1"]).protect(args);
@@ -63,24 +63,24 @@ impl Apart {
         self.storage.dir(node)
     }
 
-    /// Returns the checkpoint folders on a node, complete there or not.
+    /// Returns the folders of all checkpoints in the DIR of `node`, with or without a manifest.
     fn checkpoints(&self, node: usize) -> Vec<PathBuf> {
         checkpoints_in(&self.dir(node), self)
     }
 
-    /// Returns the file of a node's own position in the last complete checkpoint there.
+    /// Returns the path of file `p<node>` in the last checkpoint that has a manifest in the DIR of `node`.
     fn file(&self, node: usize) -> PathBuf {
         let whole = whole_in(&self.dir(node), self);
         whole.last().expect("a checkpoint was concluded").join(format!("p{node}"))
     }
 
-    /// Removes all memory, and the storage of these nodes: others take their places.
+    /// Removes the memory of all nodes, and the DIRs of `nodes`, as if new nodes took their places.
     fn lose_all_and(&self, nodes: &[usize]) {
         lose_all(self);
         nodes.iter().for_each(|&node| self.storage.renew(node));
     }
 
-    /// Ends with the right bits, leaving nothing anywhere.
+    /// Finishes the run. Asserts that x has the bits of an undisturbed run, and that no memory and no file is left on any node.
     fn finish(&self) -> Ran {
         let ran = self.scene.finish();
         for node in 0..self.ranks {
@@ -90,7 +90,7 @@ impl Apart {
         ran
     }
 
-    /// Ends after a recovery from storage that rebuilt these positions.
+    /// Finishes the run. Asserts that it resumed from storage and rebuilt exactly the positions `lost`.
     fn comes_back(&self, lost: &[usize]) -> Ran {
         let ran = self.finish();
         assert!(from_storage(&ran), "{}", ran.told());
@@ -99,13 +99,13 @@ impl Apart {
     }
 }
 
-/// Returns all cases with `SKT_TEST_WHOLE=1`, else the first `by_default`.
+/// Returns all cases if `SKT_TEST_WHOLE=1` is set, otherwise the first `by_default` cases.
 fn some<T>(all: &[T], by_default: usize) -> &[T] {
     &all[..if whole() { all.len() } else { by_default }]
 }
 
-/// Of four nodes that compute and those that keep their checksums alone, any may be lost with their storage, as many as are
-/// survived.
+/// With `--parity-layout dedicated`, the run resumes after all memory and the DIRs of up to `losses` nodes are lost. The lost
+/// nodes are any of the four that compute and of those that store parity only.
 #[test]
 fn memory_is_gone_and_nodes_that_keep_checksums_alone() {
     type Case<'a> = (&'a [&'a str], &'a str, &'a [usize]);
@@ -130,13 +130,14 @@ fn memory_is_gone_and_nodes_that_keep_checksums_alone() {
     }
 }
 
-/// Refusal of one loss more than is survived; damage in a checksum's file when it is needed; a run without such a rank.
+/// With `--parity-layout dedicated`, the run is refused, and the unusable positions are named, in three cases: one lost node too
+/// many; damaged parity that is needed; a start with another layout.
 #[test]
 fn files_of_checksums_alone_are_named_where_they_cannot_be_used() {
     let scene = Apart::with_idle(2, 2, 1, &["--parity-layout", "dedicated"]);
     scene.inject("pruned:0:2:kill");
     scene.lose_all_and(&[]);
-    // No older checkpoint is used in its place.
+    // Older checkpoints are removed, so that the run cannot resume from them.
     let all: Vec<PathBuf> = (0..5).flat_map(|node| scene.checkpoints(node)).collect();
     let newest = all.iter().filter_map(|path| path.file_name()).max().unwrap().to_owned();
     all.iter().filter(|path| path.file_name() != Some(&newest)).for_each(|checkpoint| {
@@ -159,7 +160,7 @@ fn files_of_checksums_alone_are_named_where_they_cannot_be_used() {
     (3..5).for_each(put_back);
     let ran = scene.job().args(&["--parity-layout", "striped"]).run().expect_code(4);
     assert!(ran.err.contains("--parity-layout, --group and --losses"), "{}", ran.told());
-    // A bit of the checksum, and the file that it is needed for.
+    // One bit of the parity is flipped, and the file that needs this parity for its rebuild is gone.
     let file = scene.checkpoints(4).pop().unwrap().join("p4");
     flip(&file, 0.9);
     set_aside(1);
@@ -170,7 +171,8 @@ fn files_of_checksums_alone_are_named_where_they_cannot_be_used() {
     scene.comes_back(&[]);
 }
 
-/// Refused, named, kept; and resumed when the node is back.
+/// If a group has lost one node more than it survives, the start is refused, names the positions and removes nothing. After one
+/// of the nodes returns, the run resumes.
 #[test]
 fn one_node_more_than_a_group_survives() {
     let scene = Apart::new(2, 2, &[]);
@@ -193,10 +195,11 @@ fn one_node_more_than_a_group_survives() {
     scene.comes_back(&[1]);
 }
 
-/// A file with damage anywhere counts as lost, and is reported; damage in one more is refused.
+/// A file that is damaged at any place counts as lost and is reported. If files of two positions are damaged, one more than the
+/// group survives, the start is refused.
 #[test]
 fn a_damaged_file_counts_as_lost() {
-    // In the front, the digests, the matrix, the parity; cut short; missing.
+    // Damage in the digests, the parity, the matrix and the front of the file; a file cut short.
     let scene = Apart::new(2, 2, &[]);
     let places = [Some(0.0041), Some(0.9), Some(0.4), Some(0.0005), None];
     for (i, &at) in some(&places, 2).iter().enumerate() {
@@ -204,7 +207,7 @@ fn a_damaged_file_counts_as_lost() {
         let node = (i + 1) % 4;
         let older: Vec<Vec<PathBuf>> = (0..4).map(|node| scene.checkpoints(node)).collect();
         scene.lose_all_and(&[]);
-        // No older checkpoint is used in its place.
+        // Older checkpoints are removed, so that the run cannot resume from them.
         let newest = older.iter().flatten().filter_map(|path| path.file_name()).max().unwrap();
         let newest = newest.to_owned();
         for checkpoint in older.iter().flatten().filter(|path| path.file_name() != Some(&newest)) {
@@ -217,7 +220,7 @@ fn a_damaged_file_counts_as_lost() {
             None => OpenOptions::new().write(true).open(&file).unwrap().set_len(9000).unwrap(),
         }
         if i == 0 {
-            // Another one's front: one more than the group survives.
+            // Damage in the front of another position's file: one loss more than the group survives.
             let other = file.with_file_name(format!("p{}", (node + 1) % 4));
             let other = scene
                 .dir((node + 1) % 4)
@@ -228,7 +231,7 @@ fn a_damaged_file_counts_as_lost() {
             assert!(ran.err.contains("digests differ from those"), "{}", ran.told());
             flip(&other, 0.0005);
         }
-        // Damaged parity is only reported if it is needed.
+        // Damaged parity is reported only if a rebuild needs it.
         let lost = if at == Some(0.9) { vec![] } else { vec![node] };
         let ran = scene.comes_back(&lost);
         let told = format!("position {node} could not be used");
@@ -236,7 +239,7 @@ fn a_damaged_file_counts_as_lost() {
     }
 }
 
-/// The nodes come in another order: positions go to the nodes with their files.
+/// If the nodes start in another order, each position goes to the node that has its file. One node has lost its DIR.
 #[test]
 fn nodes_in_another_order() {
     let scene = Apart::new(2, 2, &[]);
@@ -246,7 +249,7 @@ fn nodes_in_another_order() {
     scene.comes_back(&[2]);
 }
 
-/// A node has two positions' files and one rank: one of the files goes to the present node of its position.
+/// A node with one rank has the files of two positions. It sends one of the files to the present node of that position.
 #[test]
 fn a_node_with_more_files_than_ranks_sends_them() {
     let scene = Apart::new(2, 2, &[]);
@@ -266,13 +269,13 @@ fn a_node_with_more_files_than_ranks_sends_them() {
     };
     moved(false);
     scene.comes_back(&[]);
-    // The damage is found by the file's reader, which is elsewhere.
+    // The rank that reads the file finds the damage; the position belongs to another rank.
     moved(true);
     scene.comes_back(&[1]);
 }
 
-/// More nodes than positions, in another order, so that two with files would have none; and one more has lost its storage,
-/// as many as the groups survive.
+/// Tests that nodes with files receive positions before nodes without. Two more nodes than positions start, in another order, and
+/// one node has lost its DIR. The run rebuilds only the lost position.
 #[test]
 fn nodes_with_files_are_not_left_idle() {
     let scene = Apart::with_idle(2, 2, 2, &[]);
@@ -285,15 +288,15 @@ fn nodes_with_files_are_not_left_idle() {
     scene.comes_back(&[1]);
 }
 
-/// Leaves on a node's own storage the files of another run there.
+/// Copies the folder `from` of another run to the DIR of `node` of `scene`.
 fn leave(from: PathBuf, scene: &Apart, node: usize) {
     let to = folder_in(&scene.dir(node), scene);
     let copied = Command::new("cp").arg("-r").args([from, to]).status().unwrap();
     assert!(copied.success());
 }
 
-/// A node was away while an earlier run of the same problem ended, and comes back with a checkpoint that had got further. This
-/// run resumes from its own memory: its time is not the other's.
+/// A node returns with a checkpoint of an earlier run of the same problem, at a later boundary. The present run ignores this
+/// checkpoint, which has another run id, and resumes from its own memory.
 #[test]
 fn an_earlier_run_of_the_same_problem_had_got_further() {
     let earlier = Apart::new(1, 2, &[]);
@@ -309,8 +312,8 @@ fn an_earlier_run_of_the_same_problem_had_got_further() {
     assert_eq!(rebuilt(&ran).as_deref(), Some(&[1][..]), "{}", ran.told());
 }
 
-/// A node comes back with the earlier run's result: it does not become this run's with the first checkpoint that the node takes
-/// part in.
+/// A node returns with the result of an earlier run of the same problem. The present run does not use this result, even after the
+/// node has taken part in a checkpoint.
 #[test]
 fn an_earlier_run_of_the_same_problem_has_left_its_result() {
     let earlier = Apart::new(2, 2, &[]);
@@ -325,8 +328,8 @@ fn an_earlier_run_of_the_same_problem_has_left_its_result() {
     assert!(resumed_at(&ran).is_some_and(|from| from > 0), "{}", ran.told());
 }
 
-/// A node comes back with the result of a later test, in which it has a part for the first time: the result does not become this
-/// run's.
+/// In a sweep, a node returns with an earlier run's result of a test in which it takes part for the first time. The present run
+/// does not use this result.
 #[test]
 fn an_earlier_run_has_left_the_result_of_a_test_that_the_node_comes_to_later() {
     let of_two = || Apart::new(2, 2, &[]).grids(&[(1, 2), (2, 2)]);
@@ -344,8 +347,8 @@ fn an_earlier_run_has_left_the_result_of_a_test_that_the_node_comes_to_later() {
     assert!(later.attempts > 1, "{}", ran.told());
 }
 
-/// A node that was stopped before its manifest has two checkpoints, one of them complete by the others' manifests alone. It lists
-/// that one too, so that the older one is removed: there must be room for two.
+/// A node stops before it has written its manifest. Its DIR has two checkpoints; the second is complete by the manifests of other
+/// nodes. The next start lists the second on this node too, and removes the first: DIR needs room for two checkpoints only.
 #[test]
 fn a_node_without_its_manifest_keeps_no_third_checkpoint() {
     let scene = Apart::new(2, 2, &["--helpers", "off"]);
@@ -359,8 +362,8 @@ fn a_node_without_its_manifest_keeps_no_third_checkpoint() {
     scene.finish();
 }
 
-/// Two of four nodes could not keep the result. No checkpoint is removed for it: by the checkpoints of the two that have it, it
-/// is this run's. Without them, the others' would be too few to resume from.
+/// Two of four nodes could not store the result. The other two nodes prove that it belongs to the present run, so no checkpoint
+/// is removed for it. Without these checkpoints, the other nodes could not resume.
 #[test]
 fn a_result_that_not_all_nodes_could_keep() {
     let scene = Apart::new(2, 2, &[]);
@@ -374,9 +377,9 @@ fn a_result_that_not_all_nodes_could_keep() {
     assert!(!from_storage(&ran) && rebuilt(&ran).is_none(), "{}", ran.told());
 }
 
-/// A node that takes a lost one's place still has checkpoints of another problem under this job's name, on storage of its own or
-/// on shared storage. They do not concern this run: it resumes from memory, or from storage if all memory is lost and a
-/// supervisor has brought the node in. If the user has brought it, or all nodes have such checkpoints, nothing is removed.
+/// A node that replaces a lost node has checkpoints of another run of the same job name, from its own DIR or from shared storage.
+/// The present run ignores them and resumes from memory. If all memory is lost, it resumes from storage only if a supervisor
+/// replaced the node. If the user did, or all nodes have such checkpoints, the start is refused and removes nothing.
 #[test]
 fn a_node_that_enters_has_what_another_run_left() {
     let other = Apart::new(2, 2, &[]).solver(&["--seed", "77"]);
@@ -405,7 +408,8 @@ fn a_node_that_enters_has_what_another_run_left() {
         };
         assert_eq!(ran.err.matches("not used: on d2: a checkpoint of another run").count(), 1);
     }
-    // The checkpoints are the other one's, by all that can be seen.
+    // All nodes have checkpoints of the other run, so nothing shows that they are not the present run's own. The start is
+    // refused.
     let scene = Apart::new(2, 2, &[]);
     (0..4).for_each(|node| leave(of_node(node), &scene, node));
     let ran = scene.job().run().expect_code(1);
@@ -413,7 +417,8 @@ fn a_node_that_enters_has_what_another_run_left() {
     assert!((0..4).all(|node| whole_in(&scene.dir(node), &scene).len() == 1));
 }
 
-/// A stop ends on the storage of all nodes; `status` and `clean` know a node's part; the scope of DIR must be the true one.
+/// A stop writes the checkpoint to the DIRs of all nodes. `status` and `clean` report the part of one node. A start with a wrong
+/// `--level2-scope` is refused.
 #[test]
 fn a_stop_and_what_is_told_of_dir() {
     let scene = Apart::new(2, 2, &["--level2-every", "1h"]);
@@ -439,11 +444,11 @@ fn a_stop_and_what_is_told_of_dir() {
     let page: serde_json::Value = serde_json::from_str(&say(&["status", "--json"])).unwrap();
     assert_eq!(page["storage"][0]["checkpoints"][0]["positions"], serde_json::json!([1]));
 
-    // Files written apart are not taken for files that all nodes share.
+    // Files written with `--level2-scope node` are refused under `--level2-scope shared`.
     let ran = scene.job().args(&["--level2", &dir, "--level2-scope", "shared"]).run();
     let ran = ran.expect_code(1);
     assert!(ran.err.contains("written with --level2-scope node"), "{}", ran.told());
-    // Two nodes that see one folder.
+    // Two nodes see the same folder, which `--level2-scope node` does not allow.
     let aside = scene.storage.path().join("aside");
     fs::rename(scene.dir(2), &aside).unwrap();
     symlink(scene.dir(1), scene.dir(2)).unwrap();
@@ -457,11 +462,11 @@ fn a_stop_and_what_is_told_of_dir() {
     assert!(said.contains("nothing of yours"), "{said}");
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// Each group loses as many nodes as it survives, with their storage.
+    /// The run resumes after all memory is lost, and each group has lost the DIRs of as many nodes as it survives.
     #[test]
     fn memory_is_gone_and_nodes_with_their_storage() {
         type Case<'a> = ((usize, usize), &'a [&'a str], &'a [usize]);
@@ -485,17 +490,18 @@ mod rest {
         }
     }
 
-    /// A fault at each step to storage, on one node or another; then all memory is lost, and one more node's storage.
+    /// The run resumes after a fault at each step of writing to storage. All memory is lost after the fault, and the DIR of one
+    /// node.
     #[test]
     fn a_run_survives_a_fault_at_every_step_to_storage() {
         let mut to = to_storage();
-        // The windows that a manifest of each node opens come first.
+        // Steps around the manifests come first, since each node writes its own.
         to.reverse();
         to.sort_by_key(|point| !point.name().starts_with("manifest"));
         for (i, &point) in some(&to, 3).iter().enumerate() {
             let scene = Apart::new(2, 2, &[]);
             scene.inject(&format!("{}:{}:2:kill", point.name(), i % 4));
-            // The failed node has its part or has not; the lost storage is another's or its own.
+            // The failed node may have written its file or not. The lost DIR is its own or another node's, in turn.
             let gone = [(i + 1) % 4, i % 4][i % 2];
             scene.lose_all_and(&[gone]);
             let ran = scene.comes_back(&[gone]);
@@ -508,7 +514,8 @@ mod rest {
         }
     }
 
-    /// A fault while coming back, after which a node's storage is lost.
+    /// The run resumes after a fault at each step of a recovery from storage. The DIR of a node is lost before and after the
+    /// fault.
     #[test]
     fn coming_back_survives_a_fault_at_every_step() {
         let steps =

@@ -1,5 +1,5 @@
-//! Saves whose checksums helpers make: a fault at each step, in ranks and in their helpers, memory kept and lost; helpers without
-//! progress; storage as well; stops.
+//! Tests of saves whose parity is encoded by helpers. Faults are injected at each step, in ranks and in helpers, with memory kept
+//! or lost. Helpers hang; level two and stops are tested too.
 
 use std::fs;
 use std::time::Duration;
@@ -11,13 +11,15 @@ use crate::extent::whole;
 use crate::scene::{Scene, from_storage, lose_all, rebuilt, resumed_at, whole_in};
 
 fn helped(p: usize, q: usize, more: &[&str]) -> Scene {
-    // Many boundaries: a save is committed at a later one than it was made at, on a busy machine much later.
+    // The problem has many boundaries, since a save is committed at a later boundary than the one at which it was made. On a busy
+    // machine this can be many boundaries later.
     let problem = ["-n", "1003", "--nb", "4"];
     let double = ["--checkpoint", "1", "--method", "double", "--encode", "helper"];
     Scene::of(p, q, &problem).protect(&double).protect(more)
 }
 
-/// The steps of such a save, in order, those of the helper among them; and the computing meanwhile.
+/// Steps of a save with helpers, in order. They include the steps of the helper, and an iteration that is computed while the
+/// helper encodes.
 const STEPS: [Point; 13] = [
     Point::SaveBegin,
     Point::SaveState,
@@ -47,7 +49,7 @@ fn chain(scene: &Scene, faults: &[(Point, usize, u64, bool)]) {
 
 #[test]
 fn every_step_of_a_save_by_helpers_is_survived() {
-    // Position 0 decides when the others look for seals; 3 receives the decision.
+    // Position 0 decides when all ranks look for seals. Position 3 receives this decision.
     let positions: &[usize] = if whole() { &[0, 1, 2, 3] } else { &[0, 3] };
     for &position in positions {
         if whole() {
@@ -62,7 +64,7 @@ fn every_step_of_a_save_by_helpers_is_survived() {
             (*point, position, 1 + (i as u64 + position as u64) % 2, (i + position) % 2 == 1)
         };
         let faults: Vec<_> = STEPS.iter().enumerate().map(fault).collect();
-        // Each start resumes where the last one was: there must be boundaries left.
+        // Each start resumes where the previous start failed. Few faults per run leave enough boundaries for the next fault.
         for faults in faults.chunks(4) {
             let scene = helped(2, 2, &[]);
             chain(&scene, faults);
@@ -80,7 +82,7 @@ fn groups_of_six_that_survive_two() {
     assert_eq!(rebuilt(&scene.finish()), Some(vec![1, 4]));
 }
 
-/// Its rank and all others compute on to the end of the factorisation, and the last checkpoint stays as good as it was.
+/// If a helper hangs, all ranks still compute to the end of the factorisation. The last committed checkpoint stays usable.
 #[test]
 fn a_helper_that_gets_nowhere_costs_no_checkpoint() {
     let scene = helped(2, 2, &["--checkpoint", "5"]);
@@ -93,7 +95,7 @@ fn a_helper_that_gets_nowhere_costs_no_checkpoint() {
     assert_eq!((resumed_at(&ran), rebuilt(&ran)), (Some(5), Some(vec![2])), "{}", ran.told());
 }
 
-/// A start without helpers resumes from a save made with them, and the other way round.
+/// A start without helpers resumes from a checkpoint that helpers encoded, and a start with helpers from one without.
 #[test]
 fn helpers_may_come_and_go_between_starts() {
     let scene = helped(2, 2, &[]);
@@ -106,7 +108,8 @@ fn helpers_may_come_and_go_between_starts() {
     assert_eq!(rebuilt(&scene.finish()), Some(vec![0]));
 }
 
-/// Checkpoints go to storage when they are committed, and come back from there.
+/// With helpers and level two, checkpoints go to storage after they are committed, and the run resumes from there after all
+/// memory is lost.
 #[test]
 fn storage_together_with_helpers() {
     let dir = tempfile::TempDir::new().unwrap();
@@ -121,7 +124,7 @@ fn storage_together_with_helpers() {
     }
 }
 
-/// A stop waits for the helpers: its save is committed, and on storage.
+/// A stop waits for the helpers: its save is committed and written to storage before the run ends.
 #[test]
 fn a_stop_ends_in_a_save_that_is_whole() {
     let dir = tempfile::TempDir::new().unwrap();
@@ -139,7 +142,7 @@ fn a_stop_ends_in_a_save_that_is_whole() {
     assert!(resumed_at(&ran).is_some_and(|k| k >= 4), "{}", ran.told());
 }
 
-/// The refusal comes before anything begins, and nothing is made.
+/// `--encode helper` with method self, method single or `--nonstop` is refused at start, before any memory is created.
 #[test]
 fn settings_that_helpers_cannot_follow_are_refused() {
     for (more, says) in [
@@ -156,11 +159,12 @@ fn settings_that_helpers_cannot_follow_are_refused() {
     }
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// Seals that not all have, and seals that all have: each finished or withdrawn, with another fault meanwhile.
+    /// Recoveries from a save by helpers survive further faults. The seal was written by some or by all ranks, and is withdrawn
+    /// or finished.
     #[test]
     fn recoveries_amid_a_save_by_helpers_are_survived() {
         for first in [Point::EncodeEnd, Point::EncodeFound, Point::Sealed, Point::BarrierPassed] {

@@ -1,4 +1,5 @@
-//! Every method, scope, code, encoding, store, mapping and depth: a fault, a member lost, a new start.
+//! Tests of every method, scope, code, encoding, store, mapping and depth: a fault, the loss of a member's memory, and a new
+//! start.
 
 use skt_hpl::base::cores;
 use skt_hpl::shm::Store;
@@ -34,8 +35,8 @@ fn methods_scopes_codes_and_encodings() {
     }
 }
 
-/// Cores of threads do not change a result: threads are pinned to cores of their own before the fault and to none after it, or
-/// the other way round.
+/// The result does not depend on the cores of threads. Threads are pinned before the fault and not pinned after it, and the other
+/// way round.
 #[test]
 fn threads_on_other_cores_go_on_with_the_same_bits() {
     let cores = cores::count();
@@ -55,7 +56,8 @@ fn threads_on_other_cores_go_on_with_the_same_bits() {
     }
 }
 
-/// Sums of doubles rebuild a lost member only nearly: the run passes, with other bits. Memory that is not lost is not touched.
+/// Code `sum` rebuilds a lost member only up to rounding: the run passes with other bits. Without a lost member, x has the bits
+/// of an undisturbed run.
 #[test]
 fn the_sum_restores_up_to_rounding() {
     let scene = protected(&["--parity-code", "sum"]);
@@ -67,7 +69,8 @@ fn the_sum_restores_up_to_rounding() {
     assert_eq!(rebuilt(&scene.finish_up_to_rounding()), Some(vec![1]));
 }
 
-/// Sums with weights survive more than one loss; a process lost with its memory kept costs no bit.
+/// Code `weighted` survives two losses in a group. If a process dies but its memory is kept, x has the bits of an undisturbed
+/// run.
 #[test]
 fn weighted_sums_restore_two_up_to_rounding() {
     let weighted = || protected(&["--parity-code", "weighted", "--losses", "2"]);
@@ -81,11 +84,12 @@ fn weighted_sums_restore_two_up_to_rounding() {
     assert_eq!(rebuilt(&scene.finish_up_to_rounding()), Some(vec![1, 2]));
 }
 
-/// The method with one copy: safe while it computes, not while it overwrites, which it reports.
+/// Method single has one copy. A loss while ranks compute is recovered; a loss while a save overwrites the copy is refused and
+/// reported.
 #[test]
 fn method_single_refuses_what_it_cannot_survive() {
     let single = || Scene::of(2, 2, SMALL).protect(&["--checkpoint", "10", "--method", "single"]);
-    // Far from a save for every rank, however far others are ahead.
+    // Iteration 15 is far from any save, even if some ranks are ahead of others.
     let scene = single();
     scene.inject("iteration:2:15:kill");
     scene.lose(2);
@@ -96,7 +100,7 @@ fn method_single_refuses_what_it_cannot_survive() {
     scene.expect_refused(4, &["kept"]);
 }
 
-/// SysV segments are found again by key, and checked by the name in them.
+/// System V segments are found by key at a restart, and checked by the name stored in them.
 #[test]
 fn memory_of_system_v() {
     let scene = protected(&["--store", "sysv"]).store(Store::SysV);
@@ -120,7 +124,7 @@ fn column_mapping_and_every_depth() {
     }
 }
 
-/// Fewer blocks than processes, N = 1, one row of processes, one column.
+/// Sizes and grids at the limits: fewer blocks than processes, N = 1, one process row, one process column.
 #[test]
 fn odd_sizes_and_grids() {
     for (p, q, n, nb) in [(1, 4, "97", "7"), (4, 1, "97", "7"), (2, 2, "13", "8"), (2, 2, "1", "4")]
@@ -129,14 +133,15 @@ fn odd_sizes_and_grids() {
         scene.inject("verify-begin:1:1:kill");
         scene.lose(1);
         let ran = scene.finish();
-        // One block has no boundary to save at: the run begins from scratch.
+        // A single block has no boundary for a save, so the run starts from scratch.
         let saved = n != "1";
         assert_eq!(rebuilt(&ran), saved.then(|| vec![1]), "{p} x {q}, {n}: {}", ran.told());
         assert_eq!(resumed_at(&ran).is_some(), saved, "{p} x {q}, {n}: {}", ran.told());
     }
 }
 
-/// Saving by the clock and by its cost, with a fault.
+/// A run with a fault resumes from saves at intervals in seconds, and from saves at the interval that their cost determines
+/// (`auto`).
 #[test]
 fn intervals_in_seconds_and_by_cost() {
     for interval in [&["--checkpoint", "1ms"][..], &["--checkpoint", "auto", "--mtbf", "1s"]] {

@@ -1,4 +1,4 @@
-//! Memory with damage: never a wrong answer.
+//! Tests of damaged memory. A run never gives a wrong answer.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -9,7 +9,8 @@ use skt_hpl::shm::header::LAYOUT_VERSION;
 use crate::limits::Stash;
 use crate::scene::{SMALL, Scene, rebuilt, resumed_at};
 
-/// Returns a run whose ranks are all stopped there, and killed.
+/// Starts a run on a 2 x 2 grid, stops each rank at the crash point `place`, and kills all of them. `*` in `place` stands for the
+/// position.
 fn all_at(place: &str) -> Scene {
     let scene = Scene::new(2, 2);
     let faults: Vec<String> =
@@ -19,22 +20,24 @@ fn all_at(place: &str) -> Scene {
     scene
 }
 
-/// No rank saves. The ninth checkpoint's checksum is in d, as that of every odd one: b, d and s are in force.
+/// Run that was killed while no rank saved, after checkpoint 9. Parity of checkpoints with odd numbers is in part d, so parts b,
+/// d and s are in force.
 fn computing() -> Scene {
     all_at("committed:*:9")
 }
 
-/// A scene like `computing`, a checkpoint earlier: b, c and s.
+/// Run that was killed while no rank saved, after checkpoint 8. Parity of checkpoints with even numbers is in part c, so parts b,
+/// c and s are in force.
 fn computing_after_an_even_save() -> Scene {
     all_at("committed:*:8")
 }
 
-/// All are sealed on the ninth checkpoint, and none has flushed: a, d and s are in force.
+/// Run that was killed when all ranks had sealed checkpoint 9 and none had flushed: parts a, d and s are in force.
 fn sealed() -> Scene {
     all_at("barrier-passed:*:9")
 }
 
-/// Flips a bit at a fraction of the file's length.
+/// Flips one bit of a memory part of a position. `at` is the place as a fraction of the length of the part.
 fn flip(scene: &Scene, position: usize, part: &str, at: f64) {
     let path = scene.file(position, part);
     let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
@@ -45,7 +48,8 @@ fn flip(scene: &Scene, position: usize, part: &str, at: f64) {
     file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
 }
 
-/// A beginning from scratch would give up committed checkpoints, so the user must ask for it.
+/// If no committed checkpoint is usable, the start is refused and keeps all memory. A start from scratch would give these
+/// checkpoints up, so the user must ask for it.
 #[test]
 fn checkpoints_of_which_none_can_be_used_are_refused_and_kept() {
     let gone = |scene: &Scene, position| fs::remove_file(scene.file(position, "b")).unwrap();
@@ -59,18 +63,18 @@ fn checkpoints_of_which_none_can_be_used_are_refused_and_kept() {
         let ran = scene.job().args(&["--restart", "never"]).run();
         assert_eq!(resumed_at(&scene.expect_finished(ran)), None, "{what}");
     }
-    // A mistyped word costs nothing.
+    // A start with a wrong `--store` is refused and changes nothing.
     let scene = computing();
     let ran = scene.job().args(&["--store", "sysv"]).run().expect_code(4);
     assert!(ran.err.contains("another --store"), "{}", ran.told());
     assert!(resumed_at(&scene.finish()).is_some());
 }
 
-/// The program is replaced by one with another layout of memory: it cannot read the existing memory, and leaves it to the old
-/// one.
+/// The program is replaced by a version with another memory layout. It cannot read the memory, so it refuses to start and leaves
+/// the memory to the old version.
 #[test]
 fn checkpoints_of_another_version_are_refused_and_kept() {
-    // Beginnings of both headers of a head, behind their length and digest.
+    // The layout version follows the length and the digest in both headers of the head.
     let lay_out = |scene: &Scene, position: usize, version: u32| {
         let head = OpenOptions::new().write(true).open(scene.file(position, "head")).unwrap();
         for slot in [4096, 8192] {
@@ -85,11 +89,11 @@ fn checkpoints_of_another_version_are_refused_and_kept() {
     assert!(resumed_at(&scene.finish()).is_some());
 }
 
-/// Results that cannot be read are made again with their position, and hinder no other.
+/// If the results in a position's memory cannot be read, the position is rebuilt with them; other positions are not affected.
 #[test]
 fn results_that_cannot_be_read_cost_their_position_alone() {
     let scene = computing();
-    // A hole, like memory that was never allocated.
+    // Zeros, as in memory that was never allocated.
     let done = scene.file(1, "done");
     let length = fs::metadata(&done).unwrap().len();
     let file = OpenOptions::new().write(true).open(&done).unwrap();
@@ -100,7 +104,7 @@ fn results_that_cannot_be_read_cost_their_position_alone() {
     assert_eq!(rebuilt(&ran), Some(vec![1]), "{}", ran.told());
 }
 
-/// For any damaged byte the end is right; if the byte counts, its position was rebuilt.
+/// A flipped bit in any part never changes the result. If the part is in force, the position is rebuilt.
 #[test]
 fn a_flipped_bit_in_every_part() {
     let cases = vec![
@@ -124,8 +128,8 @@ fn a_flipped_bit_in_every_part() {
     }
 }
 
-/// A head has two places for a header, and the small state two for itself; a flip may hit the one that
-/// counts, or not. Several places, so that both happen.
+/// A flipped bit in the head or in the small state never changes the result. Both exist twice, and only one of the two is in
+/// force: some flips cause a rebuild, others do not.
 #[test]
 fn a_flipped_bit_in_the_head_and_in_the_small_state() {
     let mut seen = [false; 2];
@@ -139,15 +143,15 @@ fn a_flipped_bit_in_the_head_and_in_the_small_state() {
     assert!(seen[1], "no flip was noticed");
 }
 
-/// The fault harness's own corruption: in memory, by the running program.
+/// `SKT_FAULT` flips a byte in memory (`corrupt`) while the program runs; the result stays right.
 #[test]
 fn a_byte_flipped_while_the_program_runs() {
     let scene = Scene::new(2, 2);
     scene.inject("iteration:2:9:corrupt=b:5000,iteration:2:10:kill");
-    // The save at boundary 9 may have written the byte again; the end is right either way.
+    // The save at boundary 9 may overwrite the flipped byte. The result is right in both cases.
     scene.finish();
     let scene = Scene::new(2, 2);
-    // One place has both faults: another rank's death could come before this one has got as far.
+    // Both faults are at one crash point: if another rank died instead, the job might end before this rank flips the byte.
     let killed = scene.inject("committed:2:9:corrupt=b:5000,committed:2:9:kill");
     let ran = scene.finish();
     assert_eq!(rebuilt(&ran), Some(vec![2]), "{}{}", killed.told(), ran.told());
@@ -174,7 +178,7 @@ fn truncated_grown_and_swapped_segments() {
         let ran = scene.finish();
         assert_eq!(rebuilt(&ran), Some(vec![1]), "{what}: {}", ran.told());
     }
-    // Two positions' copies in each other's place are two losses: one more than a group survives.
+    // If two positions have each other's copy, both are lost: one more than a group of four survives.
     let scene = computing();
     let (one, two, aside) = (scene.file(1, "b"), scene.file(2, "b"), scene.path("aside"));
     let swap = || {
@@ -187,7 +191,7 @@ fn truncated_grown_and_swapped_segments() {
     swap();
     let ran = scene.finish();
     assert!(resumed_at(&ran).is_some() && rebuilt(&ran).is_none(), "{}", ran.told());
-    // In two groups they are one loss each.
+    // In two groups, each group has one loss.
     let scene = Scene::new(2, 2).protect(&["--group", "2"]);
     scene.inject("iteration:0:9:kill");
     let (one, two, aside) = (scene.file(1, "head"), scene.file(2, "head"), scene.path("aside"));
@@ -198,7 +202,8 @@ fn truncated_grown_and_swapped_segments() {
     assert_eq!(rebuilt(&ran), Some(vec![1, 2]), "{}", ran.told());
 }
 
-/// A node that was given up comes back with its memory of then: its checkpoint is older than the others'.
+/// A node that was given up returns with old memory. Its checkpoint is older than the checkpoint of the other nodes, so its
+/// position is rebuilt.
 #[test]
 fn memory_of_an_older_attempt_is_never_used() {
     for later in ["iteration:0:9:kill", "flush-half:0:6:kill"] {
@@ -214,8 +219,8 @@ fn memory_of_an_older_attempt_is_never_used() {
     }
 }
 
-/// It comes back in the middle of a recovery that was agreed without it. Its own header, not sealed, calls for a recovery of
-/// checkpoint 4; by then others have overwritten theirs.
+/// A node with old memory returns during a recovery to checkpoint 5, agreed without it. Its header is not sealed and asks for
+/// checkpoint 4, which other ranks have overwritten. The recovery to checkpoint 5 still completes.
 #[test]
 fn old_memory_does_not_undo_an_agreed_recovery() {
     for middle in ["pinned:0:1:kill", "finish-end:1:1:kill", "rebuild-batch:3:1:kill"] {
@@ -233,8 +238,8 @@ fn old_memory_does_not_undo_an_agreed_recovery() {
     }
 }
 
-/// A part is cut short under a running rank: the rank reports the place and ends in order, and the position is rebuilt. A page
-/// with an uncorrectable error has the same effect, as SIGBUS.
+/// A memory part is cut short while its rank runs, which raises SIGBUS as an uncorrectable memory error does. The rank reports
+/// the offset and exits in order; a restart rebuilds the position.
 #[test]
 fn memory_that_cannot_be_touched_any_more_ends_the_rank_in_order() {
     for part in ["a", "b"] {
@@ -254,7 +259,7 @@ fn memory_that_cannot_be_touched_any_more_ends_the_rank_in_order() {
             "{}",
             ran.told()
         );
-        // The file looks whole again, with holes filled: only its head shows the damage.
+        // The file has its full length again, filled with zeros. Only the damage flag in its head shows the loss.
         file.set_len(length).unwrap();
         fs::write(scene.file(1, part), vec![0; length as usize]).unwrap();
         let ran = scene.finish();
@@ -263,20 +268,21 @@ fn memory_that_cannot_be_touched_any_more_ends_the_rank_in_order() {
     }
 }
 
-/// Files in /dev/shm are removed under a healthy run: it reports that, and is as protected as before.
+/// If files in /dev/shm are removed while the run is healthy, the run warns, creates them again, and is then protected as before.
 #[test]
 fn removed_names_are_made_again() {
     tidied_twice(&|| Scene::new(2, 2), 4);
 }
 
-/// Files of a rank with checksums alone, whose own part of the matrix is empty, are removed.
+/// The files of a rank that stores parity only, without a part of the matrix, are removed and created again.
 #[test]
 fn removed_names_of_a_rank_for_checksums_are_made_again() {
     let dedicated = ["--parity-layout", "dedicated"];
     tidied_twice(&|| Scene::new(2, 2).idle(1).protect(&dedicated), 5);
 }
 
-/// Removes all names of so many positions, while all ranks are stopped.
+/// Removes the files of the first `positions` positions while all ranks are stopped. Asserts that the run ends well, and that a
+/// second run can resume from the files that it created again.
 fn tidied_twice(scene: &dyn Fn() -> Scene, positions: usize) {
     let tidied = |scene: &Scene, later: &str| {
         let (first, log) = ("iteration:*:9:stop", scene.path("faults"));
@@ -301,7 +307,7 @@ fn tidied_twice(scene: &dyn Fn() -> Scene, positions: usize) {
         assert!(ran.err.contains(&words) && ran.err.contains("names restored"), "{}", ran.told());
     }
     scene.expect_nothing_left();
-    // The files under the names are the ones a restart needs.
+    // A restart resumes from the files that were created again.
     let running = tidied(&scene, "iteration:*:13:stop");
     scene.await_halted(&running, 2 * positions);
     scene.kill_all(running);
@@ -310,13 +316,13 @@ fn tidied_twice(scene: &dyn Fn() -> Scene, positions: usize) {
     assert_eq!(rebuilt(&ran), None, "{}", ran.told());
 }
 
-/// The node's /dev/shm has no room: reported with both numbers, before anything is computed, and nothing stays allocated.
-/// `scripts/test.sh` runs it if it can, and otherwise notes that it cannot.
+/// If /dev/shm has too little room, the start reports the bytes wanted and free before it computes, and leaves nothing allocated.
+/// If the test cannot run, `scripts/test.sh` lists it as skipped.
 #[test]
 #[ignore = "needs root and a mount namespace"]
 fn no_room_for_the_memory() {
-    // The second time each rank finds room for its first parts, which are in huge pages. Together they run out of it while these
-    // are being made.
+    // In the second case, each rank finds room for its first parts, in huge pages. All ranks together exhaust the room while they
+    // create the parts.
     let large: &[&str] = &["-n", "3000", "--nb", "64"];
     for (problem, size) in [(SMALL, "1m"), (large, "100m"), (large, "171m")] {
         no_room(problem, size);
@@ -328,7 +334,7 @@ fn no_room(problem: &[&str], size: &str) {
     let mount = &format!(
         "mount -t tmpfs -o size={size} none /dev/shm && \"$@\"; code=$?; ls /dev/shm; exit $code"
     );
-    // MPICH has segments of its own there, but for messages over the network it needs none.
+    // MPICH creates segments in /dev/shm too, unless its messages go over the network.
     let job = scene.job().env("MPIR_CVAR_NOLOCAL", "1").env("UCX_TLS", "self,tcp");
     let ran = job.under(&["unshare", "-m", "sh", "-c", mount, "sh"]).run().expect_code(5);
     assert_eq!(ran.err.matches("shared memory cannot be allocated").count(), 1, "{}", ran.told());

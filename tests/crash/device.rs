@@ -1,6 +1,7 @@
-//! Protected runs whose matrix is in device memory: a fault at each step, memory kept and lost; storage; other restarts.
+//! Tests of protected runs whose matrix is in device memory: a fault at each step, with memory kept or lost; level two; starts
+//! without the device.
 //!
-//! The undisturbed run with which they are compared computes on the processor, by a BLAS.
+//! Results are compared with an undisturbed run without a device, which computes by a BLAS.
 
 use skt_hpl::base::faults::Point;
 
@@ -12,8 +13,8 @@ fn on_device(p: usize, q: usize, more: &[&str]) -> Scene {
     Scene::of(p, q, &problem).protect(&saves).protect(more)
 }
 
-/// Injects faults one after the other, each at the second occasion, with every other position's memory lost afterwards. The last
-/// start ends well.
+/// Injects faults at `points`, one in each start, at the `hit`-th time that the position reaches the point. After every second
+/// fault, the memory of the failed position is lost. The last start must end well.
 fn chain(scene: &Scene, points: &[Point], hit: u64) {
     for (i, point) in points.iter().enumerate() {
         let (position, lost) = ((i + i / 4) % 4, i % 2 == 1);
@@ -40,7 +41,8 @@ fn every_step_of_a_save_is_survived() {
     chain(&on_device(2, 2, &[]), late, 1);
 }
 
-/// Each start dies in its recovery. The position that dies has lost its memory before, for the steps of a rebuild.
+/// Each start fails during the recovery from the previous failure. The position that fails has lost its memory before, so that it
+/// is rebuilt.
 #[test]
 fn every_step_of_a_recovery_is_survived() {
     let all = Point::between(Point::AgreeBegin, Point::Resumed);
@@ -62,7 +64,7 @@ fn every_step_of_a_recovery_is_survived() {
     }
 }
 
-/// Helpers encode while the device computes.
+/// Helpers encode the copy of the matrix while the device computes.
 #[test]
 fn helpers_encode_what_a_device_has_copied() {
     for (fault, lost) in [("encode-end:1:3:kill", 1), ("sealed:2:2:kill", 3)] {
@@ -75,7 +77,7 @@ fn helpers_encode_what_a_device_has_copied() {
     }
 }
 
-/// All memory is gone: the matrix comes from storage, shared or of each node.
+/// After all memory is lost, the matrix is read from storage to the device, with a shared DIR and with one DIR per node.
 #[test]
 fn a_matrix_comes_back_from_storage() {
     for scope in ["shared", "node"] {
@@ -94,7 +96,7 @@ fn a_matrix_comes_back_from_storage() {
     }
 }
 
-/// Another device, or none, would round otherwise, and has other memory.
+/// A start without the device, or with another, is refused: it would round differently and has other memory.
 #[test]
 fn a_start_without_the_device_is_refused() {
     let scene = on_device(1, 2, &[]);

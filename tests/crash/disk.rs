@@ -1,6 +1,8 @@
-//! Method disk: nothing in memory but the matrix, and every save a save to DIR. Faults at every step in chains: a start fails at
-//! one point, the next at the following one. Memory is kept or lost in turn, on shared storage and on nodes' own. Storage is
-//! damaged, emptied, full. Never a wrong answer, and no computation ever from the content of memory.
+//! Tests of method disk: memory contains only the matrix, and every save goes to DIR.
+//!
+//! Faults come in chains: each start fails at a later step than the one before. Memory is kept or lost in turn, with a shared DIR
+//! and with one DIR per node. Storage is damaged, emptied and full. A run never gives a wrong answer, and never resumes from
+//! memory.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,24 +18,24 @@ use crate::scene::{
 };
 use crate::storage::Storage;
 
-/// Boundaries for a chain of faults with two saves to each start.
+/// Problem with enough boundaries for a chain of faults, with two saves in each start.
 const LONG: &[&str] = &["-n", "603", "--nb", "10"];
 
-/// Losses together with a fault.
+/// Losses that follow a fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Gone {
     Nothing,
     /// The memory of the failed position.
     Its,
-    /// All memory.
+    /// The memory of all positions.
     All,
-    /// All memory, and the storage of the node of this position.
+    /// The memory of all positions, and the DIR of the node of this position.
     Node(usize),
 }
 
 struct Disk {
     scene: Scene,
-    /// Storage that all share, or of each rank, which is a node then.
+    /// A DIR that all ranks share, or one DIR per rank; each rank then counts as a node.
     storage: Storage,
 }
 
@@ -56,7 +58,7 @@ impl Disk {
         Self { scene, storage }
     }
 
-    /// Folder that the node of a position writes to.
+    /// Returns the DIR to which `node` writes.
     fn dir(&self, node: usize) -> PathBuf {
         self.storage.dir(node)
     }
@@ -77,8 +79,8 @@ impl Disk {
         }
     }
 
-    /// Injects faults one after the other, each of which leads back to storage once there is a checkpoint; then an end with the
-    /// right bits that leaves nothing.
+    /// Injects each fault in a start of its own, followed by its loss. Each start must resume from storage if there is a
+    /// checkpoint. A last start must end with the right bits and leave nothing.
     fn chain(&self, faults: &[(&str, usize, u64, Gone)]) {
         let mut history = String::new();
         let mut before: Option<usize> = None;
@@ -99,9 +101,10 @@ impl Disk {
         self.expect_back(&ran, before, &lost);
     }
 
-    /// Checks that the run resumed from storage, no earlier than at `before`, having rebuilt the positions lost there.
+    /// Asserts that the run resumed from storage at boundary `before` or later, and rebuilt exactly the positions `lost`. None:
+    /// there was no checkpoint.
     fn expect_back(&self, ran: &Ran, before: Option<usize>, lost: &[usize]) {
-        // A start that fails while it comes back has not reported yet where it resumes.
+        // A start that fails during the recovery has not yet reported its boundary.
         if ran.err.contains("resumes at boundary") {
             assert!(from_storage(ran), "{}", ran.told());
             assert!(resumed_at(ran) >= before, "{before:?}: {}", ran.told());
@@ -111,7 +114,7 @@ impl Disk {
         }
     }
 
-    /// Ends well, leaving nothing in memory and nothing on storage.
+    /// Finishes the run. Asserts that x has the bits of an undisturbed run, and that no memory and no checkpoint is left.
     fn finish(&self) -> Ran {
         let ran = self.scene.finish();
         for node in 0..self.ranks {
@@ -122,7 +125,7 @@ impl Disk {
     }
 }
 
-/// A checkpoint that only one node could list must not replace an older one: that node may be the next to be lost.
+/// A checkpoint that only one node has listed does not replace the older checkpoint: the next loss may be this node.
 #[test]
 fn a_checkpoint_that_one_node_alone_has_listed_is_nothing_to_rely_on() {
     let disk = Disk::new(Scene::of(2, 2, LONG).protect(&["--checkpoint", "10"]), true);
@@ -180,7 +183,7 @@ fn every_step_is_survived_on_storage_that_all_share() {
     ]);
 }
 
-/// The files with other layouts of the parity in them.
+/// The run resumes after a node and its DIR are lost, with parity layouts `localised` and `grid`.
 #[test]
 fn a_node_and_its_storage_with_each_layout_of_checksums() {
     for (layout, node) in [("localised", 2), ("grid", 1)] {
@@ -193,8 +196,9 @@ fn a_node_and_its_storage_with_each_layout_of_checksums() {
     }
 }
 
-/// A file is damaged: the checkpoint before is used if it still exists; otherwise all files are named and kept. Storage that is
-/// emptied, although memory refers to its content, is no reason to begin from scratch.
+/// If a file is damaged, the run resumes from the previous checkpoint. If no checkpoint is usable, the start names all damaged
+/// files and keeps them. If storage is emptied although memory refers to its checkpoints, the start is refused instead of
+/// starting from scratch.
 #[test]
 fn a_sound_file_is_believed_and_memory_never() {
     let disk = Disk::new(Scene::of(2, 2, SMALL).protect(&["--checkpoint", "1"]), false);
@@ -217,7 +221,7 @@ fn a_sound_file_is_believed_and_memory_never() {
     flip(&newest.join("p3"), 0.6);
     flip(&there[0].join("p0"), 0.7);
 
-    // Also if memory was just made for the data that are read.
+    // The start is refused too if memory was only just created for data from storage.
     for fault in ["fetch-begin:1:1:kill", "fetch-half:1:1:kill", "resumed:1:1:kill"] {
         disk.inject(fault);
         let aside = disk.storage.path().join("aside");
@@ -230,7 +234,7 @@ fn a_sound_file_is_believed_and_memory_never() {
         fs::rename(&aside, newest.parent().unwrap()).unwrap();
     }
 
-    // A missing DIR is no reason to resume from memory.
+    // If DIR is missing, the start is refused and does not resume from memory.
     let hidden = disk.path("hidden");
     let hide = Command::new("mv").arg(disk.storage.path()).arg(&hidden).status().unwrap();
     assert!(hide.success());
@@ -241,7 +245,7 @@ fn a_sound_file_is_believed_and_memory_never() {
     assert!(from_storage(&ran), "{}", ran.told());
 }
 
-/// All nodes off at once, in the middle of a save; others with other names resume. A stop ends on storage, and reports that.
+/// All nodes fail at once during a save, and nodes with other names resume. A stop then ends on storage and reports this.
 #[test]
 fn all_nodes_off_and_a_stop() {
     let disk = Disk::new(Scene::of(2, 3, SMALL).protect(&["--checkpoint", "2"]), false);
@@ -271,18 +275,18 @@ fn all_nodes_off_and_a_stop() {
     let protection = tests[0].outcome.as_ref().unwrap().protection.unwrap();
     let level2 = protection.level2.unwrap();
     assert!(level2.alone && level2.fetched == 2 && level2.checkpoints > 5, "{level2:?}");
-    // 2 x 3 positions of 301 x 302 elements: the matrix, and little more.
+    // Memory of 2 x 3 positions with 301 x 302 elements: the matrix, and less than 10 % more.
     let largest = 8 * 160 * 110;
     assert!(protection.memory_bytes_max < largest * 11 / 10, "{protection:?}");
 }
 
-/// Storage is full: reported, the run continues, and the complete checkpoint stays.
+/// If storage is full, the run warns and continues, and the complete checkpoint stays.
 #[test]
 #[ignore = "mounts a tmpfs: root only"]
 fn full_storage_is_told_and_the_checkpoint_before_stays() {
     let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "1"]);
     let at = scene.path("small");
-    // Room for one checkpoint, not for two.
+    // Storage has room for one checkpoint, not for two.
     let _small = crate::level2::Small::mount(&at, 1_300_000);
     let disk = Disk::within(at.to_str().unwrap(), scene, false);
     let ran = disk.inject("iteration:0:20:kill");
@@ -293,11 +297,11 @@ fn full_storage_is_told_and_the_checkpoint_before_stays() {
     assert!(from_storage(&ran) && resumed_at(&ran) == Some(1), "{}", ran.told());
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// Every step with storage of each node's own, one node of the four lost at a time.
+    /// The run resumes after a fault at every step, with one DIR per node and the loss of one of four nodes at a time.
     #[test]
     fn every_step_is_survived_on_storage_of_nodes_own() {
         let disk = Disk::new(Scene::of(2, 2, LONG).protect(&["--checkpoint", "1"]), true);
@@ -309,7 +313,7 @@ mod rest {
             ("stream-half", 3, 2, Gone::Nothing),
             ("stream-synced", 0, 2, Gone::Node(2)),
             ("stream-whole", 1, 2, Gone::Node(1)),
-            // The others may have listed theirs or not; the lost node may be one that has.
+            // Other nodes may have written their manifests or not. The lost node may be one that has.
             ("manifest-synced", 2, 2, Gone::Node(3)),
             ("manifest-synced", 0, 2, Gone::Node(0)),
             ("manifest-whole", 3, 2, Gone::Node(3)),
@@ -317,7 +321,7 @@ mod rest {
             ("pruned", 2, 2, Gone::Node(2)),
             ("committed", 3, 2, Gone::Node(0)),
         ]);
-        // A loss comes again while it is recovered.
+        // The same node is lost again during each recovery.
         disk.inject("iteration:0:5:kill");
         disk.lose_what(0, Gone::Node(2));
         for (step, position) in [("fetch-half", 0), ("rebuild-batch", 1), ("fetch-end", 3)] {

@@ -1,4 +1,4 @@
-//! Runs among other runs: sweeps, names, requests to stop, and the output of `status` and `clean`.
+//! Tests of a run among other runs: sweeps, job names, requests to stop, and the output of `status` and `clean`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::storage::Storage;
 
 const SWEEP: &[&str] = &["-n", "120,151,181,210", "--nb", "10"];
 
-/// Each step of removing the files of other runs, on rank 0, which removes them for its node, and on others.
+/// Faults at each step of the removal of other runs' files: on rank 0, which removes them for its node, and on other ranks.
 pub const GROUND: [&str; 5] = [
     "ground-seen:0:1:kill",
     "ground-half:2:2:kill",
@@ -26,13 +26,13 @@ pub const GROUND: [&str; 5] = [
     "ground-cleared:3:1:kill",
 ];
 
-/// Lines of results: `WR00L2L2 ...`.
+/// Returns the result lines of the output, such as `WR00L2L2 ...`.
 pub fn results(ran: &Ran) -> Vec<String> {
     let lines = ran.out.lines().filter(|line| line.starts_with("WR")).map(str::to_owned);
     lines.collect()
 }
 
-/// A start that failed early has computed nothing: the time before it was not lost.
+/// The time before a start that failed early counts as downtime, not as lost work: that start had computed nothing.
 #[test]
 fn time_before_a_start_that_came_to_nothing_is_no_lost_work() {
     let scene = Scene::new(2, 2);
@@ -55,7 +55,7 @@ fn a_sweep_goes_on_in_its_third_test() {
         let ran = scene.finish();
         let lines = results(&ran);
         assert_eq!(lines.len(), 4, "{}", ran.told());
-        // Finished results are printed again unchanged, times included.
+        // Results of finished tests are printed again unchanged, including their times.
         for line in results(&first) {
             assert!(lines.contains(&line), "{line}: {}", ran.told());
         }
@@ -68,8 +68,8 @@ fn a_sweep_goes_on_in_its_third_test() {
     }
 }
 
-/// Nodes are lost one after the other, each time no more than is survived. The nodes in their places get the results of finished
-/// tests from those that have them.
+/// All nodes are lost one after the other. Each new node receives the results of finished tests from the other nodes, so no
+/// result is lost.
 #[test]
 fn results_outlive_all_nodes_that_had_them() {
     let scene = Scene::of(2, 2, SWEEP).protect(&["--checkpoint", "1"]);
@@ -85,8 +85,8 @@ fn results_outlive_all_nodes_that_had_them() {
     assert!(!ran.err.contains("has lost its result"), "{}", ran.told());
 }
 
-/// A sweep resumes from storage in a test of two positions, as another run. The memory of the first one at the four without a
-/// part in that test does not outweigh the new run's: the next start resumes from that.
+/// A sweep resumes from storage in a test of two positions, with a new run id. Four idle positions still have memory of the old
+/// run. The next start resumes from the memory of the new run, although it has fewer positions.
 #[test]
 fn results_of_idle_nodes_do_not_outweigh_memory_of_the_run_that_went_on() {
     let storage = Storage::within("/dev/shm", false, 1);
@@ -97,7 +97,7 @@ fn results_of_idle_nodes_do_not_outweigh_memory_of_the_run_that_went_on() {
     assert_eq!(results(&first).len(), 1, "{}", first.told());
     scene.lose(0);
     scene.lose(1);
-    // The first save is of the very boundary that it resumed at.
+    // The first save is at the boundary at which the run resumed.
     let ran = scene.inject("committed:1:2:kill");
     assert!(from_storage(&ran) && ran.err.contains("test 2 resumes"), "{}", ran.told());
     let from = resumed_at(&ran);
@@ -107,8 +107,8 @@ fn results_of_idle_nodes_do_not_outweigh_memory_of_the_run_that_went_on() {
     assert!(results(&ran).contains(&results(&first)[0]), "{}", ran.told());
 }
 
-/// A BLAS rounds by the shape of a call. Saves drain the pipeline where the undisturbed run does not save; enough
-/// columns that several blocks are multiplied at a time.
+/// A BLAS rounds differently for other shapes of a call. A restarted run has the bits of a run without saves, although saves
+/// drain the lookahead. The matrix is wide enough that several blocks are multiplied in one call.
 #[test]
 fn under_a_blas_a_run_that_goes_on_comes_to_the_same_bits() {
     for depth in ["0", "2"] {
@@ -125,8 +125,8 @@ fn under_a_blas_a_run_that_goes_on_comes_to_the_same_bits() {
     }
 }
 
-/// The document has the whole timeline of a test that was started twice: the iterations before the save it resumed from, the lost
-/// ones, and the time in which nothing ran.
+/// The JSON document has the whole timeline of a test that was started twice: the iterations before the checkpoint, the lost
+/// iterations, and the downtime.
 #[test]
 fn the_timeline_of_a_run_with_a_loss() {
     let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "5"]);
@@ -185,15 +185,15 @@ fn a_refusal_under_restart_never_removes_nothing() {
     assert!(resumed_at(&scene.finish()).is_some());
 }
 
-/// A supervised run is a single run, however often it is launched. `--restart never` removes the memory of other runs, whichever
-/// launch looks first, and never the run's own.
+/// All launches of a supervised run are one run. `--restart never` removes the memory of other runs, in any launch, but never the
+/// memory of the run itself.
 #[test]
 fn restart_never_keeps_what_earlier_launches_of_a_supervised_run_have_saved() {
     let scene = Scene::new(2, 2);
     scene.inject("iteration:1:9:kill");
     let mut scene = scene.protect(&["--restart", "never"]);
     scene.also("SKT_RUN_ID", "supervised");
-    // Its first launch failed early, so the second finds the memory of another run.
+    // The first launch failed early, so the second launch finds the memory of another run.
     scene.also("SKT_ATTEMPT", "2");
     let ran = scene.inject("iteration:1:19:kill");
     assert_eq!(resumed_at(&ran), None, "{}", ran.told());
@@ -205,8 +205,8 @@ fn restart_never_keeps_what_earlier_launches_of_a_supervised_run_have_saved() {
     assert!(resumed_at(&scene.finish()).is_some());
 }
 
-/// A supervised job that is to stop while one of its ranks is not there yet: the others listen before MPI has started, which
-/// takes long on many nodes.
+/// A stop is obeyed while one rank of a supervised job has not started yet. The other ranks handle the signal before MPI starts,
+/// which takes long on many nodes.
 #[test]
 fn a_stop_while_ranks_still_start_is_obeyed() {
     let mut scene = Scene::new(2, 2);
@@ -268,17 +268,17 @@ fn the_same_name_twice_at_once_is_refused() {
         assert!(second.err.contains("in use"), "{}", second.told());
         assert_eq!(scene.held(), [0, 1, 2, 3]);
     }
-    // Nor does `clean` take it away.
+    // `clean` refuses to remove the memory of a running job.
     let clean = Command::new(PROGRAM).args(["clean", "--job", &scene.name]).output().unwrap();
     assert_eq!(clean.status.code(), Some(5));
-    // The first has not noticed.
+    // The first run is not affected.
     for rank in running.ranks() {
         kill(rank.pid, Signal::SIGCONT).unwrap();
     }
     scene.expect_finished(running.end());
 }
 
-/// A test that fails while its job is running leaves neither a process nor memory, though a rank of it is stopped.
+/// If a test panics while its job runs, no process and no memory of the job is left, even if a rank is stopped.
 #[test]
 fn a_test_that_fails_leaves_nothing_of_its_job() {
     let mut name = String::new();
@@ -301,7 +301,8 @@ fn a_test_that_fails_leaves_nothing_of_its_job() {
     assert!(!memory.contains(&name), "{memory}");
 }
 
-/// The second one leaves the first one's files on storage, which are all that method disk has.
+/// A second start under the same job name is refused, and keeps the first run's files on storage. With method disk, these are its
+/// only checkpoints.
 #[test]
 fn the_same_name_twice_at_once_leaves_storage_alone() {
     for method in ["self", "disk"] {
@@ -327,7 +328,7 @@ fn the_same_name_twice_at_once_leaves_storage_alone() {
     }
 }
 
-/// A run under one name, and its twin on nodes of its own, which share nothing but DIR.
+/// Two runs with one job name on different nodes. They share only DIR.
 struct Twins {
     storage: Storage,
     first: Scene,
@@ -356,8 +357,8 @@ impl Twins {
         whole_in(self.storage.path(), &self.second)
     }
 
-    /// Starts the second run while the first one is stopped at `point`, and ends it when it has checkpoints. Returns the output
-    /// of the first one, which leaves those; the second one resumes from them.
+    /// Stops the first run at `point`, starts the second run, and kills it after it has a checkpoint. Then the first run ends and
+    /// must keep this checkpoint, and the second run resumes from it. Returns the output of the first run.
     fn meet(&self, point: &str) -> Ran {
         let running = self.first.freeze(point);
         let ran = self.second_job().env("SKT_FAULT", "manifest-whole:0:2:kill").run();
@@ -375,8 +376,8 @@ impl Twins {
     }
 }
 
-/// On nodes of its own the second run meets no memory of the first. The last run that came to DIR owns it, and the other one
-/// leaves its files alone.
+/// Runs with one job name on different nodes do not see each other's memory. DIR belongs to the run that claimed it last, and the
+/// other run keeps that run's files.
 #[test]
 #[ignore = "needs root"]
 fn the_same_name_on_other_nodes_does_not_take_the_others_checkpoints() {
@@ -384,15 +385,15 @@ fn the_same_name_on_other_nodes_does_not_take_the_others_checkpoints() {
     assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
 }
 
-/// The first one's checkpoints are removed, each with the next one and the last at the test's end, and so is its result. It is
-/// about to remove the token, and then its claim.
+/// A run that ends removes its checkpoints, its result, its token and its claim. Another run of the same job name claims DIR
+/// meanwhile: its files stay.
 #[test]
 #[ignore = "needs root"]
 fn a_run_at_its_end_leaves_the_checkpoints_of_the_same_name_on_other_nodes() {
     Twins::new().meet("prune-half:0:6:stop");
 }
 
-/// Asked to stop, it saves and reports that, and the same command resumes.
+/// On a request to stop, the run saves and reports this. The same command then resumes.
 #[test]
 fn stopped_on_request_and_resumed() {
     for signal in [Signal::SIGUSR1, Signal::SIGTERM, Signal::SIGUSR2] {
@@ -405,7 +406,7 @@ fn stopped_on_request_and_resumed() {
         assert!(ran.err.contains("stopped as asked"), "{}", ran.told());
         assert_eq!(scene.held(), [0, 1, 2, 3]);
         let from = resumed_at(&scene.finish()).unwrap();
-        // At once, or, by SIGUSR2, after the next save that is due.
+        // SIGUSR1 and SIGTERM stop the run at once, SIGUSR2 after the next regular save.
         assert!(
             if signal == Signal::SIGUSR2 { from == 10 } else { (4..10).contains(&from) },
             "{from}"
@@ -442,13 +443,14 @@ fn status_and_clean() {
     let said = say(&["clean", "--job", &scene.name]);
     assert!(said.contains("removed"), "{said}");
     scene.expect_nothing_left();
-    // Only that job's.
+    // `clean --job` removes only the memory of this job.
     assert_eq!(other.held(), [0, 1, 2, 3]);
     assert!(say(&["clean", "--job", &scene.name]).contains("nothing"));
     other.finish();
 }
 
-/// With many process columns ranks ask seldom whether to save; they save as often, and agree after a loss and at a stop.
+/// With many process columns, ranks agree less often on whether to save. They still save at the same boundaries, also after a
+/// loss, and still obey a stop.
 #[test]
 fn many_columns_save_where_few_do() {
     let scene = Scene::of(1, 10, LONGER).protect(&["--checkpoint", "20"]);
@@ -457,7 +459,7 @@ fn many_columns_save_where_few_do() {
     assert_eq!(resumed_at(&ran), Some(60), "{}", ran.told());
     let ran = scene.finish();
     assert_eq!(resumed_at(&ran), Some(80), "{}", ran.told());
-    // A request to stop is received when they ask the next time: before all columns have had their turn once more.
+    // A stop is obeyed when the ranks agree the next time: at most one round of all process columns later.
     let running = scene.freeze("iteration:0:44:stop");
     ask(&running, Signal::SIGUSR1);
     running.end().expect_code(75);
@@ -465,12 +467,12 @@ fn many_columns_save_where_few_do() {
     assert!((42..=55).contains(&from), "{from}");
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// Results of a run that is over, in memory that could not be removed, are nothing to resume from; nor are those that remain
-    /// if the next run fails while it removes them.
+    /// Results of a finished run that stay in memory are ignored by the next run. This holds too if the next run fails while it
+    /// removes them.
     #[test]
     fn a_run_killed_while_it_removes_results_of_another_begins_from_scratch() {
         for fault in GROUND {
@@ -480,7 +482,7 @@ mod rest {
             scene.also("SKT_RUN_ID", "other");
             scene.inject(fault);
             scene.also("SKT_ATTEMPT", "2");
-            // All four are solved, and no result of the other run is printed.
+            // All four tests are solved, and no result of the other run is printed.
             scene.inject("solve-begin:1:4:kill");
             scene.also("SKT_ATTEMPT", "3");
             let ran = scene.finish();
@@ -488,8 +490,8 @@ mod rest {
         }
     }
 
-    /// A run that begins from scratch removes the memory of another. After a fault at any step of that, its next launch begins
-    /// from scratch as well, supervised or not.
+    /// A run that starts from scratch removes the memory of another run. After a fault at any step of this removal, the next
+    /// launch starts from scratch too, supervised or not.
     #[test]
     fn a_run_killed_while_it_removes_what_another_has_left_begins_from_scratch() {
         for (turn, fault) in GROUND.into_iter().enumerate() {
@@ -509,7 +511,7 @@ mod rest {
         }
     }
 
-    /// More results than a position has room for when it begins: it takes more, and a restart has all of them.
+    /// If a sweep has more results than a position's memory has room for, the position allocates more. A restart has all results.
     #[test]
     fn a_sweep_of_two_hundred_tests_goes_on() {
         let list = |numbers: std::ops::RangeInclusive<usize>| {
@@ -529,8 +531,8 @@ mod rest {
         assert!(ran.err.contains("test 190 resumes"), "{}", ran.told());
     }
 
-    /// The nodes with the result of a finished test are lost, and the running test has lost no more than it survives: it is
-    /// resumed, and tests whose results are lost are run again.
+    /// The nodes with the result of a finished test are lost, but not too many for the running test. The running test resumes,
+    /// and the finished test runs again.
     #[test]
     fn a_test_under_way_is_not_given_up_for_an_earlier_one_whose_result_is_lost() {
         let scene = Scene::of(2, 2, SMALL).grids(&[(1, 2), (2, 2)]).protect(&[
@@ -548,7 +550,7 @@ mod rest {
             assert!(ran.err.contains("test 1 has lost its result"), "{}", ran.told());
             assert_eq!(results(&ran).len(), 2, "{}", ran.told());
         }
-        // A fault while the earlier one is run again: the later one has its result.
+        // After a fault while the first test runs again, the second test keeps its result.
         scene.inject("iteration:3:9:kill");
         scene.lose(0);
         scene.lose(1);

@@ -1,5 +1,5 @@
-//! Layouts of checksums other than the striped one: as many losses as each tolerates, and one more; the next start with another
-//! layout than memory has; too few ranks if some keep checksums alone.
+//! Tests of the parity layouts other than `striped`: as many losses as each tolerates, and one more. Other tests start with
+//! another layout than memory has, or with too few ranks for `dedicated`.
 
 use nix::sys::signal::{Signal, kill};
 use skt_hpl::shm::Store;
@@ -16,7 +16,8 @@ fn six(args: &[&str]) -> Scene {
     Scene::new(2, 3).protect(args)
 }
 
-/// Any two of six positions with a copy of each checksum on three, with any code and encoding.
+/// Any two of six positions can be lost with layout `localised`, which stores each parity on three positions, with every code and
+/// encoding.
 #[test]
 fn any_two_of_six_with_localised_checksums() {
     let ways: &[&[&str]] =
@@ -37,7 +38,7 @@ fn any_two_of_six_with_localised_checksums() {
     }
 }
 
-/// Weighted sums are rebuilt up to rounding.
+/// With layout `localised` and code `weighted`, lost members are rebuilt up to rounding.
 #[test]
 fn localised_checksums_of_real_numbers() {
     let scene = six(LOCALISED).protect(&["--parity-code", "weighted"]);
@@ -46,7 +47,7 @@ fn localised_checksums_of_real_numbers() {
     assert_eq!(rebuilt(&scene.finish_up_to_rounding()), Some(vec![1, 3]));
 }
 
-/// Pairs for one loss, each member with the checksum of both.
+/// For one loss, layout `localised` makes pairs in which each member stores the parity of both. One member of each pair is lost.
 #[test]
 fn one_of_each_pair() {
     let scene = Scene::new(2, 3).protect(&["--parity-layout", "localised"]);
@@ -59,7 +60,8 @@ fn one_of_each_pair() {
     assert_eq!(rebuilt(&scene.finish()), Some(lost));
 }
 
-/// Rows are the longer lines of 2 x 3, columns those of 3 x 2, whatever the mapping: one of each may be lost.
+/// Layout `grid` makes groups of process rows on a 2 x 3 grid and of process columns on a 3 x 2 grid, for either mapping. One
+/// member of each group is lost.
 #[test]
 fn a_loss_in_each_line_of_the_grid() {
     type Case<'a> = ((usize, usize), &'a [&'a str], [&'a [usize]; 2], &'a str);
@@ -88,7 +90,8 @@ fn a_loss_in_each_line_of_the_grid() {
     scene.expect_refused(4, &["[3, 5]", "position 3 on", "kept"]);
 }
 
-/// Any one of four that compute and one that keeps their checksum, with the fault there or elsewhere, with any code and encoding.
+/// With layout `dedicated`, any one of four computing ranks and of the rank with their parity can be lost. The fault is on the
+/// lost rank or on another, with every code and encoding.
 #[test]
 fn any_one_of_four_and_of_the_rank_that_keeps_their_checksum() {
     let cases: [(usize, &str, &[&str]); 8] = [
@@ -115,8 +118,8 @@ fn any_one_of_four_and_of_the_rank_that_keeps_their_checksum() {
     }
 }
 
-/// Two groups: a loss among those that compute in one, and among those that keep checksums in the other; then again. With a rank
-/// more than needed.
+/// With layout `dedicated` and two groups, a computing rank of one group and a parity rank of the other are lost. Then the roles
+/// of the groups are exchanged. One rank more than needed stands by.
 #[test]
 fn a_loss_in_each_of_two_groups_with_ranks_of_their_own() {
     let scene = Scene::new(2, 3).idle(3).protect(DEDICATED).protect(&["--group", "3"]);
@@ -134,7 +137,7 @@ fn a_loss_in_each_of_two_groups_with_ranks_of_their_own() {
     assert_eq!(rebuilt(&scene.finish()), Some(then));
 }
 
-/// A flipped bit in a checksum is found there, and the checksum is made again.
+/// A flipped bit in the parity of a rank that stores parity only is found, and the parity is computed again.
 #[test]
 fn a_damaged_checksum_on_a_rank_of_its_own() {
     let scene = Scene::new(2, 2).idle(1).protect(DEDICATED);
@@ -148,12 +151,12 @@ fn a_damaged_checksum_on_a_rank_of_its_own() {
     assert_eq!(rebuilt(&ran), Some(vec![4]), "{}", ran.told());
 }
 
-/// Asked to stop in the second of two tests, all end, and the same command resumes there.
+/// With layout `dedicated`, a stop in the second of two tests ends all ranks. The same command resumes in the second test.
 #[test]
 fn a_stop_between_tests_with_ranks_of_their_own() {
     let tests = &["-n", "150,301", "--nb", "10"];
     let scene = Scene::of(2, 2, tests).idle(1).protect(&["--checkpoint", "10"]).protect(DEDICATED);
-    // Boundaries 1 to 14 are of the first.
+    // Boundaries 1 to 14 belong to the first test.
     let running = scene.freeze("iteration:0:25:stop");
     let first = running.ranks().into_iter().find(|rank| rank.rank == 0).unwrap();
     kill(first.pid, Signal::SIGUSR1).unwrap();
@@ -166,7 +169,8 @@ fn a_stop_between_tests_with_ranks_of_their_own() {
     assert!(resumed_at(&ran).is_some_and(|k| k >= 10), "{}", ran.told());
 }
 
-/// Too few ranks, ranks on nodes of their group's, other groups than memory has.
+/// Layout `dedicated` is refused if there are too few ranks, if the parity rank shares a node with its group, or if memory has
+/// other groups.
 #[test]
 fn ranks_of_their_own_that_cannot_be_had_are_told() {
     let mut scene = Scene::new(2, 2).protect(DEDICATED);
@@ -201,7 +205,7 @@ fn ranks_of_their_own_that_cannot_be_had_are_told() {
     scene.finish();
 }
 
-/// Impossible layouts are refused before the run; memory of another layout is left alone.
+/// Parity layouts that the grid does not allow are refused before the run. Memory that was saved with another layout is kept.
 #[test]
 fn layouts_that_cannot_be_had_and_memory_of_another_one() {
     let refused = |scene: &Scene, words: &[&str]| {
@@ -227,7 +231,7 @@ fn layouts_that_cannot_be_had_and_memory_of_another_one() {
     scene.finish();
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
@@ -273,7 +277,7 @@ mod rest {
         assert_eq!(rebuilt(&scene.finish()), Some(vec![1, 5]));
     }
 
-    /// Of the six any two: both of the checksums, one, or none.
+    /// With layout `dedicated` and two parity ranks, any two of the six ranks can be lost.
     #[test]
     fn any_two_of_four_and_of_the_ranks_that_keep_their_checksums() {
         let two = ["--losses", "2"];

@@ -1,5 +1,6 @@
-//! The second level: a fault at every step of writing to storage and of coming back, all memory lost; files with damage; storage
-//! that is full or missing. Never a wrong answer, never a hang, and complete checkpoints there are never lost.
+//! Tests of level two with a DIR that all nodes share. Faults are injected at every step of writing to storage and of recovery
+//! from it, and all memory is lost. Files are damaged, and storage is full or missing. A run never gives a wrong answer, never
+//! hangs, and never loses a complete checkpoint on storage.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -31,10 +32,11 @@ use crate::scene::{
     whole_in,
 };
 
-/// Long enough that helpers bring several checkpoints to storage on a busy machine.
+/// Problem that takes long enough for helpers to write several checkpoints to storage, even on a busy machine.
 pub const LONG: &[&str] = &["-n", "1803", "--nb", "20"];
 
-/// A run with a second level, on a file system that syncs at once, so that a short run has many steps to fail at.
+/// A run with level two. Its DIR is by default in /dev/shm, where writes complete at once, so that a short run has many steps at
+/// which it can fail.
 pub struct Stored {
     scene: Scene,
     storage: TempDir,
@@ -69,7 +71,7 @@ impl Stored {
         self
     }
 
-    /// Returns the job's folder in DIR.
+    /// Returns the checkpoint directory of the job in DIR.
     pub fn folder(&self) -> PathBuf {
         folder_in(self.storage.path(), self)
     }
@@ -81,7 +83,7 @@ impl Stored {
     }
 }
 
-/// Makes a run whose every save goes to storage, as soon as the one before is there.
+/// Makes a run that writes every save to storage, as soon as the previous checkpoint is complete there.
 pub fn stored(p: usize, q: usize) -> Stored {
     Stored::of(Scene::of(p, q, LONGER).protect(&["--checkpoint", "1"]), "1")
 }
@@ -90,7 +92,7 @@ fn stored_at_every_second() -> Stored {
     Stored::of(Scene::of(2, 2, LONGER).protect(&["--checkpoint", "2"]), "1")
 }
 
-/// Waits until `so` returns true.
+/// Waits until `so` returns true. Panics after `LIMIT`, and names `what` in the message.
 pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !so() {
@@ -107,19 +109,20 @@ pub fn whole(scene: &Stored) -> Vec<PathBuf> {
     whole_in(scene.storage.path(), scene)
 }
 
-/// Returns the account of the second level in the run's JSON.
+/// Returns the account of level two from the JSON document of the run.
 pub fn account(ran: &Ran) -> Level2 {
     let tests = ran.json().tests;
     let protection = tests[0].outcome.as_ref().unwrap().protection.unwrap();
     protection.level2.expect("there is a second level")
 }
 
-/// Ends well, leaving nothing in memory and nothing on storage.
+/// Starts the run again. Asserts that it ends with the right bits, and that nothing is left in memory and on storage.
 pub fn finish(scene: &Stored) -> Ran {
     scene.expect_finished(scene.job().run())
 }
 
-/// Resumes the run, from storage if all memory is lost and else from memory; it must end well.
+/// Removes all memory if `lost` is set, and starts the run again. Asserts that it resumes, from storage if `lost` is set and
+/// otherwise from memory, and ends with the right bits.
 pub fn goes_on(scene: &Stored, lost: bool, what: &str) -> Ran {
     if lost {
         lose_all(scene);
@@ -132,7 +135,7 @@ pub fn goes_on(scene: &Stored, lost: bool, what: &str) -> Ran {
 
 #[test]
 fn a_run_nobody_disturbs_writes_checkpoints_and_leaves_nothing() {
-    // On a disk as well.
+    // DIR is on a disk here, not in /dev/shm.
     let problem = Scene::of(2, 2, &["-n", "2403", "--nb", "20"]).protect(&["--checkpoint", "2"]);
     let scene = Stored::within(env!("CARGO_TARGET_TMPDIR"), problem, "1");
     let ran = finish(&scene);
@@ -142,7 +145,8 @@ fn a_run_nobody_disturbs_writes_checkpoints_and_leaves_nothing() {
     assert!(ran.err.contains("on storage: "), "{}", ran.told());
 }
 
-/// All memory is lost: other names of nodes, other domains, ranks in another order; the bits are equal.
+/// After all memory is lost, the run resumes from storage with the bits of an undisturbed run. The nodes have other names, the
+/// domains are other ones, and the ranks are in another order.
 #[test]
 fn all_memory_gone_the_run_goes_on_from_storage() {
     for (grid, method) in [((2, 2), "self"), ((2, 3), "double"), ((1, 2), "single")] {
@@ -162,7 +166,7 @@ fn all_memory_gone_the_run_goes_on_from_storage() {
     }
 }
 
-/// The scheme may be another one: files on storage do not depend on groups and codes.
+/// Files on shared storage do not depend on groups and codes: a start with another method, code and group resumes from them.
 #[test]
 fn another_method_code_and_group_go_on_from_the_same_files() {
     let scene = stored(2, 2);
@@ -173,7 +177,7 @@ fn another_method_code_and_group_go_on_from_the_same_files() {
     assert!(from_storage(&ran), "{}", ran.told());
 }
 
-/// Returns the steps to storage; [`of_first`] are those that only position 0 takes.
+/// Returns the crash points of writing to storage. Only position 0 reaches those for which [`of_first`] returns true.
 pub fn to_storage() -> Vec<Point> {
     let back = Point::between(Point::FetchBegin, Point::Tidied);
     of_level2().into_iter().filter(|p| !back.contains(p)).collect()
@@ -183,8 +187,8 @@ pub fn of_first(point: Point) -> bool {
     point.name().starts_with("manifest") || point.name().starts_with("prune")
 }
 
-/// A run in memory that is further than storage, a later one that resumed from storage, and the first one again: nodes came back
-/// with its memory. The checkpoint that it then brings to storage is further than the later run's, and stays.
+/// A later run resumed from storage. Then nodes return with the memory of an earlier run, which is further than storage. The
+/// checkpoint that the earlier run writes to storage is further too, so it stays.
 #[test]
 fn a_later_run_that_got_less_far_outdates_nothing() {
     let scene = Stored::of(Scene::of(2, 2, LONGER).protect(&["--checkpoint", "1"]), "4");
@@ -206,8 +210,8 @@ fn a_later_run_that_got_less_far_outdates_nothing() {
     goes_on(&scene, true, "the furthest is there");
 }
 
-/// A start came back from the older of two checkpoints, since the later one is damaged, and ended after its first save. The next
-/// start resumes from memory and does not know that, so the remaining checkpoint must be of use by then.
+/// A start resumes from the older of two checkpoints, since the later is damaged, and ends after its first save. The next start
+/// resumes from memory and cannot know which checkpoint was used. So only the used checkpoint may remain on storage.
 #[test]
 fn the_checkpoint_that_was_of_use_is_the_one_that_stays() {
     let scene = with_the_later_checkpoint_damaged();
@@ -216,7 +220,8 @@ fn the_checkpoint_that_was_of_use_is_the_one_that_stays() {
     goes_on(&scene, true, "the older one was of use");
 }
 
-/// A run that resumes from memory removes it before the next checkpoint.
+/// A run that resumes from memory removes an unfinished checkpoint on storage before it writes the next. A fault during the
+/// removal does no harm.
 #[test]
 fn files_left_at_a_start_go_before_the_next_checkpoint_is_begun() {
     let scene = stored(2, 2);
@@ -225,7 +230,7 @@ fn files_left_at_a_start_go_before_the_next_checkpoint_is_begun() {
     goes_on(&scene, false, "cut off while it tidies");
 }
 
-/// Returns the fields of each position's file about the matrix, and the matrix.
+/// Returns the boundary, the checkpoint number and the bytes of the matrix from the file of each of the four positions.
 pub fn matrices(checkpoint: &Path) -> Vec<(u64, u64, Vec<u8>)> {
     let read = |position| {
         let bytes = fs::read(checkpoint.join(format!("p{position}"))).unwrap();
@@ -237,13 +242,14 @@ pub fn matrices(checkpoint: &Path) -> Vec<(u64, u64, Vec<u8>)> {
     (0..4).map(read).collect()
 }
 
-/// Makes a run with a rank more, which keeps the checksum of the others and writes nothing to shared storage.
+/// Makes a run with one rank more than positions. This rank stores the parity of the others, and writes nothing to shared
+/// storage.
 fn with_dedicated(args: &[&str]) -> Stored {
     let scene = Scene::of(2, 2, LONGER).idle(1).protect(&["--checkpoint", "1"]);
     Stored::of(scene.protect(&["--parity-layout", "dedicated"]).protect(args), "1")
 }
 
-/// A fault while coming back, and a request to stop.
+/// With a rank that stores parity only, the run survives faults during the recovery from storage, and a stop ends on storage.
 #[test]
 fn with_a_rank_for_checksums_coming_back_is_killed_and_a_stop_ends_on_storage() {
     let scene = with_dedicated(&[]);
@@ -261,8 +267,8 @@ fn with_a_rank_for_checksums_coming_back_is_killed_and_a_stop_ends_on_storage() 
     assert!(from_storage(&finish(&scene)));
 }
 
-/// A stop during a checkpoint that not all ranks have written: the others remove their files first, however long that takes, and
-/// then write the save of the stop.
+/// A stop arrives during a checkpoint that some ranks have not written. The other ranks first remove their files of this
+/// checkpoint, which may take long, and then write the checkpoint of the stop.
 #[test]
 fn a_stop_waits_for_what_helpers_still_remove() {
     let scene = stored_at_every_second();
@@ -287,11 +293,12 @@ fn a_stop_waits_for_what_helpers_still_remove() {
     goes_on(&scene, true, "a stop amid removing");
 }
 
-/// Names are removed while a helper reads the files: the data stay where they are until it has them.
+/// The name of a memory part is removed while a helper reads the part. The data stay in place until the helper has read them;
+/// then the name is created again.
 #[test]
 fn names_removed_under_a_helper_cost_nothing() {
     let scene = stored_at_every_second();
-    // The names are looked at between the two iterations.
+    // The rank checks the names between the two iterations.
     let (before, after) = ("iteration:1:10", "iteration:1:11");
     let (reads, there) = ("stream-half:1:1", "pruned:0:1");
     let faults = [before, after, reads, there].map(|place| scene.hang_at(place)).join(",");
@@ -317,7 +324,7 @@ fn names_removed_under_a_helper_cost_nothing() {
     assert_eq!(resumed_at(&ran), Some(2), "{}", ran.told());
 }
 
-/// Returns each thread of a process: its name, and the processors it may use.
+/// Returns each thread of a process: its name, and the processors on which it may run.
 fn threads_of(process: Pid) -> Vec<(String, BTreeSet<usize>)> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let read = |task: fs::DirEntry| {
@@ -329,7 +336,7 @@ fn threads_of(process: Pid) -> Vec<(String, BTreeSet<usize>)> {
     tasks.filter_map(read).collect()
 }
 
-/// Cores that are named for helpers have these, and nothing else of the run, not even the library's own threads.
+/// Helpers run on the cores of `--helper-cores`. No other thread of the run uses these cores, not even threads of the library.
 #[test]
 fn helpers_have_the_cores_that_are_named_for_them() {
     let topology = Topology::here();
@@ -368,7 +375,7 @@ fn helpers_have_the_cores_that_are_named_for_them() {
     scene.expect_refused(1, &["this node has no processor", &beyond]);
 }
 
-/// Losses the groups survive are recovered from memory; one more is recovered from storage.
+/// Losses that the groups survive are recovered from memory. After one loss more, the run resumes from storage.
 #[test]
 fn one_loss_more_than_memory_survives() {
     let scene = stored(2, 2);
@@ -382,7 +389,7 @@ fn one_loss_more_than_memory_survives() {
     assert!(from_storage(&ran), "{}", ran.told());
 }
 
-/// Nodes that come back with old memory do not set the run back: storage is further.
+/// If nodes return with old memory, the run resumes from the checkpoint on storage, which is further.
 #[test]
 fn old_memory_does_not_outrank_storage() {
     let problem = Scene::of(2, 2, LONGER).protect(&["--checkpoint", "1"]);
@@ -406,15 +413,15 @@ pub fn flip(path: &Path, at: f64) {
     file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
 }
 
-/// Starts follow each other sooner than the interval of storage: a checkpoint goes there all the same when their saves are
-/// enough.
+/// Saves of several starts count together towards `--level2-every`. So a checkpoint goes to storage even if no start lasts for
+/// the whole interval.
 #[test]
 fn saves_of_several_starts_count_together() {
     let scene = Stored::of(Scene::of(2, 2, LONGER).protect(&["--checkpoint", "1"]), "5");
     for _ in 0..2 {
         scene.inject("committed:0:2:kill");
     }
-    // The first checkpoint there is complete. Four saves at least had been made before this start.
+    // The first checkpoint on storage is complete. At least four saves were made before this start.
     scene.inject("pruned:0:1:kill");
     lose_all(&scene);
     let ran = scene.expect_finished(scene.job().run());
@@ -422,14 +429,15 @@ fn saves_of_several_starts_count_together() {
     assert!((4..8).contains(&resumed_at(&ran).unwrap()), "{}", ran.told());
 }
 
-/// Damaged files are named and not used; a run that could only begin from scratch leaves that to the user, with a message.
+/// Damaged files are named and not used. If no checkpoint is usable, the start is refused, and the user decides whether to start
+/// from scratch.
 #[test]
 fn files_that_are_not_what_was_written_are_named() {
     type Change = fn(&Path);
     let changes: &[(&str, &str, Change)] = &[
         ("a bit in a front", "p1", |checkpoint| flip(&checkpoint.join("p1"), 0.001)),
         ("a bit in the digests", "p2", |checkpoint| {
-            // Behind the front and the small state.
+            // The digests follow the front and the small state.
             let length = fs::metadata(checkpoint.join("p2")).unwrap().len() as f64;
             flip(&checkpoint.join("p2"), (4096.0 + 1536.0 + 16.0) / length);
         }),
@@ -464,14 +472,14 @@ fn files_that_are_not_what_was_written_are_named() {
         );
         assert!(!ran.out.contains("PASSED"), "{what}");
         scene.expect_nothing_left();
-        // Nothing there is removed by that; a user who wants to begin from scratch must ask for it.
+        // The refused start removes nothing. To start from scratch, a user must ask for it.
         assert_eq!(checkpoints(&scene).len(), 1, "{what}");
         let ran = scene.job().args(&["--restart", "never"]).run();
         assert_eq!(resumed_at(&scene.expect_finished(ran)), None);
     }
 }
 
-/// Makes a run without memory and with two complete checkpoints, of which the later one has a damaged file.
+/// Makes a run without memory and with two complete checkpoints on storage. A file of the later checkpoint is damaged.
 fn with_the_later_checkpoint_damaged() -> Stored {
     let scene = stored(2, 2);
     scene.inject("manifest-whole:0:2:kill");
@@ -482,7 +490,7 @@ fn with_the_later_checkpoint_damaged() -> Stored {
     scene
 }
 
-/// If an older checkpoint is complete as well, it is used in place of the damaged one.
+/// If a file of the latest checkpoint is damaged, the run resumes from the older complete checkpoint.
 #[test]
 fn an_older_checkpoint_stands_in_for_a_damaged_one() {
     let scene = with_the_later_checkpoint_damaged();
@@ -490,7 +498,8 @@ fn an_older_checkpoint_stands_in_for_a_damaged_one() {
     assert!(from_storage(&ran), "{}", ran.told());
 }
 
-/// A run that begins with too few nodes is refused, whatever it could resume from.
+/// A run with too few nodes for its groups is refused at its start, even if there is a checkpoint to resume from or `--restart
+/// never` is set.
 #[test]
 fn with_too_few_nodes_for_groups_no_run_begins() {
     let scene = stored(2, 2).protect(&["--group", "4"]);
@@ -507,7 +516,7 @@ fn with_too_few_nodes_for_groups_no_run_begins() {
     goes_on(&scene, true, "it took nothing away");
 }
 
-/// A checkpoint that was never completed is not used, and is reported.
+/// A checkpoint without a manifest is not used, and is reported.
 #[test]
 fn a_checkpoint_without_a_manifest_was_never_whole() {
     let scene = stored(2, 2);
@@ -548,13 +557,13 @@ fn restart_require_and_never() {
     assert_eq!(resumed_at(&scene.expect_finished(ran)), None);
 }
 
-/// A run does not begin next to files that it cannot remove: they would be there again at its first restart.
+/// `--restart never` is refused if old files on storage cannot be removed. The first restart of the run would find them.
 #[test]
 fn restart_never_does_not_begin_if_old_files_cannot_be_removed() {
     let scene = stored(2, 2);
     scene.inject("pruned:0:1:kill");
     lose_all(&scene);
-    // Other writers of that folder may have put the files there: they are left alone.
+    // If others may write to the folder, the files may be theirs, so the program does not remove them.
     let open = |mode| {
         fs::set_permissions(scene.folder(), fs::Permissions::from_mode(mode)).unwrap();
     };
@@ -565,14 +574,14 @@ fn restart_never_does_not_begin_if_old_files_cannot_be_removed() {
     assert!(from_storage(&finish(&scene)));
 }
 
-/// Asked to stop, it ends on storage; the next job has nothing but that.
+/// A stop writes its checkpoint to storage. The next job resumes from it, with all memory lost.
 #[test]
 fn a_stop_ends_on_storage() {
     for (signal, every, helpers) in [
         (Signal::SIGUSR1, "1h", "threads"),
         (Signal::SIGTERM, "1", "threads"),
         (Signal::SIGUSR2, "2h", "threads"),
-        // The save has waited for storage already, or not.
+        // Without helpers, the last save of these runs has waited for storage already (`1`), or has not (`1h`).
         (Signal::SIGTERM, "1", "off"),
         (Signal::SIGUSR1, "1h", "off"),
     ] {
@@ -599,12 +608,13 @@ pub fn ask(running: &Running, signal: Signal) {
     kill(first.pid, Signal::SIGCONT).unwrap();
 }
 
-/// In the third test of a sweep: results of the first two are on storage, too.
+/// A sweep whose memory is lost in its third test has the results of the first two tests on storage.
 #[test]
 fn a_sweep_goes_on_in_its_third_test_without_memory() {
     let sweep = ["-n", "120,151,181,210", "--nb", "10"];
     let scene = Stored::of(Scene::of(2, 2, &sweep).protect(&["--checkpoint", "1"]), "1");
-    // Finished results are printed again unchanged, times included, and not computed again.
+    // Asserts that results of finished tests are printed again unchanged, including their times, and that their tests are not
+    // repeated.
     let told_again = |first: &[String], ran: &Ran| {
         assert_eq!((first.len(), results(ran).len()), (2, 4), "{}", ran.told());
         for line in first {
@@ -620,14 +630,14 @@ fn a_sweep_goes_on_in_its_third_test_without_memory() {
     told_again(&first, &ran);
     assert_eq!(ran.err.contains("test 3 resumes"), third, "{}", ran.told());
     assert!(!ran.err.contains("test 1 resumes") && !ran.err.contains("test 2 resumes"));
-    // Another fault, after a sweep's test has resumed from storage: its results are in memory again.
+    // After a recovery from storage, the results of finished tests are in memory again. A further fault does not lose them.
     let first = results(&scene.inject("solve-begin:1:3:kill"));
     lose_all(&scene);
     scene.inject("iteration:0:3:kill");
     told_again(&first, &finish(&scene));
 }
 
-/// DIR could not be this start's at first: the results of finished tests that it left there stay until it can.
+/// A start cannot claim DIR at first. It keeps the results of its finished tests in memory until it can claim DIR and write them.
 #[test]
 fn results_stay_where_dir_becomes_its_own_late() {
     let sweep = ["-n", "301,120", "--nb", "10"];
@@ -641,7 +651,7 @@ fn results_stay_where_dir_becomes_its_own_late() {
             std::thread::sleep(Duration::from_millis(5));
         }
     };
-    // The start has seen the files there, and is about to claim the folder.
+    // The start has read the folder, and is about to claim it.
     stops_at(&mut running, "agree-begin:0:1");
     let in_the_way = scene.folder().join(owner(u128::MAX));
     fs::write(&in_the_way, "").unwrap();
@@ -660,13 +670,14 @@ fn results_stay_where_dir_becomes_its_own_late() {
     assert!(!ran.err.contains("any more"), "{}", ran.told());
 }
 
-/// Returns the starts that have claimed DIR.
+/// Returns the start numbers that the claims in DIR name.
 fn owners(scene: &Stored) -> Vec<u128> {
     let entries = fs::read_dir(scene.folder()).unwrap().flatten();
     entries.filter_map(|entry| parse_owner(entry.file_name().to_str()?)).collect()
 }
 
-/// All memory is lost between two launches of a supervised run: its checkpoints on storage are its own, too.
+/// All memory is lost between two launches of a supervised run. Under `--restart never`, the second launch still uses the run's
+/// own checkpoints on storage.
 #[test]
 fn restart_never_keeps_what_a_supervised_run_has_on_storage() {
     let mut scene = stored(2, 2).protect(&["--restart", "never"]);
@@ -688,8 +699,8 @@ fn a_dir_that_cannot_be_used_is_told_before_anything_begins() {
     }
 }
 
-/// If memory has a checkpoint, missing storage does not keep the run from resuming. If memory has none, the run never begins from
-/// scratch.
+/// If storage is missing at a restart, the run resumes from memory if memory has a checkpoint. Otherwise the start is refused,
+/// and never starts from scratch.
 #[test]
 fn storage_that_is_gone_at_a_restart() {
     let scene = stored(2, 2);
@@ -698,7 +709,7 @@ fn storage_that_is_gone_at_a_restart() {
     let hide = || Command::new("mv").arg(scene.storage.path()).arg(&aside).status().unwrap();
     let show = || Command::new("mv").arg(&aside).arg(scene.storage.path()).status().unwrap();
     assert!(hide().success());
-    // On two of four memory is lost, which is more than a group survives.
+    // The memory of two of four positions is lost, one more than the group survives.
     scene.lose(0);
     scene.lose(1);
     let dir = scene.storage.path().to_str().unwrap();
@@ -713,8 +724,8 @@ fn storage_that_is_gone_at_a_restart() {
     assert!(show().success());
     let clean = ["clean", "--job", &scene.name, "--level2", dir];
     assert!(Command::new(PROGRAM).args(clean).status().unwrap().success());
-    // Storage cannot be read, and memory has nothing at all, or nothing that was saved: whether there is something to resume from
-    // is unknown.
+    // Storage cannot be read, and memory is empty or contains no checkpoint. The program cannot know whether there is a
+    // checkpoint to resume from.
     assert!(hide().success());
     scene.expect_refused(6, &["No such file", dir]);
     assert!(show().success());
@@ -741,7 +752,7 @@ fn status_and_clean_know_dir() {
     let checkpoint = &page["storage"][0]["checkpoints"][0];
     assert_eq!((checkpoint["n"].as_u64(), checkpoint["p"].as_u64()), (Some(903), Some(2)));
     assert!(checkpoint["bytes"].as_u64().unwrap() >= 903 * 904 * 8, "{checkpoint}");
-    // Files of another job are not touched.
+    // `clean` does not remove files of another job.
     let said = say(&["clean", "--job", "somebody-else"]);
     assert!(said.contains("nothing of yours in") && !whole(&scene).is_empty(), "{said}");
     let said = say(&["clean", "--job", &scene.name]);
@@ -749,7 +760,7 @@ fn status_and_clean_know_dir() {
     scene.expect_nothing_left();
 }
 
-/// A small file system of its own, as root.
+/// Small file system that only root can mount. Dropping the value unmounts it.
 pub struct Small(PathBuf);
 
 impl Small {
@@ -759,7 +770,8 @@ impl Small {
         mounted.expect("this test mounts a tmpfs: root only")
     }
 
-    /// Makes a file system as on disks, in a file of that length. None if the system has no loop devices or cannot make one.
+    /// Mounts an ext4 file system of `bytes` bytes in a file, through a loop device. Returns None if the system cannot make or
+    /// mount one.
     fn on_a_loop_device(at: &Path, bytes: u64) -> Option<Self> {
         let image = at.with_extension("img");
         fs::File::create(&image).and_then(|file| file.set_len(bytes)).unwrap();
@@ -768,7 +780,7 @@ impl Small {
         Self::mounted(at, &["-o", "loop", image.to_str().unwrap()])
     }
 
-    /// Makes it read-only, or writable again.
+    /// Remounts the file system read-only if `only` is set, otherwise writable.
     fn only_read(&self, only: bool) {
         let how = if only { "remount,ro" } else { "remount,rw" };
         assert!(Command::new("mount").args(["-o", how]).arg(&self.0).status().unwrap().success());
@@ -787,12 +799,12 @@ impl Drop for Small {
     }
 }
 
-/// Storage is full: reported once, the run continues, and the complete checkpoint stays.
+/// If storage is full, the run warns once and continues. The complete checkpoint stays.
 #[test]
 #[ignore = "mounts a tmpfs and an ext4: root only"]
 fn full_storage_is_told_once_and_the_checkpoint_before_stays() {
     type Kind = fn(&Path) -> Option<Small>;
-    // Room for one checkpoint, not for two.
+    // Storage has room for one checkpoint, not for two.
     let tmpfs: Kind = |at| Some(Small::mount(at, 40 << 20));
     let ext4: Kind = |at| Small::on_a_loop_device(at, 52 << 20);
     for (kind, helpers) in
@@ -818,10 +830,10 @@ fn full_storage_is_told_once_and_the_checkpoint_before_stays() {
     }
 }
 
-/// A file system that writes in short moments only, far apart.
+/// Thread that makes a file system slow: it lets it write for 10 ms, then freezes it for a longer time, and repeats this.
 struct Slow {
     over: Arc<AtomicBool>,
-    /// Milliseconds of its next stop.
+    /// Length of the next freeze, in milliseconds.
     stops: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
@@ -847,7 +859,7 @@ impl Slow {
         Self { over, stops, thread: Some(thread) }
     }
 
-    /// Stops all writing for so long. Returns when that has begun.
+    /// Freezes the file system for the duration `stop`. Returns when the freeze begins.
     fn stop(&self, stop: Duration) {
         let ms = stop.as_millis() as u64;
         self.stops.store(ms, Ordering::Relaxed);
@@ -865,7 +877,7 @@ impl Drop for Slow {
     }
 }
 
-/// Slow storage delays checkpoints and nothing else: they get there, ranks that need them wait, and they bring the run back.
+/// Slow storage delays only checkpoints: they are completed, ranks that need them wait, and the run can resume from them.
 #[test]
 #[ignore = "mounts an ext4 and freezes it: root only"]
 fn slow_storage_is_waited_for_where_it_must_be() {
@@ -877,8 +889,8 @@ fn slow_storage_is_waited_for_where_it_must_be() {
         };
         let scene = Stored::within(at.to_str().unwrap(), scene, "1");
         let slow = Slow::begin(&at);
-        // Asked to stop between two saves: the last message is that it is on storage. Helpers that were called off for that have
-        // to come back first, from writing that takes its time.
+        // On a stop between two saves, the run waits until its checkpoint is on storage. Helpers that still write an older
+        // checkpoint must first give it up, which takes long on slow storage.
         let running = scene.freeze("iteration:0:50:stop");
         slow.stop(Duration::from_secs(2));
         ask(&running, Signal::SIGUSR1);
@@ -891,13 +903,13 @@ fn slow_storage_is_waited_for_where_it_must_be() {
         assert!(from_storage(&ran) && resumed_at(&ran) >= Some(50), "{helpers}: {}", ran.told());
         let account = account(&ran);
         assert_eq!(account.fetched, 1, "{helpers}: {account:?}");
-        // While ranks compute, no checkpoint may get there before the end.
+        // With helpers, ranks do not wait, so the run may end before any checkpoint is complete.
         let waited = account.checkpoints > 0 && account.wait_s > 0.25;
         assert!(waited || helpers != "off", "{account:?}");
     }
 }
 
-/// A stop for which storage has no room reports that, and memory has the checkpoint.
+/// If storage has no room for the checkpoint of a stop, the run reports this. The checkpoint is in memory.
 #[test]
 #[ignore = "mounts a tmpfs: root only"]
 fn a_stop_that_does_not_get_to_storage_says_so() {
@@ -918,8 +930,8 @@ fn a_stop_that_does_not_get_to_storage_says_so() {
     assert!(!from_storage(&ran) && resumed_at(&ran).is_some(), "{}", ran.told());
 }
 
-/// All memory is lost, and storage can be read but not written to, such as a disk after an error. The run resumes from the
-/// checkpoint there, and reports that it writes none. A new run, which has nothing to read there, is refused.
+/// All memory is lost, and storage can be read but not written, as after a disk error. The run resumes from storage and warns
+/// that it writes no checkpoints. A new run, which finds no checkpoint there, is refused.
 #[test]
 #[ignore = "mounts a tmpfs: root only"]
 fn storage_that_can_only_be_read_brings_the_run_back() {
@@ -949,10 +961,10 @@ fn storage_that_can_only_be_read_brings_the_run_back() {
         assert!(ran.err.contains("could not be removed"), "{}", ran.told());
         assert!(!ran.err.contains("could not be written to"), "{}", ran.told());
         assert_eq!(there(), before);
-        // To begin from scratch it would have to remove the files there.
+        // A start from scratch would have to remove the files on storage.
         let ran = scene.job().args(&["--restart", "never"]).run().expect_code(6);
         assert!(ran.err.contains("cannot be written in"), "{}", ran.told());
-        // Stopped, it reports that only memory has the checkpoint.
+        // On a stop, the run reports that only memory has the checkpoint.
         let running = scene.freeze("iteration:0:6:stop");
         ask(&running, Signal::SIGUSR1);
         let ran = running.end().expect_code(75);
@@ -963,7 +975,7 @@ fn storage_that_can_only_be_read_brings_the_run_back() {
     }
 }
 
-/// The disk disappears under the run: reported, and the run ends as if there had been none.
+/// If the disk disappears during the run, the run warns and ends as if it had no level two.
 #[test]
 #[ignore = "mounts a tmpfs: root only"]
 fn storage_that_vanishes_costs_nothing_but_itself() {
@@ -978,11 +990,12 @@ fn storage_that_vanishes_costs_nothing_but_itself() {
     assert!(ran.err.contains("could not be written to"), "{}", ran.told());
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// A fault while coming back, memory lost once more or kept; and again in the save that follows.
+    /// The run survives a fault at each step of a recovery from storage and of the save that follows it. Memory is then kept, or
+    /// lost again.
     #[test]
     fn coming_back_survives_a_fault_at_every_step() {
         let steps = [
@@ -1004,7 +1017,8 @@ mod rest {
                     lose_all(&scene);
                 }
                 let ran = finish(&scene);
-                // Once all have sealed, memory has it; if only one has, not all need have.
+                // After all ranks have sealed, memory has the checkpoint. If a rank fails at `sealed`, other ranks may not have
+                // sealed yet.
                 match (step, lost) {
                     ("flush-half", false) => assert!(!from_storage(&ran), "{}", ran.told()),
                     ("sealed", false) => {}
@@ -1015,7 +1029,7 @@ mod rest {
         }
     }
 
-    /// A fault at each step, with all memory lost and with it kept.
+    /// The run resumes after a fault at each step of writing to storage, with all memory lost and with all memory kept.
     #[test]
     fn a_run_survives_a_fault_at_every_step_to_storage() {
         for (i, point) in to_storage().into_iter().enumerate() {
@@ -1023,7 +1037,7 @@ mod rest {
             for lost in [true, false] {
                 let scene = stored(2, 2);
                 scene.inject(&format!("{}:{position}:2:kill", point.name()));
-                // A checkpoint was concluded before this one, and one of the two is complete in any case.
+                // At least one earlier checkpoint was completed, so one complete checkpoint remains in any case.
                 let there = whole(&scene);
                 assert!(
                     !there.is_empty(),
@@ -1036,7 +1050,7 @@ mod rest {
         }
     }
 
-    /// A fault at each step while ranks wait, memory lost and kept in turn.
+    /// Without helpers, while ranks wait for storage, the run survives a fault at each step. Memory is lost and kept in turn.
     #[test]
     fn without_helpers_a_fault_at_every_step_to_storage_is_survived() {
         for (i, point) in to_storage().into_iter().enumerate() {
@@ -1048,7 +1062,7 @@ mod rest {
         }
     }
 
-    /// Ranks that stop for storage continue without it if it hangs.
+    /// Without helpers, ranks wait at most a minute for storage that hangs. They then continue without it.
     #[test]
     fn without_helpers_storage_that_hangs_keeps_ranks_for_a_minute_at_most() {
         let problem = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "5", "--helpers", "off"]);
@@ -1065,8 +1079,8 @@ mod rest {
         assert!((59.0..took).contains(&account.wait_s), "{account:?} of {took} s");
     }
 
-    /// A stop waits for its checkpoint, but a minute at most for a helper without progress. The last message is that storage has
-    /// nothing, and the other ranks remove their files: DIR has room for two checkpoints, not for three.
+    /// A stop waits at most a minute for a helper that makes no progress. The last message reports that storage has no
+    /// checkpoint. The other ranks remove their files, so that DIR needs room for two checkpoints only.
     #[test]
     fn a_stop_waits_a_minute_for_a_helper_that_hangs() {
         let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "10"]);
@@ -1089,7 +1103,8 @@ mod rest {
         assert!(!from_storage(&finish(&scene)));
     }
 
-    /// A run that begins from scratch removes another's files on storage, too, memory first.
+    /// A run that starts from scratch removes the files of another run from memory first and from storage second. After a fault
+    /// in between, its next launch starts from scratch too.
     #[test]
     fn a_run_killed_while_it_removes_storage_of_another_begins_from_scratch() {
         for fault in GROUND.into_iter().chain(["prune-half:0:1:kill"]) {
@@ -1105,7 +1120,8 @@ mod rest {
         }
     }
 
-    /// A start is cut off while it removes the later checkpoint, or after that, and has saved nothing.
+    /// A start is killed while it removes the damaged later checkpoint, or after the removal, before its first save. The older
+    /// checkpoint remains usable.
     #[test]
     fn a_start_that_is_cut_off_while_it_removes_what_nobody_needs_leaves_what_is_of_use() {
         for (step, lost) in
@@ -1114,7 +1130,7 @@ mod rest {
             let scene = with_the_later_checkpoint_damaged();
             let there = whole(&scene);
             scene.inject(&format!("{step}:1:kill"));
-            // Other ranks do not wait for the one that removes it.
+            // Other ranks do not wait until position 0 has removed the later checkpoint.
             assert!(step == "tidied:3" || whole(&scene) == there[..1], "{step}");
             if lost {
                 lose_all(&scene);
@@ -1124,8 +1140,8 @@ mod rest {
         }
     }
 
-    /// Fewer nodes are left than a group has members, and no memory: two share each. The run resumes from storage, and comes to
-    /// the end of its sweep. If groups cannot survive the loss of a node any more, it reports that for each test.
+    /// After all memory is lost, fewer nodes are left than a group has members, so nodes have two members each. The run resumes
+    /// from storage and completes its sweep. If a group does not survive the loss of a node, the run warns in each test.
     #[test]
     fn with_too_few_nodes_for_groups_the_run_goes_on_from_storage() {
         let cases = [
@@ -1146,12 +1162,11 @@ mod rest {
         }
     }
 
-    /// An interrupted checkpoint takes no room in addition to the complete one and the next one: DIR need not have room for
-    /// three.
+    /// An unfinished checkpoint is removed before the next begins. DIR needs room for two checkpoints, not for three.
     #[test]
     fn files_of_an_interrupted_checkpoint_go_before_the_next_is_begun() {
         for lost in [false, true] {
-            // Each save is waited for, however busy the machine.
+            // Without helpers, each save waits for storage, even on a busy machine.
             let scene = stored(2, 2).protect(&["--helpers", "off"]);
             scene.kill_all(scene.freeze("stream-half:1:2:stop"));
             let there = checkpoints(&scene);
@@ -1168,7 +1183,7 @@ mod rest {
         }
     }
 
-    /// A complete checkpoint that was outdated when the run was cut off takes no room either.
+    /// A complete checkpoint that is out of date when the run is killed is removed before the next checkpoint begins.
     #[test]
     fn outdated_checkpoints_go_before_the_next_is_begun() {
         for lost in [false, true] {
@@ -1188,7 +1203,7 @@ mod rest {
         }
     }
 
-    /// Without helpers the ranks stop until each checkpoint is there: the files and the way back are equal.
+    /// Without helpers, ranks wait until each checkpoint is on storage. The files and the recovery are the same as with helpers.
     #[test]
     fn without_helpers_the_same_checkpoints_are_written_and_come_back() {
         let written = ["threads", "off"].map(|helpers| {
@@ -1204,7 +1219,7 @@ mod rest {
             let account = account(&ran);
             assert_eq!((account.fetched, account.waited), (1, helpers == "off"), "{account:?}");
             if helpers == "off" {
-                // A checkpoint at each of boundaries 40, 60 and 80, none of which had to be put off.
+                // The run wrote checkpoints at boundaries 40, 60 and 80, and put none off.
                 assert!(account.checkpoints >= 3 && account.put_off == 0, "{account:?}");
                 assert!(account.wait_s > 0.0 && account.wait_s < 60.0, "{account:?}");
                 assert!(ran.err.contains("for which the ranks waited"), "{}", ran.told());
@@ -1216,7 +1231,8 @@ mod rest {
         assert!(written[0] == written[1], "other files");
     }
 
-    /// Ranks without a part in the first test of a start know the content of storage then as well as the others.
+    /// Ranks that are idle in the first test of a start learn the content of storage together with the other ranks. They can take
+    /// part in a recovery in the next test.
     #[test]
     fn ranks_that_were_idle_in_the_first_test_go_along_in_the_next() {
         let sweep =
@@ -1230,7 +1246,7 @@ mod rest {
             "{}",
             ran.told()
         );
-        // The first test is fetched: the memory of all ranks belongs to a single run from then on.
+        // The first test is read from storage. From this moment, the memory of all ranks belongs to one run.
         scene.inject("manifest-whole:0:2:kill");
         for position in 0..2 {
             scene.lose(position);
@@ -1242,8 +1258,8 @@ mod rest {
         assert!(!ran.err.contains("test 1 resumes"), "{}", ran.told());
     }
 
-    /// All memory is lost each time, or the memory of the last start still exists. Starts that come back from storage and die
-    /// before they save anything count as starts.
+    /// Starts that resume from storage and die before their first save count as attempts. Memory is lost after each start, except
+    /// after the last.
     #[test]
     fn starts_that_come_back_and_die_before_they_save_are_counted() {
         let scene = stored(2, 2);
@@ -1263,8 +1279,8 @@ mod rest {
         assert_eq!((protection.attempts, protection.in_place), (5, 0), "{}", ran.told());
     }
 
-    /// With many process columns ranks ask seldom whether to save. Checkpoints on their way to storage are still attended to,
-    /// after a loss as well, and a stop ends there.
+    /// With many process columns, ranks agree less often on whether to save. Checkpoints still reach storage, also after a loss,
+    /// and a stop still ends on storage.
     #[test]
     fn many_columns_that_ask_seldom_bring_checkpoints_to_storage() {
         for helpers in ["threads", "off"] {
@@ -1291,14 +1307,14 @@ mod rest {
         }
     }
 
-    /// A fault at a step to storage or elsewhere, memory lost and kept in turn. A run without such a rank can read the files, and
-    /// the other way round.
+    /// With a rank that stores parity only, the run survives a fault at a step to storage or elsewhere, with memory lost or kept.
+    /// Runs with and without such a rank can read each other's files.
     #[test]
     fn a_rank_that_keeps_checksums_alone_goes_along_to_storage_and_back() {
         let steps: [(&str, &[&str]); 5] = [
             ("manifest-whole:0:2", &[]),
             ("stream-half:2:2", &["--helpers", "off"]),
-            // In a save, while others are on their way to storage.
+            // The fault is in a save while a checkpoint is being written to storage.
             ("encode-end:4:40", &["--method", "double"]),
             ("pruned:0:2", &["--losses", "1", "--method", "single"]),
             ("iteration:4:70", &["--encode", "reduce"]),

@@ -1,9 +1,9 @@
-//! As many losses as are tolerated in every group at once, and one more.
+//! Tests of as many losses as each group tolerates, and of one more.
 
 use crate::extent::whole;
 use crate::scene::{SMALL, Scene, rebuilt, resumed_at};
 
-/// Ends the job in the middle of the factorisation, and returns its groups.
+/// Kills the rank at position 0 the fourth time that it reaches `point`, and returns the groups of the run.
 fn interrupted(scene: &Scene, point: &str) -> Vec<Vec<usize>> {
     scene.inject(&format!("{point}:0:4:kill"));
     scene.groups()
@@ -23,8 +23,8 @@ fn a_loss_in_each_of_several_groups_at_once() {
     }
 }
 
-/// Refused with the positions named; nothing is computed and nothing removed. When the node comes back with its memory, the run
-/// resumes.
+/// If a group has lost one member too many, the start is refused: it names the positions, computes nothing and removes nothing.
+/// After one node returns with its memory, the run resumes.
 #[test]
 fn one_more_than_tolerated_is_refused_and_memory_kept() {
     for point in ["iteration", "flush-half"] {
@@ -62,7 +62,7 @@ fn any_two_of_six_with_reed_solomon() {
     }
 }
 
-/// Either half of a group is lost.
+/// Any four of eight members of a group can be lost.
 #[test]
 fn any_four_of_eight() {
     for (lost, point) in
@@ -75,7 +75,7 @@ fn any_four_of_eight() {
     }
 }
 
-/// The second loss comes while the first is being recovered.
+/// The second loss happens while the first is being recovered.
 #[test]
 fn the_second_of_two_during_the_recovery_of_the_first() {
     for point in ["rebuild-batch", "restore-half"] {
@@ -85,7 +85,7 @@ fn the_second_of_two_during_the_recovery_of_the_first() {
         scene.inject(&format!("{point}:4:1:kill"));
         scene.lose(4);
         let ran = scene.finish();
-        // A rank may restore before the first one's memory is confirmed, or after.
+        // A rank may reach `restore-half` before or after the memory of the first lost position is confirmed.
         let both = rebuilt(&ran) == Some(vec![2, 4]);
         let second = rebuilt(&ran) == Some(vec![4]) && point == "restore-half";
         assert!(both || second, "{point}: {}", ran.told());
@@ -105,8 +105,8 @@ fn three_of_six_are_refused_with_reed_solomon_for_two() {
     assert_eq!(rebuilt(&scene.finish()), Some(vec![0, 3]));
 }
 
-/// As many members of a group as it survives losses, and more, share a node when the run resumes from memory. A warning reports
-/// that, and the sweep continues past the resumed test, in groups that are possible.
+/// After a loss, several members of a group share a node. If they are more than the group survives, the run warns. The run
+/// resumes from memory and completes the sweep in groups that are possible.
 #[test]
 fn a_sweep_that_went_on_with_too_few_nodes_for_groups_comes_to_its_end() {
     for (asked, warned) in [(["--group", "4"], 1), (["--losses", "2"], 0)] {
@@ -117,14 +117,14 @@ fn a_sweep_that_went_on_with_too_few_nodes_for_groups_comes_to_its_end() {
         scene.has_domains("abba");
         let ran = scene.finish();
         assert_eq!(rebuilt(&ran), Some(vec![1]), "{}", ran.told());
-        // In pairs, the next test is as safe as planned.
+        // The next test forms pairs, and is protected as planned.
         let words = "a now holds 2 members of one group";
         assert_eq!(ran.err.matches(words).count(), warned, "{}", ran.told());
     }
 }
 
-/// Ranks of a lost node share another's. New groups would be smaller, and take more memory, than those the run was saved in. The
-/// old groups stay: if they have room, the run resumes.
+/// Ranks of a lost node move to another node. New groups would be smaller and need more memory than the groups of the checkpoint.
+/// A restart keeps the old groups, so the run resumes if they have room.
 #[test]
 #[ignore = "needs root and a mount namespace"]
 fn a_restart_is_judged_by_the_groups_it_was_saved_in() {
@@ -139,7 +139,7 @@ fn a_restart_is_judged_by_the_groups_it_was_saved_in() {
         );
         scene.job().under(&["unshare", "-m", "sh", "-c", &mount, "sh"]).run()
     };
-    // Memory of a group of four, with everything that goes with it.
+    // Measures the memory need of a group of four, from the refusal on a node without free memory.
     let ran = with_kib(&scene(), 1).expect_code(1);
     let needs = regex::Regex::new(r"needs ([0-9.]+) MiB on this node").unwrap();
     let needs = needs.captures(&ran.err).unwrap_or_else(|| panic!("{}", ran.told()));
@@ -148,7 +148,7 @@ fn a_restart_is_judged_by_the_groups_it_was_saved_in() {
     assert_eq!(interrupted(&scene, "iteration"), [[0, 1, 2, 3]]);
     let files = (0..4).flat_map(|position| scene.files(position));
     let held: u64 = files.map(|file| std::fs::metadata(file).unwrap().len()).sum();
-    // Halfway between that and the need of pairs, which is 4/3 of the matrix more.
+    // Free memory halfway between the need of a group of four and that of pairs, which is 4/3 of the matrix larger.
     let matrix_kib = N * N * 8.0 / 1024.0;
     let free_kib = needs_kib + matrix_kib * 2.0 / 3.0 - held as f64 / 1024.0;
     scene.has_domains("aabc");
@@ -156,7 +156,7 @@ fn a_restart_is_judged_by_the_groups_it_was_saved_in() {
     assert!(resumed_at(&ran).is_some(), "{}", ran.told());
 }
 
-/// A run that cannot be protected as asked is refused before it begins.
+/// A run that cannot form the groups it asks for is refused before it begins.
 #[test]
 fn a_group_that_cannot_be_had_is_refused_before_the_run() {
     let scene = Scene::new(2, 2).protect(&["--losses", "4"]);
@@ -167,7 +167,7 @@ fn a_group_that_cannot_be_had_is_refused_before_the_run() {
     scene.expect_nothing_left();
 }
 
-/// Memory of a position, put aside.
+/// Copy of the memory files of a position: paths and contents.
 pub struct Stash(Vec<(std::path::PathBuf, Vec<u8>)>);
 
 impl Stash {
@@ -187,7 +187,7 @@ impl Stash {
         }
     }
 
-    /// Puts it under another run's name.
+    /// Writes the stored files under the job name of another scene.
     pub fn put_into(&self, from: &Scene, to: &Scene) {
         let name =
             |path: &std::path::PathBuf| path.to_str().unwrap().replace(&from.name, &to.name).into();

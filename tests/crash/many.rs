@@ -1,5 +1,5 @@
-//! More ranks than this machine has cores, protected in several groups: one is killed, its memory is removed, and the same
-//! command computes the same bits.
+//! Tests with more ranks than this machine has cores, protected in several groups. One rank is killed and its memory is removed.
+//! The same command, started again, gives the same bits.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn sixteen_ranks_in_groups_of_four() {
 
 #[test]
 fn sixty_four_ranks_in_groups_of_eight() {
-    // Starting so many takes most of the time; `SKT_TEST_WHOLE` gives each a sizeable part of the matrix.
+    // Starting 64 ranks takes most of the time. With `SKT_TEST_WHOLE`, each rank has a larger part of the matrix.
     let (n, every, boundary) = if whole() { ("4000", "10", 35) } else { ("1400", "4", 11) };
     let scene = Scene::of(8, 8, &["-n", n, "--nb", "64"]).limit(Duration::from_secs(900));
     killed_and_restarted(scene.protect(&["--checkpoint", every, "--group", "8"]), boundary, 27);

@@ -1,7 +1,8 @@
-//! A program with a safeguard left out must not pass: this proves that the faults of these tests matter.
+//! Tests that fail on purpose: the program without one of its safeguards must not pass. This proves that the faults of the other
+//! tests matter.
 //!
-//! Each case is run with the program as it is, which must survive, and with the safeguard left out, which must not. A program
-//! without debug assertions cannot leave it out, so a release build of the tests has none of these.
+//! Each case runs twice. The complete program must survive; the program without the safeguard must not. Safeguards can be left
+//! out only in builds with debug assertions, so release builds do not have these tests.
 
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -16,13 +17,14 @@ fn scene(sabotage: Option<&str>) -> Scene {
     }
 }
 
-/// Whether the next start passes with the right bits.
+/// Returns true if the next start ends with code 0 and the bits of x of an undisturbed run.
 fn ends_well(scene: &Scene) -> bool {
     let ran = scene.job().run();
     ran.code == Some(0) && digests(&ran) == scene.undisturbed()
 }
 
-/// A rank is kept from sealing; another must not have overwritten its checkpoint by then.
+/// Stops a rank before it seals, and checks whether the run survives the loss of another rank. Without the barrier, other ranks
+/// have already overwritten their checkpoint.
 fn survives_a_slow_peer(sabotage: Option<&str>) -> bool {
     let scene = scene(sabotage);
     let [slow, early] = ["encode-end:1:5:stop", "flush-half:0:5:stop"];
@@ -37,8 +39,8 @@ fn survives_a_slow_peer(sabotage: Option<&str>) -> bool {
     ends_well(&scene)
 }
 
-/// A byte of the checkpoint differs from the saved one. It belongs to the rank that has come to the next boundary, so that it has
-/// flushed all of it: a rank that has not flushes after a restart, over any content.
+/// Flips bits in the committed checkpoint of a rank, and checks whether the run survives. The rank has reached the next boundary,
+/// so it has flushed all data. A rank that has not flushed would overwrite the flipped bits at a restart.
 fn survives_a_flipped_byte(sabotage: Option<&str>) -> bool {
     let scene = scene(sabotage);
     scene.inject("iteration:1:9:kill");

@@ -1,22 +1,22 @@
-//! Every crash point at every position, with the position's memory kept and lost.
+//! Tests of every crash point at every position, with the position's memory kept and lost.
 //!
-//! The default run injects each point once, in chains, one for each position: a start fails at one point, the next at a later
-//! one, memory kept and lost in turn, until the last is left alone. `SKT_TEST_WHOLE=1` gives every case a run of its own. A
-//! position is only ever lost together with itself, so every chain is within the limit.
+//! By default, faults come in chains, one chain for each position: each start fails at a later point, with memory kept and lost
+//! in turn, and the last start ends well. With `SKT_TEST_WHOLE=1`, each case has a run of its own. Only the failed position loses
+//! its memory, so every chain stays within the tolerated losses.
 
 use skt_hpl::base::faults::Point;
 
 use crate::extent::{self, whole};
 use crate::scene::Scene;
 
-/// Returns points of the second level, which these runs do not have; `level2` tests them.
+/// Returns the crash points of level two. `level2` tests them; runs without level two never reach them.
 pub fn of_level2() -> Vec<Point> {
     let to = Point::between(Point::StreamBegin, Point::Pruned);
     let back = Point::between(Point::FetchBegin, Point::Tidied);
     [to, back].concat()
 }
 
-/// Returns the points that an undisturbed run reaches, in order: the head of the chain.
+/// Returns the crash points that a run without faults reaches, in order.
 fn forward() -> Vec<Point> {
     Point::ALL
         .iter()
@@ -28,23 +28,23 @@ fn forward() -> Vec<Point> {
         .collect()
 }
 
-/// Returns the points of a recovery that has nothing to finish.
+/// Returns the crash points of a recovery in which no position has a flush to finish.
 fn backward() -> Vec<Point> {
     let all = Point::between(Point::AgreeBegin, Point::Resumed).iter().copied();
     all.filter(|p| !finishing().contains(p) && !of_level2().contains(p)).collect()
 }
 
-/// Returns the points of a recovery that finishes a flush.
+/// Returns the crash points of a recovery in which a position finishes its flush.
 fn finishing() -> [Point; 2] {
     [Point::FinishHalf, Point::FinishEnd]
 }
 
-/// Whether only a rank that lost its memory reaches the point.
+/// Returns true if only a rank that lost its memory reaches the point.
 fn of_the_lost(point: Point) -> bool {
     matches!(point, Point::RebuildEnd | Point::Rebuilt)
 }
 
-/// Whether only a rank whose group lost a member reaches the point.
+/// Returns true if only ranks of a group that lost a member reach the point.
 fn of_a_rebuild(point: Point) -> bool {
     of_the_lost(point) || matches!(point, Point::RebuildBegin | Point::RebuildBatch)
 }
@@ -55,20 +55,20 @@ fn every_point_is_on_one_list() {
     all.extend(backward());
     all.extend(finishing());
     all.extend(of_level2());
-    // A save does not reach them.
+    // A save does not reach the points of the solver.
     all.extend(Point::ALL.iter().copied().filter(|p| p.is_solvers()));
-    // `jobs` and `level2` have them.
+    // `jobs` and `level2` test the points of removing other runs' files.
     all.extend(Point::ALL.iter().copied().filter(|p| p.is_of_ground()));
-    // `nonstop` has them.
+    // `nonstop` tests the points of the start.
     all.extend(Point::ALL.iter().copied().filter(|p| p.is_of_start()));
-    // `aside` has them.
+    // `aside` tests the points of helpers.
     all.extend(Point::ALL.iter().copied().filter(|p| p.is_helpers()));
     all.extend([Point::CleanHalf, Point::Verdict]);
     assert_eq!(all.len(), Point::ALL.len());
 }
 
-/// Injects faults one after the other, each followed by the loss of its position's memory if `lost` is set. A last start must end
-/// well.
+/// Injects faults one after the other: point, position, hit, and true if the position's memory is lost after the fault. A last
+/// start must end well.
 fn chain(p: usize, q: usize, faults: &[(Point, usize, u64, bool)]) {
     let scene = Scene::new(p, q);
     let mut history = String::new();
@@ -80,13 +80,13 @@ fn chain(p: usize, q: usize, faults: &[(Point, usize, u64, bool)]) {
             scene.lose(position);
         }
     }
-    // The test's output is shown if it fails: the whole chain.
+    // If the test fails, this line shows the whole chain.
     println!("{p} x {q}: {history}");
     scene.finish();
 }
 
-/// Selects the points of a list for a position, each with its place in the list. The positions share the list, and each seed
-/// begins at another one.
+/// Returns the points of a list that are tested at `position`, with their indices in the list. The positions share the points of
+/// the list; the seed changes which position takes which points.
 fn dealt(
     points: Vec<Point>,
     position: usize,
@@ -100,14 +100,14 @@ fn forward_points(p: usize, q: usize) {
     let ranks = p * q;
     for position in 0..ranks {
         let hit = |point: Point| match point {
-            // Generated once, solved once.
+            // A test generates and solves once.
             Point::GenerateBegin | Point::GenerateEnd => 1,
             Point::SolveBegin | Point::VerifyBegin | Point::CleanBegin | Point::CleanHalf => 1,
             Point::Verdict | Point::Told => 1,
-            // The first save of a start, or a later one.
+            // Other points: the first save of a start, or the second.
             _ => 1 + position as u64 % 2,
         };
-        // After either of these a result is recorded, and no start reaches the other.
+        // After a fault at either point the result is recorded, so no later start reaches the other point.
         let last = [Point::CleanHalf, Point::Verdict];
         if whole() {
             for point in forward().into_iter().chain(last) {
@@ -130,7 +130,7 @@ fn forward_points(p: usize, q: usize) {
 fn recovery_points(p: usize, q: usize) {
     let ranks = p * q;
     for position in 0..ranks {
-        // Another position's loss, for the steps of a rebuild that every member of the group takes.
+        // For steps of a rebuild that every member of the group takes, another position is lost.
         let other = (position + 1) % ranks;
         let first = |lost| (Point::FlushData, position, 3, lost);
         let half = (Point::FlushHalf, position, 3, false);
@@ -152,14 +152,14 @@ fn recovery_points(p: usize, q: usize) {
             }
             continue;
         }
-        // The failed rank keeps its memory.
+        // Chain in which the failed rank keeps its memory.
         let kept = backward().into_iter().filter(|point| !of_a_rebuild(*point));
         let mut faults = vec![half];
         let points = finishing().into_iter().chain(kept).collect();
         faults.extend(dealt(points, position, ranks).map(|(_, point)| (point, position, 1, false)));
         chain(p, q, &faults);
-        // The memory is lost to begin with, and again at every second fault. Once a recovery is complete, the next needs a loss
-        // of its own to have something to rebuild.
+        // Chain in which memory is lost at the beginning, and again at every second fault. After a complete recovery, only a new
+        // loss gives the next recovery something to rebuild.
         let mut faults = vec![half, (Point::FinishHalf, position, 1, true)];
         for (i, point) in dealt(backward(), position, ranks) {
             let lost = (i / ranks) % 2 == 1 || point == Point::Rebuilt;
@@ -174,7 +174,8 @@ fn a_run_survives_a_fault_at_every_point() {
     forward_points(2, 2);
 }
 
-/// A rank that rebuilds for another survives its own death meanwhile: the memory is kept, so one loss stays one loss.
+/// A rank that dies while it helps to rebuild another member keeps its memory. The group still has only one loss, so the run
+/// survives.
 #[test]
 fn a_member_that_helps_in_a_rebuild_may_die_in_it() {
     for (point, helper) in [(Point::RebuildBegin, 3), (Point::RebuildBatch, 0)] {
@@ -197,12 +198,12 @@ fn on_six_positions_too() {
         (Point::RebuildEnd, 3, 1, true),
         (Point::AgreedAgain, 3, 1, false),
     ];
-    // The effect of a seal before the barrier depends on the other ranks that had sealed: no finish there.
+    // A restart finishes a flush only if all ranks had sealed, which depends on timing. So this chain has no `FinishEnd`.
     let faults: Vec<_> = faults.into_iter().filter(|s| s.0 != Point::FinishEnd).collect();
     chain(2, 3, &faults);
 }
 
-/// The second start resumes from the first one's save, and dies before it saves anything itself: it counts as a start.
+/// The second start resumes from the first start's save and dies before its own first save. The report counts it as an attempt.
 #[test]
 fn starts_that_die_before_they_save_are_counted() {
     let scene = Scene::new(2, 2);
@@ -213,7 +214,7 @@ fn starts_that_die_before_they_save_are_counted() {
     assert_eq!((protection.attempts, protection.in_place), (3, 0));
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! A protected run that is started, made to fail and started again, and the memory it leaves between.
+//! Test rig: a protected run that is started, made to fail and started again, and the memory that it leaves between starts.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,16 +19,16 @@ use crate::job::{Job, PROGRAM, Ran, Running};
 use crate::left_out::retried;
 use skt_hpl::supervise::start::launcher::WITH_ULFM;
 
-/// Timeout: longer than any of these runs takes on a busy machine. A run that has not ended by then hangs.
+/// Timeout of a run. No run of these tests takes longer, even on a busy machine; a run that exceeds it hangs.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// A small problem with many boundaries, N no multiple of NB.
+/// Small problem with 31 blocks, so with many boundaries. N is not a multiple of NB.
 pub const SMALL: &[&str] = &["-n", "301", "--nb", "10"];
 
-/// Long enough that several checkpoints reach storage.
+/// Problem that takes long enough to write several checkpoints to storage.
 pub const LONGER: &[&str] = &["-n", "903", "--nb", "10"];
 
-/// A run and its memory, which is removed when the value is dropped.
+/// A protected run under a job name of its own. Dropping the value removes the memory of the run.
 pub struct Scene {
     pub name: String,
     pub ranks: usize,
@@ -36,7 +36,7 @@ pub struct Scene {
     protect: Vec<String>,
     pub store: Store,
     env: Vec<(String, String)>,
-    /// Words for the launcher.
+    /// Arguments of the launcher.
     launcher: &'static [&'static str],
     limit: Duration,
     dir: TempDir,
@@ -48,16 +48,17 @@ impl Drop for Scene {
     }
 }
 
-/// Digests of x of undisturbed, unprotected runs.
+/// Digests of x of undisturbed, unprotected runs, by the arguments of the solver.
 static UNDISTURBED: Mutex<Option<HashMap<Vec<String>, Vec<String>>>> = Mutex::new(None);
 
 impl Scene {
-    /// Makes `SMALL` on a P x Q grid, every rank a failure domain of its own, saving at every boundary.
+    /// Makes a run of `SMALL` on a P x Q grid that saves at every boundary. Each rank is a failure domain of its own.
     pub fn new(p: usize, q: usize) -> Self {
         Self::of(p, q, SMALL).protect(&["--checkpoint", "1"])
     }
 
-    /// Makes a scene with a problem and a saving interval of the test's own.
+    /// Makes a run on a P x Q grid with the arguments `solver`, so far without checkpoints. Each rank is a failure domain of its
+    /// own.
     pub fn of(p: usize, q: usize, solver: &[&str]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -85,7 +86,7 @@ impl Scene {
         self
     }
 
-    /// Makes a sweep over these grids, none larger than the one it began with.
+    /// Replaces the grid by a sweep over `grids`. Each of them has at most as many positions as the first grid.
     #[allow(dead_code)] // not in tests/nonstop
     pub fn grids(mut self, grids: &[(usize, usize)]) -> Self {
         let list = |size: fn(&(usize, usize)) -> usize| {
@@ -104,7 +105,7 @@ impl Scene {
         self
     }
 
-    /// Sets another timeout, for runs that take longer than most.
+    /// Sets the timeout of the run.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
@@ -115,7 +116,7 @@ impl Scene {
         self
     }
 
-    /// Makes the run continue without lost ranks; `count` spares can replace some.
+    /// Sets `--nonstop` with `spares` additional spare ranks.
     #[allow(dead_code)] // in tests/nonstop
     pub fn nonstop(mut self, spares: usize) -> Self {
         self.ranks += spares;
@@ -124,7 +125,7 @@ impl Scene {
         self.protect(&["--nonstop", "--spare-ranks", &spares])
     }
 
-    /// Adds so many ranks to those with positions, each a failure domain of its own.
+    /// Adds `count` ranks without a grid position. Each is a failure domain of its own.
     pub fn idle(mut self, count: usize) -> Self {
         let more = (self.ranks..self.ranks + count).map(|rank| format!("rank:{rank} d{rank}\n"));
         let domains = fs::read_to_string(self.path("domains")).unwrap() + &more.collect::<String>();
@@ -133,7 +134,7 @@ impl Scene {
         self
     }
 
-    /// Adds a process column, of so many ranks, that keeps checksums.
+    /// Sets `--method abft`, and adds a process column of `rows` ranks for checksum columns.
     #[allow(dead_code)] // in tests/nonstop
     pub fn checksums(mut self, rows: usize) -> Self {
         self.ranks += rows;
@@ -141,26 +142,26 @@ impl Scene {
         self.protect(&["--method", "abft"])
     }
 
-    /// Sets threads that keep to cores of their own (`auto`), or to none (`off`), for later runs.
+    /// Sets the pinning of threads (`SKT_PIN`) for later runs: `auto` pins each thread to its own core, `off` pins none.
     #[allow(dead_code)] // not in tests/nonstop
     pub fn pin(&mut self, when: &str) {
         self.also("SKT_PIN", when);
     }
 
-    /// Sets this variable for later runs.
+    /// Sets an environment variable for later runs.
     pub fn also(&mut self, name: &str, value: &str) {
         self.env.retain(|(known, _)| known != name);
         self.env.push((name.into(), value.into()));
     }
 
-    /// Leaves out this safeguard.
+    /// Leaves out the safeguard `what` (`SKT_SABOTAGE`).
     #[cfg(debug_assertions)]
     pub fn sabotage(mut self, what: &str) -> Self {
         self.env.push(("SKT_SABOTAGE".into(), what.into()));
         self
     }
 
-    /// Job of the scene. The same command under another job's name is another run.
+    /// Returns the launcher job of the scene. Two scenes with equal arguments are different runs, since their job names differ.
     pub fn job(&self) -> Job {
         let texts = |args: &[String]| args.to_vec();
         let args: Vec<String> =
@@ -168,7 +169,7 @@ impl Scene {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let domains = self.path("domains");
         let mut job = self.bare(&args).args(&["--job", &self.name]);
-        // Checksums alone need no domains, and the run would warn.
+        // `--method abft` needs no domains, and the run would warn.
         if !args.contains(&"abft") {
             job = job.args(&["--domains", domains.to_str().unwrap()]);
         }
@@ -184,9 +185,9 @@ impl Scene {
             .limit(self.limit)
             .args(&["--threads", "1", "--no-preflight", "--json", "run.json"])
             .args(args)
-            // Open MPI forgets its own segments when ranks are killed; here they are removed with the folder.
+            // Open MPI leaves its own segments behind when ranks are killed. In this folder they are removed with it.
             .env("OMPI_MCA_btl_vader_backing_directory", self.dir.path().to_str().unwrap())
-            // Survivors of a fault need no time to end.
+            // After a fault, the launcher kills the surviving ranks without delay.
             .env("OMPI_MCA_odls_base_sigkill_timeout", "0")
     }
 
@@ -200,7 +201,7 @@ impl Scene {
         self.job().env("SKT_FAULT", faults).env("SKT_FAULT_LOG", log.to_str().unwrap())
     }
 
-    /// Faults injected since the last start with faults: `position point hit`.
+    /// Returns the faults injected since the last start with faults, each as `POINT:POSITION:HIT`.
     pub fn injected(&self) -> Vec<String> {
         let log = fs::read_to_string(self.path("faults")).unwrap_or_default();
         let parse = |line: &str| {
@@ -212,7 +213,7 @@ impl Scene {
         log.lines().filter_map(parse).collect()
     }
 
-    /// Fault that holds the thread that reaches this place until [`Self::let_go`].
+    /// Returns a fault that holds the thread that reaches `place`, until [`Self::let_go`] is called.
     #[allow(dead_code)] // not in tests/nonstop
     pub fn hang_at(&self, place: &str) -> String {
         format!("{place}:hang={}", self.let_go_file(place).display())
@@ -227,21 +228,23 @@ impl Scene {
         self.path(&format!("let-go-{place}"))
     }
 
-    /// Runs with faults that end the job; all of them must have been injected.
+    /// Runs with `faults`. Asserts that the job failed and that all faults were injected.
     pub fn inject(&self, faults: &str) -> Ran {
         let ran = self.run_until_injected(faults);
         assert_ne!(ran.code, Some(0), "{faults}: {}", ran.told());
         ran
     }
 
-    /// Runs with faults that do not end the job: it must pass, with the bits of an undisturbed run, and leave nothing.
+    /// Runs with `faults` that must not end the job. Asserts that all were injected, that x has the bits of an undisturbed run,
+    /// and that nothing is left.
     #[allow(dead_code)] // in tests/nonstop
     pub fn survive(&self, faults: &str) -> Ran {
         let ran = self.run_until_injected(faults);
         self.expect_finished(ran)
     }
 
-    /// Runs with faults that do not end the job, after which x may differ in its last bits.
+    /// Runs with `faults` that must not end the job. Asserts that all were injected and that all tests passed; x may differ in
+    /// its last bits.
     #[allow(dead_code)] // in tests/nonstop
     pub fn endure(&self, faults: &str) -> Ran {
         let ran = self.run_until_injected(faults);
@@ -249,8 +252,8 @@ impl Scene {
         ran.expect_code(0)
     }
 
-    /// Runs until all faults are injected. On a busy machine a run may be over before its helpers have come so far. A run that
-    /// began from scratch has left nothing, so it is started again.
+    /// Runs until all `faults` are injected in one run. On a busy machine, a run may end before its helpers reach a fault. If it
+    /// started from scratch, nothing is left, and the run is repeated, at most four times.
     fn run_until_injected(&self, faults: &str) -> Ran {
         let mut runs = 0;
         loop {
@@ -266,26 +269,26 @@ impl Scene {
         }
     }
 
-    /// Runs with faults that may not be injected.
+    /// Runs once with `faults`, which need not all be injected.
     pub fn may_inject(&self, faults: &str) -> Ran {
         self.armed(faults).run()
     }
 
-    /// Starts with faults, without waiting for anything.
+    /// Starts a run with `faults` and returns at once.
     pub fn start_with(&self, faults: &str) -> Running {
         self.holding(faults).start()
     }
 
-    /// Job with faults that stop ranks, which MPI must not take for dead while the test looks at them.
+    /// Returns a job with faults that stop ranks. MPI's failure detector waits 60 s, so it does not take stopped ranks for dead.
     fn holding(&self, faults: &str) -> Job {
         self.armed(faults).env("OMPI_MCA_mpi_ft_detector_timeout", "60")
     }
 
-    /// Starts with ranks that stop (`...:stop`), and waits until all of those have.
+    /// Starts a run with faults that stop ranks (`...:stop`), and waits until all these ranks are stopped.
     pub fn freeze(&self, faults: &str) -> Running {
         let (running, came) = self.may_freeze(faults, LIMIT);
         assert!(came, "{faults}: {:?}", self.injected());
-        // A fault is logged before it is injected: a signal in between would come too early.
+        // A fault is logged before it is injected. A signal in between would come too early.
         let began = Instant::now();
         let halted = || running.ranks().iter().filter(|rank| rank.halted()).count();
         while halted() < faults.split(',').count() {
@@ -295,7 +298,8 @@ impl Scene {
         running
     }
 
-    /// Waits until these ranks are stopped by the faults, kills others, and lets the stopped ones continue.
+    /// Starts a run with `faults`, and waits until the ranks `halted` are stopped. Kills the ranks `victims`, lets the other
+    /// stopped ranks continue, and returns the output of the run.
     #[allow(dead_code)] // in tests/nonstop
     pub fn amid(&self, faults: &str, halted: &[usize], victims: &[usize]) -> Ran {
         let running = self.start_with(faults);
@@ -316,7 +320,7 @@ impl Scene {
         running.end()
     }
 
-    /// Waits until so many faults are in the log, each of which stops its rank, and all ranks are stopped.
+    /// Waits until the log has `count` faults and all ranks of the run are stopped.
     pub fn await_halted(&self, running: &Running, count: usize) {
         let began = Instant::now();
         let all = || {
@@ -331,14 +335,15 @@ impl Scene {
         }
     }
 
-    /// Starts with ranks that stop, if it comes to that, and returns whether it has.
+    /// Starts a run with faults that stop ranks, and waits for them up to `limit`. Returns the run, and true if all faults were
+    /// injected.
     pub fn may_freeze(&self, faults: &str, limit: Duration) -> (Running, bool) {
         let mut running = self.holding(faults).start();
         let came = self.await_faults(&mut running, faults, limit);
         (running, came)
     }
 
-    /// Waits until all faults are injected, and returns whether they are.
+    /// Waits until all `faults` are injected, at most for `limit` or until the run ends. Returns true if all were injected.
     pub fn await_faults(&self, running: &mut Running, faults: &str, limit: Duration) -> bool {
         let began = Instant::now();
         while began.elapsed() < limit && !running.over() {
@@ -351,7 +356,7 @@ impl Scene {
         false
     }
 
-    /// Ends all ranks at once, wherever they are, like a power failure.
+    /// Kills all ranks at once, as a power failure would.
     pub fn kill_all(&self, running: Running) {
         running.kill_ranks();
         let ran = running.end();
@@ -374,14 +379,14 @@ impl Scene {
         }
     }
 
-    /// Puts ranks into these failure domains for later runs, a letter each.
+    /// Assigns ranks to failure domains for later runs: letter i of `domains` names the domain of rank i.
     #[allow(dead_code)] // not in tests/nonstop
     pub fn has_domains(&self, domains: &str) {
         let lines = domains.chars().enumerate().map(|(rank, at)| format!("rank:{rank} {at}\n"));
         fs::write(self.path("domains"), lines.collect::<String>()).unwrap();
     }
 
-    /// Returns a position's files in /dev/shm.
+    /// Returns the paths of a position's memory files in /dev/shm.
     pub fn files(&self, position: usize) -> Vec<PathBuf> {
         shm(&format!("{}.p{position}.", self.name))
     }
@@ -391,14 +396,14 @@ impl Scene {
         format!("/dev/shm/skt-hpl.{uid}.{}.p{position}.{part}", self.name).into()
     }
 
-    /// Returns the positions of this run that have memory, in any store.
+    /// Returns the positions of this run that have memory in the scene's store, in ascending order.
     pub fn held(&self) -> Vec<u32> {
         let mut held = self.memory_store().positions();
         held.sort_unstable();
         held
     }
 
-    /// Returns the groups in the headers of the memory.
+    /// Returns the groups that the headers in memory name.
     pub fn groups(&self) -> Vec<Vec<usize>> {
         let out = Command::new(PROGRAM).args(["status", "--json"]).output().unwrap();
         let jobs: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
@@ -415,9 +420,9 @@ impl Scene {
         groups
     }
 
-    /// Returns the digests of x of a run without disturbance and protection.
+    /// Returns the digests of x of a run with the same solver arguments, without faults and protection.
     pub fn undisturbed(&self) -> Vec<String> {
-        // The lock is kept while the run lasts: tests that want the same digests wait for it.
+        // The lock is kept during the run, so that other tests wait for the same digests.
         let mut known = UNDISTURBED.lock().unwrap_or_else(|broken| broken.into_inner());
         let known = known.get_or_insert_default();
         if let Some(found) = known.get(&self.solver) {
@@ -430,7 +435,8 @@ impl Scene {
         digests
     }
 
-    /// Starts the same command again: it must pass, with the bits of an undisturbed run, and leave nothing.
+    /// Starts the run again. Asserts that it ends with code 0, that x has the bits of an undisturbed run, and that nothing is
+    /// left.
     pub fn finish(&self) -> Ran {
         let ran = self.job().run();
         self.expect_finished(ran)
@@ -443,7 +449,8 @@ impl Scene {
         ran
     }
 
-    /// Starts the same command again: it must pass and leave nothing. The memory is only exact up to rounding.
+    /// Starts the run again. Asserts that its only test passes and that nothing is left. The bits of x are not compared, since
+    /// rebuilt memory is exact only up to rounding.
     pub fn finish_up_to_rounding(&self) -> Ran {
         let ran = self.job().run().expect_code(0);
         assert_eq!(digests(&ran).len(), 1);
@@ -457,7 +464,8 @@ impl Scene {
         assert!(self.held().is_empty(), "{:?}", self.held());
     }
 
-    /// Starts again: the run must refuse, print these words once, and keep all memory.
+    /// Starts the run again. Asserts that it is refused with exit code `code`, that its errors contain all of `words`, and that
+    /// no memory changed.
     pub fn expect_refused(&self, code: i32, words: &[&str]) -> Ran {
         let before = (self.held(), contents(&self.name));
         let ran = self.job().run().expect_code(code);
@@ -470,13 +478,13 @@ impl Scene {
     }
 }
 
-/// Removes all memory, as the loss of all nodes or the end of the job would.
+/// Removes the memory of all positions, as the loss of all nodes or the end of the job would.
 pub fn lose_all(scene: &Scene) {
     (0..scene.ranks).for_each(|position| scene.lose(position));
     assert!(scene.held().is_empty());
 }
 
-/// Places of these faults in the form of [`Scene::injected`], without attempt and action.
+/// Returns the places of `faults` in the form of [`Scene::injected`], without attempt and action.
 fn places(faults: &str) -> impl Iterator<Item = String> {
     faults.split(',').map(|fault| {
         let fault = fault.split_once('@').map_or(fault, |(_, fault)| fault);
@@ -484,12 +492,12 @@ fn places(faults: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns a job's folder in DIR.
+/// Returns the checkpoint directory of the job in DIR `dir`.
 pub fn folder_in(dir: &Path, scene: &Scene) -> PathBuf {
     dir.join(format!("skt-hpl.{}.{}", nix::unistd::getuid(), scene.name))
 }
 
-/// Returns the folders of checkpoints there, complete or not, in the order in which they were begun.
+/// Returns the folders of the job's checkpoints in DIR `dir`, with or without a manifest, in the order in which they were begun.
 pub fn checkpoints_in(dir: &Path, scene: &Scene) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder_in(dir, scene)).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = entries.map(|e| e.path()).filter(|path| path.is_dir()).collect();
@@ -499,31 +507,31 @@ pub fn checkpoints_in(dir: &Path, scene: &Scene) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the folders of complete checkpoints.
+/// Returns the folders of the job's checkpoints in DIR `dir` that have a manifest.
 pub fn whole_in(dir: &Path, scene: &Scene) -> Vec<PathBuf> {
     let mut found = checkpoints_in(dir, scene);
     found.retain(|checkpoint| checkpoint.join("manifest").exists());
     found
 }
 
-/// Whether the run resumed from storage.
+/// Returns true if the run resumed from storage.
 pub fn from_storage(ran: &Ran) -> bool {
     ran.err.contains("the checkpoint was read from")
 }
 
-/// Returns the boundary at which a run resumed.
+/// Returns the boundary at which the run resumed; None if it started from scratch.
 pub fn resumed_at(ran: &Ran) -> Option<usize> {
     let (_, rest) = ran.err.split_once("resumes at boundary ")?;
     rest.split(' ').next()?.parse().ok()
 }
 
-/// Returns the positions that a run reported as rebuilt.
+/// Returns the positions that the run reported as rebuilt; None if it reported none.
 pub fn rebuilt(ran: &Ran) -> Option<Vec<usize>> {
     let (_, rest) = ran.err.split_once("rebuilt positions ")?;
     serde_json::from_str(&rest[..=rest.find(']')?]).ok()
 }
 
-/// Returns the digest of x of every test, all of which passed.
+/// Returns the digest of x of every test. Asserts that all tests ran and passed.
 pub fn digests(ran: &Ran) -> Vec<String> {
     let digest = |test: &Test| {
         let outcome = test.outcome.as_ref().expect("not skipped");
@@ -544,7 +552,7 @@ fn shm(prefix: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Returns all memory that a refusal must leave as it is. Heads contain heartbeats; those may change.
+/// Returns the content of all memory files of a job except the heads, which contain heartbeats.
 fn contents(job: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let data = |path: &PathBuf| path.extension().is_none_or(|part| part != "head");
     let files = shm(&format!("{job}.")).into_iter().filter(data);

@@ -1,6 +1,6 @@
-//! Random kills and losses within the limit: every run ends, and ends right.
+//! Tests with random kills and losses within the tolerated number: every run ends with the right result.
 //!
-//! The seed is printed; `SKT_TEST_SEED` repeats it, `SKT_TEST_SOAK` sets the number of runs.
+//! The tests print their seed. `SKT_TEST_SEED` repeats it; `SKT_TEST_SOAK` sets the number of runs.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ impl Dice {
     }
 }
 
-/// Returns points that a start may reach.
+/// Returns the crash points at which a random fault may be injected. `again`: an earlier start may have left a checkpoint.
+/// `lost`: a position's memory is lost. `stored`: the run has level two.
 fn points(again: bool, lost: bool, stored: bool) -> Vec<Point> {
     let of_storage = crate::points::of_level2();
     let of = |point: &Point| match point.name() {
@@ -46,7 +47,8 @@ fn expect_nothing_left(storage: Option<&Storage>, scene: &Scene) {
     }
 }
 
-/// Runs a job with up to four faults, then left alone. `stored`: with a second level, and everything is off at once now and then.
+/// Runs a random job with up to four random faults, then once without faults. If `stored` is set, the run has level two, and
+/// sometimes all nodes fail at once. Returns the history of the run as text, and the number of starts.
 fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
     let (p, q) = dice.one_of(&[(2, 2), (2, 2), (2, 3)]);
     let mut protect = vec!["--checkpoint", dice.one_of(&["1", "2", "5"])];
@@ -67,7 +69,7 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
     } else {
         protect.extend(dice.one_of(&[&[][..], &["--group", "2"]]));
     }
-    // A flag that came twice counts once.
+    // If a flag occurs twice, the first occurrence is removed.
     let twice = protect.iter().filter(|arg| **arg == "--parity-code").count() > 1;
     if twice {
         let at = protect.iter().position(|arg| *arg == "--parity-code").unwrap();
@@ -89,7 +91,7 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
     let mut history = format!("N {} {p} x {q} depth {depth} {}: ", problem[1], protect.join(" "));
     let mut starts = 1;
     let mut lost = false;
-    // Positions that may be lost: the same few all through the run, so that no group ever lacks more.
+    // Positions that may be lost. They stay the same during the run, so that no group ever loses more members than it survives.
     let mut victims: Vec<usize> = Vec::new();
     for _ in 0..1 + dice.below(4) {
         starts += 1;
@@ -101,7 +103,7 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
             let who = dice.below(2 * ranks.len().max(1));
             let whom = if who < ranks.len() { format!("rank {who}") } else { "all".into() };
             history += &format!("{whom} killed after {wait} ms");
-            // A single rank, or all of them.
+            // Kills a single rank, or all ranks.
             for (i, rank) in ranks.iter().enumerate() {
                 if (who == i || who >= ranks.len()) && !running.over() {
                     let _ = kill(rank.pid, Signal::SIGKILL);
@@ -127,7 +129,7 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
             expect_nothing_left(storage.as_ref(), &scene);
             return (history, starts - 1);
         }
-        // The fault ended it; it did not refuse, nor fail.
+        // The fault ended the run. The run did not refuse to start, and gave no wrong result.
         assert!(!matches!(ended.code, Some(2..=6)), "{history}: {}", ended.told());
         let worries = ["panicked", "is kept", "cannot be allocated"];
         assert!(
@@ -146,7 +148,7 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
             }
         }
         lost = false;
-        // All nodes are off at once: in other places memory has nothing.
+        // All nodes fail at once: no memory is left.
         let outage = storage.as_ref().filter(|_| dice.below(2) == 0);
         if let Some(storage) = outage {
             history += " all off";
@@ -175,14 +177,14 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
     (history, starts)
 }
 
-/// Runs as many times as asked for, or `by_default`.
+/// Runs `SKT_TEST_SOAK` random jobs, or `by_default` if the variable is not set.
 fn soak(by_default: u64, stored: bool) {
     let seed = extent::seed();
     let runs = extent::soak().unwrap_or(by_default);
     println!("SKT_TEST_SEED={seed} SKT_TEST_SOAK={runs}");
     let mut starts = 0;
     for i in 0..runs {
-        // Each run has a seed of its own, so that one can be repeated alone.
+        // Each run has a seed of its own, so that a single run can be repeated.
         println!("run {i}: SKT_TEST_SEED={} SKT_TEST_SOAK=1", seed + i);
         let mut dice = Dice(Xoshiro256StarStar::seed_from_u64(seed + i));
         starts += run(&mut dice, stored).1;

@@ -1,4 +1,4 @@
-//! Storage of a run in these tests: a folder that all nodes share, or a folder for each, which dies with its node.
+//! Storage of a test run: one folder that all nodes share, or one folder per node that is lost with the node.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Makes a new one in that place; `own`: each of so many nodes has a folder of its own.
+    /// Makes an empty storage folder in `place`. If `own` is set, each of `nodes` nodes has a folder of its own.
     pub fn within(place: &str, own: bool, nodes: usize) -> Self {
         let folder = tempfile::Builder::new().prefix("t-storage-").tempdir_in(place).unwrap();
         let this = Self { folder, own };
@@ -21,23 +21,23 @@ impl Storage {
         this
     }
 
-    /// Name for `--level2`.
+    /// Returns the argument of `--level2` for this storage.
     pub fn named(&self) -> String {
         let path = if self.own { self.path().join("{domain}") } else { self.path().to_owned() };
         path.to_str().unwrap().to_owned()
     }
 
-    /// Value of its `--level2-scope`.
+    /// Returns the argument of `--level2-scope` for this storage.
     pub fn scope(&self) -> &'static str {
         if self.own { "node" } else { "shared" }
     }
 
-    /// Folder of all of it.
+    /// Returns the folder that contains the whole storage.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Folder that a node writes to.
+    /// Returns the folder to which `node` writes: its own, or the shared one.
     pub fn dir(&self, node: usize) -> PathBuf {
         match self.own {
             true => self.path().join(format!("d{node}")),
@@ -45,7 +45,7 @@ impl Storage {
         }
     }
 
-    /// Replaces a node by another one, with nothing on storage of its own; shared files stay.
+    /// Empties the folder of `node`, as if a new node replaced it. Shared storage stays.
     pub fn renew(&self, node: usize) {
         if self.own {
             fs::remove_dir_all(self.dir(node)).unwrap();

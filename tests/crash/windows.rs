@@ -1,19 +1,20 @@
-//! The windows in which the first implementation lost data, by their numbers, each with its fault.
+//! Tests of the windows in which the first implementation lost data, by their numbers, each with its fault.
 //!
-//! That program kept one byte per rank for the number of the good copy, and let each rank judge by its own byte alone. Its
-//! daemon's windows (W14, W15) do not concern memory and are tested with the supervisor. Two groups of two, if membership makes a
-//! difference: positions 0 and 1, 2 and 3.
+//! The first implementation stored one byte per rank, the number of the good copy, and each rank decided by its own byte alone.
+//! The windows of its daemon (W14, W15) do not concern memory; the tests of the supervisor cover them. If groups matter, there
+//! are two: positions 0 and 1, positions 2 and 3.
 
 use crate::scene::{SMALL, Scene, rebuilt, resumed_at};
 
-/// Boundaries of the problem: 31. With a save at each, hit h of a point in a save is at boundary h.
+/// Number of boundaries of the problem. The run saves at each, so the h-th hit of a point in a save is at boundary h.
 const BLOCKS: usize = 31;
 
 fn pairs() -> Scene {
     Scene::new(2, 2).protect(&["--group", "2"])
 }
 
-/// Injects faults, removes some memory, and checks the boundary at which the run resumes.
+/// Injects faults, removes the memory of `lost`, and restarts. Asserts that `from` returns true for the boundary at which the run
+/// resumes.
 fn closed(scene: Scene, faults: &str, lost: &[usize], from: impl Fn(Option<usize>) -> bool) {
     scene.inject(faults);
     lost.iter().for_each(|&position| scene.lose(position));
@@ -21,7 +22,8 @@ fn closed(scene: Scene, faults: &str, lost: &[usize], from: impl Fn(Option<usize
     assert!(from(resumed_at(&ran)), "{faults}: from {:?}", resumed_at(&ran));
 }
 
-/// Halts ranks at different places, ends all at once, removes some memory, and checks the boundary.
+/// Stops ranks at `places`, kills all ranks, removes the memory of `lost`, and restarts. Asserts that `from` returns true for the
+/// boundary at which the run resumes.
 fn halted(scene: Scene, places: &[&str], lost: &[usize], from: impl Fn(Option<usize>) -> bool) {
     let faults: Vec<String> = places.iter().map(|place| format!("{place}:stop")).collect();
     let running = scene.freeze(&faults.join(","));
@@ -31,7 +33,7 @@ fn halted(scene: Scene, places: &[&str], lost: &[usize], from: impl Fn(Option<us
     assert!(from(resumed_at(&ran)), "{places:?}: from {:?}", resumed_at(&ran));
 }
 
-/// The original trusted a matrix that was never finished.
+/// W1: the first implementation trusted a matrix that was never completely generated.
 #[test]
 fn w1_generating_or_before_the_first_checkpoint() {
     for (place, lost) in [("generate-begin:2:1", true), ("generate-end:1:1", false)] {
@@ -39,53 +41,55 @@ fn w1_generating_or_before_the_first_checkpoint() {
         closed(pairs(), &format!("{place}:kill"), lost, |from| from.is_none());
     }
     closed(pairs(), "encode-batch:3:1:kill", &[3], |from| from.is_none());
-    // Some have sealed the first checkpoint, one has not: there is none, and no reason to refuse.
+    // Some ranks have sealed the first checkpoint, one has not. There is no checkpoint, so the run starts from scratch and is not
+    // refused.
     halted(pairs(), &["encode-end:1:1", "sealed:2:1"], &[2], |from| from.is_none());
 }
 
-/// The only window the original covered.
+/// W2: the only window in which the first implementation lost nothing.
 #[test]
 fn w2_computing() {
     closed(pairs(), "iteration:1:9:kill", &[1], |from| from.is_some_and(|k| k > 0));
 }
 
-/// The original's ranks decided each by itself: new A here, old B there.
+/// W3: in the first implementation each rank decided alone, so some ranks used the new A and others the old B.
 #[test]
 fn w3_some_save_while_others_still_compute() {
-    // Position 2 still computes when 0 and 1 have sealed checkpoint 5: all go back to checkpoint 4.
+    // Position 2 still computes after positions 0 and 1 have sealed checkpoint 5. All ranks resume from checkpoint 4.
     halted(pairs(), &["save-begin:2:5", "sealed:0:5", "sealed:1:5"], &[1], |from| from == Some(4));
 }
 
-/// The original marked D as the copy to use before it was complete.
+/// W4: the first implementation marked D as the good copy before D was complete.
 #[test]
 fn w4_while_encoding() {
-    // A save has several batches; the coder decides which one contains the ninth.
+    // A save has several batches. The code determines which save has the ninth batch.
     closed(pairs(), "encode-batch:0:9:kill", &[0], |from| from.is_some_and(|k| k < 9));
     closed(pairs(), "encode-end:3:6:kill", &[2], |from| from == Some(5));
 }
 
-/// The original had no barrier between: one overwrote B while a peer's D was unfinished.
+/// W5: the first implementation had no barrier before the flush. A rank overwrote B while the D of its peer was incomplete.
 #[test]
 fn w5_one_overwrites_while_a_peer_is_not_done() {
-    // One group is done flushing, the other has not begun: both lose a member, and both finish.
+    // One group has flushed, the other has not begun. Each loses a member, and both finish the flush.
     halted(
         pairs(),
         &["barrier-passed:0:5", "barrier-passed:1:5", "flush-end:2:5", "flush-end:3:5"],
         &[1, 2],
         |from| from == Some(5),
     );
-    // A peer that has not sealed keeps all others from overwriting.
+    // A rank that has not sealed keeps all other ranks from overwriting B.
     halted(pairs(), &["encode-end:1:5", "sealed:2:5", "sealed:3:5"], &[2], |from| from == Some(4));
 }
 
-/// Covered by the original: A and D are complete, and D is whole as long as all of A is saved.
+/// W6: the first implementation survived a fault in an early flush. A and D are complete, and D covers all of A while all of A is
+/// saved.
 #[test]
 fn w6_flushing_early() {
     closed(pairs(), "flush-half:1:1:kill", &[1], |from| from == Some(1));
     closed(pairs(), "flush-half:2:2:kill", &[3], |from| from == Some(2));
 }
 
-/// The original took D to be zero for the part it did not save again.
+/// W7: the first implementation took D as zero for the part of A that is not saved again.
 #[test]
 fn w7_flushing_late_with_parts_not_saved_again() {
     for (place, lost) in [("flush-half:1:25", 1), ("flush-data:2:20", 3), ("flush-end:0:28", 0)] {
@@ -93,7 +97,7 @@ fn w7_flushing_late_with_parts_not_saved_again() {
     }
 }
 
-/// The original was safe by accident: a reduction for the timers acted as the barrier.
+/// W8: the first implementation was safe by accident, since a reduction for the timers acted as a barrier.
 #[test]
 fn w8_after_the_flush() {
     halted(pairs(), &["committed:0:7", "flush-end:1:7", "barrier-passed:2:7"], &[0, 3], |from| {
@@ -101,21 +105,21 @@ fn w8_after_the_flush() {
     });
 }
 
-/// In the original only groups that had lost a rank wrote their B and C again, so the next failure found groups at different
-/// boundaries.
+/// W9: in the first implementation only groups that had lost a rank rewrote their B and C. The next failure found groups at
+/// different boundaries.
 #[test]
 fn w9_the_next_failure_after_a_recovery_from_a_and_d() {
     let scene = pairs();
     scene.inject("flush-half:0:8:kill");
     scene.lose(0);
-    // The recovery is complete, the next save is not made: another group loses a member.
+    // The recovery is complete, and no save has been made since. Then another group loses a member.
     scene.inject("save-begin:3:1:kill");
     scene.lose(3);
     let ran = scene.finish();
     assert_eq!((resumed_at(&ran), rebuilt(&ran)), (Some(8), Some(vec![3])));
 }
 
-/// The original negated D in place while it rebuilt: a second failure found neither.
+/// W10: the first implementation negated D in place during a rebuild. A second failure found neither value.
 #[test]
 fn w10_during_a_rebuild() {
     let scene = pairs();
@@ -127,7 +131,7 @@ fn w10_during_a_rebuild() {
     assert_eq!(resumed_at(&scene.finish()), Some(8));
 }
 
-/// The original set the byte before the data it stands for were there.
+/// W11: the first implementation set the byte of a copy before the data of the copy were complete.
 #[test]
 fn w11_while_the_rebuilt_is_written() {
     for place in ["rebuild-end:1:1", "rebuilt:1:1", "restore-half:1:1", "restore-end:1:1"] {
@@ -136,13 +140,14 @@ fn w11_while_the_rebuilt_is_written() {
         scene.lose(1);
         scene.inject(&format!("{place}:kill"));
         let ran = scene.finish();
-        // Confirmed data are not rebuilt again.
+        // A position whose rebuild is confirmed is not rebuilt again.
         let again = (place == "rebuild-end:1:1").then(|| vec![1]);
         assert_eq!((resumed_at(&ran), rebuilt(&ran)), (Some(7), again), "{place}: {}", ran.told());
     }
 }
 
-/// The original computed on for hours on the remaining data, printed FAILED and exited with 0.
+/// W12: after two losses in a group, the first implementation computed for hours with the remaining data, printed FAILED and
+/// exited with 0. The start must be refused.
 #[test]
 fn w12_two_losses_in_one_group_are_refused() {
     let scene = pairs();
@@ -153,25 +158,25 @@ fn w12_two_losses_in_one_group_are_refused() {
     scene.expect_refused(4, &["[2, 3]"]);
 }
 
-/// The original made no checkpoint after 60 % of the columns and none for the phases after that.
+/// W13: the first implementation made no checkpoint in the last 40 % of the columns and in the phases after the factorisation.
 #[test]
 fn w13_saves_go_on_to_the_end() {
     let late = |from: Option<usize>| from.is_some_and(|k| k >= BLOCKS - 2);
     for place in ["iteration:1:31", "solve-begin:2:1", "solve-sent:2:5", "verify-begin:0:1"] {
         closed(pairs(), &format!("{place}:kill"), &[1], late);
     }
-    // A result that is recorded is not computed again.
+    // A recorded result is not computed again.
     let scene = pairs();
     scene.inject("clean-begin:1:1:kill");
     scene.lose(1);
     assert_eq!(resumed_at(&scene.finish()), None);
 }
 
-/// The original trusted any byte of a left-over segment: of another run, job or problem.
+/// W16: the first implementation trusted any byte of a remaining segment, even of another run, job or problem.
 #[test]
 fn w16_memory_of_something_else_is_not_used() {
     let stash = crate::limits::Stash::take;
-    // An earlier run of the same problem, one of whose nodes comes back into a later one.
+    // Memory of an earlier run of the same problem: one of its nodes returns to a later run.
     let earlier = pairs();
     earlier.inject("iteration:1:20:kill");
     let scene = pairs();
@@ -179,8 +184,8 @@ fn w16_memory_of_something_else_is_not_used() {
     scene.lose(1);
     stash(&earlier, 1).put_into(&earlier, &scene);
     assert_eq!(rebuilt(&scene.finish()), Some(vec![1]));
-    // Memory of a later run gets into an earlier one, or memory of a run whose node had a fast clock. Most positions are the
-    // earlier run's, so that one resumes, and the stranger's position is rebuilt.
+    // Memory of a later run, or of a run whose node had a fast clock, gets into an earlier run. Most positions have memory of the
+    // earlier run, so this run resumes and rebuilds the foreign position.
     let scene = pairs();
     scene.inject("iteration:1:9:kill");
     let later = pairs();
@@ -188,7 +193,7 @@ fn w16_memory_of_something_else_is_not_used() {
     scene.lose(1);
     stash(&later, 1).put_into(&later, &scene);
     assert_eq!(rebuilt(&scene.finish()), Some(vec![1]));
-    // Another problem under the same name.
+    // Memory of another problem under the same job name.
     let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "1"]);
     scene.inject("iteration:1:9:kill");
     let other = Scene::of(2, 2, &["-n", "281", "--nb", "10"]).protect(&["--checkpoint", "1"]);

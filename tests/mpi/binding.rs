@@ -1,4 +1,4 @@
-//! `skt-hpl run` binds ranks to cores as the launcher alone does, given the same list of nodes.
+//! Tests that `skt-hpl run` binds ranks to the same cores as the launcher alone does, with the same list of nodes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,12 +10,12 @@ use skt_hpl::base::topology::Topology;
 
 use crate::job::{PROGRAM, mpich, mpirun};
 
-/// Writes the processors a rank may use to a file named after the rank.
+/// Script of a rank. It writes the list of processors on which the rank may run to a file named after the rank's number.
 const RANK: &str = "#!/bin/sh\n\
     rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\n\
     sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status >\"$1/$rank\"\n";
 
-/// Stands in for a remote shell: the only node is this machine.
+/// Script in place of a remote shell, which runs the command on this machine.
 pub const SHELL: &str = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
 
 pub fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
@@ -25,7 +25,7 @@ pub fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// Removes the user's wishes about cores, which are not tested.
+/// Removes variables by which a user binds ranks to cores, and lets Open MPI run as root.
 pub fn without_wishes(command: &mut Command) -> &mut Command {
     for wish in [
         "OMPI_MCA_hwloc_base_binding_policy",
@@ -39,7 +39,8 @@ pub fn without_wishes(command: &mut Command) -> &mut Command {
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
 }
 
-/// Returns the processors of each rank, with `ranks` started by the launcher alone, or under supervision.
+/// Returns the list of processors of each rank. The launcher starts the `ranks` ranks alone, or under `skt-hpl run` if
+/// `supervised` is set.
 fn processors(ranks: usize, supervised: bool) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let rank = script(dir.path(), "rank", RANK);
@@ -68,7 +69,7 @@ fn processors(ranks: usize, supervised: bool) -> Vec<String> {
     (0..ranks).map(|rank| read(rank).trim().to_owned()).collect()
 }
 
-/// Returns the launcher's whole path: `skt-hpl run` does not search for a program it is given.
+/// Returns the full path of the launcher. `skt-hpl run` does not search PATH for the argument of `--launcher-program`.
 pub fn program() -> String {
     let name = mpirun();
     let paths = std::env::var_os("PATH").unwrap_or_default();
@@ -77,7 +78,8 @@ pub fn program() -> String {
     found.map_or(name, |path| path.to_string_lossy().into_owned())
 }
 
-/// Number of whole cores that are ours: the launcher gives no two ranks one, however many hardware threads it has.
+/// Returns the number of whole cores on which this process may run, at least 1. Several hardware threads of a core count once, as
+/// the launcher counts them.
 pub fn own_cores() -> usize {
     Topology::here().among(cores::bound_to()).cores().max(1)
 }
@@ -95,7 +97,7 @@ fn a_supervised_rank_has_the_cores_of_an_unsupervised_one() {
     }
 }
 
-/// Open MPI 5 alone would refuse.
+/// More ranks than cores start under supervision, without binding. Open MPI 5 alone would refuse to start them.
 #[test]
 fn more_ranks_than_cores_start_under_supervision() {
     let ranks = own_cores() + 1;

@@ -1,4 +1,4 @@
-//! `--blas`: libraries with every kind of names and integers, and files that are no such library.
+//! Tests of `--blas`: libraries with every kind of function names and integers, and files that are no BLAS.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::dat::Dat;
 use crate::job::{Job, PROGRAM, Ran};
 use crate::left_out::left_out;
 
-/// Builds `plain_blas.c` with these options.
+/// Builds `plain_blas.c` with the compiler options `how`, and returns the path of the library.
 fn built(name: &str, how: &[&str]) -> PathBuf {
     built_at(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("lib{name}.so")), how)
 }
@@ -26,7 +26,8 @@ fn built_at(built: PathBuf, how: &[&str]) -> PathBuf {
     built
 }
 
-/// Runs a job whose every multiplication is the library's. Both forms of L1 and U: all triangles there are.
+/// Runs a job in which `library` computes every multiplication. `form` is the form of L1 and of U, so that all kinds of triangles
+/// occur.
 fn run(library: &str, form: &str) -> Ran {
     let dat = Dat { ns: vec![150], nbs: vec![16], grids: vec![(1, 2)], ..Dat::default() };
     let forms = ["--l1", form, "--u", form];
@@ -58,7 +59,7 @@ fn libraries_of_every_kind_are_called_rightly() {
     }
 }
 
-/// `BLIS_IC_NT` and the like split loops for any number of threads that BLIS is set to.
+/// Variables such as `BLIS_IC_NT`, which divide loops among BLIS's threads, do not start threads if BLIS is set to one thread.
 #[test]
 fn variables_that_split_loops_start_no_threads() {
     const CHILD: &str = "SKT_TEST_SPLITS_LOOPS";
@@ -78,7 +79,7 @@ fn variables_that_split_loops_start_no_threads() {
     let before = threads();
     let n = 600;
     let (l, b, mut a) = (vec![1.0; n * n], vec![2.0; n * n], vec![0.0; n * n]);
-    // SAFETY: three matrices of n x n.
+    // SAFETY: the three matrices have n x n elements.
     unsafe {
         let (b, a) = (Strided::new(b.as_ptr(), 1, n), Matrix::new(a.as_mut_ptr(), n));
         let size = Size::new(n, n, n);
@@ -88,8 +89,8 @@ fn variables_that_split_loops_start_no_threads() {
     assert_eq!(threads(), before);
 }
 
-/// BLIS since 1.0 and OpenMP keep a number of threads for each thread that calls. A rank's workers must have set one, like its
-/// first thread.
+/// Every thread of a rank sets the library to one thread. BLIS since 1.0 and OpenMP store the number of threads for each calling
+/// thread, so setting it in the first thread is not enough.
 #[test]
 fn every_thread_of_a_rank_calls_with_one_thread() {
     for (name, setter) in [
@@ -108,13 +109,14 @@ fn every_thread_of_a_rank_calls_with_one_thread() {
     }
 }
 
-/// An OpenBLAS for POSIX threads starts one for each core when it is loaded, whatever is set afterwards: ranks of a node together
-/// can reach the limit of processes. Compared with a library that starts none.
+/// OpenBLAS for POSIX threads starts no threads when the program loads it. By default it starts one thread for each core,
+/// whatever is set later, and the ranks of a node can reach the limit of processes. The number of threads is compared with that
+/// of a library without threads.
 #[test]
 fn openblas_starts_no_threads_when_it_is_loaded() {
     let dir = tempfile::tempdir().unwrap();
     let with = |library: &str| {
-        // The rank starts the command for the power.
+        // The rank itself starts the power command, so `$PPID` is the rank.
         let seen = dir.path().join(library.replace('/', "-"));
         let count = format!("ls /proc/$PPID/task | wc -l | tee -a {}", seen.display());
         let dat = Dat { ns: vec![300], nbs: vec![16], grids: vec![(1, 1)], ..Dat::default() };
@@ -136,7 +138,7 @@ fn openblas_starts_no_threads_when_it_is_loaded() {
     assert_eq!(threads, wanted);
 }
 
-/// Builds with 64-bit integers put a suffix to OpenBLAS's own names, too.
+/// OpenBLAS is recognised if its own function names have a suffix too, as in builds with 64-bit integers.
 #[test]
 fn openblas_is_known_by_names_with_a_suffix() {
     for suffix in ["", "64_", "_64", "_64_"] {
@@ -151,7 +153,8 @@ fn openblas_is_known_by_names_with_a_suffix() {
     }
 }
 
-/// A library without a version is identified by its file: one name may stand for two builds, which round in two ways.
+/// A library without a version is identified by its file. Two builds with one name may round differently, so they count as
+/// different libraries.
 #[test]
 fn two_builds_of_one_name_do_not_count_as_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -177,7 +180,8 @@ fn two_builds_of_one_name_do_not_count_as_one() {
     assert_eq!(ran.err.matches("would not round alike").count(), 1, "{}", ran.told());
 }
 
-/// Variables that give a library other kernels than it reports: with them it computes with another arithmetic.
+/// Variables that select other kernels than the library reports count as part of the arithmetic. Ranks with different values of
+/// them do not round alike.
 #[test]
 fn variables_that_show_in_nothing_count() {
     for (name, how, variable) in [
@@ -202,7 +206,8 @@ fn variables_that_show_in_nothing_count() {
     }
 }
 
-/// BLIS ends a process that asks for kernels it was built without: it keeps those it has, slow as they are.
+/// If BLIS was built without the kernels for this processor, the preflight keeps the kernels that BLIS has, and warns once. BLIS
+/// ends a process that asks it for missing kernels.
 #[test]
 fn a_library_for_one_processor_keeps_its_kernels() {
     let library = built("one-processor", &["-DBLIS", "-DINTEGER=int", "-DNAME(x)=x##_"]);
@@ -215,14 +220,15 @@ fn a_library_for_one_processor_keeps_its_kernels() {
     if Level::detect() > Level::Baseline {
         assert_eq!(ran.err.matches("does not contain the kernels").count(), 1, "{}", ran.told());
     }
-    // An agent of its node reports that, too.
+    // The agent of a node reports the same kernels.
     let asked = ["agent", "--look-at-blas", library.to_str().unwrap()];
     let told = Command::new(PROGRAM).args(asked).env_remove("BLIS_ARCH_TYPE").output().unwrap();
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
     assert!(told.contains(r#""picked":"penryn","preflight":"penryn""#), "{told}");
 }
 
-/// Others pass over what they do not have: a build for one kind of processor alone, as sites make them.
+/// If a library ignores the variable that selects its kernels, as a build for a single kind of processor does, the run keeps its
+/// kernels and warns once.
 #[test]
 fn a_library_that_passes_over_its_variable_keeps_its_kernels() {
     let how = ["-DOPENBLAS=", "-DCORE=\"Prescott\"", "-DINTEGER=int", "-DNAME(x)=x##_"];
@@ -241,8 +247,8 @@ fn a_library_that_passes_over_its_variable_keeps_its_kernels() {
     }
 }
 
-/// A library hangs when it is asked for other kernels: another process asks, with a timeout. Otherwise no rank of a run without a
-/// supervisor would ever come out of MPI's start, whichever of them it was.
+/// If a library hangs when other kernels are selected, the run keeps its kernels. The preflight tries them in another process,
+/// with a timeout; otherwise every rank could hang before MPI starts.
 #[test]
 fn a_library_that_hangs_when_it_is_asked_for_other_kernels_keeps_its_own() {
     if Level::detect() == Level::Baseline {
@@ -252,7 +258,7 @@ fn a_library_that_hangs_when_it_is_asked_for_other_kernels_keeps_its_own() {
     let library = built("hangs", &how);
     let dat = Dat { ns: vec![150], nbs: vec![16], grids: vec![(1, 2)], ..Dat::default() };
     let unset: &[&str] = &["env", "-u", "OPENBLAS_CORETYPE", "-u", "SKT_PREFLIGHT"];
-    // Set for some ranks only: the others do not wait for them before MPI starts, and no message depends on it.
+    // The variable is set on one rank only. Before MPI starts, no rank waits for another, and the preflight sends no messages.
     let off: &[&str] = &["env", "-u", "OPENBLAS_CORETYPE", "SKT_PREFLIGHT=false"];
     let blas = ["--blas", library.to_str().unwrap(), "--engine", "blas"];
     let job = Job::new(2).dat(&dat).args(&blas);
@@ -261,7 +267,7 @@ fn a_library_that_hangs_when_it_is_asked_for_other_kernels_keeps_its_own() {
     assert!(ran.out.contains("PASSED"), "{}", ran.told());
 }
 
-/// A launcher may pass variables to the ranks of its own node alone: then some ranks know of the library, and some do not.
+/// If only some ranks have `SKT_BLAS`, the run is refused. A launcher may pass variables only to the ranks of its own node.
 #[test]
 fn a_library_that_only_some_ranks_were_told_of_is_refused() {
     let library = built("for-some", &["-DINTEGER=int", "-DNAME(x)=x##_"]);
@@ -283,7 +289,7 @@ fn a_library_that_only_some_ranks_were_told_of_is_refused() {
     }
 }
 
-/// MKL prints each call if `MKL_VERBOSE` is set, other libraries print other lines.
+/// `doctor` can examine a library that prints lines, as MKL does for each call if `MKL_VERBOSE` is set.
 #[test]
 fn a_library_that_prints_can_be_looked_at() {
     let library = built("prints", &["-DPRINTS", "-DINTEGER=int", "-DNAME(x)=x##_"]);
@@ -296,7 +302,8 @@ fn a_library_that_prints_can_be_looked_at() {
     assert!(!told.contains("cannot be examined"), "{told}");
 }
 
-/// A library as installed at sites, with kernels of its own for this processor: OpenBLAS, which `scripts/setup.sh` installs.
+/// The run computes with an OpenBLAS as sites install it, with its own kernels for this processor. `scripts/setup.sh` installs
+/// this library.
 #[test]
 fn a_real_library_computes() {
     let library = "libopenblas.so.0";
@@ -313,7 +320,8 @@ fn a_real_library_computes() {
     assert!(ran.err.contains("engine: blas"), "{}", ran.told());
 }
 
-/// Refused by all ranks at once, in one sentence, before anything is computed.
+/// A file that cannot be loaded, is no BLAS or computes wrong results is refused by all ranks, with one message, before anything
+/// is computed.
 #[test]
 fn libraries_that_are_no_blas_are_refused() {
     let wrong = built("wrong", &["-DWRONG", "-DINTEGER=int", "-DNAME(x)=x##_"]);

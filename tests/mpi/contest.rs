@@ -1,4 +1,4 @@
-//! Choice of the engine for each test: measured for its NB, remembered, and the same on all ranks.
+//! Tests of the choice of the engine. It is measured for the NB of each test, stored, and the same on all ranks.
 
 use std::fs;
 
@@ -19,11 +19,12 @@ fn engines_are_measured_for_each_nb_and_remembered_and_all_ranks_agree() {
     ranks(2, "contest").expect_code(0);
 }
 
-/// Part of the ranks of that test, each as if it was a node of its own with a cache folder of its own.
+/// Work of each rank of `engines_are_measured_for_each_nb_and_remembered_and_all_ranks_agree`: several contests of engines. Each
+/// rank counts as a node of its own, with its own cache folder.
 pub fn on_ranks(world: &World) {
     let comm = world.comm();
     let folder = std::env::current_dir().unwrap().join(format!("cache-{}", comm.rank()));
-    // SAFETY: nothing else of this process reads variables meanwhile.
+    // SAFETY: no other thread of this process reads environment variables meanwhile.
     unsafe { std::env::set_var("XDG_CACHE_HOME", &folder) };
     let node = comm.split(Some(comm.rank()), 0).unwrap();
     let mut pool = Pool::new(1);
@@ -45,20 +46,20 @@ pub fn on_ranks(world: &World) {
     assert_eq!(of(&again), of(&engines), "the order of the tests is no matter");
     assert!(told.len() == 2 && told.iter().all(|line| line.contains("as remembered")), "{told:?}");
 
-    // Another NB costs its own measurement alone, and a small problem none.
+    // A test with another NB is measured alone, and a small problem is not measured.
     let (_, told) = contest(&[large(64), problem(100, 32, (1, 2)), problem(50, 128, (1, 2))]);
     assert!(told[0].contains("as remembered at NB = 64"), "{told:?}");
     assert!(told[1].contains("at NB = 32, 50 (not measured"), "{told:?}");
     let (_, told) = contest(&[problem(100, 32, (1, 2))]);
     assert!(told.len() == 1 && told[0].contains("(not measured"), "{told:?}");
 
-    // Ranks remember other rates: the engine is taken whose slowest rank is the fastest.
+    // The ranks have stored different rates. The engine whose slowest rank is the fastest is chosen.
     let rates: [&[u64]; 2] = [&[10, 20], &[1000, 30]];
     know(96, &competing, rates[comm.rank()]);
     let (engines, told) = contest(&[large(96)]);
     assert_eq!(engines.of(&large(96)), competing[1], "{told:?}");
     assert!(told[0].contains("as remembered"), "{told:?}");
-    // One of them does not remember, so all measure.
+    // One rank has no stored rate, so all ranks measure.
     if comm.rank() == 0 {
         fs::remove_dir_all(&folder).unwrap();
     }
@@ -67,7 +68,7 @@ pub fn on_ranks(world: &World) {
     assert!(file().unwrap().is_file());
 }
 
-/// Two engines that differ, so that a contest takes no longer than it must.
+/// Returns two different engines, so that a contest is short.
 fn some_engines() -> Vec<Engine> {
     vec![Engine::possible(params::Engine::Packed)[0], Engine::Blas]
 }
@@ -86,7 +87,7 @@ fn same(comm: &Comm, engine: Engine) -> bool {
     least == most
 }
 
-/// A run computes each test with the engine of its NB, and reports which that was.
+/// A run computes each test with the engine that is fastest at its NB, and reports the engine of each test.
 #[test]
 fn each_test_is_computed_with_the_engine_of_its_nb() {
     let cache = tempfile::tempdir().unwrap();
@@ -104,7 +105,7 @@ fn each_test_is_computed_with_the_engine_of_its_nb() {
         let dat = Dat { ns: vec![200], nbs: nbs.to_vec(), ..Dat::default() };
         let ran = Job::of(PROGRAM.into(), 1)
             .dat(&dat)
-            // With other kernels the BLAS would differ.
+            // With the preflight, the BLAS might use other kernels and have another name in the cache.
             .args(&["--threads", "1", "--no-preflight", "--json", "run.json"])
             .env("XDG_CACHE_HOME", cache.path().to_str().unwrap())
             .run()

@@ -1,4 +1,4 @@
-//! Figures that are fixed: the reference's norms, the memory of a test, the sums of times.
+//! Tests of fixed figures: the norms of the reference HPL, the memory of a test, and the sums of times.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ fn outcomes(run: &Run) -> impl Iterator<Item = &Outcome> {
     run.tests.iter().map(|test| test.outcome.as_ref().expect("nothing is skipped"))
 }
 
-/// The norms that the reference prints for N = 1000.
+/// The norms for N = 1000 are those that the reference HPL prints.
 #[test]
 fn the_norms_are_the_references() {
     let dat = Dat {
@@ -28,7 +28,7 @@ fn the_norms_are_the_references() {
         let r = outcome.residual.unwrap();
         let printed = [r.a_inf, r.a_1, r.b_inf, r.x_inf, r.x_1].map(|v| format!("{v:.6}"));
         assert_eq!(printed, ["262.773468", "263.865287", "0.499776", "11.351297", "2619.625251"]);
-        // Far below the threshold: a solver that loses digits somewhere would show here.
+        // The scaled residual is far below the threshold. A solver that loses digits would exceed 0.1.
         assert!(r.scaled < 0.1, "{r:?}");
         let eps = f64::EPSILON / 2.0;
         let scaled = r.r_inf / (eps * (r.a_inf * r.x_inf + r.b_inf) * 1000.0);
@@ -36,7 +36,7 @@ fn the_norms_are_the_references() {
     }
 }
 
-/// The other generator: another system, but also the same one on every grid and in every run.
+/// Generator xoshiro makes another matrix than HPL's generator. It is the same on every grid and in every run.
 #[test]
 fn xoshiro_is_the_same_on_every_grid() {
     let dat = Dat {
@@ -65,7 +65,7 @@ fn xoshiro_is_the_same_on_every_grid() {
     }
 }
 
-/// Parts of the means add up to the total; a part of a part is no larger than that.
+/// The parts of the mean times add up to the total, and a part of a part is not larger than this part.
 #[test]
 fn times_add_up() {
     let dat = Dat {
@@ -106,17 +106,18 @@ fn times_add_up() {
             let rate = n * n / outcome.seconds * (2.0 * n / 3.0 + 1.5) / 1e9;
             assert!((outcome.gflops - rate).abs() <= 1e-12 * rate);
         }
-        // Unnamed parts must not hide time. A busy machine may take a few milliseconds anywhere, so not in every test.
+        // The times without a name must be small. On a busy machine a single test may lose some milliseconds, so the smallest
+        // value of several tests counts.
         assert!(unnamed.values().all(|least| *least < 0.2), "{unnamed:?}");
     }
 }
 
-/// In addition to its part of the matrix and the work arrays it names, a process takes a constant. The check before the start
-/// counts all of it, and little more.
+/// The resident memory of a process is its part of the matrix, the named work arrays, and at most a constant more. The memory
+/// check before the start counts all of it, and little more.
 #[test]
 fn memory_is_what_is_told() {
     const PROCESS_BYTES: u64 = 120 << 20;
-    // A small job before the large ones: the largest resident set is the process's so far.
+    // A small job must come before the large ones: the largest resident set of a process never decreases.
     let job = |n: usize, nb: usize, grid, depth| {
         let dat = Dat {
             ns: vec![n],
@@ -140,17 +141,17 @@ fn memory_is_what_is_told() {
         let arrays = (checked - PROCESS_MOST) as f64;
         let made = (matrix + work) as f64;
         assert!(made <= arrays && made > 0.96 * arrays, "{made} of {arrays}");
-        // Rows are padded to whole cache lines, and no further.
+        // Rows are padded to whole cache lines, not further.
         let (p, q) = grid;
         let part = ((n / nb / p + 1) * nb) * ((n / nb / q + 1) * nb + 16) * 8;
         assert!(matrix <= part as u64, "{matrix} > {part}");
-        // Panels are counted, and make up most of the work arrays.
+        // The work arrays contain the panels, and consist mostly of panels.
         let panel = (nb * (n / p) * 8) as u64;
         assert!(work > panel && work < (depth as u64 + 6) * (panel * p as u64) + (64 << 20));
     };
     job(6000, 192, (1, 1), 1);
     job(5000, 128, (2, 2), 2);
-    // Panels as wide as half of the matrix.
+    // Panels that are half as wide as the matrix.
     job(2400, 1200, (1, 1), 1);
     job(2400, 1200, (2, 2), 0);
 }

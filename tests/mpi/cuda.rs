@@ -1,5 +1,5 @@
-//! The device `cuda`, on libraries that compute on the processor. They show the calls and what becomes of their errors, not that
-//! a GPU computes this.
+//! Tests of device `cuda` with stand-ins for NVIDIA's libraries, which compute on the processor. They test the calls and the
+//! handling of errors. They do not show that a GPU computes the same.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::dat::Dat;
 use crate::job::{Job, Ran};
 use crate::left_out::left_out;
 
-/// Returns a folder with the libraries, which are all the same file.
+/// Returns the folder of the stand-ins for NVIDIA's libraries. All of them are links to one library.
 fn libraries() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -38,7 +38,7 @@ fn on_cuda(dat: &Dat, args: &[&str]) -> Job {
     Job::tests(dat).args(&["--device", "cuda"]).args(args).env("LD_LIBRARY_PATH", path)
 }
 
-/// Runs a small test in which the call `number` of `function` fails.
+/// Runs a small test in which call number `number` of the library function `function` fails with error 214.
 fn failing(function: &str, number: u32) -> Ran {
     let dat = Dat { ns: vec![80], nbs: vec![16], grids: vec![(2, 1)], ..Dat::default() };
     on_cuda(&dat, &[]).env("CUDA_FAILS", &format!("{function} {number} 214")).run()
@@ -75,7 +75,7 @@ fn a_device_of_cuda_solves_all_tests() {
     }
 }
 
-/// More rows of one exchange than a launch copies.
+/// An exchange with more rows than one launch of the kernel copies uses several launches.
 #[test]
 fn rows_are_copied_in_several_launches() {
     let dat = Dat { ns: vec![1300], nbs: vec![600], grids: vec![(1, 1), (2, 1)], ..Dat::default() };
@@ -112,7 +112,7 @@ fn a_call_that_fails_at_the_start_refuses_the_run() {
     );
 }
 
-/// A device that fails during a test is named by its rank, with the call and the error.
+/// If a call fails during a test, the run ends and names the rank, the call and the error.
 #[test]
 fn a_call_that_fails_during_a_test_ends_the_run() {
     for (function, number) in [
@@ -147,7 +147,7 @@ fn a_call_that_fails_during_a_test_ends_the_run() {
     }
 }
 
-/// Memory that the device, or the system, does not give costs a test and not the run.
+/// If the device or the system has no memory for a test, this test is skipped and the other tests run.
 #[test]
 fn a_test_without_memory_is_skipped() {
     let dat = Dat { ns: vec![80], nbs: vec![16, 20], grids: vec![(1, 1)], ..Dat::default() };

@@ -1,6 +1,6 @@
-//! HPL.dat as the tests write it: the codes a user would, one line after the other.
+//! HPL.dat as a user would write it, for tests: the codes of the reference, one per line.
 
-/// The 31 lines of HPL.dat. Lists have the reference's numbers: 0 left, 1 Crout, 2 right, and so on.
+/// Content of HPL.dat, 31 lines. Lists have the codes of the reference, such as 0 for left, 1 for Crout, 2 for right.
 #[derive(Clone, Debug)]
 pub struct Dat {
     pub file: String,
@@ -51,12 +51,12 @@ impl Default for Dat {
 }
 
 impl Dat {
-    /// Number of ranks that the largest grid takes.
+    /// Returns the number of ranks of the largest grid.
     pub fn ranks(&self) -> usize {
         self.grids.iter().map(|(p, q)| p * q).max().expect("there is a grid")
     }
 
-    /// Number of tests the file asks for.
+    /// Returns the number of tests that the file asks for.
     pub fn tests(&self) -> usize {
         self.grids.len()
             * [&self.ns, &self.nbs, &self.pfacts, &self.nbmins, &self.ndivs, &self.rfacts]

@@ -1,4 +1,5 @@
-//! The matrix in device memory: the bits of a BLAS on the processor, in whatever order the streams run.
+//! Tests with the matrix in device memory (`--device host`). x has the bits of a run by a BLAS without a device, in whatever
+//! order the streams run.
 
 use skt_hpl::base::outcome::Verdict;
 use skt_hpl::base::params::{Device, Engine, TestParams};
@@ -8,7 +9,7 @@ use skt_hpl::report::json::Run;
 use crate::dat::Dat;
 use crate::job::Job;
 
-/// Returns the parameters and the bits of x of each test, which must pass.
+/// Returns the parameters and the digest of x of each test. Asserts that all tests passed.
 fn bits(run: &Run) -> Vec<(&TestParams, &str)> {
     let outcomes = run.tests.iter().map(|test| (&test.params, test.outcome.as_ref().unwrap()));
     outcomes
@@ -19,7 +20,8 @@ fn bits(run: &Run) -> Vec<(&TestParams, &str)> {
         .collect()
 }
 
-/// Compares all tests of `dat` with those on the processor, for some seeds: of the matrix, and of the order of operations.
+/// Asserts that the tests of `dat` have the same bits of x with `--device host` and without a device. A seed determines the
+/// matrix and the order in which the streams run.
 fn same_bits(dat: &Dat, args: &[&str], seeds: &[&str]) {
     for seed in seeds {
         let job = |more: &[&str]| {
@@ -32,7 +34,8 @@ fn same_bits(dat: &Dat, args: &[&str], seeds: &[&str]) {
     }
 }
 
-/// Grids, lookaheads, and N that is no multiple of NB; halves wherever possible.
+/// The bits are equal on all grids and lookaheads, for N that is not a multiple of NB, and with updates in halves wherever
+/// possible.
 #[test]
 fn a_device_computes_the_bits_of_the_blas() {
     let dat = Dat {
@@ -48,7 +51,7 @@ fn a_device_computes_the_bits_of_the_blas() {
     }
 }
 
-/// All broadcasts and exchanges, both forms of L1, the other order of ranks.
+/// The bits are equal for all broadcasts, row exchanges, forms of L1 and orders of ranks.
 #[test]
 fn options_reach_the_device() {
     for (swap, l1, pmap) in [(0, 0, 1), (1, 1, 0), (2, 1, 1)] {
@@ -69,7 +72,7 @@ fn options_reach_the_device() {
     }
 }
 
-/// As many columns as are exchanged in three pieces, one after the other.
+/// The bits are equal if so many columns are exchanged that they travel in three pieces.
 #[test]
 fn rows_travel_in_several_pieces() {
     let (ns, nbs, grids) = (vec![5200], vec![1024], vec![(3, 1)]);
@@ -77,7 +80,7 @@ fn rows_travel_in_several_pieces() {
     same_bits(&dat, &["--split-update", "always"], &["5"]);
 }
 
-/// Ranks without rows or columns, and blocks larger than the matrix.
+/// The bits are equal if ranks have no rows or no columns, or if blocks are larger than the matrix.
 #[test]
 fn a_device_may_have_next_to_nothing() {
     let dat = Dat {
@@ -90,7 +93,7 @@ fn a_device_may_have_next_to_nothing() {
     same_bits(&dat, &[], &["1"]);
 }
 
-/// The memory check counts the arrays in device memory, too: that is memory of the node here.
+/// The memory check counts the arrays in device memory too. With `--device host`, this is memory of the node.
 #[test]
 fn memory_of_the_device_is_counted() {
     for (n, nb, grid, depth) in [(3000, 128, (1, 1), 1), (2400, 600, (2, 1), 0)] {

@@ -1,4 +1,4 @@
-//! A failure of a single rank ends the job, soon, and not with success.
+//! Tests that the failure of a single rank ends the job soon, and that no failed job reports success.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -12,7 +12,7 @@ use crate::binding::{SHELL, program, script, without_wishes};
 use crate::dat::Dat;
 use crate::job::{Job, PROGRAM, mpich};
 
-/// Returns a problem that would take minutes: all the time is latency and memory traffic.
+/// Returns a problem that takes minutes, most of them for latency and memory traffic.
 fn endless() -> Dat {
     Dat { ns: vec![4000], nbs: vec![1], grids: vec![(2, 2)], nbmins: vec![1], ..Dat::default() }
 }
@@ -32,14 +32,15 @@ fn a_killed_rank_ends_the_job() {
         assert!(soon, "{:?}", killed.elapsed());
         assert!(ran.code.is_none_or(|code| code != 0), "{}", ran.told());
         let told = if mpich() { "KILLED BY SIGNAL: 9" } else { "on signal 9 (Killed)" };
-        // Open MPI 5 breaks the line within it.
+        // Open MPI 5 breaks the line within this message.
         let said = ran.told().split_whitespace().collect::<Vec<_>>().join(" ");
-        // UCX under MPICH aborts a peer that was reading the dead one's memory; the launcher may see the peer's end first.
+        // Under MPICH, UCX aborts a peer that was reading memory of the dead rank. The launcher may notice the end of the peer
+        // first.
         let peer = mpich() && said.contains("No such process") && said.contains("EXIT CODE: 6");
         let told = said.contains(told) || said.contains("EXIT CODE: 9") || peer;
         assert!(told || ran.launcher_hangs, "{said}");
         assert!(!ran.out.contains("End of Tests."));
-        // No rank is left behind computing.
+        // No rank computes further after the job has ended.
         while ranks.iter().any(|rank| rank.alive()) {
             assert!(killed.elapsed() < Duration::from_secs(20), "{ranks:?}");
             std::thread::sleep(Duration::from_millis(50));
@@ -47,7 +48,7 @@ fn a_killed_rank_ends_the_job() {
     }
 }
 
-/// A full disk under the head of the results: nothing is computed yet, so the run ends at once.
+/// If the disk is full when the head of the results is written, the run ends at once, since nothing is computed yet.
 #[test]
 fn results_that_cannot_be_written_end_the_job() {
     let dat = Dat { file: "/dev/full".into(), device: 8, grids: vec![(2, 2)], ..Dat::default() };
@@ -57,7 +58,7 @@ fn results_that_cannot_be_written_end_the_job() {
     assert!(!ran.file("run.json").contains("\"complete\": true"));
 }
 
-/// Output to a closed standard output is not begun; output to files is not disturbed.
+/// A run whose standard output is closed does not start, unless its results go to a file.
 #[test]
 fn a_closed_standard_output_is_noticed_where_it_is_needed() {
     let closed: (usize, &[&str]) = (1, &["sh", "-c", "exec \"$@\" >&-", "sh"]);
@@ -72,7 +73,7 @@ fn a_closed_standard_output_is_noticed_where_it_is_needed() {
     assert!(ran.file("HPL.out").contains("End of Tests."), "{}", ran.told());
 }
 
-/// The run is over and well, but its results are not where the user looks for them.
+/// If a supervisor cannot print the results, it reports this and its exit code is 6, although the run itself has succeeded.
 #[test]
 fn a_supervisor_says_that_it_could_not_pass_results_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -99,8 +100,8 @@ fn a_supervisor_says_that_it_could_not_pass_results_on() {
     }
 }
 
-/// Limits of a user's or a container's: on memory to address, of which each thread takes some, and on a file's length, which
-/// applies to persistent shared memory too.
+/// Limits of a user or a container are reported as limits: on address space, of which each thread needs some, and on the size of
+/// files, which includes persistent shared memory.
 #[test]
 fn limits_of_threads_and_files_are_told_as_what_they_are() {
     let limited = |limit: &str, dat: &Dat, args: &[&str]| {
@@ -111,7 +112,7 @@ fn limits_of_threads_and_files_are_told_as_what_they_are() {
     let one = Dat { grids: vec![(1, 1)], ..Dat::default() };
     let ran = limited("-v 2000000", &one, &["--threads", "2000"]).expect_code(6);
     assert!(ran.err.contains("of 2000 threads") && ran.err.contains("rank 0 on"), "{}", ran.told());
-    // A limit of 16 MiB for a file.
+    // Files are limited to 16 MiB.
     let job = format!("t-limited-{}", std::process::id());
     let dat = Dat { ns: vec![2400], grids: vec![(1, 2)], ..Dat::default() };
     let domains = tempfile::NamedTempFile::new().unwrap();
@@ -122,7 +123,8 @@ fn limits_of_threads_and_files_are_told_as_what_they_are() {
     assert!(ran.err.contains("`ulimit -f`") && !ran.err.contains("signal"), "{}", ran.told());
 }
 
-/// A domain file that names nodes, but this one only by other words, or not at all.
+/// The run warns if a domain file names nodes, but not this node. It does not warn if the file names this node in capital
+/// letters, or names no node.
 #[test]
 fn a_node_that_a_domain_file_leaves_out_is_named() {
     let host = nix::unistd::gethostname().unwrap().to_string_lossy().into_owned();
@@ -145,7 +147,8 @@ fn a_node_that_a_domain_file_leaves_out_is_named() {
     }
 }
 
-/// Makes a pipe for the results in a folder of its own, and its reader: `then` runs when the head has come, and gets the rest.
+/// Makes a named pipe for the results, with a thread that reads it. After the head of the results, the thread calls `then`, which
+/// can read the rest. Returns the folder, the path of the pipe, and the thread.
 fn piped<T: Send + 'static>(
     then: impl FnOnce(BufReader<File>) -> T + Send + 'static,
 ) -> (tempfile::TempDir, String, JoinHandle<T>) {
@@ -165,13 +168,13 @@ fn piped<T: Send + 'static>(
     (dir, name, reader)
 }
 
-/// Returns the tests of a sweep; the first takes long enough for the reader of the head to act.
+/// Returns the tests of a sweep. The first test takes long enough for the reader of the results to act after the head.
 fn sweep() -> Dat {
     Dat { ns: vec![1200, 90, 60], nbs: vec![16], grids: vec![(1, 2)], ..Dat::default() }
 }
 
-/// Results that cannot be written any more are printed on standard error, and the other tests are run. The JSON document gets all
-/// of them, and the status shows that something is missing.
+/// If the results can no longer be written, the run prints them on standard error and runs the other tests. The JSON document has
+/// all results, and the exit code is 6.
 #[test]
 fn results_that_cannot_be_written_are_told_and_end_nothing() {
     let (_dir, pipe, reader) = piped(drop);
@@ -189,8 +192,7 @@ fn results_that_cannot_be_written_are_told_and_end_nothing() {
     assert!(run.complete && run.tests.len() == 3, "{}", ran.told());
 }
 
-/// A document that cannot be written is reported once, the text is printed to its end, and the status shows that something is
-/// missing.
+/// If the JSON document cannot be written, the run reports this once and prints all results. The exit code is 6.
 #[test]
 fn a_document_that_cannot_be_written_ends_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -211,13 +213,13 @@ fn a_document_that_cannot_be_written_ends_nothing() {
     assert!(!ran.err.contains("PASSED"), "{}", ran.told());
 }
 
-/// A device needs no waiting.
+/// Results can be written to a device such as `/dev/null`.
 #[test]
 fn results_may_go_to_a_device() {
     Job::new(2).dat(&sweep()).args(&["--output", "/dev/null"]).run().expect_code(0);
 }
 
-/// A fault found before the start is reported once, by rank 0, and all ranks agree on the code.
+/// A problem found before the start is reported once, by rank 0, and all ranks end with the same exit code.
 #[test]
 fn runs_that_cannot_start_are_refused_once() {
     let dat = Dat { grids: vec![(2, 2)], ..Dat::default() };
@@ -237,7 +239,7 @@ fn runs_that_cannot_start_are_refused_once() {
         let ran = Job::new(4).dat(&dat).args(&["--engine", engine]).run().expect_code(2);
         assert_eq!(ran.err.matches("--engine").count(), 1, "{}", ran.told());
     }
-    // A fault of the file is a single diagnostic that points at it.
+    // A fault in HPL.dat is reported once, with its line and column.
     let ran = Job::new(4).dat(&Dat { nbs: vec![0], ..dat }).run().expect_code(1);
     assert_eq!(ran.err.matches("NB must be at least 1").count(), 1, "{}", ran.told());
     assert!(ran.err.contains("HPL.dat:8:1"), "{}", ran.told());

@@ -1,4 +1,4 @@
-//! The update in two halves: really taken, and no bit of x depends on it.
+//! Tests of the update in two halves: iterations really use it, and no bit of x depends on it.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use skt_hpl::report::json::Run;
 use crate::dat::Dat;
 use crate::job::{Job, RankProcess};
 
-/// Three grids, N no multiple of NB, each depth: many iterations that have two halves.
+/// Runs tests on three grids with depths 0 to 2, where N is not a multiple of NB. Many iterations can be divided into halves.
 fn solve(engine: &str, threads: &str, halves: &str) -> Run {
     let dat = Dat {
         ns: vec![203],
@@ -43,7 +43,7 @@ fn no_bit_depends_on_whether_the_update_goes_in_halves() {
         assert_eq!(outcome.verdict, Verdict::Passed, "{params:?}");
         let SplitUpdates { iterations, early, hidden, amid } = outcome.split_update;
         let (ranks, blocks) = (params.p * params.q, params.blocks());
-        // The last iterations have no two block columns left.
+        // In the last iterations, fewer than two block columns are left.
         let least = ranks * (blocks - params.depth - 3 * params.q);
         let most = (ranks * blocks) as u64;
         assert!(iterations >= least as u64 && iterations < most, "{iterations} of {params:?}");
@@ -54,7 +54,7 @@ fn no_bit_depends_on_whether_the_update_goes_in_halves() {
     }
 }
 
-/// A rank that waits for another of its process column multiplies meanwhile, and both factor their panel then.
+/// A rank that waits for another rank of its process column multiplies meanwhile. Both then factor their panel.
 #[test]
 fn the_first_rank_there_multiplies_until_the_others_come() {
     let dat = Dat {
@@ -65,9 +65,10 @@ fn the_first_rank_there_multiplies_until_the_others_come() {
         ..Dat::default()
     };
     let job = || Job::tests(&dat).args(&["--engine", "packed", "--split-update", "always"]);
-    // Exchanges in turn: the columns of the next panel, those of the left half, and, early, those of the next right half; of the
-    // first panel the right half's are not early. So one is late for the columns of panels 4 to 13. The other one waits for those
-    // of the right half instead if they have not come in time, but not for all of them.
+    // Order of the exchanges in an iteration: columns of the next panel, columns of the left half, and, early, columns of the
+    // next right half. For the first panel, the right half is not exchanged early. So rank 1 is late for the columns of panels 4
+    // to 13. If the columns of the right half have not come in time, the other rank waits for those instead, but not in all
+    // iterations.
     let late = (3..13).map(|k| format!("swap-half:1:{}:stop", 3 * k + 2)).collect::<Vec<_>>();
     let mut running = job().env("SKT_FAULT", &late.join(",")).start();
     let began = Instant::now();

@@ -1,7 +1,8 @@
-//! Starts a job under `mpirun` and collects its output.
+//! Starts jobs under `mpirun` and collects their output.
 //!
-//! A job has a folder of its own. A job that does not end is ended, and fails its test. As many jobs run side by side as the
-//! runner has threads (`--test-threads`): a launcher that starts or ends leaves the processors idle much of the time.
+//! Each job has a folder of its own. A job that does not end within its timeout is ended, and its test fails. As many jobs run at
+//! a time as the test runner has threads (`--test-threads`). A launcher that starts or ends leaves the processors idle for much
+//! of the time.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -26,7 +27,7 @@ pub fn mpirun() -> String {
     std::env::var("SKT_TEST_MPIRUN").unwrap_or_else(|_| "mpirun".into())
 }
 
-/// Whether the launcher is MPICH's Hydra; otherwise it is taken for Open MPI's.
+/// Returns true if the launcher is MPICH's Hydra. Otherwise tests take it for Open MPI's.
 pub fn mpich() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -36,21 +37,22 @@ pub fn mpich() -> bool {
     })
 }
 
-/// Sets the environment that a launcher needs here.
+/// Sets the environment variables that a launcher needs in tests.
 pub fn for_a_launcher(command: &mut Command) {
-    // The user's settings are not the tests' settings.
+    // A user's settings must not change the tests.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("SKT_") {
             command.env_remove(name);
         }
     }
-    // Jobs run side by side and do not know of each other.
+    // Jobs run at the same time on the same cores, so threads must not be pinned.
     command.env("SKT_PIN", "off");
     command.env("LD_PRELOAD", relax());
     command.envs(NO_DEVICES);
     if mpich() {
-        // All ranks are on this machine. UCX looks at every network device as well, and MPI does not start if one disappears
-        // meanwhile, as those of virtual nodes do: 20 of 612 starts while some were made and removed, none of 357 like this.
+        // All ranks are on this machine. Otherwise UCX examines every network device, and MPI does not start if a device
+        // disappears meanwhile, as those of virtual nodes do. This failed 20 of 612 starts while virtual nodes were created and
+        // removed, and none of 357 with this setting.
         command.env("UCX_TLS", "self,sm");
     } else {
         command.envs([
@@ -59,14 +61,14 @@ pub fn for_a_launcher(command: &mut Command) {
             ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
             ("OMPI_MCA_hwloc_base_binding_policy", "none"),
             ("OMPI_MCA_mpi_yield_when_idle", "1"),
-            // The same settings for version 5.
+            // The same settings for Open MPI 5.
             ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
             ("PRTE_MCA_hwloc_default_binding_policy", "none"),
         ]);
     }
 }
 
-/// A job to be started.
+/// A job that is not started yet.
 pub struct Job {
     ranks: usize,
     program: PathBuf,
@@ -74,11 +76,11 @@ pub struct Job {
     env: Vec<(String, String)>,
     dir: TempDir,
     limit: Duration,
-    /// Command that starts the launcher, if not the test itself.
+    /// Command that starts the launcher; empty if the test itself starts it.
     under: Vec<String>,
-    /// Arguments of the launcher's own.
+    /// Arguments of the launcher.
     launcher: Vec<String>,
-    /// Ranks that are started by commands of their own, if not all are equal.
+    /// Groups of ranks, each with the command that starts them; empty if all ranks are started alike.
     parts: Vec<(usize, Vec<String>)>,
 }
 
@@ -96,7 +98,7 @@ impl Job {
         Self { ranks, program, args, env, dir, limit, under, launcher, parts }
     }
 
-    /// Makes a job of the tests of `dat`, on as many ranks as it needs, with the results also as JSON.
+    /// Makes a job of the tests of `dat`, with as many ranks as the largest grid needs. The results are also written as JSON.
     pub fn tests(dat: &Dat) -> Self {
         Self::new(dat.ranks()).dat(dat).args(&["--json", "run.json"])
     }
@@ -116,13 +118,14 @@ impl Job {
         self
     }
 
-    /// Sets the timeout after which a job counts as hanging.
+    /// Sets the timeout after which a job counts as hung.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Adds ranks that differ: so many are started by these words (`taskset -c 0`, `env NAME=VALUE`), then so many by the next.
+    /// Divides the ranks into groups that are started differently. Each group has its number of ranks and the command that starts
+    /// them, such as `taskset -c 0` or `env NAME=VALUE`.
     pub fn parts(mut self, parts: &[(usize, &[&str])]) -> Self {
         assert_eq!(parts.iter().map(|(ranks, _)| ranks).sum::<usize>(), self.ranks);
         let owned = |words: &[&str]| words.iter().map(|word| word.to_string()).collect();
@@ -130,13 +133,13 @@ impl Job {
         self
     }
 
-    /// Sets the command that starts the launcher, which it gets as its last arguments.
+    /// Sets a command that starts the launcher. The launcher and its arguments follow the command as its last arguments.
     pub fn under(mut self, command: &[&str]) -> Self {
         self.under = command.iter().map(|word| word.to_string()).collect();
         self
     }
 
-    /// Adds words for the launcher, before all others.
+    /// Adds arguments of the launcher, in front of all others.
     pub fn launcher(mut self, words: &[&str]) -> Self {
         self.launcher.extend(words.iter().map(|word| word.to_string()));
         self
@@ -158,8 +161,8 @@ impl Job {
         }
         command.current_dir(self.dir.path());
         for_a_launcher(&mut command);
-        // Open MPI 5 names its folder for a job's files after mpirun's process number. It does not start if a killed one has left
-        // a folder of that name.
+        // Open MPI 5 names the folder of a job after the process id of mpirun. It does not start if a killed mpirun with the same
+        // id has left its folder.
         let left = path("launcher");
         std::fs::create_dir_all(&left).unwrap();
         command.env("PRTE_MCA_prte_tmpdir_base", left);
@@ -181,7 +184,7 @@ impl Job {
     }
 }
 
-/// A running job. It is ended when dropped, as by a test that fails meanwhile.
+/// A started job. Dropping the value ends the job, for example if its test fails.
 pub struct Running {
     processes: Processes,
     dir: TempDir,
@@ -189,7 +192,7 @@ pub struct Running {
     began: Instant,
 }
 
-/// A rank's process.
+/// Process of a rank.
 #[derive(Clone, Debug)]
 pub struct RankProcess {
     pub rank: usize,
@@ -197,18 +200,18 @@ pub struct RankProcess {
 }
 
 impl RankProcess {
-    /// Whether it is stopped by a signal, to be continued.
+    /// Returns true if a signal has stopped the process.
     pub fn halted(&self) -> bool {
         state(self.pid) == Some('T')
     }
 
-    /// Whether it still runs; a process that ended and was not yet waited for does not.
+    /// Returns true if the process still runs. A process that has ended does not count, even if nobody has waited for it yet.
     pub fn alive(&self) -> bool {
         alive(self.pid)
     }
 }
 
-/// State of a process according to the kernel.
+/// Returns the state of a process from /proc; None if the process does not exist.
 pub fn stat(pid: Pid) -> Option<Stat> {
     Stat::of(pid.as_raw().try_into().ok()?)
 }
@@ -221,12 +224,12 @@ fn parent(pid: Pid) -> Option<Pid> {
     stat(pid)?.parent().map(|parent| Pid::from_raw(parent as i32))
 }
 
-/// Whether a process still runs; one that ended and was not yet waited for does not.
+/// Returns true if the process still runs. A process that has ended does not count, even if nobody has waited for it yet.
 pub fn alive(pid: Pid) -> bool {
     state(pid).is_some_and(|state| state != 'Z' && state != 'X')
 }
 
-/// The launcher of a job, and its ranks.
+/// The launcher of a job and, through it, its ranks. Dropping the value ends them.
 struct Processes {
     child: Child,
     program: PathBuf,
@@ -241,7 +244,7 @@ impl Drop for Processes {
 }
 
 impl Processes {
-    /// Returns the launcher's status, once it has ended.
+    /// Returns the exit status of the launcher; None if it has not ended.
     fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
@@ -250,10 +253,11 @@ impl Processes {
         Pid::from_raw(self.child.id() as i32)
     }
 
-    /// Asks the launcher to end, which cleans up then, and kills it if it can't. Its ranks are killed: some may be stopped, and
-    /// those that are asked to end may save first.
+    /// Kills the ranks, and asks the launcher to end, so that it cleans up. Kills the launcher after five seconds. Ranks are
+    /// killed at once, since some may be stopped, and others would save before they end.
     fn kill(&mut self) -> ExitStatus {
-        // The ranks are killed while there is a launcher to find them by, and again for those that only start.
+        // Ranks are found through the launcher, so they are killed first. They are killed again later, since some may just be
+        // starting.
         self.kill_ranks();
         let _ = kill(self.launcher(), Signal::SIGTERM);
         let until = Instant::now() + Duration::from_secs(5);
@@ -310,7 +314,7 @@ impl Processes {
 }
 
 impl Running {
-    /// Whether it has ended.
+    /// Returns true if the launcher has ended.
     pub fn over(&mut self) -> bool {
         self.processes.ended().is_some()
     }
@@ -333,14 +337,14 @@ impl Running {
         format!("{}\n{err}", self.out())
     }
 
-    /// Returns the ranks' processes, found among the launcher's descendants. A child of a rank that has not become another
-    /// program yet looks like a rank; its parent distinguishes it.
+    /// Returns the processes of the ranks, found among the descendants of the launcher. A child that a rank has just forked looks
+    /// like a rank, but has a rank as its parent.
     pub fn ranks(&self) -> Vec<RankProcess> {
         self.processes.ranks()
     }
 
-    /// Kills all ranks at once, like a power failure. Their parents are stopped meanwhile: after the first death, Open MPI's
-    /// launcher wakes stopped ranks, which would continue for a moment before they are killed.
+    /// Kills all ranks at once, as a power failure would. Their parents are stopped meanwhile: after the first death, Open MPI's
+    /// launcher wakes stopped ranks, which would continue for a moment.
     #[allow(dead_code)] // in some of the programs that have this file
     pub fn kill_ranks(&self) {
         let ranks = self.ranks();
@@ -355,7 +359,7 @@ impl Running {
         }
     }
 
-    /// Waits for the end of the job.
+    /// Waits for the end of the job. Panics if it does not end within the timeout.
     pub fn end(mut self) -> Ran {
         let mut launcher_hangs = false;
         let status = loop {
@@ -363,10 +367,9 @@ impl Running {
                 break status;
             }
             if self.began.elapsed() > self.limit {
-                // With no rank left, Open MPI's mpirun was seen to block itself. Version 4.1 did in PMIx_server_finalize when a
-                // rank had been killed. Version 5.0.11 did on a lock of its own when ranks had ended with an error, once in some
-                // 700 times on a busy machine. The job has ended then, although the launcher does not know, and no status shows
-                // how the ranks ended.
+                // Open MPI's mpirun sometimes blocks itself when no rank is left. Version 4.1 did in PMIx_server_finalize after a
+                // rank had been killed. Version 5.0.11 did on a lock of its own after ranks had ended with an error, once in some
+                // 700 times on a busy machine. The job has then ended, but no status shows how.
                 let ended = self.ranks().is_empty();
                 let status = self.processes.kill();
                 assert!(ended, "the job hangs. It wrote: {}", self.told());
@@ -387,11 +390,11 @@ impl Running {
     }
 }
 
-/// A job that has ended.
+/// An ended job.
 pub struct Ran {
-    /// `None` if a signal ended the launcher.
+    /// Exit code of the launcher. `None` if a signal ended it.
     pub code: Option<i32>,
-    /// True if the launcher was left without its ranks, and was ended for that.
+    /// True if the launcher hung after its ranks had ended, and was killed.
     pub launcher_hangs: bool,
     pub out: String,
     pub err: String,
@@ -399,7 +402,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// Whether the launcher returned this code, or hung and returned none.
+    /// Returns true if the launcher returned exit code `code`, or hung and returned none.
     pub fn ended_with(&self, code: i32) -> bool {
         self.code == Some(code) || self.launcher_hangs
     }
@@ -409,7 +412,7 @@ impl Ran {
         self
     }
 
-    /// All output, for a message.
+    /// Returns the exit code and all output, for a message.
     pub fn told(&self) -> String {
         format!("exit {:?}\n{}\n{}", self.code, self.out, self.err)
     }
@@ -419,7 +422,7 @@ impl Ran {
         read.unwrap_or_else(|e| panic!("{name}: {e}\n{}", self.told()))
     }
 
-    /// JSON document of a run that went to its end.
+    /// Returns the JSON document of the run, which must be complete.
     pub fn json(&self) -> Run {
         let run: Run = serde_json::from_str(&self.file("run.json")).unwrap();
         assert!(run.complete);

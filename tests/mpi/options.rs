@@ -1,4 +1,4 @@
-//! The solver's options with one another, and the bits that each may change.
+//! Tests of all combinations of the solver's options, and of the bits of x that each option may change.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use crate::dat::Dat;
 use crate::extent::whole;
 use crate::job::Job;
 
-/// Grid, N and NB: odd sizes, several panels to each process row and column.
+/// Grids with their N and NB: odd sizes, and several panels in each process row and column.
 const GRIDS: [((usize, usize), usize, usize); 6] = [
     ((1, 4), 61, 9),
     ((4, 1), 59, 7),
@@ -21,7 +21,7 @@ const GRIDS: [((usize, usize), usize, usize); 6] = [
     ((3, 4), 71, 7),
 ];
 
-/// A file of the sweep: the options that a file has only one value of, and the settings of its run.
+/// One HPL.dat of the sweep, described by the options of which it has a single value, and its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Part {
     swap: usize,
@@ -40,8 +40,8 @@ impl Part {
         [swap, l1, u, equil, depth, grid, pmap, usize::from(blas_engine)]
     }
 
-    /// Selects this part's values of the lists, so that all of them meet all else in some part: half of the broadcasts, which
-    /// change no bit, and one NDIV, the same one wherever bits are compared.
+    /// Returns the broadcasts and the values of NDIV of this part. Only half of the broadcasts are selected, which change no bit,
+    /// and one NDIV, the same in all parts whose bits are compared. Over all parts, each value meets every other option.
     fn dealt(self) -> (Vec<usize>, Vec<usize>) {
         let Part { l1, equil, depth, grid, blas_engine, .. } = self;
         if whole() {
@@ -72,7 +72,7 @@ impl Part {
     }
 }
 
-/// Every value of the options a file may list.
+/// Returns an HPL.dat with every value of the options that a file can list.
 fn every_list() -> Dat {
     Dat {
         pfacts: vec![0, 1, 2],
@@ -84,8 +84,8 @@ fn every_list() -> Dat {
     }
 }
 
-/// Returns every combination of SWAP, L1, U, equilibration and DEPTH once, on a grid, with a mapping and an engine. These are
-/// selected so that every value of anything meets every value of anything else.
+/// Returns every combination of SWAP, L1, U, equilibration and DEPTH once, each with a grid, a mapping and an engine. Every value
+/// of an option meets every value of every other option.
 fn plan() -> Vec<Part> {
     let mut parts = Vec::new();
     for swap in 0..3 {
@@ -105,7 +105,7 @@ fn plan() -> Vec<Part> {
     parts
 }
 
-/// The plan would be easy to spoil: a sweep that leaves out a combination passes all the same.
+/// The plan has every combination. Without this test, a sweep that leaves some out would still pass.
 #[test]
 fn the_plan_leaves_nothing_out() {
     let parts = plan();
@@ -118,7 +118,8 @@ fn the_plan_leaves_nothing_out() {
             assert_eq!(pairs.len(), counts[i] * counts[j], "values {i} and {j} all meet");
         }
     }
-    // Bits are compared within (L1, grid, engine): everything else must take several values there.
+    // Bits are compared within groups of equal L1, grid and engine. Every other option must take several values within each
+    // group.
     let mut groups: HashMap<_, Vec<Part>> = HashMap::new();
     for part in parts {
         groups.entry((part.l1, part.grid, part.blas_engine)).or_default().push(part);
@@ -132,8 +133,8 @@ fn the_plan_leaves_nothing_out() {
     assert_eq!(every_list().tests(), 216);
 }
 
-/// The selected values of the lists meet every value of the options that a file has only one of, each broadcast with each NDIV;
-/// and all broadcasts are among those whose bits are compared.
+/// The selected lists meet every value of the single-valued options, and each broadcast meets each NDIV. Within each group whose
+/// bits are compared, all broadcasts occur.
 #[test]
 fn dealt_choices_meet_all_others() {
     let parts = plan();
@@ -160,8 +161,8 @@ fn dealt_choices_meet_all_others() {
     assert!(compared.values().all(|seen| seen.len() == 6), "{compared:?}");
 }
 
-/// Returns the part of the plan to run: `SKT_TEST_SHARE=2/3` is the second third. So runs under several MPIs and BLAS libraries
-/// can divide the sweep.
+/// Returns the part of the plan to run: `SKT_TEST_SHARE=2/3` selects the second third. Runs under several MPIs and BLAS libraries
+/// can thus divide the sweep.
 fn share() -> Vec<Part> {
     let parts = plan();
     let Ok(share) = std::env::var("SKT_TEST_SHARE") else { return parts };
@@ -171,11 +172,11 @@ fn share() -> Vec<Part> {
     parts.into_iter().skip(which - 1).step_by(of).collect()
 }
 
-/// Key of options that must be equal for x to have the same bits. The other options only change the order of work, its place, and
-/// the way of messages.
+/// Returns the options of a test that must be equal for x to have the same bits. Other options only change the order and place of
+/// the work, and the messages.
 ///
-/// The packed engine computes an element the same way wherever the columns are cut. A BLAS need not: it picks kernels by the
-/// shape of its arguments. So it is given block columns, for any lookahead and any number of threads.
+/// The packed engine computes each element in the same way wherever the columns are cut. A BLAS may choose its kernel by the
+/// shape of its arguments. So it always receives whole block columns, for any lookahead and number of threads.
 fn key(test: &Test, engine: &str) -> String {
     let TestParams { n, nb, p, q, pfact, rfact, nbmin, ndiv, l1, rng, seed, .. } = &test.params;
     format!(
@@ -183,7 +184,7 @@ fn key(test: &Test, engine: &str) -> String {
     )
 }
 
-/// Digests of x seen so far, each with its test.
+/// Digests of x found so far, by the key of their test, each with its test.
 #[derive(Default)]
 struct Digests(HashMap<String, Test>);
 
@@ -205,17 +206,18 @@ impl Digests {
     }
 }
 
-/// Halves are selected as well, and change no bit: as small as these tests are, `auto` would never cut one.
+/// Returns the value of `--split-update` of a part. With `auto`, tests this small would never be divided into halves.
 fn halves(part: Part) -> &'static str {
     if (part.u + part.equil + part.depth / 2) % 2 == 1 { "always" } else { "never" }
 }
 
-/// `auto` takes the packed engine if the processor can run it.
+/// Returns the name of the engine. `auto` chooses the packed engine if the processor can run it.
 fn engine_name(blas: bool) -> &'static str {
     if blas { "blas" } else { "auto" }
 }
 
-/// Runs all parts with this L1 and this engine. Bits are compared within these, so that the four can run side by side.
+/// Runs all parts of the plan with equal L1 and engine. Bits are compared only within these parts, so four calls can run at the
+/// same time.
 fn every_part(l1: usize, blas_engine: bool) {
     let mut digests = Digests::default();
     let mut tests = 0;
@@ -255,7 +257,7 @@ fn the_sweep_with_l1_not_transposed_under_a_blas() {
     every_part(1, true);
 }
 
-/// A single rank has no other to exchange with, but all options.
+/// All options work on a single rank, which exchanges rows with no other rank.
 #[test]
 fn every_option_on_one_rank() {
     for (swap, l1, u, equil, nbmin, ndiv) in
@@ -283,7 +285,7 @@ fn every_option_on_one_rank() {
     }
 }
 
-/// Threads divide the work of a rank; they must not change the packed engine's result.
+/// The number of threads of a rank changes no bit of x with the packed engine.
 #[test]
 fn threads_do_not_change_a_bit() {
     let mut digests = Digests::default();

@@ -1,7 +1,7 @@
-//! The solver as a library under `mpirun`: this test program starts itself as the ranks.
+//! Tests of the solver as a library under `mpirun`. The test program starts itself as the ranks.
 //!
-//! So the ranks can look at x, which the program never prints, and do things that the program never does: panic, or ask MPI for
-//! something impossible.
+//! So the ranks can compare x, which the program never prints. They can also do what the program never does: panic, or make an
+//! impossible request to MPI.
 
 use std::sync::Mutex;
 
@@ -19,19 +19,19 @@ use skt_hpl::matrix::{Generator, HugeBuffer, Local, Shape};
 
 use crate::job::{Job, Ran, mpich};
 
-// The reference LAPACK: the BLAS that the solver uses need not have one.
+// Links the reference LAPACK, since the BLAS of the solver need not contain LAPACK.
 #[link(name = "lapack")]
 unsafe extern "C" {}
 
-/// Variable that makes a process a rank, with its work.
+/// Environment variable that makes a process of this program a rank, and describes its work.
 const WORK: &str = "TEST_RANKS_WORK";
 
-/// Starts ranks of this very program that do `work`.
+/// Starts `count` ranks of this program that do `work`, and returns their output.
 pub fn ranks(count: usize, work: &str) -> Ran {
     Job::of(std::env::current_exe().unwrap(), count)
         .args(&["oracle::rank", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
         .env(WORK, work)
-        // LAPACK may come with OpenBLAS's threads, which are useless and have little room here.
+        // LAPACK may come with OpenBLAS, whose threads are useless here and would need too much room.
         .env("OPENBLAS_NUM_THREADS", "1")
         .run()
 }
@@ -60,7 +60,7 @@ fn rank() {
     }
 }
 
-/// Keeps x.
+/// Observer that keeps x.
 #[derive(Default)]
 struct Keep(Vec<f64>);
 
@@ -97,12 +97,13 @@ pub fn problem(n: usize, nb: usize, (p, q): (usize, usize)) -> TestParams {
     }
 }
 
-/// Order of messages of ranks with so many threads, the update in halves wherever possible.
+/// Returns the settings that determine the order of messages, for ranks with `threads` threads and updates in halves wherever
+/// possible.
 fn order(threads: usize) -> Order {
     Order { threads, split_update: params::SplitUpdate::Always }
 }
 
-/// Returns x of a system, complete at all ranks of its grid; nothing at the others.
+/// Solves a system, and returns the whole x on all ranks of its grid; None on other ranks.
 fn solve(world: &World, params: &TestParams, engine: Engine, pool: &mut Pool) -> Option<Vec<f64>> {
     let comm = world.comm();
     let position = Context::position_of(params, comm.rank());
@@ -118,7 +119,7 @@ fn solve(world: &World, params: &TestParams, engine: Engine, pool: &mut Pool) ->
     Some((0..params.n).map(|g| all[map.owner(g) * room + map.local(g)]).collect())
 }
 
-/// Returns x by LAPACK, from the same elements.
+/// Returns x as LAPACK computes it from the same matrix and right-hand side.
 fn by_lapack(params: &TestParams) -> Vec<f64> {
     let n = params.n;
     let generator = Generator::new(params.rng, params.seed, n);
@@ -126,13 +127,13 @@ fn by_lapack(params: &TestParams) -> Vec<f64> {
     let mut x: Vec<f64> = (0..n).map(|i| generator.at(i, n)).collect();
     let (mut pivots, mut info) = (vec![0; n], 0);
     let order = n as i32;
-    // SAFETY: the arrays have the sizes that N gives.
+    // SAFETY: the arrays have the lengths that LAPACK requires for order n.
     unsafe { lapack::dgesv(order, 1, &mut a, order, &mut pivots, &mut x, order, &mut info) };
     assert_eq!(info, 0);
     x
 }
 
-/// Solves systems on all grids, the options changing from one to the next, and compares.
+/// Solves systems on all grids, with options that change from one system to the next. Compares x with that of LAPACK.
 fn compare(world: &World) {
     let engines = Engine::runnable();
     let mut pools = [Pool::new(1), Pool::new(2)];
@@ -185,8 +186,8 @@ fn compare(world: &World) {
     }
 }
 
-/// An abandoned factorisation, while rows of the next iteration travel, leaves no message in transit: another begins in its
-/// place.
+/// Times stretches of a factorisation, which are ranges of iterations. A stretch ends while rows of the next iteration are being
+/// sent; no message must be left for the next stretch.
 fn leave_early(world: &World, pools: &mut [Pool]) {
     for (depth, grid) in [(1, (4, 1)), (2, (2, 3)), (0, (3, 2))] {
         let params = TestParams { depth, ..problem(97, 8, grid) };
@@ -207,7 +208,7 @@ fn near(x: &[f64], expected: &[f64], params: &TestParams) {
     assert_eq!(x.len(), expected.len());
     let size = expected.iter().fold(0.0f64, |max, v| max.max(v.abs()));
     for (i, (a, b)) in x.iter().zip(expected).enumerate() {
-        // Both have errors of about the condition number, some thousands here, times 1e-16.
+        // Both solutions have errors of about the condition number, here some thousands, times 1e-16.
         assert!((a - b).abs() <= 1e-10 * size, "x[{i}] = {a}, not {b}: {params:?}");
     }
 }
@@ -218,7 +219,7 @@ fn x_is_lapacks() {
     assert!(ran.out.contains("210 systems compared"), "{}", ran.told());
 }
 
-/// Panics at a rank when panel `at` is applied, maybe in a thread of its own.
+/// Observer that panics on one rank when panel `at` is applied, in the main thread or in a thread of its own.
 struct Panic {
     here: bool,
     at: usize,
@@ -238,8 +239,8 @@ impl Observer for Panic {
     }
 }
 
-/// Solves systems with checksum columns, and compares those with the final values of the others. The rows of U stay as each step
-/// left them, so this checks every step.
+/// Solves systems with checksum columns, and compares the checksums with the sums of the final columns of the matrix. Rows of U
+/// stay as each step has left them, so every step is checked.
 fn sums(world: &World) {
     let comm = world.comm();
     let mut pool = Pool::new(1);
@@ -301,7 +302,7 @@ fn compare_sums(context: &Context, columns: usize, abft_test: &mut AbftTest) {
     }
     for i in 0..shape.rows {
         let row = shape.row_map.global(i, shape.row);
-        // The rest of these are only columns that were done when the row was.
+        // Only these columns were complete when the row was, so only these are compared.
         for l in row / nb / q * nb..shape.cols {
             let (found, wanted) = (mine[i * shape.ld + l], wanted[i * shape.ld + l]);
             assert!((found - wanted).abs() < 1e-9, "{} {l}: {found} {wanted}", row);
@@ -315,7 +316,7 @@ fn the_sums_stay_sums_through_every_step() {
     assert!(ran.out.contains("28 compared"), "{}", ran.told());
 }
 
-/// `place`: the rank, the panel, and `thread` or nothing.
+/// Solves a system and panics meanwhile. `place` names the rank, the panel and, if the panic is in a thread of its own, `thread`.
 fn panic_in_factorisation(world: &World, place: &str) {
     let words: Vec<&str> = place.split(' ').collect();
     let (rank, at): (usize, usize) = (words[0].parse().unwrap(), words[1].parse().unwrap());
@@ -332,7 +333,7 @@ fn panic_in_factorisation(world: &World, place: &str) {
     println!("survived with {:?}", outcome.map(|o| o.map(|o| o.verdict)));
 }
 
-/// The code that ends the job is the rank's, if the launcher passes it on.
+/// Asserts that the job ended with exit code `code`, if the launcher passes it on, and that its errors contain all of `words`.
 fn ended_by(ran: &Ran, code: i32, words: &[&str]) {
     assert!(ran.ended_with(code), "{}", ran.told());
     for words in words {

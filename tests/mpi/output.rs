@@ -1,4 +1,4 @@
-//! Output, its place and order, and exit codes.
+//! Tests of the output, its destination and order, and of the exit codes.
 
 use skt_hpl::base::outcome::Verdict;
 use skt_hpl::report::json::Run;
@@ -21,7 +21,7 @@ fn expected(run: &Run) -> Expected {
     }
 }
 
-/// Returns tests large enough for a rate that harnesses read: they do not know those below 1 Gflop/s.
+/// Returns tests large enough for a rate of at least 1 Gflop/s. Harnesses cannot read lower rates.
 fn measured() -> Dat {
     Dat {
         ns: vec![1500, 2000],
@@ -32,15 +32,15 @@ fn measured() -> Dat {
     }
 }
 
-/// Settings that no flag gives have a source: rank 0 reports it once, before anything is refused. Under a supervisor, which has
-/// reported it, no rank does.
+/// Rank 0 reports once which settings come from the environment or a file, before it can refuse them. Under a supervisor no rank
+/// reports them, since the supervisor has.
 #[test]
 fn settings_from_elsewhere_are_told_once() {
     let dat = Dat { grids: vec![(1, 2)], ..Dat::default() };
     let ran = Job::tests(&dat).env("SKT_N", "40").env("OMP_NUM_THREADS", "7").run().expect_code(0);
     let told = "skt-hpl: the environment sets SKT_PIN, and SKT_N in place of HPL.dat\n";
     assert_eq!(ran.err.matches(told).count(), 1, "{}", ran.told());
-    // The number of threads was given, so there is no warning.
+    // `--threads` is given, so there is no warning about OMP_NUM_THREADS.
     assert!(!ran.err.contains("OMP_NUM_THREADS"), "{}", ran.told());
     let usual = || Job::of(PROGRAM.into(), 2).dat(&dat);
     let ran = usual().env("OMP_NUM_THREADS", "7").run().expect_code(0);
@@ -53,7 +53,7 @@ fn settings_from_elsewhere_are_told_once() {
     assert!(!ran.err.contains("the environment sets"), "{}", ran.told());
 }
 
-/// Results stay the last run's until a new run writes its own, also if the new run is refused.
+/// The results of the previous run stay in their file until a new run writes its own. A refused run does not remove them.
 #[test]
 fn a_run_that_is_refused_takes_no_results_away() {
     let folder = tempfile::tempdir().unwrap();
@@ -86,7 +86,8 @@ fn harnesses_read_a_real_run() {
     }
 }
 
-/// Only HPL's generator with HPL's seed makes HPL's matrix; every other run states that in its text.
+/// The head of the text names generator, seed and engine. It states `NOT the matrix of HPL 2.3` unless generator and seed are
+/// HPL's.
 #[test]
 fn the_head_names_generator_seed_and_engine() {
     let dat = Dat { ns: vec![40], grids: vec![(1, 2)], ..Dat::default() };
@@ -105,7 +106,7 @@ fn the_head_names_generator_seed_and_engine() {
     }
 }
 
-/// A residual above the threshold: six more lines and an exit code of its own.
+/// If the residual is above the threshold, the text has six more lines with the norms, and the exit code is 3.
 #[test]
 fn a_failed_check_tells_its_norms() {
     let dat = Dat { ns: vec![40, 60], grids: vec![(2, 2)], threshold: 1e-9, ..Dat::default() };
@@ -149,7 +150,8 @@ fn without_a_threshold_nothing_is_checked() {
     }
 }
 
-/// The reference's order of tests, in the text and in the JSON; the W line's first columns.
+/// The tests are in the order of the reference, in the text and in the JSON document. The first columns of each W line are
+/// compared.
 #[test]
 fn tests_run_in_the_references_order() {
     let dat = Dat {
@@ -206,7 +208,7 @@ fn tests_run_in_the_references_order() {
     }
 }
 
-/// Lines 3 and 4 of HPL.dat: the destination of the results.
+/// The results go to the destination that lines 3 and 4 of HPL.dat name, or to the file of `--output`.
 #[test]
 fn results_go_where_the_file_says() {
     let dat = |device| Dat { device, file: "results.txt".into(), ..Dat::default() };
@@ -224,7 +226,7 @@ fn results_go_where_the_file_says() {
     assert!(has(&flag.file("other.txt")));
 }
 
-/// Ranks without a place in the grid wait, and do not change the result.
+/// Ranks without a grid position are idle, and do not change the result.
 #[test]
 fn extra_ranks_stand_idle() {
     let dat = Dat { grids: vec![(1, 3), (2, 1)], pmap: 1, ..Dat::default() };
@@ -238,7 +240,7 @@ fn extra_ranks_stand_idle() {
     assert_eq!(digests(3), digests(7));
 }
 
-/// The document lists the nodes, once for all ranks of a node, and the timeline of the test.
+/// The JSON document lists the nodes, once for all ranks of a node, and has the timeline of each test.
 #[test]
 fn the_machine_and_the_way_are_in_the_document() {
     let dat = Dat { ns: vec![300], nbs: vec![10], grids: vec![(2, 3)], ..Dat::default() };
@@ -259,7 +261,8 @@ fn the_machine_and_the_way_are_in_the_document() {
     assert!(timeline.moments.is_empty());
 }
 
-/// A command prints the power; if one fails, the power is missing, which is reported, and the run continues.
+/// The JSON document has the power that `--power-command` measures. If the command fails, the power is missing, and the run warns
+/// and continues.
 #[test]
 fn the_power_is_in_the_document_if_anything_tells_it() {
     let power = |command: &str| {
@@ -277,7 +280,8 @@ fn the_power_is_in_the_document_if_anything_tells_it() {
     assert_eq!(power("false"), None);
 }
 
-/// Returns the output of a run on a terminal, and the content of the file `err`, if `command` writes into one.
+/// Runs a shell command on a terminal. Returns the output on the terminal, and the content of the file `err`, which is empty
+/// unless the command writes it.
 fn on_a_terminal(command: &str) -> (String, String) {
     let dir = tempfile::tempdir().unwrap();
     let mut terminal = std::process::Command::new("script");
@@ -293,9 +297,10 @@ fn on_a_terminal(command: &str) -> (String, String) {
     (String::from_utf8_lossy(&out.stdout).into_owned(), file)
 }
 
-/// A terminal shows a line of progress; a file gets none of it.
+/// The progress line is shown on a terminal, and not written to a file.
 ///
-/// A launcher passes standard output and standard error on separately, in any order, so only the line and its end are checked.
+/// The launcher forwards standard output and standard error separately and in any order. So only the line and its removal are
+/// checked.
 #[test]
 fn one_line_of_progress_on_a_terminal() {
     let launcher = mpirun();
@@ -314,7 +319,7 @@ fn one_line_of_progress_on_a_terminal() {
     }
 }
 
-/// A process started without a launcher writes on the terminal itself, and the order is its own.
+/// Without a launcher, the process writes to the terminal itself. The progress line is removed before the results are printed.
 #[test]
 fn the_line_of_progress_is_gone_before_results() {
     let (terminal, _) =
@@ -325,6 +330,6 @@ fn the_line_of_progress_is_gone_before_results() {
     assert!(terminal[at..result].contains(CLEAR), "{terminal}");
 }
 
-/// A part of the line, and the characters that clear it.
+/// A part of the progress line, and the characters that remove the line.
 const SHARE: &str = " % of N=";
 const CLEAR: &str = "\r\u{1b}[K";

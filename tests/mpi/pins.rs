@@ -1,4 +1,5 @@
-//! Threads keep to cores of their own if each has one, and only then; no bit of a result depends on it.
+//! Tests of pinned threads: each thread has its own core if there are enough, and otherwise none is pinned. No bit of a result
+//! depends on it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +19,7 @@ fn job(ranks: usize, n: usize, pin: &str) -> Job {
     Job::of(PROGRAM.into(), ranks).dat(&dat).args(&["--json", "run.json", "--pin", pin])
 }
 
-/// Returns a run's report of its threads, and its solution.
+/// Returns the report of threads of a run, from its JSON document and from its text, and the digest of x.
 fn told(job: Job) -> (Threads, String, String) {
     let ran = job.run().expect_code(0);
     let run = ran.json();
@@ -28,7 +29,8 @@ fn told(job: Job) -> (Threads, String, String) {
     (run.threads, line, outcome.x_digest.clone())
 }
 
-/// Returns whole cores of this machine that are ours, if all their time is.
+/// Returns the number of whole cores on which this process may run. Returns None, and notes that the test is left out, if the
+/// process does not have all their time.
 #[track_caller]
 fn cores() -> Option<usize> {
     if !cores::are_whole() {
@@ -38,9 +40,9 @@ fn cores() -> Option<usize> {
     Some(own_cores())
 }
 
-/// Returns an N that takes so many cores some seconds, so that there is time to look at them.
+/// Returns an N whose test takes some seconds on `cores` cores, long enough to examine the threads.
 fn lasting(cores: usize) -> usize {
-    // 50 Gflop/s are many for a core.
+    // A core computes at most about 50 Gflop/s.
     (4800.0 * (cores as f64).cbrt()) as usize
 }
 
@@ -54,14 +56,15 @@ fn threads_are_pinned_where_each_has_a_core_and_the_result_is_the_same() {
     assert_eq!((threads.most, threads.pinned.as_str()), (cores, "none"), "{line}");
     assert!(line.ends_with("not pinned: --pin off"), "{line}");
     assert_eq!(pinned, loose);
-    // More than there are hardware threads for.
+    // More threads than the machine has hardware threads.
     let many = cores::bound_to().len() + 1;
     let (threads, line, loose) = told(job(1, 300, "auto").args(&["--threads", &many.to_string()]));
     assert_eq!(threads, Threads { fewest: many, most: many, pinned: "none".into() }, "{line}");
     assert_eq!(pinned, loose);
 }
 
-/// GNU's OpenMP, which comes with BLIS, binds the process that starts it to one processor if a variable asks for it.
+/// OpenMP's variables for binding do not restrict a rank. GNU's OpenMP, which BLIS loads, binds the starting process to one
+/// processor if such a variable is set.
 #[test]
 fn variables_of_openmp_confine_no_rank() {
     let Some(cores) = cores() else { return };
@@ -72,13 +75,14 @@ fn variables_of_openmp_confine_no_rank() {
         let (threads, line, _) = told(job(1, 300, "auto").env(name, value));
         assert_eq!((threads.most, threads.pinned.as_str()), (cores, "all"), "{name}: {line}");
     }
-    // A binding by the launcher or a batch system stays.
+    // A binding by the launcher or a batch system stays in force.
     let bound = ["taskset", "-c", &first];
     let (threads, line, _) = told(job(1, 300, "auto").under(&bound).env("OMP_PROC_BIND", "true"));
     assert_eq!(threads.most, 1, "{line}");
 }
 
-/// It also moves each calling thread to its first place: threads of our pool stay at cores of their own.
+/// OpenMP's variables for binding do not move the threads of the pool: each stays at its own core. GNU's OpenMP moves each
+/// calling thread to its first place.
 #[test]
 fn variables_of_openmp_move_no_thread_of_the_pool() {
     let Some(cores) = cores() else { return };
@@ -94,7 +98,7 @@ fn variables_of_openmp_move_no_thread_of_the_pool() {
         ]);
         let mut running = job.env("OMP_PROC_BIND", "true").start();
         let until = Instant::now() + Duration::from_secs(60);
-        // Once workers have had time for several products.
+        // The workers need time for several multiplications.
         running.await_out("T/V");
         std::thread::sleep(Duration::from_millis(500));
         loop {
@@ -115,7 +119,7 @@ fn variables_of_openmp_move_no_thread_of_the_pool() {
     }
 }
 
-/// Returns the processors that a process's threads may use, by name.
+/// Returns the name of each thread of a rank, and the processors on which it may run.
 fn threads(rank: &RankProcess) -> Vec<(String, BTreeSet<usize>)> {
     let tasks = fs::read_dir(format!("/proc/{}/task", rank.pid)).into_iter().flatten().flatten();
     let read = |task: fs::DirEntry| {
@@ -129,12 +133,11 @@ fn threads(rank: &RankProcess) -> Vec<(String, BTreeSet<usize>)> {
     tasks.filter_map(read).collect()
 }
 
-/// A rank more than the grid has places: the cores are the other's, so it sleeps. It starts no threads, whose turn would never
-/// come.
+/// A rank without a grid position sleeps while the other computes, and starts no threads. The cores belong to the computing rank.
 #[test]
 fn a_rank_without_a_part_sleeps_and_has_no_threads() {
     let dat = Dat { ns: vec![4000], nbs: vec![64], grids: vec![(1, 1)], ..Dat::default() };
-    // The real waiting: in tests, waiting is made to cost little.
+    // This job waits as real runs do; other tests make waiting cheap.
     let job = Job::of(PROGRAM.into(), 2).dat(&dat).args(&["--json", "run.json"]);
     let job = job.env("LD_PRELOAD", "").env("OMPI_MCA_mpi_yield_when_idle", "0");
     let mut running = job.start();
@@ -147,7 +150,7 @@ fn a_rank_without_a_part_sleeps_and_has_no_threads() {
     while !running.over() {
         let all = threads(idle);
         assert!(all.iter().all(|(name, _)| !name.starts_with("skt-hpl worker")), "{all:?}");
-        // The last of it is the end of the run, in which it has a part.
+        // The last measurement may contain the end of the run, in which the idle rank takes part.
         if let (Some(before), Some(now)) = (before, used(idle)) {
             seen = seen.max(now - before);
         }
@@ -162,7 +165,7 @@ fn a_rank_without_a_part_sleeps_and_has_no_threads() {
     assert_eq!(ran.json().threads.fewest, 1, "{}", ran.told());
 }
 
-/// Returns the processor time that a process has used.
+/// Returns the processor time that the rank's process has used; None if the process has ended.
 fn used(rank: &RankProcess) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", rank.pid)).ok()?;
     let after_name: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
@@ -172,8 +175,8 @@ fn used(rank: &RankProcess) -> Option<Duration> {
     Some(Duration::from_millis(ticks * 1000 / second as u64))
 }
 
-/// Ranks that are not bound divide the cores. Threads outside of their pools, and the library's own threads, run on any core with
-/// room.
+/// Two ranks of a node that the launcher does not bind divide the cores between them. Threads outside their pools, and threads of
+/// the library, may run on any core.
 #[test]
 fn ranks_on_one_node_have_cores_of_their_own_and_helpers_have_all() {
     let Some(cores) = cores() else { return };
@@ -189,7 +192,7 @@ fn ranks_on_one_node_have_cores_of_their_own_and_helpers_have_all() {
     loop {
         assert!(!running.over() && Instant::now() < until, "{seen:?}\n{}", running.told());
         let all: Vec<_> = running.ranks().iter().map(threads).collect();
-        // The power meter is there while a test is solved.
+        // The thread of the power meter exists while a test is solved.
         let meter = |threads: &[(String, _)]| threads.iter().any(|(name, _)| name == "power");
         if all.len() < 2 || !all.iter().any(|rank| meter(rank)) {
             std::thread::sleep(Duration::from_millis(5));
@@ -204,7 +207,7 @@ fn ranks_on_one_node_have_cores_of_their_own_and_helpers_have_all() {
         if pinned && apart && others.iter().all(|(_, at)| at == cores::bound_to()) {
             break;
         }
-        // A thread that was just made has the name and the cores of its maker for a moment.
+        // A new thread has the name and the cores of its creator for a moment.
         seen = all;
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -1,4 +1,4 @@
-//! `skt-hpl report` on the documents of real runs, and its page in a real browser.
+//! Tests of `skt-hpl report` with documents of real runs, and of its page in a real browser.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn report(args: &[&str], dir: &Path) -> Output {
     Command::new(PROGRAM).arg("report").args(args).current_dir(dir).output().unwrap()
 }
 
-/// Documents of two runs, one with a sweep.
+/// Returns a folder with the JSON documents of two runs, one of them a sweep.
 fn documents() -> TempDir {
     let dir = TempDir::new().unwrap();
     let run = |dat: &Dat| Job::tests(dat).run().expect_code(0).file("run.json");
@@ -74,7 +74,7 @@ fn a_document_is_not_replaced_by_the_page() {
     assert_eq!(fs::read(dir.path().join("one.json")).unwrap(), document);
 }
 
-/// Chromium, if it is installed.
+/// Returns the path of Chromium; None if it is not installed.
 fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let names = ["chromium", "chromium-browser", "google-chrome"];
@@ -83,7 +83,8 @@ fn browser() -> Option<PathBuf> {
         .find(|program| program.is_file())
 }
 
-/// Appended to a copy of the page: it has no scripts of its own. Writes what a reader would see into the page's title.
+/// Script that the test appends to a copy of the page, which has no scripts. It writes faults of the layout and the number of
+/// drawings to the title of the page.
 const MEASURE: &str = r#"<script>
 addEventListener("load", () => {
   const faults = [];
@@ -141,7 +142,7 @@ fn the_page_in_a_browser() {
     assert!(by_day.starts_with("rgb(255, 255, 255) on rgb(27, 31, 36) drawings "), "{by_day}");
     let by_night = seen(1100, &["--blink-settings=preferredColorScheme=0"]);
     assert!(by_night.starts_with("rgb(13, 17, 23) on rgb(230, 237, 243) drawings "), "{by_night}");
-    // Chromium makes no window narrower than this.
+    // Chromium opens no window narrower than 500 pixels.
     let narrow = seen(500, &[]);
     for told in [&by_day, &by_night, &narrow] {
         assert!(told.ends_with("faults []"), "{told}");

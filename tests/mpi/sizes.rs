@@ -1,4 +1,4 @@
-//! Sizes at which something is empty, whole or left over.
+//! Tests of sizes at which something is empty, just full, or left over.
 
 use skt_hpl::base::outcome::Verdict;
 use skt_hpl::base::params::Rng;
@@ -9,12 +9,13 @@ use crate::job::Job;
 
 const GRIDS: [(usize, usize); 7] = [(1, 1), (1, 4), (4, 1), (2, 2), (2, 3), (3, 2), (3, 4)];
 
-/// Equal but for the order in which the ranks' parts were added up.
+/// Returns true if two values differ by at most the tolerance `relative`, relative to the larger one. Sums over ranks depend on
+/// the order of the ranks.
 fn close(a: f64, b: f64, relative: f64) -> bool {
     (a - b).abs() <= relative * a.abs().max(b.abs())
 }
 
-/// Nothing can be factored ahead beyond the last panel, for any lookahead.
+/// A lookahead of any depth works, although no panel can be factored ahead beyond the last.
 #[test]
 fn no_lookahead_is_too_deep() {
     let dat = Dat { ns: vec![61], nbs: vec![7], grids: vec![(2, 2)], ..Dat::default() };
@@ -31,8 +32,8 @@ fn no_lookahead_is_too_deep() {
     }
 }
 
-/// N = 0, 1, NB-1, NB, NB+1, fewer rows than P NB and fewer columns than Q NB, NB > N; on all grids,
-/// so that ranks have empty parts and, in the smaller grids, ranks have no part at all.
+/// No N is too small: 0, 1, NB - 1, NB, NB + 1, fewer rows than P NB, fewer columns than Q NB, and N < NB. On all grids, so some
+/// ranks have empty parts, and on small grids some ranks have none.
 #[test]
 fn no_size_is_too_small() {
     let nb = 7;
@@ -50,7 +51,7 @@ fn no_size_is_too_small() {
         let ran = Job::tests(&dat).args(&["--engine", engine]).run().expect_code(0);
         let run = ran.json();
         assert_eq!(run.tests.len(), 8 * 2 * 7 * 2);
-        // Tests of equal N solve the same system.
+        // All tests with the same N solve the same system.
         for n in dat.ns {
             let generator = Generator::new(Rng::Hpl, 100, n);
             let same: Vec<_> = run.tests.iter().filter(|t| t.params.n == n).collect();
@@ -81,7 +82,8 @@ fn no_size_is_too_small() {
     }
 }
 
-/// A column a block, and blocks wider than a grid's share; more lookahead than there are panels.
+/// Blocks of one column, blocks wider than a rank's share of the columns, and a lookahead deeper than the number of panels are
+/// allowed.
 #[test]
 fn blocks_of_one_and_lookahead_beyond_the_end() {
     let dat = Dat {
@@ -97,7 +99,7 @@ fn blocks_of_one_and_lookahead_beyond_the_end() {
     assert_eq!(run.counts.passed, dat.tests());
 }
 
-/// As many columns as are exchanged in three pieces, one after the other, for both ways to solve for U: no bit depends on it.
+/// So many columns are exchanged that they travel in three pieces. No bit of x depends on this, for either way to solve for U.
 #[test]
 fn rows_are_exchanged_in_several_pieces() {
     let run = |swap: usize, equil: usize, halves: &str| {

@@ -1,11 +1,12 @@
-//! Process that a fault has stopped. Faults are logged before they are injected: a signal in between would come too early.
+//! Finds a process that a fault has stopped. A fault is logged before it is injected, so a test that relies on the log alone may
+//! act too early.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::Pid;
 
-/// Returns the process of a job that a fault has stopped, if any: recognised by the log of its faults.
+/// Returns the stopped process of the job whose faults are logged in `log`; None if no process of the job is stopped.
 pub fn stopped(log: &Path) -> Option<Pid> {
     let wanted = format!("SKT_FAULT_LOG={}", log.display());
     let processes = fs::read_dir("/proc").unwrap().flatten();

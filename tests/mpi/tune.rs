@@ -1,4 +1,5 @@
-//! `skt-hpl tune` with real jobs: small ones, since the benchmark and the simulated machines test whether it finds the best.
+//! Tests of `skt-hpl tune` with real jobs. The jobs are small: the benchmark `tuning` and simulated machines test whether `tune`
+//! finds the best settings.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +23,7 @@ fn tune(dir: &Path, flags: &[&str]) -> Command {
     command
 }
 
-/// Makes a search for a small problem.
+/// Returns the command of a search for a small problem.
 fn tune_small(dir: &Path, flags: &[&str]) -> Command {
     tune(dir, &[&["-n", "700"], flags].concat())
 }
@@ -36,12 +37,12 @@ fn measured(dir: &Path) -> Vec<serde_json::Value> {
     kept(dir)["measured"].as_array().cloned().unwrap_or_default()
 }
 
-/// A killed search resumes with its measurements; its result runs, and passes the check.
+/// A killed search resumes with the measurements that it has. The settings that it finds run, and pass the check.
 #[test]
 fn an_interrupted_search_goes_on_and_what_it_finds_runs() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
-    // Enough measurements for a resumed search: a budget that this machine would have spent at once would leave nothing.
+    // The budget is large enough to leave measurements for the resumed search, even on a fast machine.
     let flags = ["--budget", "8s", "--nb", "16,24,32"];
     let mut first = tune_small(dir, &flags).stderr(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
@@ -85,12 +86,12 @@ fn an_interrupted_search_goes_on_and_what_it_finds_runs() {
 fn for_launch(dir: &Path) -> Command {
     let mut command = Command::new(dir.join("launch.sh"));
     for_a_launcher(&mut command);
-    // The tests' variables for root in Open MPI are not set in a user's shell.
+    // A user's shell does not have the variables with which tests run Open MPI as root.
     command.env_remove("OMPI_ALLOW_RUN_AS_ROOT").env_remove("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM");
     command
 }
 
-/// Without -n, N follows the memory of the moment, which differs at the next start: a resumed search keeps its N.
+/// Without `-n`, a search chooses N by the free memory, which differs at the next start. A resumed search keeps its N.
 #[test]
 fn a_search_without_n_goes_on_whatever_memory_is_free() {
     let folder = tempfile::tempdir().unwrap();
@@ -103,7 +104,7 @@ fn a_search_without_n_goes_on_whatever_memory_is_free() {
     let said = String::from_utf8_lossy(&again.stderr).into_owned();
     assert!(again.status.success() && said.contains("resumes with N = 700: "), "{said}");
     assert_eq!(measured(dir)[..before.len()], before);
-    // N was not asked for, so it has whole blocks.
+    // N was not given by the user, so it is a multiple of NB.
     let dat = std::fs::read_to_string(dir.join("HPL.dat")).unwrap();
     assert!(dat.lines().nth(5).unwrap().starts_with("696"), "{dat}");
 }
@@ -131,7 +132,8 @@ fn a_failed_measurement_is_reported() {
     }
 }
 
-/// Puts a launcher of our own into `dir`: a script, whose arguments are the ranks, the program and what that gets.
+/// Writes a launcher script to `dir`, and returns its command. Its arguments are the number of ranks, the program, and the
+/// arguments of the program.
 fn own_launcher(dir: &Path, script: &str) -> String {
     let path = dir.join("launcher.sh");
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -139,9 +141,9 @@ fn own_launcher(dir: &Path, script: &str) -> String {
     format!("{} {{ranks}}", path.display())
 }
 
-/// Runs `tune` with few candidates, and returns its output.
+/// Runs `tune` with few candidates. Returns its exit code and its output.
 fn tune_few(dir: &Path, launcher: &str) -> (Option<i32>, String) {
-    // All of these have enough iterations for careful measurements of three parts.
+    // All candidates have enough iterations for the final measurements, of three parts each.
     let flags =
         ["--nb", "16,18,20,22", "--ranks-per-node", "2", "-p", "1", "-q", "2", "--budget", "4s"];
     let mut command = Command::new(PROGRAM);
@@ -157,7 +159,8 @@ fn failed(dir: &Path) -> Vec<serde_json::Value> {
     all.filter(|one| one["found"].is_null()).collect()
 }
 
-/// The last measurements, with care, find no launcher: a candidate that was never measured is not kept as one that cannot be run.
+/// The launcher fails during the final measurements. A candidate that was not measured then is not recorded as unable to run, and
+/// the search can resume.
 #[test]
 fn a_search_that_lost_its_launcher_goes_on_when_that_is_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -181,7 +184,8 @@ fn a_search_that_lost_its_launcher_goes_on_when_that_is_back() {
     assert_eq!(status, Some(0), "{said}");
 }
 
-/// Each job dies after its first measurement, while one candidate is being measured; all others are measured all the same.
+/// Each job dies after its first measurement, while another candidate is measured. Only this candidate is lost; all others are
+/// measured.
 #[test]
 fn a_job_that_dies_costs_only_the_candidate_it_ran() {
     let folder = tempfile::tempdir().unwrap();
@@ -206,7 +210,7 @@ fn a_job_that_dies_costs_only_the_candidate_it_ran() {
     assert!(failed(dir).is_empty(), "they are measured again: {:?}", failed(dir));
 }
 
-/// Waits, for a while.
+/// Waits until `holds` returns true. Panics after 60 s, and names `what` in the message.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
@@ -215,9 +219,9 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Starts a command with a job that never ends; returns the job's process, once it exists.
+/// Starts a command whose job never ends. Returns the command, and the process of the job after it has started.
 fn for_ever(dir: &Path, words: &[&str]) -> (Child, Pid) {
-    // A script within a script: more than the launcher itself must end.
+    // The launcher starts a script within a script. So the command must end more than the launcher itself.
     let launcher = own_launcher(dir, "sh -c 'echo $$ > pid.new; mv pid.new pid; sleep 300; :'; :");
     let mut command = Command::new(PROGRAM);
     command.args(words).args(["--cores", "2", "--launch-command", &launcher]);
@@ -250,14 +254,14 @@ fn an_interrupted_search_leaves_neither_a_job_nor_a_folder() {
             (&["tune", "-n", "700"][..], 6, 1),
             (&["tune", "-n", "700", "--write", "best"], 75, 0),
             (&["tune", "-n", "700", "--nodes", "2"], 6, 1),
-            // All settings of its job are flags.
+            // `plan` passes all settings of its job as flags, so it needs no folder.
             (&["plan", "--calibrate", "10s"], 6, 0),
             (&["plan", "--calibrate", "10s", "--memory", "4GB", "--nodes", "2"], 6, 0),
         ] {
             let folder = tempfile::tempdir().unwrap();
             let dir = folder.path();
             let (tune, job) = for_ever(dir, words);
-            // The place in which this launcher starts them is unknown: it is a folder that other nodes may see.
+            // The program cannot know on which nodes this launcher starts ranks, so the folder must be visible to other nodes.
             let parent = dir.to_owned();
             let own = own_folders(&parent);
             assert_eq!(own.len(), folders, "{words:?}: {own:?}");
@@ -280,13 +284,13 @@ fn an_interrupted_search_leaves_neither_a_job_nor_a_folder() {
     }
 }
 
-/// A folder that another search without --write has left is not used.
+/// Without `--write`, a search does not use the folder that another search has left.
 #[test]
 fn without_write_a_search_begins_from_scratch() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let launcher = format!("{} -np {{ranks}}", mpirun());
-    // The shell becomes the program, so both have the same number.
+    // The shell is replaced by the program, so both have the same process id.
     let script = "mkdir $TMPDIR/skt-hpl-tune-$$ && echo nonsense > $TMPDIR/skt-hpl-tune-$$/tune.json && exec \"$@\"";
     let mut command = Command::new("sh");
     command
@@ -299,7 +303,7 @@ fn without_write_a_search_begins_from_scratch() {
     assert_eq!(own_folders(dir).len(), 1, "its own is gone, the other one stays");
 }
 
-/// Stretches of any factorisation begin, end and leave no message in transit that the next would meet.
+/// Stretches (ranges of iterations) of every kind of factorisation begin and end without leaving a message for the next stretch.
 #[test]
 fn stretches_of_every_kind_follow_each_other() {
     let dat = Dat {

@@ -1,5 +1,5 @@
-//! Ranks that differ: cores, engines, kernels of the BLAS, and one that refuses. All must agree on a rank's own findings before
-//! anything depends on them.
+//! Tests of ranks that differ in cores, engines and kernels of the BLAS, or of which one refuses. All ranks agree on such
+//! findings before anything depends on them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use skt_hpl::kernels::Library;
 use crate::dat::Dat;
 use crate::job::{Job, PROGRAM, Ran};
 
-/// Timeout: longer than any of these takes on a busy machine. A run that has not ended by then hangs.
+/// Timeout of a run. No run of these tests takes longer, even on a busy machine; a run that exceeds it hangs.
 const LIMIT: Duration = Duration::from_secs(90);
 
 fn job(ranks: usize, grid: (usize, usize), parts: &[(usize, &[&str])]) -> Job {
@@ -18,22 +18,22 @@ fn job(ranks: usize, grid: (usize, usize), parts: &[(usize, &[&str])]) -> Job {
     Job::of(PROGRAM.into(), ranks).dat(&dat).args(&args).limit(LIMIT).parts(parts)
 }
 
-/// The digest of x of a run that passed.
+/// Returns the digest of x of a run that passed.
 fn solution(ran: &Ran) -> String {
     let run = ran.json();
     let outcome = run.tests[0].outcome.as_ref().unwrap_or_else(|| panic!("{}", ran.told()));
     outcome.x_digest.clone()
 }
 
-/// Solution of equal ranks, with one thread each.
+/// Returns the digest of x of a run with equal ranks that have one thread each.
 fn alike(ranks: usize, grid: (usize, usize), more: &[&str]) -> String {
     let part: &[(usize, &[&str])] = &[(ranks, &[])];
     let ran = job(ranks, grid, part).args(&["--threads", "1"]).args(more).run().expect_code(0);
     solution(&ran)
 }
 
-/// A rank with one core, and ranks with more, in both orders: with as many threads as it has cores, each would order its messages
-/// in its own way.
+/// A rank with one core and ranks with more cores compute the same bits, in either order. If each used all its cores as threads,
+/// they would order their messages differently.
 #[test]
 fn ranks_with_other_cores_than_the_rest_compute_the_same() {
     let first = cores::bound_to().first().unwrap().to_string();
@@ -56,8 +56,8 @@ fn ranks_with_other_cores_than_the_rest_compute_the_same() {
     assert_eq!(solution(&ran), truth, "{}", ran.told());
 }
 
-/// The order of messages depends on the threads of ranks that compute: a third rank, without a part and with all cores, does not
-/// count.
+/// The number of threads of an idle rank does not count for the order of messages. Here the idle rank has all cores, the
+/// computing ranks have one.
 #[test]
 fn a_rank_without_a_part_has_no_more_threads_than_the_others() {
     let first = cores::bound_to().first().unwrap().to_string();
@@ -74,7 +74,7 @@ fn a_rank_without_a_part_has_no_more_threads_than_the_others() {
     }
 }
 
-/// Command under which processors of ranks seem unable to run the packed engine.
+/// Command that makes processors of ranks appear unable to run the packed engine.
 const NO_PACKED: &[&str] = &["env", "SKT_FAULT_LACKS=packed"];
 
 #[test]
@@ -87,7 +87,7 @@ fn ranks_that_can_run_different_engines_take_one_that_all_can() {
     }
 }
 
-/// A rank without a place in any test takes the others' engine, whatever its processor can do.
+/// A rank that is idle in all tests takes the engine of the others, even if its processor cannot run it.
 #[test]
 fn a_rank_without_a_part_has_no_say_in_the_engine() {
     let two: &[(usize, &[&str])] = &[(2, &[])];
@@ -99,14 +99,14 @@ fn a_rank_without_a_part_has_no_say_in_the_engine() {
         assert_eq!(ran.json().blas.engine, alone.json().blas.engine, "{}", ran.told());
         assert_eq!(solution(&ran), solution(&alone), "{}", ran.told());
     }
-    // A rank whose turn may come must be able to run it.
+    // With `--checkpoint`, an idle rank may have to replace another. It must be able to run the engine.
     let protect =
         ["--threads", "1", "--engine", "packed", "--checkpoint", "1", "--job", "t-unequal-turn"];
     let ran = job(3, (2, 1), &[(2, &[]), (1, NO_PACKED)]).args(&protect).run().expect_code(1);
     assert_eq!(ran.err.matches("runs on this processor").count(), 1, "{}", ran.told());
 }
 
-/// Our own kernels give the same bits on every processor: a mix of them is harmless.
+/// All our own kernels give the same bits on every processor, so ranks may use different ones.
 #[test]
 fn kernels_for_unlike_processors_give_the_same_bits() {
     let truth = alike(2, (1, 2), &["--engine", "packed"]);
@@ -118,7 +118,7 @@ fn kernels_for_unlike_processors_give_the_same_bits() {
     assert!(!ran.json().blas.engine.starts_with("avx512"), "{}", ran.told());
 }
 
-/// A single message, which names the rank, and a single status; no rank is left waiting.
+/// If one rank refuses, the job ends with one message, which names the rank, and one exit code. No rank is left waiting.
 #[test]
 fn a_refusal_of_one_rank_is_one_of_all() {
     let parts: [&[(usize, &[&str])]; 3] = [
@@ -134,23 +134,23 @@ fn a_refusal_of_one_rank_is_one_of_all() {
         assert_eq!(ran.err.matches("runs on this processor").count(), 1, "{}", ran.told());
         assert!(!ran.out.contains("Gflops"), "{}", ran.told());
     }
-    // Any other refusal has the same effect, protected or not.
+    // Any other refusal has the same effect, with and without checkpoints.
     let bad: &[(usize, &[&str])] = &[(2, &[]), (1, &["env", "SKT_FAULT=nonsense"])];
     for more in [&[][..], &["--checkpoint", "1", "--job", "t-unequal-refused"]] {
         let ran = job(3, (3, 1), bad).args(more).run().expect_code(1);
         assert_eq!(ran.err.matches("rank 2 on ").count(), 1, "{}", ran.told());
         assert!(ran.err.contains("SKT_FAULT: "), "{}", ran.told());
     }
-    // Ranks of two launches cannot be one run.
+    // Ranks of two launches cannot form one run.
     let two: &[(usize, &[&str])] = &[(2, &[]), (1, &["env", "SKT_RUN_ID=another"])];
     let ran = job(3, (3, 1), two).run().expect_code(6);
     assert_eq!(ran.err.matches("rank 2 on ").count(), 1, "{}", ran.told());
 }
 
-/// The variable that gives a BLAS its kernels, and its setting to slow ones, which round otherwise.
+/// Returns the variable that selects the kernels of the BLAS, and its setting to slow kernels that round differently.
 fn slow_kernels() -> (&'static str, &'static str) {
     if cfg!(feature = "blis") {
-        // Versions before 1.0 read the number of a configuration, later ones its name.
+        // BLIS before 1.0 reads the number of a configuration, later versions its name.
         match Library::query().version.starts_with("0.") {
             true => ("BLIS_ARCH_TYPE", "BLIS_ARCH_TYPE=5"),
             false => ("BLIS_ARCH_TYPE", "BLIS_ARCH_TYPE=penryn"),
@@ -160,8 +160,8 @@ fn slow_kernels() -> (&'static str, &'static str) {
     }
 }
 
-/// An old node among others, whose BLAS takes other kernels there. The portable kernel would round alike on all, but is no
-/// solution, for nothing is as slow. The engine in use is reported, and the run is not protected.
+/// On one old node, the BLAS uses other kernels. The portable kernel would round the same on all nodes, but is far slower, so the
+/// run keeps the BLAS and warns. A protected run is refused.
 #[test]
 fn the_portable_kernel_is_not_taken_for_the_sake_of_one_old_node() {
     let (_, slow) = slow_kernels();
@@ -177,8 +177,7 @@ fn the_portable_kernel_is_not_taken_for_the_sake_of_one_old_node() {
     }
 }
 
-/// Kernels of the BLAS that round differently: a run is possible, but not a protected one, which promises the same bits after a
-/// restart.
+/// If kernels of the BLAS round differently, a run warns. A protected run is refused, since a restart must give the same bits.
 #[test]
 fn kernels_that_round_differently_are_told_and_never_protected() {
     let (name, slow) = slow_kernels();
@@ -191,7 +190,7 @@ fn kernels_that_round_differently_are_told_and_never_protected() {
     let ran = run().args(&protect).run().expect_code(6);
     assert_eq!(ran.err.matches("would not round alike").count(), 1, "{}", ran.told());
     assert!(!ran.out.contains("Gflops"), "{}", ran.told());
-    // Our own kernels are equal in this, and nothing else that matters uses the BLAS.
+    // Our own kernels round the same, and nothing else that affects x uses the BLAS.
     let folder = tempfile::tempdir().unwrap();
     let domains = folder.path().join("domains");
     std::fs::write(&domains, "rank:0 a\nrank:1 b\n").unwrap();
@@ -200,7 +199,7 @@ fn kernels_that_round_differently_are_told_and_never_protected() {
     assert!(!ran.err.contains("would not round alike"), "{}", ran.told());
 }
 
-/// The tests of a sweep that fit are run; the check of the nodes' memory may be overridden.
+/// Tests of a sweep that need too much memory are skipped, and the others run. `--memory-check` can override the check.
 #[test]
 fn tests_that_do_not_fit_are_skipped_and_the_others_run() {
     let sweep = |ns: &[usize]| {
@@ -214,7 +213,7 @@ fn tests_that_do_not_fit_are_skipped_and_the_others_run() {
     assert!(ran.out.contains("the largest N that fits is"), "{}", ran.told());
     assert!(ran.out.contains("1 tests completed and passed residual checks"), "{}", ran.told());
     assert_eq!(ran.err.matches("1 of 2 tests need more memory").count(), 1, "{}", ran.told());
-    // A run with no test left, or one that a restart must judge alike, is refused.
+    // The run is refused if no test is left, or if it is protected, since a restart must skip the same tests.
     let ran = sweep(&[huge]).run().expect_code(1);
     assert!(ran.err.contains("--memory-check off runs it nevertheless"), "{}", ran.told());
     let domains = tempfile::NamedTempFile::new().unwrap();
@@ -223,12 +222,12 @@ fn tests_that_do_not_fit_are_skipped_and_the_others_run() {
         ["--checkpoint", "5", "--job", "t-unfit", "--domains", domains.path().to_str().unwrap()];
     let ran = sweep(&[50, huge]).args(&protect).run().expect_code(1);
     assert!(ran.err.contains("too large for this node"), "{}", ran.told());
-    // In groups of two, which is all that two domains allow, a matrix and its protection are four times the matrix.
+    // Two domains allow only groups of two. A matrix and its protection then need four times the memory of the matrix.
     let needs = ran.err.split("needs ").nth(1).and_then(|text| text.split(' ').next()).unwrap();
     let matrix = (huge as f64).powi(2) * 8.0 / f64::from(1 << 30);
     let times = needs.parse::<f64>().unwrap() / matrix;
     assert!((4.0..4.2).contains(&times), "{times} times: {}", ran.told());
-    // No process can have so much: the test is reached, and skipped because the system refuses the memory.
+    // No process can have this much memory. The test begins, and is skipped because the system refuses the memory.
     for (how, told) in [("warn", 1), ("off", 0)] {
         let beyond: &[&str] = &["sh", "-c", "ulimit -v 8000000; exec \"$0\" \"$@\""];
         let ran = sweep(&[50, huge]).parts(&[(2, beyond)]).args(&["--memory-check", how]);
@@ -239,8 +238,8 @@ fn tests_that_do_not_fit_are_skipped_and_the_others_run() {
     }
 }
 
-/// A test whose memory cannot be had is skipped, the others run, and the end is no success: all tests were asked for. (The
-/// reference ends with 0; its harnesses count `0 tests skipped`.)
+/// A test whose memory the system refuses is skipped, and the others run. The exit code is 6, since not all tests were run. The
+/// reference ends with 0; its harnesses count `0 tests skipped`.
 #[test]
 fn a_skipped_test_is_no_success() {
     let little: &[&str] = &["sh", "-c", "ulimit -v 3000000; exec \"$0\" \"$@\""];

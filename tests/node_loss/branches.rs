@@ -1,6 +1,7 @@
-//! Agents in a tree: with two connections each, seven nodes are three levels. Those below a lost one are kept.
+//! Tests of agents that form a tree. With two connections per agent (`--fanout 2`), seven nodes form three levels. If a node is
+//! lost, the nodes below it stay in the run.
 //!
-//! The supervisor calls n1 and n4; n1 calls n2 and n3, n4 calls n5 and n6, and n6 calls n7, the spare.
+//! The supervisor connects to n1 and n4; n1 connects to n2 and n3, n4 to n5 and n6, and n6 to n7, the spare.
 
 use crate::lab::{Ended, Lab, Plan};
 
@@ -8,7 +9,7 @@ fn deep(lab: &Lab, iterations: u32) -> Plan {
     lab.stand_in("run", iterations).flags(&["--fanout", "2"])
 }
 
-/// Checks that only this node is lost, and no other with it.
+/// Asserts that `node` is the only node that the run lost.
 fn only(end: &Ended, node: &str) {
     let lost: Vec<&str> = end.of("node-lost").iter().map(|e| e["node"].as_str().unwrap()).collect();
     assert_eq!(lost, [node], "{}", end.told());
@@ -27,7 +28,8 @@ fn a_silent_power_off_in_the_middle_of_the_tree_costs_one_node() {
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n7", "n5", "n6"]);
 }
 
-/// An agent that calls others is started in another folder than the supervisor, and still finds the shell's files.
+/// An agent that connects to others runs in another folder than the supervisor. It still finds the files that `--rsh` names by
+/// relative paths.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_remote_shell_of_relative_paths_reaches_the_whole_tree() {
@@ -40,7 +42,7 @@ fn a_remote_shell_of_relative_paths_reaches_the_whole_tree() {
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4", "n5", "n6"]);
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
@@ -54,7 +56,7 @@ mod rest {
         let end = run.end();
         end.passed();
         assert!(end.of("node-lost").is_empty(), "{}", end.told());
-        // On a busy machine a login may take longer than a connection may be missing: then the run begins again, there.
+        // On a busy machine a login may take longer than the node timeout. The job is then restarted, with the same node.
         match end.faults()[..] {
             [] => assert_eq!(end.of("agent-restarted")[0]["node"], "n4", "{}", end.told()),
             _ => assert_eq!(end.survived(&["node-gone"])["node"], "n4"),
@@ -75,7 +77,8 @@ mod rest {
         assert_eq!(end.hosts(), ["n1", "n2", "n3", "n7", "n5", "n6"]);
     }
 
-    /// A leaf three connections away is noticed like a node that is called directly. Of eight nodes n4 is one.
+    /// A node three connections away from the supervisor is noticed like a node that the supervisor connects to itself. Of eight
+    /// nodes, n4 is such a node.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_node_at_the_tip_of_the_tree_is_noticed() {

@@ -1,4 +1,4 @@
-//! Runs that are stopped on purpose, and resumed by the same command.
+//! Tests of runs that are stopped on purpose and resumed by the same command.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +7,8 @@ use nix::sys::signal::Signal;
 use crate::lab::{Lab, Run, wait_until};
 use crate::outages::launcher_by;
 
-/// A run of the benchmark that is stopped in every possible way, one attempt after the other. Each time a rank waits until the
-/// request is there.
+/// The run is halted in every possible way, one way in each attempt, and then completed. In each attempt a rank stops until the
+/// request has arrived.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn the_benchmark_is_halted_in_every_way_and_goes_on() {
@@ -47,8 +47,8 @@ fn the_benchmark_is_halted_in_every_way_and_goes_on() {
     lab.same_x("run", &end);
 }
 
-/// A setting is changed before the run resumes: the benchmark refuses, and keeps its memory. That is no bug, nor is any node to
-/// blame.
+/// A setting is changed between a halt and the next start. The benchmark refuses to resume and keeps its memory. The supervisor
+/// reports neither a bug nor a fault of a node.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_refusal_of_the_benchmark_after_a_halt_is_no_nodes_fault() {
@@ -74,7 +74,7 @@ fn a_refusal_of_the_benchmark_after_a_halt_is_no_nodes_fault() {
     lab.same_x("run", &end);
 }
 
-/// A terminal that closes may send two signals in a row: from the kernel and from the shell.
+/// A closed terminal may cause two hang-up signals, from the kernel and from the shell. They count as one request to stop.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_terminal_that_closes_is_one_request() {
@@ -88,14 +88,15 @@ fn a_terminal_that_closes_is_one_request() {
     let end = run.end();
     assert_eq!(end.code, Some(75), "{}", end.told());
     assert!(!end.errors.contains("at once"), "{}", end.told());
-    // The last save may be over before a heartbeat reports it.
+    // The last save may end before a heartbeat reports it.
     assert!(end.told().contains("stopped as asked, after a save"), "{}", end.told());
     let end = lab.benchmark("run").start().end();
     assert_eq!(end.resumed_at().len(), 1, "{}", end.told());
     lab.same_x("run", &end);
 }
 
-/// Signals by which batch systems warn before a job's end. They may warn more than once; that does not mean at once.
+/// SIGUSR1 and SIGUSR2, with which batch systems warn before the end of a job, halt the run after a save. A repeated warning does
+/// not stop it at once.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_batch_systems_warning_is_a_request() {
@@ -115,7 +116,8 @@ fn a_batch_systems_warning_is_a_request() {
     }
 }
 
-/// Ctrl-C goes to all processes in a terminal's foreground, and is meant for the supervisor alone.
+/// Ctrl-C sends SIGINT to all processes in the foreground of a terminal. Only the supervisor reacts; no connection to an agent
+/// ends.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_ctrl_c_ends_no_connection() {
@@ -123,7 +125,7 @@ fn a_ctrl_c_ends_no_connection() {
     let mut run = lab.benchmark("run").in_its_own_group().hold("1@iteration:1:6");
     run.signal_group(Signal::SIGINT);
     run.wait_for("halt-requested", 1);
-    // Long enough for an agent to be called again.
+    // If an agent's connection had ended, the supervisor would connect again within this time.
     std::thread::sleep(Duration::from_secs(2));
     lab.vcluster(&["resume", "n2", "skt-hpl"]);
     let end = run.end();
@@ -132,7 +134,7 @@ fn a_ctrl_c_ends_no_connection() {
     assert!(end.told().contains("stopped as asked, after a save"), "{}", end.told());
 }
 
-/// Started with `nohup`, it is to outlive the terminal.
+/// Under `nohup`, a run continues after its terminal closes.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn under_nohup_a_terminal_that_closes_stops_nothing() {
@@ -146,11 +148,12 @@ fn under_nohup_a_terminal_that_closes_stops_nothing() {
     assert!(end.of("halt-requested").is_empty(), "{}", end.told());
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// MPI libraries have been seen to hang at the end of a job: the timeout for that is shorter than for ranks without progress.
+    /// After a halt, the run ends although the launcher hangs. The timeout for launchers at the end of a job is shorter than the
+    /// timeout for ranks without progress.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_halt_is_over_when_all_ranks_are_although_the_launcher_stays() {
@@ -162,7 +165,7 @@ mod rest {
             let place = &format!("{}@iteration:1:6", number + 1);
             let mut run = lab.benchmark("run").flags(&flags).hold(place);
             run.halt(way);
-            // Otherwise the run might be over before its supervisor receives the request.
+            // The run must not end before its supervisor receives the request.
             run.wait_for_halt(number + 1);
             lab.vcluster(&["resume", "n2", "skt-hpl"]);
             let asked = Instant::now();
@@ -176,7 +179,7 @@ mod rest {
         lab.same_x("run", &end);
     }
 
-    /// The status of a launcher after all ranks have halted does not count.
+    /// After all ranks have halted, a failure of the launcher is not a fault.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_launcher_that_fails_after_the_halt_is_no_fault() {
@@ -196,12 +199,13 @@ mod rest {
         lab.same_x("run", &end);
     }
 
-    /// Before there is anything to save, the run still stops, and can be begun again.
+    /// A halt before the first save stops the run too. The next start begins from scratch.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_halt_while_it_starts() {
         let lab = Lab::up(4, 0);
-        // Ranks receive the request every second until they listen, and one of them waits for that: all of it may take less.
+        // The supervisor sends the request every second until the ranks handle signals. One rank is stopped so that the run does
+        // not end before.
         let place = "1@generate-begin:1:1";
         let mut run = lab.benchmark("run").faults(&format!("{place}:stop")).start();
         run.wait_for("launched", 1);
@@ -215,7 +219,7 @@ mod rest {
         lab.same_x("run", &end);
     }
 
-    /// The next regular save may come later than saving and stopping may take.
+    /// `halt --after-checkpoint` waits for the next regular save, even longer than the stop timeout (`--stop-timeout`).
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_halt_after_the_next_save_waits_for_it() {
@@ -234,7 +238,7 @@ mod rest {
         assert_eq!(end.resumed_at(), [8], "{}", end.told());
     }
 
-    /// Ctrl-C while a successor calls the nodes of a healthy job: the job is taken over, and saves before it stops.
+    /// On Ctrl-C during a takeover of a healthy job, the new supervisor completes the takeover. The job saves before it stops.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_ctrl_c_during_a_takeover_costs_nothing() {
@@ -247,7 +251,7 @@ mod rest {
         std::thread::sleep(Duration::from_millis(500));
         run.signal_group(Signal::SIGINT);
         assert_eq!(run.wait_for("took-over", 1)["adopted"], true, "{}", run.told());
-        // The nodes receive the request to stop after that.
+        // The nodes receive the request to stop after the takeover.
         std::thread::sleep(Duration::from_secs(3));
         lab.vcluster(&["resume", "n2", "skt-hpl"]);
         let end = run.end();
@@ -259,7 +263,8 @@ mod rest {
         lab.same_x("run", &end);
     }
 
-    /// It does not end while the memory of a lost node is still being rebuilt.
+    /// If a node is lost between a halt and the next start, a spare replaces it and its position is rebuilt. The run then
+    /// completes.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_halted_run_has_lost_a_node_meanwhile() {
@@ -276,7 +281,7 @@ mod rest {
         assert_eq!(end.rebuilt(), [[3]], "{}", end.told());
     }
 
-    /// Every later attempt fails, and the next one waits longer and longer.
+    /// A halt is obeyed at once while the supervisor waits for the next attempt. All later attempts fail, so this wait grows.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_halt_is_not_kept_waiting_by_the_next_attempt() {
@@ -303,7 +308,7 @@ mod rest {
         lab.same_x("run", &end);
     }
 
-    /// A user who does not want to wait for that save any more asks again, in any way.
+    /// A halt that waits for the next regular save is brought forward by a second request, of any kind.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_halt_that_waits_for_a_save_is_brought_forward() {
@@ -311,7 +316,7 @@ mod rest {
         for (number, way) in ["halt", "signal", "limit"].iter().enumerate() {
             let limit: &[&str] = if *way == "limit" { &["--time-limit", "45s"] } else { &[] };
             let place = format!("{}@iteration:1:6", number + 1);
-            // The next regular save is after the run's end.
+            // No regular save follows before the run would end.
             let plan = lab.benchmark("run").flags(limit).saves_every("100");
             let mut run = plan.hold(&place);
             let asked = 2 * number;

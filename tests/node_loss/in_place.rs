@@ -1,9 +1,11 @@
-//! A rank dies, and one that waits inside the job takes its place: no launcher, no other process is started. If a whole node is
-//! lost, its launcher does not survive: then the run is started again on a spare. Needs Open MPI 5; with any other launcher such
-//! a run is refused (`without_ulfm`). Also with checksums in a process column's place (`--method abft`), but then a restart
-//! begins from scratch.
+//! Tests of recovery in place: a rank dies, and a spare rank inside the job takes its position. No launcher and no other process
+//! is started.
 //!
-//! A rank that stops is taken for dead within seconds here, so the stopped rank is the one whose node is to be lost.
+//! If a whole node is lost, the launcher ends, and the run is restarted with a spare node. Other tests use checksum columns
+//! (`--method abft`), with which a restart begins from scratch. The tests need Open MPI 5; with other launchers such runs are
+//! refused (`without_ulfm`).
+//!
+//! The other ranks take a stopped rank for dead within seconds. So each test stops the rank whose node it removes.
 
 use skt_hpl::comm::World;
 use skt_hpl::supervise::start::launcher::{Launcher, major_version};
@@ -25,7 +27,7 @@ fn goes_on_here() {
     assert!(goes_on(), "needs Open MPI 5; with any other MPI leave these out: --skip in_place::");
 }
 
-/// Checks that no memory of the run is left on these nodes.
+/// Asserts that no memory of the run is left on `nodes`.
 fn nothing_left(lab: &Lab, end: &Ended, nodes: &[&str]) {
     for node in nodes {
         let memory = lab.memory_of(node);
@@ -49,7 +51,7 @@ fn a_killed_rank_is_replaced_inside_the_job() {
     let moments = moments.map(|moment| gone_on[moment].as_u64().unwrap());
     assert!(moments.is_sorted(), "{gone_on}");
     assert!(moments[4] - moments[0] < 10_000, "{gone_on}");
-    // The repeated work may be less than heartbeats can see.
+    // Heartbeats may be too rare to show the repeated work.
     let [boundary, iteration] = ["boundary", "iteration"].map(|at| gone_on[at].as_u64().unwrap());
     assert!(0 < boundary && boundary <= iteration, "{gone_on}");
     assert_eq!(end.of("caught-up").len(), usize::from(boundary < iteration), "{}", end.told());
@@ -58,12 +60,12 @@ fn a_killed_rank_is_replaced_inside_the_job() {
     for words in ["1 rank(s)  1 lost", "1 rank(s)  position 1", "recovered in place after"] {
         assert!(status.contains(words), "{words}: {status}");
     }
-    // Its memory was on a node without ranks by now.
+    // The memory of the dead rank was on n2, a node without ranks.
     nothing_left(&lab, &end, &["n1", "n2", "n3", "n4", "n5"]);
 }
 
-/// A stopped rank is taken for dead by the others. It is ended on its node, so that it neither keeps memory nor comes back. The
-/// supervisor does not take it for a rank that hangs: nothing is started again.
+/// The other ranks take a stopped rank for dead. The rank is ended on its node, so that it frees its memory and cannot return.
+/// The supervisor does not report a hung rank, and nothing is restarted.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_stopped_rank_is_replaced_inside_the_job_and_ended() {
@@ -80,13 +82,12 @@ fn a_stopped_rank_is_replaced_inside_the_job_and_ended() {
     nothing_left(&lab, &end, &["n1", "n2", "n3", "n4", "n5"]);
 }
 
-/// The process is well, but makes no progress: a rank that does not report waiting is ended by its agent, and replaced like a
-/// dead one.
+/// A rank hangs without progress, and does not report that it waits. Its agent ends it, and a spare replaces it as a dead rank.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_hung_rank_is_ended_and_replaced_inside_the_job() {
     let lab = lab(5, 0);
-    // It may hang before the time of three iterations is known; then `--progress-timeout` is the limit.
+    // The rank may hang before three iterations are timed. `--progress-timeout` is then the limit.
     let when = ["--hang-min", "1s", "--progress-timeout", "20s"];
     let end = lab.hanging_in_place("run", &when).faults("1@iteration:2:20:hang").start().end();
     end.passed();
@@ -105,8 +106,8 @@ fn a_hung_rank_is_ended_and_replaced_inside_the_job() {
     nothing_left(&lab, &end, &["n1", "n2", "n3", "n4", "n5"]);
 }
 
-/// Faults while one rank of the other process row sends panel 4 or 5 to its neighbour: the point at which the victim waits for
-/// the slow wire, the fault, and the node of that wire. The last save is at boundary 3.
+/// Cases of a fault while a rank of the other process row sends panel 4 or 5 over a slow network: the point at which the test
+/// makes the network slow, the point of the fault, and the slow node. The last save is at boundary 3.
 const OVER_A_SLOW_WIRE: &[(&str, &str, &str)] = &[
     ("iteration:0:4", "panel-sent:0:3", "n4"),
     ("iteration:1:5", "panel-sent:1:3", "n3"),
@@ -116,7 +117,7 @@ const OVER_A_SLOW_WIRE: &[(&str, &str, &str)] = &[
     ("iteration:1:5", "iteration:1:6", "n3"),
 ];
 
-/// Checks that the run reached the same x by one restart, with these nodes.
+/// Asserts that the run was restarted once, on `hosts`, and found the x of an undisturbed run.
 fn restarted(lab: &Lab, end: &Ended, hosts: &[&str]) {
     assert_eq!(end.of("launched").len(), 2, "{}", end.told());
     assert_eq!(end.faults().len(), 1, "{}", end.told());
@@ -128,7 +129,8 @@ fn restarted(lab: &Lab, end: &Ended, hosts: &[&str]) {
     nothing_left(lab, end, hosts);
 }
 
-/// Loses a whole node while the ranks compute: with it its daemon is lost, and with that the job.
+/// Loses node n2 while the ranks compute, by the `vcluster` command `way`. The launcher's daemon on n2 is lost too, and so the
+/// whole job: the run is restarted.
 fn a_node_is_lost(way: &str) {
     let lab = lab(5, 1);
     let run = lab.in_place("run").hold("1@iteration:1:20");
@@ -144,7 +146,8 @@ fn a_node_is_lost_without_a_word() {
     a_node_is_lost("cut-off");
 }
 
-/// Loses a rank of n2 at the 20th boundary, whose place a rank on n5 takes; during that, or later, `node` is lost at `place`.
+/// Kills a rank of n2 at the 20th boundary, so that the spare rank on n5 takes its position. Then loses `node` when the run
+/// reaches `place`. Returns the result of the run, which must have restarted on `hosts`.
 fn a_node_is_lost_later(place: &str, node: &str, hosts: &[&str]) -> Ended {
     println!("{place} {node}");
     let lab = lab(5, 1);
@@ -157,8 +160,9 @@ fn a_node_is_lost_later(place: &str, node: &str, hosts: &[&str]) -> Ended {
     end
 }
 
-/// Positions 0 and 1 are on n1, 2 and 3 on n2, and two ranks stand by on n3. Positions 2 and 1 are taken there one after the
-/// other, and before either is rebuilt n1 is lost: of the group of 0 and 2 the copy that the first dead rank left on n2 remains.
+/// Positions 0 and 1 are on n1, 2 and 3 on n2, and two spare ranks are on n3. Spare ranks take positions 2 and 1. Before either
+/// is rebuilt, n1 is lost. The group of positions 0 and 2 still has the memory that the dead rank left on n2, so a restart
+/// resumes.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn the_copy_of_a_dead_rank_brings_the_run_back_if_its_position_was_not_rebuilt() {
@@ -172,7 +176,8 @@ fn the_copy_of_a_dead_rank_brings_the_run_back_if_its_position_was_not_rebuilt()
     assert_eq!(end.rebuilt().last().unwrap(), &[0, 1], "{}", end.told());
 }
 
-/// Without a spare node the run stops with its memory kept, and resumes when the node is repaired.
+/// Without a spare node, the loss of a node stops the run with its memory kept. After the node is repaired, the same command
+/// resumes.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn when_no_node_is_left_the_run_can_be_gone_on_with() {
@@ -189,12 +194,13 @@ fn when_no_node_is_left_the_run_can_be_gone_on_with() {
     lab.same_x("run", &end);
 }
 
-/// Positions 0 to 2 are the first row of the 2 x 3 grid, and 2 and 5 keep checksums.
+/// A killed rank's process column is replaced by the checksum column. Positions 0 to 2 are the first row of the 2 x 3 grid;
+/// positions 2 and 5 store checksums.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn checksums_take_the_place_of_a_killed_ranks_column() {
     let lab = lab(6, 0);
-    // A rank counts as idle after a second of the others' work.
+    // With this N, iterations take long enough for `status` to see idle ranks: other ranks must have worked for a second.
     let end =
         lab.with_checksums("run").orders("4000").faults("1@iteration:1:20:kill").start().end();
     end.passed();
@@ -223,7 +229,7 @@ fn checksums_take_the_place_of_a_killed_ranks_column() {
     nothing_left(&lab, &end, &["n1", "n2", "n3", "n4", "n5", "n6"]);
 }
 
-/// Checks that it began from scratch, once, on these nodes.
+/// Asserts that the run was restarted once, on `hosts`, and passed.
 fn began_from_scratch(lab: &Lab, end: &Ended, hosts: &[&str]) {
     end.passed();
     assert_eq!((end.of("launched").len(), end.faults().len()), (2, 1), "{}", end.told());
@@ -232,8 +238,8 @@ fn began_from_scratch(lab: &Lab, end: &Ended, hosts: &[&str]) {
     nothing_left(lab, end, hosts);
 }
 
-/// A second process column, which one column of checksums cannot survive: that is a fault like others, and the run is started
-/// again by itself.
+/// One checksum column cannot replace a second process column. The second loss is then an ordinary fault, and the supervisor
+/// restarts the run from scratch.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn losses_beyond_the_checksums_begin_from_scratch() {
@@ -246,12 +252,12 @@ fn losses_beyond_the_checksums_begin_from_scratch() {
     assert!(end.errors.contains("The next attempt begins from scratch"), "{}", end.told());
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// The supervisor dies before the loss. When the same command is given again, the run has come to its end, and one of its
-    /// nodes is off.
+    /// The supervisor dies before a rank is lost and recovered in place. The run ends without a supervisor, and a node is
+    /// switched off. The next supervisor reports the recovery and the result.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_loss_that_nobody_watched_is_told_by_the_successor() {
@@ -276,8 +282,9 @@ mod rest {
         lab.same_x("run", &end);
     }
 
-    /// A panel of 10 MB takes such a wire some eight seconds. Its buffers are neither freed nor used again before it has come,
-    /// though all ranks have left. Freed memory is poisoned.
+    /// Messages between surviving ranks keep their buffers until they have arrived. A panel of 10 MB takes eight seconds over the
+    /// slow network, while all ranks leave the iteration for the recovery. Freed memory is filled with a pattern, which would
+    /// change the result.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn messages_of_living_ranks_over_a_slow_wire_end_before_their_buffers_go() {
@@ -285,7 +292,7 @@ mod rest {
         let lab = Lab::up_with_memory(5, 0, "1g");
         let settings = [
             "MALLOC_PERTURB_=165",
-            // Heartbeats may come late, and what ranks agree on is not to wait behind the panel.
+            // Heartbeats may be late, and messages of the agreement must not wait behind the panel.
             "OMPI_MCA_mpi_ft_detector_timeout=60",
             "OMPI_MCA_btl_tcp_sndbuf=65536",
             "OMPI_MCA_btl_tcp_rcvbuf=65536",
@@ -311,7 +318,7 @@ mod rest {
             let end = run.end();
             end.passed();
             assert_eq!(end.of("launched").len(), 1, "{}", end.told());
-            // The ranks agree on the survivors when all buffers have gone.
+            // The ranks agree on the survivors after all buffers are free.
             let moment = |name: &str| end.of("gone-on")[0][name].as_u64().unwrap();
             let waited_ms = moment("agreed_ms") - moment("noticed_ms");
             assert!(waited_ms > 4000, "nothing was on its way: {}", end.told());
@@ -325,7 +332,8 @@ mod rest {
         a_node_is_lost("off");
     }
 
-    /// The rank that took the place is lost. The first one's memory on n2 is of an earlier save, and is not used.
+    /// After a spare rank has replaced a rank, the node of the spare is lost. The memory that the first rank left on n2 is of an
+    /// earlier save, and is not used.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn the_node_of_the_replacement_is_lost() {
@@ -335,7 +343,8 @@ mod rest {
         assert!(end.errors.contains("rank 1 on n2 (position 1) is lost"), "{}", end.told());
     }
 
-    /// During the recovery: the rank that takes the place, one that helps it, or one of another group.
+    /// A node is lost during a recovery in place: the node of the replacement, of a rank that helps to rebuild, or of a rank in
+    /// another group.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_node_is_lost_while_a_place_is_taken() {
@@ -346,7 +355,8 @@ mod rest {
         }
     }
 
-    /// No rank stands by any more inside the job: it is started again on the same nodes, with the dead ranks.
+    /// A second rank is lost, and no spare rank is left inside the job. The run is restarted on the same nodes, with all its
+    /// ranks.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn when_nobody_stands_by_the_run_is_started_again() {
@@ -357,8 +367,8 @@ mod rest {
         assert!(end.errors.contains("cannot be recovered in place"), "{}", end.told());
     }
 
-    /// Two ranks a node: positions 0 and 1 are on n1, 2 and 3 on n2, 4 and 5 on n3, and two ranks stand by on n4. The rank left
-    /// of a column on n3 makes new checksums with one of n4, and these take the place of the next column that is lost.
+    /// Each node has two ranks: positions 0 and 1 on n1, 2 and 3 on n2, 4 and 5 on n3, and two spare ranks on n4. After the first
+    /// loss, ranks of n3 and n4 rebuild checksums. These replace the next process column that is lost.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn ranks_of_several_nodes_make_the_checksums_that_bear_the_next_loss() {
@@ -382,8 +392,8 @@ mod rest {
         nothing_left(&lab, &end, &["n1", "n2", "n3", "n4"]);
     }
 
-    /// A whole node, which the launcher does not survive. If the ranks continue before that is noticed, they are not through
-    /// first.
+    /// With checksum columns, the loss of a whole node ends the job, and a restart begins from scratch. If the ranks continue
+    /// before the loss is noticed, the test stops them before they finish.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_node_lost_under_checksums_begins_from_scratch() {

@@ -1,15 +1,16 @@
-//! Single losses: the kind of each fault, and the fate of its node.
+//! Tests of single losses: the kind of each fault, and whether the run keeps the node.
 
 use crate::lab::Lab;
 
-/// The baseline for all others.
+/// A run without losses passes and leaves nothing behind. Its x is the baseline for all other tests.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn an_undisturbed_run_passes_and_leaves_nothing() {
     assert!(!Lab::undisturbed().is_empty());
 }
 
-/// The launchers would wait for a quarter of an hour.
+/// A node loses power without closing its connections. The supervisor gives the node up; the launcher alone would wait for a
+/// quarter of an hour.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_silent_power_off_costs_the_node() {
@@ -36,8 +37,8 @@ fn a_hung_rank_is_ended_and_its_node_kept() {
     assert!(end.rebuilt().is_empty(), "its memory was there: {}", end.told());
 }
 
-/// A rank stopped while MPI starts has no memory yet that could show its progress. The benchmark has no point to stop at before
-/// MPI has started; the stand-in has.
+/// A rank that hangs while MPI starts is noticed too, although it has no memory yet to show its progress. The stand-in hangs
+/// here, since the benchmark has no crash point before MPI has started.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_rank_that_hangs_before_it_shows_progress_is_noticed_too() {
@@ -61,7 +62,7 @@ fn a_node_that_hangs_as_a_whole_is_lost() {
     assert_eq!(end.rebuilt(), [[2]], "{}", end.told());
 }
 
-/// The node answers again before the node timeout is over, with nothing in its memory.
+/// A node restarts and answers again within the node timeout. Its memory is empty, so its position is rebuilt.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_that_comes_back_empty_is_not_trusted() {
@@ -75,9 +76,8 @@ fn a_node_that_comes_back_empty_is_not_trusted() {
     assert_eq!(end.rebuilt(), [[1]], "{}", end.told());
 }
 
-/// Slow by its network. Slow computing is tested with the benchmark (`tests/fit_nodes.rs`); here only a steady pace for as long
-/// as needed counts. The slow wire may take any time to start: it comes without a gap. Slow is eight times the others' reply
-/// time, and on a busy machine that is tens of milliseconds.
+/// A node with a slow network is reported and kept. Its reply time must be eight times that of other nodes, which is tens of
+/// milliseconds on a busy machine. `tests/fit_nodes.rs` tests nodes that compute slowly.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_slow_node_is_named_and_kept() {
@@ -106,11 +106,12 @@ fn a_killed_rank_comes_back_on_its_own_node() {
     assert!(end.rebuilt().is_empty(), "its memory was there: {}", end.told());
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// The launcher, the agent or the ranks may report first; the node is lost in any case.
+    /// A node loses power and its connections close. The launcher, the agent or the ranks may be the first to report; the
+    /// supervisor gives the node up in any case.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_visible_power_off_costs_the_node() {
@@ -125,7 +126,7 @@ mod rest {
         assert_eq!(end.rebuilt(), [[2]], "{}", end.told());
     }
 
-    /// Nothing is saved, but progress shows all the same; and the run begins from scratch.
+    /// In a run without checkpoints, progress is visible too, so a hung rank is noticed. The run starts again from scratch.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_hung_rank_without_protection_is_noticed() {
@@ -134,7 +135,7 @@ mod rest {
         let end = run.end();
         let fault = end.survived(&["rank-hung"]);
         assert_eq!(fault["node"], "n3");
-        // On a busy machine the process may be seen stopped before its progress is seen: then no position is known.
+        // On a busy machine the process may be seen as stopped before its progress is known. The fault then names no position.
         assert!(fault["position"].is_null() || fault["position"] == 2, "{fault}");
         lab.same_x("run", &end);
         for node in ["n1", "n2", "n3", "n4"] {

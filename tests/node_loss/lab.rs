@@ -1,4 +1,4 @@
-//! A virtual cluster, supervised runs on it, and their results.
+//! Test rig: a virtual cluster, supervised runs on it, and their results.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -23,15 +23,14 @@ use crate::stopped::stopped;
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_skt-hpl");
 
-/// Timeout: longer than anything here takes on a busy machine, and than the supervisor waits for ranks that are through and hang
-/// in MPI_Finalize. An event that has not come by then does not come.
+/// Timeout of each wait. No awaited event takes longer on a busy machine, not even the end of ranks that hang in MPI_Finalize.
 const TIMEOUT: Duration = Duration::from_secs(200);
 
-/// The benchmark's problem: 2 x 2 ranks, one a node, protected in pairs: n1 with n2, n3 with n4.
+/// Arguments of the benchmark: 2 x 2 ranks, one per node. `PROTECTION` forms the groups n1, n2 and n3, n4.
 const PROBLEM: &str = "-n 1250 --nb 16 -p 2 -q 2 --threads 1 --no-preflight --json result.json";
 const PROTECTION: &str = "--checkpoint 4 --group 2";
 
-/// Time that a rank stopped on purpose may stay stopped before it continues.
+/// Time for which a rank that a test stopped does not count as hung (`--hang-min`).
 const HELD_MIN: &str = "60s";
 const HELD: [&str; 2] = ["--hang-min", HELD_MIN];
 
@@ -39,7 +38,7 @@ fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Launcher of the MPI library that the program, and this test, is linked to.
+/// Returns the launcher of the MPI library to which the program and this test are linked.
 pub fn launcher() -> Launcher {
     Launcher::of_library(&World::library())
         .expect("a launcher is known for every MPI this is built with")
@@ -57,24 +56,24 @@ fn relaxed() -> String {
     format!("LD_PRELOAD={}", relax().display())
 }
 
-/// Flags by which ranks are started with these variables.
+/// Returns the flags `--export SETTING` that set environment variables for the ranks.
 fn exports(settings: impl IntoIterator<Item = String>) -> impl Iterator<Item = String> {
     settings.into_iter().flat_map(|setting| ["--export".to_string(), setting])
 }
 
-/// Builds a clock that can be set; see its source.
+/// Builds the library that changes the clock of a process, and returns its path; see `clock.c`.
 fn clock() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| preload("tests/node_loss/clock.c"))
 }
 
-/// Builds a file system that hangs; see its source.
+/// Builds the library that makes file accesses hang, and returns its path; see `stall.c`.
 fn stall() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| preload("tests/node_loss/stall.c"))
 }
 
-/// Paths that hang, for processes that are started with these settings.
+/// Makes accesses to chosen paths hang, in processes that are started with its settings.
 pub struct Stall(PathBuf);
 
 impl Stall {
@@ -86,13 +85,13 @@ impl Stall {
         [("LD_PRELOAD", stall()), ("STALL", &self.0)]
     }
 
-    /// Settings as words before a command.
+    /// Returns the settings as variable assignments in front of a shell command.
     pub fn words(&self) -> String {
         let words = self.settings().map(|(name, value)| format!("{name}={}", value.display()));
         words.join(" ")
     }
 
-    /// Makes every access to a path with one of these prefixes wait from now on.
+    /// From now on, makes every access to a path wait that begins with one of `paths`.
     pub fn begins(&self, paths: &[PathBuf]) {
         let lines: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         let fresh = self.0.with_extension("new");
@@ -105,7 +104,7 @@ impl Stall {
         self.0.with_extension("seen")
     }
 
-    /// Waits until a process waits.
+    /// Waits until a process is held by an access to a path that hangs.
     pub fn await_access(&self) {
         wait_until("somebody touches what hangs", || self.seen().exists());
     }
@@ -119,19 +118,19 @@ fn benchmark_flags() -> Vec<String> {
     format!("{PROBLEM} {PROTECTION}").split(' ').map(String::from).collect()
 }
 
-/// The user's settings are not the tests' settings.
+/// Removes all `SKT_` variables from the environment, since a user's settings must not change the tests.
 fn forget_settings(command: &mut Command) {
     for (variable, _) in std::env::vars_os() {
         if variable.to_string_lossy().starts_with("SKT_") {
             command.env_remove(variable);
         }
     }
-    // Nodes and tests share the cores, and do not know of each other.
+    // Nodes and tests share the cores of this machine, so threads must not be pinned.
     command.env("SKT_PIN", "off");
     command.envs(NO_DEVICES);
 }
 
-/// A virtual cluster and a folder for runs on it.
+/// A virtual cluster, and a folder for the runs on it. Dropping the value ends its launchers and the cluster.
 pub struct Lab {
     name: String,
     dir: tempfile::TempDir,
@@ -140,17 +139,18 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Starts nodes n1 to n(working) to work and the next ones as spares.
+    /// Starts `working` nodes for the run, n1 first, and after them `spares` spare nodes.
     pub fn up(working: usize, spares: usize) -> Self {
         Self::up_after(working, spares, |_| ()).0
     }
 
-    /// Starts the lab with this much shared memory on each node.
+    /// Starts a cluster whose nodes each have `memory` of shared memory.
     pub fn up_with_memory(working: usize, spares: usize, memory: &str) -> Self {
         Self::up_with(working, spares, memory, |_| ()).0
     }
 
-    /// Starts nodes after something was done to the lab's folder: mounted folders show nodes their content from before the start.
+    /// Runs `prepare` on the lab's folder, then starts the nodes. File systems must be mounted in the folder before the nodes
+    /// start, or the nodes do not see their content.
     pub fn up_after<T>(
         working: usize,
         spares: usize,
@@ -168,7 +168,7 @@ impl Lab {
         static LABS: AtomicUsize = AtomicUsize::new(0);
         let number = LABS.fetch_add(1, Ordering::Relaxed);
         let name = format!("t{}-{number}", std::process::id());
-        // Nodes have a /tmp of their own; this folder is shared.
+        // Nodes share this folder, but each has a /tmp of its own.
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let prepared = prepare(dir.path());
         let nodes = working + spares;
@@ -178,12 +178,12 @@ impl Lab {
         (lab, prepared)
     }
 
-    /// Runs `scripts/vcluster` with these words, and returns its standard output.
+    /// Runs `scripts/vcluster` with the arguments `words`, and returns its standard output.
     pub fn vcluster(&self, words: &[&str]) -> String {
         succeeded(&mut self.vcluster_command(words))
     }
 
-    /// Runs `scripts/vcluster` while Python takes five seconds to start: a machine may be as busy.
+    /// Runs `scripts/vcluster` with a Python that takes five seconds to start, as on a busy machine. Returns its standard output.
     pub fn vcluster_late(&self, words: &[&str]) -> String {
         let folder = self.path("late");
         std::fs::create_dir_all(&folder).unwrap();
@@ -198,12 +198,13 @@ impl Lab {
         command
     }
 
-    /// Runs a command on a node, and returns its standard output.
+    /// Runs a shell command on a node, and returns its standard output.
     pub fn on(&self, node: &str, command: &str) -> String {
         self.vcluster(&["ssh", node, command])
     }
 
-    /// Number of processes of this name on a node, as this machine sees them: also if the node cannot be reached.
+    /// Returns the number of processes `name` on a node. The processes are counted from this machine, so the node need not be
+    /// reachable.
     pub fn count_on(&self, node: &str, name: &str) -> usize {
         let init = self.ssh_config().with_file_name(node).join("init");
         let init = std::fs::read_to_string(init).unwrap();
@@ -213,7 +214,7 @@ impl Lab {
         String::from_utf8(found.stdout).unwrap().lines().count()
     }
 
-    /// Number of processes of ranks on a node: those of `name` that are no agent.
+    /// Returns the number of ranks on a node: processes `name` that are not agents.
     pub fn ranks_on(&self, node: &str, name: &str) -> usize {
         let look = format!(
             "for p in $(pgrep -x {name}); do tr '\\0' ' ' </proc/$p/cmdline 2>/dev/null; echo; done"
@@ -221,19 +222,19 @@ impl Lab {
         self.on(node, &look).lines().filter(|l| !l.is_empty() && !l.contains(" agent")).count()
     }
 
-    /// Output of `skt-hpl status` for a run.
+    /// Returns the output of `skt-hpl status` for a run.
     pub fn status(&self, name: &str) -> String {
         let mut status = Command::new(PROGRAM);
         status.arg("status").arg("--state").arg(self.path(&format!("{name}.state")));
         String::from_utf8(status.output().unwrap().stdout).unwrap()
     }
 
-    /// Content of a node's shared memory.
+    /// Returns the names of the files in a node's /dev/shm.
     pub fn memory_of(&self, node: &str) -> String {
         self.on(node, "ls /dev/shm")
     }
 
-    /// Puts another program file in the program's place on a node.
+    /// Mounts a different program file over the program on a node.
     pub fn spoil_program(&self, node: &str) {
         let other = self.path("other-program");
         let mut bytes = std::fs::read(PROGRAM).unwrap();
@@ -243,7 +244,7 @@ impl Lab {
         self.on(node, &format!("chmod 755 {other} && mount --bind {other} {PROGRAM}"));
     }
 
-    /// Makes the program run with a variable set on a node, however it is started; its file is the same.
+    /// Makes every start of the program on a node run with an environment variable set. The content of the program is unchanged.
     pub fn pretend(&self, node: &str, variable: &str) {
         let same = self.path("same-program");
         let wrapper = self.path(&format!("wrapper-{node}"));
@@ -254,12 +255,12 @@ impl Lab {
         self.on(node, &format!("chmod 755 {wrapper} && mount --bind {wrapper} {PROGRAM}"));
     }
 
-    /// Leaves no room in a node's shared memory.
+    /// Fills a node's shared memory.
     pub fn fill_memory(&self, node: &str) {
         self.on(node, "dd if=/dev/zero of=/dev/shm/full bs=1M 2>/dev/null || true");
     }
 
-    /// Leaves so many MiB of a node's shared memory free.
+    /// Fills a node's shared memory up to `mib` MiB.
     pub fn leave_free(&self, node: &str, mib: u64) {
         let free = "$(df --output=avail -m /dev/shm | tail -1)";
         self.on(node, &format!("fallocate -l $(({free} - {mib}))m /dev/shm/full"));
@@ -269,7 +270,7 @@ impl Lab {
         self.dir.path().join(name)
     }
 
-    /// Writes a script into the lab's folder.
+    /// Writes an executable script to the lab's folder, and returns its path.
     pub fn script(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, text).unwrap();
@@ -277,7 +278,7 @@ impl Lab {
         path
     }
 
-    /// Makes a launcher that ends some seconds after its ranks if they have failed.
+    /// Returns the path of a launcher that ends three seconds after its ranks if they have failed.
     pub fn slow_to_end(&self) -> PathBuf {
         let real = std::env::var("SKT_TEST_MPIRUN").unwrap_or("mpirun".to_string());
         let text = format!(
@@ -290,13 +291,13 @@ impl Lab {
         PathBuf::from(self.vcluster(&["ssh-config"]).trim())
     }
 
-    /// Returns the cluster's network.
+    /// Returns the network of the cluster, as address and prefix length.
     pub fn network(&self) -> String {
         let number = std::fs::read_to_string(self.ssh_config().with_file_name("net")).unwrap();
         format!("10.213.{}.0/24", number.trim())
     }
 
-    /// Writes a host file of nodes `first` to `last`.
+    /// Writes a host file of nodes `first` to `last` with `slots` ranks each, and returns its path.
     pub fn list(&self, name: &str, first: usize, last: usize, slots: usize) -> PathBuf {
         let path = self.path(name);
         let text: String = (first..=last).map(|n| format!("n{n} slots={slots}\n")).collect();
@@ -304,10 +305,10 @@ impl Lab {
         path
     }
 
-    /// Arguments of Open MPI on nodes with one network that share cores.
+    /// Returns the arguments of Open MPI's mpirun for virtual nodes, which have one network and share cores.
     fn openmpi_args(&self) -> Vec<String> {
         let network = self.network();
-        // Version 5 has another runtime, with its own option for the network.
+        // Open MPI 5 has another runtime, with its own option for the network.
         let runtime = match major_version(&World::library()) {
             Some(5..) => "--prtemca prte_if_include",
             _ => "-mca oob_tcp_if_include",
@@ -319,7 +320,7 @@ impl Lab {
         exports([relaxed()]).chain([words]).collect()
     }
 
-    /// Variables for ranks on such nodes that Open MPI's mpirun does not start.
+    /// Returns the flags that set Open MPI's variables for ranks that another launcher starts on virtual nodes.
     fn openmpi_exports(&self) -> Vec<String> {
         let network = self.network();
         let settings = [
@@ -331,14 +332,14 @@ impl Lab {
         exports(settings).collect()
     }
 
-    /// Variables of MPICH on nodes with one network that share cores.
+    /// Returns the flags that set MPICH's variables for ranks on virtual nodes.
     fn mpich_exports(&self) -> Vec<String> {
         let settings =
             [relaxed(), "UCX_TLS=tcp,self".to_string(), "UCX_NET_DEVICES=eth0".to_string()];
         exports(settings).collect()
     }
 
-    /// Makes a supervised run, without its program.
+    /// Returns a supervised run on all nodes with `slots` ranks per node, without the program and its arguments.
     fn supervised(&self, name: &str, slots: usize) -> Plan {
         let work = self.path(name);
         std::fs::create_dir_all(&work).unwrap();
@@ -362,7 +363,7 @@ impl Lab {
             .inheriting(Signal::SIGHUP, SigHandler::SigDfl)
     }
 
-    /// Output of the doctor on all nodes for the benchmark's run, without MPI.
+    /// Returns the output of `skt-hpl doctor` for the benchmark on all nodes, without the check of MPI.
     pub fn doctor(&self) -> String {
         let mut doctor = Command::new(PROGRAM);
         forget_settings(&mut doctor);
@@ -373,7 +374,7 @@ impl Lab {
         String::from_utf8_lossy(&out.stdout).into_owned()
     }
 
-    /// Runs two ranks a node that count to `iterations`, a tenth of a second each, in a run of this name.
+    /// Returns a run of the stand-in program, two ranks per node. It counts to `iterations`, and each iteration takes 0.1 s.
     pub fn stand_in(&self, name: &str, iterations: u32) -> Plan {
         let mut plan = self.supervised(name, 2);
         plan.command.args(["--ranks", &(2 * self.working).to_string()]);
@@ -383,12 +384,12 @@ impl Lab {
         plan
     }
 
-    /// Runs the benchmark itself, a rank a node on four nodes.
+    /// Returns a run of the benchmark, one rank on each of four nodes.
     pub fn benchmark(&self, name: &str) -> Plan {
         self.hanging(name, HELD_MIN)
     }
 
-    /// Runs the benchmark on four nodes; a rank counts as hung after this time without progress.
+    /// Returns a run of the benchmark on four nodes. A rank counts as hung after `hang_min` without progress.
     pub fn hanging(&self, name: &str, hang_min: &str) -> Plan {
         assert_eq!(self.working, 4, "a 2 x 2 grid");
         let mut plan = self.supervised(name, 1);
@@ -400,12 +401,13 @@ impl Lab {
         plan
     }
 
-    /// Runs the benchmark on four nodes, with a rank on the fifth that waits inside the job.
+    /// Returns a run of the benchmark under `--nonstop`, with a spare rank on a fifth node.
     pub fn in_place(&self, name: &str) -> Plan {
         self.hanging_in_place(name, &HELD)
     }
 
-    /// Runs the benchmark with a spare rank, and with flags for the time after which a rank counts as hung.
+    /// Returns a run of the benchmark under `--nonstop` with a spare rank. The flags `when` set the time after which a rank
+    /// counts as hung.
     pub fn hanging_in_place(&self, name: &str, when: &[&str]) -> Plan {
         assert_eq!(self.working, 5, "a 2 x 2 grid and a spare rank");
         let mut plan = self.supervised(name, 1);
@@ -414,7 +416,8 @@ impl Lab {
         plan.benchmark_flags(&["--nonstop", "--spare-ranks", "1"])
     }
 
-    /// Runs the benchmark with two ranks a node, on the third of which both stand by.
+    /// Returns a run of the benchmark under `--nonstop` with two ranks on each of three nodes. The two ranks of the third node
+    /// are spares.
     pub fn in_place_by_twos(&self, name: &str) -> Plan {
         assert_eq!(self.working, 3, "a 2 x 2 grid and two spare ranks");
         let mut plan = self.supervised(name, 2);
@@ -423,7 +426,7 @@ impl Lab {
         plan.benchmark_flags(&["--nonstop", "--spare-ranks", "2"])
     }
 
-    /// Runs the problem on six nodes, of which the last two keep the checksums of the two pairs.
+    /// Returns a run of the benchmark on six nodes. The last two store only the parity of the two groups.
     pub fn with_dedicated(&self, name: &str) -> Plan {
         assert_eq!(self.working, 6, "a 2 x 2 grid and two ranks for checksums");
         let mut plan = self.supervised(name, 1);
@@ -435,7 +438,8 @@ impl Lab {
         plan.benchmark_flags(&["--parity-layout", "dedicated"])
     }
 
-    /// Runs the problem with checksums, a rank a node: on six nodes with one process column of them.
+    /// Returns a run of the benchmark with checksum columns, one rank on each of six nodes. Two of the ranks form the process
+    /// column of checksums.
     pub fn with_checksums(&self, name: &str) -> Plan {
         assert_eq!(self.working, 6, "a 2 x 2 grid and a column of two ranks");
         let mut plan = self.supervised(name, 1);
@@ -444,7 +448,7 @@ impl Lab {
         plan.benchmark_flags(&["--method", "abft"])
     }
 
-    /// Runs the problem with checksums, with two ranks a node, the last two of which stand by.
+    /// Returns a run of the benchmark with checksum columns, two ranks on each of four nodes. The last two ranks are spares.
     pub fn with_new_checksums(&self, name: &str) -> Plan {
         assert_eq!(self.working, 4, "a 2 x 2 grid, a column of two ranks and two that stand by");
         let mut plan = self.supervised(name, 2);
@@ -453,7 +457,7 @@ impl Lab {
         plan.benchmark_flags(&["--method", "abft", "--spare-ranks", "2"])
     }
 
-    /// Runs the problem without saves.
+    /// Returns a run of the benchmark without checkpoints.
     pub fn unprotected(&self, name: &str) -> Plan {
         let mut plan = self.supervised(name, 1);
         if launcher() == Launcher::Mpich {
@@ -463,7 +467,7 @@ impl Lab {
         plan
     }
 
-    /// Runs the problem inside a Slurm allocation of all nodes, the last one a spare.
+    /// Returns a run of the benchmark in a Slurm allocation of all nodes, of which one is a spare. `by` is the launcher.
     pub fn allocated(&self, name: &str, by: Launcher) -> Plan {
         let work = self.path(name);
         std::fs::create_dir_all(&work).unwrap();
@@ -484,7 +488,7 @@ impl Lab {
         Plan { command, state, faults, tail: benchmark_flags() }
     }
 
-    /// Runs the benchmark in a Slurm job of all nodes, by the job script that is shipped.
+    /// Returns a run of the benchmark in a Slurm job of all nodes, started by `hpl-configs/job.slurm`.
     pub fn job_script(&self, name: &str) -> Plan {
         let work = self.path(name);
         let state = self.path(&format!("{name}.state"));
@@ -497,7 +501,7 @@ impl Lab {
         command.current_dir(&work);
         command.env("SLURM_CONF", self.ssh_config().with_file_name("slurm.conf"));
         command.env("HPL_PROGRAM", PROGRAM).env("SPARE_NODES", "0");
-        // The job writes its output to the files that `Run` reads.
+        // The batch job writes its output to the files that `Run` reads.
         for (stream, file) in [("output", "test.out"), ("error", "test.err")] {
             command.arg(format!("--{stream}={}", told.join(file).display()));
         }
@@ -514,7 +518,7 @@ impl Lab {
         Plan { command, state, faults, tail: benchmark_flags() }
     }
 
-    /// Returns the digest of the solution that a run of the benchmark found.
+    /// Returns the digest of x from the result file of a run of the benchmark.
     pub fn solution(&self, name: &str) -> String {
         let text = std::fs::read_to_string(self.path(name).join("result.json")).unwrap();
         let result: Value = serde_json::from_str(&text).unwrap();
@@ -522,11 +526,11 @@ impl Lab {
         outcome["x_digest"].as_str().unwrap_or_else(|| panic!("no digest in {text}")).to_string()
     }
 
-    /// Returns the digest of x without any loss. It is equal in every lab, so it is computed once, and in a lab of its own: nodes
-    /// of the others may be off by then.
+    /// Returns the digest of x of an undisturbed run. It is the same for all tests, so it is computed once, on a cluster of its
+    /// own, whose nodes no test has lost.
     pub fn undisturbed() -> String {
         static KNOWN: Mutex<Option<String>> = Mutex::new(None);
-        // The lock is kept while the run lasts: tests that want the digest wait for it.
+        // The lock is kept during the run, so that other tests wait for the digest.
         let mut known = KNOWN.lock().unwrap_or_else(|broken| broken.into_inner());
         known
             .get_or_insert_with(|| {
@@ -542,7 +546,7 @@ impl Lab {
             .clone()
     }
 
-    /// Checks that the run ended well and found the very x of an undisturbed one.
+    /// Asserts that the run passed and found the x of an undisturbed run, bit for bit.
     pub fn same_x(&self, name: &str, end: &Ended) {
         end.passed();
         assert_eq!(self.solution(name), Self::undisturbed(), "another x. {}", end.told());
@@ -561,12 +565,12 @@ impl Drop for Lab {
                 }
             }
         }
-        // A failed test has its own message, so this output is left out.
+        // If the test has failed, it has its own message, so this output is not shown.
         let _ = self.vcluster_command(&["down"]).output();
     }
 }
 
-/// Runs a command that must succeed, and returns its standard output.
+/// Runs a command, which must succeed, and returns its standard output.
 fn succeeded(command: &mut Command) -> String {
     let out = command.output().unwrap();
     let errors = String::from_utf8_lossy(&out.stderr);
@@ -574,7 +578,7 @@ fn succeeded(command: &mut Command) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-/// Waits for something that must come.
+/// Waits until `come` returns true. Panics after `TIMEOUT`, and names `what` in the message.
 pub fn wait_until(what: &str, mut come: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !come() {
@@ -583,7 +587,7 @@ pub fn wait_until(what: &str, mut come: impl FnMut() -> bool) {
     }
 }
 
-/// Folder for a supervisor's output: next to its own folder, which may have no room.
+/// Returns the folder for a supervisor's output. It is not inside the run's folder, which may be on a full disk.
 fn told_in(state: &Path) -> PathBuf {
     state.with_extension("told")
 }
@@ -593,72 +597,72 @@ fn events_in(state: &Path) -> Vec<Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// A run still to be started.
+/// A run that is not started yet.
 pub struct Plan {
     command: Command,
     state: PathBuf,
     faults: PathBuf,
-    /// Words after the supervisor's flags.
+    /// Arguments of the supervised program.
     tail: Vec<String>,
 }
 
 impl Plan {
-    /// Adds flags for the supervisor.
+    /// Adds flags of the supervisor.
     pub fn flags(mut self, flags: &[&str]) -> Self {
         self.command.args(flags);
         self
     }
 
-    /// Adds flags for the program that it runs.
+    /// Adds flags of the supervised program.
     pub fn benchmark_flags(mut self, flags: &[impl AsRef<str>]) -> Self {
         self.tail.extend(flags.iter().map(|flag| flag.as_ref().to_owned()));
         self
     }
 
-    /// Injects faults; see `Run::await_fault`.
+    /// Injects faults into the ranks. `Run::await_fault` waits for a fault.
     pub fn faults(mut self, faults: &str) -> Self {
         self.command.env("SKT_FAULT", faults).env("SKT_FAULT_LOG", &self.faults);
         self
     }
 
-    /// Sets the supervisor's clock so many seconds ahead as this file has.
+    /// Sets the supervisor's clock ahead by as many seconds as `file` contains at any moment.
     pub fn clock_ahead_by(mut self, file: &Path) -> Self {
         self.command.env("LD_PRELOAD", clock()).env("CLOCK_STEP", file);
         self
     }
 
-    /// Lets the supervisor's file system, and the launcher's, hang.
+    /// Makes the paths of `stall` hang for the supervisor and the launcher.
     pub fn with(mut self, stall: &Stall) -> Self {
         self.command.envs(stall.settings());
         self
     }
 
-    /// Makes the supervisor look for programs in this folder first.
+    /// Puts `folder` at the beginning of the supervisor's PATH.
     pub fn path_begins(mut self, folder: &Path) -> Self {
         let rest = std::env::var("PATH").unwrap();
         self.command.env("PATH", format!("{}:{rest}", folder.display()));
         self
     }
 
-    /// Starts the supervisor with a signal ignored, as `nohup` does.
+    /// Starts the supervisor with a signal ignored, as `nohup` does with SIGHUP.
     pub fn ignoring(self, which: Signal) -> Self {
         self.inheriting(which, SigHandler::SigIgn)
     }
 
-    /// Starts the supervisor from a process with this action for a signal.
+    /// Starts the supervisor so that it inherits the action `does` for the signal `which`.
     fn inheriting(mut self, which: Signal, does: SigHandler) -> Self {
         inheriting(&mut self.command, which, does);
         self
     }
 
-    /// Starts it in a process group of its own, as a terminal has one in the foreground.
+    /// Starts the supervisor in a process group of its own, like the foreground group of a terminal.
     pub fn in_its_own_group(mut self) -> Self {
         self.command.process_group(0);
         self
     }
 
-    /// Starts the supervisor so that it sees no processes but its own. Otherwise it sees those of all virtual nodes, which share
-    /// a kernel with it. It then ends leftover processes of a run there as if they were on its own machine.
+    /// Starts the supervisor in a process namespace of its own. Otherwise it sees the processes of all virtual nodes, which share
+    /// its kernel. It would then end leftover processes of the run there as its own.
     pub fn apart_from_nodes(mut self) -> Self {
         let mut apart = Command::new("unshare");
         apart.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
@@ -674,7 +678,7 @@ impl Plan {
         self
     }
 
-    /// Makes the shell run these commands before it reaches a node.
+    /// Makes the remote shell run the shell command `first` before it connects to a node.
     pub fn reached_after(mut self, lab: &Lab, first: &str) -> Self {
         let config = lab.ssh_config();
         let text = format!("#!/bin/sh\n{first}\nexec ssh -F {} \"$@\"\n", config.display());
@@ -682,22 +686,22 @@ impl Plan {
         self
     }
 
-    /// Replaces an order of the system by another one, a test each.
+    /// Sets the orders N of the tests, separated by commas.
     pub fn orders(self, orders: &str) -> Self {
         self.with_other("-n", orders)
     }
 
-    /// Sets the block size.
+    /// Sets the block size NB.
     pub fn blocks(self, width: &str) -> Self {
         self.with_other("--nb", width)
     }
 
-    /// Sets the interval of saves.
+    /// Sets the interval of saves (`--checkpoint`).
     pub fn saves_every(self, iterations: &str) -> Self {
         self.with_other("--checkpoint", iterations)
     }
 
-    /// Replaces the value of a flag that it has.
+    /// Replaces the value of a flag that the program's arguments contain.
     fn with_other(mut self, flag: &str, value: &str) -> Self {
         let at = self.tail.iter().position(|word| word == flag).unwrap();
         self.tail[at + 1] = value.to_string();
@@ -709,7 +713,7 @@ impl Plan {
         Run::start(&mut self.command, self.state, self.faults)
     }
 
-    /// Starts it while another supervisor runs the job; the output of the first one is left alone.
+    /// Starts a second supervisor for the job of `run`. Its output goes to files of its own.
     pub fn start_second(mut self, run: &Run) -> Run {
         self.command.args(&self.tail);
         let state = run.state.join("second");
@@ -718,19 +722,19 @@ impl Plan {
         second
     }
 
-    /// Starts, and waits until a rank has stopped at this place (`2@point:position:hit`): all others wait for it there, or soon
-    /// will.
+    /// Starts the run, and waits until a rank has stopped at `place` (`2@point:position:hit`). All other ranks wait for this
+    /// rank, or soon will.
     pub fn hold(self, place: &str) -> Run {
         self.hold_each(&[place])
     }
 
-    /// Starts with several such places that are reached one after the other, and waits for the first.
+    /// Starts the run with a stopped rank at each of `places`, reached one after the other. Waits for the first.
     pub fn hold_each(self, places: &[&str]) -> Run {
         self.keep_at(places, "stop")
     }
 
-    /// Starts with such places at which ranks hang, for tests that kill the launcher. Its daemons would continue stopped ranks,
-    /// and the run would make progress, or even come to its end.
+    /// Starts the run with a hanging rank at each of `places`, for tests that kill the launcher. Daemons of a killed launcher
+    /// continue stopped ranks, and the run would make progress.
     pub fn hang_each(self, places: &[&str]) -> Run {
         self.keep_at(places, "hang")
     }
@@ -745,7 +749,7 @@ impl Plan {
     }
 }
 
-/// A running supervised run. Its supervisor is ended when the value is dropped.
+/// A started supervised run. Dropping the value kills its supervisor.
 pub struct Run {
     child: Option<Child>,
     state: PathBuf,
@@ -763,7 +767,7 @@ impl Drop for Run {
 
 impl Run {
     pub fn start(command: &mut Command, state: PathBuf, faults: PathBuf) -> Self {
-        // The output goes to files, not to pipes that are not read meanwhile.
+        // The output goes to files: nobody reads pipes while the run lasts.
         let told = told_in(&state);
         std::fs::create_dir_all(&told).unwrap();
         let create = |name: &str| std::fs::File::create(told.join(name)).unwrap();
@@ -780,7 +784,7 @@ impl Run {
         self.child.as_mut().expect("it has not ended yet")
     }
 
-    /// Process number of the supervisor.
+    /// Returns the process id of the supervisor.
     pub fn pid(&mut self) -> u32 {
         self.child().id()
     }
@@ -793,14 +797,15 @@ impl Run {
         events_in(&self.state)
     }
 
-    /// Output so far.
+    /// Returns the supervisor's standard output and standard error so far.
     pub fn told(&self) -> String {
         let told = told_in(&self.state);
         let read = |name: &str| std::fs::read_to_string(told.join(name)).unwrap_or_default();
         format!("{}\n{}", read("test.out"), read("test.err"))
     }
 
-    /// Waits for something, until the run ends or the time is over.
+    /// Waits until `found` returns Some, and returns its value. Panics if the run ends before, or after `TIMEOUT`, and names
+    /// `what` in the message.
     fn until<T>(&mut self, what: &str, mut found: impl FnMut(&Self) -> Option<T>) -> T {
         let deadline = Instant::now() + TIMEOUT;
         loop {
@@ -813,32 +818,32 @@ impl Run {
         }
     }
 
-    /// Waits until an event of this name is the `nth` (from 1).
+    /// Waits for the `nth` event `name`, counted from 1, and returns it.
     pub fn wait_for(&mut self, name: &str, nth: usize) -> Value {
         self.until(&format!("'{name}' number {nth}"), |run| {
             run.events().into_iter().filter(|e| e["event"] == name).nth(nth - 1)
         })
     }
 
-    /// Waits until a halt is asked for, and until rank 0 knows of it. Ranks act only on rank 0's word, and the request reaches it
-    /// by way of its node, where it may be late. Nodes receive it again each second.
+    /// Waits until the `nth` halt is requested and rank 0 has received it, and returns the event. The other ranks follow rank 0.
+    /// The request goes to rank 0 through its node, which repeats it each second.
     pub fn wait_for_halt(&mut self, nth: usize) -> Value {
         let asked = self.wait_for("halt-requested", nth);
         std::thread::sleep(Duration::from_secs(2));
         asked
     }
 
-    /// Waits until a file of this name is in the run's folder.
+    /// Waits until the file `name` is in the run's folder.
     pub fn wait_for_file(&mut self, name: &str) {
         self.until(name, |run| run.state.join(name).exists().then_some(()));
     }
 
-    /// Waits until the supervisor has printed this.
+    /// Waits until the output of the supervisor contains `words`.
     pub fn wait_for_words(&mut self, words: &str) {
         self.until(words, |run| run.told().contains(words).then_some(()));
     }
 
-    /// Waits until the fault of this place (`2@point:position:hit`) is injected.
+    /// Waits until the fault at `place` (`2@point:position:hit`) is injected.
     pub fn await_fault(&mut self, place: &str) {
         let place = place.split_once('@').map_or(place, |(_, place)| place);
         let fields: Vec<&str> = place.split(':').collect();
@@ -847,8 +852,8 @@ impl Run {
             let log = std::fs::read_to_string(&run.faults).unwrap_or_default();
             log.contains(&line).then_some(())
         });
-        // The fault is logged before it is injected. Another rank may have been stopped before, and a rank that is stopped for
-        // long may be taken for dead, and ended.
+        // A fault is logged before it is injected, so the rank may not be stopped yet. Another rank may have been stopped before.
+        // A rank that stays stopped may be taken for dead and ended.
         let began = Instant::now();
         while stopped(&self.faults).is_none() && began.elapsed() < Duration::from_secs(5) {
             std::thread::sleep(Duration::from_millis(5));
@@ -856,7 +861,7 @@ impl Run {
         std::thread::sleep(Duration::from_millis(50));
     }
 
-    /// Lets the run compute for a moment.
+    /// Waits until the run computes, and then for 1.5 s.
     pub fn computing(&mut self) {
         self.wait_for("computing", 1);
         std::thread::sleep(Duration::from_millis(1500));
@@ -866,52 +871,52 @@ impl Run {
         kill(Pid::from_raw(self.child().id() as i32), signal).unwrap();
     }
 
-    /// Sends a signal as a terminal does to everything in its foreground.
+    /// Sends a signal to the supervisor's process group, as a terminal does to its foreground group.
     pub fn signal_group(&mut self, signal: Signal) {
         killpg(Pid::from_raw(self.child().id() as i32), signal).unwrap();
     }
 
-    /// Kills the supervisor, and nothing else, without a chance to do anything.
+    /// Kills the supervisor with SIGKILL, and no other process.
     pub fn kill_supervisor(mut self) {
         self.signal(Signal::SIGKILL);
         assert_eq!(self.end().code, None);
     }
 
-    /// Path of a file in the run's folder; the folder itself for an empty name.
+    /// Returns the path of a file in the run's folder, or the folder for an empty name.
     pub fn file(&self, name: &str) -> PathBuf {
         self.state.join(name)
     }
 
-    /// Path at which an attempt's launcher leaves its exit status.
+    /// Returns the path of the file to which an attempt's launcher writes its exit status.
     pub fn exit_file(&self, attempt: u32) -> PathBuf {
         self.state.join(format!("exit.{attempt}"))
     }
 
-    /// Launcher of the first attempt.
+    /// Returns the launcher's process of the first attempt.
     pub fn launcher(&mut self) -> ProcessId {
         serde_json::from_value(self.wait_for("launched", 1)["launcher"].clone()).unwrap()
     }
 
-    /// Ends the first launcher with its wrapper: no status is left.
+    /// Kills the first attempt's launcher together with its wrapper, so that no exit status is written.
     pub fn kill_launcher(&mut self) {
         self.kill_launcher_of(1);
     }
 
-    /// Ends an attempt's launcher with its wrapper.
+    /// Kills the launcher of an attempt together with its wrapper.
     pub fn kill_launcher_of(&mut self, attempt: usize) {
         let launched = self.wait_for("launched", attempt);
         let pid = launched["launcher"]["pid"].as_i64().unwrap();
         killpg(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
     }
 
-    /// Runs `skt-hpl halt` with these flags.
+    /// Runs `skt-hpl halt` with `flags`.
     pub fn halt(&self, flags: &[&str]) {
         let mut halt = Command::new(PROGRAM);
         halt.arg("halt").arg("--state").arg(&self.state).args(flags).stdout(Stdio::null());
         assert!(halt.status().unwrap().success());
     }
 
-    /// Waits for the end.
+    /// Waits for the end of the run, and returns its result.
     pub fn end(mut self) -> Ended {
         let deadline = Instant::now() + TIMEOUT;
         while !self.over() {
@@ -926,7 +931,7 @@ impl Run {
     }
 }
 
-/// Result of a run.
+/// Result of an ended run.
 pub struct Ended {
     pub code: Option<i32>,
     pub output: String,
@@ -935,7 +940,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// All output, for a message.
+    /// Returns the exit code and all output, for a message.
     pub fn told(&self) -> String {
         format!("status {:?}\n{}\n{}", self.code, self.output, self.errors)
     }
@@ -944,7 +949,7 @@ impl Ended {
         self.events.iter().filter(|e| e["event"] == name).collect()
     }
 
-    /// The moments of all events, in milliseconds.
+    /// Returns the times of all events, in milliseconds.
     pub fn moments(&self) -> Vec<u64> {
         self.events.iter().filter_map(|event| event["at_ms"].as_u64()).collect()
     }
@@ -955,12 +960,12 @@ impl Ended {
         assert!(self.errors.contains("wall time"), "no report at the end: {}", self.told());
     }
 
-    /// The kinds of the faults noticed, in order.
+    /// Returns the kinds of the faults that the supervisor noticed, in order.
     pub fn faults(&self) -> Vec<&str> {
         self.of("fault").iter().map(|fault| fault["kind"].as_str().unwrap()).collect()
     }
 
-    /// Checks for a single fault, of one of these kinds, after which the run continued to its result.
+    /// Asserts that the run passed with a single fault, whose kind is one of `kinds`. Returns the event of the fault.
     pub fn survived(&self, kinds: &[&str]) -> &Value {
         self.passed();
         let faults = self.faults();
@@ -968,20 +973,20 @@ impl Ended {
         self.of("fault")[0]
     }
 
-    /// Hosts of the last attempt.
+    /// Returns the host names of the last attempt, in rank order.
     pub fn hosts(&self) -> Vec<&str> {
         let launched = self.of("launched");
         let hosts = launched.last().unwrap()["hosts"].as_array().unwrap();
         hosts.iter().map(|h| h["name"].as_str().unwrap()).collect()
     }
 
-    /// Boundaries at which the ranks resumed, from their output, in order.
+    /// Returns the boundaries at which the ranks resumed, in order, from their output.
     pub fn resumed_at(&self) -> Vec<usize> {
         let told = self.errors.split("resumes at boundary ").skip(1);
         told.map(|rest| rest[..rest.find(' ').unwrap()].parse().unwrap()).collect()
     }
 
-    /// Positions that were rebuilt, from the ranks' output, in order.
+    /// Returns the lists of rebuilt positions, in order, from the ranks' output.
     pub fn rebuilt(&self) -> Vec<Vec<usize>> {
         let told = self.errors.split("rebuilt positions ").skip(1);
         told.map(|rest| serde_json::from_str(&rest[..=rest.find(']').unwrap()]).unwrap()).collect()

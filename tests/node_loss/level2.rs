@@ -1,4 +1,5 @@
-//! A second level of checkpoints: on other nodes, in another job, and if a group has lost more than it survives.
+//! Tests of level two under the supervisor: a run resumes on other nodes, in another job, and after a group has lost more than it
+//! survives.
 
 use std::path::PathBuf;
 
@@ -6,19 +7,19 @@ use skt_hpl::supervise::remember::folder::Folder;
 
 use crate::lab::{Ended, Lab};
 
-/// Flags for saves to a folder that all nodes share.
+/// Returns flags for level two in a folder that all nodes share.
 fn storage(lab: &Lab) -> [String; 4] {
     let dir = lab.path("storage");
     std::fs::create_dir_all(&dir).unwrap();
     ["--level2", dir.to_str().unwrap(), "--level2-every", "1"].map(String::from)
 }
 
-/// Returns a node's own storage.
+/// Returns the DIR of a node, for level two with one DIR per node.
 fn own(lab: &Lab, node: usize) -> PathBuf {
     lab.path("own").join(format!("n{node}"))
 }
 
-/// Flags for saves to a folder of each node's own, which so many nodes have.
+/// Returns flags for level two with one DIR per node, and creates the DIRs of nodes n1 to n`nodes`.
 fn own_storage(lab: &Lab, nodes: usize) -> [String; 6] {
     (1..=nodes).for_each(|node| std::fs::create_dir_all(own(lab, node)).unwrap());
     let dir = lab.path("own").join("{domain}");
@@ -26,12 +27,12 @@ fn own_storage(lab: &Lab, nodes: usize) -> [String; 6] {
     ["--level2", dir, "--level2-scope", "node", "--level2-every", "1"].map(String::from)
 }
 
-/// Halts a job, with its checkpoint on storage, and removes all its memory.
+/// Halts the run named `run` with its checkpoint on storage, and removes all its memory.
 fn halted_without_memory(lab: &Lab, level2: &[String]) {
     halted("run", lab, level2);
 }
 
-/// Halts a job with this state folder, and removes all its memory.
+/// Halts the run `name` with its checkpoint on storage, and removes all its memory.
 fn halted(name: &str, lab: &Lab, level2: &[String]) {
     let mut run = lab.benchmark(name).benchmark_flags(level2).hold("1@iteration:1:20");
     run.halt(&[]);
@@ -45,7 +46,7 @@ fn halted(name: &str, lab: &Lab, level2: &[String]) {
     }
 }
 
-/// The first job is halted. The next one has other nodes, in another order, and no memory at all.
+/// The first job is halted. The next job has other nodes, in another order and without memory, and resumes from storage.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn the_next_job_goes_on_from_storage_on_other_nodes() {
@@ -64,7 +65,8 @@ fn the_next_job_goes_on_from_storage_on_other_nodes() {
     assert_eq!(left, 0, "the run's folder goes with it");
 }
 
-/// The supervisor dies once it has recorded that the run is given up and put its journal aside, before it begins the new one's.
+/// `--new` gives an old run up: it records this, moves the journal aside, and begins a new journal. If the supervisor dies before
+/// the new journal, the next supervisor still gives the old run up.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_run_that_is_given_up_stays_so_until_the_next_one_has_a_journal() {
@@ -85,7 +87,7 @@ fn a_run_that_is_given_up_stays_so_until_the_next_one_has_a_journal() {
     assert!(!folder.given_up().exists(), "it would give the next run up as well");
 }
 
-/// Both members of a pair are lost at once: with memory alone the run would end here.
+/// Both members of a group are lost at once. The run resumes from storage; memory alone would not be enough.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_whole_group_is_lost_and_storage_makes_it_good() {
@@ -99,8 +101,8 @@ fn a_whole_group_is_lost_and_storage_makes_it_good() {
     assert!(end.errors.contains("the checkpoint was read from"), "{}", end.told());
 }
 
-/// Runs a job that knows only the name of the first, and is given other nodes to work on: one that is new, and one that is off.
-/// Of the spares the first is new, too; the next ones have the files of a pair, neither of which could be rebuilt.
+/// Runs the next job with the job name of the first one. Hosts n5 and n6 are new, and n6 is off. Of the spares, n7 is new, and n1
+/// and n2 have the files of one group, which could not be rebuilt if both were left out.
 fn next_job(lab: &Lab, level2: &[String]) -> Ended {
     let next = lab.benchmark("next").benchmark_flags(level2);
     std::fs::write(lab.path("hosts"), "n5 slots=1\nn6 slots=1\nn3 slots=1\nn4 slots=1\n").unwrap();
@@ -111,7 +113,7 @@ fn next_job(lab: &Lab, level2: &[String]) -> Ended {
     end
 }
 
-/// The spares with files take the places.
+/// Spares with files of the checkpoint replace nodes without files.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn nodes_that_hold_files_are_taken_before_others() {
@@ -129,7 +131,7 @@ fn nodes_that_hold_files_are_taken_before_others() {
     assert!((1..=4).all(|node| std::fs::read_dir(own(node)).unwrap().count() == 0));
 }
 
-/// Each node has a folder of its own. All memory is lost after the first job, and with one node its folder.
+/// Each node has its own DIR. After the first job, all memory is lost, and the DIR of one node: its position is rebuilt.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn nodes_have_storage_of_their_own_and_one_is_gone_with_it() {
@@ -146,12 +148,12 @@ fn nodes_have_storage_of_their_own_and_one_is_gone_with_it() {
     assert!((1..=4).all(|node| std::fs::read_dir(own(node)).unwrap().count() == 0));
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// The next job knows only the name of the first. It has most of its ranks on one node, which leaves no pairs of different
-    /// nodes.
+    /// The next job has only the job name of the first. Three of its four ranks are on one node, so no groups of different nodes
+    /// are possible. The run still resumes from storage.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn the_next_job_goes_on_from_storage_where_its_groups_cannot_be_had() {
@@ -169,8 +171,8 @@ mod rest {
         assert!(end.errors.contains("the checkpoint was read from"), "{}", end.told());
     }
 
-    /// A run that is given up begins from scratch, although storage has its checkpoint; and so does the command that resumes the
-    /// new one.
+    /// A run that `--new` gives up is not resumed, although storage has its checkpoint. The command that resumes the new run does
+    /// not use this checkpoint either.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_run_that_is_given_up_is_not_gone_on_from() {
@@ -178,7 +180,7 @@ mod rest {
         let level2 = storage(&lab);
         halted_without_memory(&lab, &level2);
         let again = || lab.benchmark("run").benchmark_flags(&level2);
-        // It is stopped before it has saved anything of its own.
+        // The new run ends before its first save.
         let mut new = again().flags(&["--new"]).hold("1@iteration:1:1");
         new.kill_launcher();
         new.kill_supervisor();
@@ -187,7 +189,7 @@ mod rest {
         assert!(!end.errors.contains("the checkpoint was read from"), "{}", end.told());
     }
 
-    /// As below, but the next job removes the files, so their place makes no difference.
+    /// Under `--restart never`, the next job removes the files on storage, so spares with files are not preferred.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn files_that_will_be_thrown_away_draw_nobody() {
@@ -199,8 +201,8 @@ mod rest {
         assert_eq!(end.hosts(), ["n5", "n7", "n3", "n4"], "{}", end.told());
     }
 
-    /// A spare still has its part of another problem's checkpoint, under the same job's name. It takes the place of a lost node,
-    /// and that part does not hinder it; the lost node's files are named in the end.
+    /// A spare replaces a lost node, and has files of another problem under the same job name. These files are ignored. At the
+    /// end the run reports the files that are left on the lost node.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_spare_enters_with_what_another_run_has_left() {

@@ -1,5 +1,5 @@
-//! Outages that are no node's fault: the supervisor cut off, stopped, or without room on its disk. The run continues, no node is
-//! given up, and the run is supervised again afterwards. And nodes lost while MPI is only being started.
+//! Tests of outages that are no node's fault: the supervisor is cut off, stopped, or has no room on its disk. The run continues,
+//! no node is given up, and supervision resumes afterwards. Other tests lose nodes while MPI starts.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,12 +14,12 @@ use skt_hpl::supervise::tell::status::Status;
 
 use crate::lab::{Lab, Run, Stall, launcher, wait_until};
 
-/// Makes a launcher that runs these words of a shell first; returns its path.
+/// Makes a launcher that runs the shell commands `first` before it launches. Returns its path.
 fn launcher_after(lab: &Lab, first: &str) -> PathBuf {
     launcher_by(lab, &format!("{first}\nexec LAUNCH \"$@\""))
 }
 
-/// Makes a shell script in the launcher's place, in which `LAUNCH` is the launcher; returns its path.
+/// Makes a launcher that is a shell script of `words`, in which `LAUNCH` stands for the real launcher. Returns its path.
 pub fn launcher_by(lab: &Lab, words: &str) -> PathBuf {
     let path = lab.path("launcher");
     let real = launcher()
@@ -38,7 +38,7 @@ pub fn launcher_by(lab: &Lab, words: &str) -> PathBuf {
     path
 }
 
-/// Makes a launcher that waits, in attempts from `from` on, until the file `go` exists; returns its path.
+/// Makes a launcher that waits until the file `go` exists, in attempt `from` and later ones. Returns its path.
 fn waiting_launcher(lab: &Lab, from: u32, go: &Path) -> PathBuf {
     let wait = format!(
         "while [ \"$SKT_ATTEMPT\" -ge {from} ] && [ ! -e {} ]; do sleep 0.05; done",
@@ -47,7 +47,8 @@ fn waiting_launcher(lab: &Lab, from: u32, go: &Path) -> PathBuf {
     launcher_after(lab, &wait)
 }
 
-/// MPI fails to start now and then for no lasting reason. A failure that does not repeat is no node's fault.
+/// MPI sometimes fails to start for no lasting reason. If the trial before the run fails once, it is repeated, and no node is
+/// blamed.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_trial_that_fails_once_is_no_nodes_fault() {
@@ -67,8 +68,8 @@ fn a_trial_that_fails_once_is_no_nodes_fault() {
     assert!(!end.errors.contains("cannot be used"), "{}", end.told());
 }
 
-/// A spare spoils the trial without a node being named. During the search, a node that all trials have in common is lost: that
-/// does not count against the other spare.
+/// The trial fails because of a spare, but names no node, so the supervisor tries subsets of nodes. During this search, a node
+/// that is in all trials is lost. The other spare is not blamed for this loss.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_lost_while_a_culprit_is_searched_is_replaced() {
@@ -98,8 +99,9 @@ fn a_node_lost_while_a_culprit_is_searched_is_replaced() {
     assert!(!end.errors.contains("n6 cannot be used"), "{}", end.told());
 }
 
-/// If a lock works on one node only, others see from the status that a supervisor is at work; they watch it for five seconds.
-/// Logins take longer. The folder is in memory, because disks are busy with other tests.
+/// The supervisor updates the status at least every five seconds, even while logins take longer. Where a lock is not visible to
+/// other machines, they see from the status that a supervisor works. The run's folder is in memory, since disks are busy with
+/// other tests.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn the_status_is_kept_whatever_the_run_is_busy_with() {
@@ -119,7 +121,7 @@ fn the_status_is_kept_whatever_the_run_is_busy_with() {
     assert!(longest < Duration::from_secs(5), "{longest:?} without a word");
 }
 
-/// The longest time up to a run's end in which its status stayed as it was.
+/// Returns the longest time for which the status of a run stayed unchanged before its end.
 fn longest_without_status(run: &mut Run) -> Duration {
     let status = run.file("status.json");
     let (mut last, mut since, mut longest) = (None, Instant::now(), Duration::ZERO);
@@ -134,7 +136,7 @@ fn longest_without_status(run: &mut Run) -> Duration {
     longest
 }
 
-/// A file system of little room in the place of a run's folder.
+/// A small file system, mounted as a run's folder. Dropping the value unmounts it.
 struct Small(PathBuf);
 
 impl Small {
@@ -148,7 +150,7 @@ impl Small {
         let done = Command::new(program).args(words).arg(&self.0).status();
         assert!(done.is_ok_and(|status| status.success()), "{program} {words:?}");
     }
-    /// Fills it to the last byte.
+    /// Fills the file system to the last byte.
     fn fill(&self) {
         let mut file = std::fs::File::create(self.0.join("filler")).unwrap();
         for piece in [4096, 1] {
@@ -166,7 +168,8 @@ impl Drop for Small {
     }
 }
 
-/// A rank dies while there is no room for the files of the next attempt: it waits, and nothing is missing.
+/// A rank dies while the disk is full, so the files of the next attempt cannot be written. The supervisor waits for room, and the
+/// journal is complete afterwards.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_full_disk_is_told_and_outlived() {
@@ -183,8 +186,8 @@ fn a_full_disk_is_told_and_outlived() {
     lab.same_x("run", &end);
 }
 
-/// This machine may refuse to start an attempt and allow it a moment later. The memory of the nodes is worth the wait, and is
-/// kept if the start is still refused.
+/// The supervisor's machine refuses to start an attempt, and allows it later. The supervisor tries again. If starts stay refused,
+/// it stops the run and keeps the memory on the nodes.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_launch_that_is_refused_is_tried_again() {
@@ -197,7 +200,7 @@ fn a_launch_that_is_refused_is_tried_again() {
     std::thread::sleep(Duration::from_secs(3));
     std::fs::remove_dir(&in_the_way).unwrap();
     run.await_fault("2@iteration:1:10");
-    // It has begun with the usual timeout, which is too long for a test.
+    // This attempt began with the default start-up timeout, which is too long for a test.
     run.kill_supervisor();
     let mut run = lab.benchmark("run").flags(&["--startup-timeout", "3s"]).start();
     assert_eq!(run.wait_for("took-over", 1)["adopted"], true, "{}", run.told());
@@ -214,16 +217,16 @@ fn a_launch_that_is_refused_is_tried_again() {
     lab.same_x("run", &end);
 }
 
-/// The folder's file system hangs while an attempt is launched, and while it computes: heartbeats are received and nodes judged,
-/// and the journal is complete.
+/// The file system of the run's folder hangs during a launch and during the computation. Heartbeats are still received, nodes are
+/// judged, and the journal is complete afterwards.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_disk_that_hangs_holds_up_only_the_next_step() {
     let lab = Lab::up(4, 1);
     let stall = Stall::new(&lab);
     let places = ["1@iteration:1:20", "2@iteration:1:30"];
-    // An agent that died may take half as long again for its login as is usual: on a busy machine, if that is a fraction of a
-    // second, the node is lost for it now and then.
+    // The supervisor allows 1.5 times the usual login time for a new login. Without the delay of 3 s, this is a fraction of a
+    // second, which a busy machine may exceed.
     let plan = lab.benchmark("run").with(&stall).reached_after(&lab, "sleep 3");
     let mut run = plan.hang_each(&places);
     stall.begins(&[run.file("hosts.2")]);
@@ -236,7 +239,7 @@ fn a_disk_that_hangs_holds_up_only_the_next_step() {
     stall.begins(&[run.file("")]);
     stall.await_access();
     lab.vcluster(&["cut-off", "n2"]);
-    // The reaction to it is a step, which waits; the fault itself is known.
+    // The supervisor knows the fault at once, but its next step waits for the disk.
     run.wait_for_words("the disk is slow");
     stall.ends();
     let journal = run.file("events.jsonl");
@@ -249,7 +252,7 @@ fn a_disk_that_hangs_holds_up_only_the_next_step() {
     assert!(end.moments().is_sorted(), "{:?}", end.moments());
 }
 
-/// The first folder of PATH hangs, so no remote shell can be started: a node whose agent died is lost for it, and no other.
+/// The first folder of PATH hangs, so no remote shell can be started. Only the node whose agent has died is lost.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_remote_shell_that_is_not_found_holds_up_nobody() {
@@ -262,7 +265,7 @@ fn a_remote_shell_that_is_not_found_holds_up_nobody() {
     stall.begins(&[folder]);
     lab.vcluster(&["kill", "n2", "skt-hpl"]);
     assert_eq!(run.wait_for("node-lost", 1)["node"], "n2");
-    // Hydra itself looks along PATH when it starts a job.
+    // Hydra itself searches PATH when it starts a job, so it waits too.
     if launcher() != Launcher::Mpich {
         run.wait_for("computing", 2);
     }
@@ -271,7 +274,7 @@ fn a_remote_shell_that_is_not_found_holds_up_nobody() {
     assert_eq!(run.end().survived(&["node-gone"])["node"], "n2");
 }
 
-/// A node's /tmp, its home and its shared folders hang: its agent and its ranks have all they need.
+/// If the /tmp, home and shared folders of a node hang, its agent and ranks still work.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_whose_disks_hang_computes_on() {
@@ -280,7 +283,7 @@ fn a_node_whose_disks_hang_computes_on() {
     lab.pretend("n2", &stall.words());
     let mut run = lab.benchmark("run").hold("1@iteration:1:20");
     stall.begins(&[PathBuf::from("/tmp"), PathBuf::from("/root"), lab.path("")]);
-    // Longer than the node timeout.
+    // This is longer than the node timeout.
     std::thread::sleep(Duration::from_secs(6));
     lab.vcluster(&["resume", "n2", "same-program"]);
     run.wait_for_words("PASSED");
@@ -290,18 +293,18 @@ fn a_node_whose_disks_hang_computes_on() {
     lab.same_x("run", &end);
 }
 
-/// Results that were printed to a full disk are lost: that is reported, and the run does not count as passed.
+/// Results are lost if they are printed to a full disk. The supervisor reports this, and the run does not count as passed.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn results_that_did_not_fit_are_not_called_passed() {
     let (lab, small) = Lab::up_after(4, 0, |folder| Small::mount(folder.join("run.state")));
-    // Results of more tests than fit into the rest of the page with the heading.
+    // The results of this many tests do not fit into the rest of the page that contains the heading.
     let tests = ["-n", "1250,60,60,60,60,60,60,60,60"];
     let mut run = lab.benchmark("run").benchmark_flags(&tests).hold("1@iteration:1:10");
     small.fill();
     lab.vcluster(&["resume", "n2", "skt-hpl"]);
     if launcher() == Launcher::Mpich {
-        // Hydra ends the job when it cannot write: the run waits for room and resumes.
+        // Hydra ends the job if it cannot write. The run then waits for room and resumes.
         run.wait_for_words("waiting for room");
         small.make_room();
         let end = run.end();
@@ -314,7 +317,7 @@ fn results_that_did_not_fit_are_not_called_passed() {
     assert!(end.errors.contains("its results are incomplete"), "{}", end.told());
 }
 
-/// Processes that die on one node again and again are the node's fault, while a spare stands by.
+/// If processes die on one node again and again, the node counts as sick, and a spare replaces it.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_sick_node_is_replaced() {
@@ -333,11 +336,12 @@ fn a_sick_node_is_replaced() {
     assert_eq!(end.hosts(), ["n1", "n4", "n3"]);
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// MPI is tried, or launched, and waits for a node that has become unresponsive: the supervisor does not wait with it.
+    /// A node becomes unresponsive while MPI is tried or launched. The launcher waits for this node; the supervisor does not, and
+    /// replaces it.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_node_lost_while_mpi_starts_is_replaced() {
@@ -361,8 +365,8 @@ mod rest {
         }
     }
 
-    /// An old run is given up for a new one, and logins take longer than another command without a lock watches the status. No
-    /// disk either.
+    /// The status is updated at least every five seconds while an old run is given up (`--new`), even if logins take longer. The
+    /// run's folder is in memory, since disks are busy with other tests.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn the_status_is_kept_while_an_old_run_is_given_up() {
@@ -383,7 +387,7 @@ mod rest {
         assert!(longest < Duration::from_secs(5), "{longest:?} without a word");
     }
 
-    /// No node can be reached from here, and the user stops the run: that loses no node, and the same command resumes with all.
+    /// The user stops the run while the supervisor reaches no node. No node is lost, and the same command resumes on all of them.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_run_that_is_stopped_amid_an_outage_has_lost_nobody() {
@@ -403,7 +407,7 @@ mod rest {
         assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"], "{}", end.told());
     }
 
-    /// The launcher dies, and while its processes are being ended no node can be reached from here: no node is lost for that.
+    /// The launcher dies, and the supervisor reaches no node while it ends the remaining processes. No node is lost.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn an_outage_while_an_attempt_is_being_stopped_loses_nobody() {
@@ -423,14 +427,14 @@ mod rest {
         lab.same_x("run", &end);
     }
 
-    /// All results are reported, and then no node can be reached any more, before most have reported that their ranks are done. A
-    /// while later the run ends well, and names the memory that it could not remove.
+    /// After all results are reported, the supervisor reaches no node any more, before most nodes have reported the end of their
+    /// ranks. The run still ends well, and names the memory that it could not remove.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_run_that_is_over_ends_although_nobody_can_be_reached() {
         let lab = Lab::up(4, 0);
         let places = ["1@iteration:0:60", "1@told:2:1"];
-        // On a busy machine the rest takes longer than the usual node timeout.
+        // On a busy machine, the rest of the run takes longer than the default node timeout.
         let mut run = lab.benchmark("run").flags(&["--node-timeout", "20s"]).hold_each(&places);
         for node in ["n2", "n3", "n4"] {
             lab.on(node, "pkill -STOP -f 'skt-hpl agent'");
@@ -448,7 +452,8 @@ mod rest {
         assert!(end.errors.contains(words), "{}", end.told());
     }
 
-    /// The clock of the supervisor's machine is set an hour ahead, and an hour back, while the run has ten minutes.
+    /// The clock of the supervisor's machine is set forward and back by an hour, although the run has a time limit of ten
+    /// minutes. Nothing changes in the run.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_clock_that_is_set_changes_nothing() {
@@ -478,7 +483,7 @@ mod rest {
         }
     }
 
-    /// While the next attempt waits for room, one of its nodes is lost: another takes its place before the launch.
+    /// A node is lost while the next attempt waits for room on the disk. Another node replaces it before the launch.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_node_lost_while_there_is_no_room_is_replaced() {
@@ -498,15 +503,15 @@ mod rest {
         lab.same_x("run", &end);
     }
 
-    /// Cut off from all nodes, and then stopped, each time for longer than any limit; the run computes on. Every limit is made
-    /// smaller for that, unless `SKT_TEST_OUTAGE` sets the seconds of an outage.
+    /// The supervisor is first cut off from all nodes and then stopped, each time for longer than any timeout. The run computes
+    /// on without a fault. Timeouts are reduced for this test, unless `SKT_TEST_OUTAGE` sets the length of the outage in seconds.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn the_supervisors_own_outages_cost_nothing() {
         let asked = std::env::var("SKT_TEST_OUTAGE").ok().map(|text| text.parse().unwrap());
         let outage = Duration::from_secs(asked.unwrap_or(16));
         let lab = Lab::up(3, 1);
-        // An iteration takes a tenth of a second.
+        // Each iteration takes 0.1 s.
         let mut plan = lab.stand_in("run", (2 * outage.as_secs() + 6) as u32 * 10);
         if asked.is_none() {
             plan = plan.flags(&[
@@ -526,7 +531,7 @@ mod rest {
         lab.vcluster(&["join", "uplink"]);
         run.wait_for("together", 1);
         run.signal(Signal::SIGSTOP);
-        // The test waits for a time in which the supervisor is stopped.
+        // Nothing can be polled while the supervisor is stopped, so the test sleeps.
         std::thread::sleep(outage);
         run.signal(Signal::SIGCONT);
         let end = run.end();

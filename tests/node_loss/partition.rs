@@ -1,4 +1,4 @@
-//! A node that is cut off and computes on: it is replaced, and its old copy loses.
+//! Tests of a node that is cut off from the network and computes further. The node is replaced, and its old memory is not used.
 
 use std::time::Duration;
 
@@ -21,12 +21,13 @@ fn a_partition_that_heals_finds_its_old_copy_ended() {
     assert_eq!(end.hosts(), ["n1", "n4", "n3"], "down stays down");
 }
 
-/// The system there may end a session whose other end is unresponsive: the agent's lines then close before it counts as orphaned.
+/// A node that is cut off ends its ranks and its agent, even if the system on the node ends the login session. The agent's input
+/// and output then close before the agent counts as orphaned.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_that_is_cut_off_ends_its_ranks_also_where_its_session_ends() {
     let lab = Lab::up(3, 1);
-    // The process that carries the agent's lines on its node can be ended by itself.
+    // `cat` carries the agent's input and output on its node, so that the test can end it alone.
     let line = "case \"$2\" in *agent*--node*) set -- \"$1\" \"cat | $2 | cat\" ;; esac";
     let plan =
         lab.stand_in("run", 600).flags(&["--orphan-timeout", "20s"]).reached_after(&lab, line);
@@ -45,7 +46,8 @@ fn a_node_that_is_cut_off_ends_its_ranks_also_where_its_session_ends() {
     assert_eq!(run.end().code, Some(75));
 }
 
-/// The node is needed again later, with a stale share of the matrix in its memory.
+/// A node returns, with an old part of the matrix in its memory, and is used again later. The old memory is not used: its
+/// position is rebuilt.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn an_old_copy_is_not_believed() {
@@ -58,7 +60,7 @@ fn an_old_copy_is_not_believed() {
     run.wait_for("node-returned", 1);
     assert_eq!(lab.ranks_on("n2", "skt-hpl"), 0, "the old copy still runs");
     assert!(lab.memory_of("n2").contains(".p1."), "its memory is gone");
-    // No other node is left to replace the replacement.
+    // No other node is left to replace n5.
     lab.vcluster(&["cut-off", "n5"]);
     let end = run.end();
     assert_eq!(end.faults(), ["node-unresponsive", "node-unresponsive"], "{}", end.told());
@@ -67,11 +69,11 @@ fn an_old_copy_is_not_believed() {
     assert_eq!(end.rebuilt(), [[1], [1]], "{}", end.told());
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// The node answers again while the run is being stopped for another fault.
+    /// A lost node answers again while the run is being stopped for another fault. Its return is still noticed.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_node_that_is_back_while_the_run_is_stopped_is_noticed() {
@@ -90,14 +92,14 @@ mod rest {
         lab.vcluster(&["cut", "n2"]);
         run.wait_for("computing", 2);
         wait_until("n2 is called", || waits.exists());
-        // The agent cannot carry out the request.
+        // The agent of n3 is stopped, so it cannot end its ranks.
         lab.vcluster(&["hang", "n3", "skt-hpl"]);
         lab.vcluster(&["kill", "n4", "python3"]);
         run.wait_for("fault", 2);
         std::thread::sleep(Duration::from_millis(1500));
         lab.vcluster(&["join", "n2"]);
         std::fs::remove_file(&gate).unwrap();
-        // Long enough for its agent's first message.
+        // The agent of n2 sends its first message within this time.
         std::thread::sleep(Duration::from_secs(5));
         let stopped = run.events().iter().filter(|event| event["event"] == "stopped").count();
         assert_eq!(stopped, 1, "it was to come while the run is stopped: {}", run.told());
@@ -110,7 +112,7 @@ mod rest {
         assert_eq!(run.end().code, Some(75));
     }
 
-    /// No process of a run outlives it, not even on a node that was lost and is back.
+    /// At the end of a run, its processes and memory are removed also on a node that was lost and has returned.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn memory_on_a_node_that_is_back_goes_with_the_run() {
@@ -130,7 +132,8 @@ mod rest {
         assert!(!end.errors.contains("skt-hpl clean"), "{}", end.told());
     }
 
-    /// A whole group is cut off, and no rank has computed since: its nodes have the only memory of it.
+    /// All nodes of a group are cut off and return. No rank has computed meanwhile, so only their memory has the state of the
+    /// group. It is not removed.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn memory_that_is_still_needed_is_not_removed() {

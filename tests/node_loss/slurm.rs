@@ -1,6 +1,6 @@
-//! A node of an allocation is lost, and the allocation lives on: under srun, and under the MPI's own launcher.
+//! Tests of runs in a Slurm allocation that loses a node and continues, under srun and under the launcher of MPI.
 //!
-//! Needs Slurm: `scripts/setup.sh --with-slurm`. Without it `scripts/test.sh` leaves these out, and notes that.
+//! The tests need Slurm (`scripts/setup.sh --with-slurm`). Without Slurm, `scripts/test.sh` skips and lists them.
 
 use skt_hpl::supervise::start::launcher::Launcher;
 
@@ -20,8 +20,8 @@ fn lose_a_node(by: Launcher) {
     assert_eq!(end.rebuilt(), [[1]], "{}", end.told());
 }
 
-/// The job script that is shipped, in two jobs one after the other: the memory's name is the first one's number, and the second
-/// one has another.
+/// `hpl-configs/job.slurm` resumes in a second job. The memory is named after the number of the first job, and the second job has
+/// another number.
 #[test]
 #[ignore = "needs root, network namespaces and Slurm"]
 fn the_job_script_goes_on_in_the_next_job() {

@@ -1,8 +1,8 @@
-//! Spares: lost, unfit, or none left.
+//! Tests of spare nodes: lost, unfit, and none left.
 
 use crate::lab::{Lab, Plan, Run};
 
-/// Another program file at the same place; a shared memory that is full.
+/// Spares with a different program file or with full shared memory are not used, and are reported.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn unfit_spares_are_passed_over_and_named() {
@@ -19,7 +19,7 @@ fn unfit_spares_are_passed_over_and_named() {
     lab.same_x("run", &end);
 }
 
-/// A node that was to work has another program: a spare takes its place before anything starts.
+/// If a node of the host file has a different program file, a spare replaces it before the run starts.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_with_another_program_does_not_even_begin() {
@@ -32,13 +32,14 @@ fn a_node_with_another_program_does_not_even_begin() {
     lab.same_x("run", &end);
 }
 
-/// A node whose processor has none of the program's own kernels would compute with the BLAS, to other bits.
+/// A spare whose processor lacks all kernels of the program would compute with the BLAS, with other bits. It is not used, and is
+/// reported.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_spare_that_would_round_otherwise_is_passed_over_and_named() {
     let lab = Lab::up(4, 2);
     lab.pretend("n5", "SKT_FAULT_LACKS=packed");
-    // Other instructions, but the same bits.
+    // Without AVX-512, n6 uses other instructions but computes the same bits.
     lab.pretend("n6", "SKT_FAULT_LACKS=avx512");
     let words =
         "the results of this node would differ in their last bits: this node computes with blas";
@@ -82,8 +83,8 @@ fn a_run_waits_for_a_repaired_node() {
     lab.same_x("run", &end);
 }
 
-/// A node has lost its part of the run's memory, and another process has taken the room. The benchmark refuses to start there,
-/// and a spare takes the node's place.
+/// A node loses its part of the run's memory, and another process takes the room. The benchmark refuses to start there, and a
+/// spare replaces the node.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_without_room_for_what_it_has_lost_is_replaced() {
@@ -91,7 +92,8 @@ fn a_node_without_room_for_what_it_has_lost_is_replaced() {
     replaced_for_want_of_room(&lab, lab.benchmark("run"));
 }
 
-/// Removed memory stays as long as the rank lives: another process takes it as soon as it is free.
+/// Shell commands that remove the run's memory on a node and take its room. Removed memory is free only after the rank has ended,
+/// so the commands take room as soon as it is free.
 const GREEDY: &str = "rm /dev/shm/skt-hpl.*; timeout 60 sh -c \
                       'while :; do dd if=/dev/zero bs=1M >>/dev/shm/full 2>/dev/null; sleep 0.05; done' \
                       </dev/null >/dev/null 2>&1 &";
@@ -111,7 +113,7 @@ fn with_a_spare_in_its_place(lab: &Lab, run: Run) {
     assert!(end.of("node-lost").is_empty(), "{}", end.told());
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
@@ -129,8 +131,7 @@ mod rest {
         assert_eq!(end.hosts(), ["n1", "n5", "n3"]);
     }
 
-    /// Four nodes compute, and two keep the checksums of them: a spare takes the place of one of these as that of a computing
-    /// node.
+    /// Four nodes compute, and two store only their parity. A spare replaces a lost parity node as it replaces a computing node.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_node_that_keeps_checksums_alone_is_replaced_as_the_others_are() {
@@ -146,7 +147,7 @@ mod rest {
         lab.same_x("run", &end);
     }
 
-    /// Its partner has room, too, but both of a group on one node would be lost together.
+    /// Ranks of a lost node do not move to the node of the same group, although it has room. Both members would be lost together.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn ranks_do_not_go_to_the_node_that_protects_them() {
@@ -159,7 +160,8 @@ mod rest {
         lab.same_x("run", &end);
     }
 
-    /// If survivors must not take more ranks, the run stops with its memory kept, and resumes when the node is repaired.
+    /// With `--no-doubling` and without spares, the run stops with its memory kept. After the lost node is repaired, the same
+    /// command resumes.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn none_left_and_none_may_take_more() {
@@ -177,7 +179,7 @@ mod rest {
         assert_eq!(end.rebuilt(), [[2]], "{}", end.told());
     }
 
-    /// A login takes longer than the pause before a lost node is called again.
+    /// A supervisor waits for the login to a repaired node, even if the login takes longer than the pause between calls.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_repaired_node_is_waited_for_as_long_as_a_login_takes() {
@@ -193,7 +195,8 @@ mod rest {
         lab.same_x("run", &end);
     }
 
-    /// The memory that a node had when it was lost is in the way when it is back to take another's ranks.
+    /// A node returns after its loss, and later takes the ranks of another node. Its old memory is removed, to make room for the
+    /// new ranks.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_node_that_is_back_makes_room_for_what_it_takes() {
@@ -204,7 +207,7 @@ mod rest {
         run.await_fault("2@iteration:3:30");
         lab.vcluster(&["join", "n2"]);
         run.wait_for("node-returned", 1);
-        // A position takes some 12 MiB of the 192; less than that stays free next to the old one.
+        // A position needs some 12 MiB. With less than that free, the node has no room for it next to the old memory.
         lab.leave_free("n2", 8);
         lab.vcluster(&["cut-off", "n3"]);
         let end = run.end();
@@ -216,7 +219,8 @@ mod rest {
         lab.same_x("run", &end);
     }
 
-    /// Ranks that refuse to start are seen to end long before their launcher does.
+    /// If the benchmark finds no room on a node, the node is replaced before the launcher ends. The ranks' refusal is known long
+    /// before that.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_node_without_room_is_replaced_although_the_launcher_ends_late() {
@@ -226,8 +230,8 @@ mod rest {
         replaced_for_want_of_room(&lab, plan);
     }
 
-    /// A rank dies while it starts, and then there is no room. That is not the same fault again and again: nodes are asked for
-    /// room first.
+    /// A rank dies while it starts, and then its node has no room. The two failures are not counted as one repeated fault: before
+    /// a new attempt, the supervisor asks the nodes for their room.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_node_without_room_is_replaced_after_a_start_that_failed_otherwise() {

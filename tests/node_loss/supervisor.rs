@@ -1,4 +1,4 @@
-//! The supervisor dies, or the launcher, and nodes while no supervisor runs.
+//! Tests of the loss of the supervisor or the launcher, and of nodes that are lost while no supervisor runs.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn a_successor_takes_the_running_job_over() {
     lab.same_x("run", &end);
 }
 
-/// The user stops such a run at once: that loses no node.
+/// A user stops a new supervisor that reaches no node yet. No node is lost, and the same command resumes later.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_successor_that_reaches_nobody_can_be_stopped() {
@@ -46,8 +46,8 @@ fn a_successor_that_reaches_nobody_can_be_stopped() {
     lab.same_x("run", &end);
 }
 
-/// n5 was named when the run was resumed, and took a lost node's place. The supervisor dies, and the first command is given
-/// again, which does not name n5.
+/// A second command named the spare n5, which replaced a lost node. After the supervisor dies, the first command, which does not
+/// name n5, takes the run over.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_that_an_earlier_command_added_is_known_to_the_successor() {
@@ -74,7 +74,8 @@ fn a_node_that_an_earlier_command_added_is_known_to_the_successor() {
     lab.same_x("run", &end);
 }
 
-/// Runs to its end while no supervisor runs, and loses its nodes in this `way`: the run is not computed again.
+/// Kills the supervisor, lets the run end without one, and loses `nodes` by the `vcluster` command `way`. Asserts that the next
+/// supervisor reports the result and does not compute again.
 fn over_when_nobody_watched(way: &str, nodes: &[&str]) {
     let lab = Lab::up(4, 0);
     let run = lab.benchmark("run").hold("1@iteration:1:20");
@@ -91,14 +92,14 @@ fn over_when_nobody_watched(way: &str, nodes: &[&str]) {
     lab.same_x("run", &end);
 }
 
-/// A node is missing now that a new run would need.
+/// The run has ended without a supervisor, and one of its nodes is off. The next supervisor needs no node.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_run_that_ended_while_nobody_watched_is_over() {
     over_when_nobody_watched("cut-off", &["n3"]);
 }
 
-/// Killed while this machine refuses to start the next attempt and it is tried again, twice: the successor tries it, too, and the
+/// The supervisor is killed twice while its machine refuses to start the next attempt. Each new supervisor tries again, and the
 /// run resumes from memory.
 #[test]
 #[ignore = "needs root and network namespaces"]
@@ -131,16 +132,17 @@ fn a_killed_launcher_is_started_again() {
     let mut run = lab.benchmark("run").hang_each(&["1@iteration:1:20"]);
     run.kill_launcher();
     let end = run.end();
-    // Ranks end a second later, and are seen first if the supervisor was stopped meanwhile.
+    // The ranks end a second after the launcher. If the supervisor was delayed meanwhile, it sees the end of the ranks first.
     end.survived(&["launcher-gone", "rank-died"]);
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"]);
     assert_eq!(end.resumed_at().len(), 1, "{}", end.told());
     lab.same_x("run", &end);
-    // Files that the killed one's daemons shared with the ranks there are removed, too.
+    // Files in /tmp that the launcher's daemons shared with the ranks are removed too.
     wait_until("/tmp is tidy", || lab.on("n1", "ls /tmp/ompi.* 2>/dev/null || true").is_empty());
 }
 
-/// Ranks without a supervisor, their memory, and a node that cannot be reached.
+/// `--new` ends the processes of an old run that has no supervisor, and removes its memory. It names the node that cannot be
+/// reached.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_run_that_is_given_up_leaves_nothing_behind() {
@@ -190,11 +192,11 @@ fn a_second_supervisor_is_refused() {
     run.end().passed();
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// A single login of a run fails, and one of its successor's, although the node is well.
+    /// One login of a run fails, and one of its next supervisor, although the node is well. No node is lost.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_login_that_fails_once_loses_no_node() {
@@ -217,13 +219,15 @@ mod rest {
         lab.same_x("run", &end);
     }
 
-    /// Names cannot be resolved on the successor's node: all its calls fail, for longer than nodes have for their first answer.
+    /// All logins of a new supervisor fail for longer than the limit for a node's first answer, as without name resolution. It
+    /// leaves the job alone, and takes it over when the logins succeed.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_successor_that_reaches_nobody_leaves_the_job_alone() {
         let lab = Lab::up(4, 1);
         let down = lab.path("down");
-        // Stopped ranks make no progress, which agents without a supervisor allow for a minute by default.
+        // Stopped ranks make no progress. Agents without a supervisor would end them after the default orphan timeout of a
+        // minute.
         let plan = || {
             let first = format!("[ ! -e {} ] || exit 255", down.display());
             lab.benchmark("run").flags(&["--orphan-timeout", "200s"]).reached_after(&lab, &first)
@@ -243,8 +247,8 @@ mod rest {
         lab.same_x("run", &end);
     }
 
-    /// A single call succeeds, and then that node becomes unresponsive like all the others: the successor is still the one that
-    /// is cut off.
+    /// A new supervisor reaches one node, which then becomes unresponsive like all others. It concludes that it is itself cut
+    /// off, and leaves the job alone.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_successor_whose_only_node_becomes_unresponsive_leaves_the_job_alone() {
@@ -293,14 +297,15 @@ mod rest {
         assert_eq!(end.rebuilt(), [[2]], "{}", end.told());
     }
 
-    /// The successor does not wait for answers of nodes, none of which exists any more.
+    /// No node exists any more after the run has ended. The next supervisor reports the result without waiting for nodes.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_run_that_ended_while_nobody_watched_is_over_though_no_node_answers() {
         over_when_nobody_watched("off", &["n1", "n2", "n3", "n4"]);
     }
 
-    /// All results were reported, and then the supervisor died before it had ended the rest.
+    /// The supervisor dies after all results are reported, before it has ended the remaining processes. The next supervisor
+    /// reports the result.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn an_end_that_was_told_is_not_forgotten_by_the_successor() {
@@ -316,7 +321,7 @@ mod rest {
         assert!(lab.memory_of("n1").is_empty(), "{}", lab.memory_of("n1"));
     }
 
-    /// Killed at every step of a recovery in turn: its records must be enough for the next one.
+    /// The supervisor is killed at each step of a recovery. Its journal is enough for the next supervisor to continue.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn killed_again_and_again() {
@@ -326,7 +331,7 @@ mod rest {
         lab.vcluster(&["cut-off", "n2"]);
         for (number, (event, nth)) in [("fault", 1), ("launched", 2)].into_iter().enumerate() {
             run.wait_for(event, nth);
-            // It may have come a step further meanwhile.
+            // The supervisor may have taken a further step meanwhile.
             run.kill_supervisor();
             run = lab.benchmark("run").faults(&format!("{second}:stop")).start();
             run.wait_for("took-over", number + 1);
@@ -342,8 +347,8 @@ mod rest {
         assert_eq!(end.of("launched").len(), 2, "{}", end.told());
     }
 
-    /// Killed while its first calls fail and are made again: before anything is launched, and during a takeover, twice. No node
-    /// is lost for it, and the job continues undisturbed.
+    /// The supervisor is killed while its logins fail and are repeated: once before the launch, and twice during a takeover. No
+    /// node is lost, and the job continues undisturbed.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn killed_while_nodes_are_called_in_vain() {
@@ -355,7 +360,8 @@ mod rest {
                 down.display(),
                 calls.display()
             );
-            // Stopped ranks make no progress, which agents without a supervisor allow for a minute by default.
+            // Stopped ranks make no progress. Agents without a supervisor would end them after the default orphan timeout of a
+            // minute.
             lab.benchmark("run").flags(&["--orphan-timeout", "200s"]).reached_after(&lab, &fails)
         };
         let killed_when_all_are_called_again = || {

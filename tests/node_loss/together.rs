@@ -1,8 +1,8 @@
-//! Several nodes at once: as many as the benchmark can survive, and one more.
+//! Tests of the loss of several nodes at once: as many as the benchmark survives, and one more.
 
 use crate::lab::Lab;
 
-/// Rank 0 reads the input, writes the results, and sits where the launcher began.
+/// The node of rank 0 is lost. Rank 0 reads the input and writes the results, and the launcher starts on its node.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn rank_zeros_node() {
@@ -16,11 +16,11 @@ fn rank_zeros_node() {
     assert_eq!(end.rebuilt(), [[0]], "{}", end.told());
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// Pairs protect each other, n1 with n2 and n3 with n4: one node may be lost in each.
+    /// The groups are n1, n2 and n3, n4. One node of each is lost, and both positions are rebuilt.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn two_nodes_of_different_groups() {
@@ -36,7 +36,8 @@ mod rest {
         assert_eq!(end.rebuilt(), [[0, 2]], "{}", end.told());
     }
 
-    /// More is lost than can be rebuilt: the run names the missing positions, touches nothing, and does not try again.
+    /// Both nodes of a group are lost, which cannot be rebuilt. The run names the lost positions, keeps all memory, and does not
+    /// try again.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn two_nodes_of_the_same_group_are_refused() {
@@ -57,8 +58,8 @@ mod rest {
         }
     }
 
-    /// Both of a pair were cut off, one of them a spare that had taken a lost node's place. Once they answer again, the same
-    /// command resumes from their memory. It uses neither the node that was replaced long before nor those called in for them.
+    /// Both nodes of a group are cut off; one is a spare that replaced a lost node. After they return, the same command resumes
+    /// from their memory. It uses neither the node that was replaced before nor the spares that replaced the two.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn more_was_lost_than_can_be_borne_until_it_is_back() {

@@ -1,4 +1,4 @@
-//! Faults of no node: a program that fails by itself, bad input; and the doctor's findings on nodes.
+//! Tests of faults that are no node's: a program that fails by itself, and bad input. Tests also what `doctor` finds on nodes.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -8,7 +8,7 @@ use skt_hpl::supervise::start::launcher::Launcher;
 use crate::lab::{Lab, PROGRAM, launcher};
 use crate::outages::launcher_by;
 
-/// Three equal faults are no accident.
+/// Three equal faults in a row are reported as a bug of the program.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_bug_is_told_from_bad_luck() {
@@ -19,7 +19,7 @@ fn a_bug_is_told_from_bad_luck() {
     assert!(end.errors.contains("bug"), "{}", end.told());
 }
 
-/// Not tried again: the input would be as wrong the second time.
+/// After bad input or a failed residual, the run is not tried again.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn bad_input_and_a_failed_residual_end_the_run() {
@@ -47,7 +47,7 @@ fn the_doctor_finds_what_is_wrong_where() {
     };
     let (code, text) = doctor(&[]);
     assert_eq!(code, Some(0), "{text}");
-    // The BLAS that the run's ranks are to load is on two nodes of three: /dev/shm is each node's own.
+    // The BLAS of `--blas` exists on n1 and n3, but not on n2: each node has its own /dev/shm.
     let blas = "/dev/shm/libsite-blas.so";
     for node in ["n1", "n3"] {
         lab.vcluster(&[
@@ -72,11 +72,11 @@ fn the_doctor_finds_what_is_wrong_where() {
     assert!(text.contains("n2: PROBLEM"), "{text}");
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// The benchmark would refuse the same input again; a launcher that failed once may not fail twice.
+    /// A launcher that fails once is tried again. Input that the benchmark refuses is not.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_launchers_failure_is_no_bad_input() {
@@ -103,12 +103,12 @@ mod rest {
         let end = lab.benchmark("run").flags(&by).start().end();
         end.survived(&["launcher-gone"]);
         assert_eq!(end.of("launched").len(), 2, "{}", end.told());
-        // A launcher that always fails cannot be used; that is not called a loss.
+        // A launcher that always fails is reported as unusable, not as a loss.
         fails("exit 1");
         let end = lab.benchmark("never").flags(&by).start().end();
         assert_eq!(end.code, Some(6), "{}", end.told());
         assert!(end.of("launched").len() > 1, "{}", end.told());
-        // At any status, and also for a launcher that stays but starts no rank.
+        // The same holds for any exit status, and for a launcher that starts no rank and does not end.
         fails("exit 255");
         let end = lab.benchmark("odd").flags(&by).start().end();
         assert_eq!(end.code, Some(6), "{}", end.told());
@@ -120,8 +120,8 @@ mod rest {
         assert_eq!(end.faults(), ["launch-failed"; 3], "{}", end.told());
     }
 
-    /// The launcher starts no rank for a while during a recovery, as if names cannot be resolved: that is no bug at the iteration
-    /// that the ranks before had reached.
+    /// The launcher fails several times during a recovery and starts no rank. These failures are not counted as a bug at the
+    /// iteration that the earlier ranks had reached.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_launcher_that_fails_amid_a_recovery_is_no_bug() {

@@ -1,7 +1,7 @@
-//! The benchmark loses a node in a certain window of its life, or at random, and finds the same x.
+//! Tests in which the benchmark loses a node in a certain window, or at a random time, and finds the same x.
 //!
-//! A rank stops at a named point (docs/dev/protocol.md has them all), so that the loss happens there and nowhere else: the others
-//! cannot have continued without it.
+//! A rank stops at a crash point (listed in docs/dev/protocol.md), and the other ranks wait for it. So the loss happens exactly
+//! at this point.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use crate::extent;
 use crate::lab::{Ended, Lab};
 
-/// Stops a rank in the first attempt, and makes a node unresponsive meanwhile.
+/// Stops a rank at `place` in the first attempt, and loses `node` without closing its connections. Asserts that a spare replaces
+/// the node and that x is right; returns the result.
 fn lose(place: &str, node: &str) -> Ended {
     let lab = Lab::up(4, 1);
     let run = lab.benchmark("run").hold(&format!("1@{place}"));
@@ -23,7 +24,7 @@ fn lose(place: &str, node: &str) -> Ended {
     end
 }
 
-/// The first save is not complete anywhere, or already valid: both a beginning from scratch and resuming are right.
+/// A node is lost during the first save, before its parity is complete. The run starts again from scratch.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn during_the_first_save() {
@@ -31,7 +32,8 @@ fn during_the_first_save() {
     assert!(end.resumed_at().is_empty(), "{}", end.told());
 }
 
-/// Loses n2 while the benchmark computes, and another node in a window of the recovery.
+/// Loses n2 while the benchmark computes, and `node` when the recovery reaches `place`. Asserts that x is right, and returns the
+/// result.
 fn lose_again(place: &str, node: &str) -> Ended {
     let lab = Lab::up(4, 2);
     let place = format!("2@{place}");
@@ -45,7 +47,7 @@ fn lose_again(place: &str, node: &str) -> Ended {
     end
 }
 
-/// The lost node's data are complete on another when its partner is lost, too.
+/// The position of the first lost node is already rebuilt on another node when the other node of its group is lost.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn during_the_recovery_the_partner() {
@@ -54,7 +56,7 @@ fn during_the_recovery_the_partner() {
     assert_eq!(end.rebuilt(), [[0]], "{}", end.told());
 }
 
-/// The results on a node that was cut off just then do not belong to the next run.
+/// A node is cut off when the run ends, and keeps the results in its memory. A later run does not use them.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn results_left_behind_are_not_believed_by_another_run() {
@@ -68,33 +70,33 @@ fn results_left_behind_are_not_believed_by_another_run() {
         "{}",
         end.told()
     );
-    // The agent would have ended the processes there after a minute without a supervisor.
+    // Without a supervisor, the agent would end the processes on this node after a minute.
     lab.vcluster(&["kill", "n1", "skt-hpl"]);
     lab.vcluster(&["join", "n1"]);
     assert!(lab.memory_of("n1").contains(".done"), "{}", lab.memory_of("n1"));
-    // The second run computes: a rank of it reaches this iteration.
+    // The second run computes, since one of its ranks reaches this iteration.
     let run = lab.benchmark("second").hold("1@iteration:1:20");
     lab.vcluster(&["resume", "n2", "skt-hpl"]);
     lab.same_x("second", &run.end());
 }
 
-/// A reader of the supervisor's output sees a single run: the result of the first test is not printed again by the attempt that
-/// resumes the second.
+/// A node is lost in the second of two tests. The output looks like that of a single run: the attempt that resumes does not print
+/// the first result again.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn in_the_second_test() {
     let lab = Lab::up(4, 1);
-    // Iterations of both tests count: 38 of the first.
+    // Iterations of both tests are counted; the first test has 38.
     let run = lab.benchmark("run").orders("600,1250").hold("1@iteration:1:60");
     lab.vcluster(&["off", "n2"]);
     let end = run.end();
     end.passed();
     assert_eq!(end.faults().len(), 1, "{}", end.told());
-    // The fault was in the second test, and was recovered there. `ranks` tests the saves: the recovered state may be over between
+    // The fault was in the second test and was recovered there. Only the fault is counted: the recovered state may end between
     // two heartbeats.
     let of_second = |name: &str| end.of(name).iter().filter(|event| event["test"] == 1).count();
     assert_eq!(of_second("fault"), 1, "{}", end.told());
-    // The first test may be through before the first heartbeat.
+    // The first test may end before the first heartbeat.
     assert!((1..=2).contains(&of_second("computing")), "{}", end.told());
     let caught_up = end.of("caught-up");
     assert!(caught_up.iter().all(|event| event["test"] == 1), "{caught_up:?}");
@@ -103,7 +105,8 @@ fn in_the_second_test() {
     }
 }
 
-/// Any node, any way, any time from the launch on. Returns whether that was during the run.
+/// Loses a random node, by a random `vcluster` command, at a random time after the launch. Returns true if the loss happened
+/// during the run.
 fn at_random(seed: u64) -> bool {
     let mut dice = Xoshiro256StarStar::seed_from_u64(seed);
     let mut below = |n: u64| dice.next_u64() % n;
@@ -116,7 +119,7 @@ fn at_random(seed: u64) -> bool {
     run.wait_for("launched", 1);
     std::thread::sleep(moment);
     match way {
-        // The agent ends with the rank; and there may be none yet, or none any more.
+        // The agent ends together with the rank. Neither may exist yet, or still.
         "kill" => drop(lab.on(&node, "pkill -KILL -x skt-hpl || true")),
         _ => drop(lab.vcluster(&[way, &node])),
     }
@@ -126,11 +129,11 @@ fn at_random(seed: u64) -> bool {
     !end.of("fault").is_empty()
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// There is no checkpoint yet: the matrix is made again.
+    /// A node is lost while the matrix is generated. There is no checkpoint yet, so the matrix is generated again.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn while_the_matrix_is_generated() {
@@ -140,8 +143,9 @@ mod rest {
         }
     }
 
-    /// Saves are at every fourth boundary: the fifth is at 20. The rank that stopped must be on the lost node: mpirun's daemons
-    /// wake stopped ranks up before they end them, and one that survived could complete the save.
+    /// A node is lost during the fifth save, at boundary 20, before all ranks have sealed: the run resumes at boundary 16. The
+    /// stopped rank must be on the lost node. Daemons of mpirun wake stopped ranks before they end them, and such a rank could
+    /// complete the save.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn during_a_save_before_it_counts() {
@@ -152,7 +156,8 @@ mod rest {
         }
     }
 
-    /// All survivors have sealed it: it counts, although none has finished.
+    /// A node is lost after all survivors have sealed the save at boundary 20. The run resumes at boundary 20, although no rank
+    /// has finished the save.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn during_a_save_that_counts_already() {
@@ -165,7 +170,7 @@ mod rest {
         }
     }
 
-    /// The replacement is lost while its share is rebuilt; the next one takes over.
+    /// The replacement node is lost while its position is rebuilt. The next spare replaces it.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn during_the_recovery_the_replacement() {
@@ -174,7 +179,7 @@ mod rest {
         assert_eq!(end.rebuilt(), [[1]], "{}", end.told());
     }
 
-    /// The factorisation is over, or the result is even recorded.
+    /// A node is lost after the factorisation, or after the result is recorded.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn near_the_end() {
@@ -183,7 +188,7 @@ mod rest {
         }
     }
 
-    /// A failure or a hang after the announced end costs nothing; and the remaining memory is removed.
+    /// A failure or a hang after the announced end is not a fault, and the remaining memory is removed.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn after_the_end_is_told() {
@@ -199,7 +204,8 @@ mod rest {
         }
     }
 
-    /// As many as are asked for; else some, and more if the run was over, or not begun, each time.
+    /// Loses a node at random times, in `SKT_TEST_SOAK` runs or else three. By default, further runs follow until one loss has
+    /// hit a running job.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn at_random_times_from_a_seed() {
@@ -209,7 +215,7 @@ mod rest {
         let (mut run, mut hit) = (0, false);
         while run < runs || (asked.is_none() && !hit) {
             assert!(run < runs * 10, "none of {run} runs had a loss");
-            // Each has a seed of its own, so that one can be repeated alone.
+            // Each run has a seed of its own, so that a single run can be repeated.
             hit |= at_random(seed + run);
             run += 1;
         }

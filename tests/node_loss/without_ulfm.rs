@@ -1,5 +1,5 @@
-//! Runs that continue without a restart (`in_place`) are refused, in a sentence, if the launcher ends the job with its first
-//! process.
+//! Tests that runs with recovery in place (`in_place`) are refused, with a message, under a launcher that ends the job with its
+//! first lost process.
 
 use crate::in_place::goes_on;
 use crate::lab::{Lab, Plan};

@@ -1,4 +1,4 @@
-//! Ranks killed from outside, at any moment.
+//! Tests that kill ranks from outside at random moments.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::extent;
 use crate::job::Ran;
 use crate::scene::Scene;
 
-/// Numbers from a seed.
+/// Random number generator (xorshift) with a seed.
 pub struct Random(u64);
 
 impl Random {
@@ -20,7 +20,8 @@ impl Random {
     }
 }
 
-/// Kills one or two of the working ranks at random moments of a run of about a second. Returns whether it continued without one.
+/// Kills one or two working ranks at random moments of a run of about a second. Returns true if the run reported a loss and
+/// recovered in place.
 fn run(random: &mut Random) -> bool {
     let (p, q) = [(2, 2), (1, 4), (2, 3)][random.below(3) as usize];
     let depth = random.below(3).to_string();
@@ -33,7 +34,7 @@ fn run(random: &mut Random) -> bool {
         std::thread::sleep(Duration::from_millis(5));
     }
     let ranks = running.ranks();
-    // Before the run has begun a loss ends it.
+    // A loss before the run has begun would end the job.
     while scene.held().len() < p * q && !running.over() {
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -46,20 +47,20 @@ fn run(random: &mut Random) -> bool {
         }
     }
     let ran = running.end();
-    // The launcher's status may still show a process that was killed on its way out.
+    // The launcher may report the status of a process that was killed after the end of the tests.
     if ran.code != Some(0) && ran.out.contains("End of Tests") {
         return false;
     }
     lost(&scene.expect_finished(ran))
 }
 
-/// Whether the run reported a lost rank.
+/// Returns true if the run reported a lost rank.
 pub fn lost(ran: &Ran) -> bool {
     ran.err.contains("is lost: noticed")
 }
 
-/// Runs as many turns as are asked for, each printed with its seed. By default so many, and more until one of them has hit: on a
-/// fast machine the run may be over first.
+/// Calls `play` with random numbers, `SKT_TEST_SOAK` times or else `turns` times, and prints the seed of each call. By default,
+/// further calls follow until one has returned true: on a fast machine, the run may end before its loss.
 pub fn dice(turns: u64, mut play: impl FnMut(&mut Random) -> bool) {
     let (seed, asked) = (extent::seed(), extent::soak());
     let (mut turn, mut hit) = (0, false);

@@ -1,6 +1,6 @@
-//! Columns of checksums in the place of process columns that lost a rank: `--method abft`.
+//! Tests of `--method abft`: checksum columns replace process columns that have lost a rank.
 //!
-//! x differs in its last bits then, so here the residual shows whether it is right. Positions are those of the P x (Q+R) grid.
+//! After a loss, x differs in its last bits, so the tests check the residual. Positions are those of the P x (Q+R) grid.
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use crate::job::{Job, Ran};
 use crate::peers::before_mpi;
 use crate::scene::{SMALL, Scene, digests};
 
-/// Columns of the P x (Q+1) grid of these tests; the last keeps the checksums.
+/// Number of process columns of the grid P x (Q+1), with one checksum column. The last column stores checksums.
 const COLUMNS: usize = 3;
 
 fn scene() -> Scene {
     Scene::of(2, 2, SMALL).checksums(2)
 }
 
-/// Makes the scene with two columns that keep checksums.
+/// Returns a run on a 2 x 2 grid with two checksum columns.
 fn doubly() -> Scene {
     Scene::of(2, 2, SMALL).checksums(4).protect(&["--checksum-columns", "2"])
 }
 
-/// Columns of that grid.
+/// Number of process columns of the grid P x (Q+2), with two checksum columns.
 const WIDER: usize = 4;
 
 fn outcome(ran: &Ran) -> Outcome {
@@ -36,18 +36,19 @@ fn outcome(ran: &Ran) -> Outcome {
     outcome
 }
 
-/// Returns the residual of an undisturbed run.
+/// Returns the scaled residual of a run without losses.
 fn undisturbed() -> f64 {
     let ran = scene().job().run().expect_code(0);
     outcome(&ran).residual.unwrap().scaled
 }
 
-/// Returns the process columns whose place checksums took, in order.
+/// Returns the process columns that checksums have replaced, in order.
 fn replaced(checksums: &Checksums) -> Vec<u64> {
     checksums.replaced.iter().map(|replaced| replaced.column).collect()
 }
 
-/// Checks that it continued without a restart, and that the checksums are where they should be.
+/// Asserts that the run continued after the loss of `position` without a restart, that checksums replaced its process column, and
+/// that the residual is at most four times `undisturbed`. A lost checksum column is not replaced.
 fn expect_replaced(ran: Ran, position: usize, undisturbed: f64) {
     let outcome = outcome(&ran);
     let checksums = outcome.checksums.unwrap();
@@ -82,8 +83,8 @@ fn without_a_loss_x_is_bit_for_bit_that_of_the_grid_alone() {
     }
 }
 
-/// Position 2 multiplies when its piece of panel 3 comes from position 0. The next piece would come from position 1, which is
-/// lost: the library refuses to receive it, and the slot does not hold panel 3.
+/// Position 2 multiplies when it receives its part of panel 3 from position 0. The next part would come from position 1, which is
+/// lost, and the library refuses to receive it. Position 2 must not take panel 3 for received.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_piece_that_is_refused_amid_a_multiplication_has_not_arrived() {
@@ -97,7 +98,8 @@ fn a_piece_that_is_refused_amid_a_multiplication_has_not_arrived() {
     assert_eq!(replaced(&outcome(&ran).checksums.unwrap()), [1], "{}", ran.told());
 }
 
-/// Position 1 is lost, and then 4, on which nothing depends any more; U is recomputed from that state.
+/// Position 1 is lost, and then position 4 of the same column, which is idle. The second loss changes nothing: U is recomputed
+/// from the remaining ranks.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn an_idle_rank_is_not_missed() {
@@ -109,7 +111,8 @@ fn an_idle_rank_is_not_missed() {
     assert!(outcome.residual.unwrap().scaled <= 4.0 * undisturbed, "{}", ran.told());
 }
 
-/// A matrix that was only generated is generated again, as long as there are ranks for the grid.
+/// If two ranks are lost after the matrix is generated and before it is factored, the remaining ranks generate it again, without
+/// checksum columns.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn two_lost_before_anything_is_computed_cost_the_checksums_alone() {
@@ -142,12 +145,13 @@ fn a_second_column_lost_is_refused() {
     );
 }
 
-/// Adds ranks that stand by, to make new checksums.
+/// Adds `spares` spare ranks, which can store new checksums.
 fn renewing(scene: Scene, spares: usize) -> Scene {
     scene.idle(spares).protect(&["--spare-ranks", &spares.to_string()])
 }
 
-/// Checks that it continued, that checksums took the place of these process columns, and that so many columns were made.
+/// Asserts that the run continued, and that checksums replaced the process columns `columns` in this order. Asserts also that
+/// checksums were rebuilt `renewed` times, and that the scaled residual is at most `most`.
 fn expect_renewed(ran: &Ran, columns: &[u64], renewed: usize, most: f64) {
     let outcome = outcome(ran);
     let checksums = outcome.checksums.unwrap();
@@ -162,7 +166,7 @@ fn outcome_of(ran: &Ran) -> Checksums {
     outcome(ran).checksums.unwrap()
 }
 
-/// A rank that stops is taken for lost after six seconds, and ended by those on its node.
+/// The other ranks take a stopped rank for lost after six seconds, and ranks of its node end it.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_stopped_rank_is_replaced_by_checksums() {
@@ -170,8 +174,8 @@ fn a_stopped_rank_is_replaced_by_checksums() {
     assert_eq!(replaced(&outcome_of(&ran)), [1], "{}", ran.told());
 }
 
-/// Rank 0 reports, into places that its node alone may have: its successor then prints the results on standard error, and all
-/// computed results count.
+/// Rank 0, which writes the report, is lost, and its JSON file is in a folder that has disappeared. The next rank prints the
+/// results once, reports that there is no document, and the results count.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_rank_that_reports_for_another_may_have_no_place_for_it() {
@@ -189,8 +193,8 @@ fn a_rank_that_reports_for_another_may_have_no_place_for_it() {
     assert!(ran.err.contains("there is no document of the run"), "{}", ran.told());
 }
 
-/// Several tests, with one rank more than they need and without: each begins with the remaining ranks, with checksums or without,
-/// and reported results stay.
+/// A sweep continues with the remaining ranks, with one rank more than needed and without. Each test uses checksum columns if
+/// enough ranks are left. Results that were already reported stay.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_sweep_continues_with_the_survivors() {
@@ -201,7 +205,7 @@ fn a_sweep_continues_with_the_survivors() {
     let of = |t: usize| tests[t].outcome.as_ref().unwrap().checksums.clone().unwrap();
     assert_eq!([0, 1, 2].map(|t| of(t).losses), [0, 1, 1], "{}", ran.told());
     assert_eq!([0, 1].map(|t| of(t).checksum_bytes > 0), [true, true], "{}", ran.told());
-    // Already in the first test a second process column could not be survived: the others have no checksums.
+    // After a loss in the first test, too few ranks are left for checksum columns in the later tests.
     let sweep = Scene::of(2, 2, &["-n", "150,201,99", "--nb", "10"]).checksums(2);
     let ran = sweep.endure("1@iteration:4:9:kill");
     assert_eq!(ran.out.matches("PASSED").count(), 3, "each once: {}", ran.told());
@@ -212,8 +216,8 @@ fn a_sweep_continues_with_the_survivors() {
     assert_eq!([0, 1, 2].map(|t| of(t).losses), [1, 0, 0], "{}", ran.told());
 }
 
-/// Some ranks know how a test ended, and are idle in the next one, when others are lost before they could pass it on. All return
-/// to the test that is not over for every rank, with each rank's part of it.
+/// A rank is lost while it passes on the verdict of a test. Some ranks know the verdict and are idle in the next test; others do
+/// not know it. All ranks return to the first test, and idle ranks still have their part of it.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_rank_idle_in_the_next_test_keeps_data_that_this_one_may_need() {
@@ -221,7 +225,7 @@ fn a_rank_idle_in_the_next_test_keeps_data_that_this_one_may_need() {
     for rank in [4, 2] {
         let ran = sweep.endure(&format!("1@verdict:{rank}:1:kill"));
         assert_eq!(ran.out.matches("PASSED").count(), 2, "each once: {}", ran.told());
-        // By a tree: rank 5 receives it from rank 4, rank 3 from rank 2.
+        // The verdict travels along a tree: rank 5 receives it from rank 4, rank 3 from rank 2.
         assert!(ran.err.contains("test 1 resumes"), "{}", ran.told());
     }
 }
@@ -229,7 +233,7 @@ fn a_rank_idle_in_the_next_test_keeps_data_that_this_one_may_need() {
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn settings_that_contradict_checksums_are_refused() {
-    // A launcher without the option to continue without a rank; this is the message if nothing else is wrong.
+    // If nothing else is wrong, the refusal names the missing option of the launcher.
     let said = |ranks: usize, args: &[&str], code: i32, words: &str| {
         let grid = ["-n", "99", "--nb", "10", "-p", "2", "--method", "abft"];
         let ran = Job::new(ranks).args(&grid).args(args).run().expect_code(code);
@@ -253,8 +257,8 @@ fn settings_that_contradict_checksums_are_refused() {
     );
 }
 
-/// Ranks killed from outside at random moments, as many as there are columns of checksums, wherever they are; `SKT_TEST_SOAK` for
-/// how often.
+/// Random ranks are killed from outside at random moments, as many as there are checksum columns. `SKT_TEST_SOAK` sets the number
+/// of runs.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn any_rank_dies_at_any_time() {
@@ -266,7 +270,7 @@ fn any_rank_dies_at_any_time() {
         let scene = scene.checksums(p * columns);
         let scene = scene.protect(&["--checksum-columns", &columns.to_string()]);
         let mut running = scene.job().start();
-        // Before the run has begun a loss ends it, as ever.
+        // A loss before the run has begun would end the job.
         running.await_out("EQUIL");
         let ranks = running.ranks();
         for _ in 0..columns {
@@ -278,7 +282,7 @@ fn any_rank_dies_at_any_time() {
             }
         }
         let ran = running.end();
-        // The launcher's status may still show a process that was killed on its way out.
+        // The launcher may report the status of a process that was killed after the end of the tests.
         if ran.code != Some(0) && ran.out.contains("End of Tests") {
             return false;
         }
@@ -288,12 +292,12 @@ fn any_rank_dies_at_any_time() {
     });
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// Every step of the solver, and of generating, solving and reporting: the loss of a rank in a process column, or in the
-    /// checksums.
+    /// The run continues after the loss of a rank at any step of generation, factorisation, solution and check. The rank is in a
+    /// process column of the matrix or of checksums.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn a_loss_at_any_step_is_gone_on_from() {
@@ -332,7 +336,7 @@ mod rest {
                 let solver = ["--depth", depth, "--split-update", halves];
                 let ran = scene().solver(&solver).endure(&fault);
                 if generates && outcome(&ran).checksums.unwrap().checksum_bytes == 0 {
-                    // Not all remaining ranks had generated: it began from scratch, and then had no checksums.
+                    // Some remaining ranks had not generated their part. The run began from scratch without checksum columns.
                     continue;
                 }
                 expect_replaced(ran, position, undisturbed);
@@ -340,21 +344,21 @@ mod rest {
         }
     }
 
-    /// Columns are lost one after another, more than there were checksums for at the beginning. New ones are made between, by
-    /// ranks that stood by and by those of lost columns. New ones have the positions after the grid's six: 6 and 7 are the first
-    /// two.
+    /// More process columns are lost, one after the other, than there were checksum columns at the start. Between the losses,
+    /// spare ranks and idle ranks of lost columns rebuild checksums. New checksums have positions 6, 7 and so on, after the six
+    /// positions of the grid.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn new_checksums_bear_the_next_loss() {
         let undisturbed = undisturbed();
         let cases: &[(&str, &[u64], usize)] = &[
-            // The rank that reports is lost, and a rank that stood by reports.
+            // The rank that writes the report is lost, and a spare rank reports in its place.
             ("1@step-end:1:9:kill,2@multiply-begin:0:8:kill", &[1, 0], 1),
-            // The checksums themselves; a rank that took a place; the new ones.
+            // Lost are: a checksum rank; a rank that replaced another; a rank with new checksums.
             ("1@swap-solved:5:9:kill,2@panel-half:4:3:kill", &[1], 1),
             ("1@step-begin:3:5:kill,2@panel-sent:2:4:kill", &[0, 0], 1),
             ("1@step-end:4:9:kill,2@step-end:7:5:kill", &[1], 1),
-            // New ones are made at the boundary of the loss, and used when all is factored.
+            // New checksums are made at the boundary of the loss, and used after the factorisation.
             ("1@generate-end:1:1:kill,2@solve-half:3:1:kill", &[1, 0], 1),
             ("1@iteration:4:25:kill,2@recompute-half:0:1:kill", &[1, 0], 1),
         ];
@@ -364,14 +368,15 @@ mod rest {
             let ran =
                 renewing(scene(), 1).solver(&["--depth", depth]).may_inject(faults).expect_code(0);
             if faults.contains("generate-end") && outcome(&ran).checksums.unwrap().losses < 2 {
-                // Not all remaining ranks had generated: it began from scratch.
+                // Some remaining ranks had not generated their part. The run began from scratch.
                 continue;
             }
             expect_renewed(&ran, columns, *renewed, 10.0 * undisturbed);
         }
     }
 
-    /// While new checksums are made, their input does not change: a rank is lost then, of those that make them and of the others.
+    /// A rank is lost while new checksums are made: one of the ranks that make them, or another. The input of the checksums has
+    /// not changed, so the run continues.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn a_loss_while_new_checksums_are_made() {
@@ -379,33 +384,33 @@ mod rest {
         let first = "1@step-end:1:9:kill";
         for (turn, point) in ["renew-half", "renewed"].into_iter().enumerate() {
             let depth = ["1", "0"][turn];
-            // One of the ranks that were to keep them: there are not enough for others.
+            // A rank that was to store new checksums is lost, and too few others are left.
             let ran = renewing(scene(), 1).solver(&["--depth", depth]);
             let ran = ran.endure(&format!("{first},2@{point}:6:1:kill"));
             let outcome = outcome(&ran);
             assert_eq!(replaced(outcome.checksums.as_ref().unwrap()), [1], "{}", ran.told());
             assert!(ran.err.contains("no new checksums, for which 2 ranks"), "{}", ran.told());
             assert!(outcome.residual.unwrap().scaled <= 4.0 * undisturbed, "{}", ran.told());
-            // If others are left, that one is replaced, and unfinished columns are begun again and survive a third loss. They are
-            // number 3, so at positions 10 and 11 if number 2 was lost meanwhile.
+            // If enough ranks are left, the lost rank is replaced. Unfinished checksum columns are begun again and survive a
+            // third loss. They are at positions 10 and 11 if the second set was lost before.
             let wide = doubly().solver(&["--depth", depth]);
             let lost = format!("{first},2@{point}:0:1:kill,3@step-end:7:5:kill");
             let ran = renewing(wide, 1).may_inject(&lost).expect_code(0);
             let told = outcome_of(&ran);
             assert!(told.replaced.len() >= 2 && !told.renewed_at.is_empty(), "{}", ran.told());
         }
-        // Without others the result is as if they had not been begun.
+        // Without further ranks, the result is the same as if new checksums had not been begun.
         let lost = format!("{first},2@renew-half:0:1:kill");
         expect_refused(renewing(scene(), 1).may_inject(&lost), "or was not finished");
     }
 
-    /// Two process columns are replaced, one after the other, with a place for each loss; at last the checksums that took the
-    /// first one's place, and checksums that were left.
+    /// Two process columns are replaced one after the other, for each place of the losses. In the last cases, checksums are lost
+    /// that have replaced the first column, or that are still unused.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn two_columns_are_lost_one_after_the_other() {
         let undisturbed = undisturbed();
-        // Positions 2 and 3 keep checksums in the first row, 6 and 7 in the second.
+        // Positions 2 and 3 store checksums of the first process row, positions 6 and 7 of the second.
         let cases: &[(&str, &str, &[u64])] = &[
             ("panel-half:1:4", "swap-solved:4:7", &[1, 0]),
             ("step-end:5:9", "recompute-half:0:1", &[1, 0]),
@@ -424,7 +429,7 @@ mod rest {
             let ran = doubly().solver(&["--depth", ["1", "0"][turn % 2]]).endure(&fault);
             let outcome = outcome(&ran);
             let checksums = outcome.checksums.unwrap();
-            // Faults before the first loss could be reported are reported with it.
+            // If the second fault comes before the first loss is reported, both count as one loss.
             assert!((1..=2).contains(&checksums.losses), "{}", ran.told());
             assert_eq!(checksums.columns, 2);
             assert_eq!(replaced(&checksums), *wanted, "{}", ran.told());
@@ -433,8 +438,8 @@ mod rest {
         }
     }
 
-    /// Again and again, as long as there are ranks; without any that stand by if the rest of two columns is enough; on other
-    /// grids.
+    /// New checksums are made again and again, as long as ranks are left: with spare ranks, without them if the remaining ranks
+    /// of two columns are enough, and on other grids.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn new_checksums_are_made_as_long_as_there_are_ranks() {
@@ -446,7 +451,7 @@ mod rest {
         assert!(
             ran.err.contains("no new checksums, for which 2 ranks are needed, and 1 rank is free")
         );
-        // Positions of the grid with two columns: 0 and 5 leave 4 and 1.
+        // On the grid with two checksum columns, the losses of positions 0 and 5 leave positions 4 and 1 idle.
         let faults = "1@step-end:0:6:kill,2@step-begin:5:6:kill,3@step-end:2:6:kill";
         let ran = doubly().endure(faults);
         expect_renewed(&ran, &[0, 1, 0], 1, 1e3 * undisturbed);
@@ -473,7 +478,8 @@ mod rest {
         }
     }
 
-    /// The later a loss, the more of U is recomputed from checksums, whose rounding is not that of L.
+    /// After a late loss, more of U is recomputed from checksums, whose rounding differs from that of L. The residual grows only
+    /// by a small factor.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn a_late_loss_costs_little_of_the_residual() {
@@ -492,7 +498,8 @@ mod rest {
         }
     }
 
-    /// Other grids, threads, broadcasts and ways to exchange rows; b in a block of its own, and next to columns of A.
+    /// A loss is recovered on other grids, and with other threads, broadcasts and row exchanges. The right-hand side b is in a
+    /// block of its own or shares a block with columns of A.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn all_grids_and_choices() {
@@ -513,7 +520,7 @@ mod rest {
         }
     }
 
-    /// Both at one moment, and one more, which is too much.
+    /// With two checksum columns, two process columns are lost at once and replaced. A third lost column is refused.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn two_columns_are_lost_at_once() {
@@ -530,7 +537,7 @@ mod rest {
         expect_refused(ran, "a column of checksums has lost a rank, too");
     }
 
-    /// Both of one process column at one moment are one loss; of two columns they are too much.
+    /// Two lost ranks of one process column count as one loss. Two lost process columns, with one checksum column, are refused.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn several_at_once() {

@@ -1,10 +1,10 @@
-//! A rank dies while updates are made in halves, as in every large problem on more than one process row. Rows of both halves and
-//! the next panel are on their way then, and a rank that waits for some of them multiplies meanwhile.
+//! Tests in which a rank dies during updates in halves (`--split-update always`). Rows of both halves and the next panel are
+//! being sent at this moment. A rank that waits for them multiplies meanwhile.
 
 use crate::points::in_place;
 use crate::scene::Scene;
 
-/// Faults, each with a DEPTH and a number of threads.
+/// Cases: fault, DEPTH and number of threads.
 const FAULTS: &[(&str, &str, &str)] = &[
     ("swap-half:1:20:kill", "1", "1"),
     ("swap-half:0:31:lose", "1", "2"),
@@ -37,19 +37,19 @@ fn a_loss_amid_an_update_in_halves_is_gone_on_from() {
     }
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// A rank is late for the columns of the next panel, and the others multiply the first half meanwhile. Then it dies, or one
-    /// of the others.
+    /// A rank is late for the columns of the next panel, and the other ranks multiply the first half meanwhile. The late rank or
+    /// another rank then dies, and all ranks notice the loss.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn a_rank_that_multiplies_until_another_comes_learns_of_its_loss() {
         for (p, q, victim) in [(2, 1, 1), (2, 1, 0), (2, 2, 2), (2, 2, 0)] {
             let solver = ["-n", "3000", "--nb", "100", "--depth", "1", "--split-update", "always"];
             let scene = Scene::of(p, q, &solver).protect(&["--checkpoint", "5"]).nonstop(1);
-            // The first rank of the second process row; `tests/mpi/halves` explains the order of exchanges.
+            // The late rank is the first rank of the second process row. `tests/mpi/halves` explains the order of the exchanges.
             let late = q;
             let faults = format!("1@swap-half:{late}:17:stop");
             println!("{p} x {q} {faults}, {victim} dies");

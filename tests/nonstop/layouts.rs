@@ -1,5 +1,5 @@
-//! Layouts of checksums other than the striped one, recovered in place: a rank that takes a lost one's position gets its part of
-//! them, too, and the next loss needs that.
+//! Tests of recovery in place with parity layouts other than `striped`. A replacement rank must receive the lost rank's part of
+//! the parity too, since the next recovery needs it.
 
 use crate::extent::whole;
 use crate::job::Ran;
@@ -10,7 +10,7 @@ use crate::scene::{Scene, rebuilt};
 const LOCALISED: &[&str] = &["--parity-layout", "localised", "--losses", "2"];
 const GRID: &[&str] = &["--parity-layout", "grid"];
 
-/// Makes six positions and so many ranks that stand by.
+/// Returns a run of six positions with `spares` spare ranks.
 fn six(layout: &[&str], spares: usize) -> Scene {
     Scene::new(2, 3).nonstop(spares).protect(layout)
 }
@@ -22,7 +22,8 @@ fn survives(scene: &Scene, faults: &str, times: u32) -> Ran {
     ran
 }
 
-/// At each step of a save and during the work, memory kept or lost, with different codes and encodings.
+/// The run continues after a loss at each step of a save and during the computation. Memory is kept or lost, with different
+/// methods, encodings and scopes.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_loss_with_other_layouts_is_gone_on_from() {
@@ -55,8 +56,8 @@ fn a_loss_with_other_layouts_is_gone_on_from() {
     }
 }
 
-/// Losses one after the other in a group of localised checksums, until each rank that stood by has a position. The last two are
-/// of ranks that helped to rebuild the first. Then one loss in each line of the grid.
+/// Ranks of a group with layout `localised` are lost one after the other, until no spare rank is left. The last two helped to
+/// rebuild the first. With layout `grid`, one rank is lost in each group.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn losses_one_after_the_other_are_gone_on_from() {
@@ -66,11 +67,12 @@ fn losses_one_after_the_other_are_gone_on_from() {
     survives(&six(GRID, 3), faults, 3);
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// As many losses at one moment as the groups survive. One more can be recovered neither in place nor by a restart.
+    /// A job survives the loss at once of all the ranks that its groups tolerate. One loss more can be recovered neither in place
+    /// nor by a restart.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn as_many_at_once_as_groups_of_other_layouts_survive() {
@@ -90,7 +92,8 @@ mod rest {
         }
     }
 
-    /// The rank that took the place, or one that helps to rebuild it, is lost meanwhile. Of localised checksums two may be lost.
+    /// During a recovery, the replacement rank is lost, or a rank that helps to rebuild. A group with layout `localised` survives
+    /// two losses.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn a_second_loss_amid_going_on_with_other_layouts() {
@@ -108,7 +111,7 @@ mod rest {
         }
     }
 
-    /// No rank is left to take the place: the same command resumes with the checksums in their places.
+    /// If no spare rank is left, the job ends. The same command resumes, with the parity at the positions of the layout.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn a_restart_after_going_on_with_other_layouts() {

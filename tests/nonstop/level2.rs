@@ -1,5 +1,5 @@
-//! A second level together with recovery in place: ranks that die while a checkpoint is on its way to storage, and after. The
-//! checkpoint there is complete then, and a restart resumes from it if it cannot from memory.
+//! Tests of level two together with recovery in place: ranks die while a checkpoint is written to storage, or later. The
+//! checkpoint on storage is complete afterwards. A restart resumes from it if memory is not enough.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::job::{PROGRAM, Ran};
 use crate::points::in_place;
 use crate::scene::{LONGER, Scene, folder_in, from_storage, lose_all, resumed_at, whole_in};
 
-/// A run of four positions, and so many ranks more that stand by. Every save goes to storage, as soon as the one before is there.
+/// A run of four positions with spare ranks. Every save goes to storage, as soon as the previous checkpoint is complete there.
 struct Stored {
     scene: Scene,
     storage: TempDir,
@@ -51,24 +51,25 @@ impl Stored {
         Self { scene: self.scene.protect(args), ..self }
     }
 
-    /// Returns the folders left of the job, in DIR and in the nodes' own.
+    /// Returns the remaining checkpoint directories of the job, in the shared DIR and in the DIRs of nodes.
     fn folders(&self) -> Vec<PathBuf> {
         let all = self.dirs().into_iter().map(|dir| folder_in(&dir, &self.scene));
         all.filter(|folder| folder.exists()).collect()
     }
 
-    /// Returns each node's own DIR, or the shared one.
+    /// Returns the DIR of each node, followed by the shared DIR.
     fn dirs(&self) -> Vec<PathBuf> {
         let own = (0..self.ranks).map(|rank| self.storage.path().join(format!("d{rank}")));
         own.chain([self.storage.path().to_owned()]).collect()
     }
 
-    /// Number of complete checkpoints there.
+    /// Returns the number of complete checkpoints in all DIRs. With one DIR per node, a checkpoint counts once for each node.
     fn whole(&self) -> usize {
         self.dirs().iter().map(|dir| whole_in(dir, &self.scene).len()).sum()
     }
 
-    /// Runs with faults; afterwards nothing may be left but on these nodes, whose only rank has died.
+    /// Runs with `faults`, which must not end the job. Asserts that checkpoint directories remain only on the nodes `dead`, whose
+    /// only rank has died.
     fn survive(&self, faults: &str, dead: &[&str]) -> Ran {
         let ran = self.scene.survive(faults);
         let left: Vec<PathBuf> = self.folders();
@@ -78,7 +79,7 @@ impl Stored {
         ran
     }
 
-    /// Starts again: it must resume from storage and leave nothing.
+    /// Starts the run again. Asserts that it resumes from storage and leaves nothing.
     fn comes_back(&self) -> Ran {
         assert!(self.whole() > 0, "{:?}", self.folders());
         let ran = self.finish();
@@ -88,8 +89,8 @@ impl Stored {
     }
 }
 
-/// A helper's process dies at any step to storage, also that of the rank that writes the manifest: its position is taken, and the
-/// run resumes from memory.
+/// The run continues from memory if a rank dies while its helper writes to storage, at any step. This includes the rank that
+/// writes the manifest.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_loss_on_the_way_to_storage_is_gone_on_from() {
@@ -111,7 +112,8 @@ fn a_loss_on_the_way_to_storage_is_gone_on_from() {
     }
 }
 
-/// All memory is lost after this run, and storage has a checkpoint from after its recovery in place.
+/// Removes all memory and starts the run again. Asserts that it resumes from storage, at a later boundary than the recovery in
+/// place of `ran`.
 fn comes_back_later(stored: &Stored, ran: &Ran) {
     let went_on = resumed_at(ran).unwrap();
     lose_all(stored);
@@ -119,7 +121,7 @@ fn comes_back_later(stored: &Stored, ran: &Ran) {
     assert!(resumed_at(&ran).unwrap() > went_on, "{went_on}: {}", ran.told());
 }
 
-/// Data read from storage are not saved in memory yet, and a rank is lost: they are read again.
+/// A rank is lost after data are read from storage, before they are saved in memory. The data are read again.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn coming_back_from_storage_survives_a_loss() {
@@ -130,8 +132,8 @@ fn coming_back_from_storage_survives_a_loss() {
             continue;
         }
         let stored = Stored::new(1, scope);
-        // Both of a group, which memory does not survive. If one of the two is noticed at once, the other does not come so far:
-        // its memory is removed below.
+        // Both members of a group are lost, which memory does not survive. If one loss is noticed at once, the second rank may
+        // not reach its fault. Its memory is removed below.
         let ran = stored
             .may_inject("1@iteration:0:60:lose,2@iteration:1:20:lose,2@iteration:0:20:lose")
             .expect_code(75);
@@ -147,8 +149,8 @@ fn coming_back_from_storage_survives_a_loss() {
     }
 }
 
-/// More of a group is lost than memory survives. Storage has a checkpoint, but a restart may reach the memory of the lost ranks,
-/// so the recovery is left to that.
+/// A group has lost more members than it survives. Storage has a checkpoint, but a restart may still reach the memory of the lost
+/// ranks. So the job ends without recovery in place.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn more_than_a_group_survives_is_left_to_a_restart() {
@@ -159,12 +161,12 @@ fn more_than_a_group_survives_is_left_to_a_restart() {
     stored.comes_back();
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// A rank is lost between two tests of a sweep, when memory has nothing but results, and DIR is missing by then: the next
-    /// test is begun without it. In the first test of a launch storage may have a checkpoint that memory lacks.
+    /// A rank is lost between two tests of a sweep, and DIR is missing. Memory has only results, so the next test begins without
+    /// storage. In the first test of a launch the job ends instead, since storage may have a checkpoint.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn a_loss_between_two_tests_is_gone_on_from_without_storage() {
@@ -192,7 +194,7 @@ mod rest {
         let clean = Command::new(PROGRAM).args(clean).arg(stored.storage.path()).status();
         assert!(clean.unwrap().success());
 
-        // If all ranks are killed, this launcher ends with status 0.
+        // If all ranks are killed, the launcher of Open MPI 5 ends with status 0.
         let running = stored.freeze("1@manifest-whole:0:2:stop");
         running.kill_ranks();
         let ran = running.end();
@@ -204,7 +206,7 @@ mod rest {
         stored.comes_back();
     }
 
-    /// Without helpers all ranks wait for storage, and one of them dies meanwhile.
+    /// Without helpers, a rank dies while all ranks wait for storage. The run continues from memory.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn a_loss_while_all_wait_for_storage_is_gone_on_from() {
@@ -216,8 +218,8 @@ mod rest {
         }
     }
 
-    /// The rank that takes the position writes its files from then on. When no rank is left, after two more checkpoints, and all
-    /// memory is lost, storage has a later checkpoint than the one of the loss.
+    /// A replacement rank writes the files of its position to storage. If all memory is lost two checkpoints later, storage has a
+    /// later checkpoint than that of the recovery.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn checkpoints_written_after_a_loss_are_whole() {
@@ -228,8 +230,8 @@ mod rest {
         }
     }
 
-    /// All memory of a later test is lost, of which storage has a checkpoint, and DIR does not answer: the test does not begin
-    /// from scratch.
+    /// All memory of a test is lost, storage has its checkpoint, and DIR is missing. The test does not begin from scratch; a
+    /// later start resumes from storage.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn a_test_of_which_storage_alone_has_something_waits_for_it() {

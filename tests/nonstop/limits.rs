@@ -1,4 +1,4 @@
-//! Losses that are survived in place, and the fate of the others.
+//! Tests of the number of losses that recovery in place survives, and of the ends of other jobs.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ fn nobody_stands_by_so_the_job_ends_and_a_restart_goes_on() {
     assert!(ran.err.contains("resumes at boundary"), "{}", ran.told());
 }
 
-/// Every rank that takes the position fails, until none is left.
+/// Each rank that takes the position fails too, until no spare rank is left.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn each_replacement_is_lost_too_until_none_is_left() {
@@ -31,7 +31,8 @@ fn each_replacement_is_lost_too_until_none_is_left() {
     scene.finish();
 }
 
-/// Kills the ranks of these positions at one moment, at a given hit of a point, with or without their memory.
+/// Stops the ranks of `positions` at the `hit`-th time that they reach `point`, and kills them at once. If `lost` is set, their
+/// memory is removed. Returns the output of the run.
 pub fn at_once(scene: &Scene, positions: &[usize], point: &str, hit: usize, lost: bool) -> Ran {
     let place = |position: &usize| format!("{point}:{position}:{hit}");
     let places: Vec<String> = positions.iter().map(place).collect();
@@ -46,7 +47,7 @@ pub fn at_once(scene: &Scene, positions: &[usize], point: &str, hit: usize, lost
         std::thread::sleep(Duration::from_millis(5));
     }
     let ranks = running.ranks();
-    // At first each rank has the position of its number.
+    // At the start, each rank has the position of its number.
     for rank in ranks.iter().filter(|r| positions.contains(&r.rank)) {
         if lost {
             scene.lose(rank.rank);
@@ -67,7 +68,8 @@ fn several_at_once_are_one_loss_or_several() {
     assert!(in_place(&ran) >= 1, "{}", ran.told());
 }
 
-/// More of a group is lost than it survives: neither recovery in place nor a restart can rebuild that.
+/// If a group has lost more members than it survives, neither recovery in place nor a restart can rebuild them. The memory is
+/// kept.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn more_than_a_group_survives_ends_with_the_memory_kept() {
@@ -77,7 +79,7 @@ fn more_than_a_group_survives_ends_with_the_memory_kept() {
     scene.expect_refused(4, &["position 1", "position 2"]);
 }
 
-/// A stopped rank is taken for dead: its node's other ranks end it, so that it neither keeps its memory nor is waited for.
+/// The other ranks take a stopped rank for dead, and ranks of its node end it. Its memory is then free, and no rank waits for it.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_stopped_rank_is_ended_and_replaced() {
@@ -86,7 +88,7 @@ fn a_stopped_rank_is_ended_and_replaced() {
     assert!(ran.err.contains("rank 4 on"), "{}", ran.told());
 }
 
-/// The loss of a rank that stands by costs nothing, whether before or after it would have been needed.
+/// The loss of a spare rank costs nothing, during the run or after its end.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_spare_may_be_lost() {
@@ -102,7 +104,7 @@ fn a_spare_may_be_lost() {
     assert!(ran.err.contains("(standing by) is lost"), "{}", ran.told());
 }
 
-/// Several tests: reported results stay, and the next one begins with the remaining ranks.
+/// A sweep continues after a loss. Results that were already reported stay, and the next test begins with the remaining ranks.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_sweep_goes_on() {
@@ -117,8 +119,8 @@ fn a_sweep_goes_on() {
     assert_eq!(ran.out.matches("HPLinpack").count(), 1, "{}", ran.told());
 }
 
-/// The rank that reports is lost before there is a result, and its successor, too. The head was written by then, and is not
-/// written again.
+/// The rank that writes the report is lost before the first result, and so is its successor. The head of the report is printed
+/// once.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn the_head_is_told_once() {
@@ -131,7 +133,8 @@ fn the_head_is_told_once() {
     }
 }
 
-/// Also if a rank that stood by during the first loss takes the place of the rank that reports.
+/// Each loss is reported once. This holds too if the rank that writes the report is lost second, and a spare rank of the first
+/// loss replaces it.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn each_loss_is_told_once() {

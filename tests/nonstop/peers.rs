@@ -1,4 +1,4 @@
-//! Communication alone: this test program starts itself as the ranks, which lose some of their number.
+//! Tests of `comm` alone. The test program starts itself as several ranks, some of which die.
 
 use std::process::Command;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use skt_hpl::supervise::start::launcher::WITH_ULFM;
 
 const WORK: &str = "TEST_RANKS_WORK";
 
-/// Long enough that no message is sent before its receiver is ready.
+/// Number of values in a long message. MPI sends such a message only after its receiver is ready.
 const LONG: usize = 3 << 20;
 
 fn job(count: usize, work: &str) -> Job {
@@ -26,7 +26,7 @@ fn ranks(count: usize, work: &str) -> Ran {
     job(count, work).run()
 }
 
-/// Names of steps that all ranks run when some die.
+/// Names of the communication steps of [`step`] that the ranks run while one of them dies.
 const STEPS: &[&str] = &[
     "reduce",
     "barrier",
@@ -40,7 +40,7 @@ const STEPS: &[&str] = &[
     "panels",
 ];
 
-/// Runs a round of a step.
+/// Runs one round of the communication step `name`.
 fn step(comm: &Comm, name: &str) {
     let (me, size) = (comm.rank(), comm.size());
     let (next, before) = ((me + 1) % size, (me + size - 1) % size);
@@ -50,7 +50,8 @@ fn step(comm: &Comm, name: &str) {
         "gather" => drop(comm.all_gather_bytes(&vec![7; 100 * me])),
         "split" => drop(comm.split(Some(me % 2), me)),
         "broadcast" => comm.broadcast(&mut vec![0.5f64; LONG], 1),
-        // Long messages to a neighbour, of which one may be lost and the other wait for a third rank.
+        // Each rank sends a long message to a neighbour and receives one from the other neighbour. One may be lost, while the
+        // other waits for a third rank.
         "ring" => {
             let (out, mut into) = (vec![me as f64; LONG], vec![0.0; LONG]);
             comm.exchange(Some((&out[..], next)), Some((&mut into[..], before)), 3);
@@ -65,7 +66,7 @@ fn step(comm: &Comm, name: &str) {
                 comm.send(&data, next, 4);
             }
         }
-        // Communicators that not all ranks are in.
+        // Communicators of which not all ranks are members.
         "rows" => {
             let row = comm.split(Some(me / 2), me).unwrap();
             for _ in 0..20 {
@@ -73,7 +74,7 @@ fn step(comm: &Comm, name: &str) {
             }
             comm.barrier();
         }
-        // A rank waits that sends and receives nothing.
+        // A rank waits without sending or receiving data.
         "idle" => {
             let last = size - 1;
             if me == last {
@@ -84,7 +85,7 @@ fn step(comm: &Comm, name: &str) {
                 comm.send::<u64>(&[], last, 6);
             }
         }
-        // Several broadcasts at a time, as the solver has them, begun and not waited for.
+        // Several broadcasts are in progress at a time, as in the solver, and not yet waited for.
         "panels" => {
             let mut buffers: Vec<Vec<f64>> = (0..3).map(|_| vec![1.0; LONG / 3]).collect();
             let mut under_way: Vec<Broadcast> = Vec::new();
@@ -100,7 +101,7 @@ fn step(comm: &Comm, name: &str) {
                 broadcast.finish(comm);
             }
         }
-        // A group votes for its first step while one of it waits for another rank, which is slow.
+        // The ranks of a group vote on their first step, while one of them waits for a slow rank outside the group.
         "vote" => {
             let row = comm.split(Some(me / 2), me).unwrap();
             if me == 1 {
@@ -116,10 +117,11 @@ fn step(comm: &Comm, name: &str) {
     }
 }
 
-/// Microseconds for which a slow rank stops.
+/// Time for which a slow rank is stopped, in microseconds.
 const STANDS_STILL: u64 = 300_000;
 
-/// Sends this process a signal so many microseconds from now.
+/// Sends this process the signal `signal` after a number of microseconds. A signal after 0 microseconds is sent before the
+/// function returns.
 fn after(microseconds: u64, signal: &str) {
     let kill = format!("kill {signal} {}", std::process::id());
     let line = format!("sleep {}; {kill}", microseconds as f64 * 1e-6);
@@ -130,8 +132,10 @@ fn after(microseconds: u64, signal: &str) {
     }
 }
 
-/// `STEP VICTIM ROUND[/MICROSECONDS [SLOW/MICROSECONDS]]`, several with `+` between them. One after the other, each kills a rank
-/// of those left by then, at the beginning of that round or so long after it. The slow rank is stopped for a while from then on.
+/// Work of the ranks of the other tests, described by a variable: `STEP VICTIM ROUND[/MICROSECONDS [SLOW/MICROSECONDS]]`, several
+/// joined by `+`. Each part runs the step in rounds until rank VICTIM of the remaining ranks is killed. It is killed at the
+/// beginning of the round or some microseconds later. Rank SLOW is stopped for a while, beginning so many microseconds after the
+/// beginning of the round.
 #[test]
 #[ignore = "what the ranks of the other tests run"]
 fn member() {
@@ -164,7 +168,7 @@ fn member() {
         let slow = words.get(3).and_then(|word| word.split_once('/'));
         let slow =
             slow.map(|(who, later)| (who.parse::<usize>().unwrap(), later.parse::<u64>().unwrap()));
-        // A clock that others keep may be late.
+        // The kill signal comes from another process and may be late, so the rounds have no end.
         let rounds = if later > 0 { usize::MAX } else { 100 };
         let ended = world.attempt(|world| {
             for i in 0..rounds {
@@ -194,8 +198,8 @@ fn member() {
     }
 }
 
-/// Stops a rank for so long that the others take it for lost, also if the machine is busy, and then continues it. They work
-/// longer than that.
+/// Stops rank 2 for 16 s, so that the others take it for lost even on a busy machine. The others work for longer, and rank 2
+/// continues meanwhile.
 fn asleep(mut world: World) {
     let work = |world: &World| {
         for round in 0..110 {
@@ -215,8 +219,8 @@ fn asleep(mut world: World) {
     }
 }
 
-/// Kills rank 0 before it sends anything. The others are within a step, which they do not leave for its sake: they have begun
-/// half of the broadcasts before its death, and begin the other half after it.
+/// Kills rank 0 before it sends anything. The other ranks are within a step, which they complete although rank 0 is lost. They
+/// begin half of the broadcasts before the death of rank 0 and half after it; no broadcast may arrive.
 fn refused(mut world: World) {
     const ALL: [Bcast; 6] = [
         Bcast::OneRing,
@@ -257,7 +261,7 @@ fn refused(mut world: World) {
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        // Long enough to learn of it.
+        // This is long enough for the ranks to notice the loss.
         look(&mut broadcasts, 2000);
         broadcasts.extend(begin(row, late, 20));
         look(&mut broadcasts, 500);
@@ -272,7 +276,8 @@ fn refused(mut world: World) {
     }
 }
 
-/// Kills rank 3 while rank 2 sends to rank 4, which takes seconds. Then rank 4 uses its receive buffer for something else.
+/// Kills rank 3 while rank 2 sends to rank 4 over a slow network. Rank 4 gives its receive up and uses the buffer for other data;
+/// the message must not overwrite them.
 fn slow(mut world: World) {
     let (out, mut into) = (vec![0.5f64; LONG], vec![0.0; LONG]);
     let ended = world.attempt(|world| {
@@ -313,23 +318,23 @@ fn a_rank_that_waits_for_a_lost_peer_leaves_and_continues() {
     }
 }
 
-/// Returns the value of `LD_PRELOAD` that loads a library of this source before MPI's.
+/// Returns the value of `LD_PRELOAD` that loads a library built from `source` before the MPI library.
 pub fn before_mpi(source: &str) -> String {
     format!("{} {}", relax().display(), preload(source).display())
 }
 
-/// Makes a job with a library loaded before MPI's, from the given source.
+/// Makes a job of five ranks that load a library built from `source` before the MPI library.
 fn with(source: &str, work: &str) -> Job {
     job(5, work).env("LD_PRELOAD", &before_mpi(source))
 }
 
-/// Makes a job with calls of the library watched (`turns.c`).
+/// Makes a job of five ranks that check the threads of all calls of the MPI library (`turns.c`).
 fn watched(work: &str) -> Job {
     with("tests/nonstop/turns.c", work)
 }
 
-/// The thread that computes and the thread of heartbeats: the library confuses a rank's messages if both call it at the same time
-/// (`src/comm/turn.rs`).
+/// The computing thread and the heartbeat thread of a rank never call the MPI library at the same time. Otherwise Open MPI mixes
+/// up messages (`src/comm/turn.rs`).
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn two_threads_are_never_in_the_library_at_a_time() {
@@ -341,7 +346,7 @@ fn two_threads_are_never_in_the_library_at_a_time() {
     }
 }
 
-/// An answer that the library has confused is not used.
+/// If the MPI library returns a mixed-up result of an agreement, the result is not used and the job ends.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_garbled_answer_ends_the_job() {
@@ -351,7 +356,8 @@ fn a_garbled_answer_ends_the_job() {
     assert!(ran.err.contains(words), "{}", ran.told());
 }
 
-/// A rank whose machine was suspended finds that the others continued without it, and leaves them alone: the library ends it.
+/// A rank whose machine was suspended finds that the other ranks have continued without it. The MPI library ends this rank; the
+/// others are not disturbed.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_rank_taken_for_lost_ends_alone_when_it_wakes() {
@@ -364,7 +370,8 @@ fn one_loss_after_the_other() {
     expect("ring 1 2+panels 4 0+reduce 0 5", "left [2, 3] gone [1, 4, 0]");
 }
 
-/// A message that never comes within a step has not arrived and is not passed on, whether the library refuses it or not.
+/// A message that never comes within a step does not count as arrived and is not passed on. The library may refuse to receive it
+/// or let it wait.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_message_that_never_comes_has_not_arrived() {
@@ -373,26 +380,26 @@ fn a_message_that_never_comes_has_not_arrived() {
     assert!(ran.out.contains("left [1, 2, 3, 4] gone [0]"), "{}", ran.told());
 }
 
-/// A buffer is not used again before a message that is given up has come to its end, however long the network takes.
+/// After a receive is given up, its buffer is not reused before the message has ended, however slow the network is.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn messages_given_up_reach_no_buffer_in_use() {
     let network = "ip link set lo up && tc qdisc add dev lo root tbf rate 40mbit burst 128k latency 200ms && exec \"$@\"";
     let job = job(5, "slow").under(&["unshare", "-rn", "sh", "-c", network, "sh"]);
     let job = job.env("OMPI_MCA_btl", "tcp,self").env("OMPI_MCA_btl_tcp_if_include", "lo");
-    // Heartbeats may come late.
+    // Heartbeats may be late.
     let ran = job.env("OMPI_MCA_mpi_ft_detector_timeout", "60").run();
     assert!(ran.out.contains("left [0, 1, 2, 4] gone [3]"), "{}", ran.told());
 }
 
-/// A rank that leaves before it has come to the first vote is not waited for in it.
+/// A vote does not wait for a rank that has left before its first vote.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_vote_ends_where_one_of_the_voters_has_left() {
     expect("vote 2 3/25000", "left [0, 1, 3, 4] gone [2]");
 }
 
-/// More losses than there are lines for from the start.
+/// More losses occur than the 8 for which communicators are made at the start.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn many_losses_one_after_the_other() {
@@ -402,7 +409,7 @@ fn many_losses_one_after_the_other() {
     assert!(ran.out.contains(left), "{}", ran.told());
 }
 
-/// More ranks than fit into one word.
+/// The job has more ranks than the bits of one agreement.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn two_losses_of_many_ranks() {
@@ -411,12 +418,13 @@ fn two_losses_of_many_ranks() {
     assert!(ran.out.contains(", 31, 32] gone [2, 33]"), "{}", ran.told());
 }
 
-/// The library crashes where a process is lost while it makes a communicator, so it must not be asked for one.
+/// The ranks survive a loss during a split of a communicator. Open MPI crashes if a process is lost while it creates a
+/// communicator, so a split must not use this function.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_loss_amid_a_split_crashes_nobody() {
     for turn in 0..12 {
-        // One of them is late for some part of the split, and another one dies meanwhile.
+        // One rank is late for part of the split, and another rank dies meanwhile.
         let work = format!("split 2 3/100000 4/{}", 1 + 37 * turn);
         expect(&work, "left [0, 1, 3, 4] gone [2]");
     }

@@ -1,4 +1,4 @@
-//! Every crash point, injected once or during the recovery from another loss.
+//! Tests of every crash point: a fault during the computation, or during the recovery from another loss.
 
 use skt_hpl::base::faults::Point;
 
@@ -6,14 +6,14 @@ use crate::extent::{self, whole};
 use crate::job::Ran;
 use crate::scene::{LONGER, Scene};
 
-/// Number of recoveries in place of the only test.
+/// Returns the number of recoveries in place in the first test of the run.
 pub fn in_place(ran: &Ran) -> u32 {
     let run = ran.json();
     run.tests[0].outcome.as_ref().unwrap().protection.unwrap().in_place
 }
 
-/// Whether other tests inject the point. Points of a second level and of the solver are in `level2` and `checksums`. Points of a
-/// beginning with memory of other runs are in `crash`, and those of a job's start in `starting`.
+/// Returns true if another file tests the point: `level2` (storage), `checksums` (the solver), `crash` (helpers, and memory of
+/// other runs at a start), or `starting` (the start of a job).
 fn elsewhere(point: &Point) -> bool {
     point.is_solvers()
         || point.is_of_ground()
@@ -23,25 +23,26 @@ fn elsewhere(point: &Point) -> bool {
         || Point::between(Point::FetchBegin, Point::Tidied).contains(point)
 }
 
-/// Returns the steps of a recovery after a loss, in order.
+/// Returns the crash points of a recovery in place, in order.
 fn recovery() -> Vec<Point> {
     let all = Point::between(Point::AgreeBegin, Point::Resumed).iter().copied();
     all.filter(|p| !elsewhere(p)).collect()
 }
 
-/// Whether the point belongs to a flush that is to be finished.
+/// Returns true if only a recovery that finishes a flush reaches the point.
 fn finishing(point: &Point) -> bool {
     matches!(point, Point::FinishHalf | Point::FinishEnd)
 }
 
-/// Position 0 reports the verdict, position 3 does not: the points alternate between them, memory kept and lost.
+/// A loss at each crash point is recovered in place. Position 0, which reports the verdict, and position 3 are lost in turn, with
+/// memory kept and lost in turn.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_loss_at_any_point_is_recovered_in_place() {
     for (turn, &point) in
         Point::ALL.iter().filter(|p| !recovery().contains(p) && !elsewhere(p)).enumerate()
     {
-        // At the beginning, or during the work.
+        // The first time for points that a test reaches only once or at its beginning, otherwise the second time.
         let hit = match point {
             Point::PartNamed | Point::GenerateBegin | Point::GenerateEnd | Point::SolveBegin => 1,
             Point::VerifyBegin | Point::CleanBegin | Point::CleanHalf => 1,
@@ -61,7 +62,7 @@ fn inject_at(point: Point, position: usize, hit: u64, action: &str) {
     let fault = format!("1@{}:{position}:{hit}:{action}", point.name());
     println!("{fault}");
     let ran = Scene::new(2, 2).nonstop(1).survive(&fault);
-    // The result of the test is recorded already.
+    // The result of the test is already recorded, so no recovery is needed.
     let over = [Point::CleanBegin, Point::CleanHalf, Point::Verdict, Point::Told];
     let over = over.contains(&point);
     assert_eq!(in_place(&ran), u32::from(!over), "{fault}: {}", ran.told());
@@ -69,7 +70,7 @@ fn inject_at(point: Point, position: usize, hit: u64, action: &str) {
     assert_eq!(ran.out.matches("PASSED").count(), 1, "told once: {}", ran.told());
 }
 
-/// The rank that took the lost one's place is lost in turn, at each step of that.
+/// At each step of a recovery, the replacement rank is lost too. The recovery starts again with another spare rank.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_second_loss_amid_going_on_starts_it_again() {
@@ -87,7 +88,8 @@ fn a_second_loss_amid_going_on_starts_it_again() {
     }
 }
 
-/// Depths, broadcasts, threads, methods and grids: the operations in progress at the fault differ.
+/// A loss is recovered with different depths, broadcasts, row exchanges, methods and grids, so that different operations are in
+/// progress at the fault.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn any_step_of_the_solver() {
@@ -114,11 +116,12 @@ fn any_step_of_the_solver() {
     }
 }
 
-/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+/// Tests that only `scripts/test.sh --all` runs. The simulation covers their losses, or a test above covers a similar case.
 mod rest {
     use super::*;
 
-    /// With many process columns ranks ask seldom whether to save, and a new rank asks when the others do.
+    /// With many process columns, ranks agree less often on whether to save. A replacement rank agrees at the same iterations as
+    /// the others.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn many_columns_that_ask_seldom() {
@@ -135,7 +138,8 @@ mod rest {
         }
     }
 
-    /// Another rank is lost while it helps to rebuild the first. Its memory is there, so one loss stays one loss.
+    /// A second rank is lost while it helps to rebuild the first. Its memory is kept, so the group still has only one loss to
+    /// rebuild.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn a_rank_that_helps_to_continue_may_be_lost_in_it() {

@@ -1,4 +1,4 @@
-//! A rank dies or is stopped while the job starts: no other rank waits for it for ever.
+//! Tests in which a rank dies or is stopped while the job starts. No other rank waits for it for ever.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -10,23 +10,24 @@ use nix::unistd::Pid;
 use crate::job::mpirun;
 use crate::scene::Scene;
 
-/// Longest time until the job has ended, on a busy machine.
+/// Timeout for the end of a job, even on a busy machine.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// Whether a process watches the others.
+/// Returns true if the start-up watchdog of a process is active.
 fn watches(pid: Pid) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let mut names = threads.filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok());
     names.any(|name| name.trim_end() == "siblings")
 }
 
-/// Killed from outside, a given time after another one could notice it.
+/// A rank is killed from outside, some time after the start-up watchdog of another rank is active. The job ends with a message
+/// that names the rank.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_rank_that_dies_while_mpi_starts_ends_the_job() {
     let (mut told, mut unseen) = (0, 0);
     let usual = [(50, 4), (50, 0), (70, 2), (100, 1), (200, 3), (350, 0), (600, 4)];
-    // Late faults may hit a job that has started: until two were reported, early ones are injected again.
+    // A late kill may hit a job that has already started. Early kills are repeated until two were reported.
     let again = usual[..4].iter().copied().cycle().take(8);
     for (turn, (after_ms, who)) in usual.into_iter().chain(again).enumerate() {
         if turn >= usual.len() && told >= 2 {
@@ -50,9 +51,9 @@ fn a_rank_that_dies_while_mpi_starts_ends_the_job() {
         while !running.over() && injected.elapsed() < BOUND {
             std::thread::sleep(Duration::from_millis(20));
         }
-        // A launcher without ranks that has not ended blocks itself, and is ended below.
+        // If no rank is left and the launcher has not ended, the launcher is blocked, and is ended below.
         if !running.over() && !running.ranks().is_empty() {
-            // On a very busy machine it may have died before any other rank watched: such a job is ended by hand.
+            // On a very busy machine, the rank may have died before any watchdog was active. The test then ends the job itself.
             unseen += 1;
             assert!(
                 after_ms <= 100 && unseen == 1,
@@ -77,7 +78,7 @@ fn a_rank_that_dies_while_mpi_starts_ends_the_job() {
     assert!(told >= 2, "{told}");
 }
 
-/// A rank that takes long to start, here because it is stopped, ends nothing.
+/// A rank that takes long to start, here because it is stopped, does not end the job.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_slow_start_is_waited_for() {
@@ -98,8 +99,8 @@ fn a_slow_start_is_waited_for() {
     scene.expect_finished(running.end());
 }
 
-/// Ranks that are stopped between MPI's start and the first roll call. Before the first attempt that ends the job, in an attempt
-/// the others replace the rank; in both cases they end its process.
+/// A rank is stopped after MPI has started, before the first roll call, and is ended by the others. Before the first attempt,
+/// this ends the job; within an attempt, the rank is replaced.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_rank_that_is_stopped_before_the_first_roll_call_is_ended() {
@@ -111,7 +112,7 @@ fn a_rank_that_is_stopped_before_the_first_roll_call_is_ended() {
     }
 }
 
-/// Checksums replace the rank, or each rank of a started attempt is killed.
+/// A rank is lost before the first roll call of an attempt. Checksum columns or a spare rank replace it, whichever rank it is.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_rank_that_is_lost_before_the_first_roll_call_is_replaced() {
@@ -121,7 +122,8 @@ fn a_rank_that_is_lost_before_the_first_roll_call_is_replaced() {
     }
 }
 
-/// Number of threads of rank 0 when MPI has started, with words for the launcher and variables.
+/// Starts a job with `words` as launcher arguments and one environment variable set. Returns the number of threads of rank 0
+/// after MPI has started.
 fn threads_after_the_start(words: &[&str], (name, value): (&str, &str)) -> usize {
     let scene = Scene::new(2, 2).nonstop(1);
     let job = scene.job().launcher(words).env("SKT_FAULT", "started:0:1:stop").env(name, value);
@@ -141,8 +143,8 @@ fn threads_after_the_start(words: &[&str], (name, value): (&str, &str)) -> usize
     threads
 }
 
-/// With the library's own thread for heartbeats one start in four crashes in MPI_Init (5.0.11), so a setting that asks for it has
-/// no effect.
+/// With Open MPI's own thread for heartbeats, one start in four crashes in MPI_Init (5.0.11). Settings that ask for this thread
+/// have no effect.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn nobody_switches_the_librarys_detector_thread_on() {
@@ -162,7 +164,7 @@ fn nobody_switches_the_librarys_detector_thread_on() {
     }
 }
 
-/// A site's file overrides every variable.
+/// A site's override file takes precedence over all variables. If it asks for Open MPI's heartbeat thread, the run is refused.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_site_that_insists_on_the_detector_thread_is_refused() {

@@ -1,5 +1,5 @@
-//! Runs under `skt-hpl run`, whose only node is this machine: losses are reported like any other fault, nothing is started again,
-//! and `skt-hpl status` shows the role of each rank.
+//! Tests of recovery in place under `skt-hpl run`, with this machine as the only node. Losses are reported like other faults, no
+//! job is restarted, and `skt-hpl status` shows the role of each rank.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -15,12 +15,12 @@ use tempfile::TempDir;
 use crate::job::{PROGRAM, alive, for_a_launcher, mpirun};
 use crate::stopped::stopped;
 
-/// Takes the place of a remote shell: the only node is this machine.
+/// Script in place of a remote shell, which runs the command on this machine.
 const SHELL: &str = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A running supervised run, which is ended when dropped.
+/// A running supervised run. Dropping the value ends it.
 struct Supervised {
     child: Child,
     dir: TempDir,
@@ -43,7 +43,7 @@ impl Supervised {
         Self::start_by("exec LAUNCH \"$@\"", ranks, faults, benchmark)
     }
 
-    /// Starts a run by a launcher that is a script, in which LAUNCH is the real one.
+    /// Starts a run whose launcher is the shell script `script`, in which LAUNCH stands for the real launcher.
     fn start_by(script: &str, ranks: usize, faults: &str, benchmark: &[&str]) -> Self {
         let dir = TempDir::new().unwrap();
         let path = |name: &str| dir.path().join(name);
@@ -62,7 +62,7 @@ impl Supervised {
         command.arg("--launcher-program").arg(path("mpirun"));
         command.args(["--threads", "1", "--no-preflight", "--json", "run.json"]).args(benchmark);
         command.env("SKT_FAULT", faults).env("SKT_FAULT_LOG", path("faults"));
-        // A stopped rank must not be taken for dead while the test looks at it.
+        // MPI's failure detector must not take a stopped rank for dead during the test.
         command.env("OMPI_MCA_mpi_ft_detector_timeout", "60");
         command.env("PRTE_MCA_prte_tmpdir_base", path("launcher"));
         command.stdin(Stdio::null());
@@ -83,7 +83,7 @@ impl Supervised {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Waits for something.
+    /// Waits until `found` returns Some, and returns its value. Returns None after `limit`.
     fn within<T>(
         &mut self,
         limit: Duration,
@@ -101,7 +101,7 @@ impl Supervised {
         }
     }
 
-    /// Returns the output of `skt-hpl status`, and its document.
+    /// Returns the output of `skt-hpl status`, as text and as JSON document.
     fn status(&self) -> (String, Value) {
         let say = |more: &[&str]| {
             let mut status = Command::new(PROGRAM);
@@ -111,7 +111,7 @@ impl Supervised {
         (say(&[]), serde_json::from_str(&say(&["--json"])).unwrap())
     }
 
-    /// Returns this run's events of that name, and its results; it must have passed.
+    /// Waits for the end of the run, which must pass. Returns the events of its journal, its JSON document and its output.
     fn end(mut self) -> (Vec<Value>, Run, String) {
         let over = self.within(LIMIT, |run| run.over().then_some(()));
         assert!(over.is_some(), "the run does not end: {}", self.told());
@@ -124,8 +124,9 @@ impl Supervised {
     }
 }
 
-/// In the first of two tests a process column is lost, and a rank of it and one that stood by make new checksums. Then a second
-/// column is lost, which one column of checksums would not have survived. The second test begins with the remaining ranks.
+/// In the first of two tests, a process column is lost. One of its ranks and a spare rank rebuild checksums. The second lost
+/// column, which a single checksum column would not have survived, is then replaced too. The second test begins with the
+/// remaining ranks.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn checksums_are_rebuilt_between_two_losses_in_the_first_of_two_tests() {
@@ -136,7 +137,7 @@ fn checksums_are_rebuilt_between_two_losses_in_the_first_of_two_tests() {
     let log = run.dir.path().join("faults");
     let found = run.within(LIMIT, |_| stopped(&log));
     let halted = found.unwrap_or_else(|| panic!("nobody was stopped: {}", run.told()));
-    // The agent's view may be older than the loss.
+    // The agent may still report the state before the loss.
     let parts = [
         "positions 0 3",
         "positions 2 5 in the place of process column 1",
@@ -151,12 +152,12 @@ fn checksums_are_rebuilt_between_two_losses_in_the_first_of_two_tests() {
     kill(halted, Signal::SIGKILL).unwrap();
     let (events, document, told) = run.end();
 
-    // Role of each position's memory.
+    // `status` reports the role of each position's memory.
     let job = &page["run"]["run_id"];
     let jobs = page["memory"].as_array().unwrap();
     let mine = jobs.iter().find(|found| found["job"] == *job).unwrap_or_else(|| panic!("{page}"));
     let positions = mine["positions"].as_array().unwrap().iter();
-    // The memory of the killed rank exists as well, but is not in use.
+    // The memory of the killed rank still exists, but is not in use.
     let alive = positions.filter(|p| p["in_use"] == true);
     let roles: Vec<_> = alive.map(|p| (&p["position"], &p["header"]["role"])).collect();
     let (own, sums, taken) = (json!("own"), json!("sums"), json!({ "in-place-of": 1 }));
@@ -173,7 +174,7 @@ fn checksums_are_rebuilt_between_two_losses_in_the_first_of_two_tests() {
         assert!(text.contains(words), "{words}: {text}");
     }
 
-    // The run was started once, and both losses were survived.
+    // The job was launched once, and both losses were recovered.
     let of = |name: &str| events.iter().filter(|e| e["event"] == name).collect::<Vec<_>>();
     assert_eq!((of("launched").len(), of("fault").len()), (1, 0), "{told}");
     let lost: Vec<&Value> = of("gone-on").iter().map(|e| &e["lost"][0]["position"]).collect();
@@ -190,8 +191,8 @@ fn checksums_are_rebuilt_between_two_losses_in_the_first_of_two_tests() {
     assert!(second.replaced.is_empty() && second.checksum_bytes > 0, "{told}");
 }
 
-/// Open MPI's mpirun was seen to stay for ever after its ranks had died while MPI started. The supervisor ends it and starts the
-/// run again, whether or not a rank had shown progress.
+/// Open MPI's mpirun may not end after its ranks have died while MPI starts. The supervisor ends it and restarts the run, with
+/// and without progress of a rank.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_launcher_that_stays_without_its_ranks_is_ended() {

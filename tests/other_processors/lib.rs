@@ -1,7 +1,7 @@
-//! The multiplication and its kernels by themselves, for a processor that this machine does not have.
+//! The multiplication kernels alone, for a processor that this machine does not have.
 //!
-//! `scripts/test.sh` compiles this with its tests and runs them in an emulator. The rest of the program needs MPI and a
-//! BLAS for that processor; the kernels and the loops around them need neither.
+//! `scripts/test.sh` compiles these sources with their tests, and runs the tests in an emulator. The rest of the program needs
+//! MPI and a BLAS for that processor; the kernels and the loops around them do not.
 
 #![allow(dead_code)] // The engine that calls all of it is not here.
 

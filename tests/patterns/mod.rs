@@ -1,11 +1,11 @@
-//! Patterns with which benchmark harnesses read HPL's output, and the values that each must find in ours.
+//! Patterns with which benchmark harnesses read HPL's output, and the values that they must find in our output.
 //!
-//! Compared with text made of any values (`harness_patterns.rs`) and with the text of real runs.
+//! `harness_patterns.rs` applies them to text made of random values; tests under `tests/mpi` apply them to the text of real runs.
 
 use regex::{Regex, RegexBuilder};
 use skt_hpl::base::outcome::Verdict;
 
-/// Name, pattern, and the group that contains the rate.
+/// Patterns for lines that begin with W: the harness, its pattern, and the group of the pattern that contains the rate.
 const W_LINE_PATTERNS: [(&str, &str, usize); 4] = [
     ("ReFrame's HPLBase", r"^\S+\s+\d+\s+\d+\s+\d+\s+\d+\s+\d+\.\d+\s+(\d+\.\d+e\+\d+)$", 1),
     ("excalibur-tests", r"^W[R\|C]\S+\s+\d+\s+\d+\s+\d+\s+\d+\s+\d[\d.]+\s+(\d[\d.eE+]+)", 1),
@@ -17,18 +17,18 @@ const W_LINE_PATTERNS: [(&str, &str, usize); 4] = [
     ("Open MPI's MTT", r"^(\S+)\s+\d+\s+\d+\s+\d+\s+\d+\s+(\d+[\.\d]+)\s+(\S+)", 3),
 ];
 
-/// Values that a run's text must contain.
+/// Values that the patterns must find in the text of a run.
 #[derive(Debug)]
 pub struct Expected {
-    /// Rate of each test that ran; at least 1, for the patterns know no negative exponents.
+    /// Rate of each test that ran, in Gflop/s. Rates are at least 1, since the patterns accept no negative exponents.
     pub rates: Vec<f64>,
     pub verdicts: Vec<Verdict>,
     pub skipped: usize,
-    /// Whether the threshold asked for a check.
+    /// True if the threshold of HPL.dat asks for a check of the solution.
     pub checked: bool,
 }
 
-/// C's `%.4e`, written apart from the code under test.
+/// Formats a rate as `%.4e` of C does. The code under test is not used.
 pub fn rate(gflops: f64) -> String {
     let text = format!("{gflops:.4e}");
     let (digits, power) = text.split_once('e').unwrap();
@@ -61,7 +61,7 @@ pub fn every_pattern_holds(text: &str, run: &Expected) {
     if run.checked {
         assert_eq!(after, expected, "grep -A 2:\n{text}");
     } else {
-        // Without a check all tests share one header, as in the reference.
+        // Without a check, all tests share one header, as in the reference HPL.
         assert_eq!(after[..], expected[..expected.len().min(1)], "{text}");
     }
 

@@ -1,9 +1,9 @@
-//! The second level with a DIR of each node's own, which is lost with the node: files with the group's parity in them, a manifest
-//! of each node, and the data that `recall` recovers from them.
+//! Model of level two with one DIR per node. A DIR is lost with its node. Each node writes its own manifest, and the files
+//! contain the parity of their group. `recall` recovers the data of lost nodes.
 //!
-//! The claim: losses of nodes are counted from the last time that all nodes had written the manifest of one checkpoint. Up to
-//! `losses` of a group are recovered, whatever happens to memory and at any step. Files that no manifest on any node lists are
-//! never read, so they are forgotten.
+//! Claim to prove: if each group has lost at most `losses` nodes since all nodes last listed one checkpoint, the run resumes. It
+//! resumes in spite of any losses of memory at any step. Files that no node's manifest lists are never read, so the model drops
+//! them.
 
 use std::collections::BTreeSet;
 
@@ -16,24 +16,24 @@ use crate::system::{
     Broken, GROUPS, Garbage, Protocol, RANKS, Rank, Stored, Sys, Val, Whole, peer,
 };
 
-/// A position's file on its node.
+/// File of one grid position for one checkpoint, in the DIR of the position's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Filed {
     pub of: Stored,
     pub data: Val,
     pub parity: Val,
-    /// This node's manifest lists it.
+    /// True if the manifest in the same DIR lists this file.
     pub listed: bool,
 }
 
-/// A node's DIR: a file of each of a few checkpoints.
+/// Content of one node's DIR: at most one file for each checkpoint.
 pub type CheckpointDir = [Option<Filed>; 3];
 
 fn file_of(r: &Rank, of: Stored) -> Option<&Filed> {
     r.checkpoint_dir.iter().flatten().find(|file| file.of == of)
 }
 
-/// Returns the checkpoints that a manifest on some node lists, the best first.
+/// Returns all checkpoints that the manifest of at least one node lists, ordered from the furthest boundary to the earliest.
 pub fn whole(s: &Sys) -> Vec<Stored> {
     let listed =
         s.ranks.iter().flat_map(|r| r.checkpoint_dir.iter().flatten()).filter(|file| file.listed);
@@ -43,7 +43,8 @@ pub fn whole(s: &Sys) -> Vec<Stored> {
     all
 }
 
-/// Returns the best checkpoint that can be recovered, and how: as the program does it, by the existing files.
+/// Returns the furthest checkpoint that the files in all DIRs can recover, and the recovery plan of `recall`. Returns None if no
+/// listed checkpoint can be recovered.
 pub fn best(s: &Sys) -> Option<(Stored, Recall)> {
     whole(s).into_iter().find_map(|of| {
         let told: Vec<Told> = (0..RANKS)
@@ -61,12 +62,14 @@ pub fn best(s: &Sys) -> Option<(Stored, Recall)> {
     })
 }
 
-/// Whether losses since the last checkpoint that all nodes had listed leave one to resume from.
+/// Returns true if the run must be able to resume from storage: all nodes have listed one checkpoint, and each group has since
+/// lost at most one node.
 pub fn bears(s: &Sys) -> bool {
     s.ever && GROUPS.iter().all(|group| group.iter().filter(|&&p| s.ranks[p].bare).count() <= 1)
 }
 
-/// Returns the data of a checkpoint from a position's file, or from the parity of its group.
+/// Returns the data of checkpoint `of` for position `rank`: from the position's own file, or else from the parity in its peer's
+/// file. Returns `Garbage` if neither file is usable.
 pub fn fetched(s: &Sys, of: Stored, rank: usize) -> Val {
     let whole = |rank: usize| file_of(&s.ranks[rank], of).filter(|file| file.data == Whole(of.id));
     match (file_of(&s.ranks[rank], of), whole(peer(rank))) {
@@ -77,9 +80,10 @@ pub fn fetched(s: &Sys, of: Stored, rank: usize) -> Val {
 }
 
 impl Protocol {
-    /// A helper brings checkpoint and checksum out of memory into its node's DIR, whatever is there by then.
+    /// Writes the file of `rank` for checkpoint `of` to the DIR of the rank's node. The helper copies B and the checksum as
+    /// memory contains them at this moment, even if the rank has changed them meanwhile.
     pub fn write_apart(&self, s: &mut Sys, rank: usize, of: Stored) {
-        // Manifests may still be on their way.
+        // Files whose manifest is still to be written are kept, as listed files are.
         let pending = s.ranks.iter().filter_map(|r| r.lists);
         let vouched: Vec<Stored> = whole(s).into_iter().chain(pending).collect();
         let r = &mut s.ranks[rank];
@@ -106,7 +110,8 @@ impl Protocol {
         r.checkpoint_dir.sort_unstable();
     }
 
-    /// Writes a node's manifest, once all files on all nodes are complete; older files are removed from there.
+    /// Writes the manifest of the node of `rank`, and removes the node's files of older checkpoints. Enabled only when all files
+    /// of the checkpoint are complete on all nodes.
     pub fn list(&self, s: &mut Sys, rank: usize) {
         let r = &mut s.ranks[rank];
         let Some(of) = r.lists.take() else { unreachable!("not enabled") };
@@ -123,7 +128,7 @@ impl Protocol {
     }
 }
 
-/// Removes all but this checkpoint and later ones of its run.
+/// Removes the files of one node, except those of checkpoint `keep` and of later checkpoints of the same run.
 fn prune(r: &mut Rank, keep: Stored) {
     let later = |of: Stored| of.run == keep.run && of.id >= keep.id;
     for place in &mut r.checkpoint_dir {
@@ -133,7 +138,7 @@ fn prune(r: &mut Rank, keep: Stored) {
     }
 }
 
-/// Forgets files that no manifest lists and no helper is writing.
+/// Removes all files that no node's manifest lists, as an attempt begins. Manifests that are not written yet are dropped.
 pub fn forget(s: &mut Sys) {
     let vouched = whole(s);
     for r in &mut s.ranks {
@@ -147,7 +152,7 @@ pub fn forget(s: &mut Sys) {
     }
 }
 
-/// Returns a checkpoint with its number after `run`'s offset.
+/// Returns checkpoint `id` of `run` as a checkpoint on storage. Its boundary is the checkpoint number plus the run's offset.
 pub fn stored(run: crate::system::Run, id: CheckpointId) -> Stored {
     Stored { id, boundary: run.boundary(id), run: run.number }
 }

@@ -1,10 +1,13 @@
-//! Method double with helpers that encode: every interleaving of ranks, of their helpers and of losses, for four positions in two
-//! groups.
+//! Model of method double with helpers that encode. It explores every interleaving of ranks, helpers and losses, for four
+//! positions in two groups.
 //!
-//! `decide` and the claims of headers are the program's; each copy and each checksum is complete for some checkpoint, or is not.
-//! A save is the copy alone: the rank continues at once, so its A cannot be used, and its helper encodes some time later, if its
-//! peer's helper is there. A rank that finds its helper done seals; when all have sealed, each commits in its turn. The claim: a
-//! rank that computes after a recovery has the checkpoint that all have, and a tolerable loss is never refused.
+//! `decide` and the claims of headers are the program's own. Data are abstract: each copy and each checksum either is complete
+//! for one checkpoint or is garbage. A save only copies A, and the rank then computes further, so its A is of no use to a
+//! recovery. The rank's helper encodes the copy later, together with the helper of its peer. After its helper has finished, a
+//! rank seals. After all ranks have sealed, each rank commits.
+//!
+//! Claim to prove: a rank that computes after a recovery has the checkpoint that all ranks have, and a tolerable loss is never
+//! refused.
 
 use skt_hpl::checkpoint::protocol::{Decision, Method, Recovery, Setup, decide, is_settled};
 use skt_hpl::shm::header::{CheckpointId, Claim, Phase, Stage, next_attempt};
@@ -16,7 +19,7 @@ use crate::system::{Fate, GROUPS, Garbage, NOTHING, RANKS, Val, Whole, peer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Mem {
     claim: Claim,
-    /// Copies of even checkpoints, of odd ones.
+    /// Copies of the matrix: index 0 for checkpoints with even numbers, 1 for odd numbers.
     copies: [Val; 2],
     checks: [Val; 2],
 }
@@ -26,11 +29,11 @@ enum Pc {
     Start,
     Generate,
     Compute,
-    /// During the copy.
+    /// Is copying A to one of the two copies.
     Copy,
-    /// Computing on, with a checkpoint that is not finished.
+    /// Computes while the helper encodes the new checkpoint, which is not sealed yet.
     GoOn,
-    /// Computing on, with the checkpoint sealed here.
+    /// Computes with the new checkpoint sealed, until all ranks have sealed it.
     Sealed,
     Done,
     Pin,
@@ -44,16 +47,16 @@ enum Pc {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Rank {
     mem: Option<Mem>,
-    /// A copy on a node that was given up.
+    /// Old copy of this position's memory, on a node that the supervisor gave up.
     ghost: Option<Mem>,
     pc: Pc,
     dead: bool,
-    /// Number of barriers this process has arrived at.
+    /// Number of barriers at which this process has arrived in this attempt.
     arrived: u8,
-    /// Whether the memory was lost and has not been rebuilt.
+    /// True if this position's memory was lost and is not rebuilt yet.
     gone: bool,
     lost: bool,
-    /// Checkpoint that its helper is at work on, or done with.
+    /// Checkpoint that the rank's helper is encoding. The next field is the checkpoint that the helper has finished encoding.
     helper: Option<CheckpointId>,
     over: Option<CheckpointId>,
 }
@@ -71,7 +74,7 @@ struct Sys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Act {
     Step(usize),
-    /// A helper is done.
+    /// The helper of this rank finishes encoding.
     Encode(usize),
     Crash(usize, Fate),
     Relaunch {
@@ -83,13 +86,13 @@ enum Act {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
     No,
-    /// A rank that has sealed commits, whatever the state of the others.
+    /// A rank that has sealed commits at once, without waiting until all ranks have sealed.
     CommitsAlone,
-    /// A rank seals when the copy is made.
+    /// A rank seals when its copy is complete, before the helper has encoded.
     SealsTheCopy,
-    /// There is room for a single copy in addition to the matrix, as under method self.
+    /// Memory contains a single copy in addition to the matrix, as with method self.
     OneCopy,
-    /// The next save does not wait for the helper.
+    /// The next save overwrites the copy while the helper still encodes it.
     SavesUnderHelper,
 }
 
@@ -121,7 +124,7 @@ impl Sys {
 }
 
 impl Aside {
-    /// Index of a checkpoint's copy.
+    /// Returns the index in `copies` of the copy for checkpoint `id`.
     fn place(&self, id: CheckpointId) -> usize {
         if self.broken == Broken::OneCopy { 0 } else { (id.number % 2) as usize }
     }
@@ -154,7 +157,8 @@ impl Aside {
         }
     }
 
-    /// Whether a helper can encode, which needs its peer's: at work, or done and perhaps ended.
+    /// Returns true if the helper of `rank` can encode. This needs the helper of its peer, which is encoding the same checkpoint
+    /// or has finished it.
     fn encodes(&self, s: &Sys, rank: usize) -> bool {
         let (me, other) = (&s.ranks[rank], &s.ranks[peer(rank)]);
         let there = |id| other.helper == Some(id) && !other.dead || other.over == Some(id);
@@ -166,7 +170,7 @@ impl Aside {
         let has = |rank: usize| {
             s.ranks[rank].mem.is_some_and(|mem| mem.copies[self.place(id)] == Whole(id))
         };
-        // A helper that is done has sent its data.
+        // A peer's helper that has finished has already sent its data, even if the peer has died since.
         let sent = s.ranks[peer(rank)].over == Some(id) || has(peer(rank));
         let value = if has(rank) && sent { Whole(id) } else { Garbage };
         let r = &mut s.ranks[rank];
@@ -218,7 +222,7 @@ impl Aside {
                     Pc::GoOn
                 }
             }
-            // The next save writes where the helper reads.
+            // The next save overwrites the copy that the helper reads.
             Pc::GoOn if r.over.is_none() => {
                 m.copies[self.place(next)] = Garbage;
                 Pc::Copy
@@ -260,7 +264,8 @@ impl Aside {
                 Pc::AgreeBarrier
             }
             Pc::AgreeBarrier => {
-                // A rank that dies now takes its header with it; ranks that have agreed already continue.
+                // Invariant: the first rank that resumes finds all headers settled on the target. Two cases are exempt: a rank
+                // has just died with its header, or another rank has resumed before.
                 s.bad |= self.broken == Broken::No
                     && all.iter().all(|c| c.is_some_and(|c| c.phase != Phase::Running))
                     && !all.iter().all(|claim| {
@@ -307,14 +312,16 @@ impl Aside {
         s.target = NOTHING;
         for r in &mut s.ranks {
             if ghost_returns && let Some(old) = r.ghost.take() {
-                // Of two copies of a position, one with a checkpoint is taken, and of those the one that took part later.
+                // Of two copies of a position's memory, the copy with a checkpoint is taken; if both have one, the copy with the
+                // later attempt.
                 let age = |m: &Mem| (m.claim.stage != Stage::Vacant, m.claim.joined);
                 if r.mem.is_none_or(|m| age(&old) > age(&m)) {
                     r.mem = Some(old);
                 }
             }
             if let Some(m) = &mut r.mem {
-                // Data that no header refers to are never read again.
+                // Copies and checksums that the header does not name are never read again. Setting them to garbage reduces the
+                // number of states.
                 let claimed = [m.claim.base, m.claim.seal];
                 let vouched = |parity: usize| {
                     claimed.iter().flatten().any(|id| id.number % 2 == parity as u64)

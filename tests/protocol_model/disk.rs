@@ -1,10 +1,12 @@
-//! Method disk on storage that all share: every interleaving of its saves, of losses of ranks with memory kept or lost, and of
-//! power cuts, for three positions.
+//! Model of method disk on shared storage. It explores every interleaving of saves, power cuts and losses of ranks whose memory
+//! is kept or lost, for three positions.
 //!
-//! `decide_with` and the claims of headers are the program's; files are abstract: each is complete for some checkpoint, or is
-//! not. A checkpoint is written over the one before the last, and is complete only if that one was. The claim: a start resumes
-//! from the best checkpoint that was complete, with all its files, on all positions; never from memory, and never from nothing
-//! once there was one.
+//! `decide_with` and the claims of headers are the program's own. Files are abstract: each file either is complete for one
+//! checkpoint or is not. A save overwrites the files of the checkpoint before the last. The new file is complete only if the old
+//! file was, since a save writes only the part that has changed.
+//!
+//! Claim to prove: a start resumes from the furthest checkpoint that was ever complete, with the files of all positions. It never
+//! resumes from memory, and never starts from scratch after a checkpoint was complete.
 
 use skt_hpl::checkpoint::protocol::{Decision, Method, Setup, decide_with};
 use skt_hpl::shm::header::{CheckpointId, Claim};
@@ -17,7 +19,7 @@ const RANKS: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Checkpoint {
     boundary: u8,
-    /// The start that made it.
+    /// Number of the start that wrote this checkpoint.
     run: u8,
 }
 
@@ -25,7 +27,7 @@ struct Checkpoint {
 struct File {
     of: Checkpoint,
     named: bool,
-    /// Whether the content is the right one.
+    /// True if the file contains the complete data of its checkpoint.
     sound: bool,
 }
 
@@ -35,7 +37,7 @@ enum Pc {
     Generate,
     Fetch(Checkpoint),
     Compute,
-    /// At a boundary, A frozen.
+    /// Has reached a boundary; A stays unchanged until the save ends.
     Frozen,
     Room,
     Open,
@@ -48,7 +50,7 @@ enum Pc {
 struct Rank {
     pc: Pc,
     claim: Option<Claim>,
-    /// The boundary A is at.
+    /// Boundary up to which A is computed.
     a: u8,
     last: Option<Checkpoint>,
     spare: Option<Checkpoint>,
@@ -58,11 +60,11 @@ struct Rank {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Sys {
     ranks: [Rank; RANKS],
-    /// Checkpoints with a manifest.
+    /// Checkpoints that have a manifest.
     whole: [Option<Checkpoint>; 4],
     run: u8,
     crashes: u8,
-    /// The furthest checkpoint that was ever complete.
+    /// Boundary of the furthest checkpoint that was ever complete on storage.
     reached: u8,
     bad: bool,
 }
@@ -70,13 +72,13 @@ struct Sys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
     No,
-    /// The last checkpoint is written over, not the one before.
+    /// A save overwrites the files of the last checkpoint, not of the checkpoint before the last.
     OverLast,
-    /// The manifest is written when one file is whole.
+    /// The manifest is written when the file of position 0 is complete, before the files of other positions are.
     ManifestFirst,
-    /// All continue, and to the next save, before there is a manifest.
+    /// All ranks continue, and may begin the next save, before the manifest of this save is written.
     NotAgreed,
-    /// The claims of headers are taken for the content of memory.
+    /// The start trusts the claims of headers, as if memory contained the checkpoint that a header names.
     MemoryTrusted,
 }
 
@@ -84,7 +86,7 @@ enum Broken {
 enum Act {
     Step(usize),
     Manifest,
-    /// The job ends; these positions' memory is lost (by bits).
+    /// The job ends. Bit i of the argument is set if the memory of position i is lost.
     Crash(u8),
     Restart,
 }
@@ -110,7 +112,7 @@ impl Sys {
         self.whole.contains(&Some(checkpoint))
     }
 
-    /// Removes all but these, manifests first.
+    /// Removes the manifests and files of all checkpoints except the two in `keep`.
     fn prune_but(&mut self, keep: [Option<Checkpoint>; 2]) {
         let stays = |of: Checkpoint| keep.contains(&Some(of));
         for place in &mut self.whole {
@@ -121,7 +123,8 @@ impl Sys {
         }
     }
 
-    /// Whether all ranks have come as far as this at the boundary of rank `rank`, or further.
+    /// Returns true if every rank is past the boundary of rank `rank`, or is at this boundary in a step for which `there` returns
+    /// true.
     fn all(&self, rank: usize, there: impl Fn(Pc) -> bool) -> bool {
         let at = self.ranks[rank].a;
         self.ranks.iter().all(|r| r.a > at || r.a == at && there(r.pc))
@@ -133,7 +136,7 @@ impl Disk {
         Checkpoint { boundary: s.ranks[rank].a, run: s.run }
     }
 
-    /// State after a boundary.
+    /// Returns the step of a rank that has completed `boundary`: `Done` after the last boundary, otherwise `Compute`.
     fn after(&self, boundary: u8) -> Pc {
         if boundary == self.checkpoints { Pc::Done } else { Pc::Compute }
     }
@@ -142,7 +145,7 @@ impl Disk {
         use Pc::*;
         match s.ranks[rank].pc {
             Start | Done => false,
-            // Pieces of the factored part come from all ranks.
+            // A rank cannot compute beyond the next boundary of another rank: each iteration needs panels from all ranks.
             Compute => s.ranks.iter().all(|r| r.a >= s.ranks[rank].a),
             Room => s.all(rank, |pc| matches!(pc, Room | Open | Half | Written | Done)),
             Written if self.broken == Broken::NotAgreed => s.all(rank, |pc| pc == Written),
@@ -191,7 +194,7 @@ impl Disk {
                     .files
                     .iter_mut()
                     .find(|place| place.is_some_and(|file| Some(file.of) == over));
-                // If there is nothing to write over, all of it is written.
+                // Without an old file to overwrite, the save writes the whole matrix, so the new file is sound.
                 let base = old.and_then(Option::take).is_none_or(|file| file.sound);
                 place(&mut r.files, File { of: next, named: false, sound: base });
                 r.pc = Pc::Half;
@@ -213,13 +216,15 @@ impl Disk {
         s.ranks[rank] = r;
     }
 
-    /// Returns the checkpoint whose files position 0 lists, once it has written its own.
+    /// Returns the checkpoint whose manifest position 0 can write now; None if files are missing or the manifest exists already.
+    /// All positions must have written their files.
     fn lists(&self, s: &Sys) -> Option<Checkpoint> {
         let next = self.next(s, 0);
         let written = |r: &Rank| r.files.iter().flatten().any(|file| file.of == next && file.named);
         let ready = match self.broken {
             Broken::ManifestFirst => written(&s.ranks[0]),
-            // Or never, if it has not come to it before the next boundary.
+            // In the broken variant `NotAgreed`, position 0 may reach the next boundary first. The manifest is then never
+            // written.
             _ => s.ranks.iter().all(written),
         };
         (ready && !s.has(next)).then_some(next)
@@ -244,7 +249,7 @@ impl Disk {
         let decision = decide_with(&setup, &claims, at, best.map(|best| best.boundary.into()));
         for r in &mut s.ranks {
             (r.last, r.spare) = (None, None);
-            // Files without a name are made again before anything is written there.
+            // An unfinished file has no name yet, so a start drops it.
             for place in &mut r.files {
                 *place = place.filter(|file| file.named);
             }
@@ -258,12 +263,14 @@ impl Disk {
                     s.bad |= s.reached > 0;
                     (r.claim, r.a, r.pc) = (fresh, 0, Pc::Generate);
                 }
-                // The run resumes from memory as it is.
+                // Only the broken variant `MemoryTrusted` resumes from memory. This is a fault if memory is not at the claimed
+                // boundary.
                 (Decision::Restore(r2), _) => {
                     s.bad |= u64::from(r.a) != r2.target.number;
                     r.pc = Pc::Compute;
                 }
-                // There is always a checkpoint to resume from, or none was complete.
+                // A refusal is always a fault: the run resumes from a complete checkpoint, or starts from scratch if none was
+                // complete.
                 _ => s.bad = true,
             }
         }
@@ -300,7 +307,7 @@ impl Model for Disk {
             actions.push(Act::Manifest);
         }
         if s.crashes > 0 {
-            // Memory of no rank, of one, or of all.
+            // Loss of the memory of no rank, of one rank, or of all three ranks.
             actions.extend([0, 1, 2, 4, 7].map(Act::Crash));
         }
     }

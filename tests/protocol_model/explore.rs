@@ -1,4 +1,4 @@
-//! Exploration of any model.
+//! Exploration of a model's states, shared by all models.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
-/// Explores everything, or as much as it takes to find a fault; returns whether there is one. A model without a fault must reach
-/// every state that it lists as reachable.
+/// Explores all states of a model, until a property that must always hold is violated. Returns true if there is such a violation.
+/// Panics if a model without violation does not reach a state that it lists as reachable.
 pub fn explore<M>(model: M) -> bool
 where
     M: Model + Debug + Send + Sync + 'static,
@@ -22,7 +22,7 @@ where
     let always = |expectation: &Expectation| *expectation == Expectation::Always;
     let mut claims = properties.iter().filter(|one| always(&one.expectation));
     match claims.find_map(|one| checker.discovery(one.name)) {
-        // A broken model need not reach them: its fault is the result.
+        // A model without `sometimes` properties is a broken variant: it is expected to be caught, so its path is not printed.
         Some(_) if properties.iter().all(|one| always(&one.expectation)) => true,
         Some(path) => {
             println!("{:#?}", path.into_actions());

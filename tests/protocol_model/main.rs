@@ -1,16 +1,18 @@
-//! Every interleaving of the save and recovery protocol for four positions in two groups.
+//! Model check of the save and recovery protocol: every interleaving of its steps, for four positions in two groups.
 //!
-//! The model drives the same pure functions as the program (`decide`, the header transitions). Only the memory is abstract: each
-//! of A, B and the two checksums is complete for some checkpoint, or is not. Ranks move one step at a time in any order. They die
-//! at any step with or without their memory, are relaunched, and die again while recovering. A node that was given up may come
-//! back with its copy. The invariant: a rank that computes has the checkpoint that all have, and a tolerable loss is never
-//! refused. Each broken variant of the protocol must be caught, or the model proves nothing.
+//! The model calls the same pure functions as the program (`decide`, the header transitions). Only memory is abstract: each of A,
+//! B and the two checksums either is complete for one checkpoint or is garbage. Ranks move one step at a time, in any order. A
+//! rank can die at any step, with or without its memory, and can die again during recovery. A relaunch starts all ranks again. A
+//! node that was given up may return with its old copy.
 //!
-//! A loss may also be recovered in place: a launch that has lost ranks resumes from the memory within reach, with the processes
-//! that lived and spares. A loss that it cannot recover so is left to a restart, which finds more.
+//! Invariant: a rank that computes has the checkpoint that all ranks have, and a tolerable loss is never refused. Each broken
+//! variant of the protocol must be caught; otherwise the model proves nothing.
 //!
-//! Two reductions keep it small and lose nothing: members of a group, and groups, are interchangeable, so states are sorted; and
-//! data that no header refers to are never read again after a relaunch, so they are forgotten.
+//! Losses can also be recovered in place. The surviving processes and spares then resume from the memory within reach. If this
+//! memory is not enough, the job ends, and a restart may find more memory.
+//!
+//! Two reductions keep the number of states small without losing faults. Members of a group are interchangeable, and so are
+//! groups: states are sorted. Data that no header names are never read after a relaunch: the model sets them to garbage.
 
 mod apart;
 mod aside;
@@ -142,7 +144,8 @@ impl Model for Protocol {
                 }
                 self.begin(&mut s);
             }
-            // A manifest that a living rank was writing is written first, which is a step of its own.
+            // In the program, a living rank first completes a manifest that it is writing. The model has `Act::Manifest` for this
+            // as a step of its own.
             Act::GoOn { elsewhere } => {
                 s.in_place = true;
                 for r in s.ranks.iter_mut().filter(|r| elsewhere && r.dead && r.mem.is_some()) {
@@ -191,8 +194,8 @@ fn no_fault_over_two_checkpoints_with_three_crashes_and_an_old_copy() {
     assert!(!explore(Protocol { checkpoints: 2, crashes: 3, ghosts: 1, ..PLAIN }));
 }
 
-/// A start that the next one did not see, because all its data are on a node that is away: its moment distinguishes it from the
-/// next one, whichever of the two is the later by the clock.
+/// Tests unique attempt numbers while the clock runs backwards. If all data of an attempt are on a node that is away, the next
+/// attempt has the same count. Only the start times distinguish the two attempts.
 #[test]
 fn no_fault_where_the_clock_goes_back_from_start_to_start() {
     assert!(!explore(Protocol {
@@ -222,7 +225,8 @@ fn every_broken_variant_is_caught() {
     }
 }
 
-/// Any losses at any step, all four at once too: a checkpoint that was complete on storage brings the run back.
+/// Shared storage: after any losses at any step, up to all four positions at once, the run resumes from a checkpoint that was
+/// complete on storage.
 #[test]
 fn no_fault_with_storage_whatever_is_lost() {
     for (checkpoints, crashes, ghosts) in [(3, 3, 0), (2, 2, 1)] {
@@ -257,7 +261,8 @@ fn every_broken_second_level_is_caught() {
     }
 }
 
-/// A save that comes under a helper does no harm if that looks at the header again: then no file gets a name for it.
+/// Saves that begin while helpers still write do no harm if each helper reads the header again. A helper whose checkpoint has
+/// been overwritten gives its file no name.
 #[test]
 fn no_fault_where_saves_do_not_wait_for_helpers_that_look_again() {
     assert!(!explore(Protocol {
@@ -270,7 +275,8 @@ fn no_fault_where_saves_do_not_wait_for_helpers_that_look_again() {
     }));
 }
 
-/// A node's DIR is lost with it: a node, a node and all memory, nodes of both groups, at any steps.
+/// Storage of each node's own is lost with the node. The lost nodes, at any step: one node; one node and all memory; nodes of
+/// both groups.
 #[test]
 fn no_fault_with_storage_of_each_nodes_own() {
     for (checkpoints, crashes) in [(3, 1), (2, 2)] {
@@ -292,8 +298,8 @@ fn every_broken_storage_of_nodes_own_is_caught() {
     }
 }
 
-/// Spares take the places of the dead, with and without a second level: memory comes first, storage if memory has nothing saved,
-/// and losses beyond both are left to a restart.
+/// Spares take the grid positions of dead ranks, with and without level two. Ranks resume from memory; if memory contains no
+/// checkpoint, from storage. Greater losses end the job and are left to a restart.
 #[test]
 fn no_fault_in_place_with_storage_and_without() {
     for (checkpoints, crashes, storage) in [(2, 2, Storage::None), (2, 2, Storage::Shared)] {

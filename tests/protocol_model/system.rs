@@ -1,4 +1,4 @@
-//! The system that is explored: the content of memory and storage, and the effect of each step of a rank on them.
+//! State of the main model: the content of memory and storage, and the effect of each step of a rank on both.
 
 use skt_hpl::checkpoint::placement::{Told, prevailing};
 use skt_hpl::checkpoint::protocol::{
@@ -12,12 +12,12 @@ pub const RANKS: usize = 4;
 pub const GROUPS: [[usize; 2]; 2] = [[0, 1], [2, 3]];
 pub const NOTHING: CheckpointId = CheckpointId { number: 0, made: 0 };
 
-/// Content of a piece of memory.
+/// Content of one part of memory, or of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Val {
     Garbage,
     Whole(CheckpointId),
-    /// A checksum whose unsaved part was taken for zero.
+    /// Checksum of this checkpoint in which the part of A that was not saved before counts as zero.
     Hole(CheckpointId),
 }
 pub use Val::*;
@@ -27,13 +27,14 @@ pub struct Mem {
     pub claim: Claim,
     pub a: Val,
     pub b: Val,
-    /// Checksums of even checkpoints, of odd ones.
+    /// Checksums: index 0 for checkpoints with even numbers, 1 for odd numbers.
     pub checks: [Val; 2],
-    /// The run it belongs to, and the boundary before that run's first checkpoint.
+    /// Run to which this memory belongs.
     pub run: Run,
 }
 
-/// A run in memory: one that resumes from storage has a number of its own.
+/// A run in memory. A start that resumes from storage begins a new run with the next number. `offset` is the boundary before the
+/// run's first checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Run {
     pub number: u8,
@@ -47,7 +48,7 @@ impl Run {
 }
 
 impl Mem {
-    /// Report of the run that this memory belongs to.
+    /// Returns the report with which a rank announces the run of this memory, for `prevailing`.
     fn told(&self, position: usize) -> Told {
         let (run, joined) = (self.run.number.into(), self.claim.joined);
         Told { run, position, joined, result: None }
@@ -57,7 +58,8 @@ impl Mem {
         Mem { claim, a: Garbage, b: Garbage, checks: [Garbage; 2], run }
     }
 
-    /// Age of a copy. Of two copies of a position, one with a checkpoint is taken, and of those the one of the later attempt.
+    /// Returns the key by which two copies of a position's memory are compared; the greater key wins. A later run wins, then a
+    /// copy with a checkpoint, then the later attempt.
     pub fn age(&self, order: &Order) -> (u8, bool, (bool, u64, bool, u64)) {
         let holds = self.claim.stage != Stage::Vacant;
         (self.run.number, holds, order.rank(self.claim.joined))
@@ -68,14 +70,14 @@ impl Mem {
     }
 }
 
-/// The step a rank takes next.
+/// Next step of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Pc {
     Start,
     Generate,
     Compute,
     Encode,
-    /// Only if the seal is written too early: the header is sealed, but the checksum is missing.
+    /// Waits at the barrier until all ranks have sealed.
     SealBarrier,
     Flush,
     Done,
@@ -92,30 +94,31 @@ pub enum Pc {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Rank {
     pub mem: Option<Mem>,
-    /// A copy on a node that was given up.
+    /// Old copy of this position's memory, on a node that the supervisor gave up.
     pub ghost: Option<Mem>,
     pub pc: Pc,
     pub dead: bool,
-    /// Number of barriers this process has arrived at.
+    /// Number of barriers at which this process has arrived in this attempt.
     pub arrived: u8,
-    /// Whether the memory was lost and has not been rebuilt.
+    /// True if this position's memory was lost and is not rebuilt yet.
     pub gone: bool,
-    /// Whether the decision was to finish this position's save.
+    /// True if this position's seal is the target of the recovery: the position finishes its flush first.
     pub finish: bool,
     pub lost: bool,
-    /// Whether its helper is at work.
+    /// True if the rank's helper is writing its file.
     pub writing: bool,
-    /// Its file of the checkpoint that is complete on storage, and of the one on its way there.
+    /// Content of the position's file of the checkpoint with a manifest. `fresh` is the content of its file of the checkpoint
+    /// that is being written.
     pub file: Option<Val>,
     pub fresh: Option<Val>,
-    /// Content of its node's own DIR, and the manifest it is about to write there.
+    /// Content of the DIR of the rank's node. `lists` is the checkpoint whose manifest the node is about to write to this DIR.
     pub checkpoint_dir: CheckpointDir,
     pub lists: Option<Stored>,
-    /// Whether its node was lost since all nodes had last listed a checkpoint.
+    /// True if the rank's node was lost after the last time that all nodes had listed one checkpoint.
     pub bare: bool,
 }
 
-/// A checkpoint that goes to storage, or lies there.
+/// A checkpoint that is on storage or is being written to storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stored {
     pub id: CheckpointId,
@@ -126,7 +129,7 @@ pub struct Stored {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sys {
     pub attempt: u64,
-    /// Number of starts; it stands for the moment of each.
+    /// Number of starts so far. It serves as the clock: the start time of an attempt.
     pub starts: u8,
     pub ranks: [Rank; RANKS],
     pub target: CheckpointId,
@@ -134,15 +137,16 @@ pub struct Sys {
     pub ghosts: u8,
     pub bad: bool,
     pub run: Run,
-    /// Number of runs.
+    /// Number of runs so far; equal to the number of the newest run.
     pub runs: u8,
-    /// Checkpoint whose files are being written; checkpoint whose files are all written; checkpoint with a manifest.
+    /// Checkpoint whose files are being written. `listing` is the checkpoint whose files are complete but not listed; `whole` is
+    /// the checkpoint with a manifest.
     pub flight: Option<Stored>,
     pub listing: Option<Stored>,
     pub whole: Option<Stored>,
-    /// Whether any checkpoint has been complete on storage.
+    /// True if a checkpoint has ever been complete on storage.
     pub ever: bool,
-    /// Whether this launch has lost ranks, and continues in place.
+    /// True if this launch has lost ranks and recovers in place.
     pub in_place: bool,
 }
 
@@ -156,7 +160,7 @@ impl Sys {
         self
     }
 
-    /// Stops all writing; what was written of that checkpoint counts for nothing.
+    /// Gives up the checkpoint that helpers are writing, and drops the files written so far.
     pub fn forget_flight(&mut self) {
         self.flight = None;
         for r in &mut self.ranks {
@@ -184,23 +188,23 @@ pub enum Act {
     Relaunch {
         ghost_returns: bool,
     },
-    /// The job continues in place: spares take the positions of the dead, on their nodes or elsewhere. From elsewhere a dead
-    /// rank's memory is out of reach, but not after a restart.
+    /// The job continues in place: spares take the positions of dead ranks, on their nodes or elsewhere. A spare elsewhere cannot
+    /// read a dead rank's memory; a restart can.
     GoOn {
         elsewhere: bool,
     },
     Decide,
-    /// The job has ended, or the site is without power: all memory is lost at once.
+    /// All processes end and all memory is lost at once, as when the site loses power.
     PowerOff,
-    /// A helper has written its file.
+    /// The helper of this rank finishes its file.
     Write(usize),
-    /// All agree that all files are complete.
+    /// All ranks agree that all files of the checkpoint are complete.
     Conclude,
-    /// The manifest is written, and older checkpoints are removed.
+    /// The manifest on shared storage is written, and older checkpoints are removed.
     Manifest,
-    /// The manifest is written on one node.
+    /// The manifest in the DIR of this rank's node is written.
     List(usize),
-    /// The checkpoint on its way is given up: a disk is full, a helper hangs.
+    /// The checkpoint that is being written is given up, as when a disk is full or a helper hangs.
     GiveUp,
 }
 
@@ -208,7 +212,7 @@ pub enum Act {
 pub enum Fate {
     Kept,
     Lost,
-    /// Out of reach now, back later.
+    /// The memory is out of reach now, and may return with its node at a later relaunch.
     CutOff,
 }
 
@@ -221,34 +225,35 @@ pub enum Broken {
     AttemptIgnored,
     UnsavedPartZero,
     NoPin,
-    /// Starts that did not see each other have equal numbers.
+    /// Attempt numbers contain no start time, so two attempts of which neither saw the other may have equal numbers.
     MomentLeftOut,
-    /// The next save does not wait for the helpers.
+    /// The next save does not wait until helpers have written the last checkpoint.
     FlushUnderHelper,
-    /// The manifest is written before all files are.
+    /// The manifest is written before all files of the checkpoint are complete.
     ManifestFirst,
-    /// The older checkpoint is removed when the newer one begins.
+    /// The older checkpoint on storage is removed when the newer one begins to be written.
     PruneFirst,
-    /// A node writes its manifest when its own file is complete, whatever the state of the others.
+    /// A node writes its manifest when its own file is complete, although files of other nodes may be incomplete.
     OwnManifestFirst,
-    /// A node removes older checkpoints when its own file is complete.
+    /// A node removes older checkpoints when its own file is complete, before all files are.
     PruneBeforeAll,
-    /// Files contain no parity.
+    /// Files on storage contain no parity.
     ParityLeftOut,
-    /// A rank that recovers in place takes the checkpoint on storage if memory cannot be used.
+    /// Ranks that recover in place resume from storage if memory within reach is not enough, although a restart might find a
+    /// later checkpoint in memory.
     StorageStandsIn,
 }
 
-/// Whether every checkpoint goes to storage, and which nodes share it. With storage, any losses may happen.
+/// Kind of level two. With storage, every checkpoint is written to it, and losses of any number of positions may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
     None,
     Shared,
-    /// Each node has its own, which is lost with it.
+    /// Each node has its own DIR, which is lost with the node.
     Node,
 }
 
-/// Memory alone, nothing comes back, nothing is broken: the defaults of a test.
+/// Model without storage, returning nodes, recovery in place or a broken rule. Tests change single fields of it.
 pub const PLAIN: Protocol = Protocol {
     checkpoints: 2,
     crashes: 2,
@@ -266,11 +271,11 @@ pub struct Protocol {
     pub crashes: u8,
     pub ghosts: u8,
     pub storage: Storage,
-    /// Whether losses are recovered in place, if any rank is left.
+    /// True if losses are also recovered in place, as long as a rank is left.
     pub in_place: bool,
-    /// Whether a helper reads the header again before its file gets its name.
+    /// True if a helper reads the header again before it gives its file a name.
     pub looks_again: bool,
-    /// Whether, of starts that did not see each other, the earlier ones have the later moments.
+    /// True if the clock runs backwards: each start has an earlier start time than the start before.
     pub clocks_back: bool,
     pub broken: Broken,
 }
@@ -279,7 +284,7 @@ pub fn peer(rank: usize) -> usize {
     rank ^ 1
 }
 
-/// Order of the attempts of the last run that any of these copies belongs to.
+/// Returns the order of attempts within the newest run of which one of `copies` is a part.
 pub fn order<'a>(copies: impl Iterator<Item = &'a Mem> + Clone) -> Order {
     let run = copies.clone().map(|m| m.run.number).max();
     Order::of(copies.filter(|m| Some(m.run.number) == run).map(|m| Trace::of(&m.claim)))
@@ -294,7 +299,8 @@ impl Protocol {
         }
     }
 
-    /// Claim as the deciding ranks see it.
+    /// Returns a claim as the deciding ranks see it. In the broken variant `AttemptIgnored`, every claim looks like a claim of
+    /// attempt 1 without recovery.
     pub fn seen(&self, claim: Claim) -> Claim {
         if self.broken != Broken::AttemptIgnored {
             return claim;
@@ -324,11 +330,11 @@ impl Protocol {
         }
         match me.pc {
             Pc::Start | Pc::Done => false,
-            // A save is put off as long as helpers are at work on the checkpoint before it.
+            // A save waits while helpers write the rank's last checkpoint to storage.
             Pc::Compute if self.broken != Broken::FlushUnderHelper => {
                 s.flight.is_none_or(|f| me.mem.is_some_and(|m| m.claim.base != Some(f.id)))
             }
-            // A checksum needs the rows of every member of the group.
+            // Encoding needs the rows of every member of the group.
             Pc::Encode => {
                 let pc = s.ranks[peer(rank)].pc;
                 matches!(pc, Pc::Encode | Pc::SealBarrier)
@@ -351,12 +357,12 @@ impl Protocol {
             && match self.storage {
                 Storage::None => false,
                 Storage::Shared => s.listing.is_none(),
-                // Rank 0's manifest must be written, and any rank may be rank 0.
+                // Rank 0 must have written its manifest. States are sorted, so any rank may be rank 0.
                 Storage::Node => s.ranks.iter().any(|r| r.lists.is_none()),
             };
         let r = &mut s.ranks[rank];
         if r.pc == Pc::Fetch {
-            // The file becomes the matrix, of which an ordinary save makes the first checkpoint of a new run.
+            // The content of the file becomes A. An ordinary save then makes the first checkpoint of a new run.
             let Some(stored) = s.whole else { unreachable!("decided for it") };
             s.bad |= r.file != Some(Whole(stored.id));
             if self.storage == Storage::Node {
@@ -388,7 +394,7 @@ impl Protocol {
         r.pc = match r.pc {
             Pc::Compute => {
                 let next = m.claim.next_checkpoint();
-                // Rank 0 announces with the save that its checkpoint goes to storage.
+                // With this save, rank 0 announces that the checkpoint goes to storage.
                 if begins {
                     s.flight = Some(apart::stored(m.run, next));
                     if self.broken == Broken::PruneFirst {
@@ -450,7 +456,7 @@ impl Protocol {
             }
             Pc::SettleBarrier if r.lost => Pc::Rebuild,
             Pc::SettleBarrier => {
-                // Rows of B go to A as they are read for the lost ranks.
+                // While lost ranks are rebuilt, survivors copy rows of B to A, so A is overwritten.
                 m.a = Garbage;
                 r.arrived += 1;
                 Pc::AgreeBarrier
@@ -464,7 +470,8 @@ impl Protocol {
                 Pc::AgreeBarrier
             }
             Pc::AgreeBarrier => {
-                // A rank that dies now takes its header with it; ranks that have agreed already continue.
+                // Invariant: the first rank that resumes finds all headers settled on the target. Two cases are exempt: a rank
+                // has just died with its header, or another rank has resumed before.
                 s.bad |= self.broken == Broken::No
                     && all.iter().all(|c| c.is_some_and(|c| c.phase != Phase::Running))
                     && !all.iter().all(|claim| {
@@ -487,11 +494,11 @@ impl Protocol {
         };
     }
 
-    /// Begins an attempt: all ranks read the memory, in new processes or in those that are left.
+    /// Begins an attempt: new processes, or the surviving ones in place, read the headers in memory.
     pub fn begin(&self, s: &mut Sys) {
         s.starts += 1;
         s.target = NOTHING;
-        // The writers of files have ended as well, but no rank lists these files any more.
+        // Helpers have ended too. Their unlisted files are dropped.
         s.forget_flight();
         s.listing = None;
         if self.storage == Storage::Node {
@@ -517,7 +524,7 @@ impl Protocol {
         }
     }
 
-    /// Adds the steps of helpers, while their ranks do something else.
+    /// Adds the possible steps of helpers and manifests, which can happen between any two steps of ranks.
     pub fn storage_actions(&self, s: &Sys, actions: &mut Vec<Act>) {
         for (rank, r) in s.ranks.iter().enumerate() {
             if r.writing && !r.dead {
@@ -547,7 +554,8 @@ impl Protocol {
         }
     }
 
-    /// Writes the file of a rank: a helper streams the checkpoint out of memory, whatever is there by then.
+    /// Finishes the file of a rank. The helper copies B as memory contains it at this moment, even if the rank has changed B
+    /// meanwhile.
     pub fn write(&self, s: &mut Sys, rank: usize) {
         let r = &mut s.ranks[rank];
         r.writing = false;
@@ -564,7 +572,7 @@ impl Protocol {
         }
     }
 
-    /// Concludes the files: all are complete, and manifests are to be written.
+    /// Ends the writing of files: all files of the checkpoint are complete, and its manifests can be written.
     pub fn conclude(&self, s: &mut Sys) {
         let flight = s.flight.take();
         match self.storage {
@@ -576,7 +584,7 @@ impl Protocol {
         }
     }
 
-    /// Writes the manifest, which lists the existing files; the older checkpoint is removed.
+    /// Writes the manifest on shared storage. The older checkpoint is removed.
     pub fn manifest(&self, s: &mut Sys) {
         s.whole = s.listing.take().or(s.flight);
         s.ever = true;
@@ -586,7 +594,7 @@ impl Protocol {
     }
 
     pub fn decide(&self, s: &mut Sys) {
-        // Memory of another run than the one in progress belongs to a stranger.
+        // Memory of other runs than the prevailing run (`prevailing`) is ignored.
         let traces = s.ranks.iter().enumerate();
         let traces = traces.filter_map(|(p, r)| Some((p, r.mem?)));
         let found = prevailing(traces.map(|(p, m)| m.told(p)));
@@ -619,18 +627,19 @@ impl Protocol {
             true => decide_in_place(&self.setup(), &claims, boundary, stored),
             false => decide_with(&self.setup(), &claims, boundary, stored),
         };
-        // A checkpoint from which a restart could still resume is not given up for an older one.
+        // Fault: an in-place attempt resumes from storage, although a restart could resume from a later checkpoint in memory.
         s.bad |= s.in_place && decision == Decision::Fetch && self.within_reach(s) > stored;
         match decision {
             Decision::Fresh => {
-                // A checkpoint that was complete on storage is never lost.
+                // Fault: a checkpoint that was complete on storage has been lost.
                 s.bad |= due;
                 s.ranks.iter_mut().for_each(|r| r.pc = Pc::Generate);
             }
             Decision::Fetch => {
                 let stored = s.whole.expect("decided for it");
                 if let Some((of, plan)) = found {
-                    // All memory that is not rebuilt is read at this moment; a node that is lost meanwhile ends the start.
+                    // The model reads all files of surviving nodes at once. In the program, a node that is lost during the
+                    // reading ends the attempt.
                     for rank in 0..RANKS {
                         let value = apart::fetched(s, of, rank);
                         assert_eq!(plan.readers[rank].is_none(), plan.lost().contains(&rank));
@@ -652,7 +661,7 @@ impl Protocol {
             Decision::Refuse(_) => {
                 let gone = |p: usize| s.ranks[p].gone || mine[p].is_none();
                 let tolerable = GROUPS.iter().all(|g| g.iter().filter(|&&p| gone(p)).count() <= 1);
-                // In place this ends the job, and a restart finds more.
+                // A refusal in place ends the job. A restart may find more memory.
                 s.bad |= tolerable || due && !s.in_place;
                 if std::mem::take(&mut s.in_place) {
                     s.ranks.iter_mut().for_each(|r| r.dead = true);
@@ -661,7 +670,8 @@ impl Protocol {
         }
     }
 
-    /// Boundary at which a restart resumes that finds all existing memory.
+    /// Returns the boundary at which a restart would resume from memory if all nodes returned; None if it could not resume from
+    /// memory.
     fn within_reach(&self, s: &Sys) -> Option<u64> {
         let all = s.ranks.iter().flat_map(|r| r.mem.iter().chain(&r.ghost));
         let order = order(all);

@@ -40,6 +40,12 @@ const FOUND: &[(Kind, u64)] = &[
     (Kind::Supervisor, 31_000_801),
     // A node that did not answer for two seconds was blamed for a failed trial of MPI, since another node was at fault twice.
     (Kind::Supervisor, 94_000_837),
+    // All tests were done when the supervisor was replaced and no node answered: a stop ended the run as unfinished.
+    (Kind::Supervisor, 100_404_152),
+    // Another program was done, but its status could not be read before a node was lost.
+    (Kind::Supervisor, 210_015_750),
+    // The ranks recovered in place, but the disk hung: their message could not be read, and the healthy job was ended.
+    (Kind::Supervisor, 220_006_730),
     // Method double, code sum: parity encoded again after a rebuild up to rounding did not match its digests.
     (Kind::Ranks, 6_000_614),
 ];

@@ -232,7 +232,16 @@ impl Supervisor<'_> {
         self.stop(Some(job), false)?;
         // The benchmark may have completed all tests before its ranks were ended.
         self.look_once_more(job)?;
-        if let Announced::All { status } = job.files.announced() {
+        let completed = match job.files.announced() {
+            Announced::All { status } => Some(status),
+            _ if self.settings.benchmark.progress_shows => None,
+            // Another program announces nothing, but its launcher may have ended by itself.
+            _ => {
+                let zero_counts = self.believes_zero()?;
+                self.recorded_end(zero_counts)?
+            }
+        };
+        if let Some(status) = completed {
             self.finish(job, status, true)?;
             return over(status, format!("{}; afterwards {detail}", finished_words(status)));
         }

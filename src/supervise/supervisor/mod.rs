@@ -266,19 +266,30 @@ impl Supervisor<'_> {
     fn end_left_job(&mut self, left: Option<Job>) -> anyhow::Result<()> {
         if let Some(mut job) = left {
             let zero_counts = self.believes_zero()?;
-            if let Some(code) = self.recorded_end(zero_counts)? {
-                // The job ended while no supervisor ran, maybe after its files were last read.
-                self.look_once_more(&mut job)?;
-                let end = self.watch.exit(steady_ms(), Some(code.into()));
-                if let Next::Over { code, why, all_done } = verdict(end, &self.facts(&job, true)) {
-                    self.finish(&mut job, code, all_done)?;
-                    return over(code, why);
-                }
+            if let Some((code, why, all_done)) = self.completed(&mut job, zero_counts)? {
+                self.finish(&mut job, code, all_done)?;
+                return over(code, why);
             }
         }
         // No process of the old job may run when the new job starts.
         self.stop(None, false)?;
         self.leave_unnamed()
+    }
+
+    /// Returns status, reason and whether all tests are done, if the job has ended by itself while no supervisor ran.
+    fn completed(
+        &mut self,
+        job: &mut Job,
+        zero_counts: bool,
+    ) -> anyhow::Result<Option<(u8, String, bool)>> {
+        let Some(code) = self.recorded_end(zero_counts)? else { return Ok(None) };
+        // The job may have ended after its files were last read.
+        self.look_once_more(job)?;
+        let end = self.watch.exit(steady_ms(), Some(code.into()));
+        match verdict(end, &self.facts(job, true)) {
+            Next::Over { code, why, all_done } => Ok(Some((code, why, all_done))),
+            Next::Resumable { .. } | Next::Fault { .. } => Ok(None),
+        }
     }
 
     fn note_takeover(&mut self, adopted: bool) -> anyhow::Result<()> {
@@ -293,14 +304,22 @@ impl Supervisor<'_> {
     /// not be reached within the time of a halt. Nodes that have not answered yet are not declared lost. On nodes that have
     /// answered, the rest of a job is ended.
     fn halted_at_first(&mut self, resumed: bool) -> anyhow::Result<Infallible> {
+        let mut ended = None;
         if resumed {
-            self.left_job(None)?;
+            let left = self.left_job(None)?;
             self.note_takeover(false)?;
+            if let Some(mut job) = left {
+                ended = self.completed(&mut job, !self.settings.tool.hides_losses())?;
+                job.forward_rest(&mut self.display.echo);
+            }
             self.cluster.end_run(LEFT_TIMEOUT);
             self.end_here()?;
         }
         let halt = self.halt.as_ref().expect("a request has ended the first calls");
-        over(STATUS_RESUMABLE, halt.why.as_str())
+        match ended {
+            Some((code, why, _)) => over(code, why),
+            None => over(STATUS_RESUMABLE, halt.why.as_str()),
+        }
     }
 
     /// Returns the status with which the last attempt has completed all tests, according to its files. `zero_counts` tells

@@ -25,6 +25,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(80);
 /// Interval at which the supervisor checks whether the I/O thread has read the files.
 const LOOK_SOON: Duration = Duration::from_millis(5);
 
+/// Time for which the launcher's files may be unread before missing progress is not judged any more.
+const UNREAD: Duration = Duration::from_secs(1);
+
 /// Interval at which missing progress is judged.
 const TICK_EVERY: Duration = Duration::from_millis(40);
 
@@ -208,8 +211,10 @@ impl Supervisor<'_> {
         timing.ticked = Instant::now();
         let Self { watch, nodes, .. } = self;
         self.status.doing = words(watch.ranks.doing());
-        // While no node answers, no node is blamed for missing progress.
-        if nodes.is_alone() {
+        // While no node answers, no node is blamed for missing progress. While the launcher's files cannot be read, the ranks may
+        // have recovered in place without the supervisor's knowledge.
+        let unread = timing.looking.is_some_and(|since| since.elapsed() > UNREAD);
+        if nodes.is_alone() || unread {
             return Vec::new();
         }
         watch.tick(steady_ms(), |node| !nodes.is_in_trouble(node))

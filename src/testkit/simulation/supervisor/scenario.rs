@@ -174,7 +174,7 @@ impl Scenario {
         let slots = 1 + dice.below(2) as usize;
         let ranks = nodes * slots;
         let program = match seed % 11 {
-            4 if ranks > 3 => Program::InPlace { spare_ranks: 1 + seed as usize / 11 % 2 },
+            4 if nodes > 2 => Program::InPlace { spare_ranks: slots },
             9 => Program::Vacant,
             10 => Program::Other,
             _ => Program::Restarted,

@@ -330,7 +330,7 @@ impl Site {
             && !((begins || why.contains(ASKED_IN_VAIN)) && self.evidence.has_held_since(node, 0))
             && !(begins && in_outage)
             // The memory of a node that was started again is gone, whenever that is noticed.
-            && !(why.contains("rebooted") && self.nodes[node].boots > 0)
+            && !(why.contains("was restarted") && self.nodes[node].boots > 0)
         {
             self.goes_wrong(format!("node {node} was given up without evidence: {why}"));
         }
@@ -552,6 +552,10 @@ impl Site {
             let what = format!("process {} of the last attempt lives on {}", rank.pid, rank.node);
             self.goes_wrong(format!("two attempts at once: {what}"));
         }
+        // The user has removed what is left of a run that was given up, as the warnings ask.
+        let run = self.run;
+        let nodes = self.nodes.values_mut();
+        nodes.for_each(|node| node.memory.retain(|_, memory| memory.run == run));
         let now_ms = self.now_ms;
         self.pids += 1;
         let launcher = ProcessId { pid: self.pids, started: u64::from(self.pids) };

@@ -331,8 +331,8 @@ impl<'a> Conductor<'a> {
         Ok(())
     }
 
-    /// Compares groups of four and of eight of the same eight ranks. Each rank sends and receives the same number of bytes in
-    /// both.
+    /// Compares the time to encode eight ranks as two groups of four and as one group of eight. Each rank sends and receives the
+    /// same number of bytes in both cases, so only the length of the pipeline differs.
     fn pipeline(&mut self) -> Result<(), String> {
         let mut times = [Vec::new(), Vec::new()];
         for _ in 0..self.flags.repeat {

@@ -1,4 +1,4 @@
-//! Median and spread of repeated measurements. A few outliers do not change them.
+//! Median and spread of repeated measurements. A few outliers hardly change either.
 
 /// Returns the median of `values`. For an even number of values, it is the mean of the two in the middle. Returns NaN if there
 /// are no values.

@@ -44,8 +44,8 @@ impl Lease {
         (boundaries.max(1) as u64 - 1) << SHIFT
     }
 
-    /// Records that all ranks have asked rank 0 at `boundary`, and the lease in its answer `told`. Returns the answer without the
-    /// lease.
+    /// Records that all ranks have asked rank 0 at `boundary`. Splits the reply `told` of rank 0 into the lease, which is stored,
+    /// and the answer, which is returned.
     pub fn take(&mut self, boundary: usize, now_s: f64, told: u64) -> u64 {
         self.asked = Some((boundary, now_s));
         self.next = boundary + 1 + (told >> SHIFT) as usize;

@@ -11,6 +11,7 @@ use super::stored_checkpoints;
 use crate::base::exit::Exit;
 use crate::burnin::probe::Extent;
 use crate::comm::{Reduce, World};
+use crate::device;
 use crate::driver::agreement::reduced;
 use crate::kernels::preflight;
 use crate::supervise::start::trial::{self, Place, Said};
@@ -51,6 +52,14 @@ pub struct AgentFlags {
     #[arg(long, value_name = "LIST")]
     pub helper_cores: Option<String>,
 
+    /// Report the devices that the run's ranks can compute on
+    #[arg(long)]
+    pub devices: bool,
+
+    /// Instead of serving, report this node's devices, and end
+    #[arg(long)]
+    pub look_at_devices: bool,
+
     /// Instead of serving, report this node's free space in DIR, and end
     #[arg(long, value_name = "DIR", requires = "job")]
     pub look_at_level2: Option<PathBuf>,
@@ -79,19 +88,24 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
         show!("\n{}", told.expect("plain values have a JSON form"));
         return ExitCode::SUCCESS;
     }
+    if flags.look_at_devices {
+        let told = serde_json::to_string(&device::survey());
+        show!("\n{}", told.expect("plain values have a JSON form"));
+        return ExitCode::SUCCESS;
+    }
     let job = flags.job.clone().unwrap_or_default();
     if let Some(dir) = &flags.look_at_level2 {
         let told = serde_json::to_string(&stored_checkpoints::room(dir, &job, flags.own));
         show!("{}", told.expect("plain values have a JSON form"));
         return ExitCode::SUCCESS;
     }
-    // An agent that is started again during a run must answer at once. Storage may hang, so the agent does not check storage
-    // then.
+    // An agent that is started again during a run must answer at once. Storage may hang, and ranks use the devices, so the agent
+    // checks neither.
     let amid = flags.run.as_deref().is_some_and(|run| !processes::of_run(run).is_empty());
     let storage = flags.level2.clone().filter(|_| !amid);
     let storage = storage.map(|path| Dir { path, job, own: flags.own });
     let (blas, helper_cores) = (flags.blas.clone(), flags.helper_cores.clone());
-    match agent::run(&Asked { blas, storage, helper_cores }) {
+    match agent::run(&Asked { blas, storage, helper_cores, devices: flags.devices && !amid }) {
         Ok(()) => ExitCode::SUCCESS,
         // The supervisor has ended, so the error cannot be reported.
         Err(_) => Exit::Environment.into(),

@@ -16,6 +16,7 @@ use super::stored_checkpoints;
 use super::template::{from_any_folder, own_program};
 use crate::base::clock::steady_ms;
 use crate::base::exit::Refusal;
+use crate::base::params::Device;
 use crate::base::timed_command::ask;
 use crate::base::units::{duration, whole_bytes};
 use crate::checkpoint::storage::DirScope;
@@ -304,7 +305,7 @@ pub(super) fn asked(loaded: &Loaded) -> Asked {
     let protection = settings.saves();
     let storage = protection.and_then(stored_checkpoints::asked);
     let helper_cores = protection.and_then(|p| p.helper_cores.as_ref()).map(List::to_string);
-    Asked { blas, storage, helper_cores }
+    Asked { blas, storage, helper_cores, devices: settings.device == Device::Cuda }
 }
 
 /// Returns the command that starts an agent on a node. `own` is the path of this program.

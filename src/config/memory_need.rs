@@ -34,6 +34,15 @@ pub fn private_bytes(test: &TestParams, means: Means) -> u128 {
     need.beside.saturating_add(own).saturating_add(PROCESS_BYTES)
 }
 
+/// Bytes of device memory that the largest rank of a test needs: its part of [A|b], and the solver's arrays on the device. Zero
+/// without a device that has memory of its own.
+pub fn device_bytes(test: &TestParams, means: Means) -> u128 {
+    match means.device {
+        Device::Cuda => Problem::of(test, means).on_device(),
+        Device::None | Device::Host => 0,
+    }
+}
+
 /// Bytes that all ranks of a test need together.
 pub fn grid_bytes(test: &TestParams, means: Means) -> u128 {
     let ranks = wide(test.p).saturating_mul(wide(test.q));

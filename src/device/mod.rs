@@ -16,6 +16,8 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::params;
 use crate::base::threads::Pool;
 use crate::kernels::{Columns, LowerBlock, Matrix, Size, Step, Strided, TriangleBlock, UpperBlock};
@@ -187,6 +189,38 @@ pub trait Device: Send + Sync {
     fn finish(&self, stream: Stream) {
         self.synchronize(self.record(stream));
     }
+}
+
+/// A device of a node, for a check before a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    pub model: String,
+    pub memory_bytes: u64,
+    pub free_bytes: u64,
+    /// True if the device corrects errors in its memory (ECC).
+    pub corrects_errors: bool,
+    /// Number of memory errors that could not be corrected, since the driver was loaded.
+    pub memory_errors: u64,
+    /// Clock rate of the device's processors now, and at most.
+    pub clock_mhz: u32,
+    pub max_clock_mhz: u32,
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Found { model, clock_mhz, max_clock_mhz, .. } = self;
+        let [all, free] = [self.memory_bytes, self.free_bytes].map(|bytes| bytes >> 20);
+        let ecc = if self.corrects_errors { "on" } else { "off" };
+        write!(
+            f,
+            "{model}: {all} MiB with {free} MiB free, ECC {ecc}, {clock_mhz} of {max_clock_mhz} MHz"
+        )
+    }
+}
+
+/// Returns all devices of this node that `--device cuda` could use. An error is one sentence without a full stop.
+pub fn survey() -> Result<Vec<Found>, String> {
+    cuda::survey::survey().map_err(|why| format!("--device cuda: {why}"))
 }
 
 /// Opens the device of this rank. `ranks` describes the ranks of this node. Returns `None` if the setting is `none`. `seed`

@@ -15,7 +15,7 @@ use crate::checkpoint::need::{buffers_of_each, file_bytes, memory_bytes};
 use crate::checkpoint::plan::{Buffers, Layout, Scheme};
 use crate::checkpoint::storage::DirScope;
 use crate::config::Loaded;
-use crate::config::memory_need::{Means, PROCESS_BYTES, private_bytes, rank_bytes};
+use crate::config::memory_need::{Means, PROCESS_BYTES, device_bytes, private_bytes, rank_bytes};
 use crate::config::settings::{Restart, Saves};
 use crate::grid::ProcessGrid;
 use crate::matrix::Shape;
@@ -150,6 +150,16 @@ impl<'a> Placed<'a> {
         }
     }
 
+    /// Adds the device memory of a test's ranks to `of_test`, the needs of their hosts.
+    fn add_devices(&self, test: &TestParams, of_test: &mut [Need]) {
+        let bytes = device_bytes(test, self.means).try_into().unwrap_or(u64::MAX);
+        let computing = if bytes == 0 { 0 } else { test.p * test.q };
+        for &host in self.places.iter().take(computing) {
+            let need = &mut of_test[host];
+            (need.device_ranks, need.device_bytes) = (need.device_ranks + 1, bytes);
+        }
+    }
+
     /// Adds the memory and storage that the checkpoints of a test take to `of_test`, and their groups to `needs`. The error is
     /// the reason why the ranks cannot be divided into groups.
     fn add_checkpoints(
@@ -207,7 +217,7 @@ pub fn of_hosts(
     may_resume: bool,
 ) -> Result<Needs, String> {
     let placed = Placed::new(loaded, hosts, ranks, may_resume)?;
-    let none = Need { store: placed.store, named_bytes: 0, own_bytes: 0, stored_bytes: 0 };
+    let none = Need::none(placed.store);
     let mut needs = Needs {
         hosts: vec![none; hosts.len()],
         rank_bytes: None,
@@ -221,6 +231,7 @@ pub fn of_hosts(
         let protection = protection.filter(|_| test.n > 0 && test.n < 1 << 30);
         let mut of_test = vec![none; hosts.len()];
         placed.add_own(&test, protection.is_some(), &mut of_test);
+        placed.add_devices(&test, &mut of_test);
         let all = test.p * test.q + loaded.settings.dedicated(test.p, test.q);
         let working = loaded.settings.ranks(test.p, test.q).min(placed.places.len());
         if let Some(protection) = protection.filter(|_| working == all) {

@@ -172,6 +172,21 @@ impl Problem {
         Bytes { matrix, beside: beside.unwrap_or(0) }
     }
 
+    /// Returns the bytes of device memory that the first rank needs. This rank has the largest need.
+    pub fn on_device(&self) -> u128 {
+        let Self { n, p, q, means: Means { engine, threads, .. }, .. } = *self;
+        let nb = self.nb.clamp(1, n.saturating_add(1));
+        let grid = ProcessGrid { p, q, mapping: Mapping::Row };
+        let shape = Shape::of(n, nb, grid, 0, 0);
+        let arrays = Engine::made(engine).into_iter().map(|engine| {
+            let align = self.align.min(SIZE_MOST);
+            let all = Lengths::new(&shape, self.depth, align, threads, engine);
+            let all = all.with_device(true, nb.min(n));
+            all.work_bytes() - all.in_memory_of_the_node().work_bytes()
+        });
+        buffer_bytes(shape.len()) + arrays.max().unwrap_or(0)
+    }
+
     /// Returns the memory need of the first rank, which has the most rows and columns and so the largest need.
     pub fn largest_rank(&self) -> Bytes {
         self.rank(0, 0)

@@ -271,6 +271,29 @@ int cublasDtrsm_v2(void *handle, int right, int upper, int transposed, int unit,
     return 0;
 }
 
+/* NVML. */
+int nvmlInit_v2(void) { BEGIN("nvmlInit"); return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { BEGIN("nvmlDeviceGetCount"); *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned number, void **found) { BEGIN("nvmlDeviceGetHandleByIndex"); *found = (char *)&context + number; return 0; }
+int nvmlDeviceGetName(void *device, char *name, unsigned len) { snprintf(name, len, "Stand-in %d", (int)((char *)device - &context)); return 0; }
+int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *bytes)
+{
+    BEGIN("nvmlDeviceGetMemoryInfo");
+    (void)device;
+    bytes[0] = 1ull << 30, bytes[1] = 1ull << 29, bytes[2] = 1ull << 29;
+    return 0;
+}
+int nvmlDeviceGetEccMode(void *device, int *now, int *later) { BEGIN("nvmlDeviceGetEccMode"); (void)device; *now = *later = 1; return 0; }
+int nvmlDeviceGetTotalEccErrors(void *device, int type, int counter, unsigned long long *errors)
+{
+    BEGIN("nvmlDeviceGetTotalEccErrors");
+    (void)device;
+    *errors = 0;
+    return type == 1 && counter == 0 ? 0 : 2;
+}
+int nvmlDeviceGetClockInfo(void *device, int which, unsigned *mhz) { BEGIN("nvmlDeviceGetClockInfo"); (void)device; *mhz = 1200; return which == 1 ? 0 : 2; }
+int nvmlDeviceGetMaxClockInfo(void *device, int which, unsigned *mhz) { BEGIN("nvmlDeviceGetMaxClockInfo"); (void)device; *mhz = 1980; return which == 1 ? 0 : 2; }
+
 /* NVRTC: the code of a program is its source. */
 int nvrtcCreateProgram(char **made, const char *source, const char *name, int headers, void *a, void *b)
 {

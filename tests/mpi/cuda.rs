@@ -26,7 +26,7 @@ fn libraries() -> &'static Path {
             .args([library.as_os_str(), source.as_ref()])
             .status();
         assert!(done.is_ok_and(|status| status.success()), "cc builds {source}");
-        for name in ["libcuda.so.1", "libcublas.so.13", "libnvrtc.so.13"] {
+        for name in ["libcuda.so.1", "libcublas.so.13", "libnvrtc.so.13", "libnvidia-ml.so.1"] {
             symlink(&library, folder.join(name)).unwrap();
         }
         folder
@@ -156,6 +156,45 @@ fn a_test_without_memory_is_skipped() {
         let run = ran.json();
         assert!(run.tests[0].outcome.is_none(), "{}", ran.told());
         assert_eq!(run.tests[1].outcome.as_ref().unwrap().verdict, Verdict::Passed);
+    }
+}
+
+/// Returns the output of the doctor for a run with `n` on this node's two devices, and whether a problem was found. `fails` is the
+/// value of `CUDA_FAILS`.
+fn examined(n: &str, fails: &str) -> (String, bool) {
+    let done = Command::new(env!("CARGO_BIN_EXE_skt-hpl"))
+        .args(["doctor", "--no-mpi", "--", "--device", "cuda", "-n", n, "--nb", "64"])
+        .args(["-p", "1", "-q", "1"])
+        .env("LD_LIBRARY_PATH", libraries())
+        .env("CUDA_FAILS", fails)
+        .output()
+        .unwrap();
+    (String::from_utf8_lossy(&done.stdout).into_owned(), !done.status.success())
+}
+
+#[test]
+fn the_doctor_examines_devices() {
+    let (told, _) = examined("1000", "");
+    let device = "device 1: Stand-in 1: 1024 MiB with 512 MiB free, ECC on, 1200 of 1980 MHz";
+    assert!(told.contains(device), "{told}");
+    assert!(told.contains("warning: 1 device(s) stay idle: 1 rank(s) compute there"), "{told}");
+    assert!(!told.contains("PROBLEM: device"), "{told}");
+    let (told, refused) = examined("9000", "");
+    let lacks = "PROBLEM: device 0 (Stand-in 0) has 512 MiB of memory free, 1 rank(s) there need 6";
+    assert!(refused && told.contains(lacks), "{told}");
+    for function in [
+        "nvmlInit",
+        "nvmlDeviceGetCount",
+        "nvmlDeviceGetHandleByIndex",
+        "nvmlDeviceGetMemoryInfo",
+        "nvmlDeviceGetEccMode",
+        "nvmlDeviceGetTotalEccErrors",
+        "nvmlDeviceGetClockInfo",
+        "nvmlDeviceGetMaxClockInfo",
+    ] {
+        let (told, refused) = examined("1000", &format!("{function} 1 999"));
+        let why = format!("PROBLEM: --device cuda: {function} failed with status 999 of NVML");
+        assert!(refused && told.contains(&why), "{told}");
     }
 }
 

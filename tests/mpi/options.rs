@@ -21,7 +21,7 @@ const GRIDS: [((usize, usize), usize, usize); 6] = [
     ((3, 4), 71, 7),
 ];
 
-/// One HPL.dat of the sweep, described by the options of which it has a single value, and its run.
+/// An HPL.dat of the sweep, described by the options for which the file has exactly one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Part {
     swap: usize,

@@ -1,4 +1,4 @@
-//! Functions of the CUDA driver, of cuBLAS and of NVRTC, found in their libraries when the program runs.
+//! Functions of the CUDA driver, of cuBLAS, of NVRTC and of NVML, found in their libraries when the program runs.
 //!
 //! Only the functions that this program calls are looked up. So any version of a library that has them will do.
 
@@ -6,7 +6,7 @@ use std::ffi::{CString, c_char, c_double, c_int, c_uint, c_void};
 
 use crate::base::dynamic::Opened;
 
-/// Status of a call; 0 means success in all three libraries.
+/// Status of a call; 0 means success in all four libraries.
 pub type Status = c_int;
 
 /// A handle, or an address of device memory.
@@ -31,6 +31,15 @@ pub struct Side {
     pub device: *const c_void,
     pub array: *const c_void,
     pub pitch: usize,
+}
+
+/// Memory of a device in bytes; NVML calls it `nvmlMemory_t`.
+#[repr(C)]
+#[derive(Default)]
+pub struct Usage {
+    pub total: u64,
+    pub free: u64,
+    pub used: u64,
 }
 
 /// Declares a table of a library's functions.
@@ -114,6 +123,18 @@ functions! { Compiler of &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2
     code_size = "nvrtcGetCUBINSize" (Handle, *mut usize);
     code = "nvrtcGetCUBIN" (Handle, *mut c_char);
     destroy = "nvrtcDestroyProgram" (*mut Handle);
+}
+
+functions! { Management of &["libnvidia-ml.so.1"];
+    init = "nvmlInit_v2" ();
+    count = "nvmlDeviceGetCount_v2" (*mut c_uint);
+    device = "nvmlDeviceGetHandleByIndex_v2" (c_uint, *mut Handle);
+    name = "nvmlDeviceGetName" (Handle, *mut c_char, c_uint);
+    memory = "nvmlDeviceGetMemoryInfo" (Handle, *mut Usage);
+    ecc = "nvmlDeviceGetEccMode" (Handle, *mut c_int, *mut c_int);
+    errors = "nvmlDeviceGetTotalEccErrors" (Handle, c_int, c_int, *mut u64);
+    clock = "nvmlDeviceGetClockInfo" (Handle, c_int, *mut c_uint);
+    max_clock = "nvmlDeviceGetMaxClockInfo" (Handle, c_int, *mut c_uint);
 }
 
 /// Folder of a usual installation. The loader may not search this folder by itself.

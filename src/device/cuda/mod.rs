@@ -5,6 +5,7 @@
 
 mod compile;
 mod functions;
+pub mod survey;
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_uint, c_void};

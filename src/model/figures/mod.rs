@@ -38,7 +38,7 @@ const PRESETS: [&str; 29] = [
     "self-17 rate over the share of the memory that the matrix fills (self-checkpoint, Fig. 17)",
     "self-table-3 rate and memory of ABFT, BLCR, SCR and self-checkpoint (self-checkpoint, Table 3)",
     "self-groups gain and cost of larger groups (self-checkpoint, section 4.3)",
-    "encoding encoding time of tree, chain, one-dimensional and localised schemes (encoding, sections 3, 4)",
+    "encoding time to encode with tree, chain, one-dimensional and localised schemes (encoding, sections 3, 4)",
     "encoding-8 encoding and recovery of four losses, and the cost of processes that only keep checksums (encoding, Fig. 8)",
     "helpers share of the machine lost with and without a helper core (helpers, section 5.1)",
     "helpers-4 encoding inline or by a helper, also for HPL (helpers, Figs. 4 to 6)",

@@ -49,7 +49,7 @@ pub fn skt_toml(plan: &Plan, inputs: &Inputs) -> String {
     if method.saves() {
         text += &format!(
             "\n[checkpoint]\n\
-             # at the optimal interval for a failure of the system every so many seconds\n\
+             # saves at the optimal interval, if some part of the system fails once in the time mtbf\n\
              every = \"auto\"\n\
              mtbf = \"{:.0}s\"\n\
              method = \"{}\"\n\

@@ -57,11 +57,11 @@ impl Share {
 /// Seconds of each part of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Breakdown {
-    /// Work that was kept.
+    /// Computing that no later failure undid.
     pub useful: f64,
-    /// Saves that were kept.
+    /// Saving, in work that no later failure undid.
     pub saving: f64,
-    /// Work and saves that were thrown away.
+    /// Computing and saving that a later failure undid.
     pub lost: f64,
     pub detect: f64,
     /// Waiting for the repair of a node.

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::device::Found;
 use crate::kernels::arithmetic::Rules;
 use crate::shm::Store;
 use crate::supervise::talk::wire::{Facts, WIRE_VERSION};
@@ -18,9 +19,24 @@ pub struct Need {
     /// Bytes of a checkpoint on the storage of the node: the node's own part, or the whole checkpoint if all nodes share one
     /// folder.
     pub stored_bytes: u64,
+    /// Number of ranks that compute on devices, and the device memory of the largest of them.
+    pub device_ranks: usize,
+    pub device_bytes: u64,
 }
 
 impl Need {
+    /// Returns the need of a node without ranks.
+    pub fn none(store: Store) -> Self {
+        Self {
+            store,
+            named_bytes: 0,
+            own_bytes: 0,
+            stored_bytes: 0,
+            device_ranks: 0,
+            device_bytes: 0,
+        }
+    }
+
     /// Returns a need that covers both needs: the larger value of each field.
     pub fn max(self, other: Self) -> Self {
         Self {
@@ -28,6 +44,8 @@ impl Need {
             named_bytes: self.named_bytes.max(other.named_bytes),
             own_bytes: self.own_bytes.max(other.own_bytes),
             stored_bytes: self.stored_bytes.max(other.stored_bytes),
+            device_ranks: self.device_ranks.max(other.device_ranks),
+            device_bytes: self.device_bytes.max(other.device_bytes),
         }
     }
 }
@@ -101,7 +119,12 @@ pub fn judge(facts: &Facts, unix_ms: u64, held_bytes: u64, expected: &Expected) 
         };
         lacking.into_iter().for_each(&mut problem);
     }
-    facts.helper_cores.clone().into_iter().for_each(problem);
+    facts.helper_cores.clone().into_iter().for_each(&mut problem);
+    match &facts.devices {
+        Some(Ok(devices)) => found.extend(judge_devices(devices, expected.need)),
+        Some(Err(why)) => problem(why.clone()),
+        None => {}
+    }
     let off_ms = facts.unix_ms.abs_diff(unix_ms);
     if off_ms > CLOCK_OFF_MAX_MS {
         found.push(Finding::Warning(format!(
@@ -121,6 +144,49 @@ pub fn judge(facts: &Facts, unix_ms: u64, held_bytes: u64, expected: &Expected) 
             "/dev/shm has only {} MiB (a container's default); give it more, e.g. docker run --shm-size",
             facts.shm.bytes >> 20
         )));
+    }
+    found
+}
+
+/// Judges the devices of a node, whose ranks share them evenly.
+fn judge_devices(devices: &[Found], need: Option<Need>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if devices.is_empty() {
+        found.push(Finding::Problem("--device cuda: the driver finds no device".to_owned()));
+    }
+    let (ranks, bytes) = need.map_or((0, 0), |need| (need.device_ranks, need.device_bytes));
+    let each = ranks.div_ceil(devices.len().max(1));
+    let needed = bytes.saturating_mul(each as u64);
+    if ranks > 0 && ranks < devices.len() {
+        found.push(Finding::Warning(format!(
+            "{} device(s) stay idle: {ranks} rank(s) compute there on {} devices; take a rank for each device",
+            devices.len() - ranks,
+            devices.len()
+        )));
+    }
+    for (number, device) in devices.iter().enumerate() {
+        if device.free_bytes < needed {
+            found.push(Finding::Problem(format!(
+                "device {number} ({}) has {} MiB of memory free, {each} rank(s) there need {} MiB; end other programs on this \
+                 device, take fewer ranks a node, or lower N",
+                device.model,
+                device.free_bytes >> 20,
+                needed.div_ceil(1 << 20)
+            )));
+        }
+        if device.memory_errors > 0 {
+            found.push(Finding::Warning(format!(
+                "device {number} ({}) had {} memory error(s) that could not be corrected, since the driver was loaded: results may \
+                 be wrong; replace the device",
+                device.model, device.memory_errors
+            )));
+        }
+        if !device.corrects_errors {
+            found.push(Finding::Warning(format!(
+                "device {number} ({}) does not correct memory errors (nvidia-smi -e 1)",
+                device.model
+            )));
+        }
     }
     found
 }
@@ -204,7 +270,7 @@ mod tests {
         judge(facts, 1_000_400, 0, expected)
     }
     fn expected(named_bytes: u64) -> Expected<'static> {
-        let need = Need { store: Store::Posix, named_bytes, own_bytes: 1 << 30, stored_bytes: 0 };
+        let need = Need { named_bytes, own_bytes: 1 << 30, ..Need::none(Store::Posix) };
         Expected { binary: "b", need: Some(need), rounding: None }
     }
 
@@ -230,6 +296,66 @@ mod tests {
             "{found:?}"
         );
         assert_eq!(judged(&facts, &expected(4 << 30)), []);
+    }
+
+    /// Returns what is found on a node with two devices of which the second is changed by `spoil`, for three ranks of 1 GiB.
+    fn found_on_devices(spoil: fn(&mut Found)) -> Vec<Finding> {
+        let one = Found {
+            model: "M".into(),
+            memory_bytes: 4 << 30,
+            free_bytes: 2 << 30,
+            corrects_errors: true,
+            ..Found::default()
+        };
+        let mut facts = Facts { devices: Some(Ok(vec![one.clone(), one])), ..good() };
+        spoil(&mut facts.devices.as_mut().unwrap().as_mut().unwrap()[1]);
+        let mut expected = expected(1 << 30);
+        let need =
+            expected.need.map(|need| Need { device_ranks: 3, device_bytes: 1 << 30, ..need });
+        expected.need = need;
+        judged(&facts, &expected)
+    }
+
+    #[test]
+    fn devices_need_memory_and_are_to_correct_errors() {
+        assert_eq!(found_on_devices(|_| ()), []);
+        let lacks = found_on_devices(|device| device.free_bytes -= 1);
+        assert!(
+            matches!(&lacks[..], [Finding::Problem(why)]
+                if why.contains("device 1 (M) has 2047 MiB of memory free, 2 rank(s) there need 2048 MiB")),
+            "{lacks:?}"
+        );
+        for (spoil, words) in [
+            (
+                (|device: &mut Found| device.memory_errors = 7) as fn(&mut Found),
+                "device 1 (M) had 7 memory error(s)",
+            ),
+            (|device| device.corrects_errors = false, "device 1 (M) does not correct"),
+        ] {
+            let found = found_on_devices(spoil);
+            assert!(
+                matches!(&found[..], [Finding::Warning(why)] if why.contains(words)),
+                "{found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn devices_that_are_missing_or_idle_are_named() {
+        let facts = |devices| Facts { devices: Some(devices), ..good() };
+        let refused = judged(&facts(Err("--device cuda: no library".into())), &expected(1 << 30));
+        assert_eq!(refused, [Finding::Problem("--device cuda: no library".into())]);
+        let none = judged(&facts(Ok(Vec::new())), &expected(1 << 30));
+        assert!(matches!(&none[..], [Finding::Problem(why)] if why.contains("finds no device")));
+        let one = Found { free_bytes: 1 << 30, corrects_errors: true, ..Found::default() };
+        let mut expected = expected(1 << 30);
+        let need = expected.need.map(|need| Need { device_ranks: 1, device_bytes: 5, ..need });
+        expected.need = need;
+        let idle = judged(&facts(Ok(vec![one.clone(), one.clone(), one])), &expected);
+        assert!(
+            matches!(&idle[..], [Finding::Warning(why)] if why.contains("2 device(s) stay idle")),
+            "{idle:?}"
+        );
     }
 
     type Spoil = fn(&mut Facts);
@@ -331,7 +457,7 @@ mod tests {
     #[test]
     fn each_kind_of_memory_has_a_limit_of_its_own() {
         let ask = |facts: &Facts, store| {
-            let need = Need { store, named_bytes: 3 << 30, own_bytes: 1 << 30, stored_bytes: 0 };
+            let need = Need { named_bytes: 3 << 30, own_bytes: 1 << 30, ..Need::none(store) };
             judged(facts, &Expected { need: Some(need), ..expected(0) })
         };
         let mut facts = good();

@@ -106,6 +106,8 @@ pub struct Asked {
     pub storage: Option<Dir>,
     /// List of the processors that are reserved for helpers.
     pub helper_cores: Option<String>,
+    /// Whether the ranks compute on devices.
+    pub devices: bool,
 }
 
 /// A checkpoint directory.
@@ -136,7 +138,8 @@ impl Asked {
         });
         let cores = self.helper_cores.iter();
         let cores = cores.flat_map(|list| ["--helper-cores".to_owned(), list.clone()]);
-        blas.chain(storage).chain(cores).collect()
+        let devices = self.devices.then(|| "--devices".to_owned());
+        blas.chain(storage).chain(cores).chain(devices).collect()
     }
 }
 
@@ -570,6 +573,7 @@ pub fn facts(asked: &Asked) -> Facts {
         let named = read_list(list).into_iter().collect();
         cannot_have(list, &named, Topology::here(), cores::bound_to())
     });
+    let devices = asked.devices.then(|| look("--device cuda", &["--look-at-devices"]));
     Facts {
         wire: WIRE_VERSION,
         version: env!("CARGO_PKG_VERSION").to_string(),
@@ -586,6 +590,7 @@ pub fn facts(asked: &Asked) -> Facts {
         uid: nix::unistd::getuid().as_raw(),
         storage,
         helper_cores,
+        devices,
     }
 }
 

@@ -664,7 +664,7 @@ mod tests {
 
         // The ranks use most of the pool of huge pages.
         let of = |store| {
-            let need = Need { store, named_bytes: 100 * GIB, own_bytes: 0, stored_bytes: 0 };
+            let need = Need { named_bytes: 100 * GIB, ..Need::none(store) };
             Expected { need: Some(need), ..expected.clone() }
         };
         let (huge, sysv) = (of(Store::HugeTlbfs), of(Store::SysV));

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::progress::Progress;
 use super::shell::RemoteShell;
+use crate::device::Found;
 use crate::kernels::arithmetic::Arithmetic;
 use crate::supervise::judge::thresholds::Thresholds;
 
@@ -291,6 +292,8 @@ pub struct Facts {
     pub storage: Option<Result<Storage, String>>,
     /// Reason why helpers cannot have the processors of `--helper-cores` on this node, if there is one.
     pub helper_cores: Option<String>,
+    /// Devices of the node, if the run computes on devices, or the reason why it cannot.
+    pub devices: Option<Result<Vec<Found>, String>>,
 }
 
 /// State of a checkpoint directory on a node.
@@ -341,14 +344,18 @@ impl Facts {
     /// Describes the node in one line, for people.
     pub fn line(&self) -> String {
         let mib = |bytes: u64| bytes >> 20;
-        format!(
+        let mut text = format!(
             "{} cores, {} MiB of memory with {} MiB free, /dev/shm {} MiB with {} MiB free",
             self.cores,
             mib(self.memory_bytes),
             mib(self.free.memory_bytes),
             mib(self.shm.bytes),
             mib(self.free.shm_bytes)
-        )
+        );
+        for (number, device) in self.devices.iter().flatten().flatten().enumerate() {
+            text += &format!("; device {number}: {device}");
+        }
+        text
     }
 }
 

@@ -159,8 +159,8 @@ fn a_test_without_memory_is_skipped() {
     }
 }
 
-/// Returns the output of the doctor for a run with `n` on this node's two devices, and whether a problem was found. `fails` is the
-/// value of `CUDA_FAILS`.
+/// Returns the output of the doctor for a run with `n` on this node's two devices, and whether a problem was found. `fails` is
+/// the value of `CUDA_FAILS`.
 fn examined(n: &str, fails: &str) -> (String, bool) {
     let done = Command::new(env!("CARGO_BIN_EXE_skt-hpl"))
         .args(["doctor", "--no-mpi", "--", "--device", "cuda", "-n", n, "--nb", "64"])

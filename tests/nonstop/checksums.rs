@@ -438,8 +438,8 @@ mod rest {
         }
     }
 
-    /// After each loss the ranks rebuild checksum columns, as long as there are ranks for a whole column. Cases: with spare ranks;
-    /// without spare ranks, if the remaining ranks of two columns fill one; other grids.
+    /// After each loss the ranks rebuild checksum columns, as long as there are ranks for a whole column. Cases: with spare
+    /// ranks; without spare ranks, if the remaining ranks of two columns fill one; other grids.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn new_checksums_are_made_as_long_as_there_are_ranks() {

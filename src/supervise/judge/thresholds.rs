@@ -51,8 +51,8 @@ impl Default for Thresholds {
 const IN_PLACE_MS: u64 = 15_000;
 
 impl Thresholds {
-    /// Returns the limits for a job whose ranks recover in place from the loss of a rank: another rank, or checksums, may replace a
-    /// rank that is dead. The other ranks take a stopped rank for dead, and continue without it.
+    /// Returns the limits for a job whose ranks recover in place from the loss of a rank: another rank, or checksums, may
+    /// replace a dead rank. The other ranks take a stopped rank for dead, and continue without it.
     pub fn in_place(self) -> Self {
         Self {
             hang_min_ms: self.hang_min_ms.max(IN_PLACE_MS),

@@ -45,8 +45,8 @@ impl Supervisor<'_> {
             _ if placed => most.map(|need| Need { named_bytes: 0, own_bytes: 0, ..need }),
             _ => most,
         };
-        // After the first attempt the ranks themselves handle missing storage: they continue in memory. The free memory of devices
-        // was read before the first attempt.
+        // After the first attempt the ranks themselves handle missing storage: they continue in memory. The free memory of
+        // devices was read before the first attempt.
         let need = need.map(|need| match self.state.attempts {
             0 => need,
             _ => Need { stored_bytes: 0, device_bytes: 0, ..need },

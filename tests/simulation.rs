@@ -46,6 +46,8 @@ const FOUND: &[(Kind, u64)] = &[
     (Kind::Supervisor, 210_015_750),
     // The ranks recovered in place, but the disk hung: their message could not be read, and the healthy job was ended.
     (Kind::Supervisor, 220_006_730),
+    // A rank hung in place while its node's agent was started again: a healthy rank that waited for it was ended.
+    (Kind::Supervisor, 260_010_172),
     // Method double, code sum: parity encoded again after a rebuild up to rounding did not match its digests.
     (Kind::Ranks, 6_000_614),
 ];

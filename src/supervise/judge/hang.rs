@@ -86,6 +86,10 @@ impl Hang {
             .min_by_key(|r| {
                 (r.stopped_since_ms.is_none(), r.waits(now_ms), r.at(), r.changed_ms)
             })?;
+        // If all ranks on responsive nodes wait, the rank that hangs is on an unresponsive node.
+        if rank.waits(now_ms) && ranks.all().any(|r| !heard(r.node) && !r.is_through()) {
+            return None;
+        }
         let failed_ms = if in_step { rank.changed_ms } else { latest_ms };
         let still_s = now_ms.saturating_sub(failed_ms) as f64 / 1e3;
         let usual = usual_ms.map_or(String::new(), |ms| {

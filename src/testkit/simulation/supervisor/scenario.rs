@@ -152,6 +152,10 @@ pub(super) struct Scenario {
     /// Whether a trial launch of MPI comes first, and the node on which MPI does not start.
     pub trial: bool,
     pub defect: Option<usize>,
+    /// Whether ranks on this node start, but cannot connect to others.
+    pub is_cut: bool,
+    /// Time limit of the first command, in milliseconds.
+    pub limit_ms: Option<u64>,
     /// Whether the repeated command has `--new`.
     pub discards: bool,
     pub work: Work,
@@ -222,6 +226,8 @@ impl Scenario {
             trial: seed % 4 == 1 && program != Program::Other,
             defect: (seed % 12 == 1 && program != Program::Other && spares > 0)
                 .then_some(seed as usize / 12 % all),
+            is_cut: seed % 24 == 13,
+            limit_ms: (seed % 13 == 5).then_some(5000 + seed / 13 % 40_000),
             discards: seed % 6 == 4,
             work,
             faults,
@@ -249,7 +255,8 @@ impl Scenario {
         let job_ms = work.start_ms + work.recover_ms + work.iterations * work.step_ms;
         let lasts_ms: u64 = self.faults.iter().map(|(_, fault)| fault.lasts_ms()).sum();
         let wait_ms = self.wait.map_or(0, |wait| wait.as_millis() as u64);
-        let begins = 1 + u64::from(self.discards) + u64::from(self.trial);
+        let extra = [self.discards, self.trial, self.is_cut, self.limit_ms.is_some()];
+        let begins = 1 + extra.into_iter().map(u64::from).sum::<u64>();
         (begins + self.faults.len() as u64) * (job_ms + RECOVERED_MS + wait_ms) + lasts_ms
     }
 }

@@ -232,8 +232,11 @@ pub(super) struct Site {
     pub now_ms: u64,
     work: Work,
     nodes: BTreeMap<String, Node>,
-    /// Node on which MPI does not start.
+    /// Node on which MPI does not start, or on which its ranks start but cannot connect to others (`is_cut`).
     defect: Option<String>,
+    is_cut: bool,
+    /// Time from which the time limit of the run's first command is a reason to end the job.
+    limit_ms: Option<u64>,
     /// Number of runs that were given up for a new one.
     run: u32,
     /// Nodes that the supervisor has given up.
@@ -278,6 +281,8 @@ impl Site {
         Self {
             now_ms: 0,
             defect,
+            is_cut: false,
+            limit_ms: None,
             run: 0,
             given_up: BTreeSet::new(),
             work,
@@ -297,6 +302,11 @@ impl Site {
             wrong: None,
             log: Vec::new(),
         }
+    }
+
+    /// Gives the site a node whose ranks cannot connect, and a time limit.
+    pub fn with(self, is_cut: bool, limit_ms: Option<u64>) -> Self {
+        Self { is_cut, limit_ms, ..self }
     }
 
     pub fn notes(&mut self, what: String) {
@@ -645,7 +655,8 @@ impl Site {
             || !begins && is_lasting && attempt.ranks.iter().any(has_failed)
             || self.now_ms <= attempt.excused_ms
             || attempt.hosts.iter().any(|host| self.evidence.holds(host, self.now_ms));
-        if !ends && !is_broken && !self.may_halt {
+        let is_late = self.limit_ms.is_some_and(|ms| self.now_ms >= ms);
+        if !ends && !is_broken && !self.may_halt && !is_late {
             self.goes_wrong("a healthy job was ended".to_owned());
         }
     }
@@ -1003,7 +1014,8 @@ impl Site {
         let starts = |host: &String| reached.contains(host) && self.defect.as_ref() != Some(host);
         let all_start = attempt.hosts.iter().all(starts);
         if attempt.number == TRIAL {
-            self.prints_trial(starts, all_start);
+            let begins = |host: &String| starts(host) || self.is_cut && reached.contains(host);
+            self.prints_trial(begins, all_start);
             return self.launcher_ends(i32::from(!all_start));
         }
         if !all_start {
@@ -1173,10 +1185,10 @@ impl Site {
     fn is_over(&mut self, status: i32) {
         if status == 0 {
             // Ranks that have printed their results remove their memory.
-            if self.is_done {
+            let attempt = self.attempt.as_ref().expect("there is one");
+            if attempt.run == self.run {
                 self.last_save = None;
             }
-            let attempt = self.attempt.as_ref().expect("there is one");
             for rank in &attempt.ranks {
                 let Some(position) = rank.position else { continue };
                 let node = self.nodes.get_mut(&rank.node).expect("ranks run on nodes");

@@ -197,6 +197,7 @@ impl World {
         let is_tree = scenario.fanout < names.len();
         let defect = scenario.defect.map(|node| names[node].clone());
         let site = Site::new(scenario.work.clone(), names.iter().cloned(), is_tree, defect);
+        let site = site.with(scenario.is_cut, scenario.limit_ms);
         let site = Rc::new(RefCell::new(site));
         let agents =
             Agents { site: Rc::clone(&site), agents: HashMap::new(), binary: binary.to_owned() };

@@ -15,7 +15,8 @@ const SINCE_LOADED: c_int = 0;
 /// Returns all devices of this node. An error is a sentence without a full stop: a library is missing, or a call has failed.
 pub fn survey() -> Result<Vec<Found>, String> {
     Driver::open().map_err(|why| format!("{why}: is NVIDIA's driver installed?"))?;
-    (Blas::open()?, Compiler::open()?);
+    Blas::open()?;
+    Compiler::open()?;
     let library = Management::open()?;
     let mut count = 0;
     // SAFETY: the library is initialised first, and fills the value.

@@ -355,7 +355,9 @@ impl Supervisor<'_> {
         say!("skt-hpl run: status {code}: {why}");
         let again =
             if settings.discard { "the same command without --new" } else { "the same command" };
-        if code == STATUS_RESUMABLE {
+        if code == STATUS_RESUMABLE && !settings.benchmark.saves {
+            say!("skt-hpl run: the run saves no checkpoints, so {again} begins from scratch");
+        } else if code == STATUS_RESUMABLE {
             say!("skt-hpl run: memory is kept on the nodes; {again} continues the run");
             if let Some(dir) = &settings.benchmark.level2 {
                 say!("skt-hpl run: on other nodes the run resumes from {}", dir.display());

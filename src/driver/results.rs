@@ -42,8 +42,9 @@ pub struct Reports {
     out: Counted<Box<dyn Write>>,
     /// File to which `out` writes; `None` if the output is a stream, or if the file could not be created.
     file: Option<File>,
-    /// Target of `out` (`output`), and its name in messages (`place`).
+    /// Setting that says where `out` writes: a file or a standard stream.
     output: Output,
+    /// Name of the target of `out` in messages.
     place: String,
     text: TextReport,
     /// Text of all results so far. If the output file turns out to be incomplete at the end, this text goes to standard error.

@@ -351,7 +351,7 @@ impl Steps {
                 Pc::Step => Pc::Stepping,
                 Pc::Caught => Pc::Start,
                 Pc::End => Pc::Done,
-                other => unreachable!("{other:?} is no vote, last {last}"),
+                other => unreachable!("{other:?} is no vote (it was the last: {last})"),
             };
             return;
         }

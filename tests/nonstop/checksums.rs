@@ -404,8 +404,8 @@ mod rest {
         expect_refused(renewing(scene(), 1).may_inject(&lost), "or was not finished");
     }
 
-    /// Two process columns are replaced one after the other, for each place of the losses. In the last cases, checksums are lost
-    /// that have replaced the first column, or that are still unused.
+    /// Two process columns are lost one after the other, at several points of the run, and both are replaced. In the last cases
+    /// the second loss hits a checksum column: one that has replaced the first lost column, or one that is unused.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn two_columns_are_lost_one_after_the_other() {

@@ -1,11 +1,11 @@
-//! Copies a panel from A to its work array W, and from W to a lower block.
+//! Copies of a panel: from A to the panel's work array W, and from W to the packed block L.
 
 use super::rows::Cuts;
 use crate::base::threads::{PanelThreads, Shareable};
 use crate::kernels::{Columns, Engine, Matrix, ask_for};
 
-/// Packs L into `out` as a lower block. L is the first `width` columns of W, in the rows from `first` on. Each panel thread packs
-/// its own rows.
+/// Packs L into `out`, in the layout of the engine's left operand. L is the first `width` columns of the panel's work array W, in
+/// the rows from `first` on. Each panel thread packs its own rows.
 pub(super) unsafe fn lay_lower(
     engine: Engine,
     panel_threads: &mut PanelThreads,

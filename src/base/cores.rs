@@ -85,7 +85,7 @@ fn allowed_to(thread: Pid) -> BTreeSet<usize> {
     mask_of(thread).map_or_else(BTreeSet::new, |mask| processors_in(&mask))
 }
 
-/// Upper limit of processor numbers: no kernel is built for more processors.
+/// Upper limit of processor numbers: no Linux kernel is built for more processors.
 pub const fn most() -> usize {
     8192
 }

@@ -94,7 +94,7 @@ pub(super) fn members() -> Arc<[i32]> {
 
 /// Losses because of which a rank leaves its work while it waits for a message.
 pub(super) enum Stance {
-    /// The rank leaves after any loss.
+    /// The rank leaves its work after the loss of any rank of the job.
     Free,
     /// The rank leaves if one of `members` is lost; these are numbers in the library's communicator. If `first` is true, the rank
     /// also leaves if a member has left.

@@ -359,7 +359,8 @@ pub fn recomputed_by_replacement(x: f64) -> Result<f64> {
 pub const RECOMPUTED_ON_AVERAGE: f64 = 0.05;
 
 /// Average part of a process's matrix that enters new checksums: the part not factored, and the rows of U from their diagonals
-/// on, (1-x)^2 + x(1-x) + x^2/2, as in [`rebuilt_by_recovery`]. The average over losses at any moment is 1 - 1/2 + 1/2 (3/5).
+/// on. If the share x of the columns is factored, this is (1-x)^2 + x(1-x) + x^2/2 = 1 - x + x^2/2. The average over losses at
+/// any moment is 1 - 1/4 + 1/20.
 pub const RENEWED_ON_AVERAGE: f64 = 0.8;
 
 /// A problem on its grid, and the link from rank to rank. P and Q do not count checksum columns.

@@ -52,7 +52,8 @@ fn w2_computing() {
     closed(pairs(), "iteration:1:9:kill", &[1], |from| from.is_some_and(|k| k > 0));
 }
 
-/// W3: in the first implementation each rank decided alone, so some ranks used the new A and others the old B.
+/// Window W3: a rank is lost while some ranks save and others still compute. All ranks resume from the same checkpoint; no rank
+/// decides alone.
 #[test]
 fn w3_some_save_while_others_still_compute() {
     // Position 2 still computes after positions 0 and 1 have sealed checkpoint 5. All ranks resume from checkpoint 4.

@@ -416,9 +416,9 @@ impl RunState {
         }
     }
 
-    /// Prepares the state for continuing a run. If the run was given up, it returns to the nodes that computed last, even to lost
-    /// nodes. On the nodes that had replaced lost nodes, too many group members were missing. Nodes that still do not answer are
-    /// declared lost again.
+    /// Prepares the state for continuing a run. If the run was given up, too many group members were missing on the nodes that
+    /// had replaced lost nodes. So the run returns to the nodes that computed last, even to lost nodes. Nodes that still do not
+    /// answer are declared lost again.
     pub fn go_on(&mut self) {
         if self.finished == Some(STATUS_LOSS) {
             self.history.given_up_after = self.history.faults.len();

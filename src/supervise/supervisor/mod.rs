@@ -360,7 +360,7 @@ impl Supervisor<'_> {
         } else if code == STATUS_RESUMABLE {
             say!("skt-hpl run: memory is kept on the nodes; {again} continues the run");
             if let Some(dir) = &settings.benchmark.level2 {
-                say!("skt-hpl run: on other nodes the run resumes from {}", dir.display());
+                say!("skt-hpl run: started on other nodes, the run resumes from {}", dir.display());
             }
         } else if self.state.can_go_on() {
             say!(

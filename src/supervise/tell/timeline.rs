@@ -199,7 +199,7 @@ impl Part {
         Part::Repeat,
     ];
 
-    /// Returns a letter for the bar, and a word.
+    /// Returns the letter that stands for this part in the bar of the timeline, and the word that names it in the text.
     pub fn words(self) -> (char, &'static str) {
         match self {
             Part::Start => ('s', "starting"),

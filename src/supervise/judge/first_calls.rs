@@ -8,10 +8,11 @@
 
 use std::collections::BTreeMap;
 
-/// Pauses before a failed call is repeated: after the first failure, after the second, and the longest. From the second on, each
-/// failure doubles the pause.
+/// Pause before a call is repeated after its first failure.
 const AGAIN_FIRST_MS: u64 = 100;
+/// Pause after the second failure. Each further failure doubles the pause.
 const AGAIN_SECOND_MS: u64 = 1_000;
+/// Longest pause before a call is repeated.
 const AGAIN_MAX_MS: u64 = 10_000;
 
 /// A node that has not answered yet.

@@ -290,10 +290,12 @@ pub struct Progress {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
     pub faults: Vec<PastFault>,
-    /// Number of faults up to the moment at which the run was last given up. They do not count after the run was continued.
+    /// Number of faults up to the moment at which the run was last given up. Once the run was continued, these faults do not
+    /// count.
     given_up_after: usize,
-    /// Number of losses that were recovered in place: in the run, and in the last attempt.
+    /// Number of losses in the run that were recovered in place.
     pub gone_on: u32,
+    /// Number of such losses in the last attempt.
     pub gone_on_last: usize,
     /// Whether a fault has broken the attempt, and the attempt has not been stopped yet.
     pub stopping: bool,

@@ -284,7 +284,8 @@ mod tests {
         assert!(made.files[0].1.contains("n9:2\n"));
     }
 
-    /// A launcher's daemon installed in a site's own folder does not start without these libraries.
+    /// A launcher in a site's own folder needs `LD_LIBRARY_PATH`. Without it the launcher's daemon does not start on other
+    /// nodes.
     #[test]
     fn a_launchers_daemon_finds_its_libraries_where_the_launcher_does() {
         let mut parts = parts();

@@ -271,7 +271,8 @@ mod tests {
         assert!(matches!(verdict(exit(Some(0)), &hides), Next::Fault { code: Some(0), .. }));
     }
 
-    /// Regression: all ranks have died of SIGQUIT, SIGILL or SIGTRAP, and Hydra's exit status is the number of the signal.
+    /// If all ranks die of SIGQUIT, SIGILL or SIGTRAP, Hydra's exit status is the number of the signal. Without an announcement
+    /// of the benchmark such a status is a fault.
     #[test]
     fn the_number_of_a_signal_is_no_word_of_the_benchmarks() {
         for code in [3, 4, 5] {

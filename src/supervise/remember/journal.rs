@@ -597,7 +597,7 @@ mod tests {
         assert_eq!(state, stopped);
     }
 
-    /// A supervisor that takes a job over while it repeats iterations learns from the record that they are repeated.
+    /// Tests that a supervisor that takes a job over learns from the record of a recovered loss which iterations are repeated.
     #[test]
     fn a_loss_made_good_in_place_says_what_is_done_again() {
         let mut state = RunState::default();
@@ -704,7 +704,7 @@ mod tests {
         Journal::open(&path).unwrap();
     }
 
-    /// NFSv4 and Lustre without `flock` return these errors. They do not mean that another process has the lock.
+    /// NFSv4, and Lustre without `flock`, return errors that do not mean that another process has the lock.
     #[test]
     fn a_lock_that_cannot_be_asked_for_is_not_held() {
         assert_eq!(held_by(Ok(())), Held::No);

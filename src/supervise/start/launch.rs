@@ -343,7 +343,8 @@ mod tests {
         assert!(says(&made.argv, "-mca plm_rsh_num_concurrent 300"));
     }
 
-    /// In version 5 `--oversubscribe` would turn binding off. It is not needed, because the slots always suffice.
+    /// In version 5 of Open MPI `--oversubscribe` would turn binding off. It is not needed, because there are always enough
+    /// slots for the ranks.
     #[test]
     fn ranks_are_bound_as_the_launcher_alone_would_bind_them() {
         let (mut parts, shell) = (parts(), ssh());

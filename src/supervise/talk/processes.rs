@@ -603,7 +603,7 @@ mod tests {
         assert_eq!(found, [true, false]);
     }
 
-    /// The filter of a container may be older than these system calls, and refuse them.
+    /// The system call filter of a container may be older than the calls for descriptors, and refuse these.
     #[test]
     fn without_a_descriptor_a_process_is_signalled_by_its_number() {
         let calls = [libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal];

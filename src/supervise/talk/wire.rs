@@ -106,8 +106,8 @@ pub enum FromAgent {
     /// The first message of an agent.
     Hello(Box<Facts>),
     Beat(Beat),
-    /// Short form of a heartbeat, sent if only values that change all the time, such as counters, have changed. Also used for
-    /// nodes below.
+    /// Short form of a heartbeat. The agent sends it if only values that change all the time, such as counters, have changed.
+    /// It is also used for heartbeats of nodes below the agent.
     Moved(Moved),
     Ended {
         id: u64,

@@ -87,7 +87,7 @@ pub fn finished_words(code: u8) -> &'static str {
     }
 }
 
-/// Describes `end` if it is not an exit of the launcher with the status `announced`. Returns `None` if it is.
+/// Describes any end except an exit of the launcher with the status `announced`. Returns `None` for such an exit.
 fn interrupted(end: &End, announced: u8) -> Option<String> {
     match end {
         End::Exit { code: Some(code), .. } if *code == i32::from(announced) => None,
@@ -207,8 +207,7 @@ mod tests {
         }
     }
 
-    /// The documented statuses: 5 means no room for memory. After all tests, 6 means a skipped test or results that could not be
-    /// written.
+    /// Status 5 means no room for memory. After all tests, status 6 means a skipped test or results that could not be written.
     #[test]
     fn a_status_is_told_as_what_it_means() {
         let said = |status: u8| match verdict(
@@ -272,7 +271,8 @@ mod tests {
         assert!(matches!(verdict(exit(Some(0)), &hides), Next::Fault { code: Some(0), .. }));
     }
 
-    /// Regression: all ranks have died of SIGQUIT, SIGILL or SIGTRAP, and Hydra's exit status is the number of the signal.
+    /// If all ranks die of SIGQUIT, SIGILL or SIGTRAP, Hydra's exit status is the number of the signal. Without an announcement
+    /// of the benchmark such a status is a fault.
     #[test]
     fn the_number_of_a_signal_is_no_word_of_the_benchmarks() {
         for code in [3, 4, 5] {
@@ -309,7 +309,7 @@ mod tests {
         assert!(matches!(verdict(exit(Some(5)), &later), Next::Fault { code: Some(5), .. }));
     }
 
-    /// The ranks end one after the other, and the launcher last.
+    /// The supervisor may see the end of a rank before the end of the launcher. An announced refusal counts in that case, too.
     #[test]
     fn a_refusal_is_one_in_any_order_of_ends() {
         let of = |kind| match broken() {

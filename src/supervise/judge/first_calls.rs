@@ -8,10 +8,11 @@
 
 use std::collections::BTreeMap;
 
-/// Pauses before a failed call is repeated: after the first failure, after the second, and the longest. From the second on, each
-/// failure doubles the pause.
+/// Pause before a call is repeated after its first failure.
 const AGAIN_FIRST_MS: u64 = 100;
+/// Pause after the second failure. Each further failure doubles the pause.
 const AGAIN_SECOND_MS: u64 = 1_000;
+/// Longest pause before a call is repeated.
 const AGAIN_MAX_MS: u64 = 10_000;
 
 /// A node that has not answered yet.
@@ -118,8 +119,8 @@ impl FirstCalls {
 mod tests {
     use super::*;
 
-    /// Returns the moments of the calls of a node whose calls all fail at once, and the moment at which the node is given up. The
-    /// node has `time_ms`.
+    /// Calls a node whose calls all fail at once, up to the moment `until_ms`. The node has `time_ms` to answer. Returns the
+    /// moments of the calls after the first, and the moment at which the node is given up.
     fn called_in_vain(time_ms: u64, until_ms: u64) -> (Vec<u64>, Option<u64>) {
         let mut calls = FirstCalls::new(0, &[7]);
         calls.fails(0, 7, "refused".to_owned());

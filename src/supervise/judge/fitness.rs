@@ -1,7 +1,7 @@
 //! Judgement of whether a node can take part in a run, from the facts that its agent reports. Pure.
 //!
-//! `skt-hpl run` judges every node before every launch; `skt-hpl doctor` does so alone. A finding names the fault and the remedy.
-//! A spare with an old binary is thus found before it is needed.
+//! `skt-hpl run` judges every node before every launch, and `skt-hpl doctor` judges nodes without a run. A finding names the
+//! fault and the remedy. A spare with an old binary is thus found before it is needed.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +19,9 @@ pub struct Need {
     /// Bytes of a checkpoint on the storage of the node: the node's own part, or the whole checkpoint if all nodes share one
     /// folder.
     pub stored_bytes: u64,
-    /// Number of ranks that compute on devices, and the device memory of the largest of them.
+    /// Number of ranks that compute on devices.
     pub device_ranks: usize,
+    /// Device memory that the largest of these ranks needs.
     pub device_bytes: u64,
 }
 

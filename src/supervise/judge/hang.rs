@@ -155,9 +155,9 @@ mod tests {
         (0..3).map(|node| format!("n{node}")).collect()
     }
 
-    /// Simulates nodes with one rank each up to `end`, and returns the first breakage and its moment. Every half-second `shows`
-    /// gives `(beat, iteration, doing)` of a rank. Nodes that are not `heard` send nothing from `still` on, and the judge takes
-    /// them for unresponsive.
+    /// Simulates nodes with one rank each up to the moment `end`. Returns the first breakage and its moment. Every half-second
+    /// `shows` is called with the moment and a node. It returns the heartbeat count, iteration and activity of the node's rank.
+    /// Nodes for which `heard` returns false send nothing from the moment `still` on, and count as unresponsive.
     fn watched<const NODES: usize>(
         end: u64,
         still: u64,
@@ -182,7 +182,8 @@ mod tests {
         })
     }
 
-    /// Simulates two nodes: an iteration a second until `still`, then no progress. Unless `heard`, node 1 is unresponsive.
+    /// Simulates two nodes with an iteration a second up to the moment `still`. After it the ranks show the activity `doing`,
+    /// without progress. Node 1 is unresponsive then, unless `heard` is true.
     fn found(still: u64, end: u64, doing: Doing, heard: bool) -> Option<(u64, Breakage)> {
         watched::<2>(
             end,

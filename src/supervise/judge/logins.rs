@@ -9,12 +9,11 @@ use std::time::Duration;
 
 /// Number of logins that are kept.
 const KEPT: usize = 200;
-/// Largest time of a login, as a factor on the usual time.
+/// Timeout of a single login, as a factor on the median of the last logins. Logins made at the same time get more.
 const TIMES: f64 = 1.5;
-/// Time within which the other nodes must answer once half of the nodes have answered: this factor times the slowest login so
-/// far...
+/// Time of the other nodes to answer once half of the nodes have answered, as a factor on the slowest login so far.
 const REST_TIMES: u64 = 10;
-/// ...and at least this time.
+/// Lower bound of this time of the other nodes.
 const REST_LEAST_MS: u64 = 10_000;
 
 #[derive(Clone, Debug, Default)]

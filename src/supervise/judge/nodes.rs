@@ -73,7 +73,8 @@ struct Trouble {
     known_ms: u64,
 }
 
-/// Nodes that have answered once, until they are forgotten. `trouble` lists those that are unresponsive or not connected.
+/// Nodes that have answered at least once, until they are forgotten. `trouble` lists those that are unresponsive or not
+/// connected.
 #[derive(Clone, Debug, Default)]
 pub struct Nodes {
     node_timeout_ms: u64,
@@ -93,16 +94,18 @@ pub struct Nodes {
     /// Moment up to which no node could be heard because the supervisor was suspended or cut off.
     deaf_until_ms: u64,
     alone_since_ms: Option<u64>,
-    /// Moment at which all nodes are called again while no node answers. The next field is the pause after this call.
+    /// Moment of the next call to all nodes while no node answers.
     call_at_ms: u64,
+    /// Least pause after that call.
     back_off_ms: u64,
 }
 
 /// Longest time between two calls of `pass` without a suspension. After a longer time, the supervisor itself must have been
 /// suspended.
 const GAP_MS: u64 = 1000;
-/// First and longest pause between calls of all nodes while no node answers.
+/// First pause between calls of all nodes while no node answers. Each call doubles the pause.
 const CALL_FIRST_MS: u64 = 2_000;
+/// Largest value of the pause that doubles.
 const CALL_MAX_MS: u64 = 10_000;
 /// Pause before a failed call is repeated while other nodes answer.
 const CALL_AGAIN_MS: u64 = 100;
@@ -606,8 +609,8 @@ mod tests {
         assert_eq!(world.judged, []);
     }
 
-    /// Agents that heard nothing for long have ended. All nodes are called at once, from a machine that may still be as busy as
-    /// when the supervisor was suspended.
+    /// Agents that heard nothing during a long suspension have ended, so all nodes are called at once. This machine may still
+    /// be busy, and the logins slow.
     #[test]
     fn a_node_called_after_the_supervisor_stood_still_has_time_to_answer() {
         let mut world = World::new();
@@ -653,7 +656,7 @@ mod tests {
         }
     }
 
-    /// Calls failed while no node could be reached, and were due to be repeated.
+    /// Failed calls are due to be repeated when a node answers again. Each node is then called once, not twice.
     #[test]
     fn a_node_called_when_nodes_answer_again_is_called_once() {
         let mut world = World::new();
@@ -668,8 +671,8 @@ mod tests {
         assert_eq!(calls, 1, "{:?}", world.judged);
     }
 
-    /// Each call ends the call before it. If logins take longer than the longest pause between calls, the next call waits for two
-    /// logins.
+    /// A new call to a node ends the earlier call. If logins take long, calls are two login times apart: to give up the node's
+    /// caller, and to log in at the node.
     #[test]
     fn calls_of_all_leave_a_login_its_time() {
         let mut world = World::new();
@@ -693,7 +696,7 @@ mod tests {
         assert!(world.nodes.is_alone());
     }
 
-    /// When a run is stopped, it shows nothing about other nodes whether a node on this machine answers.
+    /// The answer of a node on the supervisor's own machine does not show that the network works.
     #[test]
     fn a_node_on_this_machine_does_not_count() {
         let mut nodes = World::new().nodes;

@@ -14,8 +14,8 @@ use crate::supervise::talk::progress::{Doing, Progress};
 const STRETCHES: u32 = 3;
 /// Number of periods without a heartbeat of a computing rank after which the rank is left out of the comparison.
 const GONE_STRETCHES: u64 = 10;
-/// Share of a period for which a rank must have multiplied to count as slow. The other ranks wait for it, and may have done the
-/// same work in far less time.
+/// Least share of a period in which a rank must have multiplied to count as slow. The shares of the other ranks do not matter,
+/// because they wait for the slow rank.
 const BUSY_SHARE: f64 = 0.05;
 /// Least work of each rank in a period, as a share of the operations of the rank with the most. If a rank has less, the work is
 /// uneven, as at the end of a run, and is not compared.
@@ -42,8 +42,9 @@ struct Rank {
 
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
-    /// A rank is slow if it takes more than `factor` times the median time per operation, for `after_ms`.
+    /// Factor on the median time per operation. A rank that takes longer than that is slow in this period.
     factor: f64,
+    /// Time for which a rank must be slow before its node is named.
     after_ms: u64,
     ranks: BTreeMap<u32, Rank>,
     since_ms: Option<u64>,

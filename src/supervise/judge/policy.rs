@@ -81,9 +81,11 @@ struct Draft<'a> {
     now: &'a Situation<'a>,
     /// Fitness of each node of [`Situation::placed`], judged once because there may be thousands.
     of_placed: Vec<Fitness>,
-    /// Spares that may be needed. The next two fields are their fitness and their files.
+    /// Spares that may be needed.
     spares: &'a [Host],
+    /// Fitness of each spare.
     of_spares: Vec<Fitness>,
+    /// Positions whose files are on each spare.
     files_of_spares: Vec<BTreeSet<u32>>,
     /// Names of nodes that are not available as spares: those placed before, and spares already taken.
     used: HashSet<&'a str>,
@@ -278,9 +280,9 @@ impl<'a> Draft<'a> {
 /// Default of the number of faults in a row without progress at which the run stops.
 pub const MAX_RESTARTS: u32 = 5;
 
-/// Delay of the attempt after the first fault without progress. Each further such fault doubles the delay, up to the maximum
-/// below.
+/// Delay of the attempt after the first fault without progress. Each further such fault doubles the delay.
 const BACK_OFF_FIRST_MS: u64 = 1000;
+/// Longest delay of an attempt after faults without progress.
 const BACK_OFF_MAX_MS: u64 = 30_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -79,8 +79,8 @@ impl Rank {
     }
 }
 
-/// A rank that is done counts as idle if another rank computes at least this time later. Heartbeats of two nodes may differ by
-/// this time, so that a rank only seems to be done before another.
+/// Time for which other ranks must compute after a rank is done before this rank counts as idle. A shorter time shows nothing,
+/// because the heartbeats of two nodes are not simultaneous.
 const IDLE_MS: u64 = 1000;
 
 /// Time for which a report of waiting counts. A waiting rank reports several times between two heartbeats, and heartbeats may be
@@ -160,7 +160,7 @@ pub struct Ranks {
     computing: bool,
     saved: Option<CheckpointId>,
     test: u32,
-    /// Whether the supervisor has seen the test begin. All checkpoints of the test are then newer.
+    /// Says whether the supervisor has seen the test begin. If so, no checkpoint of the test is older than the first heartbeat.
     whole_test: bool,
     /// Times of the last iterations, by the rank that is furthest.
     recent_ms: VecDeque<u64>,
@@ -330,8 +330,8 @@ impl Ranks {
         std::mem::take(&mut self.steps)
     }
 
-    /// Notes the node's ranks that are missing in a heartbeat, whose positions are `here`. Such a rank has removed its memory and
-    /// is done, although its process may take a moment to end.
+    /// Notes the ranks of a node that are missing in its heartbeat. `here` has the positions in the heartbeat. A missing rank
+    /// has removed its memory and is done, although its process may take a moment to end.
     fn miss(&mut self, now_ms: u64, node: usize, here: &BTreeSet<u32>) {
         let Some(state) = self.on.get(&node) else { return };
         for position in state.positions.difference(here) {

@@ -14,9 +14,9 @@ pub struct Thresholds {
     /// Time for which the supervisor waits for the launcher's exit status after a rank has died. The status tells more about the
     /// cause than the death alone.
     pub exit_grace_ms: u64,
-    /// A rank hangs if it makes no progress for this factor times the usual time of an iteration...
+    /// Time without progress after which a computing rank hangs, as a factor on the usual time of an iteration.
     pub hang_factor: f64,
-    /// ...and for at least this time.
+    /// Least time without progress after which a computing rank hangs.
     pub hang_min_ms: u64,
     /// Time without progress after which a rank hangs outside of iterations: starting, generating, saving, restoring, solving.
     pub progress_timeout_ms: u64,

@@ -20,13 +20,15 @@ pub struct Trips {
     told: BTreeSet<usize>,
 }
 
-/// A reply is slow if it takes longer than this factor times the median, and longer than the time below.
+/// Factor on the median. A slow reply takes longer than that, and longer than `SLOW_LEAST_MS`.
 const SLOW_FACTOR: f64 = 8.0;
+/// Time up to which no reply is slow, however short the median is.
 const SLOW_LEAST_MS: f64 = 20.0;
 /// Least number of nodes for a median.
 const NODES_LEAST: usize = 3;
 /// Number of slow replies in a row before a node is reported as slow.
 const SLOW_REPLIES: u32 = 5;
+/// Interval at which the median is computed.
 const EVERY_MS: u64 = 1000;
 
 impl Trips {

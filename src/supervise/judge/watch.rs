@@ -429,7 +429,8 @@ mod tests {
         assert_eq!(hung(&run), 2, "{:?}", run.verdicts);
     }
 
-    /// Before the time of an iteration is known, an iteration may take minutes, and other ranks may notice a loss only then.
+    /// The first iterations may take minutes, and their usual time is not known yet. Other ranks may notice a loss only at the
+    /// end of an iteration.
     #[test]
     fn ranks_that_continue_have_more_time_in_the_first_iterations() {
         for goes_on in [true, false] {

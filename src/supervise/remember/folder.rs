@@ -46,14 +46,15 @@ impl Folder {
     pub fn given_up(&self) -> PathBuf {
         self.0.join("given-up")
     }
-    /// Returns the path of the launcher's standard output in an attempt. The next two functions return those of its standard
-    /// error and its exit status.
+    /// Returns the path of the launcher's standard output in an attempt.
     pub fn output(&self, attempt: u32) -> PathBuf {
         self.0.join(format!("out.{attempt}"))
     }
+    /// Returns the path of the launcher's standard error in an attempt.
     pub fn errors(&self, attempt: u32) -> PathBuf {
         self.0.join(format!("err.{attempt}"))
     }
+    /// Returns the path of the file with the launcher's exit status in an attempt.
     pub fn exit(&self, attempt: u32) -> PathBuf {
         self.0.join(format!("exit.{attempt}"))
     }
@@ -116,8 +117,8 @@ pub fn read_whole<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&read_if_there(path)?).ok()
 }
 
-/// Reads a file that the supervisor looks for several times a second, and that most times does not exist. A look is faster than a
-/// failed open.
+/// Reads a file that the supervisor looks for several times a second, and that usually does not exist. To check whether it
+/// exists is faster than a failed open.
 pub fn read_if_there(path: &Path) -> Option<Vec<u8>> {
     path.exists().then(|| fs::read(path).ok()).flatten()
 }

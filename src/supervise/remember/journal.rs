@@ -290,10 +290,12 @@ pub struct Progress {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
     pub faults: Vec<PastFault>,
-    /// Number of faults up to the moment at which the run was last given up. They do not count after the run was continued.
+    /// Number of faults up to the moment at which the run was last given up. Once the run was continued, these faults do not
+    /// count.
     given_up_after: usize,
-    /// Number of losses that were recovered in place: in the run, and in the last attempt.
+    /// Number of losses in the run that were recovered in place.
     pub gone_on: u32,
+    /// Number of such losses in the last attempt.
     pub gone_on_last: usize,
     /// Whether a fault has broken the attempt, and the attempt has not been stopped yet.
     pub stopping: bool,
@@ -595,7 +597,7 @@ mod tests {
         assert_eq!(state, stopped);
     }
 
-    /// A supervisor that takes a job over while it repeats iterations learns from the record that they are repeated.
+    /// Tests that a supervisor that takes a job over learns from the record of a recovered loss which iterations are repeated.
     #[test]
     fn a_loss_made_good_in_place_says_what_is_done_again() {
         let mut state = RunState::default();
@@ -702,7 +704,7 @@ mod tests {
         Journal::open(&path).unwrap();
     }
 
-    /// NFSv4 and Lustre without `flock` return these errors. They do not mean that another process has the lock.
+    /// NFSv4, and Lustre without `flock`, return errors that do not mean that another process has the lock.
     #[test]
     fn a_lock_that_cannot_be_asked_for_is_not_held() {
         assert_eq!(held_by(Ok(())), Held::No);

@@ -26,7 +26,7 @@ pub fn slots(hosts: &[Host]) -> impl Iterator<Item = usize> {
     hosts.iter().enumerate().flat_map(|(at, host)| std::iter::repeat_n(at, host.slots))
 }
 
-/// Returns the number of hosts that have ranks.
+/// Returns the number of hosts that have ranks if `ranks` ranks fill the slots in order.
 pub fn filled(hosts: &[Host], ranks: usize) -> usize {
     slots(hosts).take(ranks).last().map_or(0, |last| last + 1)
 }

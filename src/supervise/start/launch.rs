@@ -284,7 +284,8 @@ mod tests {
         assert!(made.files[0].1.contains("n9:2\n"));
     }
 
-    /// A launcher's daemon installed in a site's own folder does not start without these libraries.
+    /// A launcher in a site's own folder needs `LD_LIBRARY_PATH`. Without it the launcher's daemon does not start on other
+    /// nodes.
     #[test]
     fn a_launchers_daemon_finds_its_libraries_where_the_launcher_does() {
         let mut parts = parts();
@@ -342,7 +343,8 @@ mod tests {
         assert!(says(&made.argv, "-mca plm_rsh_num_concurrent 300"));
     }
 
-    /// In version 5 `--oversubscribe` would turn binding off. It is not needed, because the slots always suffice.
+    /// In version 5 of Open MPI `--oversubscribe` would turn binding off. It is not needed, because there are always enough
+    /// slots for the ranks.
     #[test]
     fn ranks_are_bound_as_the_launcher_alone_would_bind_them() {
         let (mut parts, shell) = (parts(), ssh());

@@ -1,4 +1,4 @@
-//! Judgement whether each rank can have its own core, and the user's launcher options that can be kept.
+//! Judgement of whether each rank can have its own core, and removal of the user's launcher options that do not fit.
 //!
 //! `supervisor` and `skt-hpl doctor` call [`room`] before they make a launch plan, and `launch` acts on the result. A supervised
 //! run binds ranks as the launcher alone would. Binding is turned off only if it would fail: when a survivor has the ranks of a

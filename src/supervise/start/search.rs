@@ -1,10 +1,10 @@
-//! Search for the nodes that make a trial fail whose error names no node, with few further trials. Pure.
+//! Search for the nodes that make a trial of MPI fail, with few further trials. It is needed if the error names no node. Pure.
 //!
 //! A set of nodes that fails is halved. To find one culprit among ten thousand nodes takes up to 29 trials, and each trial that
 //! fails may take minutes. Every set runs together with a node that is known to be well, if there is one. So a node that can
 //! start MPI alone, but cannot be reached by others, is found as well.
 
-/// Number of culprits at which the nodes are not the cause, if no trial has succeeded by then.
+/// Number of culprits found without a successful trial at which the search stops. The cause is then not in the nodes.
 const HOPELESS: usize = 3;
 
 /// A search. `trial` tries a set of nodes and returns whether it succeeded; an error ends the search.

@@ -167,7 +167,7 @@ fn join_names(nodes: &[(String, Place)], which: &[usize]) -> String {
 /// is not ready or a port is in use.
 pub const WORTH_ANOTHER: Duration = Duration::from_secs(30);
 
-/// Number in the names of a trial's files. Attempts count from 1.
+/// Number in the names of a trial's files. The names differ from those of an attempt, because attempts count from 1.
 pub const NUMBER: u32 = 0;
 
 /// Returns the launch of a trial. `plan` gives everything except the command, which is that of the program `own`.

@@ -33,7 +33,7 @@ const ROOM_REFUSED: [i32; 2] = [1, 5];
 /// processes may still have been freeing memory.
 const REFUSALS_THAT_ASK: u32 = 2;
 
-/// Pause before a launch is tried again that failed because the disk was full, or for another reason on this machine.
+/// Pause before another try, if a launch has failed because of a full disk or another problem of this machine.
 const START_PAUSE: Duration = Duration::from_secs(1);
 
 impl Supervisor<'_> {

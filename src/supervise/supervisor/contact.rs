@@ -50,9 +50,9 @@ impl Supervisor<'_> {
     /// Calls all nodes and waits until each has answered or failed. Returns the nodes that failed, each with the reason, or
     /// `None` after a request to stop. A node that has answered is watched from then on.
     ///
-    /// If a job may be running (`runs`), each of the job's nodes has the longest time to answer. If a single node failed, the job
-    /// would be ended. The job is stopped through its nodes. So after a request to stop, the wait continues up to the time of a
-    /// halt. If no node answers, this machine is cut off, and no node is given up.
+    /// If a job may be running (`runs`), each of the job's nodes has the longest time to answer: to give up one node would end
+    /// the job. A request to stop then does not end the wait before the time of a halt, because the nodes stop the job's ranks.
+    /// If no node answers, this machine is cut off, and no node is given up.
     pub(super) fn first_contact(
         &mut self,
         runs: bool,

@@ -322,8 +322,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Returns the status with which the last attempt has completed all tests, according to its files. `zero_counts` tells
-    /// whether status 0 of the launcher means success.
+    /// Returns the status with which the last attempt has completed all tests, according to its files. Returns `None` if it has
+    /// not. `zero_counts` tells whether status 0 of the launcher means success.
     fn recorded_end(&mut self, zero_counts: bool) -> anyhow::Result<Option<u8>> {
         let (folder, attempt) = (self.settings.folder.clone(), self.state.attempts);
         self.in_folder(move || end_of(&folder, attempt, zero_counts))

@@ -94,8 +94,8 @@ impl Supervisor<'_> {
         self.print(&text);
     }
 
-    /// Returns a note if a node is not lost and is being called: for how long its agent has not answered. During the first calls
-    /// a node also counts as called between a failed call and the next call.
+    /// Returns a note on a node that is being called and is not lost: for how long its agent has not answered. Returns `None`
+    /// for other nodes. During the first calls a node also counts as called between a failed call and the next call.
     fn called(&self, at: usize) -> Option<String> {
         let is_down = self.cluster.nodes[at].lost.is_none() && !self.cluster.nodes[at].up;
         match self.cluster.called_for(at).filter(|_| is_down) {

@@ -48,9 +48,9 @@ struct Timing {
     /// Furthest point that an earlier attempt has reached, until this attempt reaches it. Up to this point iterations are
     /// computed again.
     aim: Option<Front>,
-    /// Time at which the supervisor last asked for the launcher's files. The next field is the time since which the I/O thread
-    /// has been reading, if it still reads.
+    /// Time at which the supervisor last asked for the launcher's files.
     looked: Instant,
+    /// Time since which the I/O thread has been reading the files, if it still reads.
     looking: Option<Instant>,
     /// Time from which the benchmark has had nothing left to do.
     done_since: Option<Instant>,
@@ -318,7 +318,8 @@ impl Supervisor<'_> {
         Ok(reached)
     }
 
-    /// Begins to measure again at the start of a test, because its iterations begin at 0 and no checkpoint of it exists yet.
+    /// Begins to measure the rate again at the start of a test, because its iterations begin at 0. Forgets the last save if it
+    /// was in an earlier test.
     fn begin_test(&mut self) {
         let (test, iteration) = self.watch.ranks.front();
         if std::mem::replace(&mut self.status.test, test) < test {

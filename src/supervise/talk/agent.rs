@@ -50,9 +50,9 @@ pub const HALT_AFTER_SAVE: Signal = Signal::SIGUSR2;
 
 /// Interval of searches through all processes of the node, once the ranks are known. These searches are costly.
 const CENSUS_EVERY: Duration = Duration::from_secs(10);
-/// Interval of these searches while no known process has reported progress, which some programs never do. The next constant is
-/// the interval while no process of the run is known.
+/// Interval of these searches while no known process has reported progress, which some programs never do.
 const CENSUS_EVERY_AT_START: Duration = Duration::from_secs(1);
+/// Interval of these searches while no process of the run is known.
 const CENSUS_EVERY_AT_FIRST: Duration = Duration::from_millis(500);
 /// Time limit for loading a BLAS or reading a checkpoint directory. The caller of this agent waits longer for its first message.
 const LOOK_MOST: Duration = Duration::from_secs(5);
@@ -61,8 +61,8 @@ const END_LOOK: Duration = Duration::from_millis(10);
 /// Time that killed processes may take to release memory that is to be removed. Processes with hundreds of gigabytes of private
 /// memory release the private memory first.
 pub const LET_GO_TIMEOUT: Duration = Duration::from_secs(60);
-/// A process without a handler for the stop signal gets no signal within this time after the request, or after the process was
-/// first seen. A rank that is still starting would die of the signal.
+/// Time for which a process without a handler for the stop signal is spared. It counts from the request, or from the first
+/// sight of a process seen later. A rank that is still starting would die of the signal.
 const DEAF_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Number of the connection to the parent. Connections to children count from 1.
@@ -508,9 +508,9 @@ pub fn binary_digest() -> String {
     fs::File::open("/proc/self/exe").and_then(|file| digest_of(&file)).unwrap_or_default()
 }
 
-/// Returns a digest of a program file. Thousands of nodes may read the same file from one server at once, so only the parts are
-/// read by which builds differ: the length and both ends, the first of which has the build id. A file without a build id is read
-/// in full.
+/// Returns a digest of a program file. The digest covers the parts by which builds differ: the length, the beginning with the
+/// build id, and the end. Thousands of nodes may read the same file from one server at once, so only these parts are read. A
+/// file without a build id is read in full.
 pub fn digest_of(file: &fs::File) -> io::Result<String> {
     let length = file.metadata()?.len();
     let mut hasher = xxhash_rust::xxh3::Xxh3::new();

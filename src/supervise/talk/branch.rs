@@ -336,7 +336,8 @@ impl Branch {
         self.tried.remove(&node);
     }
 
-    /// Handles news of nodes below a child. Returns the news that is valid.
+    /// Handles news of nodes below a child. Returns the news of nodes that are still reached through this child, and drops the
+    /// rest.
     fn hear_below(&mut self, child: u32, mut news: Vec<Told>, lines: &mut dyn Lines) -> Vec<Told> {
         news.retain(|(node, word)| {
             // News of a node is valid only from the child through which the node is reached now.

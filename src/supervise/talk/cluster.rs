@@ -32,8 +32,9 @@ pub struct Node {
     pub returned: bool,
     /// Fault of the node that a trial start of MPI has found.
     pub unfit: Option<String>,
-    /// Time of the loss. The next field is the time of the next call to the lost node.
+    /// Time of the loss.
     lost_at: Option<Instant>,
+    /// Time of the next call to the lost node.
     call_at: Option<Instant>,
     /// Time of the last call, if its connection has not ended.
     called: Option<Instant>,
@@ -82,16 +83,18 @@ pub struct Cluster {
     /// Reports that `judge::nodes` has not judged yet, each with its time and its node.
     pub reports: VecDeque<(u64, usize, Report)>,
     next_end: u64,
-    /// Times that nodes took to answer a call. The next field is the number of nodes that are called at once.
+    /// Times that nodes took to answer a call.
     pub logins: Logins,
+    /// Number of nodes that are called at once.
     pub called_at_once: usize,
 }
 
 /// Interval at which a wait for nodes' first answers checks whether to end.
 const CALL_LOOK: Duration = Duration::from_millis(100);
 
-/// Shortest and longest interval at which a lost node is called, to find out whether it answers again.
+/// Shortest interval at which a lost node is called, to find out whether it answers again.
 const CALL_AGAIN: Duration = Duration::from_secs(5);
+/// Longest interval at which a lost node is called.
 const CALL_SELDOM: Duration = Duration::from_secs(60);
 
 /// Time limit for a lost node's login, as a factor on the slowest login.
@@ -518,7 +521,8 @@ fn short(name: &str) -> &str {
 /// Message of ssh if the file that was given with -F does not exist.
 const NO_SSH_CONFIG: &str = "Can't open user config";
 
-/// Returns whether a line of a remote shell reports a missing program. A missing key is only a warning of ssh.
+/// Returns whether a line of a remote shell reports a missing program. The warning of ssh about a missing key file does not
+/// count.
 fn is_missing(line: &str) -> bool {
     !line.starts_with("Warning: Identity file")
         && (line.contains("not found") || line.contains("No such file"))

@@ -74,7 +74,8 @@ impl Shell {
         }))
     }
 
-    /// Returns whether the shell has ended. If it still runs and `now` is true, kills it.
+    /// Returns true if the shell has ended or could not be started. If it still runs, returns false, and kills it if `now` is
+    /// true.
     fn is_over(&mut self, now: bool) -> bool {
         if let Self::Starting(answer) = self
             && let Some(started) = answer.here()
@@ -392,7 +393,7 @@ mod tests {
         None
     }
 
-    /// An agent that calls other nodes was started in its user's home folder.
+    /// Checks that relative paths begin in the supervisor's folder, although an agent works in its user's home folder.
     #[test]
     fn paths_of_a_shell_begin_in_the_supervisors_folder() {
         let dir = tempfile::tempdir().unwrap();

@@ -152,8 +152,9 @@ pub struct Watched {
     /// Descriptor that becomes readable when the process ends, if the kernel has such descriptors.
     pub end: Option<OwnedFd>,
     pub known_since: Instant,
-    /// State letter at the last check. The next field is the run time at that check.
+    /// State letter at the last check.
     pub state: char,
+    /// Run time of the process at the last check, if it was read.
     ran: Option<u64>,
     /// Age at which the process is next searched for shared files, or `None` once files were found.
     shares_at: Option<Duration>,
@@ -602,7 +603,7 @@ mod tests {
         assert_eq!(found, [true, false]);
     }
 
-    /// The filter of a container may be older than these system calls, and refuse them.
+    /// The system call filter of a container may be older than the calls for descriptors, and refuse these.
     #[test]
     fn without_a_descriptor_a_process_is_signalled_by_its_number() {
         let calls = [libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal];

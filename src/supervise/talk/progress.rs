@@ -54,13 +54,15 @@ pub struct Progress {
     pub doing: Doing,
     /// Last complete checkpoint, and the boundary at which it was taken.
     pub saved: Option<(CheckpointId, u64)>,
-    /// Size of the problem and of a block, or zero if the header does not have them.
+    /// Size of the problem, or zero if the header does not have it.
     pub n: u64,
+    /// Size of a block, or zero if the header does not have it.
     pub nb: u64,
     /// Number of the test in the input file.
     pub test: u32,
-    /// Time in which the process has computed without waiting, and number of operations in that time.
+    /// Time in which the process has multiplied, without waiting.
     pub busy_us: u64,
+    /// Number of floating-point operations in that time.
     pub flops: u64,
     /// Counter that changes while the rank waits for other ranks, if the rank reports waiting.
     pub waits: u16,

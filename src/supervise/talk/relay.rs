@@ -46,7 +46,7 @@ pub struct Relay {
 /// Number of the first connection to a child. The connection to the parent has number 0.
 const FIRST_LINE: u64 = 1;
 
-/// Least time between messages to the parent whose news from nodes below is only the progress of ranks.
+/// Least time between two messages to the parent if their only news from nodes below is the progress of ranks.
 const SLIGHT_MS: u64 = 1000;
 
 /// Number of times that an agent checks the ranks within the orphan timeout.

@@ -59,7 +59,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// Builds the tree below a process in charge of `nodes`. Appends each call to `called`, and returns the depth.
+    /// Builds the tree below a process in charge of `nodes`. Appends each called node to `called`, and returns the depth.
+    /// Raises `most` to the largest number of nodes that one process calls.
     fn grow(nodes: &[u32], fanout: usize, called: &mut Vec<u32>, most: &mut usize) -> usize {
         let steps = place(nodes, fanout, &[], &BTreeMap::new());
         *most = (*most).max(steps.len());

@@ -34,8 +34,9 @@ pub struct Attend {
     /// Time without a message after which the agent ends the run's processes on its node, and then itself. The agent does so only
     /// if the ranks make no progress.
     pub orphan_timeout_ms: u64,
-    /// Interval of the children's heartbeats. The next field is the time without a message after which a node counts as lost.
+    /// Interval of the children's heartbeats.
     pub beat_ms: u64,
+    /// Time without a message after which a node counts as lost.
     pub node_timeout_ms: u64,
     /// Largest number of children of the supervisor or an agent.
     pub fanout: usize,
@@ -105,8 +106,8 @@ pub enum FromAgent {
     /// The first message of an agent.
     Hello(Box<Facts>),
     Beat(Beat),
-    /// Short form of a heartbeat, sent if only values that change all the time, such as counters, have changed. Also used for
-    /// nodes below.
+    /// Short form of a heartbeat. The agent sends it if only values that change all the time, such as counters, have changed.
+    /// It is also used for heartbeats of nodes below the agent.
     Moved(Moved),
     Ended {
         id: u64,
@@ -153,8 +154,9 @@ pub struct Beat {
     pub stopped: usize,
     pub ranks: Vec<Progress>,
     pub free: Free,
-    /// Bytes of this job's memory on the node. The next field is the number of its positions.
+    /// Bytes of this job's memory on the node.
     pub held_bytes: u64,
+    /// Number of grid positions with memory of this job on the node.
     pub held_positions: usize,
 }
 

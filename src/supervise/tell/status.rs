@@ -114,8 +114,9 @@ pub struct Status {
     pub activity: Activity,
     pub doing: String,
     pub attempt: u32,
-    /// Test of the input file, from zero, and the iteration in it.
+    /// Number of the test in the input file, from zero.
     pub test: u32,
+    /// Furthest iteration of the test that ranks have reached.
     pub iteration: u64,
     pub problem: Option<Problem>,
     /// Gflop/s since the ranks of this attempt began to compute; 0 if unknown.
@@ -126,9 +127,9 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
     pub faults: Vec<FaultTimes>,
     pub started_ms: u64,
-    /// Time of writing, by the wall clock and by the supervisor's own clock. All other moments here are by the supervisor's
-    /// clock.
+    /// Time of writing, by the wall clock.
     pub updated_ms: u64,
+    /// Time of writing, by the supervisor's own clock. All other moments of the status are by this clock.
     pub own_ms: u64,
     pub supervisor_host: String,
     pub supervisor_pid: u32,

@@ -51,7 +51,7 @@ pub struct Coding {
     pub coder: Coder,
     pub how: Encoding,
     pub window: Window,
-    /// Data and parity that differ from the checkpoint whose digests are updated.
+    /// Data and parity that differ from an earlier checkpoint. Only the digests of these data and this parity are computed again.
     pub since: Since,
 }
 

@@ -39,7 +39,8 @@ pub fn rebuild(code: Code, stripes: Stripes, lost: &[usize]) -> Option<Vec<Combi
     }
 }
 
-/// Code in a group. The function `of(parity, member)` returns the weight of a member's data in a parity row.
+/// Weights of a code in a group. The function `of(parity, member)` returns the weight of member `member`'s data in parity row
+/// `parity`.
 struct Weights<W> {
     stripes: Stripes,
     of: W,

@@ -40,7 +40,7 @@ pub struct Flow {
     steps: AtomicU64,
     given_up: AtomicBool,
     awaited: AtomicBool,
-    /// Function of a test that each step calls.
+    /// Function that a unit test sets. Each step calls the function.
     #[cfg(test)]
     tell: Option<fn()>,
 }

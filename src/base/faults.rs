@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::simulated::simulator;
 
-/// Defines an enum whose values have names.
+/// Defines an enum that has a name, as text, for each value.
 macro_rules! named {
     ($(#[$about:meta])* $type:ident: $($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
         $(#[$about])*
@@ -167,7 +167,7 @@ named! {
     FetchBegin = "fetch-begin",
     /// Half of the position's matrix is read from storage.
     FetchHalf = "fetch-half",
-    /// The whole matrix is read from storage into the workspace, and not saved in memory yet.
+    /// The whole matrix is read from storage, and not saved in memory yet.
     FetchEnd = "fetch-end",
     /// A start removes unneeded checkpoints from storage. The manifest of the first such checkpoint is removed, if it had one.
     /// The checkpoint's other files still exist.
@@ -577,7 +577,7 @@ named! {
     NoFinish = "no-finish",
     /// The withdrawal of a seal that a recovery does not use.
     KeepsSeal = "keeps-seal",
-    /// The copying of parity that only the last save encoded to the parity buffer of the next save (method self).
+    /// The step that brings the older parity buffer up to date with parity that only the last save encoded (method self).
     StaleParity = "stale-parity",
     /// The rule that older checkpoints are removed only after the manifest of the new checkpoint is written.
     PrunesFirst = "prunes-first",

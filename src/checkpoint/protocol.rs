@@ -221,14 +221,13 @@ impl Trace {
     }
 }
 
-/// Returns the number of the attempt from whose memory the run resumes. `told` has the facts from the headers of all positions.
-/// Returns None if there are no headers.
+/// Returns the number of the attempt from whose memory the run resumes. An attempt's number consists of the count of attempts so
+/// far and the start time. `told` has the facts from the headers of all positions. Returns None if there are no headers.
 ///
 /// An attempt is preferred if it knows of a checkpoint that all positions had committed. An attempt that began from scratch
-/// without finding this checkpoint comes later in the order. An attempt's number consists of the count of attempts so far and the
-/// start time. Next, the attempt with the greater count is preferred. Two attempts with the same count did not find each other's
-/// memory. Among them, an attempt that has made a checkpoint is preferred, then an attempt with more positions, then an attempt
-/// that started later by the clock. The clock may be wrong.
+/// without finding this checkpoint comes later in the order. Next, the attempt with the greater count is preferred. Two attempts
+/// with the same count did not find each other's memory. Among them, an attempt that has made a checkpoint is preferred, then an
+/// attempt with more positions, then an attempt that started later by the clock. The clock may be wrong.
 pub fn leading(told: impl IntoIterator<Item = Trace>) -> Option<u64> {
     let mut all: BTreeMap<u64, (bool, u64, bool, usize)> = BTreeMap::new();
     for trace in told {

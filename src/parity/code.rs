@@ -134,8 +134,8 @@ impl Code {
 /// Returns the weight of member `member`'s data in parity row `parity` of Reed-Solomon.
 ///
 /// The weights are a Cauchy matrix, 1 / (x_p + y_i). Here x_p is the element of GF(256) for parity row p, and y_i is the element
-/// for member i. Every square submatrix of it can be inverted, so any losses can be rebuilt, whichever members have data in a
-/// stripe. Each column is scaled so that the first row is all ones. Scaled submatrices can still be inverted, and the first
+/// for member i. Every square submatrix of this matrix can be inverted, so any losses can be rebuilt, whichever members have data
+/// in a stripe. Each column is scaled so that the first row is all ones. Scaled submatrices can still be inverted, and the first
 /// parity row is a plain XOR.
 pub fn byte_weight(parity: usize, member: usize) -> Byte {
     debug_assert!(parity < LOSSES_MAX && member < MEMBERS_MAX);

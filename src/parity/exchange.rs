@@ -49,7 +49,7 @@ pub struct Coder {
     pub stripes: Stripes,
 }
 
-/// Content of one message: a weighted sum of rows, in some successive cycles, restricted to the columns of the window.
+/// Content of one message: a weighted sum of rows, in some successive cycles of stripes, restricted to the columns of the window.
 struct Segment<'a> {
     combine: &'a Combine,
     lines: Lines,
@@ -200,7 +200,7 @@ impl Chain<'_> {
     }
 }
 
-/// Unit of encoding: one parity of all stripes, in some successive cycles.
+/// Unit of encoding: one parity of all stripes, in some successive cycles of stripes.
 struct Round<'a> {
     parity: usize,
     /// Segments in the order of the targets, the members at which the sums end.

@@ -33,7 +33,8 @@ pub struct Hands<'a, 'c> {
     pub seen: Option<&'a Seen<'a>>,
 }
 
-/// Lines of a message: one line for each of `cycles` cycles from `first`. A line has the last `width` columns of a row.
+/// Lines of a message: one line for each of `cycles` cycles of stripes, from cycle `first`. A line has the last `width` columns
+/// of a row.
 #[derive(Clone, Copy)]
 pub(super) struct Lines {
     pub stripes: Stripes,
@@ -47,7 +48,7 @@ impl Lines {
         self.cycles * self.width
     }
 
-    /// Returns the cycle and the columns of each line that contains some of `words`, a range within the message.
+    /// Returns the cycle of stripes and the columns of each line that contains some of `words`, a range within the message.
     fn of(&self, words: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
         let Lines { first, width, .. } = *self;
         let lines = words.start / width..words.end.div_ceil(width);

@@ -118,7 +118,7 @@ pub enum Verdict {
 pub struct Protection {
     /// Number of attempts, in-place attempts included.
     pub attempts: u32,
-    /// Number of losses of ranks after which the test continued in place, without a restart.
+    /// Number of times that ranks were lost and the test continued in place, without a restart.
     #[serde(default)]
     pub in_place: u32,
     pub saves: u64,
@@ -169,7 +169,7 @@ pub struct Level2 {
 pub struct Checksums {
     /// Number of checksum columns at the start of the test.
     pub columns: u64,
-    /// Number of losses of ranks after which the test continued without a restart.
+    /// Number of times that ranks were lost and the test continued without a restart.
     pub losses: u32,
     /// Process columns that checksum columns replaced, in the order of the replacements.
     pub replaced: Vec<Replaced>,

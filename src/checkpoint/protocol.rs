@@ -423,7 +423,8 @@ fn decide_single(
     }
 }
 
-/// Refuses memory whose headers contradict each other; `why` calls the positions the first and the second.
+/// Refuses memory, because the headers of two positions contradict each other. The text `why` calls these positions the first and
+/// the second.
 fn inconsistent(first: usize, second: usize, why: &str) -> Decision {
     let why = format!("positions {first} and {second}: {why}");
     Decision::Refuse(Refusal::Inconsistent(why))
@@ -811,8 +812,8 @@ mod tests {
         }
     }
 
-    /// Returns true if no checkpoint is known to be complete: too few positions have it, or the positions of the last attempt do
-    /// not agree on one.
+    /// Returns true if the decision must be to refuse: too few positions have the checkpoint to resume from, or the positions of
+    /// the last attempt do not agree on one.
     fn must_refuse(setup: &Setup, claims: &[Option<Claim>], pins: &[CheckpointId]) -> bool {
         let joined = leading(claims.iter().flatten().map(Trace::of));
         let leads = |c: &Claim| Some(c.joined) == joined;

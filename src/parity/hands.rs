@@ -19,8 +19,8 @@ const WORTH: usize = 4 * 1024;
 /// long enough for full bandwidth.
 pub(super) const SEGMENT_WORDS: usize = 32 * 1024;
 
-/// Maximum number of threads that work on a message. Most messages have fewer parts, and 16 threads together are faster than any
-/// network.
+/// Maximum number of threads that work on a message. Most messages are cut into fewer parts, and 16 threads together are faster
+/// than any network.
 pub const MOST: usize = 2 * SEGMENT_WORDS / WORTH;
 
 /// Function that receives columns of one of this member's rows. The columns were just read or written and are still in the

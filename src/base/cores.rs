@@ -350,7 +350,7 @@ mod tests {
         assert!(out.status.success() && said.contains("1 passed"), "{said}");
     }
 
-    /// Masks are correct beyond 1024 as well, where the C library's set ends.
+    /// Masks also work for processor numbers above 1023, at which the C library's set ends.
     #[test]
     fn masks_have_room_for_every_processor() {
         for of in [vec![], vec![0], vec![1, 63, 64], vec![3, 1023, 1024, 5000], vec![most() - 1]] {

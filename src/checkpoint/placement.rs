@@ -232,7 +232,7 @@ fn groups_known(positions: usize, candidates: &[RankCandidate]) -> Vec<&[usize]>
     group
 }
 
-/// Lists the ranks without a position, in one list for each value of `what`. Each list is in descending order of ranks.
+/// Lists the ranks without a position, in one list for each value that `what` returns. Each list is in descending order of ranks.
 fn free_by<K: Eq + Hash>(
     taken: &[Option<usize>],
     what: impl Fn(usize) -> K,

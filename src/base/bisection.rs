@@ -1,5 +1,5 @@
-//! Bisection: finds the last number of a range for which a condition holds. After its first failure, the condition must not hold
-//! again.
+//! Bisection: finds the last number of a range for which a condition holds. If the condition fails for a number of the range, it
+//! must fail for all later numbers, too.
 //!
 //! The models and the memory check search by bisection: for the largest problem that fits, or the last boundary before a time.
 

@@ -1,8 +1,8 @@
 //! Handles a standard output that was closed before the program began (`>&-`).
 //!
 //! In place of a closed output, Rust's runtime opens /dev/null, so all output would be lost unnoticed. This module opens
-//! /dev/full, so that each write fails and is reported. Writes also fail after the program executes itself again for other
-//! kernels of its BLAS.
+//! /dev/full, so that each write fails and is reported. /dev/full also stays in place if the program executes itself again, to
+//! let its BLAS use other kernels.
 
 use std::fs::OpenOptions;
 use std::io;

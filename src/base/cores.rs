@@ -212,7 +212,7 @@ pub fn count() -> usize {
     }
 }
 
-/// Returns whether this process has enough processor time for all its cores.
+/// Returns whether this process has enough processor time for all its cores; false if the cores are unknown.
 pub fn are_whole() -> bool {
     (1..=given().time).contains(&bound())
 }
@@ -311,8 +311,8 @@ mod tests {
     use super::*;
     use crate::testkit::pinning::alone;
 
-    /// A bound process, as a launcher starts it. The test needs a separate process, because the processors are recorded only
-    /// once.
+    /// Runs the body of the test in a separate process that is bound to one processor, as a launcher may bind it. A process
+    /// records its processors only once, so the test cannot use this process.
     #[test]
     fn a_rank_alone_on_a_node_takes_all_of_it() {
         const BOUND: &str = "SKT_TEST_BOUND";
@@ -350,7 +350,7 @@ mod tests {
         assert!(out.status.success() && said.contains("1 passed"), "{said}");
     }
 
-    /// Masks are correct beyond 1024 as well, where the C library's set ends.
+    /// Masks also work for processor numbers above 1023, at which the C library's set ends.
     #[test]
     fn masks_have_room_for_every_processor() {
         for of in [vec![], vec![0], vec![1, 63, 64], vec![3, 1023, 1024, 5000], vec![most() - 1]] {

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::simulated::simulator;
 
-/// Defines an enum whose values have names.
+/// Defines an enum that has a name, as text, for each value.
 macro_rules! named {
     ($(#[$about:meta])* $type:ident: $($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
         $(#[$about])*
@@ -89,17 +89,18 @@ named! {
     MultiplyBegin = "multiply-begin",
     /// This rank has applied the panel.
     StepEnd = "step-end",
-    /// This rank has done half of its share in recomputing the rows of a checksum column.
+    /// This rank has done half of its share in recomputing the rows of a checksum column that is not lost, to remove rounding
+    /// errors.
     RefreshHalf = "refresh-half",
     /// The ranks have exchanged roles after a loss, and no step has been computed since.
     Exchanged = "exchanged",
-    /// This rank has done half of its share in rebuilding the rows of a checksum column.
+    /// This rank has done half of its share in rebuilding the rows of a lost checksum column.
     RenewHalf = "renew-half",
-    /// All rows of the checksum columns are rebuilt.
+    /// All rows of the lost checksum columns are rebuilt.
     Renewed = "renewed",
     /// Half of the lost part of U is recomputed.
     RecomputeHalf = "recompute-half",
-    /// The matrix is frozen, and no step of the save is done.
+    /// The solver has stopped changing the matrix, and no step of the save is done.
     SaveBegin = "save-begin",
     /// The small state of the new checkpoint is written; no matrix data are copied yet.
     SaveState = "save-state",
@@ -115,7 +116,7 @@ named! {
     Sealed = "sealed",
     /// The barrier after sealing is passed, with no data overwritten yet.
     BarrierPassed = "barrier-passed",
-    /// Half of the old checkpoint is overwritten with the new one.
+    /// Half of the changed matrix data is copied over the old checkpoint.
     FlushHalf = "flush-half",
     /// The data of the checkpoint are new, and its parity is still old.
     FlushData = "flush-data",
@@ -145,11 +146,12 @@ named! {
     Agreed = "agreed",
     /// This rank's header contains the decision from which checkpoint to resume.
     Pinned = "pinned",
-    /// A recovery has repeated half of a flush: of the copy of the matrix that a save had not completed.
+    /// A recovery completes a checkpoint that was sealed but not committed: half of the matrix is copied to the copy.
     FinishHalf = "finish-half",
-    /// A recovery has completed an interrupted flush, and the header does not state this yet.
+    /// A recovery has completed a checkpoint that was sealed but not committed. The header does not state this yet.
     FinishEnd = "finish-end",
-    /// The checkpoint to resume from is in force at this position, if its memory is not lost. Later seals are withdrawn.
+    /// The checkpoint to resume from is in force at this position, if its memory is not lost. Seals of later checkpoints are
+    /// withdrawn.
     Settled = "settled",
     /// Point before lost positions are rebuilt.
     RebuildBegin = "rebuild-begin",
@@ -165,7 +167,7 @@ named! {
     FetchBegin = "fetch-begin",
     /// Half of the position's matrix is read from storage.
     FetchHalf = "fetch-half",
-    /// The whole matrix is read from storage into the workspace, and not saved in memory yet.
+    /// The whole matrix is read from storage, and not saved in memory yet.
     FetchEnd = "fetch-end",
     /// A start removes unneeded checkpoints from storage. The manifest of the first such checkpoint is removed, if it had one.
     /// The checkpoint's other files still exist.
@@ -417,7 +419,7 @@ pub fn next_attempt() {
     GONE_ON.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Returns whether the product of a burn-in must be wrong on this node: `SKT_FAULT_PRODUCT=HOST`.
+/// Returns whether a burn-in must find a wrong matrix product on this node. Tests of the burn-in set `SKT_FAULT_PRODUCT=HOST`.
 pub fn spoils_product(host: &str) -> bool {
     std::env::var("SKT_FAULT_PRODUCT").is_ok_and(|spoilt| spoilt == host)
 }
@@ -568,13 +570,14 @@ named! {
     NoDigest = "no-digest",
     /// The rule that a position is sealed only after its parity is complete.
     SealsEarly = "seals-early",
-    /// The update of those bytes of the copy that only the save before the last has changed (method double).
+    /// The rule that a save brings the older copy fully up to date, including what changed between the last two checkpoints
+    /// (method double).
     OldCopy = "old-copy",
     /// The step in which a recovery completes the copy that a sealed save had begun.
     NoFinish = "no-finish",
     /// The withdrawal of a seal that a recovery does not use.
     KeepsSeal = "keeps-seal",
-    /// The update of those parts of the older parity that the next encoding does not write (method self).
+    /// The step that brings the older parity buffer up to date with parity that only the last save encoded (method self).
     StaleParity = "stale-parity",
     /// The rule that older checkpoints are removed only after the manifest of the new checkpoint is written.
     PrunesFirst = "prunes-first",
@@ -592,7 +595,8 @@ named! {
     LeavesRanks = "leaves-ranks",
     /// The rule that nodes keep the memory of a run between two attempts.
     CleansEarly = "cleans-early",
-    /// The wait until unresponsive nodes are judged, before their ranks are started on other nodes.
+    /// The wait until the supervisor has decided whether unresponsive nodes are lost, before it starts their ranks on other
+    /// nodes.
     ChoosesSoon = "chooses-soon",
 }
 

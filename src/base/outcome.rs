@@ -118,7 +118,7 @@ pub enum Verdict {
 pub struct Protection {
     /// Number of attempts, in-place attempts included.
     pub attempts: u32,
-    /// Number of losses of ranks after which the test continued in place, without a restart.
+    /// Number of times that ranks were lost and the test continued in place, without a restart.
     #[serde(default)]
     pub in_place: u32,
     pub saves: u64,
@@ -151,8 +151,8 @@ pub struct Level2 {
     pub put_off: u64,
     /// Total delay of the delayed saves, in seconds.
     pub put_off_s: f64,
-    /// Seconds that the ranks waited for storage when the run stopped. Without helpers, the sum also contains the wait for each
-    /// checkpoint, which is part of the save.
+    /// Seconds that the ranks waited, before a stop of the run, until the last checkpoint was on storage. Without helpers, the
+    /// wait for each checkpoint is also included. This wait is part of the save.
     pub wait_s: f64,
     /// Number of times that the test resumed from storage.
     pub fetched: u64,
@@ -169,15 +169,15 @@ pub struct Level2 {
 pub struct Checksums {
     /// Number of checksum columns at the start of the test.
     pub columns: u64,
-    /// Number of losses of ranks after which the test continued without a restart.
+    /// Number of times that ranks were lost and the test continued without a restart.
     pub losses: u32,
-    /// Process columns that checksum columns replaced, in order.
+    /// Process columns that checksum columns replaced, in the order of the replacements.
     pub replaced: Vec<Replaced>,
-    /// Seconds from the first report of each loss until all ranks continued without a restart.
+    /// Seconds from the first report of a loss until all ranks continued without a restart, summed over the losses.
     pub going_on_s: f64,
     /// Seconds spent recomputing the lost parts of U.
     pub recompute_s: f64,
-    /// Boundary of each rebuilt checksum column, in order.
+    /// Boundary at which each lost checksum column was rebuilt, in the order of the rebuilds.
     #[serde(default)]
     pub renewed_at: Vec<u64>,
     /// Seconds spent rebuilding checksum columns.

@@ -27,7 +27,7 @@ const SPIN: Duration = Duration::from_micros(200);
 /// hundreds of workers, the main thread would otherwise make a kernel call for each.
 const CALLS: u32 = 8;
 
-/// The work of one round. The argument is the number of a task.
+/// Function that does the tasks of one round, which is one call of [`Pool::spread`]. Its argument is the number of a task.
 type Task<'a> = &'a (dyn Fn(usize) + Sync);
 
 struct Shared {
@@ -42,7 +42,7 @@ struct Shared {
     orders: Orders,
 }
 
-/// Number of tasks of the current round, and its work; none between rounds.
+/// Number of tasks of the current round, and the function that does them; None between rounds.
 struct Round(UnsafeCell<(usize, Option<Task<'static>>)>);
 
 // SAFETY: only the main thread writes it, while no round is open and no worker is inside one. Workers inside a round read it,
@@ -179,7 +179,7 @@ impl Orders {
     }
 }
 
-/// Moment at which [`Pool::spread`] calls the main thread.
+/// Moment at which [`Pool::spread`] calls its argument `main` on the main thread.
 pub enum Turn<'t, 'p> {
     /// Before the first task. The main thread leads these panel threads.
     Lead(&'t mut PanelThreads<'p>),
@@ -476,8 +476,8 @@ thread_local! {
     static NUMBER: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts a thread that has finished when it is dropped. If the thread panics, all threads count as finished: the round ends, and
-/// some threads may never start.
+/// Guard of a thread in [`Pool::on_each`]: when the thread drops its guard, the thread counts as finished. If one thread panics,
+/// all threads count as finished, because the round ends and some threads may never start.
 struct Here<'a>(&'a AtomicUsize);
 
 impl Drop for Here<'_> {

@@ -50,7 +50,8 @@ pub struct Moment {
 /// Timeline of a finished test. The lists `iteration`, `seconds` and `gflops` have the same length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
-    /// Numbers of iterations that were about to begin; the last number is the end of the factorisation.
+    /// Iteration that was about to begin at each point. The last point is the end of the factorisation, with the number of all
+    /// iterations.
     pub iteration: Vec<u64>,
     /// Times of the iterations, in seconds since the timer started.
     pub seconds: Vec<f64>,
@@ -68,7 +69,8 @@ pub fn flops_until(n: usize, nb: usize, iteration: u64) -> f64 {
     2.0 / 3.0 * (n.powi(3) - left.powi(3))
 }
 
-/// Rounds down to milliseconds, which are precise enough and short to write. Rounding down keeps all times before the end.
+/// Rounds down to milliseconds, which are precise enough and short to write. Rounding up could move a time past the end of the
+/// test.
 fn rounded(seconds: f64) -> f64 {
     (seconds * 1e3).floor() / 1e3
 }

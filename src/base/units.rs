@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Result of parsing a quantity; the error states why the text is not a quantity of the wanted kind.
 type Result<T> = std::result::Result<T, String>;
 
-/// Seconds in a year of 365 days, the convention of the papers.
+/// Seconds in a year of 365 days, as the papers in docs/MODELS.md count it.
 pub const YEAR_S: f64 = 365.0 * 86_400.0;
 pub const HOUR_S: f64 = 3_600.0;
 pub const GIB: f64 = 1_073_741_824.0;

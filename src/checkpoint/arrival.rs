@@ -226,7 +226,7 @@ mod tests {
     /// World of a million ranks, from the view of rank 1. The messages of all other ranks are known beforehand. Node 0 is last in
     /// the new launch, so every rank gets another position. Node 17 was lost with its positions.
     struct Million {
-        /// Results of the reductions, in order.
+        /// Results of the reductions that are still to come, the next one last.
         least: RefCell<Vec<Vec<u64>>>,
         reduced_words: Cell<usize>,
         gathered_bytes: Cell<usize>,

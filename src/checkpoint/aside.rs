@@ -2,9 +2,10 @@
 //!
 //! This works with method double. A save copies the matrix into the older of two copies; then the ranks continue to compute. Each
 //! rank has a helper thread. The helpers of a group encode the copies into the older parity and compute the digests. Until the
-//! new checkpoint is committed, the last committed checkpoint stays unchanged in the other copy, with its parity and its digests
-//! in part S. After a loss at any moment, recovery uses the last checkpoint, or the new one if all remaining positions contain it
-//! completely. Headers have the same contents as in any save with two copies, so recovery is the same.
+//! new checkpoint is committed, the last committed checkpoint stays unchanged in the other copy, with its parity, and with its
+//! digests in part S of the position memory. After a loss at any moment, recovery uses the last checkpoint, or the new one if all
+//! remaining positions contain it completely. Headers have the same contents as in any save with two copies, so recovery is the
+//! same.
 //!
 //! All memory of the new checkpoint is lent to the helper, so that no other thread can use it. At a boundary where rank 0's
 //! helper is done, all ranks check their helpers. Each rank whose helper is done publishes `sealed`. A reduction determines

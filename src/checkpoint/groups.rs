@@ -224,9 +224,9 @@ pub fn count_of_even(members: usize, wanted: usize, least: usize, fewest: usize)
     members.div_ceil(wanted.max(1)).min(members / least).max(fewest)
 }
 
-/// Returns the number of groups, rounded up to a multiple of `each`, the number of positions on each of `nodes` nodes. Returns
-/// `groups` unchanged if a group would then have fewer than `least` members. With copied parity, smaller groups need no more
-/// memory, and are less likely to lose two members.
+/// Rounds `groups`, a number of groups, up to a multiple of `each`. There are `nodes` nodes, with `each` positions on every node.
+/// Returns `groups` unchanged if a group would then have fewer than `least` members. With copied parity, smaller groups need no
+/// more memory, and are less likely to lose two members.
 pub fn alike(groups: usize, nodes: usize, each: usize, least: usize) -> usize {
     let more = groups.div_ceil(each);
     if nodes / more >= least { more.saturating_mul(each) } else { groups }
@@ -386,8 +386,8 @@ impl DomainFile {
         named.map(String::as_str).or_else(|| self.alike(host))
     }
 
-    /// Returns the failure domain of the host in the file whose name may mean this host ([`are_alike`]). Returns None if there is
-    /// no such host, or if there are several in different failure domains.
+    /// Returns the failure domain of a host in the file, if the name of that host may mean this host ([`are_alike`]). Returns
+    /// None if the file has no such host, or has several in different failure domains.
     fn alike(&self, host: &str) -> Option<&str> {
         let listed = self.hosts.iter().filter(|(name, _)| are_alike(name, host));
         let mut found: Vec<&str> = listed.map(|(_, domain)| domain.as_str()).collect();

@@ -41,8 +41,8 @@ pub(super) struct Known {
     facts: Vec<Fact>,
     /// Usable header of each position, of this run and this test. None if the header is missing, invalid or discarded.
     headers: Vec<Option<Header>>,
-    /// True if no rank could read a header, and no rank has a header that was never written. Memory may then contain checkpoints
-    /// whose headers cannot be read.
+    /// True if each position has either no header, without any error, or a header that may be valid but cannot be read
+    /// ([`Fact::unread`]). Memory may then contain checkpoints.
     mute: bool,
 }
 
@@ -153,8 +153,8 @@ impl Known {
         }
     }
 
-    /// Discards memory of earlier attempts that had other groups than the leading attempt. The leading attempt did not need this
-    /// memory.
+    /// Discards memory of earlier attempts that had other groups than the leading attempt, from whose memory the run resumes. The
+    /// leading attempt did not need the discarded memory.
     fn discard_divided_otherwise(&mut self) {
         let last = self.leading();
         let of_last = self.headers.iter().flatten().filter(|h| Some(h.claim.joined) == last);

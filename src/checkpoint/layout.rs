@@ -1,7 +1,8 @@
 //! Parity layouts: division of positions into groups, and placement of parity within each group.
 //!
-//! Three layouts are from the encoding paper (sections 4.1 to 4.3), and one is new. A layout consists of a method to divide
-//! positions into groups, and a [`Spread`], which places the parity within a group. All other code is common to the layouts.
+//! Three layouts are from the paper on encoding in docs/MODELS.md (sections 4.1 to 4.3), and one is new. A layout consists of a
+//! method to divide positions into groups, and a [`Spread`], which places the parity within a group. All other code is common to
+//! the layouts.
 
 use std::collections::BTreeMap;
 

@@ -53,7 +53,7 @@ pub struct Storage {
     pub every: Interval,
     /// Determines whether ranks compute while helpers write.
     pub helpers: Helpers,
-    /// Description of the arithmetic, on which the last bits of this run's results depend.
+    /// Description of the solver's arithmetic: the engine and the device, on which the last bits of this run's results depend.
     pub arithmetic: String,
     /// Checkpoints on storage from which this test can resume, the best first; the same on every rank.
     pub stored: Vec<About>,

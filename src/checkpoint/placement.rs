@@ -19,8 +19,8 @@ pub struct Found {
     /// Run id. A later run has a greater id, and its memory is preferred to memory of an earlier run. For files, a number that is
     /// greater for a better checkpoint.
     pub run: u128,
-    /// True if the memory is empty, because it was not rebuilt in time. Any memory of the position with contents is better. If
-    /// empty memory is not used, its position counts as lost, and its group can rebuild the position.
+    /// True if the memory is empty: it was created for a rebuild that never ended. Any memory of the position with contents is
+    /// better. If empty memory is not used, its position counts as lost, and its group can rebuild the position.
     pub vacant: bool,
     /// Last attempt in which the memory took part. If two nodes have memory of a position, the memory of the later attempt is
     /// used ([`Order`]).
@@ -232,7 +232,7 @@ fn groups_known(positions: usize, candidates: &[RankCandidate]) -> Vec<&[usize]>
     group
 }
 
-/// Lists the ranks without a position, in one list for each value of `what`. Each list is in descending order of ranks.
+/// Lists the ranks without a position, in one list for each value that `what` returns. Each list is in descending order of ranks.
 fn free_by<K: Eq + Hash>(
     taken: &[Option<usize>],
     what: impl Fn(usize) -> K,
@@ -277,7 +277,7 @@ mod tests {
     }
 
     /// A run of six positions had one result. It resumed from storage under a new id, in a test of two positions. The four idle
-    /// positions keep the old entry, which counts for the run in progress.
+    /// positions keep the result under the old id. It counts for the run in progress.
     #[test]
     fn results_that_were_handed_on_speak_for_the_later_run() {
         let (run, later) = (10 << 64, 11 << 64);
@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(by_memory(3, &[0, 1, 2, 2], &found), [Some(2), None, Some(0), Some(1)]);
     }
 
-    /// A node returns after another node has replaced it. The other node's memory was not rebuilt in time.
+    /// A node returns after another node has replaced it. The other node's memory was never rebuilt.
     #[test]
     fn memory_that_was_never_rebuilt_outranks_nothing() {
         let vacant = |joined| Found { vacant: true, ..held(1, joined) };
@@ -448,7 +448,7 @@ mod tests {
         assert_eq!(taken, by_memory(4, &[0, 0, 1, 1, 2, 2], &vec![Vec::new(); 6]));
     }
 
-    /// Random numbers below n.
+    /// Returns a function that returns a random number below its argument.
     fn dice(seed: u64) -> impl FnMut(usize) -> usize {
         let mut state = Xoshiro256StarStar::seed_from_u64(seed);
         move |n| (state.next_u64() % n as u64) as usize

@@ -25,7 +25,8 @@ use thiserror::Error;
 
 use crate::shm::header::{CheckpointId, Claim, Phase, Stage, count_of};
 
-/// Method of keeping copies (`--method`), named as in the papers. The discriminant is the method's number in headers.
+/// Method of keeping copies (`--method`), named as in the papers in docs/MODELS.md. The discriminant is the method's number in
+/// headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
@@ -33,7 +34,7 @@ pub enum Method {
     SelfCheckpoint = 0,
     /// Keeps two full copies. Saves overwrite the copies in turn.
     Double = 1,
-    /// Keeps one copy. After a loss while copies are overwritten, the run may be unable to resume from memory.
+    /// Keeps one copy. If ranks are lost while a save overwrites the copies, the run may be unable to resume from memory.
     Single = 2,
     /// Keeps no copy in memory. Each save writes the matrix to storage.
     Disk = 3,
@@ -220,13 +221,13 @@ impl Trace {
     }
 }
 
-/// Returns the number of the attempt from whose memory the run resumes. `told` has the facts from the headers of all positions.
-/// Returns None if there are no headers.
+/// Returns the number of the attempt from whose memory the run resumes. An attempt's number consists of the count of attempts so
+/// far and the start time. `told` has the facts from the headers of all positions. Returns None if there are no headers.
 ///
 /// An attempt is preferred if it knows of a checkpoint that all positions had committed. An attempt that began from scratch
-/// without finding this checkpoint comes later in the order. Next, the attempt with the greater count is preferred. Attempts with
-/// the same count did not find each other. Among them, an attempt that has made a checkpoint is preferred, then an attempt with
-/// more positions, then an attempt that started later by the clock. The clock may be wrong.
+/// without finding this checkpoint comes later in the order. Next, the attempt with the greater count is preferred. Two attempts
+/// with the same count did not find each other's memory. Among them, an attempt that has made a checkpoint is preferred, then an
+/// attempt with more positions, then an attempt that started later by the clock. The clock may be wrong.
 pub fn leading(told: impl IntoIterator<Item = Trace>) -> Option<u64> {
     let mut all: BTreeMap<u64, (bool, u64, bool, usize)> = BTreeMap::new();
     for trace in told {
@@ -253,8 +254,8 @@ impl Order {
     }
 
     /// Returns a key that is greater for a later attempt. An attempt that knows of a checkpoint committed at all positions has
-    /// the greater key, then an attempt with the greater count. If both are equal, the leading attempt ([`leading`]) has the
-    /// greater key, then the attempt with the later start time.
+    /// the greater key, then an attempt with the greater count of attempts so far. If both are equal, the leading attempt
+    /// ([`leading`]) has the greater key, then the attempt with the later start time.
     pub fn rank(&self, joined: u64) -> (bool, u64, bool, u64) {
         let leads = Some(joined) == self.leading;
         (self.past_the_first.contains(&joined), count_of(joined), leads, joined)
@@ -422,7 +423,8 @@ fn decide_single(
     }
 }
 
-/// Refuses memory whose headers contradict each other; `why` calls the positions the first and the second.
+/// Refuses memory, because the headers of two positions contradict each other. The text `why` calls these positions the first and
+/// the second.
 fn inconsistent(first: usize, second: usize, why: &str) -> Decision {
     let why = format!("positions {first} and {second}: {why}");
     Decision::Refuse(Refusal::Inconsistent(why))
@@ -810,8 +812,8 @@ mod tests {
         }
     }
 
-    /// Returns true if no checkpoint is known to be complete: too few positions have it, or the positions of the last attempt do
-    /// not agree on one.
+    /// Returns true if the decision must be to refuse: too few positions have the checkpoint to resume from, or the positions of
+    /// the last attempt do not agree on one.
     fn must_refuse(setup: &Setup, claims: &[Option<Claim>], pins: &[CheckpointId]) -> bool {
         let joined = leading(claims.iter().flatten().map(Trace::of));
         let leads = |c: &Claim| Some(c.joined) == joined;

@@ -31,7 +31,8 @@ pub struct Told {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     pub check: Check,
-    /// Position whose file contained `check`. With dedicated ranks, the amount of parity differs between members.
+    /// Position from whose file `check` was read. `check.words` counts the parity of this position. With dedicated ranks, members
+    /// have different amounts of parity.
     pub of: usize,
     pub code: Code,
     pub layout: ParityLayout,

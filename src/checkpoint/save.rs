@@ -101,7 +101,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.header.id.members.iter().map(|&m| m as usize).collect()
     }
 
-    /// Id of the run to which this memory belongs, and the number of its attempts.
+    /// Id of the run to which this memory belongs, and number of attempts of this run so far, the current one included.
     pub fn run(&self) -> (u128, u64) {
         (self.header.id.run, count_of(self.header.claim.joined))
     }

@@ -1,8 +1,8 @@
 //! Checkpoints of a position: copies of the matrix, their parity, small states, and digests.
 //!
-//! The small state of each checkpoint is followed by tables with one digest for each row and tile of data and of parity. The
-//! header's root is the digest of state and tables. So a save computes new digests only for changed parts. A restore detects any
-//! flipped bit in the data that it uses.
+//! The small state of each checkpoint is followed by tables with the digests of data and of parity: one for each tile of
+//! [`TILE_WORDS`] words in each row. The header's root is the digest of state and tables. So a save computes new digests only for
+//! changed parts. A restore detects any flipped bit in the data that it uses.
 //!
 //! This is separate from the rest of the position's memory (`holding`), because a helper may use all of it while the rank
 //! computes.
@@ -51,7 +51,7 @@ pub struct Coding {
     pub coder: Coder,
     pub how: Encoding,
     pub window: Window,
-    /// Data and parity that differ from the checkpoint whose digests are updated.
+    /// Data and parity that differ from an earlier checkpoint. Only the digests of these data and this parity are computed again.
     pub since: Since,
 }
 

@@ -57,8 +57,8 @@ pub(super) struct PositionMemory<'a> {
     head: Option<Head>,
     /// Memory that an earlier process left, and its matrix.
     found: Option<(Holding, Region)>,
-    /// Memory that was created while other ranks still check their memory, because both take long. If the run is refused, this
-    /// memory is removed again.
+    /// Memory that was created while other ranks still check their memory. Both the creation and the check take long, so they
+    /// overlap. If the run is refused, this memory is removed again.
     early: Option<(Buffers, Made)>,
 }
 

@@ -58,8 +58,8 @@ impl FromStr for Interval {
     }
 }
 
-/// Returns the best time in seconds from one save to the next, as Daly estimates it (his equation 9); never negative. `cost_s` is
-/// the duration of a save in seconds. If a save takes at least twice the MTBF, the result is the MTBF.
+/// Returns the best time in seconds from one save to the next, by Daly's higher-order formula; never negative. `cost_s` is the
+/// duration of a save in seconds. If a save takes at least twice the MTBF, the result is the MTBF.
 pub fn daly(mtbf_s: f64, cost_s: f64) -> f64 {
     if cost_s >= 2.0 * mtbf_s {
         return mtbf_s;

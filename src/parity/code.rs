@@ -77,10 +77,11 @@ impl From<f64> for Weight {
     }
 }
 
-/// Maximum number of losses that a group can be configured to survive: half of a group of 32.
+/// Maximum number of losses that a group can be configured to survive.
 pub const LOSSES_MAX: usize = 16;
 
-/// Maximum number of members of a group with Reed-Solomon: GF(256) has no more elements.
+/// Maximum number of members of a group with Reed-Solomon. The weights need a different element of GF(256) for each parity row
+/// and for each member ([`byte_weight`]).
 pub const MEMBERS_MAX: usize = 256 - LOSSES_MAX;
 const _: () = assert!(
     MEMBERS_MAX >= crate::shm::header::GROUP_MAX,
@@ -132,9 +133,10 @@ impl Code {
 
 /// Returns the weight of member `member`'s data in parity row `parity` of Reed-Solomon.
 ///
-/// The weights are a Cauchy matrix, 1 / (x_p + y_i). Every square submatrix of it can be inverted, so any losses can be rebuilt,
-/// whichever members have data in a stripe. Each column is scaled so that the first row is all ones. Scaled submatrices can still
-/// be inverted, and the first parity row is a plain XOR.
+/// The weights are a Cauchy matrix, 1 / (x_p + y_i). Here x_p is the element of GF(256) for parity row p, and y_i is the element
+/// for member i. Every square submatrix of this matrix can be inverted, so any losses can be rebuilt, whichever members have data
+/// in a stripe. Each column is scaled so that the first row is all ones. Scaled submatrices can still be inverted, and the first
+/// parity row is a plain XOR.
 pub fn byte_weight(parity: usize, member: usize) -> Byte {
     debug_assert!(parity < LOSSES_MAX && member < MEMBERS_MAX);
     let y = (LOSSES_MAX + member) as u8;

@@ -27,8 +27,9 @@ const KEYS: [u64; LANES] = first_keys();
 
 /// Intermediate state of a digest.
 ///
-/// The plain sums detect any single changed word with certainty. Each product multiplies the two halves of a word, combined with
-/// a key that differs for every position. The products detect what the sums miss: exchanged words, and changes that cancel out.
+/// The plain sums detect any single changed word with certainty. For the products, each word is combined by exclusive or with a
+/// key that differs for every position. Then the two halves of the combined word are multiplied. The products detect what the
+/// sums miss: exchanged words, and changes that cancel out.
 struct State {
     sums: [u64; LANES],
     products: [u64; LANES],

@@ -1,8 +1,9 @@
 //! Execution of a plan: rows are gathered from members, weighted, added and delivered.
 //!
-//! There are two ways to encode. `Reduce` calls MPI_Reduce once for each parity row of a stripe, as the paper does. `Pipelined`
-//! sends segments around the ring of the group. Every member adds its row to a segment before it passes the segment on. The sum
-//! of each stripe ends at one member. So a byte of data is sent once for each parity row, whatever the size of the group.
+//! There are two ways to encode. `Reduce` calls MPI_Reduce once for each parity row of a stripe, as the paper on encoding in
+//! docs/MODELS.md does. `Pipelined` sends segments around the ring of the group. Every member adds its row to a segment before it
+//! passes the segment on. The sum of each stripe ends at one member. So a byte of data is sent once for each parity row, whatever
+//! the size of the group.
 //!
 //! If a parity has several holders, each sum is then sent to every holder, from the member at which the sum ended. So each holder
 //! receives its parity once. Rebuilding sends the same segments along a chain of members that ends at the lost member. Encoding
@@ -48,7 +49,7 @@ pub struct Coder {
     pub stripes: Stripes,
 }
 
-/// Content of one message: a weighted sum of rows, in some successive cycles, restricted to the columns of the window.
+/// Content of one message: a weighted sum of rows, in some successive cycles of stripes, restricted to the columns of the window.
 struct Segment<'a> {
     combine: &'a Combine,
     lines: Lines,
@@ -96,7 +97,7 @@ struct Scratch<'a> {
     going: &'a mut [u64],
     coming: &'a mut [u64],
     ahead: &'a mut [u64],
-    /// Sums that ended at this member, in the order of the parities, until all parities of a batch are complete.
+    /// Sums that ended at this member, one for each parity. They wait here until all parities of a batch are complete.
     ended: &'a mut [u64],
 }
 
@@ -199,7 +200,7 @@ impl Chain<'_> {
     }
 }
 
-/// Unit of encoding: one parity of all stripes, in some successive cycles.
+/// Unit of encoding: one parity of all stripes, in some successive cycles of stripes.
 struct Round<'a> {
     parity: usize,
     /// Segments in the order of the targets, the members at which the sums end.
@@ -214,8 +215,8 @@ impl Round<'_> {
         first.contribute(share, me, &mut buffer[..first.lines.words()], true, hands);
     }
 
-    /// Computes all segments of the round at the same time. Each sum arrives at its target after G - 1 steps. `begin` has filled
-    /// `going` before the call. While the last messages travel, this member prepares the round `next`.
+    /// Computes all segments of the round at the same time. In a group of n members, each sum arrives at its target after n - 1
+    /// steps. `begin` has filled `going` before the call. While the last messages travel, this member prepares the round `next`.
     fn ring<G: GroupComm + ?Sized>(
         &self,
         comm: &G,

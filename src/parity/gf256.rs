@@ -126,6 +126,8 @@ mod x86 {
     use super::{halves, mul, portable};
     use std::arch::x86_64::*;
 
+    /// Computes `dst ^= c * src`, 16 bytes at a time.
+    ///
     /// # Safety
     /// The processor has SSSE3, and both slices have the same length.
     #[target_feature(enable = "ssse3")]
@@ -149,6 +151,8 @@ mod x86 {
         portable(c, &src[whole..], &mut dst[whole..]);
     }
 
+    /// Computes `dst ^= c * src`, 32 bytes at a time.
+    ///
     /// # Safety
     /// The processor has AVX2, and both slices have the same length.
     #[target_feature(enable = "avx2")]
@@ -172,6 +176,8 @@ mod x86 {
         portable(c, &src[whole..], &mut dst[whole..]);
     }
 
+    /// Computes `dst ^= c * src`, 64 bytes at a time.
+    ///
     /// # Safety
     /// The processor has GFNI, AVX-512F and AVX-512BW, and both slices have the same length.
     #[target_feature(enable = "gfni,avx512f,avx512bw")]

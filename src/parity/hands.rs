@@ -19,8 +19,8 @@ const WORTH: usize = 4 * 1024;
 /// long enough for full bandwidth.
 pub(super) const SEGMENT_WORDS: usize = 32 * 1024;
 
-/// Maximum number of threads that work on a message. Most messages have fewer parts, and 16 threads together are faster than any
-/// network.
+/// Maximum number of threads that work on a message. Most messages are cut into fewer parts, and 16 threads together are faster
+/// than any network.
 pub const MOST: usize = 2 * SEGMENT_WORDS / WORTH;
 
 /// Function that receives columns of one of this member's rows. The columns were just read or written and are still in the
@@ -33,7 +33,8 @@ pub struct Hands<'a, 'c> {
     pub seen: Option<&'a Seen<'a>>,
 }
 
-/// Lines of a message: one line for each of `cycles` cycles from `first`. A line has the last `width` columns of a row.
+/// Lines of a message: one line for each of `cycles` cycles of stripes, from cycle `first`. A line has the last `width` columns
+/// of a row.
 #[derive(Clone, Copy)]
 pub(super) struct Lines {
     pub stripes: Stripes,
@@ -47,7 +48,7 @@ impl Lines {
         self.cycles * self.width
     }
 
-    /// Returns the cycle and the columns of each line that contains some of `words`, a range within the message.
+    /// Returns the cycle of stripes and the columns of each line that contains some of `words`, a range within the message.
     fn of(&self, words: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
         let Lines { first, width, .. } = *self;
         let lines = words.start / width..words.end.div_ceil(width);

@@ -12,9 +12,10 @@ use super::stripes::{Role, Stripes};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Combine {
     pub target: usize,
-    /// Row of the target, within the cycle, that receives the sum. None if the target passes the sum on to several holders.
+    /// Row of the target, within the cycle of stripes, that receives the sum. None if the target passes the sum on to several
+    /// holders.
     pub row: Option<Role>,
-    /// Rows of each member in the sum, with the weights of these rows. Row numbers count within the cycle.
+    /// Rows of each member in the sum, with the weights of these rows. Row numbers count within the cycle of stripes.
     pub terms: Vec<Terms>,
 }
 
@@ -39,7 +40,8 @@ pub fn rebuild(code: Code, stripes: Stripes, lost: &[usize]) -> Option<Vec<Combi
     }
 }
 
-/// Code in a group. The function `of(parity, member)` returns the weight of a member's data in a parity row.
+/// Weights of a code in a group. The function `of(parity, member)` returns the weight of member `member`'s data in parity row
+/// `parity`.
 struct Weights<W> {
     stripes: Stripes,
     of: W,
@@ -203,7 +205,7 @@ mod tests {
 
     const LOST_BY_ROUNDING: f64 = 1e-8;
 
-    /// Rows of a member in one cycle, with one word in each row.
+    /// Rows of a member in one cycle of stripes, with one word in each row.
     #[derive(Clone, PartialEq, Debug)]
     struct Rows {
         data: Vec<u64>,

@@ -58,7 +58,7 @@ pub struct Counting {
 /// Relation of a checkpoint to the run that is starting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The checkpoint belongs to one of the run's tests, with the same arithmetic.
+    /// The checkpoint belongs to one of the run's tests, and was computed with the same arithmetic ([`About::arithmetic`]).
     Ours,
     /// The checkpoint belongs to one of the run's tests, but was computed with another arithmetic.
     RoundsOtherwise,

@@ -50,10 +50,10 @@ pub struct About {
     pub mapping: Mapping,
     pub rng: Rng,
     pub seed: u64,
-    /// Digest of the arithmetic and of all settings that must be the same when a run resumes.
+    /// Digest of the solver's arithmetic ([`About::arithmetic`]) and of all settings that must be the same when a run resumes.
     #[serde(with = "hex")]
     pub params_digest: u64,
-    /// Description of the arithmetic, on which the last bits of the result depend.
+    /// Description of the solver's arithmetic: the engine and the device, on which the last bits of the result depend.
     pub arithmetic: String,
     /// Bytes reserved for the small state.
     pub state_bytes: u64,

@@ -26,7 +26,7 @@ use crate::shm::Region;
 
 /// Maximum number of bytes written by one system call.
 const CHUNK_BYTES: usize = 8 << 20;
-/// Number of bytes in the page cache at which they are synced and dropped.
+/// Maximum number of written bytes in the page cache. When it is reached, these bytes are synced and dropped.
 const CACHED_BYTES: u64 = 64 << 20;
 /// Number of bytes between syncs if the file system accepts `O_DIRECT`. Some file systems accept it (ext4 with data=journal), but
 /// keep all data in the page cache. A single sync at the end would then take as long as writing the whole file, without reported
@@ -40,7 +40,7 @@ pub struct Flow {
     steps: AtomicU64,
     given_up: AtomicBool,
     awaited: AtomicBool,
-    /// Function of a test that each step calls.
+    /// Function that a unit test sets. Each step calls the function.
     #[cfg(test)]
     tell: Option<fn()>,
 }

@@ -78,7 +78,7 @@ fn path(text: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(text))
 }
 
-/// Parses the name of a file that is written in addition to a text on stdout.
+/// Parses the name of an output file. Refuses a name of stdout, such as `-`, because another text goes to stdout.
 pub fn other_than_stdout(text: &str) -> Result<PathBuf, String> {
     let file = path(text)?;
     // The file would overwrite the destination of stdout.

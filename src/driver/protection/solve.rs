@@ -145,8 +145,8 @@ impl ProtectionSession<'_> {
         self.conclude(params, number, checkpoint_observer, outcome)
     }
 
-    /// Keeps the outcome of a test, and returns it. `outcome` is `None` if the test was stopped; in this case the refusal ends
-    /// the run. Collective call of all ranks of the grid.
+    /// Keeps the outcome of a test, and returns it. `outcome` is `None` if the test was stopped. In this case the error is the
+    /// refusal that ends the run. Collective call of all ranks of the grid.
     fn conclude<O: Observer>(
         &self,
         params: &TestParams,

@@ -21,7 +21,8 @@ pub struct Comm {
     pub(super) on: On,
     rank: usize,
     size: usize,
-    /// True if dropping this value frees the library's communicator, or ends the subset of its ranks.
+    /// True if dropping this value frees the library's communicator. For a subset of ranks, true if dropping this value ends the
+    /// subset.
     owned: bool,
     /// True if a thread that waits for messages sleeps between polls, and so leaves its core to a thread that computes.
     aside: bool,

@@ -62,7 +62,7 @@ impl Loaded {
     }
 }
 
-/// Largest size of HPL.dat or of a file of settings, in bytes. No such file has as many as a million lines.
+/// Largest size of HPL.dat or of a file of settings, in bytes. Real files are far smaller.
 const LONGEST: u64 = 16 << 20;
 
 /// Returns the bytes of a file, or an error if the file cannot be read or is too large. Of a file without an end, such as

@@ -563,8 +563,8 @@ impl Overrides {
     }
 }
 
-/// Returns true if settings under `heading` of the help describe how runs use a machine, such as the engine. Settings under other
-/// headings belong to a single run: its problem, its output, its protection.
+/// Returns true if the settings that the help lists under `heading` describe how runs use a machine, such as the engine. Settings
+/// under other headings belong to a single run: its problem, its output, its protection.
 pub(super) fn is_of_the_machine(heading: Option<&str>) -> bool {
     heading == Some(RUN)
 }

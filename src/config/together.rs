@@ -39,8 +39,8 @@ impl Overrides {
         self.method == Some(Guarding::Saves(method))
     }
 
-    /// Returns warnings about the settings of one source, for settings that a run with this source alone would refuse or ignore.
-    /// With settings from other sources, a run may accept and use them.
+    /// Returns warnings about settings of this source that a run would refuse or ignore if there were no other sources. With the
+    /// settings of other sources, a run may accept and use them.
     pub fn alone(&self) -> Vec<Diagnostic> {
         let refused = self.go_together(&[]).err().map(|fault| {
             let message = format!("a run with these settings alone is refused: {}", fault.message);

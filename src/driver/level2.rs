@@ -357,7 +357,7 @@ impl Level2 {
         self.first.get() == Some(number)
     }
 
-    /// Lists the tests whose results on storage are kept. `finished` are the tests whose results were found at the start. `ended`
+    /// Lists the tests whose results may stay on storage. `finished` are the tests whose results were found at the start. `ended`
     /// are the tests that have ended since the start.
     pub fn counting(&self, finished: impl Iterator<Item = u32>, ended: &[u32]) -> Results {
         // The text of results that the start found only in memory is not known here.

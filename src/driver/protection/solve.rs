@@ -71,8 +71,9 @@ impl ProtectionSession<'_> {
         .map_err(|error| words::refused(self.storage_gone.as_deref(), error))
     }
 
-    /// Solves a test under protection, and returns the outcome. The error is the refusal that ends the run. `everybody` includes
-    /// the dedicated checksum ranks; `None` if there are none. Collective call of all ranks of the grid.
+    /// Solves a test under protection, and returns the outcome. The error is the refusal that ends the run. `everybody` is the
+    /// communicator that includes the dedicated checksum ranks; `None` if there are none. Collective call of all ranks of the
+    /// grid.
     pub fn solve(
         &self,
         context: &Context,

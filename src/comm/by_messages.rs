@@ -3,7 +3,7 @@
 //! A collective of the library that fails abandons its messages while their buffers are still in use. A later error then ends the
 //! process (seen with Open MPI 5.0.11). So within an attempt, the library only transmits single messages. This program waits for
 //! each message until it ends, successfully or not. The number of rounds of a collective grows with the logarithm of the number
-//! of ranks. Gathering needs one message from each rank to rank 0 instead.
+//! of ranks. A gather needs more: each rank first sends one message to rank 0.
 
 use super::communicator::Comm;
 use super::wire::{Reduce, Wire};

@@ -23,8 +23,8 @@ pub(super) fn check(rc: i32, what: &str) {
 }
 
 /// Ends the job if `rc` says that the call `what`, which handles messages of `on`, has failed. If losses are survived and a peer
-/// is lost, unwinds to [`World::attempt`](super::World::attempt) instead. Returns false if a step of the group must be completed
-/// before.
+/// is lost, unwinds to [`World::attempt`](super::World::attempt) instead. Returns false if the loss was only recorded, because
+/// this rank must first complete a step of its group.
 pub(super) fn check_on(on: On, rc: i32, what: &str) -> bool {
     if rc != ffi::MPI_SUCCESS as i32 && loss::unwinds() && library::is_loss(rc) {
         loss::met(on);

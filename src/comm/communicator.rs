@@ -21,7 +21,8 @@ pub struct Comm {
     pub(super) on: On,
     rank: usize,
     size: usize,
-    /// True if dropping this value frees the library's communicator, or ends the subset of its ranks.
+    /// True if dropping this value frees the library's communicator. For a subset of ranks, true if dropping this value ends the
+    /// subset.
     owned: bool,
     /// True if a thread that waits for messages sleeps between polls, and so leaves its core to a thread that computes.
     aside: bool,
@@ -225,8 +226,8 @@ impl Comm {
         }
     }
 
-    /// Minimum pause of [`Self::await_word`] between two polls. If other ranks wait for the receiver after its message has come,
-    /// this is also the right value of `most`.
+    /// Minimum pause of [`Self::await_word`] between two polls. Pass it as `most`, too, if other ranks wait for the receiver. The
+    /// receiver then finds its message after one such pause.
     pub const PAUSE: Duration = Duration::from_millis(2);
 
     /// Waits until a message from `from` with this tag can be received. Sleeps meanwhile, so that an idle rank leaves the
@@ -444,7 +445,8 @@ impl Pending {
     }
 
     /// Ends the job if `rc` says that the call `what` has failed. If a lost peer is survived and made the call fail, unwinds to
-    /// [`World::attempt`](super::World::attempt) instead. Returns false if a step of the group must be completed before.
+    /// [`World::attempt`](super::World::attempt) instead. Returns false if the loss was only recorded, because this rank must
+    /// first complete a step of its group.
     fn check(&self, rc: i32, what: &str) -> bool {
         match self.survives() {
             Some(on) => check_on(on, rc, what),

@@ -297,8 +297,8 @@ fn any_gone(members: &[c_int]) -> bool {
     library::failed(within().alarm).iter().any(|gone| members.contains(gone))
 }
 
-/// Handles the failure of a call for messages of `on` because of a lost process. Leaves the attempt. Only records the loss if a
-/// step of the group must be completed before.
+/// Handles the failure of a call for messages of `on` because of a lost process. Leaves the attempt. If this rank must first
+/// complete a step of its group, only records the loss.
 pub(super) fn met(on: On) {
     match stance::stance(on) {
         Stance::Shielded => stance::note(),

@@ -12,7 +12,7 @@ use mpi::ffi;
 use super::abort::die;
 use super::library::On;
 
-/// Values of one rank when all ranks of a communicator are split.
+/// Values that each rank of a communicator contributes to a split of the communicator.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     /// Colour of the subset; 0 for none.

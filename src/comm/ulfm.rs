@@ -24,9 +24,9 @@ pub(super) fn library_goes_on() -> bool {
     }
 }
 
-/// Variables that the library reads at its start. The first three make ranks monitor each other with this period and timeout in
-/// seconds. Without the first, a stopped rank is never noticed. The last makes a rank that notices a loss report the loss to all
-/// ranks. Without the last, only one rank notices a loss, and the other ranks wait forever (5.0.11).
+/// Variables that the library reads at its start. The first three make ranks monitor each other: the switch, the period and the
+/// timeout, in seconds. Without the first, a stopped rank is never noticed. The last makes a rank that notices a loss report the
+/// loss to all ranks. Without the last, only one rank notices a loss, and the other ranks wait forever (5.0.11).
 const NOTICE: &[(&str, &str)] = &[
     ("OMPI_MCA_mpi_ft_detector", "true"),
     ("OMPI_MCA_mpi_ft_detector_period", "1"),

@@ -13,7 +13,8 @@ use super::dat_values::{ANY, LINES, MOST, Reader, plural};
 use super::diagnostic::{Diagnostic, Severity};
 use super::hpl_dat::{HplDat, Output};
 
-/// Flags that show which values settings give. HPL.dat may end before the lines of these values.
+/// Values of HPL.dat that settings give: each field is true if a setting gives this value. HPL.dat may lack the lines of these
+/// values at its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Given {
     pub n: bool,

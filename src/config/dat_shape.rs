@@ -108,8 +108,9 @@ pub const REFERENCE_LINE_MAX: usize = 253;
 /// Line of HPL.dat that the reference HPL splits, or joins with the next line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherLine {
-    /// Line and column at which the lines of the reference HPL begin to differ. Both count from 1, and columns are in characters.
+    /// Line in which the lines of the reference HPL begin to differ, counted from 1.
     pub line: usize,
+    /// Column at which the lines of the reference HPL begin to differ, in characters, counted from 1.
     pub column: usize,
     pub len: usize,
     pub why: Why,

@@ -62,7 +62,7 @@ impl Loaded {
     }
 }
 
-/// Largest size of HPL.dat or of a file of settings, in bytes. No such file has as many as a million lines.
+/// Largest size of HPL.dat or of a file of settings, in bytes. Real files are far smaller.
 const LONGEST: u64 = 16 << 20;
 
 /// Returns the bytes of a file, or an error if the file cannot be read or is too large. Of a file without an end, such as
@@ -349,8 +349,8 @@ mod tests {
         assert_eq!((own.dat.ns, own.dat.nbs), (vec![100], vec![7]));
     }
 
-    /// An mtbf in a file may be for the `auto` of the same file, so it causes no warning if one run sets another interval. An
-    /// mtbf given as a flag does.
+    /// Checks when an unused mtbf causes a warning. There is none if the file sets mtbf, and a variable or a flag sets the
+    /// interval. The file may set this mtbf for runs with the interval `auto`.
     #[test]
     fn an_mtbf_for_nothing_is_told_where_it_was_meant() {
         let dir = tempfile::tempdir().unwrap();

@@ -78,7 +78,7 @@ fn path(text: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(text))
 }
 
-/// Parses the name of a file that is written in addition to a text on stdout.
+/// Parses the name of an output file. Refuses a name of stdout, such as `-`, because another text goes to stdout.
 pub fn other_than_stdout(text: &str) -> Result<PathBuf, String> {
     let file = path(text)?;
     // The file would overwrite the destination of stdout.
@@ -563,8 +563,8 @@ impl Overrides {
     }
 }
 
-/// Returns true if settings under `heading` of the help describe how runs use a machine, such as the engine. Settings under other
-/// headings belong to a single run: its problem, its output, its protection.
+/// Returns true if the settings that the help lists under `heading` describe how runs use a machine, such as the engine. Settings
+/// under other headings belong to a single run: its problem, its output, its protection.
 pub(super) fn is_of_the_machine(heading: Option<&str>) -> bool {
     heading == Some(RUN)
 }

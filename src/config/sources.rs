@@ -135,8 +135,9 @@ impl Layers {
         found
     }
 
-    /// Adds to the help of `fault` where the settings that `fault` names were set, unless by a flag. Without this, `fault` could
-    /// ask a user to leave out a flag that the user did not give.
+    /// Adds the sources of settings to the help of `fault`: for each setting that `fault` names, the file or the variable that
+    /// sets it. Settings given as flags are left out. Without this, `fault` could ask a user to leave out a flag that the user
+    /// did not give.
     pub fn with_sources(&self, fault: Diagnostic) -> Diagnostic {
         let text = format!("{} {}", fault.message, fault.help.as_deref().unwrap_or_default());
         let from: Vec<String> = self
@@ -385,7 +386,7 @@ fn speaks_of(text: &str, key: &str) -> bool {
 
 /// Reason why the parser of a flag refused a value.
 struct Fault {
-    /// The refused value, if it is part of a list.
+    /// The refused value, which may be one element of a list; `None` if the parser does not report the value.
     read: Option<String>,
     allowed: String,
 }

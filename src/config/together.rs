@@ -39,8 +39,8 @@ impl Overrides {
         self.method == Some(Guarding::Saves(method))
     }
 
-    /// Returns warnings about the settings of one source, for settings that a run with this source alone would refuse or ignore.
-    /// With settings from other sources, a run may accept and use them.
+    /// Returns warnings about settings of this source that a run would refuse or ignore if there were no other sources. With the
+    /// settings of other sources, a run may accept and use them.
     pub fn alone(&self) -> Vec<Diagnostic> {
         let refused = self.go_together(&[]).err().map(|fault| {
             let message = format!("a run with these settings alone is refused: {}", fault.message);
@@ -65,9 +65,9 @@ impl Overrides {
         (threshold <= 0.0).then(|| Diagnostic::warning("settings", what).help(help))
     }
 
-    /// Returns a warning about settings without effect, or `None`. There is no warning if --checkpoint off shows that the user
-    /// intends this. Such settings do not change the computation. `checkpoint_since` is true if checkpoint comes from a source
-    /// that outranks the source of mtbf.
+    /// Returns a warning about settings without effect, or `None`. Also returns `None` under --checkpoint off, which shows that
+    /// the user wants no saves. Such settings are not refused, because they do not change the computation. `checkpoint_since` is
+    /// true if checkpoint comes from a source that outranks the source of mtbf.
     pub(super) fn idle(&self, checkpoint_since: bool) -> Option<Diagnostic> {
         match self.checkpoint {
             Some(Saving::Off) => None,
@@ -131,7 +131,7 @@ impl Overrides {
         })
     }
 
-    /// Refuses saves and a deep lookahead under --method abft. Refuses checksum columns under all other methods.
+    /// Refuses saves, and a lookahead deeper than 1, under --method abft. Refuses checksum columns under all other methods.
     fn check_checksums(&self, depths: &[usize]) -> Result<(), Diagnostic> {
         refuse_if(
             self.checksum_columns.is_some() && !self.is_abft(),
@@ -150,8 +150,8 @@ impl Overrides {
         )
     }
 
-    /// Refuses --nonstop with settings that keep no usable checkpoint in memory: each rank would resume from this checkpoint.
-    /// Also refuses spare ranks that no method uses.
+    /// Refuses --nonstop with settings under which memory may lack a usable checkpoint after a loss. Without a restart, all ranks
+    /// resume from memory. Also refuses spare ranks that no method uses.
     fn check_nonstop(&self) -> Result<(), Diagnostic> {
         if self.nonstop != Some(true) {
             return refuse_if(
@@ -346,8 +346,8 @@ impl Overrides {
     }
 
     /// Refuses level two without checkpoints, from which the files on storage are made. A user who sets level two must not get a
-    /// run without it. Also refuses inexact codes if each node has its own DIR. Such a code rebuilds the files of a lost node,
-    /// and rebuilt files must be identical.
+    /// run without it. Also refuses inexact codes if each node has its own DIR. Rebuilt files of a lost node must be identical,
+    /// but an inexact code rebuilds them only up to rounding.
     fn check_level2(&self) -> Result<(), Diagnostic> {
         refuse_if(
             self.is_abft() && self.checkpoint.is_none() && self.level2.is_some(),

@@ -540,8 +540,8 @@ mod tests {
         assert_eq!(one.refusal, Some(Refusal::new(Exit::NoSharedMemory, "first")));
     }
 
-    /// The supervisor judges nodes before any rank exists. The ranks must round differently exactly if the supervisor finds an
-    /// unsuitable node.
+    /// Checks that the ranks find differences in rounding exactly if the supervisor finds an unsuitable node. The supervisor
+    /// judges nodes before any rank exists.
     #[test]
     fn the_ranks_decide_like_the_check_of_nodes_before() {
         use crate::kernels::arithmetic::{Arithmetic, Rules};

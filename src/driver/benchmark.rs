@@ -54,9 +54,9 @@ use crate::supervise::start::launcher::own_run_id;
 /// State of this process after the start of MPI.
 struct Launched {
     world: World,
-    /// Errors found before MPI starts: `armed` has the error in `SKT_FAULT`, `library` the error in loading the --blas library.
-    /// If a rank has such an error, all ranks refuse the run later.
+    /// Error in `SKT_FAULT`, found before MPI starts. If a rank has this error, all ranks refuse the run later.
     armed: Result<(), String>,
+    /// Error in loading the --blas library before MPI starts. If a rank has this error, all ranks refuse the run later.
     library: Result<(), String>,
     /// Value of --blas for this rank.
     blas: Option<String>,
@@ -929,7 +929,8 @@ impl Job<'_> {
         self.share_verdict(number, verdict, teller, power)
     }
 
-    /// Sends the verdict of rank `teller` on a test to all ranks. Collective call.
+    /// Sends the result of a test from rank `teller` to all ranks, and returns it. Only rank 0 gets the outcome, to which `power`
+    /// is added. Collective call.
     fn share_verdict(
         &mut self,
         number: usize,

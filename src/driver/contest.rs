@@ -58,8 +58,8 @@ impl Measurement<'_> {
     }
 
     /// Returns the rates of all competing engines, in MFLOP/s, as stored by earlier runs. If the file lacks the rate of any
-    /// engine, all rates are zero. If no rank of the node measures either, all rates are [`NO_SAY`]. Only the first rank of a
-    /// node reads the file.
+    /// engine, all rates are 0 on a node whose ranks can measure. On a node where no rank measures, all rates are then
+    /// [`NO_SAY`]. Only the first rank of a node reads the file.
     fn recalled(&self, place: &Place) -> Vec<u64> {
         let found = self.file.as_ref().filter(|_| self.node.rank() == 0);
         let found = found.and_then(|file| choice::recall(file, place, self.competing));

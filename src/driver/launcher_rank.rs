@@ -21,8 +21,8 @@ pub fn speaks_for_node() -> bool {
     std::env::var(LOCAL_RANK).map_or_else(|_| speaks_for_all(), |rank| rank.trim() == "0")
 }
 
-/// Variable in which Open MPI gives a rank its number on the node. Only under Open MPI can a rank refuse to start before MPI
-/// starts.
+/// Variable in which Open MPI gives a rank its number on the node. Other launchers' variables are not needed, because only under
+/// Open MPI can a rank refuse to start before MPI starts.
 const LOCAL_RANK: &str = "OMPI_COMM_WORLD_LOCAL_RANK";
 
 fn rank_from(variable: impl Fn(&str) -> Option<String>) -> Option<u64> {

@@ -43,9 +43,10 @@ pub struct Level2 {
     pub checkpoint_dir: CheckpointDir,
     /// Directory id: the number of the first rank that sees this DIR.
     pub dir_id: usize,
-    /// `dir_ids` has the directory id of each rank. `files` has an entry for each rank: on the first rank of a DIR, the
-    /// checkpoints with files in this DIR. Both are empty if all nodes share one DIR.
+    /// Directory id of each rank; empty if all nodes share one DIR.
     dir_ids: Vec<usize>,
+    /// Entry for each rank: for the first rank that sees a DIR, the checkpoints with files in this DIR. Empty if all nodes share
+    /// one DIR.
     files: Vec<Files>,
     /// Inventory of checkpoints when the run began; the same on every rank.
     pub inventory: Inventory,
@@ -356,7 +357,7 @@ impl Level2 {
         self.first.get() == Some(number)
     }
 
-    /// Lists the tests whose results on storage are kept. `finished` are the tests whose results were found at the start. `ended`
+    /// Lists the tests whose results may stay on storage. `finished` are the tests whose results were found at the start. `ended`
     /// are the tests that have ended since the start.
     pub fn counting(&self, finished: impl Iterator<Item = u32>, ended: &[u32]) -> Results {
         // The text of results that the start found only in memory is not known here.

@@ -385,7 +385,8 @@ mod tests {
         assert_eq!((needs.hosts[0].named_bytes, needs.rank_bytes), (0, None));
     }
 
-    /// If nodes report less memory than they have, the user turns the check off, and a supervisor must not refuse them either.
+    /// Covers `--memory-check warn` and `off`, for nodes that report less memory than they have. The computed need is then 0, so
+    /// the supervisor does not refuse such nodes either.
     #[test]
     fn a_rank_that_does_not_check_needs_nothing() {
         for how in ["warn", "off"] {

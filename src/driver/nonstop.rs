@@ -56,22 +56,24 @@ pub struct Knowledge {
     pub part: TestPart,
     /// True once the run has begun. After its beginning the run resumes from its own memory, regardless of `--restart`.
     pub begun: bool,
-    /// First test that began in this launch. Only this test can have checkpoints of an earlier launch. `past_the_first` is true
-    /// once a later test has begun.
+    /// First test that began in this launch. Only this test can have checkpoints of an earlier launch.
     first: Option<usize>,
+    /// True once a later test than `first` has begun.
     past_the_first: bool,
     /// Last test of which this rank has saved a checkpoint in this launch; `None` if there is none. Storage may still contain a
     /// checkpoint of this test after memory has lost it.
     pub saved: Option<usize>,
-    /// `head` is true once the heading is printed; `told` is the number of reported tests.
+    /// True once the heading is printed.
     pub head: bool,
+    /// Number of reported tests.
     pub told: usize,
     /// Exit status of the run; `None` until all results are reported.
     pub verdict: Option<Exit>,
     /// Number of tests with checksum columns whose results all ranks have.
     pub finished: usize,
-    /// Ranks lost since the last roll call, and the time at which this rank noticed the loss.
+    /// Ranks lost since the last roll call.
     gone: Vec<usize>,
+    /// Time at which this rank noticed the last loss, by the clock of its node.
     noticed_unix_s: f64,
 }
 
@@ -79,8 +81,9 @@ pub struct Knowledge {
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryHistory {
     pub known: Knowledge,
-    /// Number of losses since the current test began: `losses` in this launch, `losses_before` in earlier launches.
+    /// Number of losses in this launch since the current test began.
     pub losses: u32,
+    /// Number of losses in earlier launches since the current test began.
     pub losses_before: u32,
     /// True if ranks have been lost in this launch, in any test. Until a restart, ranks cannot read storage that belonged to a
     /// lost node alone (`--level2-scope node`).
@@ -335,8 +338,8 @@ impl RecoveryHistory {
         self.end(Exit::Stopped, &why)
     }
 
-    /// Returns the refusal that ends this launch, with the notice of the last loss. The exit status is `alone` if there is no
-    /// supervisor to restart the run.
+    /// Returns the refusal that ends this launch, with the notice of the last loss. Without a supervisor, the exit status is
+    /// `alone`. With a supervisor, it is [`Exit::Environment`].
     fn end(&self, alone: Exit, why: &str) -> Refusal {
         let exit = if own_run_id().is_some() { Exit::Environment } else { alone };
         let notice = self.notice.as_ref().map(|n| format!("{n}. ")).unwrap_or_default();

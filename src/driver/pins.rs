@@ -279,9 +279,10 @@ fn idle(ranks: &[Has], whole: &Given, topology: &Topology) -> (usize, usize) {
 
 /// Processors to which ranks are bound, collected before the number of threads is known.
 pub struct Bound {
-    /// `sharing`: ranks under this rank's operating-system kernel. `me`: index of this rank among these ranks. Containers with
-    /// different host names may share cores, although MPI takes each container for a node.
+    /// Ranks under this rank's operating-system kernel. Containers with different host names may share cores, although MPI takes
+    /// each container for a node.
     sharing: Vec<Has>,
+    /// Index of this rank in `sharing`.
     me: usize,
     /// Ranks of this node as MPI sees the node; `None` except on the first of these ranks.
     of_node: Option<Vec<Has>>,

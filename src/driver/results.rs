@@ -49,9 +49,9 @@ pub struct Reports {
     text: TextReport,
     /// Text of all results so far. If the output file turns out to be incomplete at the end, this text goes to standard error.
     results: String,
-    /// `text_lost` is true if the text can no longer be written. `document_late` is true if the document could not be written at
-    /// least once, and a message said so.
+    /// True if the text can no longer be written to its target.
     text_lost: bool,
+    /// True if an attempt to write the JSON document has failed. The first such failure prints a message.
     document_late: bool,
     /// True if the JSON document could not be created, and the run continues without it.
     document_lost: bool,

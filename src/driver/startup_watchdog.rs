@@ -23,14 +23,17 @@ use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::launcher::own_run_id;
 use crate::supervise::talk::processes::{environ, is_alive, look, variable};
 
-/// Environment variables of the launcher: `JOB` has the name of the job, `RANK` the rank number of this process in the job.
+/// Environment variable in which the launcher gives the name of the job.
 const JOB: &str = "PMIX_NAMESPACE";
+/// Environment variable in which the launcher gives the rank number of this process in the job.
 const RANK: &str = "PMIX_RANK";
 
-/// Time between two checks: `LOOK_SOON` during the first `SOON`, in which ranks appear and may disappear, and `LOOK` later. With
-/// many ranks a rank checks less often, because it checks all ranks of the node.
+/// Duration of the beginning of a start, in which ranks appear and may disappear.
 const SOON: Duration = Duration::from_secs(2);
+/// Time between two checks during the first [`SOON`]. With many ranks on the node it is longer, up to [`LOOK`], because a rank
+/// checks all of them.
 const LOOK_SOON: Duration = Duration::from_millis(10);
+/// Time between two checks after the first [`SOON`].
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Time after which any rank of the node reports the loss, if the node's lowest rank has not ended the job.

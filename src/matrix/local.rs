@@ -245,8 +245,8 @@ mod tests {
     use super::*;
     use crate::base::params::*;
 
-    /// Each checksum column is the sum of the process columns, with b as its last column. Every process column fits in the memory
-    /// of a checksum column.
+    /// Checks that the local columns of a checksum column are weighted sums over the process columns, and that its last local
+    /// column is b. Also checks that every process column fits in the memory of a checksum column.
     #[test]
     fn the_sums_are_those_of_all_columns() {
         for (n, nb, p, q) in

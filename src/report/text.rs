@@ -1,9 +1,9 @@
 //! Text that HPL prints. All parts that scripts read are identical to the byte.
 //!
-//! The driver makes one [`TextReport`] a run and passes each test to it. The table, the W line, the residual line, the time lines
-//! and the footer have exactly the form of the reference HPL. `grep -A 2`, column numbers and the patterns of many harnesses
-//! depend on this form (`tests/harness_patterns.rs`). So nothing else may be printed between a header and its W line, or after
-//! the rate. The other text is our own.
+//! The driver makes one [`TextReport`] a run and passes each test to it. The table, the W line (the result of a test, which
+//! begins with W), the residual line, the time lines and the footer have exactly the form of the reference HPL. `grep -A 2`,
+//! column numbers and the patterns of many harnesses depend on this form (`tests/harness_patterns.rs`). So nothing else may be
+//! printed between a header and its W line, or after the rate. The other text is our own.
 
 use std::fmt::{Display, Write as _};
 
@@ -49,7 +49,7 @@ impl TextReport {
         banner() + &parameters(dat, rng, seed, engine) + &note
     }
 
-    /// Returns the text of a finished test: the W line and the lines that belong to it.
+    /// Returns the text of a finished test: the line with its result, which begins with W, and the lines that belong to it.
     pub fn finished(&mut self, params: &TestParams, outcome: &Outcome) -> String {
         let mut text = String::new();
         if self.header_due {
@@ -369,7 +369,7 @@ mod tests {
         }
     }
 
-    /// Time lines of the shared test value, in the time zone of the tests.
+    /// Returns the lines with the start and the end of `outcome`, in local time.
     fn time_lines_of(outcome: &Outcome) -> String {
         format!(
             "HPL_pdgesv() start time {}\nHPL_pdgesv() end time   {}\n",

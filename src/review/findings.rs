@@ -46,8 +46,9 @@ impl Solved<'_> {
             && self.outcome.checksums.as_ref().is_none_or(|c| c.losses == 0)
     }
 
-    /// Returns a lower bound of the flop/s during multiplication. It is computed from the time that a rank multiplies, as a mean
-    /// over the ranks. None after a restart or a loss, because the times are then not those of the whole test.
+    /// Returns a lower bound of the flop/s during multiplication. It is computed from a mean time of the ranks, which with
+    /// several threads includes other work than multiplications. None after a restart or a loss, because the times are then not
+    /// those of the whole test.
     pub fn multiplying(&self) -> Option<f64> {
         let times = &self.outcome.times_mean;
         let seconds = match self.outcome.threads {

@@ -3,7 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `sources` | reads the text of files: documents of `--json`, event logs of supervised runs, plans |
-//! | `findings` | conclusions from them: the best result, its parts, the plan for comparison |
+//! | `findings` | conclusions from them: the best result, the parts of its time, the comparison with the plan |
 //! | `form` | lines of a TOP500 form |
 //! | `text` | the report for a terminal |
 //! | `charts` | drawings of time, in addition to those of `model::plot` |

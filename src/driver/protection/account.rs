@@ -51,9 +51,9 @@ impl Account {
         }
     }
 
-    /// Adds the cost of a failure, and of the restart at boundary `boundary`. All times are Unix times in seconds. The array has
-    /// the time of the last heartbeat of any rank, the time of the restored save, and the start of the test. The array is the
-    /// same on all ranks. `started` is the time of this start, and `now` is the end of the recovery.
+    /// Adds the cost of a failure, and of the restart at boundary `boundary`. All times are Unix times in seconds. `last` is the
+    /// time of the last heartbeat of any rank, `saved` the time of the restored save, and `began` the start of the test. These
+    /// three are the same on all ranks. `started` is the time of this start, and `now` is the end of the recovery.
     pub(super) fn charge_restart(
         &mut self,
         [last, saved, began]: [f64; 3],

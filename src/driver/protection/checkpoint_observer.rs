@@ -61,8 +61,9 @@ pub(super) struct Whose<'w> {
     pub(super) others_wait: bool,
     /// True if this rank's small state is part of the checkpoint.
     pub(super) has_state: bool,
-    /// `saved` is the last test of which this rank has saved a checkpoint. `test` is the number of the observed test.
+    /// Last test of which this rank has saved a checkpoint; `None` if there is none.
     pub(super) saved: &'w mut Option<usize>,
+    /// Number of the observed test.
     pub(super) test: usize,
 }
 

@@ -37,7 +37,8 @@ fn launched_before(comm: &Comm) -> bool {
 /// restarts all ranks. Nothing is lost, because memory has everything that storage has.
 const IN_PLACE: Duration = Duration::from_secs(5);
 
-/// Finds the host of the first rank that the domain file does not list; `None` if there is no such rank. Collective call.
+/// Finds the first rank whose host is not in the domain file, and returns this host; `None` if there is no such rank. Collective
+/// call.
 fn first_left_out(world: &impl World, left_out: bool, host: &str) -> Option<String> {
     let (me, ranks) = (world.rank() as u64, world.size() as u64);
     let first = world.least(&[if left_out { me } else { ranks }])[0];

@@ -79,8 +79,8 @@ pub(super) struct Kept {
     pub(super) stale: bool,
 }
 
-/// Selects the records of this run from `results` (number and text). `tests` are the digests of this run's tests, and `own` is
-/// its supervised run, if there is one. `in_progress` is true if there is an unfinished test to resume.
+/// Selects the records of this run from `results`, each with the number of its test and its text. `tests` are the digests of this
+/// run's tests, and `own` is its supervised run, if there is one. `in_progress` is true if there is an unfinished test to resume.
 pub(super) fn sort<'r>(
     results: impl Iterator<Item = (u32, &'r Vec<u8>)>,
     tests: &[u64],
@@ -131,8 +131,8 @@ mod tests {
         (finished.into_iter().map(|test| test.number).collect(), stale)
     }
 
-    /// A record that is read and written again may get another text: from another build, or if a figure is read with another
-    /// last bit.
+    /// Checks that the text of a record is passed on unchanged. Writing the record again could change the text: another build may
+    /// write it differently, or a figure may be read with another last bit.
     #[test]
     fn a_result_is_handed_on_as_it_was_kept() {
         let mut text = record(10, None);

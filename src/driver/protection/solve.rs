@@ -71,8 +71,9 @@ impl ProtectionSession<'_> {
         .map_err(|error| words::refused(self.storage_gone.as_deref(), error))
     }
 
-    /// Solves a test under protection, and returns the outcome. The error is the refusal that ends the run. `everybody` includes
-    /// the dedicated checksum ranks; `None` if there are none. Collective call of all ranks of the grid.
+    /// Solves a test under protection, and returns the outcome. The error is the refusal that ends the run. `everybody` is the
+    /// communicator that includes the dedicated checksum ranks; `None` if there are none. Collective call of all ranks of the
+    /// grid.
     pub fn solve(
         &self,
         context: &Context,
@@ -145,8 +146,8 @@ impl ProtectionSession<'_> {
         self.conclude(params, number, checkpoint_observer, outcome)
     }
 
-    /// Keeps the outcome of a test, and returns it. `outcome` is `None` if the test was stopped; in this case the refusal ends
-    /// the run. Collective call of all ranks of the grid.
+    /// Keeps the outcome of a test, and returns it. `outcome` is `None` if the test was stopped. In this case the error is the
+    /// refusal that ends the run. Collective call of all ranks of the grid.
     fn conclude<O: Observer>(
         &self,
         params: &TestParams,

@@ -204,7 +204,8 @@ mod tests {
         );
     }
 
-    /// The user can change the input, but cannot recover lost memory.
+    /// Checks the exit status of each reason to refuse a test: wrong input, memory that the node does not provide, or a loss that
+    /// cannot be recovered.
     #[test]
     fn each_reason_has_its_exit_code() {
         let too_many = Refusal::TooManyLost { group: 0, size: 2, losses: 1, lost: vec![0, 1] };

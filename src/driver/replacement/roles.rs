@@ -18,12 +18,13 @@ pub struct Status {
     pub row: usize,
     pub col: usize,
     pub place: usize,
-    /// True if the rank's memory contains checksums, even if the rank has since taken the role of a process column.
+    /// True if the rank's memory contains checksums. If the rank has just taken the role of a process column, its memory may
+    /// still contain them.
     pub sums: bool,
     /// Number of checksum columns with which the test began.
     pub columns: usize,
     pub progress: Progress,
-    /// Exchanges of process columns and renewals of checksum columns that this rank knows.
+    /// Replacements of process columns (exchanges), and new checksum columns (renewals), that this rank knows.
     pub past: Past,
 }
 
@@ -37,7 +38,7 @@ pub struct RoleAssignment {
     pub columns: usize,
     /// State from which all ranks resume; `None` if the test begins.
     pub from: Option<From>,
-    /// Number of exchanges that are new in this attempt. The last exchanges in `from.past` are the new ones.
+    /// Number of process columns that are replaced in this attempt. Their replacements are the last exchanges in `from.past`.
     pub exchanged: usize,
     /// Checksum columns whose ranks make new checksums in this attempt, numbered from Q on: after the process columns.
     pub new: Range<usize>,
@@ -65,7 +66,7 @@ impl RoleAssignment {
             .expect("it is taken")
     }
 
-    /// Returns the exchanges that are new in this attempt.
+    /// Returns the replacements of process columns that are new in this attempt.
     pub fn exchanges(&self) -> &[Exchange] {
         let all = self.from.as_ref().map_or(&[][..], |from| &from.past.exchanges);
         &all[all.len() - self.exchanged..]
@@ -87,8 +88,8 @@ impl Status {
 struct Survivors<'a> {
     params: &'a TestParams,
     candidates: &'a [Option<Status>],
-    /// All exchanges and renewals that any rank knows. A rank that left an attempt before it received the last assignment may
-    /// know fewer.
+    /// All replacements of process columns and all new checksum columns that any rank knows. A rank that left an attempt before
+    /// it received the last assignment may know fewer.
     past: Past,
 }
 
@@ -105,7 +106,7 @@ impl<'a> Survivors<'a> {
         self.candidates.iter().flatten().filter(move |s| !s.lacks_new_ones(q))
     }
 
-    /// Returns the process column of a rank after all exchanges; `None` if the rank is idle.
+    /// Returns the process column of a rank after all replacements of process columns; `None` if the rank is idle.
     fn col(&self, s: &Status) -> Option<usize> {
         after(s.col, &self.past.exchanges[s.past.exchanges.len()..], self.params.q)
     }
@@ -153,7 +154,7 @@ impl<'a> Survivors<'a> {
             })
     }
 
-    /// Returns the positions of all ranks after `exchanges`; `None` for an idle rank.
+    /// Returns the positions of all ranks after the replacements `exchanges`; `None` for an idle rank.
     fn assign_seats(&self, exchanges: &[Exchange]) -> Vec<Option<GridPlace>> {
         let q = self.params.q;
         let grid_place = |s: &Status| {
@@ -232,7 +233,7 @@ pub fn assign_roles(
     Ok(RoleAssignment { grid_places, sums: left + count, columns, from, exchanged, new, idle })
 }
 
-/// Returns the role of a process column after `exchanges`; `None` if the column becomes idle.
+/// Returns the number of a process or checksum column after the replacements `exchanges`; `None` if the column becomes idle.
 fn after(col: usize, exchanges: &[Exchange], q: usize) -> Option<usize> {
     exchanges.iter().try_fold(col, |col, e| match col {
         col if col == q + e.by => Some(e.col),
@@ -659,8 +660,8 @@ mod tests {
         }
     }
 
-    /// Loses the only column at the furthest boundary, after an exchange at this boundary. The checksums that took over are at
-    /// that boundary, so all columns must reach it.
+    /// Loses the only column at the furthest boundary, after checksums have replaced a process column at this boundary. The
+    /// checksums that took over are at that boundary, so all columns must reach it.
     #[test]
     fn an_exchange_that_was_made_binds_the_boundary() {
         const COLUMNS: usize = 2;
@@ -804,7 +805,8 @@ mod tests {
         }
     }
 
-    /// New checksums count only once all their ranks have finished. Otherwise they are started again under another number.
+    /// New checksums count only once all their ranks have finished. Otherwise the next attempt begins a new checksum column with
+    /// another number.
     #[test]
     fn checksums_that_are_not_finished_are_none() {
         let two_spares: Vec<_> = with_a_spare().into_iter().chain([None]).collect();
@@ -828,7 +830,7 @@ mod tests {
         }
     }
 
-    /// No new checksums are started too late, and never more columns than the test began with.
+    /// Checks that no new checksums are made if no panels are left, and never more columns than the test began with.
     #[test]
     fn new_checksums_are_made_while_there_are_panels() {
         let at = |applied: usize, factored: usize| {

@@ -44,8 +44,7 @@ const SLOT_AT: [usize; 2] = [4096, 8192];
 const SLOT_BYTES: usize = 4096;
 
 /// Number of a checkpoint, and the attempt that made the checkpoint. Checkpoints with equal ids have equal contents, because an
-/// attempt seals each number at most once. Another attempt may compute other values of details that the digests cover, such as
-/// timers.
+/// attempt seals each number at most once. Another attempt may save the same number with other times, which the digests cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CheckpointId {
     pub number: u64,
@@ -107,8 +106,8 @@ pub struct Claim {
     /// Committed checkpoint. The copy contains the whole checkpoint until a later checkpoint is sealed and the barrier after the
     /// sealing has passed.
     pub base: Option<CheckpointId>,
-    /// Sealed checkpoint, which is complete in the parts of memory that the next commit takes over. For method self these are the
-    /// parts A and D.
+    /// Sealed checkpoint, which is complete in the parts of memory that the next commit takes over. With the method self these
+    /// are the matrix and the parity that does not belong to `base`.
     pub seal: Option<CheckpointId>,
 }
 
@@ -117,7 +116,7 @@ pub struct Claim {
 pub struct Mark {
     /// Boundary (iteration) at which the checkpoint was taken.
     pub boundary: u64,
-    /// Digest of the small state and of the tables of digests, hence of all data.
+    /// Digest of the small state (the account of the test's time) and of the tables of digests, hence of all data.
     pub root: u64,
 }
 

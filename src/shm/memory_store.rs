@@ -85,8 +85,8 @@ impl MemoryStore {
         }
     }
 
-    /// Creates a part of exactly `len` zero bytes, all allocated. A header that a process works in is created by
-    /// [`Hold::renew`](super::Hold::renew) instead, under its lock.
+    /// Creates a part of exactly `len` zero bytes, all allocated. The header of a position in use is created by
+    /// [`Hold::renew`](super::Hold::renew) instead, under the lock.
     pub fn create(&self, position: u32, part: Part, len: usize) -> Result<Region, MemoryError> {
         let name = self.name(position, part);
         let Some((path, page)) = self.file(position, part) else {

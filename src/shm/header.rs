@@ -231,9 +231,10 @@ pub struct Progress {
     /// Last time at which the rank worked on the test itself; zero if the rank never did. A failed start leaves the value
     /// unchanged.
     pub worked_unix_ms: u64,
-    /// Time in microseconds that this process has multiplied, without waits; `flops` counts the operations in this time. The two
-    /// values distinguish a slow processor from a rank that waits for a slow processor.
+    /// Time in microseconds that this process has multiplied, without waits. With `flops`, this time distinguishes a slow
+    /// processor from a rank that waits for a slow processor.
     pub busy_us: u64,
+    /// Number of floating-point operations in the time `busy_us`.
     pub flops: u64,
     /// Counter that rises while the rank waits for other ranks and checks meanwhile that none is lost.
     pub waits: u64,

@@ -295,7 +295,7 @@ pub struct Listed {
 const LOOK_THROUGH_EVERY: Duration = Duration::from_secs(10);
 
 /// Age from which a folder's change time is trusted. A folder that has just changed may change again within the same tick of the
-/// kernel's clock. A new file in it may still get its length.
+/// kernel's clock. A new file in the folder may not have its final length yet.
 const SETTLED: Duration = Duration::from_secs(2);
 
 impl Default for Listed {

@@ -244,8 +244,9 @@ fn tell(comm: &Comm, own: Sweep, watch: &Watch, say: fn(&Said)) -> Option<Sweep>
     Some(sweep)
 }
 
-/// Engine and threads with which a rank measures its node. Each measurement allocates its memory again, because the place of the
-/// pages changes the rate by some per cent, and by a tenth for copying. So the median does not depend on one allocation.
+/// Engine and threads with which a rank measures its node. Each measurement allocates its memory again, so the median does not
+/// depend on one allocation. The physical addresses of the pages change the rate of multiplication by some per cent, and the
+/// rate of copying by a tenth.
 struct Node {
     engine: Engine,
     pool: Pool,

@@ -1,11 +1,13 @@
 //! Judgement of nodes and links: decides which nodes and links are slower than their peers, and which nodes compute wrong. The
 //! module is pure.
 //!
-//! Only measurements of the same sweep are compared, so a disturbance of all nodes does not make one node slow. A node or link is
-//! *slow in a sweep* if it is below the median of its peers by more than the limit. A pass is *sure* of a node or link that is
-//! slow in more of its sweeps than noise would explain. A node or link is named if two passes are sure of it. Over all tests
-//! together, noise alone causes a false alarm in at most one of a hundred burn-ins ([`ALARMS`]). The limit is the tolerance. It
-//! is three times the spread of the peers' medians if this is larger, since nodes may differ without a fault.
+//! Only measurements of the same sweep are compared, so a disturbance of all nodes does not make one node slow. A node or link
+//! is *slow in a sweep* if it is below the median of its peers by more than the limit. The limit is the tolerance, or three
+//! times the spread of the peers' medians if this is larger, since nodes may differ without a fault.
+//!
+//! A pass is a series of sweeps. A pass is *sure* of a node or link that is slow in more of its sweeps than noise would explain.
+//! A node or link is named if two passes are sure of it. Over all tests together, noise alone causes a false alarm in at most
+//! one of a hundred burn-ins ([`ALARMS`]).
 
 use std::collections::BTreeMap;
 
@@ -28,8 +30,8 @@ const LEANS: f64 = 0.05;
 /// from noise.
 pub const WHOLE_EVERY: usize = 3;
 
-/// Number of sweeps with links beyond the smallest number that can name a node. This number of sweeps may fail to show that a
-/// node is slow.
+/// Number of sweeps with links beyond the smallest number that can name a node. A slow node is still named if it does not appear
+/// slow in so many sweeps.
 const SPARE_SWEEPS: usize = 26;
 
 /// Number of peers above which a single peer hardly changes the median.
@@ -208,7 +210,8 @@ fn limit(tolerance: f64, all: &Distances, out: &dyn Fn((usize, usize)) -> bool) 
     if usual.len() < PEERS_LEAST { tolerance } else { tolerance.max(3.0 * deviation(&usual)) }
 }
 
-/// Returns the value of the best link of each node in one direction. A node is slow only if all of its links are slow.
+/// Returns, for each node, the value of its best link in one direction: from the node if `outward` is true, to the node
+/// otherwise. The connection of a node is slow only if all of its links are slow.
 fn ports(values: &Values, outward: bool) -> Values {
     let mut best = Values::new();
     for ((from, to), value) in values {
@@ -501,7 +504,7 @@ mod tests {
         assert_eq!(found, [2, 5].map(|node| (What::Latency, Place::Port(node))));
     }
 
-    /// Processors of different quality, whose rates differ by up to 8 %, are not slow.
+    /// Tests that processors of different quality, whose rates differ by up to 8 %, are not named as slow.
     #[test]
     fn peers_that_differ_are_no_faults() {
         let share = |what: What, n: usize, _: usize| {
@@ -547,7 +550,8 @@ mod tests {
         assert_eq!(judge(3, &sweeps, &engines, &Tolerance::default()).wrong, []);
     }
 
-    /// With two nodes and two different products, it is unknown which node is healthy.
+    /// Tests that no node is named as wrong if no product is that of most nodes. With two nodes and two different products, it
+    /// is unknown which node is healthy.
     #[test]
     fn nobody_is_accused_where_no_product_is_most_nodes() {
         for (good, bad) in [(7, 8), (8, 7)] {
@@ -572,8 +576,8 @@ mod tests {
         assert_eq!((judged.wrong, judged.torn), (vec![], vec![vec![1]]));
     }
 
-    /// Simulates a small virtual machine with much noise. A node that is 5 % slower appears 4 % slower, and a measurement may be
-    /// off by more than 4 %.
+    /// Tests that up to three passes find a node that is 4 % slower than its peers. A single measurement may be off by more than
+    /// 4 %, as on a small virtual machine with much noise.
     #[test]
     fn three_passes_together_find_what_one_may_miss() {
         let missed = (0..40).filter(|seed| {

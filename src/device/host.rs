@@ -97,7 +97,8 @@ unsafe fn unmap(at: NonNull<f64>, bytes: usize) {
     unsafe { libc::munmap(at.as_ptr().cast(), bytes + PAGE) };
 }
 
-/// Bytes that each mapping has in addition to its memory.
+/// Number of bytes by which each mapping is longer than its memory. So the address just behind the memory is in no other
+/// mapping.
 const PAGE: usize = 4096;
 
 /// Returns a random number below `end`.

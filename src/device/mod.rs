@@ -201,8 +201,9 @@ pub struct Found {
     pub corrects_errors: bool,
     /// Number of memory errors that could not be corrected, since the driver was loaded.
     pub memory_errors: u64,
-    /// Clock rate of the device's processors now, and at most.
+    /// Present clock rate of the device's processors.
     pub clock_mhz: u32,
+    /// Maximum clock rate of the device's processors.
     pub max_clock_mhz: u32,
 }
 

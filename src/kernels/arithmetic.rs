@@ -1,9 +1,10 @@
 //! Properties of a node that determine the last bits of a result, found before any rank runs on the node. Pure, except for
 //! [`Arithmetic::here`].
 //!
-//! A protected run promises the same bits, on whichever node the ranks of a lost node continue. The ranks themselves refuse
-//! memory that was computed with another arithmetic, but ranks start only after their node has been chosen. So agents report the
-//! arithmetic of their node. `supervise::judge::fitness` refuses a node that would round differently ([`Rules::suits`]).
+//! A protected run is a run that survives the loss of nodes. It promises the same bits, on whichever node the ranks of a lost
+//! node continue. The ranks themselves refuse memory that was computed with another arithmetic, but ranks start only after their
+//! node has been chosen. So agents report the arithmetic of their node. `supervise::judge::fitness` refuses a node that would
+//! round differently ([`Rules::suits`]).
 //!
 //! All kernels of this program give the same bits. While a run is computed with these kernels, nodes with other instruction
 //! sets are acceptable.

@@ -60,9 +60,10 @@ const TIME: Duration = Duration::from_millis(300);
 /// Maximum panel width that is measured. Kernels divide wider panels, and measuring wider panels would take too long.
 const WIDEST: usize = 512;
 
-/// Minimum number of squares in all matrices C together. So many squares have at least 75 MB, which is more than most caches.
+/// Minimum number of squares ([`Squares`]) of which all matrices C together consist. So many squares have at least 75 MB, which
+/// is more than most caches.
 const SQUARES: usize = 4;
-/// Minimum number of matrices C that are multiplied in turn.
+/// Minimum number of matrices C, each of which is updated by a multiplication C -= L U in turn.
 const BESIDE: usize = 2;
 
 /// Measurement of several engines: each engine does the same multiplication.

@@ -43,10 +43,12 @@ pub struct Multiplication {
     c: Region,
 }
 
-/// Number of squares of one matrix C: `down` the rows and `across` the columns.
+/// Number of squares of which one matrix C consists. A square has `SIDE` rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Squares {
+    /// Number of squares below one another.
     pub down: usize,
+    /// Number of squares beside one another.
     pub across: usize,
 }
 

@@ -93,7 +93,8 @@ pub unsafe fn pack(unit: usize, rows: usize, k: usize, l: Matrix<*const f64>, ou
 /// # Safety
 /// As for [`pack`].
 unsafe fn pack_by<const UNIT: usize>(rows: usize, k: usize, l: Matrix<*const f64>, out: *mut f64) {
-    /// Distance of prefetching, in columns. The piece of a column is too short for the hardware prefetcher.
+    /// Number of columns to prefetch ahead. The piece of a column that is packed at a time is too short for the hardware
+    /// prefetcher.
     const AHEAD: usize = 4;
     // Several panels are packed at a time. The runs down a column are then long enough for the caches, and the targets are few
     // enough.

@@ -165,8 +165,9 @@ impl Update {
     }
 }
 
-/// Returns the pair with the largest magnitude from pairs of a magnitude and a place. Of equal magnitudes, the first is returned.
-/// Magnitude -1 stands for a part without rows. NaN is returned only if no part has a number. Returns `None` if `found` is empty.
+/// Returns the pair with the largest magnitude from pairs of a magnitude and a number, such as the row that has this magnitude.
+/// Of equal magnitudes, the first is returned. Magnitude -1 stands for a part without rows. NaN is returned only if no part has
+/// a number. Returns `None` if `found` is empty.
 pub fn largest(found: impl Iterator<Item = (f64, usize)>) -> Option<(f64, usize)> {
     found.reduce(|best, next| {
         let larger = next.0 > best.0

@@ -23,9 +23,8 @@ const MARK: &str = "SKT_INTERNAL_PREFLIGHT";
 /// Environment variable that marks a trial process. A trial process only tests whether the library accepts certain kernels.
 const TRIAL: &str = "SKT_INTERNAL_TRIAL";
 
-/// Maximum time for a trial process. This process has already loaded the library. But the trial process may hang with other
-/// kernels or on a hung file system. Without this limit all ranks would wait for this rank at the start of MPI, which has no
-/// timeout.
+/// Maximum time for a trial process, which may hang with the requested kernels or on a hung file system. Without this limit all
+/// ranks would wait for this rank at the start of MPI, which has no timeout.
 const TRIAL_MOST: Duration = Duration::from_secs(15);
 
 /// Returns the instruction-set level of the kernels that `library` calls `kernel`. Returns `None` if the name is unknown, such as

@@ -26,7 +26,7 @@ impl Solve {
     pub const LEFT_LOWER: Self = Self { right: false, lower: true, transposed: false };
     /// Computes X(m x n) := X U^-1. U is the transpose of a row-major lower triangle.
     pub const RIGHT_UPPER: Self = Self { right: true, lower: false, transposed: false };
-    /// Computes X(m x n) := X T^-T.
+    /// Computes X(m x n) := X L^-T for a lower triangle L.
     pub const RIGHT_LOWER_TRANSPOSED: Self = Self { right: true, lower: true, transposed: true };
 
     /// Returns the letters of the Fortran interface for side, triangle, form and diagonal.

@@ -2,8 +2,8 @@
 //! attempt.
 //!
 //! A checksum column replaces each lost process column. This file changes the roles of ranks. A change of role copies only the
-//! column b, because the sums remain where they are. The caller decides which process columns are lost and at which boundary the
-//! test continues.
+//! right-hand side b, because the sums remain where they are. The caller decides which process columns are lost and at which
+//! boundary the test continues.
 
 use std::io;
 

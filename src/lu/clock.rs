@@ -48,8 +48,9 @@ impl Clock {
         std::mem::replace(&mut self.current, part)
     }
 
-    /// Divides the time since the last call between two parts: the fraction `share` is charged to `other`, the rest to the
-    /// current part. This is for threads that did the work of both parts in turn.
+    /// Divides the time that is not yet charged between two parts: the fraction `share` is charged to `other`, the rest to the
+    /// current part. Use this function after threads have done work of both parts, if `share` is the measured fraction of
+    /// `other`.
     pub fn give(&mut self, other: Part, share: f64) {
         let now = Instant::now();
         let seconds = (now - self.since).as_secs_f64();

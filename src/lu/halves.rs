@@ -111,8 +111,8 @@ mod tests {
     }
 
     proptest! {
-        /// Tests that all ranks of a process column, or of a checksum column, split at the same column, and that both halves have
-        /// columns. A BLAS gets the same strips with and without a split.
+        /// Tests that all ranks of a process column, or of a checksum column, split at the same column, and that both halves
+        /// have columns. Also tests that a BLAS multiplies the same strips with and without a split.
         #[test]
         fn process_rows_cut_alike_and_as_the_engine_does(
             n in 1usize..900, nb in 1usize..40, p in 2usize..5, q in 1usize..4, depth in 0usize..4,

@@ -109,9 +109,10 @@ impl<'a> InSteps<'a> {
 
     /// Computes the checksums that are due at the clean boundary `k`.
     ///
-    /// No rank changes the elements that are summed before the next step of its process column. The next step begins only when
-    /// all ranks of the process column have added their share. When existing checksums are recomputed, each row is a valid sum
-    /// before and after its recomputation. So checksums remain usable if a rank is lost during the recomputation.
+    /// A rank changes its part of the matrix only in a step of its process column. The next step begins only when all ranks of
+    /// the process column have added their share to the sums. So no element changes before it is summed. When existing checksums
+    /// are recomputed, each row is a valid sum before and after its recomputation. So checksums remain usable if a rank is lost
+    /// during the recomputation.
     pub(super) fn compute_checksums(
         &mut self,
         operations: &mut Operations,

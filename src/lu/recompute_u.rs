@@ -136,7 +136,7 @@ struct Shares<'a> {
 }
 
 impl Shares<'_> {
-    /// Adds this rank's share to `sums`, for the replaced process column with index `j`, in the rows of `band`. On the replaced
+    /// Adds this rank's share to `sums`, for the replaced process column `columns[j]`, in the rows of `band`. On the replaced
     /// process column itself, computes the lost elements from the shares of the other process columns.
     fn put(&mut self, a: &ArrayViewMut2<f64>, band: &Band, j: usize, sums: &mut [f64]) {
         let &mut Self { shape, columns, .. } = self;

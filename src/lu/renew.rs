@@ -28,9 +28,10 @@ const REFRESH: (usize, usize) = (2, 5);
 /// Returns whether existing checksums are recomputed at `boundary`, in a matrix of `blocks` block columns. The first
 /// recomputation is when two fifths of the block columns are left. The second is when two fifths of these are left, and so on.
 ///
-/// Checksum columns have other rounding errors than the columns that they sum. So a recomputed U differs slightly from the lost
-/// U, with which L below the diagonal was computed. The solve with L multiplies this difference, which is larger for later
-/// columns (docs/dev/nonstop.md, Weights). Recomputed checksums are free of this difference in the factored rows.
+/// Checksum columns have other rounding errors than the columns that they sum. So a U recomputed from checksums differs slightly
+/// from the lost U. But L below the diagonal was computed with the lost U. This difference is larger for later columns, and the
+/// solve with L multiplies it (docs/dev/nonstop.md, Weights). Recomputed checksums are free of this difference in the factored
+/// rows.
 pub fn refreshes_at(boundary: usize, blocks: usize) -> bool {
     let less = |left: usize| left * REFRESH.0 / REFRESH.1;
     let mut left = less(blocks);
@@ -99,7 +100,7 @@ impl Sums {
         Self { by, boundary, keeper, cols, from: boundary / grid.q * nb }
     }
 
-    /// Computes the sums, row by row. `half` is the crash point after half of the rows.
+    /// Computes the sums, row by row. `half` is the crash point for injected failures after half of the rows.
     fn make(
         &self,
         context: &Context,
@@ -134,7 +135,8 @@ impl Sums {
         });
     }
 
-    /// Divides the rows into strips from top to bottom. A strip is one message. One strip begins at half of the rows.
+    /// Divides the rows into strips from top to bottom. A strip is one message. One strip begins at half of the rows, where
+    /// [`Self::make`] has a crash point.
     fn strips(&self, shape: &Shape) -> Vec<Strip> {
         let mut strips: Vec<Strip> = Vec::new();
         for at in 0..shape.rows {

@@ -1,10 +1,10 @@
 //! Roles of process columns in a test with checksum columns: pure functions.
 //!
-//! The checksums are E = A w. A checksum column is a process column past the grid. Its local column l is the weighted sum of
-//! local column l of all process columns. In the first checksum column all weights are 1. Each operation of the factorisation
-//! multiplies the matrix from the left. With the product M of all operations so far, the matrix is M A. Each operation is applied
-//! to the checksums as well, so the checksums are the sums of M A. Below the diagonal of a factored column the storage contains
-//! L, which counts as zero in the sums.
+//! The checksums are E = A w, where w contains the weights. A checksum column is a process column past the grid. Its local
+//! column l is the weighted sum of local column l of all process columns. In the first checksum column all weights are 1. Each
+//! operation of the factorisation multiplies the matrix from the left. With the product M of all operations so far, the matrix
+//! is M A. Each operation is applied to the checksums as well, so the checksums are the sums of M A. Below the diagonal of a
+//! factored column the storage contains L, which counts as zero in the sums.
 //!
 //! If process column d is lost at boundary k, a checksum column takes its place: sums replace the block columns of d from k on.
 //! The matrix is then A T in place of A, where T turns each replaced column into a weighted sum of columns of A. The
@@ -326,7 +326,7 @@ pub fn counts_at(shape: &Shape, boundary: usize, col: usize, row: usize, l: usiz
 ///
 /// A run ends at the latest at the end of the local block that contains `l`. On all process columns together, the local blocks
 /// with this number are consecutive block columns of the matrix. If one of these block columns contains the diagonal element of
-/// `row`, or the end of the matrix, the run ends at that offset.
+/// `row`, or the end of the matrix, the run ends at the local column with the same offset in the local block.
 pub fn alike_until(shape: &Shape, row: usize, l: usize) -> usize {
     let Shape { n, nb, grid, .. } = *shape;
     let round = l / nb;
@@ -372,8 +372,9 @@ mod tests {
     }
 
     impl Dense {
-        /// Eliminates column `c` of the trailing submatrix, which is stored in column `lead`, in all columns for which `applies`
-        /// returns true. Leaves NaN below the diagonal of column `lead`, where the factorisation leaves L.
+        /// Does elimination step `c` in all columns for which `applies` returns true. The step's factors are computed from
+        /// column `lead`, in which column `c` of the matrix is stored. Leaves NaN below the diagonal of column `lead`, where the
+        /// factorisation leaves L.
         fn eliminate(&mut self, c: usize, lead: usize, applies: &dyn Fn(usize) -> bool) {
             let n = self.0.len();
             let rows = &mut self.0;
@@ -781,8 +782,8 @@ mod tests {
         }
     }
 
-    /// Tests a checksum column that is rebuilt after each loss. With all weights 1, the residual about doubles with each loss,
-    /// for all columns.
+    /// Tests a checksum column that is rebuilt after each loss. With all weights 1, each loss about doubles the residual,
+    /// whichever process column is lost.
     #[test]
     fn losses_one_after_another_cost_little() {
         let (n, nb, q) = (60, 2, 6);

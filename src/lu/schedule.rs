@@ -27,8 +27,8 @@ use super::work::Work;
 use crate::base::faults::{Point, hit};
 use crate::base::threads::{PanelThreads, Pool, Turn};
 
-/// Time without progress after which the main thread stops polling for rows of other process rows, per other thread of the rank.
-/// The other threads multiply while the main thread polls.
+/// Time without progress after which the main thread stops polling for rows of other process rows. The time is multiplied by the
+/// number of the rank's other threads, which multiply while the main thread polls.
 const POLLS_FOR: Duration = Duration::from_micros(20);
 
 /// Factors from boundary `start` to the end, or to the boundary at which the observer ends the factorisation. Returns

@@ -373,8 +373,8 @@ mod tests {
         }
     }
 
-    /// Tests which local columns are not multiplied in a checksum column. In these local columns, no process column has elements
-    /// that count below the panel. In the next local column, a process column has such elements.
+    /// Tests which local columns are not multiplied in a checksum column. In these local columns, the sums below the panel's
+    /// rows contain no element of any process column. In the next local column, they contain some elements.
     #[test]
     fn what_is_not_multiplied_of_sums_counts_nowhere() {
         for (n, nb, q) in [(40, 4, 2), (41, 4, 3), (39, 5, 1), (17, 3, 4), (12, 12, 2)] {
@@ -400,8 +400,8 @@ mod tests {
         }
     }
 
-    /// Tests for every kernel that the strips cover each column from the first strip on once. The first strip begins at most one
-    /// column unit before `done`, at a column unit of U.
+    /// Tests for every kernel that the strips follow one another without gaps, and end at the last column. The first strip
+    /// begins at `done`, rounded down to a column unit of U.
     #[test]
     fn strips_begin_where_something_is_left() {
         for engine in Engine::runnable().into_iter().filter(|engine| engine.cuts_freely()) {

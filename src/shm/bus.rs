@@ -54,8 +54,8 @@ impl Watched {
         watched
     }
 
-    /// Adds a range to the watched ranges. If the table is full, a fault in the range is reported without the part's name. The
-    /// damage is then found by the digests only.
+    /// Adds a range to the watched ranges. If the table is full, the range is not added. A fault in the range is then reported
+    /// without the part's name, and only the digests show the damage at the next start.
     fn add(&mut self, span: Span) {
         // The span is never freed, because the handler of another thread may still read it. The spans of a test take some bytes
         // for each part.

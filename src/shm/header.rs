@@ -44,8 +44,7 @@ const SLOT_AT: [usize; 2] = [4096, 8192];
 const SLOT_BYTES: usize = 4096;
 
 /// Number of a checkpoint, and the attempt that made the checkpoint. Checkpoints with equal ids have equal contents, because an
-/// attempt seals each number at most once. Another attempt may compute other values of details that the digests cover, such as
-/// timers.
+/// attempt seals each number at most once. Another attempt may save the same number with other times, which the digests cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CheckpointId {
     pub number: u64,
@@ -107,8 +106,8 @@ pub struct Claim {
     /// Committed checkpoint. The copy contains the whole checkpoint until a later checkpoint is sealed and the barrier after the
     /// sealing has passed.
     pub base: Option<CheckpointId>,
-    /// Sealed checkpoint, which is complete in the parts of memory that the next commit takes over. For method self these are the
-    /// parts A and D.
+    /// Sealed checkpoint, which is complete in the parts of memory that the next commit takes over. With the method self these
+    /// are the matrix and the parity that does not belong to `base`.
     pub seal: Option<CheckpointId>,
 }
 
@@ -117,7 +116,7 @@ pub struct Claim {
 pub struct Mark {
     /// Boundary (iteration) at which the checkpoint was taken.
     pub boundary: u64,
-    /// Digest of the small state and of the tables of digests, hence of all data.
+    /// Digest of the small state (the account of the test's time) and of the tables of digests, hence of all data.
     pub root: u64,
 }
 
@@ -232,9 +231,10 @@ pub struct Progress {
     /// Last time at which the rank worked on the test itself; zero if the rank never did. A failed start leaves the value
     /// unchanged.
     pub worked_unix_ms: u64,
-    /// Time in microseconds that this process has multiplied, without waits; `flops` counts the operations in this time. The two
-    /// values distinguish a slow processor from a rank that waits for a slow processor.
+    /// Time in microseconds that this process has multiplied, without waits. With `flops`, this time distinguishes a slow
+    /// processor from a rank that waits for a slow processor.
     pub busy_us: u64,
+    /// Number of floating-point operations in the time `busy_us`.
     pub flops: u64,
     /// Counter that rises while the rank waits for other ranks and checks meanwhile that none is lost.
     pub waits: u64,

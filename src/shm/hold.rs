@@ -281,8 +281,9 @@ mod tests {
         memory_store.clean().unwrap();
     }
 
-    /// A process in a PID namespace of its own cannot see a process outside, such as one in another container. Nothing shows
-    /// whether that process was killed and is still freeing its memory.
+    /// Tests the wait for a holder of the lock in another PID namespace, such as another container. The waiting process cannot
+    /// see whether that holder was killed and is still freeing its memory. A heartbeat shows that the holder is alive, and ends
+    /// the wait with an error.
     #[test]
     fn a_holder_that_cannot_be_seen_is_waited_for_unless_it_gets_on() {
         let within = || {

@@ -100,9 +100,9 @@ pub(super) unsafe fn collapse(base: NonNull<u8>, len: usize) {
     });
 }
 
-/// Allocates every page of a mapping by a store. Kernels before 5.14 have no other way for memory without a file. Before each
-/// piece, a filler calls `has_room` with the size of the piece. If the result is false, all fillers stop. Returns true if all
-/// pages were allocated.
+/// Allocates every page of a mapping by a store. Before version 5.14, the kernel allocates memory without a file in no other
+/// way. Before each piece, a filler calls `has_room` with the size of the piece. If the result is false, all fillers stop.
+/// Returns true if all pages were allocated.
 ///
 /// # Safety
 /// `base` is a shared, writable mapping of `len` bytes, from the beginning of a page, to which no other thread or process writes.
@@ -234,7 +234,8 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Mutex;
 
-    /// If only the main thread touched the pages, all of them would be in its NUMA node.
+    /// Tests that the threads of a pool get huge pages in turn. If only the main thread touched the pages, all pages would be in
+    /// the main thread's NUMA node.
     #[test]
     fn every_thread_of_a_pool_takes_its_turn() {
         for (len, threads) in [(0, 3), (1, 3), (HUGE, 2), (7 * HUGE + 5, 3), (2 * HUGE, 4)] {

@@ -130,8 +130,8 @@ fn beat(file: &File) -> Option<[u8; 8]> {
 const ATTEMPTS: u32 = 1000;
 
 /// Repeats `attempt` until it succeeds or the budget [`ATTEMPTS`] is spent. If the budget is spent, returns the last holder of
-/// the lock as an error. If `waits` returns true for the holder, an attempt costs nothing. This is so for a holder that is or may
-/// be ending, before the timeout.
+/// the lock as an error. If `waits` returns true for the holder, an attempt uses none of the budget. `waits` returns true before
+/// the timeout, for a holder that is or may be ending.
 fn try_until(
     mut attempt: impl FnMut() -> bool,
     mut holder: impl FnMut() -> Holder,

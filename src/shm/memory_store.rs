@@ -85,8 +85,8 @@ impl MemoryStore {
         }
     }
 
-    /// Creates a part of exactly `len` zero bytes, all allocated. A header that a process works in is created by
-    /// [`Hold::renew`](super::Hold::renew) instead, under its lock.
+    /// Creates a part of exactly `len` zero bytes, all allocated. The header of a position in use is created by
+    /// [`Hold::renew`](super::Hold::renew) instead, under the lock.
     pub fn create(&self, position: u32, part: Part, len: usize) -> Result<Region, MemoryError> {
         let name = self.name(position, part);
         let Some((path, page)) = self.file(position, part) else {
@@ -295,7 +295,7 @@ pub struct Listed {
 const LOOK_THROUGH_EVERY: Duration = Duration::from_secs(10);
 
 /// Age from which a folder's change time is trusted. A folder that has just changed may change again within the same tick of the
-/// kernel's clock. A new file in it may still get its length.
+/// kernel's clock. A new file in the folder may not have its final length yet.
 const SETTLED: Duration = Duration::from_secs(2);
 
 impl Default for Listed {

@@ -1,9 +1,9 @@
 //! Recovery of names of memory in use, after an administrator or a job that tidies /dev/shm has removed these names.
 //!
-//! Memory without a name stays as long as its process. But the next process cannot find this memory, and an agent takes its rank
-//! for ended. The kernel gives no new name to a file that has lost its last name. So a new file is created under the name, and
-//! the contents are moved to the new file piece by piece. The move needs room for one piece, and all addresses stay the same. A
-//! process that has opened the old file reads zeros from then on.
+//! Memory without a name stays as long as its process. But the next process cannot find this memory, and an agent considers the
+//! rank that uses this memory ended. The kernel gives no new name to a file that has lost its last name. So a new file is
+//! created under the name, and the contents are moved to the new file piece by piece. The move needs room for one piece, and all
+//! addresses stay the same. A process that has opened the old file reads zeros from then on.
 //!
 //! `checkpoint` checks the names between iterations, for parts that no other thread reads at that moment. The name of a System V
 //! segment is checked, but cannot be recovered.
@@ -187,7 +187,8 @@ mod tests {
         memory_store.unlink(1, Part::B);
     }
 
-    /// The attempt is repeated every second. A failed attempt must leave nothing behind that would disturb the next one.
+    /// Tests that a failed recovery of a name leaves no files or memory behind. A rank repeats a failed recovery every second,
+    /// so such remains would add up.
     #[test]
     fn a_name_that_cannot_be_given_back_costs_nothing() {
         in_a_small_tmpfs(64 << 10, |folder| {

@@ -24,7 +24,7 @@ pub enum Part {
     A,
     /// Checkpoint B: the copy of the matrix.
     B,
-    /// Parity of checkpoints with even numbers.
+    /// Parity of checkpoints with even numbers, for methods self and double. Parity of every checkpoint, for other methods.
     C,
     /// Parity of checkpoints with odd numbers, for method self.
     D,
@@ -32,7 +32,7 @@ pub enum Part {
     E,
     /// Parity of the second copy.
     F,
-    /// Small state (A2) and tables of digests, for two checkpoints.
+    /// Small state: the account of the test's time. The part also has the tables of digests, and space for two checkpoints.
     S,
     /// Results of the finished tests.
     Done,

@@ -388,7 +388,8 @@ mod tests {
         assert_eq!(region.words()[17], 2.5f64.to_bits());
     }
 
-    /// A write always reaches the file to which the page belongs now, even if the page belonged to another file before.
+    /// Tests a lasting page that may take over the address of a dropped lasting page of another file. A write to the new page
+    /// reaches only the new file.
     #[test]
     fn a_page_that_lasts_is_the_next_files_when_it_is_dropped() {
         let made = || {

@@ -57,7 +57,7 @@ pub fn shm_bytes() -> Option<u64> {
 /// Bytes of System V shared memory that the kernel's limits leave. `None` if such memory does not outlive its processes.
 ///
 /// The default limits exceed the memory of any machine. The limit of one segment is used here for all segments together, because
-/// the number of segments is not known. A machine that limits segments at all limits them to a few megabytes.
+/// the number of segments is not known. If a machine has lower limits, they are usually a few megabytes.
 pub fn sysv_bytes() -> Option<u64> {
     let left = sysv_left(ROOT.as_ref()).filter(|_| sysv_outlives());
     left.map(|left| left.of_one.min(left.of_all))

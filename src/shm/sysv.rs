@@ -265,7 +265,8 @@ mod tests {
         drop(held);
     }
 
-    /// Kernels before 5.14 can allocate pages of a segment only if each page is touched.
+    /// Tests that all pages of a segment are allocated on kernels before 5.14, which allocate a page only when it is touched.
+    /// The test makes the requests of newer kernels fail.
     #[test]
     fn all_pages_of_a_segment_are_taken_where_an_older_kernel_has_to_be_touched() {
         let unknown = [libc::MADV_POPULATE_READ, libc::MADV_POPULATE_WRITE, libc::MADV_COLLAPSE];
@@ -291,7 +292,8 @@ mod tests {
         row[rss].parse().unwrap()
     }
 
-    /// Runs in an IPC namespace with limits of its own, if the system allows one.
+    /// Tests that the error names the kernel limit that a new segment exceeds. Lowers the limits in a new IPC namespace. Tests
+    /// nothing if the system allows no such namespace.
     #[test]
     fn a_limit_of_the_kernels_is_named() {
         let within = |limit: &str, value: &str, wanted: &[usize]| {
@@ -331,7 +333,8 @@ mod tests {
         assert_eq!(seen, 1, "killed there, it would stay for ever");
     }
 
-    /// A segment cannot be cut short, so the test cuts a file. The result is the same for a page with a memory error.
+    /// Tests that an unreadable preface gives `None`. A segment cannot be cut short, so the test cuts a file. The result is the
+    /// same for a page with a memory error.
     #[test]
     fn a_preface_that_cannot_be_read_names_nothing() {
         let file = tempfile::tempfile().unwrap();

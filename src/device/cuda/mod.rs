@@ -379,7 +379,8 @@ fn text(write: impl FnOnce(*mut std::ffi::c_char, c_int) -> Status) -> String {
     if status == 0 { text.trim().to_owned() } else { "?".to_owned() }
 }
 
-/// Returns the NUMA node of device `number`; `None` if the system does not report it. An error is that of a failed call.
+/// Returns the NUMA node of device `number`; `None` if the system does not report it. Returns an error if the driver has no such
+/// device.
 fn memory_of(driver: &Driver, number: c_int) -> Result<Option<usize>, String> {
     let mut device = 0;
     // SAFETY: the driver fills the value.

@@ -31,7 +31,8 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// Returns whether this processor can run kernels of this instruction set, with fused multiply-add instructions of its own.
+    /// Returns whether this processor has this instruction set and fused multiply-add instructions. `Portable` needs only fused
+    /// multiply-add instructions, which are tested on x86-64 and assumed on other architectures.
     pub fn runs_here(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]

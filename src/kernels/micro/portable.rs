@@ -1,7 +1,7 @@
 //! Kernel for every processor, in plain Rust that the compiler may vectorise.
 //!
-//! If the processor has no fused multiply-add instruction, each fused multiply-add is computed in software. Software is slow,
-//! but gives the same bits. On such a processor this kernel is not chosen for its speed.
+//! If the processor has no fused multiply-add instruction, each fused multiply-add is computed in software. Software gives the
+//! same bits, but is slow. So no engine uses this kernel on an x86-64 processor without the instruction ([`Isa::runs_here`]).
 
 use super::lanes::{self, Lanes};
 use super::{InPanel, Isa, Kernel, Slabs, Soon};

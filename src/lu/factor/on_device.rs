@@ -94,7 +94,7 @@ impl OnDevice<'_> {
         Shareable::new(kept)
     }
 
-    /// Copies the block of L1 at `b` to device memory, and multiplies with it: A -= L B, in columns of W.
+    /// Copies B, the block of L1 at `b`, to device memory, and computes A -= L B. Here A and L are columns of W.
     ///
     /// `first` is the offset of the block in L1, in doubles.
     ///

@@ -91,7 +91,8 @@ impl Failing {
     /// again, and a failed node causes a restart. During a restart every failure starts the restart again.
     ///
     /// M is the MTBF, and s the share of failures that end only a process. With F = 1 - e^(-in_place/M) and
-    /// B_r = M (e^(restart/M) - 1), the mean time down is B = s B_p + (1-s) B_r with B_p = F (M + (1-s) B_r)/(1 - s F). The mean cost is M ln(1 + B/M).
+    /// B_r = M (e^(restart/M) - 1), the mean time down is B = s B_p + (1-s) B_r with B_p = F (M + (1-s) B_r)/(1 - s F). The mean
+    /// cost is M ln(1 + B/M).
     pub fn mean_down(&self, in_place: f64, restart: f64) -> Result<f64> {
         self.check()?;
         non_negative("the time to continue in place", in_place)?;

@@ -360,8 +360,8 @@ pub fn recomputed_by_replacement(x: f64) -> Result<f64> {
     Ok(0.5 * x * x)
 }
 
-/// Average of the recomputed part x^2/2 over losses at any moment of a run, of which the share 1 - (1-x)^3 has passed in time:
-/// half of 1 - 2 (3/4) + 3/5, a twentieth.
+/// Average of the recomputed part x^2/2 over losses at any moment of a run. When the share x of the rows is factored, the share
+/// 1 - (1-x)^3 of the time has passed. So the average is half of 1 - 2 (3/4) + 3/5, a twentieth.
 pub const RECOMPUTED_ON_AVERAGE: f64 = 0.05;
 
 /// Average part of a process's matrix that enters new checksums: the part not factored, and the rows of U from their diagonals
@@ -402,8 +402,8 @@ impl Repair {
         self.summed(bytes, self.q.saturating_add(1), Code::Plain)
     }
 
-    /// Seconds to recompute the share `part` of a process's matrix from the checksums. With Q = 1 this takes as long as with Q
-    /// = 2.
+    /// Seconds to recompute the share `part` of a process's matrix from the checksums. A single process column takes as long as
+    /// two process columns.
     fn recompute_u(&self, part: f64) -> Result<f64> {
         fraction("the part of a process's matrix to recompute", part)?;
         self.summed(part * self.process_bytes()?, self.q.max(2), Code::Plain)

@@ -262,7 +262,7 @@ mod tests {
         assert!(timeout(&of(4, 600)) < TIMEOUT + Duration::from_secs(2));
     }
 
-    /// Checks the warning for a time in which a pass measures links too seldom to name a slow one. The time that the warning
+    /// Checks the warning for a time in which a pass measures links too seldom to name a slow link. The time that the warning
     /// suggests is long enough.
     #[test]
     fn a_time_too_short_for_the_links_is_told_with_one_that_does() {

@@ -131,9 +131,10 @@ pub(super) fn replacement_figure() -> Result<Figure> {
 mod tests {
     use super::super::preset;
 
-    /// Figures of docs/PROTECTION.md, calculated by a program in another language: the sums of `model/nonstop.rs`, which that
-    /// program compared with random runs, and the sums of `interval`. MTBF, panel (share of processes), self by restarts, in
-    /// place, checksums with Q = 31 and 127.
+    /// Compares the panels with figures of docs/PROTECTION.md, which a program in another language calculated. That program has
+    /// the sums of `model/nonstop.rs`, which it compared with random runs, and the sums of `interval`. The columns are MTBF,
+    /// panel (by the share of failures that end only a process), self-checkpoint by restarts, in place, and checksums with Q =
+    /// 31 and 127.
     #[test]
     fn which_is_better_where() {
         let figure = preset("nonstop").unwrap();

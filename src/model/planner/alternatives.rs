@@ -26,9 +26,9 @@ pub struct Comparison {
     pub process_share: f64,
     /// Expected flop/s with restarts; None if the run practically never ends or is impossible.
     pub restart: Option<f64>,
-    /// Expected flop/s with recovery in place, in the same form.
+    /// Expected flop/s with recovery in place; None as for `restart`.
     pub in_place: Option<f64>,
-    /// Expected flop/s with checksum columns, in the same form.
+    /// Expected flop/s with checksum columns; None as for `restart`.
     pub abft: Option<f64>,
     /// Number of columns of checksums in the comparison.
     pub checksum_columns: u64,

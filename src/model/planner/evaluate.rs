@@ -99,7 +99,7 @@ pub struct Saving {
     /// Seconds of the first and of the last save.
     pub save_cost: Option<(f64, f64)>,
     pub saving: f64,
-    /// Part of the helpers in a save; None if the ranks do the whole save.
+    /// Work that helpers do in a save; None if the ranks do the whole save.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub helpers: Option<Helpers>,
     /// Checkpoints that go to storage in addition to memory. None if no checkpoint goes to storage, or if the speed of the

@@ -666,7 +666,7 @@ impl Site {
         }
     }
 
-    /// Ends the ranks on a node for the supervisor.
+    /// Ends the ranks on a node for the supervisor. If `clean` is true, also removes the memory of positions on this node.
     pub fn ends_ranks(&mut self, name: &str, clean: bool) {
         let Some(attempt) = &self.attempt else { return };
         let lives = |rank: &Rank| rank.node == name && rank.health != Health::Dead;

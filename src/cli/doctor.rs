@@ -40,7 +40,7 @@ use crate::supervise::talk::cluster::{Cluster, FIRST_CALL, News};
 use crate::supervise::talk::shell::{RemoteShell, library_path};
 use crate::supervise::talk::wire::Attend;
 
-/// Part of the time that agents wait without a message before they end. The time of two trials of MPI is added.
+/// Time without a message after which an agent ends. The time of two trials of MPI is added.
 const LEFT_ALONE: Duration = Duration::from_secs(120);
 
 /// Time to wait for the first heartbeat of each node.
@@ -88,8 +88,8 @@ fn told(name: &str, findings: &[Finding]) -> usize {
     findings.iter().filter(|f| matches!(f, Finding::Problem(_))).count()
 }
 
-/// Returns the memory and storage that the run needs on these hosts. If `tell` is true, each host reports its own free space on
-/// storage. Otherwise the single host is this node.
+/// Returns the memory and storage that the run needs on these hosts. `tell` is true if each host reports on its own storage:
+/// then a problem with the storage of this node is no error.
 fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<Needs, Refusal> {
     // Without a list of nodes, this node has all ranks.
     let slots: usize = hosts.iter().map(|h| h.slots).sum();

@@ -18,7 +18,8 @@ pub fn instead(json: &JsonFlag) -> bool {
     json.as_ref().is_some_and(|_| file(json).is_none())
 }
 
-/// Returns the file that gets the JSON document. None if `--json` is not given, or if the document goes to stdout under any name.
+/// Returns the file that gets the JSON document. None if `--json` is not given, or if the document goes to stdout. FILE may
+/// name stdout as `-`, or by the path of the file to which stdout goes.
 fn file(json: &JsonFlag) -> Option<&Path> {
     let stdout = |file: &Path| {
         file == Path::new("-") || output_target::is_open_as(file, io::stdout()).is_some()

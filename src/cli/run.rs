@@ -837,7 +837,7 @@ mod tests {
         assert_eq!(end(0), None, "it is over");
     }
 
-    /// Five nodes with one slot each, for a grid of four ranks, and one spare node.
+    /// Five nodes with one slot each are given for four ranks, and one spare node. The fifth node becomes a spare.
     #[test]
     fn a_host_that_no_rank_falls_on_is_a_spare() {
         let dir = tempfile::tempdir().unwrap();

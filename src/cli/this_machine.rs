@@ -78,7 +78,7 @@ fn peak_of(cpuinfo: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Regression: in a container without /sys, a run used only two cores of the machine, with one thread for each rank.
+    /// If the topology lacks some processors, as in a container without /sys, a single rank gets all cores.
     #[test]
     fn a_job_told_nothing_of_its_cores_has_all_of_them() {
         let sixteen: BTreeSet<usize> = (0..16).collect();

@@ -1,5 +1,7 @@
 //! Rate that a single rank with many cores is expected to reach, predicted from runs with few cores.
 //!
+//! The parts of a run are panels, row swaps, triangular solves, multiplication and back substitution.
+//!
 //! With DEPTH 0 a rank works on one part at a time, with all its threads, and reports the seconds of each part. A run with one
 //! thread and a run with more show how much of a part is divided among the threads. With DEPTH 1, the order of the solver's work
 //! determines how much of a panel's time overlaps with the multiplication. Runs with few cores cannot show how many cores can
@@ -14,10 +16,12 @@ use crate::lu::panel_workers;
 /// Largest number of iterations of a test. A larger number is taken for a typing error.
 const ITERATIONS_MOST: f64 = 1e7;
 
-/// Rows of C that a task takes, with NB near 256 and 1 MiB of second-level cache.
+/// Rows of the trailing submatrix that a task of the multiplication updates, if NB is near 256 and the second-level cache has 1
+/// MiB.
 const TASK_ROWS: f64 = 192.0;
-/// Largest number of columns of a task, and the least number of tasks for each thread.
+/// Largest number of columns that a task of the multiplication updates.
 const TASK_COLUMNS: f64 = 1920.0;
+/// Smallest number of tasks for each thread.
 const TASKS_LEAST: f64 = 12.0;
 
 /// Seconds that a run with a single rank spent on each part.
@@ -61,7 +65,8 @@ pub fn read(text: &str) -> Vec<Parts> {
     tests.iter().filter_map(parts).collect()
 }
 
-/// Seconds for each unit of work: `together` stays the same with any number of threads, `shared` is divided by it.
+/// Seconds for each unit of work, in two parts. `together` is the same with any number of threads; `shared` is divided by the
+/// number of threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pace {
     together: f64,
@@ -86,15 +91,17 @@ pub struct Paces {
     pub nb: f64,
     /// Operations per second of a thread in the multiplication, while all threads multiply.
     pub rate: f64,
-    /// Paces of a panel: per column, and per element.
+    /// Pace of a panel per column.
     column: Pace,
+    /// Pace of a panel per element of the panel.
     element: Pace,
-    /// Paces of row swaps and of triangular solves, per element of the matrix.
+    /// Pace of row swaps, per element of the matrix.
     swaps: Pace,
+    /// Pace of triangular solves, per element of the matrix.
     triangles: Pace,
     /// Pace of back substitution, per element of the matrix.
     solve: Pace,
-    /// Pace of the rest of an iteration.
+    /// Seconds of the rest of an iteration, with any number of threads.
     other: f64,
 }
 
@@ -115,7 +122,7 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Seconds of all parts.
+    /// Returns the sum of the seconds of all parts.
     fn total(&self) -> f64 {
         let Self { multiplication, panels, swaps, triangles, last_tasks, solve, other, .. } = self;
         multiplication + panels + swaps + triangles + last_tasks + solve + other
@@ -318,8 +325,8 @@ mod tests {
         }
     }
 
-    /// A single thread hides nothing. While panel threads work and others multiply, the cost is the sum of both, divided by all
-    /// threads.
+    /// Compares the model with a calculation by hand. With one thread, no parts overlap. If some threads factor a panel while
+    /// the others multiply, the time is the sum of both works, divided by the number of threads.
     #[test]
     fn by_hand() {
         let paces = Paces {

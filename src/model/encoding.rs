@@ -70,7 +70,7 @@ impl Code {
     }
 }
 
-/// Seconds to write `p` checkpoints of `bytes` to stable storage one after the other, section 2.2: p (beta m + alpha).
+/// Seconds to write `p` checkpoints of m = `bytes` to stable storage one after the other, section 2.2: p (beta m + alpha).
 pub fn stable_storage(p: u64, bytes: f64, link: Link) -> Result<f64> {
     at_least("the number of processes", p, 1, "at least 1")?;
     positive("the checkpoint size", bytes)?;
@@ -83,16 +83,16 @@ fn levels(processes: u64) -> f64 {
     f64::from(u64::BITS - (processes - 1).leading_zeros())
 }
 
-/// Seconds to encode with a binary tree, section 2.2 and eq. 6: k * 2 ceil(log2 p) ((beta + gamma) m + alpha). Weighted sums have
-/// twice the gamma.
+/// Seconds to encode m = `bytes` with a binary tree, section 2.2 and eq. 6: k * 2 ceil(log2 p) ((beta + gamma) m + alpha) for
+/// the k sums of the code. Weighted sums have twice the gamma.
 pub fn tree(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
     at_least("the number of processes", p, 2, "at least 2")?;
     let (k, per_byte) = link.prices(bytes, code)?;
     finite("the encoding time", k * 2.0 * levels(p) * (per_byte * bytes + link.alpha))
 }
 
-/// Bytes of the segment with which the chain is fastest, section 3.3: sqrt(m alpha / ((p - 2)(beta + gamma))), at most the whole
-/// checkpoint.
+/// Bytes of the segment with which the chain is fastest for m = `bytes`, section 3.3: sqrt(m alpha / ((p - 2)(beta + gamma))),
+/// at most the whole checkpoint.
 pub fn optimal_segment(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
     at_least("the number of processes", p, 2, "at least 2")?;
     let (_, per_byte) = link.prices(bytes, code)?;
@@ -104,8 +104,8 @@ pub fn optimal_segment(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64
     finite("the segment", s.clamp(1.0_f64.min(bytes), bytes))
 }
 
-/// Seconds to encode with a chain of `p` processes in segments of `segment` bytes, section 3.3: k (p - 2 + m/s)(alpha + (beta +
-/// gamma) s).
+/// Seconds to encode m = `bytes` with a chain of `p` processes in segments of s = `segment` bytes, section 3.3: k (p - 2 +
+/// m/s)(alpha + (beta + gamma) s) for the k sums of the code.
 pub fn chain(p: u64, bytes: f64, segment: f64, code: Code, link: Link) -> Result<f64> {
     at_least("the number of processes", p, 2, "at least 2")?;
     positive("the segment", segment)?;
@@ -122,8 +122,8 @@ pub fn chain_best(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
     chain(p, bytes, s, code, link)
 }
 
-/// Seconds of the localised scheme, eq. 9: groups of k(k+1) without dedicated checksum processes. Each of the k checksums is
-/// broadcast, pipelined, to the k + 1 processes that keep it.
+/// Seconds of the localised scheme, eq. 9, for k = `losses`: groups of k(k+1) processes, none of which only keeps checksums.
+/// Each of the k checksums is sent in segments along a chain of the k + 1 processes that keep it.
 pub fn localised(losses: u64, bytes: f64, link: Link) -> Result<f64> {
     at_least("the number of losses", losses, 1, "at least 1")?;
     at_most("the number of losses", losses as f64, 1_048_576.0, "at most a million")?;
@@ -150,10 +150,10 @@ pub fn lost(idle: f64, encode_s: f64, interval_s: f64) -> Result<f64> {
     finite("the share lost", 1.0 - (1.0 - idle) * (interval_s / (interval_s + encode_s)))
 }
 
-/// Time to rebuild `lost` of `p` computing processes, by eqs. 4 and 5; the paper gives no formula for this time. Each right side
-/// of eq. 4 is a weighted sum over the survivors that ends at its checksum process: a chain of p - lost + 1 processes. The sum
-/// then goes to all replacements, like a broadcast in section 4.3. Each replacement multiplies the sums, as they arrive, by its
-/// own row of the inverse of A_r.
+/// Time to rebuild `lost` of `p` computing processes, by eqs. 4 and 5; the paper gives no formula for this time. Each right
+/// side of eq. 4 is a weighted sum over the survivors that ends at its checksum process: a chain of p - lost + 1 processes. The
+/// sum then goes to all replacements, like a broadcast in section 4.3. Each replacement multiplies the sums, as they arrive, by
+/// its own row of the inverse of A_r, the matrix of these equations.
 pub fn recovery_by_equations(p: u64, lost: u64, bytes: f64, link: Link) -> Result<f64> {
     let survivors = survivors(p, lost)?;
     let right_sides = chain_best(survivors + 1, bytes, Code::Weighted { losses: lost }, link)?;
@@ -162,9 +162,9 @@ pub fn recovery_by_equations(p: u64, lost: u64, bytes: f64, link: Link) -> Resul
     finite("the recovery time", right_sides + spread)
 }
 
-/// Time to rebuild `lost` of `p` computing processes, if the weights already contain the inverse of A_r. The data of a lost
-/// process are then one weighted sum of survivors and checksums. The sum goes along a chain of p + 1 processes that ends at the
-/// replacement. An encoding takes equally long.
+/// Time to rebuild `lost` of `p` computing processes, if the weights already contain the inverse of A_r, the matrix of eq. 4.
+/// The data of a lost process are then one weighted sum of survivors and checksums. The sum goes along a chain of p + 1
+/// processes that ends at the replacement. An encoding takes equally long.
 pub fn recovery_by_sums(p: u64, lost: u64, bytes: f64, link: Link) -> Result<f64> {
     survivors(p, lost)?;
     chain_best(p.saturating_add(1), bytes, Code::Weighted { losses: lost }, link)
@@ -188,8 +188,8 @@ fn group_code(group: u64, losses: u64) -> Result<Code> {
 /// Time to encode striped parity around a ring: each of `group` ranks with `bytes` of data sends partial checksums to the next
 /// rank, so that all links are in use all the time.
 ///
-/// A stripe has G - m data chunks and m parity chunks; a chunk has bytes/(G - m) bytes. In each of G - 1 steps a rank sends m
-/// partial checksums of one chunk: (G - 1)(alpha + m (beta + gamma) bytes / (G - m)).
+/// A stripe of G = `group` chunks has m = `losses` parity chunks and G - m data chunks. A chunk has bytes/(G - m) bytes. In
+/// each of G - 1 steps a rank sends m partial checksums of one chunk: (G - 1)(alpha + m (beta + gamma) bytes / (G - m)).
 pub fn striped_ring(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
     let (m, per_byte) = link.prices(bytes, group_code(group, losses)?)?;
     let g = group as f64;
@@ -222,22 +222,23 @@ pub fn dedicated_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Resu
 /// Bytes of each message that the solver sends for dedicated checksums.
 const DEDICATED_SEGMENT: f64 = 262_144.0;
 
-/// Time to encode localised checksums as our solver does: each of the k checksums in pieces around a ring of `group` ranks, in
-/// (G-1) steps, with all links in use. Each rank then has one of the G pieces of each checksum, and sends every other member the
-/// piece that this member keeps: (G-1) (k (alpha + (beta + gamma) bytes/G) + alpha + beta bytes/G).
+/// Time to encode localised checksums as our solver does. Each of the k = `losses` checksums is summed in pieces around a ring
+/// of G = `group` ranks, in G - 1 steps, with all links in use. Each rank then has one of the G pieces of each checksum, and
+/// sends every other member the piece that this member keeps: (G-1) (k (alpha + (beta + gamma) bytes/G) + alpha + beta
+/// bytes/G).
 pub fn localised_ring(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
     let (g, k, sum, passing) = localised_group(group, losses, bytes, link)?;
     finite("the encoding time", (g - 1.0) * (k * sum + passing))
 }
 
-/// Time to encode localised checksums if each piece is summed by a binary tree: G k reductions, then every member sends the
-/// pieces.
+/// Time to encode localised checksums if each piece is summed by a binary tree. There are G k reductions, for k = `losses`
+/// checksums of G = `group` pieces. Then every member sends the pieces.
 pub fn localised_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
     let (g, k, sum, passing) = localised_group(group, losses, bytes, link)?;
     finite("the encoding time", g * k * levels(group) * sum + (g - 1.0) * passing)
 }
 
-/// Returns G and k, the time to send a piece and add to it, and the time to send a piece alone.
+/// Returns `group` and the number of checksums, the time to send a piece and add to it, and the time to send a piece alone.
 fn localised_group(
     group: u64,
     losses: u64,
@@ -256,8 +257,9 @@ fn localised_group(
     Ok((g, k, passing + arithmetic * link.gamma * piece, passing))
 }
 
-/// Time of the paper's localised scheme with binary trees in both parts; the paper prints no formula for it. The encoding is as
-/// in eq. 6 over k(k+1) processes. Each checksum then goes to the k + 1 processes that keep it in ceil(log2 (k+1)) rounds.
+/// Time of the paper's localised scheme with binary trees in both parts, for k = `losses`; the paper prints no formula for it.
+/// The encoding is as in eq. 6 over k(k+1) processes. Each checksum then goes to the k + 1 processes that keep it, in ceil(log2
+/// (k+1)) rounds.
 pub fn localised_tree(losses: u64, bytes: f64, link: Link) -> Result<f64> {
     at_least("the number of losses", losses, 1, "at least 1")?;
     let holders = losses.saturating_add(1);
@@ -284,9 +286,9 @@ mod tests {
         assert!((ours / eq2 - 1.0).abs() < 1e-12, "{ours} {eq2}");
     }
 
-    /// Fig. 8: 25 MB a process, four losses, 60 to 480 processes. The paper prints no link; with `LINK` eqs. 2 and 7
-    /// give, by hand, with B = (beta + 2 gamma) m = 0.258333 s: chain 4 (sqrt(B) + sqrt((p - 2) alpha))^2,
-    /// tree 4 * 2 ceil(log2 p) (B + alpha).
+    /// Fig. 8: m = 25 MB a process, four losses, p = 60 to 480 processes. The paper prints no link. With `LINK` and B = (beta +
+    /// 2 gamma) m = 0.258333 s, eqs. 2 and 7 give, by hand: chain 4 (sqrt(B) + sqrt((p - 2) alpha))^2, tree 4 * 2 ceil(log2 p)
+    /// (B + alpha).
     #[test]
     fn figure_8_by_hand() {
         let code = Code::Weighted { losses: 4 };
@@ -298,9 +300,9 @@ mod tests {
         }
     }
 
-    /// The chain that the paper calls "very stable" takes 25 % more time for 480 processes than for 60 with that link; the tree
-    /// takes half as much again. The chain takes 5 % more if the latency is 0.797 us: there (1 + sqrt(478 alpha/B)) / (1 +
-    /// sqrt(58 alpha/B)) is the root of 1.05.
+    /// With `LINK`, the chain that the paper calls "very stable" takes 25 % more time for 480 processes than for 60. The tree
+    /// takes half as much again. With a latency of alpha = 0.797 us the chain takes 5 % more. For this alpha, (1 + sqrt(478
+    /// alpha/B)) / (1 + sqrt(58 alpha/B)) is the root of 1.05, with B = 0.258333 s.
     #[test]
     fn figure_8_is_flat_only_where_the_latency_is_small() {
         let code = Code::Weighted { losses: 4 };
@@ -317,9 +319,10 @@ mod tests {
         assert!((chain_best(480, M, code, none).unwrap() / limit - 1.0).abs() < 1e-6);
     }
 
-    /// Four of 60 and of 480 processes, by hand, with B as above. Right sides: 4 (sqrt(B) + sqrt(55 alpha))^2 = 1.172591 s and,
-    /// with 475, 1.467650 s; each to four replacements: 4 (sqrt(B) + sqrt(3 alpha))^2 = 1.065069 s. As sums: the chain of 61 and
-    /// 481, 1.177729 s and 1.469635 s. Without latency 8 B = 2.0667 s and 4 B, for any number.
+    /// Recovery of four of 60 and of four of 480 processes, by hand, with B = (beta + 2 gamma) m = 0.258333 s. The right sides
+    /// take 4 (sqrt(B) + sqrt(55 alpha))^2 = 1.172591 s; with 475 in place of 55, 1.467650 s. Sending each to four replacements
+    /// takes 4 (sqrt(B) + sqrt(3 alpha))^2 = 1.065069 s. As sums, chains of 61 and 481 processes take 1.177729 s and 1.469635
+    /// s. Without latency the two ways take 8 B = 2.0667 s and 4 B, for any number of processes.
     #[test]
     fn recovery_of_figure_8_by_hand() {
         for (p, equations, sums) in [(60, 2.237660, 1.177729), (480, 2.532719, 1.469635)] {
@@ -337,8 +340,8 @@ mod tests {
         );
     }
 
-    /// The four checkpoint processes of Fig. 8, added to 60 and 480 that compute: 4/64 and 4/484; added to groups of 16, 4/20. In
-    /// all, with an encoding every 600 s: 1 - 60/64 * 600/601.17646 and so on.
+    /// Share of the four processes of Fig. 8 that only keep checksums: 4/64 and 4/484 beside 60 and 480 that compute, 4/20 in
+    /// groups of 16. With an encoding every 600 s, 1 - 60/64 * 600/601.17646 of the machine is lost in all, and so on.
     #[test]
     fn the_cost_of_dedicated_processes() {
         let code = Code::Weighted { losses: 4 };
@@ -363,9 +366,10 @@ mod tests {
         assert!(local > flat && local < flat * (k as f64 + 1.2) / k as f64);
     }
 
-    /// 25 MB a process, by hand. With beta m = 0.208333 s and B = beta m + gamma m = 0.233333 s for one loss, 0.258333 s for two:
-    /// pairs (alpha + B/2) + (alpha + beta m/2) = 0.220873 s; six for two losses 5 (2 (alpha + B/6) + alpha + beta m/6) =
-    /// 0.604467 s, and by trees of three levels 36 (alpha + B/6) + 5 (alpha + beta m/6) = 1.724431 s.
+    /// Localised checksums of m = 25 MB a process, by hand. With beta m = 0.208333 s, B = beta m + gamma m = 0.233333 s for one
+    /// loss, and 0.258333 s for two. Groups of two take (alpha + B/2) + (alpha + beta m/2) = 0.220873 s. Groups of six with two
+    /// losses take 5 (2 (alpha + B/6) + alpha + beta m/6) = 0.604467 s. By trees of three levels they take 36 (alpha + B/6) + 5
+    /// (alpha + beta m/6) = 1.724431 s.
     #[test]
     fn localised_as_the_solver_makes_it_by_hand() {
         let close =
@@ -382,9 +386,9 @@ mod tests {
         assert!(localised_ring(5, 2, M, LINK).is_err() && localised_reduce(2, 0, M, LINK).is_err());
     }
 
-    /// 25 MB a process in 95.367432 segments, by hand: 16 and one more (15 + 95.367432) * (20 us + 262144 * 9.333333e-9 s) =
-    /// 0.272241 s; for two losses twice that with 10.333333e-9 s. By trees of five levels
-    /// 95.367432 * 20 us + 25e6 * 9.333333e-9 s each.
+    /// Dedicated checksums of 25 MB a process in 95.367432 segments, by hand. A chain of 16 members with data and one for a
+    /// checksum takes (15 + 95.367432) * (20 us + 262144 * 9.333333e-9 s) = 0.272241 s. Two losses take twice that, with
+    /// 10.333333e-9 s. Trees of five levels take 95.367432 * 20 us + 25e6 * 9.333333e-9 s a level.
     #[test]
     fn dedicated_as_the_solver_makes_it_by_hand() {
         let close =

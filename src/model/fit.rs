@@ -216,7 +216,8 @@ fn results(text: &str, wrong_ones_too: bool) -> Vec<Sample> {
     found
 }
 
-/// `WR11C2R4  12000  192  1  2  5.58  2.0645e+02`: variant, N, NB, P, Q, seconds, Gflop/s.
+/// Parses a line such as `WR11C2R4  12000  192  1  2  5.58  2.0645e+02`: variant, N, NB, P, Q, seconds, Gflop/s. None if the
+/// line is no result.
 fn result_line(line: &str) -> Option<Sample> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [variant, n, nb, p, q, seconds, gflops] = words[..] else { return None };

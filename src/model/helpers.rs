@@ -1,7 +1,8 @@
 //! Condition under which it pays to keep cores free that encode while the other cores compute (*helpers*, section 5.1).
 //!
-//! The printed inequality, 1/N_cpn + 100 t_cpy/T < 100 t_enc/T, adds a fraction to percentages; taken literally, one core of 16
-//! would cost 0.06 %. The text next to the inequality counts that core as 1/16, so all three terms are fractions here.
+//! The printed inequality is 1/N_cpn + 100 t_cpy/T < 100 t_enc/T, with N_cpn cores a node, t_cpy seconds to copy and t_enc
+//! seconds to encode, every T seconds. It adds a fraction to percentages; taken literally, one core of 16 would cost 0.06 %. The
+//! text next to the inequality counts that core as 1/16, so all three terms are fractions here.
 
 use super::error::{Result, at_least, finite, non_negative, positive};
 

@@ -6,8 +6,8 @@
 
 use super::error::{ModelError, Result, finite, non_negative, positive};
 
-/// Young's interval between saves, seconds: sqrt(2 M delta) with cost `delta` of a save and mean time
-/// `mtbf` between failures of the whole system.
+/// Young's interval between saves in seconds: sqrt(2 M delta), with the cost `delta` of a save and the mean time M = `mtbf`
+/// between failures of the whole system.
 pub fn young(delta: f64, mtbf: f64) -> Result<f64> {
     non_negative("the cost of a save", delta)?;
     positive("the MTBF of the system", mtbf)?;
@@ -29,8 +29,8 @@ pub fn daly(delta: f64, mtbf: f64) -> Result<f64> {
     )
 }
 
-/// The interval of work between saves that minimises the expected time when failures are
-/// exponential: the root x = tau / M of x + ln(1 - x) + delta / M = 0. Daly's eq. 9 is its series.
+/// Interval of work between saves that minimises the expected time when failures are exponential. The interval is x M with M =
+/// `mtbf`, where x is the root of x + ln(1 - x) + delta / M = 0. Daly's eq. 9 is its series.
 pub fn optimal(delta: f64, mtbf: f64) -> Result<f64> {
     non_negative("the cost of a save", delta)?;
     positive("the MTBF of the system", mtbf)?;
@@ -111,8 +111,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Fig. 12 saves every 13.6 minutes at delta = 20 s and M = 5 h. Young gives 14.1, Daly 13.9; the
-    /// printed 13.6 is Daly's less a second delta.
+    /// Fig. 12 saves every 13.6 minutes, with 20 s a save and a failure every 5 hours. Young gives 14.1 minutes, Daly 13.9. The
+    /// printed 13.6 is Daly's interval less the 20 s of a save.
     #[test]
     fn the_interval_of_figure_12() {
         let minutes = |s: f64| (s / 6.0).round() / 10.0;

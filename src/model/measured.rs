@@ -15,11 +15,13 @@ use super::profile::Schedule;
 pub struct Row {
     pub name: &'static str,
     pub n: f64,
-    /// Seconds of the run without any save, and seconds of one save if the method saves.
+    /// Seconds of the run without any save.
     pub seconds: f64,
+    /// Seconds of one save; None if the method does not save.
     pub save: Option<f64>,
-    /// Rate with a save every ten minutes, as a share of the rate of the original; and GB a process for the matrix.
+    /// Rate with a save every ten minutes, as a share of the rate of the original.
     pub normalised: f64,
+    /// GB of a process that are left to the matrix.
     pub memory_gb: f64,
     /// Method of the checkpoint, if eqs. 6 to 8 state the memory that this method leaves.
     pub method: Option<Method>,
@@ -83,8 +85,9 @@ pub const TABLE_3: [Row; 6] = [
     },
 ];
 
-/// Memory of a process and members of a group in Table 3.
+/// Memory of a process in Table 3, in GB.
 pub const TABLE_3_MEMORY_GB: f64 = 4.0;
+/// Number of members of a group in Table 3.
 pub const TABLE_3_GROUP: u64 = 8;
 /// Seconds between saves in Table 3.
 pub const TABLE_3_EVERY_S: f64 = 600.0;
@@ -98,12 +101,13 @@ impl Row {
         Ok((saves, flops(self.n) / run.undisturbed() / 1e9))
     }
 
-    /// Gflop/s over the work between two saves and one save, as in a long run.
+    /// Returns the Gflop/s of a long run: the flops of the work between two saves, divided by the time of this work and one
+    /// save.
     pub fn rate_between(&self, every: f64) -> f64 {
         flops(self.n) / self.seconds / 1e9 * every / (every + self.save.unwrap_or(0.0))
     }
 
-    /// GB a process of a matrix of this row's order, if the matrix of the original takes all memory.
+    /// Returns the GB that a matrix of this row's order takes of a process, if the matrix of the original takes all memory.
     pub fn memory_of_order(&self) -> f64 {
         TABLE_3_MEMORY_GB * (self.n / TABLE_3[0].n).powi(2)
     }
@@ -124,17 +128,19 @@ pub struct Large {
     /// Peak flop/s of a node. For Tianhe-1A this is the peak of its cores (Table 2 rounds it to 140 Gflop/s); for Tianhe-2 it is
     /// the peak in Table 2.
     pub node_peak: f64,
-    /// Bytes of memory of a node, and bytes/s between two nodes.
+    /// Bytes of memory of a node.
     pub node_memory: f64,
+    /// Bytes/s between two nodes.
     pub port: f64,
     /// Members of a group.
     pub group: u64,
-    /// Flop/s of the original on all memory, and of SKT-HPL on the memory that its checkpoints leave; both without saves.
+    /// Flop/s of the original HPL on all memory, without saves.
     pub original: f64,
+    /// Flop/s of SKT-HPL on the memory that its checkpoints leave, without saves.
     pub protected: f64,
-    /// Efficiencies in per cent as printed: rate of the original relative to the peak, and rate of SKT-HPL relative to the
-    /// original.
+    /// Rate of the original relative to the peak, in per cent, as printed.
     pub efficiency: f64,
+    /// Rate of SKT-HPL relative to the original, in per cent, as printed.
     pub normalised: f64,
 }
 
@@ -167,12 +173,15 @@ pub const TIANHE: [Large; 2] = [
     },
 ];
 
-/// Seconds on Tianhe-2 of a save, of the detection of a loss, of the restart and of the recovery (Fig. 15); and the upper bound
-/// of the seconds that a save spends on copying (section 7.6).
+/// Seconds of a save on Tianhe-2 (Fig. 15).
 pub const TIANHE_2_SAVE_S: f64 = 16.0;
+/// Seconds on Tianhe-2 until a loss is detected (Fig. 15).
 pub const TIANHE_2_DETECT_S: f64 = 63.0;
+/// Seconds of the restart on Tianhe-2 (Fig. 15).
 pub const TIANHE_2_RESTART_S: f64 = 19.0;
+/// Seconds of the recovery on Tianhe-2 (Fig. 15).
 pub const TIANHE_2_RECOVER_S: f64 = 20.0;
+/// Upper bound of the seconds that a save on Tianhe-2 spends on copying (section 7.6).
 pub const TIANHE_2_COPY_S: f64 = 1.0;
 
 impl Large {

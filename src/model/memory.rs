@@ -318,8 +318,8 @@ mod tests {
         assert!(!Method::Abft.saves() && !Method::Abft.in_memory());
     }
 
-    /// By hand, in units of the matrix: self has A, B and two checksums, each as large as A, 2 + 2; double has a third copy;
-    /// single has one checksum.
+    /// Memory in addition to the matrix, by hand, in units of the matrix. Self has one copy and two checksums, each as large as
+    /// the matrix; double has two copies and two checksums; single has one copy and one checksum.
     #[test]
     fn localised_checksums_take_a_whole_matrix_each() {
         for (g, m) in [(2, 1), (6, 2), (7, 2), (20, 4)] {

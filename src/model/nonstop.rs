@@ -44,7 +44,8 @@ impl Columns {
         self.q.saturating_add(self.sums)
     }
 
-    /// Memory of P x (Q+R) ranks relative to P x Q ranks without checksums: (Q+R)/Q. The work has the same ratio.
+    /// Memory of a run with R = `sums` checksum columns beside Q = `q` columns, relative to a run without checksums: (Q+R)/Q.
+    /// The work has the same ratio.
     pub fn factor(self) -> Result<f64> {
         self.check()?;
         Ok((self.q as f64 + self.sums as f64) / self.q as f64)
@@ -89,8 +90,9 @@ impl Failing {
     /// `in_place` seconds, a lost node `restart`. While the run recovers in place, another failed process starts the recovery
     /// again, and a failed node causes a restart. During a restart every failure starts the restart again.
     ///
-    /// With F = 1 - e^(-in_place/M), s the share and B_r = M (e^(restart/M) - 1) the mean time down is B = s B_p + (1-s) B_r with
-    /// B_p = F (M + (1-s) B_r)/(1 - s F), and the number is M ln(1 + B/M).
+    /// M is the MTBF, and s the share of failures that end only a process. With F = 1 - e^(-in_place/M) and
+    /// B_r = M (e^(restart/M) - 1), the mean time down is B = s B_p + (1-s) B_r with B_p = F (M + (1-s) B_r)/(1 - s F). The mean
+    /// cost is M ln(1 + B/M).
     pub fn mean_down(&self, in_place: f64, restart: f64) -> Result<f64> {
         self.check()?;
         non_negative("the time to continue in place", in_place)?;
@@ -145,10 +147,11 @@ pub struct Replacement {
     pub renewing: Renewing,
 }
 
-/// Numbers by the count of losses in a try. A try begins from scratch, and ends with the result or with a loss that the run does
-/// not survive.
+/// Values, indexed by the number of losses in a try. A try begins from scratch, and ends with the result or with a loss that
+/// the run does not survive.
 type Row = Vec<f64>;
-/// Numbers by two counts of losses, an earlier and a later count; zero below the diagonal, since the count only increases.
+/// Values, indexed by an earlier and a later number of losses in a try. The values below the diagonal are zero, since the
+/// number only increases.
 type Square = Vec<Row>;
 
 fn square(size: usize) -> Square {
@@ -202,6 +205,9 @@ fn over_time(rates: &Square, fastest: f64, time: f64) -> (Square, Square) {
 
 impl Replacement {
     /// Probability that a try completes the work, and the mean duration of a try.
+    ///
+    /// A run has P process rows, Q columns that compute and R checksum columns. M is the MTBF, s the share of failures that end
+    /// only a process, and t the cost of a loss.
     ///
     /// Of the N = P (Q+R) + K ranks, K of which wait, each dies at the rate (s/M)/N. With d of them dead, T = K + PR - d ranks
     /// are left in addition to the PQ that compute. These T ranks form l(T) = min(R, T/P) checksum columns, rounded down; the
@@ -354,8 +360,8 @@ pub fn recomputed_by_replacement(x: f64) -> Result<f64> {
     Ok(0.5 * x * x)
 }
 
-/// Average of the recomputed part x^2/2 over losses at any moment of a run, of which the share 1 - (1-x)^3 has passed in time:
-/// half of 1 - 2 (3/4) + 3/5, a twentieth.
+/// Average of the recomputed part x^2/2 over losses at any moment of a run. When the share x of the rows is factored, the share
+/// 1 - (1-x)^3 of the time has passed. So the average is half of 1 - 2 (3/4) + 3/5, a twentieth.
 pub const RECOMPUTED_ON_AVERAGE: f64 = 0.05;
 
 /// Average part of a process's matrix that enters new checksums: the part not factored, and the rows of U from their diagonals
@@ -389,22 +395,24 @@ impl Repair {
         chain(along, bytes, (8 * LONGEST_SUMS) as f64, code, self.link)
     }
 
-    /// Seconds that all ranks wait for ABFT recovery. The replacement receives the sum of the checksums and of the other ranks of
-    /// the row.
+    /// Seconds that all ranks wait for ABFT recovery, if the share `x` of the rows is factored. The replacement receives the
+    /// sum of the checksums and of the other ranks of its process row.
     pub fn recovery(&self, x: f64) -> Result<f64> {
         let bytes = rebuilt_by_recovery(x)? * self.process_bytes()?;
         self.summed(bytes, self.q.saturating_add(1), Code::Plain)
     }
 
-    /// Seconds to recompute the share `part` of a process's matrix from the checksums. A single column takes as long as two
-    /// columns.
+    /// Seconds to recompute the share `part` of a process's matrix from the checksums. A single process column takes as long as
+    /// two process columns.
     fn recompute_u(&self, part: f64) -> Result<f64> {
         fraction("the part of a process's matrix to recompute", part)?;
         self.summed(part * self.process_bytes()?, self.q.max(2), Code::Plain)
     }
 
-    /// Seconds of hot replacement: recomputation of U, and x = T y, for which the replaced column's part of y goes once along
-    /// each process row. The change of roles is not included: its cost does not depend on the matrix.
+    /// Seconds of hot replacement after the share `x` of the rows is factored. The first part is the recomputation of U. The
+    /// second part converts the solution y of the system with checksum columns to the solution of the original system, with the
+    /// weights T: T y. For this, the replaced column's part of y goes once along each process row. The change of roles is not
+    /// included: its cost does not depend on the matrix.
     pub fn replacement(&self, x: f64) -> Result<f64> {
         let recomputed = self.recompute_u(recomputed_by_replacement(x)?)?;
         let vector = 8.0 * self.n / self.q as f64;

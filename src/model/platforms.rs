@@ -51,11 +51,13 @@ pub struct Platform {
     pub memory: f64,
     /// Flop/s of a processor, s_p.
     pub speed: f64,
-    /// C_Mem: seconds to write all memory to stable storage, and seconds to read it.
+    /// C_Mem: seconds to write all memory to stable storage.
     pub write_all: f64,
+    /// Seconds to read all memory from stable storage.
     pub read_all: f64,
-    /// Bytes/s to stable storage in total, and out of one processor (write).
+    /// Bytes/s to stable storage in total.
     pub io: f64,
+    /// Bytes/s that one processor can write to stable storage.
     pub port: f64,
 }
 
@@ -257,12 +259,14 @@ pub fn growth(app: Application, grouping: Grouping, platform: &Platform) -> Resu
     finite("the checkpoint growth", beta)
 }
 
-/// Members of a group of self-checkpoint, and the losses that it survives, for [`Grouping::SelfMemory`].
+/// Number of members of a group, for [`Grouping::SelfMemory`].
 const GROUP: u64 = 16;
+/// Number of losses that such a group survives.
 const LOSSES: u64 = 1;
 
-/// Bytes/s out of a processor (one 100 Gbit/s port), and of its memory when copying: a modest node of today.
+/// Bytes/s out of a processor: one 100 Gbit/s port, as in a modest node of today.
 const NETWORK: f64 = 12.5e9;
+/// Bytes/s at which a processor copies in its memory.
 const COPYING: f64 = 50e9;
 
 /// The protocol of an application on a machine, eq. 19 (C_0(q) = C_Mem / G in every grouping to stable

@@ -1,8 +1,8 @@
 //! A protected run over time: the time of each boundary, the cost of a save there, and the moments of saves. Planner and
 //! simulation both use this module, so they agree about the run.
 //!
-//! With r rows left, the time left is alpha r^3 + beta r^2 (the efficiency model), and the trailing submatrix to save has r^2
-//! elements. After half of the time the trailing submatrix has 63 % of the matrix, after nine tenths 22 %.
+//! With r rows left, the time left is alpha r^3 + beta r^2, with alpha and beta from the efficiency model. The trailing submatrix
+//! to save has r^2 elements. After half of the time the trailing submatrix has 63 % of the matrix, after nine tenths 22 %.
 
 use super::error::{Result, at_least, finite, non_negative, positive, refused};
 use super::fit::RateModel;

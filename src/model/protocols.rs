@@ -31,10 +31,11 @@ pub struct Protocol {
 /// Bounds of the period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// Eqs. 14 and 18: G C <= T <= mu_p / 10, so that at most one failure a period is likely. If no such period exists, the waste
-    /// is 1.
+    /// Eqs. 14 and 18: G C <= T <= mu_p / 10, for the checkpoint time C, the period T and the platform's MTBF mu_p. Then at
+    /// most one failure a period is likely. If no such period exists, the waste is 1.
     FirstOrder,
-    /// Only G C <= T. The formula is not proved for T above mu_p / 10, but the text and the figures of the paper use this bound.
+    /// Only G C <= T, for the checkpoint time C and the period T. The formula is not proved for T above a tenth of the
+    /// platform's MTBF, but the text and the figures of the paper use this bound.
     Unbounded,
 }
 
@@ -84,7 +85,7 @@ impl Protocol {
         finite("the checkpoint time", u + v * t)
     }
 
-    /// C(q) = u + v T.
+    /// Returns u and v, with which the checkpoint time is C(q) = u + v T for the period T.
     fn checkpoint_line(&self) -> (f64, f64) {
         let growth = self.beta * self.lambda;
         let u =
@@ -103,7 +104,8 @@ impl Protocol {
         Ok(Some(finite("the shortest period", all / (1.0 - grown))?))
     }
 
-    /// RE-EXEC in closed form for a checkpoint time `c` and period `t`: the sum of eqs. 8 to 12.
+    /// RE-EXEC, the mean time of the re-execution after a failure, for a checkpoint time `c` and period `t`. It is the sum of
+    /// eqs. 8 to 12 in closed form.
     fn re_execution(&self, c: f64, t: f64) -> f64 {
         let (g, a) = (self.groups, self.alpha);
         (t * t + c * t * (1.0 - g + a * (g + 1.0)) + c * c * (g - 1.0) * (2.0 * a - 1.0))

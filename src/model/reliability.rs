@@ -32,14 +32,18 @@ pub fn failure_while_recovering(recover_s: f64, failures: f64, mtbf_group: f64) 
 /// A long run, as section 5.2 describes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LongRun {
-    /// Processes, and processes in a group.
+    /// Number of all processes.
     pub total: u64,
+    /// Number of processes in a group.
     pub group: u64,
     pub mtbf_system: f64,
-    /// Seconds of a save, of a recovery, between saves, and of the whole run.
+    /// Seconds of a save.
     pub save_s: f64,
+    /// Seconds of a recovery.
     pub recover_s: f64,
+    /// Seconds between saves.
     pub interval_s: f64,
+    /// Seconds of the whole run.
     pub run_s: f64,
 }
 

@@ -84,7 +84,7 @@ struct Forest {
     lost: BTreeMap<u32, u64>,
     /// Number of the request to end the run; None without a request.
     end: Option<u64>,
-    /// Number of answers of each node to the request.
+    /// Number of times that each node has answered the request to end the run.
     ended: BTreeMap<u32, usize>,
     most_lines: usize,
 }

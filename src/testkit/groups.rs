@@ -2,7 +2,7 @@
 
 use crate::parity::stripes::{Spread, Stripes};
 
-/// Returns groups of 2 to `most` members, in every layout. Each has every number of losses from 1 to 4 that it can survive.
+/// Returns groups of 2 to `most` members, in every layout, and with every number of losses from 1 to 4 that they can survive.
 pub fn all(most: usize) -> impl Iterator<Item = Stripes> {
     [Spread::Rotated, Spread::Copied, Spread::Apart].into_iter().flat_map(move |spread| {
         (2..=most).flat_map(move |size| {

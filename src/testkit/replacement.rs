@@ -127,8 +127,8 @@ enum Bad {
     BorneInVain,
     UsedTwice,
     Forgotten,
-    /// All ranks resume from before an exchange of columns. But the checksums of the exchange contain only data that were not
-    /// computed by then.
+    /// All ranks resume at a boundary before that of an exchange of columns. The checksums that took part in the exchange
+    /// belong to the later boundary.
     Back,
     Torn,
     Unlike,
@@ -241,7 +241,7 @@ impl Steps {
         self.again && k > 0 && k + 1 == self.blocks
     }
 
-    /// Returns whether a rank of a checksum column waits for the shares of its process row.
+    /// Returns true if a rank must receive the shares of its process row, because its checksums are new or are rebuilt now.
     fn is_to_keep(&self, r: &Rank) -> bool {
         let there = r.sums && r.col as usize >= self.q;
         r.new || (there && self.made_again(r.applied.into()))
@@ -256,7 +256,7 @@ impl Steps {
         s.ranks.iter().filter(of).filter(gave)
     }
 
-    /// Sets the next action of a rank that is before iteration `applied`.
+    /// Sets the next action of a rank that is about to begin iteration `applied`.
     fn turn(&self, r: &mut Rank, ahead: bool) {
         let k = r.applied as usize;
         let makes = r.pending || (self.made_again(k) && !r.again);

@@ -32,7 +32,7 @@ pub struct Manner {
     pub seed: u64,
 }
 
-/// Name of the caller, for [`SimulatedAgents::hold`].
+/// Name that stands for the caller in [`SimulatedAgents::hold`], which otherwise takes the name of a node.
 pub const OUTSIDE: &str = "";
 
 /// Upper end of a connection: a number of the caller, or an agent and the number of its connection to a child.
@@ -55,10 +55,11 @@ struct Agent {
     above: Above,
     relay: Relay,
     alive: bool,
-    /// Time of its next tick.
+    /// Time of the next tick of the agent.
     tick_ms: u64,
-    /// Time of the last message in each direction, since messages do not overtake each other.
+    /// Time at which the last message to the parent arrives. A later message arrives no earlier.
     last_up_ms: u64,
+    /// Time at which the last message from the parent arrives.
     last_down_ms: u64,
 }
 

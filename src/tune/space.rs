@@ -56,7 +56,7 @@ pub fn grids(ranks: usize) -> Vec<(usize, usize)> {
     flat
 }
 
-/// Returns the `numbers` of ranks that divide the cores of a node evenly, without duplicates.
+/// Returns those of the `numbers` of ranks that divide the cores of a node evenly, without duplicates.
 pub fn layouts(cores: usize, numbers: &[usize]) -> Vec<usize> {
     let mut all = Vec::new();
     for &ranks in numbers {

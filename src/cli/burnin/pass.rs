@@ -50,8 +50,9 @@ pub struct Pass {
     pub took: Duration,
 }
 
-/// Returns the number of sweeps of a pass, and of rounds in a sweep. The number of sweeps does not depend on `time`. In a round
-/// each node is measured with one other node. A sweep has as many rounds as fit in the time.
+/// Returns the number of sweeps of a pass, and of rounds in a sweep, for a burn-in of `time`. The number of sweeps does not
+/// depend on `time`. In a round each node is measured with one other node. A sweep has as many rounds as fit in its part of
+/// `time`.
 fn extent(nodes: usize, time: Duration, threads: usize, slot: Duration) -> Extent {
     let sweeps = sweeps_wanted(nodes);
     let whole = (sweeps / WHOLE_EVERY) as f64;
@@ -261,7 +262,8 @@ mod tests {
         assert!(timeout(&of(4, 600)) < TIMEOUT + Duration::from_secs(2));
     }
 
-    /// A link that is slow in all of eleven measurements is not named if twelve are needed.
+    /// Checks the warning for a time in which a pass measures links too seldom to name a slow link. The time that the warning
+    /// suggests is long enough.
     #[test]
     fn a_time_too_short_for_the_links_is_told_with_one_that_does() {
         let (slot, minutes) =

@@ -121,8 +121,8 @@ fn on_storage(storing: &Storing, cores: u64) -> Vec<String> {
     ]
 }
 
-/// Describes the rates of restarts, of recovery in place and of checksum columns. Names the share of process failures from which
-/// on checksum columns are the fastest.
+/// Describes the rates of a run with restarts, with recovery in place and with checksum columns. Names the share of process
+/// failures from which on a run with checksum columns is the fastest.
 fn without_restart(c: &Comparison) -> String {
     let mut t = format!(
         "\nWithout a restart ({:.0} % of the failures end a process and leave its node)\n",

@@ -258,7 +258,7 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
 fn trial_size(wanted: usize, nb: usize, cores: usize, peak: f64, budget: f64) -> usize {
     /// Number of trials that a search should have time for.
     const TRIALS: f64 = 60.0;
-    /// Share of a trial in the time of starting a job, in seconds.
+    /// Seconds for each trial that the start of its job takes.
     const START_S: f64 = 0.3;
     let rate = 0.7 * peak * cores as f64;
     let generating = 2e8 * cores as f64;

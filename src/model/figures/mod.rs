@@ -126,8 +126,8 @@ fn spread(low: f64, high: f64, count: usize) -> Vec<f64> {
     even(low.ln(), high.ln(), count).into_iter().map(f64::exp).collect()
 }
 
-/// Returns the points `marks` with further points between them, `parts` steps from mark to mark, even in the logarithm. With
-/// twenty marks, the table of the figure contains only the marks.
+/// Returns the points `marks` with further points between them. There are `parts` steps, even in the logarithm, from each mark
+/// to the next. If `parts` is twenty, the table of the figure contains only the marks.
 fn through(marks: &[f64], parts: usize) -> Vec<f64> {
     let between = marks.windows(2).flat_map(|pair| {
         (0..parts).map(move |i| pair[0] * (pair[1] / pair[0]).powf(i as f64 / parts as f64))

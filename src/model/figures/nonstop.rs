@@ -131,9 +131,10 @@ pub(super) fn replacement_figure() -> Result<Figure> {
 mod tests {
     use super::super::preset;
 
-    /// Figures of docs/PROTECTION.md, calculated by a program in another language: the sums of `model/nonstop.rs`, which that
-    /// program compared with random runs, and the sums of `interval`. MTBF, panel (share of processes), self by restarts, in
-    /// place, checksums with Q = 31 and 127.
+    /// Compares the panels with figures of docs/PROTECTION.md, which a program in another language calculated. That program has
+    /// the sums of `model/nonstop.rs`, which it compared with random runs, and the sums of `interval`. The columns are MTBF,
+    /// panel (by the share of failures that end only a process), self-checkpoint by restarts, in place, and checksums with Q =
+    /// 31 and 127.
     #[test]
     fn which_is_better_where() {
         let figure = preset("nonstop").unwrap();
@@ -170,8 +171,9 @@ mod tests {
         }
     }
 
-    /// Half-way in time 1 - 0.5^(1/3) = 0.2063 of the rows are factored: 0.8150 of a process's matrix against 0.0213. At N =
-    /// 1,000,000 that is 28 + 14293.9 pieces of 512 KiB against 27 + 373.2, and a vector.
+    /// Half-way in time, the share 1 - 0.5^(1/3) = 0.2063 of the rows is factored. ABFT recovery then rebuilds 0.8150 of a
+    /// process's matrix, and hot replacement 0.0213. At N = 1,000,000 recovery takes 28 + 14293.9 pieces of 512 KiB.
+    /// Replacement takes 27 + 373.2 pieces, and a vector.
     #[test]
     fn the_cost_of_a_loss_half_way() {
         let figure = preset("replacement").unwrap();

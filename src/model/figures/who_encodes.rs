@@ -144,8 +144,8 @@ mod tests {
         (points[0].1, points.last().unwrap().1)
     }
 
-    /// The values by hand are those of the tests in `model/encoding.rs`. Stripes of 20 for four losses take 19 (alpha + 4/16 B) =
-    /// 1.22746 s.
+    /// The values by hand are those of the tests in `model/encoding.rs`. Stripes of 20 for four losses take 19 (alpha + 4/16 B)
+    /// = 1.22746 s, with B = (beta + 2 gamma) * 25 MB.
     #[test]
     fn the_ends_of_figure_8() {
         let figure = dedicated_figure().unwrap();
@@ -172,9 +172,9 @@ mod tests {
         assert_eq!(ends(&figure, 1, 2), (0.0, 0.0));
     }
 
-    /// At 100 encodings a copy costs 2/9 %, a core of 16 another 6.25 %. HPL at a minute, by hand: 0.9579 * 60/76 against
-    /// 0.934773 * 23/24 * 60/61. The two are equal at 0.9579 (T + 1) = 0.895825 (T + 16), 215.5 s, the interval that Daly gives
-    /// for a failure every 27 minutes.
+    /// If the interval is 100 times an encoding, a copy costs 2/9 %, and a core of 16 another 6.25 %. HPL with an interval of a
+    /// minute, by hand: 0.9579 * 60/76 against 0.934773 * 23/24 * 60/61. The two are equal for an interval T with 0.9579 (T +
+    /// 1) = 0.895825 (T + 16). This is 215.5 s, the interval that Daly gives for a failure every 27 minutes.
     #[test]
     fn figures_4_to_6_by_hand() {
         let figure = helpers_compared().unwrap();

@@ -24,9 +24,11 @@ pub struct Alternative {
 pub struct Comparison {
     /// Share of failures that end a process but not its node.
     pub process_share: f64,
-    /// Expected flop/s; None if the run practically never ends or is impossible.
+    /// Expected flop/s with restarts; None if the run practically never ends or is impossible.
     pub restart: Option<f64>,
+    /// Expected flop/s with recovery in place; None as for `restart`.
     pub in_place: Option<f64>,
+    /// Expected flop/s with checksum columns; None as for `restart`.
     pub abft: Option<f64>,
     /// Number of columns of checksums in the comparison.
     pub checksum_columns: u64,
@@ -72,7 +74,8 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice) -> Vec<Alternative
     ideas.into_iter().map(evaluated).collect()
 }
 
-/// Checkpoints in memory: other methods, groups and scopes. `helpers`: whether helpers encode in the plan.
+/// Returns choices with checkpoints in memory: other methods, groups and scopes. `helpers` is true if helpers encode in the
+/// plan.
 fn in_memory(machine: &Machine, chosen: &Choice, helpers: bool) -> Vec<Idea> {
     let with = |method| Choice { method, ..*chosen };
     let mut ideas = vec![idea(
@@ -145,7 +148,8 @@ fn other_groups(machine: &Machine, chosen: &Choice) -> Vec<Idea> {
     ideas
 }
 
-/// Self-checkpoint with striped checksums in groups of `wanted`; None if these do not survive the losses.
+/// Returns self-checkpoint with striped checksums in groups of `wanted`. None if these groups cannot survive the losses of
+/// `chosen`.
 fn in_stripes(machine: &Machine, chosen: &Choice, wanted: Option<u64>) -> Option<Choice> {
     let (layout, method) = (ParityLayout::Striped, Method::SelfCheckpoint);
     let choice = regrouped(machine, Choice { layout, method, ..*chosen }, wanted).ok()?;
@@ -169,7 +173,7 @@ fn with_checksum_columns(machine: &Machine, chosen: &Choice, taken: &Choice) -> 
     ideas.collect()
 }
 
-/// Returns the choice on another grid, half as high and twice as wide as its own.
+/// Returns the choice `chosen` on a grid that is half as high and twice as wide. None if the number of process rows is odd.
 fn flatter(machine: &Machine, chosen: &Choice) -> Option<Idea> {
     let (p, q) = chosen.grid;
     if p < 2 || p % 2 != 0 {

@@ -166,9 +166,9 @@ pub fn groups_of(
     Ok(Groups { smallest, largest, asked })
 }
 
-/// Divides all ranks into groups as even as possible, without two ranks of a unit in one group, and returns the smallest and the
-/// largest size. Groups have at most `wanted` members, if every group then still has at least `least`. With `same`, each rank of
-/// a node belongs to equally many groups, if the sizes allow that.
+/// Divides all ranks into groups as even as possible, without two ranks of a unit in one group. Returns the smallest and the
+/// largest size. Groups have at most `wanted` members, if every group then still has at least `least`. If `same` is true, the
+/// number of groups is a multiple of the ranks of a unit, if the groups then still have `least` members.
 fn even(units: Units, wanted: u64, least: u64, same: bool) -> (u64, u64) {
     let (nodes, each, least) = (units.count as usize, units.ranks.max(1) as usize, least as usize);
     let members = units.count.saturating_mul(units.ranks.max(1));

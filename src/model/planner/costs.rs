@@ -15,7 +15,7 @@ use crate::base::units::YEAR_S;
 use crate::checkpoint::layout::ParityLayout;
 use crate::parity::Spread;
 
-/// Expected times beyond this are "never".
+/// Seconds beyond which an expected time counts as "never".
 const NEVER: f64 = 1000.0 * YEAR_S;
 
 impl Machine<'_> {
@@ -51,7 +51,7 @@ impl Machine<'_> {
         Ok(self.node_memory(n, choice)? + most <= self.budget)
     }
 
-    /// Seconds to encode the whole matrix and to copy it, in memory.
+    /// Seconds to encode the whole matrix, and seconds to copy it, for a checkpoint in memory.
     pub(super) fn in_memory(&self, n: u64, choice: &Choice) -> Result<(f64, f64)> {
         // Number of nodes that have a part of the matrix.
         let computing = (choice.grid.0 * choice.grid.1) as f64 / self.ranks as f64;
@@ -188,7 +188,7 @@ impl Machine<'_> {
         Ok((run, cost, schedule))
     }
 
-    /// Expected wall seconds with failures; None for "never".
+    /// Expected wall seconds with failures; None if they exceed [`NEVER`].
     pub(super) fn expected(&self, n: u64, choice: &Choice) -> Result<Option<f64>> {
         let (_, cost, schedule) = self.schedule(n, choice)?;
         let (fresh, down) = self.downs(n, choice, &cost)?;

@@ -32,11 +32,13 @@ pub struct Plan {
     pub threads_per_rank: u64,
     #[serde(flatten)]
     pub protection: Protected,
-    /// Memory of the fullest rank, and of a node; `node_budget` is the memory that the node may use.
+    /// Memory of the rank that needs most.
     pub rank: RankMemory,
+    /// Bytes that the run takes of a node.
     pub node_memory: f64,
     /// Store of the persistent shared memory.
     pub store: Store,
+    /// Bytes that the run may take of a node.
     pub node_budget: f64,
     pub rate: RateModel,
     #[serde(flatten)]
@@ -55,20 +57,21 @@ pub struct Plan {
 pub struct Protected {
     pub method: Method,
     pub scope: Scope,
-    /// Number of members of the smallest and of the largest group, and losses that each group survives: 1, 1 and 0 without
-    /// checkpoints in memory.
+    /// Number of members of the smallest group; 1 without checkpoints in memory.
     pub group: u64,
+    /// Number of members of the largest group; 1 without checkpoints in memory.
     pub group_most: u64,
     /// Value of `--group` with which the solver makes these groups.
     pub group_asked: u64,
+    /// Number of losses that each group survives; 0 without checkpoints in memory.
     pub losses: u64,
     /// Layout of the checksums.
     pub parity_layout: ParityLayout,
     /// Process columns that keep checksums.
     pub checksum_columns: u64,
-    /// Number of ranks that wait to make new checksums, and the seconds that all ranks wait for a new column. `renewal` is None
-    /// without checksum columns.
+    /// Number of ranks that wait to make new checksums.
     pub spare_ranks: u64,
+    /// Seconds that all ranks wait while a new checksum column is made; None without checksum columns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renewal: Option<f64>,
 }
@@ -91,11 +94,12 @@ pub struct Pace {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Saving {
     pub saves: usize,
-    /// Seconds of work in the first and in the last interval between saves; seconds of the first and of the last save.
+    /// Seconds of work in the first and in the last interval between saves.
     pub interval: Option<(f64, f64)>,
+    /// Seconds of the first and of the last save.
     pub save_cost: Option<(f64, f64)>,
     pub saving: f64,
-    /// Part of the helpers in a save; None if the ranks do the whole save.
+    /// Work that helpers do in a save; None if the ranks do the whole save.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub helpers: Option<Helpers>,
     /// Checkpoints that go to storage in addition to memory. None if no checkpoint goes to storage, or if the speed of the
@@ -109,8 +113,9 @@ pub struct Saving {
 /// seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Helpers {
-    /// Time to encode the whole matrix during the computation; time to copy it, for which the ranks stop.
+    /// Time to encode the whole matrix while the ranks compute.
     pub encode: f64,
+    /// Time to copy the whole matrix, for which the ranks stop.
     pub copy: f64,
     /// Interval between saves below which a free core pays.
     pub break_even: f64,
@@ -122,14 +127,17 @@ pub struct Helpers {
 /// Units are seconds and bytes; a cost is a share of the time between two checkpoints on storage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Storing {
-    /// Bytes of a checkpoint, seconds to write it, and seconds between two checkpoints, as set by the user.
+    /// Bytes of a checkpoint.
     pub bytes: f64,
+    /// Seconds to write a checkpoint.
     pub write: f64,
+    /// Seconds between two checkpoints on storage, as set by the user.
     pub every: f64,
-    /// Cost by writer: the ranks, which wait; additional threads, which take at most a core for each rank; threads on a core of
-    /// each node that is kept free.
+    /// Cost if the ranks write, and wait meanwhile.
     pub waiting: f64,
+    /// Cost if additional threads write. They take at most a core for each rank.
     pub threads: f64,
+    /// Cost if threads write on a core of each node that is kept free.
     pub kept_free: f64,
     /// Interval between checkpoints on storage below which a free core costs less than waiting ranks.
     pub break_even: f64,

@@ -20,8 +20,9 @@ pub enum Mtbf {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     pub fit: Fit,
-    /// Number of ranks in the measurement, and threads of each rank.
+    /// Number of ranks in the measurement.
     pub ranks: u64,
+    /// Number of threads of each rank in the measurement.
     pub threads: u64,
 }
 
@@ -53,18 +54,21 @@ pub struct Inputs {
     pub reserve: Option<f64>,
     /// Peak flop/s of a core.
     pub peak_per_core: Option<f64>,
-    /// Bytes/s out of a node; latency of a message in seconds; bytes/s copied in a node's memory; bytes/s of the whole file
-    /// system.
+    /// Bytes/s out of a node.
     pub network: Option<f64>,
+    /// Latency of a message in seconds.
     pub latency: Option<f64>,
+    /// Bytes/s copied in a node's memory.
     pub copy: Option<f64>,
+    /// Bytes/s of the file system, for all nodes together.
     pub disk: Option<f64>,
     pub mtbf: Option<Mtbf>,
     pub detect: Option<f64>,
     pub restart: Option<f64>,
-    /// Share of failures that end a process but not its node, and seconds from such a failure until the run continues without a
-    /// restart. The seconds do not include the time to restore or recompute data.
+    /// Share of failures that end a process but not its node.
     pub process_share: Option<f64>,
+    /// Seconds from such a failure until the run continues without a restart. The time to restore or recompute data is not
+    /// included.
     pub in_place: Option<f64>,
     pub spares: Option<u64>,
     /// Wall seconds the whole run may take.
@@ -83,7 +87,7 @@ pub struct Inputs {
     pub helpers: bool,
     /// Number of process columns that keep checksums: under method abft, and in alternatives with method abft.
     pub checksum_columns: Option<u64>,
-    /// Number of ranks that wait to make new checksums, also for method abft.
+    /// Number of ranks that wait to make new checksums: under method abft, and in alternatives with method abft.
     pub spare_ranks: Option<u64>,
     pub measured: Option<Measured>,
     /// Name of the job, under which the run keeps its shared memory.
@@ -92,9 +96,11 @@ pub struct Inputs {
     pub level2: Option<PathBuf>,
     /// Seconds between checkpoints of level two.
     pub level2_every: Option<f64>,
-    /// Number of runs to simulate for the chance to finish (0 for none), and the threads and the seed of the simulation.
+    /// Number of runs to simulate for the chance to finish; 0 for none.
     pub simulate: usize,
+    /// Number of threads of the simulation.
     pub threads: usize,
+    /// Seed of the simulation.
     pub seed: u64,
 }
 

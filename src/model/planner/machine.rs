@@ -7,12 +7,15 @@ use super::choice::{Choice, Units, squarest_grid};
 use super::inputs::{Inputs, Measured, Mtbf};
 use crate::base::units::{YEAR_S, show_bytes};
 
-/// Share of a node's memory that is left to the system by default, and its lower bound of half a GiB.
+/// Share of a node's memory that is left to the system by default.
 const RESERVE_SHARE: f64 = 0.05;
+/// Smallest number of bytes that are left to the system by default.
 const RESERVE_LEAST: f64 = 512.0 * 1_048_576.0;
 
-/// Seconds to detect a lost node: the node timeout, the time between two heartbeats, and the judgement (docs/PROTECTION.md).
+/// Seconds to detect a lost node: the node timeout, the time between two heartbeats, and the time to judge the node
+/// (docs/PROTECTION.md).
 const DETECT_S: f64 = 5.0;
+/// Seconds to restart a job.
 const RESTART_S: f64 = 10.0;
 
 /// Ratio of the times of a recovery and of a save: 20 s to 16 s on Tianhe-2 (*self-checkpoint*, Fig. 15).

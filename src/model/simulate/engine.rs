@@ -192,7 +192,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Adds up the time of a segment before an interruption at `offset`. Returns the segment to resume from.
+    /// Counts the time of a segment up to an interruption, `offset` seconds after its start, as useful, saving or lost. Returns
+    /// the segment to resume from.
     fn interrupt(&self, out: &mut Outcome, segment: usize, offset: f64) -> usize {
         let Segment { work, encode, .. } = self.scenario.schedule.segments[segment];
         if self.scenario.method == Method::SelfCheckpoint && offset >= work + encode {
@@ -205,7 +206,7 @@ impl<'a> Plan<'a> {
         segment
     }
 
-    /// Returns the segment, `from` or later, that contains the time `line` of a run without failures.
+    /// Returns the segment, `from` or later, in which a run without failures is at the time `line`.
     fn segment_at(&self, line: f64, from: usize) -> usize {
         let last = self.starts.len() - 2;
         let after = self.starts[from..].partition_point(|s| *s <= line);
@@ -220,8 +221,8 @@ impl<'a> Plan<'a> {
     }
 
     /// Handles the next failure of `source` in a run with checksums. Returns the moment at which all ranks continue, if the run
-    /// survives this loss and every loss before that moment. Otherwise returns None, and the run does not survive the next
-    /// failure of `source`.
+    /// survives this loss and every loss before that moment. Otherwise returns None; the failure that the run does not survive
+    /// is then the next of `source`.
     fn bear(&self, out: &mut Outcome, source: &mut Source, parts: &mut Parts) -> Option<f64> {
         let going_on = &self.scenario.system.going_on;
         // The moment up to which time is counted, the moment at which all ranks continue, and the number of new columns at that

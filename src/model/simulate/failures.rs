@@ -224,11 +224,12 @@ fn gamma_hazard(a: f64, x: f64, ln_gamma_a: f64) -> f64 {
 /// Distribution of the remaining life of a node at the start.
 #[derive(Clone, Copy, Debug)]
 enum Life {
-    /// Exponential: shape 1, with this mean.
+    /// Exponential lifetimes, with this mean in seconds.
     Exponential(f64),
-    /// All nodes have this age.
+    /// All nodes have this age in seconds.
     Aged(f64),
-    /// In equilibrium: the remaining life has density S(t)/mean, so (t/eta)^k is a gamma variable of shape 1/k. The value is the
+    /// Nodes at random points of their lives. With the survival function S, the remaining life t has the density S(t)/mean. So
+    /// (t/eta)^k is a gamma variable of shape 1/k, for the scale eta and the shape k of the lifetimes. The value is the
     /// logarithm of Gamma(1/k).
     Stationary(f64),
 }
@@ -320,8 +321,9 @@ enum Kind<'a> {
         life: Life,
         eta: f64,
         shape: f64,
-        /// Number of nodes that have never failed, and the cumulative hazard of each such node until now.
+        /// Number of nodes that have never failed.
         untouched: u64,
+        /// Cumulative hazard of each such node until now.
         hazard: f64,
         time: f64,
         touched: HashSet<u64>,
@@ -490,7 +492,7 @@ mod tests {
     use super::*;
 
     impl Trace {
-        /// Returns a trace of which every run starts at `origin`, since its span is almost zero before the first event.
+        /// Returns the events from `origin` on, as a trace in which every run starts at `origin`.
         pub(in crate::model::simulate) fn starting_at(&self, origin: f64) -> Self {
             Self {
                 events: self

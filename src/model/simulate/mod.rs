@@ -47,7 +47,7 @@ pub struct GoingOn {
     pub in_place: Option<f64>,
     /// Number of waiting ranks in the job; after a restart all are available again. None: unlimited, but zero with checksums.
     pub spare_ranks: Option<u64>,
-    /// Process columns that compute, and those that keep checksums.
+    /// Numbers of process columns that compute and that keep checksums; None without checksums.
     pub columns: Option<Columns>,
     /// Seconds for which all ranks wait for a new checksum column. None: no new column is made.
     pub renew: Option<f64>,
@@ -167,8 +167,9 @@ pub struct Outcome {
     pub time: Breakdown,
     /// Number of failures (a domain counts once).
     pub failures: u64,
-    /// Number of recoveries, and number of recoveries without a restart.
+    /// Number of recoveries.
     pub recoveries: u64,
+    /// Number of recoveries without a restart.
     pub in_place: u64,
     /// Number of starts from scratch of a run with checksums, after losses that it did not survive.
     pub from_scratch: u64,

@@ -30,7 +30,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Returns None without checksums.
+    /// Returns the columns at the start of a run; None for a run without checksums.
     pub fn new(nodes: u64, going_on: &GoingOn) -> Option<Self> {
         let columns = going_on.columns?;
         let working = nodes - going_on.spare_ranks.unwrap_or(0).min(nodes);
@@ -100,7 +100,7 @@ impl Parts {
         new
     }
 
-    /// Finishes the last columns that were begun.
+    /// Finishes the `new` columns that [`Parts::begin_new`] has begun last.
     pub fn renew(&mut self, new: u64) {
         for _ in 0..new {
             let ranks: Vec<u64> = self.free.drain(..self.rows as usize).collect();

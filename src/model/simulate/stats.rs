@@ -90,10 +90,13 @@ impl Breakdown {
 pub struct Summary {
     pub runs: usize,
     pub finished: Share,
-    /// Number of runs with each end other than finished.
+    /// Number of runs that the time limit ended.
     pub late: usize,
+    /// Number of runs that ended because a group lost more members than it survives.
     pub group_lost: usize,
+    /// Number of runs that ended because a node was lost while the only checkpoint was overwritten.
     pub lost_while_saving: usize,
+    /// Number of runs that ended because no spare was left.
     pub no_spare: usize,
     /// Wall seconds of the finished runs; None if none finished.
     pub wall: Option<Mean>,
@@ -102,9 +105,11 @@ pub struct Summary {
     /// Share of the wall time of finished runs that was not useful work ([`Breakdown::useful`]).
     pub waste: Option<Mean>,
     pub failures: Mean,
-    /// Mean numbers for each run: recoveries without a restart, starts from scratch, and new checksum columns.
+    /// Mean number of recoveries without a restart in a run.
     pub in_place: f64,
+    /// Mean number of starts from scratch in a run.
     pub from_scratch: f64,
+    /// Mean number of new checksum columns in a run.
     pub renewed: f64,
     /// Mean of each part over all runs, including runs that did not finish.
     pub breakdown: Breakdown,

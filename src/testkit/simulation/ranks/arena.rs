@@ -56,7 +56,7 @@ pub struct RankState {
     /// Time at which the rank repeats an unsuccessful check, in nanoseconds. If something changes before, the rank repeats it at
     /// once.
     looks_at: u64,
-    /// Time from the next unsuccessful check to the check after that one, in nanoseconds.
+    /// Time for which the rank waits after its next unsuccessful check, in nanoseconds.
     look_after: u64,
     /// Times at which the rank learns of the loss of each other rank, in nanoseconds.
     pub notice_at: [u64; MOST],
@@ -126,7 +126,7 @@ pub struct Message {
     at: u64,
     /// True if a receive matches the message.
     pub matched: bool,
-    /// Number of messages that have used this entry.
+    /// Number of messages that have used this entry of the list of messages.
     pub turn: u32,
     next: u32,
 }

@@ -3,10 +3,11 @@
 /// Time for which evidence against a node counts after the fault has ended, since calls and judgements take time.
 const LASTS_MS: u64 = 12_000;
 
-/// Time without messages for which no node may be given up; the limit of the supervisor is 4 s.
+/// Shortest duration of a fault that justifies giving a node up without a further fault. It is shorter than the 4 s without
+/// heartbeat after which the supervisor gives a node up.
 pub(super) const SHORT_MS: u64 = 2500;
 
-/// Time from a fault to its judgement: 4 s without heartbeat, or a second call.
+/// Longest time from the start of a fault to its judgement: 4 s without heartbeat, or a second call.
 const JUDGED_AFTER_MS: u64 = 6000;
 
 /// A fault of a node. `until_ms` is [`u64::MAX`] for a node that stays off.
@@ -20,7 +21,7 @@ struct Fault {
 }
 
 impl Fault {
-    /// Returns whether a second fault at `now_ms` counts together with this fault.
+    /// Returns true if a second fault at `now_ms` comes so soon that the two faults together are evidence.
     fn is_fresh(&self, now_ms: u64) -> bool {
         let end_ms = if self.until_ms == u64::MAX { self.from_ms } else { self.until_ms };
         now_ms <= end_ms + LASTS_MS
@@ -30,7 +31,7 @@ impl Fault {
 #[derive(Debug)]
 pub(super) struct Evidence {
     faults: Vec<Fault>,
-    /// Whether some nodes are called by other nodes.
+    /// True if some nodes are called by other nodes and not by the supervisor.
     is_tree: bool,
 }
 
@@ -39,8 +40,8 @@ impl Evidence {
         Self { faults: Vec::new(), is_tree }
     }
 
-    /// Notes a fault that lasts this long. A short one counts if another comes together with it: it may be of the same node, or
-    /// of the node that calls it again.
+    /// Records a fault of `node` that lasts `lasts_ms`. A short fault is evidence only together with another fault at about the
+    /// same time. In a tree, the other fault may be of another node, which calls this node again.
     pub fn adds(&mut self, node: &str, now_ms: u64, lasts_ms: u64) {
         let until_ms = now_ms.saturating_add(lasts_ms);
         let mut counts = lasts_ms >= SHORT_MS;

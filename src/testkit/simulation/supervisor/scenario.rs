@@ -149,14 +149,15 @@ pub(super) struct Scenario {
     pub travel_ms: (u64, u64),
     pub wait: Option<Duration>,
     pub may_double: bool,
-    /// Whether a trial launch of MPI comes first, and the node on which MPI does not start.
+    /// True if a trial launch of MPI comes first.
     pub trial: bool,
+    /// Node on which MPI does not start, or whose ranks cannot connect to others (`is_cut`); None if there is no such node.
     pub defect: Option<usize>,
-    /// Whether ranks on this node start, but cannot connect to others.
+    /// True if ranks on the node `defect` start but cannot connect to others.
     pub is_cut: bool,
     /// Time limit of the first command, in milliseconds.
     pub limit_ms: Option<u64>,
-    /// Whether the repeated command has `--new`.
+    /// True if the command has `--new` when it is given again.
     pub discards: bool,
     pub work: Work,
     pub faults: Vec<(When, Fault)>,

@@ -16,11 +16,12 @@ use crate::supervise::start::trial::{self, NUMBER as TRIAL};
 use crate::supervise::talk::progress::{Doing, Progress};
 use crate::supervise::talk::wire::{Beat, Free, Which};
 
-/// Bytes of shared memory of a rank, and of all memory of a node.
+/// Bytes of shared memory of a rank.
 const RANK_BYTES: u64 = 1 << 20;
+/// Bytes of the whole memory of a node.
 const NODE_BYTES: u64 = 1 << 34;
 
-/// Time between two calls of a node while no node answers, and of the call.
+/// Time from one call of a node to the next while no node answers, including the duration of the call.
 const CALLS_MS: u64 = 20_000;
 
 /// Time after which the other ranks take a stopped rank for dead, if they recover in place.
@@ -65,8 +66,9 @@ pub(super) struct Work {
     pub iterations: u64,
     pub step_ms: u64,
     pub save_every: u64,
-    /// Times from the launcher's start to the first process, and from there to computing.
+    /// Time from the launcher's start to the first process.
     pub start_ms: u64,
+    /// Time from the first process until the ranks compute.
     pub recover_ms: u64,
     /// Time until the launcher notices a dead rank; None if never.
     pub notices_ms: Option<u64>,
@@ -90,7 +92,7 @@ struct Memory {
     /// Iteration of the last save.
     saved: Option<u64>,
     pid: u32,
-    /// Run to which it belongs.
+    /// Number of the run to which the memory belongs.
     run: u32,
 }
 
@@ -98,8 +100,9 @@ struct Memory {
 struct Node {
     boots: u64,
     is_off: bool,
-    /// Time until which the node's kernel stops, and time until which the node is cut off from other nodes.
+    /// Time until which the node's kernel is stopped.
     frozen_ms: u64,
+    /// Time until which the node is cut off from other nodes.
     apart_ms: u64,
     memory: BTreeMap<Position, Memory>,
 }
@@ -123,7 +126,7 @@ struct Rank {
     node: String,
     pid: u32,
     health: Health,
-    /// Whether the other ranks continue without this rank.
+    /// True if the other ranks have continued without this rank.
     is_out: bool,
 }
 
@@ -216,14 +219,15 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// Returns whether the supervisor has recorded the launch. A successor cannot know of one that is not recorded: neither of
-    /// its saves nor of its results.
+    /// Returns true if the supervisor has recorded the launch. If not, a new supervisor cannot know the saves and the results
+    /// of this launch.
     fn is_known(&self) -> bool {
         self.excused_ms < u64::MAX
     }
 }
 
-/// Text in the reason to give a node up again: the node was lost, answered, and was lost once more, which has not been judged.
+/// Text that the reason for giving a node up contains in one case: the node was lost, answered, and was lost again before it
+/// was judged.
 const ASKED_IN_VAIN: &str = "asked to remove memory";
 
 /// Real state of all nodes and of the job.
@@ -232,12 +236,13 @@ pub(super) struct Site {
     pub now_ms: u64,
     work: Work,
     nodes: BTreeMap<String, Node>,
-    /// Node on which MPI does not start, or on which its ranks start but cannot connect to others (`is_cut`).
+    /// Node on which MPI does not start, or whose ranks cannot connect to others (`is_cut`).
     defect: Option<String>,
+    /// True if ranks on the node `defect` start but cannot connect to others.
     is_cut: bool,
     /// Time from which the time limit of the run's first command is a reason to end the job.
     limit_ms: Option<u64>,
-    /// Number of runs that were given up for a new one.
+    /// Number of the present run: the count of earlier runs that were given up for a new run.
     run: u32,
     /// Nodes that the supervisor has given up.
     given_up: BTreeSet<String>,
@@ -318,7 +323,7 @@ impl Site {
         self.wrong.get_or_insert(what);
     }
 
-    /// Returns the name of a node's boot.
+    /// Returns a name that is different after each boot of the node.
     pub fn boot(&self, node: &str) -> String {
         format!("{node}.{}", self.nodes[node].boots)
     }
@@ -483,14 +488,14 @@ impl Site {
         self.fails_rank(number, Health::Stopped { from_ms, until_ms }, until_ms - from_ms);
     }
 
-    /// Makes a rank hang. Of another program's ranks nobody could notice this.
+    /// Makes a rank hang. Does nothing if the ranks run another program, since nobody could notice that.
     pub fn hangs_rank(&mut self, number: usize) {
         if self.work.program != Program::Other {
             self.fails_rank(number, Health::Hangs, 0);
         }
     }
 
-    /// Makes a rank fail that is well.
+    /// Gives a rank the state `health`, as a fault that lasts `lasts_ms`. Does nothing if the rank is not well.
     fn fails_rank(&mut self, number: usize, health: Health, lasts_ms: u64) {
         let now_ms = self.now_ms;
         let Some(attempt) = &mut self.attempt else { return };
@@ -533,7 +538,7 @@ impl Site {
 
     // The job
 
-    /// Launches ranks on `hosts`, in order, each with its number of places.
+    /// Launches ranks on `hosts`, in order. Each host has a name and its number of slots.
     pub fn launch(
         &mut self,
         hosts: &[(String, usize)],
@@ -625,8 +630,8 @@ impl Site {
         }
     }
 
-    /// Kills a launcher of the run that no supervisor knows any more, on the supervisor's machine. Returns the number of killed
-    /// processes.
+    /// Kills a launcher on the supervisor's machine that an earlier supervisor of the run has started. Returns the number of
+    /// killed processes.
     pub fn ends_any_launcher(&mut self) -> usize {
         match self.attempt.as_ref().filter(|attempt| attempt.launcher_runs) {
             None => 0,
@@ -661,7 +666,7 @@ impl Site {
         }
     }
 
-    /// Ends the ranks on a node for the supervisor.
+    /// Ends the ranks on a node for the supervisor. If `clean` is true, also removes the memory of positions on this node.
     pub fn ends_ranks(&mut self, name: &str, clean: bool) {
         let Some(attempt) = &self.attempt else { return };
         let lives = |rank: &Rank| rank.node == name && rank.health != Health::Dead;
@@ -677,7 +682,7 @@ impl Site {
         }
     }
 
-    /// Ends a rank for the supervisor, in an attempt before `below`.
+    /// Ends a rank for the supervisor, if the number of the present attempt is below `below`.
     pub fn ends_rank(&mut self, name: &str, which: Which, below: u32) {
         let now_ms = self.now_ms;
         let Some(attempt) = self.attempt.as_mut().filter(|attempt| attempt.number < below) else {
@@ -965,7 +970,7 @@ impl Site {
         self.attempt = Some(attempt);
     }
 
-    /// The launcher ends the other ranks, reports the dead rank, and ends.
+    /// Lets the launcher report the dead rank, end the other ranks, and end.
     fn launcher_notices(&mut self) {
         let attempt = self.attempt.as_ref().expect("there is one");
         let dead = attempt.ranks.iter().find(|rank| rank.health == Health::Dead && !rank.is_out);

@@ -131,8 +131,9 @@ pub(super) struct World {
     shells: u64,
     /// Time at which each I/O thread finishes its last request.
     clerks: Vec<u64>,
-    /// Start and end of the time in which the disk is stopped.
+    /// Start of the time in which the disk is stopped.
     disk_from_ms: u64,
+    /// End of the time in which the disk is stopped.
     disk_ms: u64,
     faults: BTreeMap<(u64, u64), Fault>,
     at_record: Vec<(u64, Fault)>,
@@ -160,8 +161,9 @@ pub(super) struct World {
     folder: Folder,
     /// The journal, which is one file from its creation on.
     journal: Option<File>,
-    /// Length of the journal, and number of its records, when it was last read.
+    /// Length of the journal in bytes when it was last read.
     journal_bytes: u64,
+    /// Number of records in the journal when it was last read.
     seen_records: usize,
 }
 
@@ -176,8 +178,9 @@ const SICK_AFTER: usize = 3;
 
 thread_local! {
     static NOW_MS: Cell<u64> = const { Cell::new(0) };
-    /// Changes of the wall clock, until now and until the start of the supervisor.
+    /// Sum of the changes of the wall clock until now.
     static WALL_MS: Cell<i64> = const { Cell::new(0) };
+    /// Sum of the changes of the wall clock until the start of the supervisor.
     static STEADY_MS: Cell<i64> = const { Cell::new(0) };
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
@@ -187,7 +190,7 @@ pub(super) fn now_ms() -> u64 {
 }
 
 impl World {
-    /// Makes the world of a scenario, at time 0, the world of this thread.
+    /// Makes a world from a scenario, at time 0, and stores it as the world of this thread.
     pub fn begin(scenario: &Scenario, binary: &str, folder: &Folder) {
         NOW_MS.set(0);
         WALL_MS.set(0);
@@ -368,7 +371,7 @@ impl World {
         self.site.borrow_mut().switches_off(name);
     }
 
-    /// Returns whether the command is given again for a run that was stopped on request.
+    /// Returns true if the run was asked to stop and the user gives the command again. Forgets the requests to stop.
     pub fn is_to_go_on(&mut self) -> bool {
         self.asked_again = false;
         let asked = std::mem::take(&mut self.asked_to_stop);

@@ -422,9 +422,10 @@ fn a_plan_with_two_columns_of_checksums() {
     assert_eq!((grid(4, 1), grid(4, 2), grid(7, 4)), ((2, 1), (1, 2), (1, 3)));
 }
 
-/// 73 nodes form the grid of 8 x (8+1) and one spare. A second loss is survived after new checksums are made. Their time has
-/// three parts: sending four fifths of 8 N^2/64 bytes at 12.5 GB/s; multiplying and adding, at 1.5 bytes copied for each byte;
-/// and 2 us for each 512 KiB.
+/// 73 nodes form a grid of 8 x (8+1) and one spare. A second loss is survived after new checksums are made. For them, a rank
+/// sends four fifths of its part of the matrix, which has 8 N^2/64 bytes. The expected time has three parts. Sending takes the
+/// time for these bytes at 12.5 GB/s. Multiplying and adding takes the time to copy three times as many bytes. In addition, each
+/// 512 KiB take 2 us.
 #[test]
 fn a_plan_with_a_rank_that_waits() {
     let with = |nodes, spare_ranks| Inputs {

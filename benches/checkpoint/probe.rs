@@ -79,9 +79,10 @@ pub struct Round {
     pub digest_s: f64,
     pub barrier_s: f64,
     pub flush_s: f64,
-    /// Time to copy the saved rectangle once, row by row, to the kind of memory in which B lies.
+    /// Time to copy the saved part of the matrix once, row by row, to the kind of memory that contains the checkpoint copy (part
+    /// B).
     pub copy_s: f64,
-    /// Time to send the saved rectangle to the next member and receive one from the previous member.
+    /// Time to send the saved part of the matrix to the next member and receive one from the previous member.
     pub send_s: f64,
     /// Time for which helpers still work after a save, while the ranks only wait for them.
     pub left_s: f64,
@@ -89,10 +90,11 @@ pub struct Round {
     /// Time to create as much memory as a lost member needs, under another name. This part of a restore depends on the system
     /// alone.
     pub fresh_s: f64,
-    /// Time of a save to storage, including the manifest. `dd_write_s`: the same bytes written by dd. `dd_read_s`: the files read
-    /// once by dd.
+    /// Time of a save to storage, including the manifest.
     pub store_s: f64,
+    /// Time in which dd writes the same bytes.
     pub dd_write_s: f64,
+    /// Time in which dd reads the files once.
     pub dd_read_s: f64,
     /// Time to resume from storage after one rank's DIR is lost.
     pub bereft_s: f64,

@@ -514,8 +514,8 @@ mod rest {
         }
     }
 
-    /// The run resumes after a fault at each step of a recovery from storage. The DIR of a node is lost before and after the
-    /// fault.
+    /// The run resumes after a fault at each step of a recovery from storage. All memory and the DIR of one node are lost before
+    /// the recovery, and again after the fault.
     #[test]
     fn coming_back_survives_a_fault_at_every_step() {
         let steps =

@@ -125,7 +125,7 @@ impl Disk {
     }
 }
 
-/// A checkpoint that only one node has listed does not replace the older checkpoint: the next loss may be this node.
+/// A checkpoint whose manifest exists on one node only does not replace the older checkpoint, since this node may be lost next.
 #[test]
 fn a_checkpoint_that_one_node_alone_has_listed_is_nothing_to_rely_on() {
     let disk = Disk::new(Scene::of(2, 2, LONG).protect(&["--checkpoint", "10"]), true);

@@ -85,8 +85,8 @@ fn results_outlive_all_nodes_that_had_them() {
     assert!(!ran.err.contains("has lost its result"), "{}", ran.told());
 }
 
-/// A sweep resumes from storage in a test of two positions, with a new run id. Four idle positions still have memory of the old
-/// run. The next start resumes from the memory of the new run, although it has fewer positions.
+/// A sweep resumes from storage, with a new run id, in its second test, whose grid has two positions. Four idle ranks still have
+/// memory of the old run. The next start resumes from the memory of the new run, although it has fewer positions.
 #[test]
 fn results_of_idle_nodes_do_not_outweigh_memory_of_the_run_that_went_on() {
     let storage = Storage::within("/dev/shm", false, 1);
@@ -376,8 +376,8 @@ impl Twins {
     }
 }
 
-/// Runs with one job name on different nodes do not see each other's memory. DIR belongs to the run that claimed it last, and the
-/// other run keeps that run's files.
+/// Two runs with one job name on different nodes do not see each other's memory. DIR belongs to the run that claimed it last. The
+/// other run does not remove the files of this run.
 #[test]
 #[ignore = "needs root"]
 fn the_same_name_on_other_nodes_does_not_take_the_others_checkpoints() {

@@ -109,7 +109,7 @@ pub fn whole(scene: &Stored) -> Vec<PathBuf> {
     whole_in(scene.storage.path(), scene)
 }
 
-/// Returns the account of level two from the JSON document of the run.
+/// Returns the figures of level two for the first test, from the JSON document of the run.
 pub fn account(ran: &Ran) -> Level2 {
     let tests = ran.json().tests;
     let protection = tests[0].outcome.as_ref().unwrap().protection.unwrap();
@@ -187,8 +187,9 @@ pub fn of_first(point: Point) -> bool {
     point.name().starts_with("manifest") || point.name().starts_with("prune")
 }
 
-/// A later run resumed from storage. Then nodes return with the memory of an earlier run, which is further than storage. The
-/// checkpoint that the earlier run writes to storage is further too, so it stays.
+/// A later run resumes from storage, writes a checkpoint, and loses its memory. Then nodes return with the memory of an earlier
+/// run, which has a further boundary. The earlier run writes its checkpoint to storage. The next start keeps this checkpoint,
+/// which has the further boundary, and removes that of the later run.
 #[test]
 fn a_later_run_that_got_less_far_outdates_nothing() {
     let scene = Stored::of(Scene::of(2, 2, LONGER).protect(&["--checkpoint", "1"]), "4");

@@ -40,7 +40,8 @@ fn survives_a_slow_peer(sabotage: Option<&str>) -> bool {
 }
 
 /// Flips bits in the committed checkpoint of a rank, and checks whether the run survives. The rank has reached the next boundary,
-/// so it has flushed all data. A rank that has not flushed would overwrite the flipped bits at a restart.
+/// so it has finished its flush: the copy of the matrix to the checkpoint. If the flush were unfinished, a restart would repeat
+/// it and overwrite the flipped bits.
 fn survives_a_flipped_byte(sabotage: Option<&str>) -> bool {
     let scene = scene(sabotage);
     scene.inject("iteration:1:9:kill");

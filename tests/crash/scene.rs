@@ -552,7 +552,7 @@ fn shm(prefix: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the content of all memory files of a job except the heads, which contain heartbeats.
+/// Returns the content of all memory files of a job except the headers (`head`), which contain heartbeats.
 fn contents(job: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let data = |path: &PathBuf| path.extension().is_none_or(|part| part != "head");
     let files = shm(&format!("{job}.")).into_iter().filter(data);

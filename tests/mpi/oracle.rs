@@ -239,8 +239,8 @@ impl Observer for Panic {
     }
 }
 
-/// Solves systems with checksum columns, and compares the checksums with the sums of the final columns of the matrix. Rows of U
-/// stay as each step has left them, so every step is checked.
+/// Solves systems with checksum columns. Compares the checksums with the weighted sums of the matrix columns after the
+/// factorisation. No later step changes a finished row of U, so the sums check every step.
 fn sums(world: &World) {
     let comm = world.comm();
     let mut pool = Pool::new(1);

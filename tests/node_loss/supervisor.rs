@@ -46,8 +46,8 @@ fn a_successor_that_reaches_nobody_can_be_stopped() {
     lab.same_x("run", &end);
 }
 
-/// A second command named the spare n5, which replaced a lost node. After the supervisor dies, the first command, which does not
-/// name n5, takes the run over.
+/// After a loss stops the run, a second command adds the spare n5, which replaces the lost node. Then the supervisor dies. The
+/// first command, which does not name n5, takes the run over and keeps n5.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_that_an_earlier_command_added_is_known_to_the_successor() {

@@ -216,8 +216,8 @@ fn a_sweep_continues_with_the_survivors() {
     assert_eq!([0, 1, 2].map(|t| of(t).losses), [1, 0, 0], "{}", ran.told());
 }
 
-/// A rank is lost while it passes on the verdict of a test. Some ranks know the verdict and are idle in the next test; others do
-/// not know it. All ranks return to the first test, and idle ranks still have their part of it.
+/// A rank is lost while it passes on the verdict of the first test. Some ranks know the verdict and are idle in the second test;
+/// others do not know it. All ranks return to the first test, since idle ranks still have their data of it.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_rank_idle_in_the_next_test_keeps_data_that_this_one_may_need() {

@@ -132,10 +132,10 @@ fn after(microseconds: u64, signal: &str) {
     }
 }
 
-/// Work of the ranks of the other tests, described by a variable: `STEP VICTIM ROUND[/MICROSECONDS [SLOW/MICROSECONDS]]`, several
-/// joined by `+`. Each part runs the step in rounds until rank VICTIM of the remaining ranks is killed. It is killed at the
-/// beginning of the round or some microseconds later. Rank SLOW is stopped for a while, beginning so many microseconds after the
-/// beginning of the round.
+/// Work of the ranks that the other tests start. A variable describes it: `STEP VICTIM ROUND[/MICROSECONDS [SLOW/MICROSECONDS]]`,
+/// several parts joined by `+`. In each part, all ranks run the communication step STEP in rounds until they notice a loss. Rank
+/// VICTIM of the remaining ranks is killed in round ROUND, MICROSECONDS after the round begins, or at once. In the same round
+/// rank SLOW, if named, is stopped for a while, beginning so many microseconds after the round begins.
 #[test]
 #[ignore = "what the ranks of the other tests run"]
 fn member() {
@@ -219,8 +219,9 @@ fn asleep(mut world: World) {
     }
 }
 
-/// Kills rank 0 before it sends anything. The other ranks are within a step, which they complete although rank 0 is lost. They
-/// begin half of the broadcasts before the death of rank 0 and half after it; no broadcast may arrive.
+/// Kills rank 0 before it sends anything. The other ranks are within a step (`Steps`), which they complete although rank 0 is
+/// lost. They begin half of the broadcasts before the death of rank 0 and half after it. Asserts that no broadcast counts as
+/// arrived.
 fn refused(mut world: World) {
     const ALL: [Bcast; 6] = [
         Bcast::OneRing,

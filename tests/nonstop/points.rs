@@ -29,7 +29,8 @@ fn recovery() -> Vec<Point> {
     all.filter(|p| !elsewhere(p)).collect()
 }
 
-/// Returns true if only a recovery that finishes a flush reaches the point.
+/// Returns true if only a recovery reaches the point in which a position finishes its flush, the copy of the matrix to the
+/// checkpoint.
 fn finishing(point: &Point) -> bool {
     matches!(point, Point::FinishHalf | Point::FinishEnd)
 }

@@ -147,8 +147,8 @@ proptest! {
         }
     }
 
-    /// A plan has the same groups as the solver, and at most slightly less memory than the solver's count of persistent shared
-    /// memory. If groups are even, the two counts differ by at most 2 %.
+    /// A plan has the same groups as the solver. It counts at most slightly less persistent shared memory than the solver. If
+    /// groups are even, the two counts differ by at most 2 %.
     #[test]
     fn groups_and_memory_are_the_solvers(
         nodes in 2u64..40, rpn in 1u64..4, gib in 4.0..40.0f64, losses in 1u64..3,
@@ -634,8 +634,9 @@ fn a_name_for_memory_that_is_not_kept_is_told() {
     assert!(told(Some(Method::None)) && !told(None));
 }
 
-/// Helpers that encode need no more memory than method double. A save then stops the ranks only for the copy. The break-even
-/// point with a reserved core is that of section 5.1 of the unified model.
+/// Helpers that encode need no more memory than method double. A save then stops the ranks only for the copy. The plan compares a
+/// core that is reserved for helpers with a shared core. The interval of saves at which both cost the same is that of section 5.1
+/// of the unified model.
 #[test]
 fn helpers_that_encode_make_saves_cheaper() {
     let mtbf = Some(Mtbf::System(6.0 * HOUR_S));
@@ -664,8 +665,9 @@ fn helpers_that_encode_make_saves_cheaper() {
     }
 }
 
-/// With level two, the cost of storage depends on whether ranks or helpers write. The break-even point is that of section 5.1 of
-/// the unified model, without a copy beforehand.
+/// With level two, the cost of storage depends on whether ranks or helpers write. The plan compares a core that is reserved for
+/// helpers with shared cores. The interval at which both cost the same is that of section 5.1 of the unified model, without a
+/// copy beforehand.
 #[test]
 fn the_cost_of_storage_depends_on_the_writer() {
     let mtbf = Some(Mtbf::System(6.0 * HOUR_S));

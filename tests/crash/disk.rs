@@ -245,7 +245,8 @@ fn a_sound_file_is_believed_and_memory_never() {
     assert!(from_storage(&ran), "{}", ran.told());
 }
 
-/// All nodes fail at once during a save, and nodes with other names resume. A stop then ends on storage and reports this.
+/// All nodes fail at once during a save, and nodes with other names resume. A requested stop then writes a checkpoint to storage
+/// and reports this.
 #[test]
 fn all_nodes_off_and_a_stop() {
     let disk = Disk::new(Scene::of(2, 3, SMALL).protect(&["--checkpoint", "2"]), false);

@@ -107,8 +107,8 @@ fn results_of_idle_nodes_do_not_outweigh_memory_of_the_run_that_went_on() {
     assert!(results(&ran).contains(&results(&first)[0]), "{}", ran.told());
 }
 
-/// A BLAS rounds differently for other shapes of a call. A restarted run has the bits of a run without saves, although saves
-/// drain the lookahead. The matrix is wide enough that several blocks are multiplied in one call.
+/// With a BLAS, a restarted run has the bits of a run without saves. A BLAS rounds differently if a call has another shape, and
+/// saves end the lookahead early. The matrix is wide enough that several blocks are multiplied in one call.
 #[test]
 fn under_a_blas_a_run_that_goes_on_comes_to_the_same_bits() {
     for depth in ["0", "2"] {

@@ -250,7 +250,8 @@ fn with_dedicated(args: &[&str]) -> Stored {
     Stored::of(scene.protect(&["--parity-layout", "dedicated"]).protect(args), "1")
 }
 
-/// With a rank that stores parity only, the run survives faults during the recovery from storage, and a stop ends on storage.
+/// With a rank that stores parity only, the run survives faults during the recovery from storage. A requested stop writes a
+/// checkpoint to storage.
 #[test]
 fn with_a_rank_for_checksums_coming_back_is_killed_and_a_stop_ends_on_storage() {
     let scene = with_dedicated(&[]);
@@ -1281,7 +1282,7 @@ mod rest {
     }
 
     /// With many process columns, ranks agree less often on whether to save. Checkpoints still reach storage, also after a loss,
-    /// and a stop still ends on storage.
+    /// and a requested stop still writes one.
     #[test]
     fn many_columns_that_ask_seldom_bring_checkpoints_to_storage() {
         for helpers in ["threads", "off"] {

@@ -105,7 +105,7 @@ impl Stall {
         self.0.with_extension("seen")
     }
 
-    /// Waits until a process is held by an access to a path that hangs.
+    /// Waits until an access of a process to one of these paths hangs.
     pub fn await_access(&self) {
         wait_until("somebody touches what hangs", || self.seen().exists());
     }
@@ -729,13 +729,14 @@ impl Plan {
         self.hold_each(&[place])
     }
 
-    /// Starts the run with a stopped rank at each of `places`, reached one after the other. Waits for the first.
+    /// Starts the run with a fault at each of `places` that stops a rank there. The run reaches the places one after the other.
+    /// Waits for the first fault.
     pub fn hold_each(self, places: &[&str]) -> Run {
         self.keep_at(places, "stop")
     }
 
-    /// Starts the run with a hanging rank at each of `places`, for tests that kill the launcher. Daemons of a killed launcher
-    /// continue stopped ranks, and the run would make progress.
+    /// Starts the run with a fault at each of `places` that makes a rank hang there. Waits for the first fault. Tests that kill
+    /// the launcher use it: daemons of a killed launcher would wake stopped ranks.
     pub fn hang_each(self, places: &[&str]) -> Run {
         self.keep_at(places, "hang")
     }

@@ -83,8 +83,8 @@ fn without_a_loss_x_is_bit_for_bit_that_of_the_grid_alone() {
     }
 }
 
-/// Position 2 multiplies when it receives its part of panel 3 from position 0. The next part would come from position 1, which is
-/// lost, and the library refuses to receive it. Position 2 must not take panel 3 for received.
+/// Position 2 receives a part of panel 3 from position 0 while it multiplies. The next part would come from position 1, which is
+/// lost, and the MPI library refuses to receive it. Position 2 must not take panel 3 for received.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_piece_that_is_refused_amid_a_multiplication_has_not_arrived() {

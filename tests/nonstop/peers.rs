@@ -400,7 +400,7 @@ fn a_vote_ends_where_one_of_the_voters_has_left() {
     expect("vote 2 3/25000", "left [0, 1, 3, 4] gone [2]");
 }
 
-/// More losses occur than the 8 for which communicators are made at the start.
+/// The remaining ranks continue after more losses than the 8 for which communicators are made at the start.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn many_losses_one_after_the_other() {
@@ -410,7 +410,8 @@ fn many_losses_one_after_the_other() {
     assert!(ran.out.contains(left), "{}", ran.told());
 }
 
-/// The job has more ranks than the bits of one agreement.
+/// Two losses are found in a job with 34 ranks. One agreement of MPI has fewer bits than that, so the ranks need several to find
+/// the lost ranks.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn two_losses_of_many_ranks() {
@@ -419,8 +420,8 @@ fn two_losses_of_many_ranks() {
     assert!(ran.out.contains(", 31, 32] gone [2, 33]"), "{}", ran.told());
 }
 
-/// The ranks survive a loss during a split of a communicator. Open MPI crashes if a process is lost while it creates a
-/// communicator, so a split must not use this function.
+/// The ranks survive a loss during a split of a communicator. Open MPI crashes if a process is lost while MPI creates a
+/// communicator, so `split` must not let MPI create one.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_loss_amid_a_split_crashes_nobody() {

@@ -287,7 +287,7 @@ pub fn peer(rank: usize) -> usize {
     rank ^ 1
 }
 
-/// Returns the order of attempts within the newest run of which one of `copies` is a part.
+/// Returns the order of the attempts of the newest run that is found in `copies`.
 pub fn order<'a>(copies: impl Iterator<Item = &'a Mem> + Clone) -> Order {
     let run = copies.clone().map(|m| m.run.number).max();
     Order::of(copies.filter(|m| Some(m.run.number) == run).map(|m| Trace::of(&m.claim)))

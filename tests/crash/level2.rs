@@ -212,7 +212,7 @@ fn a_later_run_that_got_less_far_outdates_nothing() {
 }
 
 /// A start resumes from the older of two checkpoints, since the later is damaged, and ends after its first save. The next start
-/// resumes from memory and cannot know which checkpoint was used. So only the used checkpoint may remain on storage.
+/// resumes from memory, and cannot know which checkpoint was used. So only the used checkpoint may be on storage when it begins.
 #[test]
 fn the_checkpoint_that_was_of_use_is_the_one_that_stays() {
     let scene = with_the_later_checkpoint_damaged();

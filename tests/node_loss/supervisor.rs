@@ -196,7 +196,7 @@ fn a_second_supervisor_is_refused() {
 mod rest {
     use super::*;
 
-    /// One login of a run fails, and one of its next supervisor, although the node is well. No node is lost.
+    /// One login of the first supervisor fails, and one login of the next supervisor, although the node is well. No node is lost.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_login_that_fails_once_loses_no_node() {

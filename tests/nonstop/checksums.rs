@@ -175,7 +175,7 @@ fn a_stopped_rank_is_replaced_by_checksums() {
 }
 
 /// Rank 0, which writes the report, is lost, and its JSON file is in a folder that has disappeared. The next rank prints the
-/// results once, reports that there is no document, and the results count.
+/// results once, and reports that there is no document. The exit code is 6.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_rank_that_reports_for_another_may_have_no_place_for_it() {
@@ -345,8 +345,8 @@ mod rest {
     }
 
     /// More process columns are lost, one after the other, than there were checksum columns at the start. Between the losses,
-    /// spare ranks and idle ranks of lost columns rebuild checksums. New checksums have positions 6, 7 and so on, after the six
-    /// positions of the grid.
+    /// spare ranks and idle ranks of lost columns rebuild checksums. New checksums have positions 6, 7 and so on, after positions
+    /// 0 to 5 of the 2 x (2+1) grid.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn new_checksums_bear_the_next_loss() {

@@ -401,8 +401,8 @@ fn failed_job(base: &Job, fault: (usize, Point, u64), mut act: impl FnMut(&Job))
     }
 }
 
-/// Tests a second fault at each step of a recovery. The first fault leaves some or all positions sealed: their new checkpoint is
-/// then committed or withdrawn. If `second_loses` is set, the second position loses its memory too.
+/// Tests a second fault at each step of a recovery. The first fault may leave positions sealed; the recovery commits or withdraws
+/// their new checkpoint. If `second_loses` is set, the second position loses its memory too.
 fn every_second_fault_is_survived(base: &Job, second_loses: bool) {
     let mut came_to = Vec::new();
     let truth = finished(with_job(base, |job| launch(job, &[])));

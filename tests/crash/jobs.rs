@@ -377,7 +377,7 @@ impl Twins {
 }
 
 /// Two runs with one job name on different nodes do not see each other's memory. DIR belongs to the run that claimed it last. The
-/// other run does not remove the files of this run.
+/// other run does not remove the owner's files.
 #[test]
 #[ignore = "needs root"]
 fn the_same_name_on_other_nodes_does_not_take_the_others_checkpoints() {

@@ -34,7 +34,7 @@ fn backward() -> Vec<Point> {
     all.filter(|p| !finishing().contains(p) && !of_level2().contains(p)).collect()
 }
 
-/// Returns the crash points that only a position reaches that finishes its flush during a recovery.
+/// Returns the crash points that a position reaches only if it finishes its flush during a recovery.
 fn finishing() -> [Point; 2] {
     [Point::FinishHalf, Point::FinishEnd]
 }

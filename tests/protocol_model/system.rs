@@ -116,7 +116,7 @@ pub struct Rank {
     pub checkpoint_dir: CheckpointDir,
     /// Checkpoint whose manifest the node is about to write to its DIR.
     pub lists: Option<Stored>,
-    /// True if the rank's node was lost after the last time that all nodes had listed one checkpoint.
+    /// True if the rank's node was lost after all nodes last had the manifest of the same checkpoint.
     pub bare: bool,
 }
 

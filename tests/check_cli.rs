@@ -66,7 +66,7 @@ struct Case {
     dir: TempDir,
 }
 
-/// Script in place of a remote shell, which runs the command on this machine.
+/// Substitute for a remote shell: a script that runs the command on this machine.
 const HERE: &str = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
 
 impl Case {

@@ -213,7 +213,7 @@ impl Scene {
         log.lines().filter_map(parse).collect()
     }
 
-    /// Returns a fault that holds the thread that reaches `place`, until [`Self::let_go`] is called.
+    /// Returns a fault that makes the thread that reaches `place` wait there until [`Self::let_go`] is called.
     #[allow(dead_code)] // not in tests/nonstop
     pub fn hang_at(&self, place: &str) -> String {
         format!("{place}:hang={}", self.let_go_file(place).display())

@@ -186,8 +186,8 @@ fn compare(world: &World) {
     }
 }
 
-/// Times stretches of a factorisation, which are ranges of iterations. A stretch ends while rows of the next iteration are being
-/// sent; no message must be left for the next stretch.
+/// Measures the times of stretches of a factorisation, which are ranges of iterations. A stretch ends while rows of the next
+/// iteration are being sent; no message must be left for the next stretch.
 fn leave_early(world: &World, pools: &mut [Pool]) {
     for (depth, grid) in [(1, (4, 1)), (2, (2, 3)), (0, (3, 2))] {
         let params = TestParams { depth, ..problem(97, 8, grid) };

@@ -1,4 +1,4 @@
-//! Tests that fail on purpose: the program without one of its safeguards must not pass. This proves that the faults of the other
+//! Negative controls: a program without one of its safeguards must not survive a fault. This proves that the faults of the other
 //! tests matter.
 //!
 //! Each case runs twice. The complete program must survive; the program without the safeguard must not. Safeguards can be left

@@ -66,7 +66,7 @@ struct Case {
     dir: TempDir,
 }
 
-/// Script in place of a remote shell, which runs the command on this machine.
+/// Substitute for a remote shell: a script that runs the command on this machine.
 const HERE: &str = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
 
 impl Case {
@@ -1010,8 +1010,8 @@ fn the_doctor_names_hosts_that_a_domain_file_leaves_out() {
     assert!(ran.out.contains(left_out), "{} {}", ran.out, ran.err);
 }
 
-/// `doctor` reports on which processors helpers run, or that there are none. It states that only ranks can check a DIR whose name
-/// contains the domain.
+/// `doctor` reports on which processors helpers run, or that there are none. If DIR contains `{domain}` and ranks have different
+/// domains, `doctor` states that it does not check DIR.
 #[test]
 fn the_doctor_tells_of_helpers_and_of_what_it_does_not_look_at() {
     let domains = "rank:0 a\nrank:1 b\nrank:2 c\n";

@@ -401,8 +401,8 @@ fn failed_job(base: &Job, fault: (usize, Point, u64), mut act: impl FnMut(&Job))
     }
 }
 
-/// Tests a second fault at each step of a recovery. The first fault has left seals to finish or to withdraw. If `second_loses` is
-/// set, the second position loses its memory too.
+/// Tests a second fault at each step of a recovery. The first fault may leave positions sealed; the recovery commits or withdraws
+/// their new checkpoint. If `second_loses` is set, the second position loses its memory too.
 fn every_second_fault_is_survived(base: &Job, second_loses: bool) {
     let mut came_to = Vec::new();
     let truth = finished(with_job(base, |job| launch(job, &[])));
@@ -914,8 +914,8 @@ fn unstash(job: &Job, position: u32, stash: &[(Part, Vec<u8>)]) {
     }
 }
 
-/// A start dies before its first save, and only a node that is away at the next start has its memory. The next start must have
-/// another number, or memory of the two would be taken as equal.
+/// A start dies before its first save. Only a node that is away at the next start has memory of it. The next start must get
+/// another number; otherwise memory of the two starts would be taken as equal.
 #[test]
 fn a_start_that_the_next_one_did_not_see_has_a_number_of_its_own() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
@@ -960,8 +960,8 @@ fn a_checkpoint_of_a_beginning_that_nobody_remembers_is_another() {
     });
 }
 
-/// A run began from scratch twice on nodes without its checkpoints, so these starts have greater numbers. When nodes with
-/// checkpoints return, the run resumes from the checkpoints.
+/// A run that has saved starts from scratch twice, on nodes without its checkpoints. These starts have greater numbers than the
+/// start that saved. When nodes with checkpoints return, the run still resumes from the checkpoints.
 #[test]
 fn a_start_from_scratch_elsewhere_does_not_cost_the_checkpoints() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
@@ -1118,8 +1118,8 @@ fn of_runs_that_begin_together_under_one_name_one_wins() {
     }
 }
 
-/// The SIGBUS handler has set the damage flag in a head, since a page of the matrix could not be read. Nothing else shows the
-/// damage in this test; the position is still rebuilt.
+/// The SIGBUS handler has set the damage flag in the header of a position, since a page of the matrix could not be read. Nothing
+/// else shows the damage in this test; the position is still rebuilt.
 #[test]
 fn a_position_whose_memory_had_an_error_is_rebuilt() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
@@ -1275,8 +1275,8 @@ mod negative_controls {
     }
 }
 
-/// Windows in which the first published implementation of the self-checkpoint lost data: those of a start and of its memory. The
-/// tests of the supervisor cover a dead supervisor and a hang.
+/// Tests of windows: steps at which a failure lost data in the first published implementation of the self-checkpoint. Here these
+/// are steps of a start, a save or a recovery. The tests of the supervisor cover the loss of the supervisor and a hang.
 mod windows {
     use super::*;
 

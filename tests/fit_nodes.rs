@@ -263,10 +263,12 @@ fn a_node_on_which_mpi_does_not_start_is_found_before_the_first_launch() {
     assert!(!lab.events("without").iter().any(|e| e["event"] == "launched"));
 }
 
-/// A node with a slow processor is reported and kept. One of its ranks is stopped and continued several times a second, as by a
-/// throttled clock. It gets a fifteenth of its time, and does not count as hung although it is mostly found stopped. Four ranks
-/// share the cores of the machine, so that one may take twice the time of the others anyway. The slow factor 3 is between the
-/// two. The run takes only seconds, so the throttling process is on the node before the run starts.
+/// A node with a slow processor is reported and kept. The test stops and continues one of its ranks several times a second, as a
+/// throttled clock would. The rank runs for a fifteenth of the time. It does not count as hung, although it is mostly found
+/// stopped.
+///
+/// The four ranks share the cores of this machine, so any rank may take twice as long as the others. The slow factor of this run,
+/// 3, is above that. The throttling process is on the node before the run starts, since the run takes only seconds.
 #[test]
 #[ignore = "needs root"]
 fn a_node_that_computes_slowly_is_named_and_kept() {

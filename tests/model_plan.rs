@@ -147,8 +147,8 @@ proptest! {
         }
     }
 
-    /// A plan has the same groups as the solver, and at most slightly less memory than the solver's count of persistent shared
-    /// memory. If groups are even, the two counts differ by at most 2 %.
+    /// A plan has the same groups as the solver. It counts at most slightly less persistent shared memory than the solver. If
+    /// groups are even, the two counts differ by at most 2 %.
     #[test]
     fn groups_and_memory_are_the_solvers(
         nodes in 2u64..40, rpn in 1u64..4, gib in 4.0..40.0f64, losses in 1u64..3,
@@ -422,9 +422,10 @@ fn a_plan_with_two_columns_of_checksums() {
     assert_eq!((grid(4, 1), grid(4, 2), grid(7, 4)), ((2, 1), (1, 2), (1, 3)));
 }
 
-/// 73 nodes form the grid of 8 x (8+1) and one spare. A second loss is survived after new checksums are made. Their time has
-/// three parts: sending four fifths of 8 N^2/64 bytes at 12.5 GB/s; multiplying and adding, at 1.5 bytes copied for each byte;
-/// and 2 us for each 512 KiB.
+/// 73 nodes form a grid of 8 x (8+1) and one spare. A second loss is survived after new checksums are made. For them, a rank
+/// sends four fifths of its part of the matrix, which has 8 N^2/64 bytes. The expected time has three parts. Sending takes the
+/// time for these bytes at 12.5 GB/s. Multiplying and adding takes the time to copy three times as many bytes. In addition, each
+/// 512 KiB take 2 us.
 #[test]
 fn a_plan_with_a_rank_that_waits() {
     let with = |nodes, spare_ranks| Inputs {
@@ -633,8 +634,9 @@ fn a_name_for_memory_that_is_not_kept_is_told() {
     assert!(told(Some(Method::None)) && !told(None));
 }
 
-/// Helpers that encode need no more memory than method double. A save then stops the ranks only for the copy. The break-even
-/// point with a reserved core is that of section 5.1 of the unified model.
+/// Helpers that encode need no more memory than method double. A save then stops the ranks only for the copy. The plan compares a
+/// core that is reserved for helpers with a shared core. The interval of saves at which both cost the same is that of section 5.1
+/// of the unified model.
 #[test]
 fn helpers_that_encode_make_saves_cheaper() {
     let mtbf = Some(Mtbf::System(6.0 * HOUR_S));
@@ -663,8 +665,9 @@ fn helpers_that_encode_make_saves_cheaper() {
     }
 }
 
-/// With level two, the cost of storage depends on whether ranks or helpers write. The break-even point is that of section 5.1 of
-/// the unified model, without a copy beforehand.
+/// With level two, the cost of storage depends on whether ranks or helpers write. The plan compares a core that is reserved for
+/// helpers with shared cores. The interval at which both cost the same is that of section 5.1 of the unified model, without a
+/// copy beforehand.
 #[test]
 fn the_cost_of_storage_depends_on_the_writer() {
     let mtbf = Some(Mtbf::System(6.0 * HOUR_S));

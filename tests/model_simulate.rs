@@ -118,8 +118,8 @@ fn runs_with_checksums_take_the_expected_time() {
 }
 
 /// Simulated runs that rebuild checksums take the expected time. Rebuilding takes a second, or so long that further failures
-/// happen meanwhile. There are P process rows, and some spare ranks. When too few ranks are left for a checksum column, the
-/// formula ignores losses of idle ranks.
+/// happen meanwhile. Cases differ in the numbers of process rows and of spare ranks. When too few ranks are left for a checksum
+/// column, the formula ignores losses of idle ranks.
 #[test]
 fn runs_with_new_checksums_take_the_expected_time() {
     for (mtbf, processes, q, sums, rows, waiting, each) in [
@@ -176,8 +176,9 @@ fn takes_the_expected_time(
     s
 }
 
-/// Eq. 5 of the unified model is of first order. It is within the confidence interval at T = mu_p / 100. At T = mu_p it is a
-/// fifth too high, since a period often has more than one failure.
+/// Eq. 5 of the unified model, the waste as a function of the period T, is of first order. At T = mu_p / 100, where mu_p is the
+/// MTBF of the machine, it is within the simulation's confidence interval. At T = mu_p it is a fifth too high, since a period
+/// often has more than one failure.
 #[test]
 fn the_first_order_waste_holds_while_periods_are_short() {
     let c = 2.0;
@@ -251,7 +252,7 @@ fn figure_12_simulated() {
     assert!(summary(&scenario(Method::SelfCheckpoint), 4000).finished.low > 0.99);
 }
 
-/// Groups lose a second member during a recovery as often as the refined form of eq. 16 predicts.
+/// Groups lose a second member during a recovery as often as the refined form of eq. 16 of the self-checkpoint paper predicts.
 #[test]
 fn groups_are_overwhelmed_as_often_as_the_model_says() {
     let nodes = 64;

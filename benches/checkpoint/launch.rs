@@ -29,11 +29,13 @@ pub struct Whole {
     pub seconds: f64,
     pub save_s: f64,
     pub saves: u64,
-    /// Number of checkpoints that were completed on storage. `put_off` counts saves in memory that were put off for them.
+    /// Number of checkpoints that were completed on storage.
     pub stored: u64,
+    /// Number of saves in memory that were delayed because storage was still being written.
     pub put_off: u64,
-    /// Bytes that the run wrote to storage. `write_s` is the time that this took.
+    /// Bytes that the run wrote to storage.
     pub stored_bytes: u64,
+    /// Sum of the times from the commit of each checkpoint to its manifest. With method disk, each time counts from its start.
     pub write_s: f64,
 }
 
@@ -124,8 +126,8 @@ fn whole(text: &str) -> Option<Whole> {
     })
 }
 
-/// Runs a command on the processors `within`, and returns its output. The command inherits the processors of the thread that
-/// starts it.
+/// Runs a command on the processors `within`, or on all processors if `within` is empty. Returns the output of the command. The
+/// calling thread moves to these processors meanwhile, and the command inherits them.
 fn limited(command: &mut Command, within: &BTreeSet<usize>) -> Result<Output, String> {
     let refused = |error: nix::Error| format!("no run on some processors alone: {error}");
     let this = Pid::from_raw(0);

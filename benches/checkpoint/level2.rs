@@ -19,14 +19,14 @@ fn pick(runs: &[Whole], of: impl Fn(&Whole) -> f64) -> f64 {
     median(&runs.iter().map(of).collect::<Vec<_>>()).unwrap_or(f64::NAN)
 }
 
-/// Returns the median over all turns of `relate`, applied to the two runs of a turn. NaN if there are none.
+/// Computes `relate` for the two runs of each turn, and returns the median over all turns. NaN without turns.
 pub fn of_pairs(one: &[Whole], other: &[Whole], relate: impl Fn(&Whole, &Whole) -> f64) -> f64 {
     let all: Vec<f64> = one.iter().zip(other).map(|(one, other)| relate(one, other)).collect();
     median(&all).unwrap_or(f64::NAN)
 }
 
 impl Conductor<'_> {
-    /// Measures a checkpoint to storage and back, compared with dd.
+    /// Measures writing a checkpoint to storage and reading it back, compared with dd.
     pub fn storage(&mut self) -> Result<(), String> {
         let work = Work::Stores { rounds: self.flags.repeat };
         let spec = self.spec(self.flags.n, (1, 2), 2, work);
@@ -75,8 +75,8 @@ impl Conductor<'_> {
         self.alone()
     }
 
-    /// Measures a checkpoint to storage and back with one DIR per rank, so that each rank counts as a node. The files contain
-    /// parity, and one DIR is lost.
+    /// Measures writing a checkpoint to storage and reading it back, with one DIR per rank. Each rank then counts as a node. The
+    /// files contain parity, so the checkpoint is also read after the loss of one DIR.
     fn storage_of_nodes_own(&mut self) -> Result<(), String> {
         let work = Work::Stores { rounds: self.flags.repeat };
         let spec = self.spec(self.flags.n, (1, 2), 2, work);

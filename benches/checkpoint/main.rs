@@ -231,8 +231,8 @@ impl<'a> Conductor<'a> {
         self.saves_by_helpers()
     }
 
-    /// Measures the time for which ranks stop if helpers encode. It is compared with copying the same rectangle, and with the
-    /// stop of ranks that encode themselves.
+    /// Measures the time for which ranks stop in a save if helpers encode. It is compared with the time to copy the saved part of
+    /// the matrix, and with the stop of ranks that encode themselves.
     fn saves_by_helpers(&mut self) -> Result<(), String> {
         let mut rows = Vec::new();
         for (grid, group) in [((1, 2), 2), ((2, 2), 4)] {
@@ -491,8 +491,9 @@ impl<'a> Conductor<'a> {
         self.losses()
     }
 
-    /// Measures encoding for one loss up to half of a group. Each parity row needs a round of messages and a pass over the data.
-    /// With more parity rows, fewer rows of a stripe contain data. So m losses should take m (G-1)/(G-m) times the time of one.
+    /// Measures encoding for one loss up to half of a group of G members. Each parity row needs a round of messages and a pass
+    /// over the data. With more parity rows, fewer rows of a stripe contain data. So encoding for m losses should take m
+    /// (G-1)/(G-m) times as long as for one loss.
     fn losses(&mut self) -> Result<(), String> {
         const GROUP: usize = 8;
         let mut turns: Vec<Vec<f64>> = Vec::new();

@@ -24,7 +24,7 @@ use skt_hpl::checkpoint::{Checkpointer, Config, Origin, SaveReport, Started, Tes
 use skt_hpl::comm::{Comm, Reduce, World};
 use skt_hpl::shm::{MemoryStore, Part, Region, Store};
 
-/// Words in one message of the comparison, as many as in a message of the encoder.
+/// Number of 64-bit words in one message of the comparison, as many as in a message of the encoder.
 const MESSAGE_WORDS: usize = 32 * 1024;
 const TAG: i32 = 77;
 
@@ -64,8 +64,7 @@ pub enum Work {
     Saves { rounds: usize },
     /// `rounds` saves, each followed by the restore of a lost member.
     Restores { rounds: usize },
-    /// `rounds` saves, each written to storage and read from there. With one DIR per rank, each is also read after one DIR is
-    /// lost.
+    /// `rounds` saves, each written to storage and read back. With one DIR per rank, each is also read after the loss of one DIR.
     Stores { rounds: usize },
     /// One save at every `step`-th boundary, as in a run.
     Run { step: usize },
@@ -79,9 +78,10 @@ pub struct Round {
     pub digest_s: f64,
     pub barrier_s: f64,
     pub flush_s: f64,
-    /// Time to copy the saved rectangle once, row by row, to the kind of memory in which B lies.
+    /// Time to copy the saved part of the matrix once, row by row, to the kind of memory that contains the checkpoint copy (part
+    /// B).
     pub copy_s: f64,
-    /// Time to send the saved rectangle to the next member and receive one from the previous member.
+    /// Time to send the saved part of the matrix to the next member and receive one from the previous member.
     pub send_s: f64,
     /// Time for which helpers still work after a save, while the ranks only wait for them.
     pub left_s: f64,
@@ -89,10 +89,11 @@ pub struct Round {
     /// Time to create as much memory as a lost member needs, under another name. This part of a restore depends on the system
     /// alone.
     pub fresh_s: f64,
-    /// Time of a save to storage, including the manifest. `dd_write_s`: the same bytes written by dd. `dd_read_s`: the files read
-    /// once by dd.
+    /// Time of a save to storage, including the manifest.
     pub store_s: f64,
+    /// Time in which dd writes the same bytes.
     pub dd_write_s: f64,
+    /// Time in which dd reads the files once.
     pub dd_read_s: f64,
     /// Time to resume from storage after one rank's DIR is lost.
     pub bereft_s: f64,
@@ -106,7 +107,7 @@ pub struct Found {
     pub matrices_bytes: u64,
     /// Persistent shared memory of all positions in bytes, by part, as the system reports it.
     pub parts: BTreeMap<String, u64>,
-    /// Seconds of the first save of a test, before any other memory was touched.
+    /// Duration of the first save of a test in seconds. Only this save touches the pages of the checkpoint for the first time.
     pub first_save_s: f64,
     pub rounds: Vec<Round>,
     /// Bytes of the matrix that all ranks copied in all saves of a run.
@@ -380,12 +381,13 @@ impl<'a> Probe<'a> {
         Ok(started)
     }
 
-    /// Creates and drops as much persistent shared memory as `position` has. Returns the seconds.
+    /// Creates and drops as much persistent shared memory as `position` has. Returns the duration in seconds.
     fn fresh(&self, position: usize) -> Result<f64, String> {
         self.fresh_where(|other| other == position)
     }
 
-    /// Creates and drops as much persistent shared memory as each position has, on all ranks at once. Returns the seconds.
+    /// Creates and drops as much persistent shared memory as each position has, on all ranks at once. Returns the duration in
+    /// seconds.
     fn fresh_everywhere(&self) -> Result<f64, String> {
         self.fresh_where(|_| true)
     }

@@ -1,4 +1,4 @@
-//! Measures a checkpoint to storage and back, and in turn the same bytes by the storage device alone.
+//! Measures writing a checkpoint to storage and reading it back. In turn with this, dd writes and reads the same bytes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,7 +28,7 @@ impl Probe<'_> {
         })
     }
 
-    /// Returns the settings of level two with which a start is called; None without level two.
+    /// Returns the settings of level two for a start of the protection; None without level two.
     pub(super) fn level2(&self) -> Result<Option<Storage>, String> {
         let Some(checkpoint_dir) = self.checkpoint_dir() else { return Ok(None) };
         let rank = self.comm.rank();
@@ -136,7 +136,8 @@ impl Probe<'_> {
         Ok(started)
     }
 
-    /// Removes all memory and starts again, which must resume from storage. Returns the new start and its seconds.
+    /// Removes all memory and starts again, which must resume from storage. Returns the protected matrix of the new start, and
+    /// the duration of the start in seconds.
     fn comes_back(&self, started: Protected) -> Result<(Protected, f64), String> {
         let rank = self.comm.rank();
         let before = started.a.words().first().copied();

@@ -21,7 +21,7 @@ pub struct Job {
     pub ranks: usize,
     /// True if the launcher must continue the job without a lost rank.
     pub goes_on: bool,
-    /// Arguments of the benchmark.
+    /// Arguments of skt-hpl.
     pub words: Vec<String>,
     /// Fault to inject; the format is described in docs/dev/protocol.md.
     pub fault: Option<String>,

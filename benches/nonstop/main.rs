@@ -49,9 +49,11 @@ use report::Report;
 use run::Stage;
 use stats::{median, spread};
 
-/// Process rows and columns of the grid of all runs, and the number of checksum columns.
+/// Number of process rows of the grid of all runs.
 const P: usize = 2;
+/// Number of process columns of the grid of all runs, without checksum columns.
 const Q: usize = 2;
+/// Number of checksum columns.
 const R: usize = 1;
 
 fn main() -> ExitCode {
@@ -129,7 +131,7 @@ fn moments_of_a_loss(flags: &Flags, machine: &Machine, report: &mut Report) -> R
     Ok(())
 }
 
-/// Returns the benchmark without protection.
+/// Returns the job of an unprotected run.
 fn plain(flags: &Flags) -> Job {
     let Flags { n, nb, .. } = flags;
     let words = words(&format!("-n {n} --nb {nb} -p {P} -q {Q}"));
@@ -234,7 +236,8 @@ fn cost(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
     Ok(())
 }
 
-/// Reports the share of the matrix in the memory of a run with checksum columns, compared with Q / (Q + R).
+/// Reports the share of the matrix in the memory of a run with checksum columns. The expected share is Q / (Q + R), for Q process
+/// columns of the matrix and R checksum columns.
 fn memory(told: &Checksums, report: &mut Report) {
     let (matrix, sums) = (told.matrix_bytes as f64, told.checksum_bytes as f64);
     let whole = Q as f64 / (Q + R) as f64;
@@ -263,13 +266,14 @@ impl Cost {
     }
 }
 
-/// Reports the cost of a loss beyond the necessary work. Before the boundary of the loss, the expected time is that of a run with
-/// checksum columns. After the boundary, it is Q / (Q + R) of the rest of such a run, since one process column is lost. [`cost`]
-/// reports the cost of checksum columns without a loss, which is not counted here. A further column of the table counts it: there
-/// the rest is that of an unprotected run.
+/// Reports the cost of a loss beyond the necessary work: the measured time less the expected time.
 ///
-/// Up to one boundary before the loss, the run's own time is used. The loss costs nothing there, and two runs differ by more than
-/// the cost.
+/// Before the boundary of the loss, the expected time is that of a run with checksum columns. One of Q + R process columns is
+/// lost, so after the boundary it is Q / (Q + R) of the rest. So the cost of checksum columns without a loss is not counted here;
+/// [`cost`] reports it. A further column of the table counts it too: there the rest is that of an unprotected run.
+///
+/// Up to one boundary before the loss, the expected time is that of the failed run itself. The loss costs nothing there, and two
+/// runs differ by more than the cost.
 fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), String> {
     let blocks = flags.n.div_ceil(flags.nb);
     let mut all = Vec::new();

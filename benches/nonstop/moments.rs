@@ -126,5 +126,5 @@ fn kill_one(stage: &Stage, name: &str, way: &Way, x: &str) -> Result<Faulted, St
     told.ok_or_else(|| format!("{name}: the run began from scratch"))
 }
 
-/// Time after which all ranks compute, shorter than any run worth measuring.
+/// Delay before a rank is killed in a run without checkpoints. All ranks compute by then, and no run worth measuring has ended.
 const AMID: std::time::Duration = std::time::Duration::from_millis(1000);

@@ -133,9 +133,10 @@ pub fn rates(output: &str, case: &Case) -> Result<Vec<f64>, String> {
     Ok(rates)
 }
 
-/// Variables that select the kernels of a BLAS, by library. The next constant lists the variables that set its threads.
+/// Variables that select the kernels of a BLAS: name of the library, name of the variable.
 const KERNEL_VARIABLES: [(&str, &str); 2] =
     [("BLIS", "BLIS_ARCH_TYPE"), ("OpenBLAS", "OPENBLAS_CORETYPE")];
+/// Variables that set the number of threads of a BLAS.
 const THREAD_VARIABLES: [&str; 3] = ["BLIS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"];
 
 /// Variable that names the kernels for the OpenBLAS of the plain reference, to measure the effect of wrong kernels.
@@ -187,9 +188,9 @@ pub fn environment(
     set
 }
 
-/// Returns true if the measured programs must not see the variable: settings of skt-hpl, including the mark of the preflight, and
-/// variables that tune a BLAS. Only HPL.dat may set the run, and a variable from a user's profile must not count as the library's
-/// own choice.
+/// Returns true if the measured programs must not see the variable. Such variables are settings of skt-hpl, the variable that
+/// marks a trial of the preflight, and variables that tune a BLAS. Only HPL.dat may determine the run. A variable from a user's
+/// profile must not count as the library's own choice.
 fn is_hidden(name: &str) -> bool {
     ["SKT_", "BLIS_", "OPENBLAS_", "GOTO_", "OMP_"].iter().any(|prefix| name.starts_with(prefix))
 }
@@ -202,8 +203,9 @@ pub struct Launcher {
     pub level: Level,
     /// Kernel variable of the BLAS in this program, and its value.
     pub linked: (&'static str, Option<String>),
-    /// Engine and device of skt-hpl.
+    /// Engine of skt-hpl.
     pub engine: Engine,
+    /// Device of skt-hpl; None to compute on processors.
     pub device: Option<Device>,
 }
 

@@ -15,8 +15,9 @@ use skt_hpl::kernels::{
 };
 use skt_hpl::matrix::HugeBuffer;
 
-/// Duration of each measurement of the peak. The next constant is the number of measurements.
+/// Duration of each measurement of the peak.
 const PEAK_TIME: Duration = Duration::from_millis(100);
+/// Number of measurements of the peak.
 const PEAK_TRIES: usize = 5;
 /// Number of multiplications whose median counts.
 const MULTIPLICATIONS: usize = 5;
@@ -42,7 +43,7 @@ pub fn peak(cores: usize, level: Level) -> f64 {
     tries.fold(0.0, f64::max) / 1e9
 }
 
-/// Returns the operations a second of one thread.
+/// Returns the number of floating-point operations that one thread does in a second.
 fn fma_rate(level: Level, time: Duration) -> f64 {
     const ROUNDS: usize = 100_000;
     let start = Instant::now();

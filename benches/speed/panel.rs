@@ -110,7 +110,7 @@ fn dgemm(case: &Case, tries: usize) -> std::io::Result<f64> {
     Ok(2.0 * (m * nb * nb) as f64 / seconds / 1e9)
 }
 
-/// Returns the GB/s that are read and written while all threads copy memory.
+/// Returns the rate at which all threads together read and write memory while they copy it, in GB/s.
 fn copy(tries: usize, pool: &mut Pool) -> std::io::Result<f64> {
     let (mut from, mut to) = (HugeBuffer::new(COPIED / 8)?, HugeBuffer::new(COPIED / 8)?);
     from.as_mut_slice().fill(0.5);

@@ -50,8 +50,8 @@ impl Rates {
         (0..self.columns.len()).filter_map(|column| self.best_in(column, &ours)).reduce(f64::max)
     }
 
-    /// Returns true if `name` was slower than [`BEATEN`] times the best of `ours` in a case. It is then not measured in this case
-    /// again.
+    /// Returns true if the median of `name` in a case is below [`BEATEN`] times the best median of `ours`. It is then not
+    /// measured in this case again.
     fn is_beaten(&self, name: &str, column: &str, ours: impl Fn(&str) -> bool) -> bool {
         let at = |list: &[String], what: &str| list.iter().position(|known| known == what);
         let Some(column) = at(&self.columns, column) else { return false };

@@ -1,7 +1,8 @@
 //! `--tile`: measures how far a multiplication is below the peak, by leaving out one cost after the other.
 //!
 //! One thread multiplies with each kernel. First a single tile is repeated, whose operands and C stay in the first-level cache.
-//! Then a whole task is computed with a C of a single row, and finally with its real C, in huge pages and in small pages.
+//! Then a whole task of the solver is computed with all rows of C at the same address, so that C stays in the cache. Finally it
+//! is computed with its real C, in huge pages and in small pages.
 
 use std::time::Instant;
 
@@ -36,7 +37,8 @@ pub fn run(flags: &Flags) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the rates of the four measurements in Gflop/s, with parts of a C of `side` rows and columns.
+/// Returns the rates of the four measurements in Gflop/s. Each measurement multiplies into parts of a C with `side` rows and
+/// columns.
 fn rates(engine: Engine, k: usize, side: usize, tries: usize) -> std::io::Result<[f64; 4]> {
     let filled = |len: usize| -> std::io::Result<HugeBuffer> {
         let mut buffer = HugeBuffer::new(len)?;

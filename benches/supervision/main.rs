@@ -143,7 +143,7 @@ const FAULTS: [Kind; 4] = [
 
 const COMPUTING_S_MAX: f64 = 12.0;
 
-/// Times of one fault, in seconds after it was injected. `iteration_s` is the duration of an iteration.
+/// Times of one fault, in seconds after it was injected.
 #[derive(serde::Serialize)]
 struct Faulted {
     noticed_s: f64,
@@ -151,6 +151,7 @@ struct Faulted {
     relaunched_s: f64,
     computing_s: f64,
     caught_up_s: f64,
+    /// Duration of an iteration, in seconds.
     iteration_s: f64,
 }
 
@@ -246,7 +247,8 @@ fn same(x: &str, result: &Came, name: &str) -> Result<(), String> {
     }
 }
 
-/// Shares of a core that agents and supervisor used in a run, and the largest resident memory of each.
+/// Resources of supervision in a run: processor time as a share of one core, and the largest resident memory in bytes. For
+/// agents, each figure is that of the agent with the largest one.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 struct Watching {
     agent_share_max: f64,

@@ -31,10 +31,11 @@ const WATCHED: Duration = Duration::from_secs(32);
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Number of mappings of an MPI process that are not shared with other processes, as counted with Open MPI 4.1.4.
 const MAPPINGS: usize = 350;
-/// Memory parts of a position with method self, without the head.
+/// Memory parts of a position with method self, without the header.
 const PARTS: [Part; 6] = [Part::A, Part::B, Part::C, Part::D, Part::S, Part::Done];
-/// Interval between the heartbeats of a rank. The next constant is the number of heartbeats in an iteration.
+/// Interval between the heartbeats of a rank.
 const STEP: Duration = Duration::from_millis(300);
+/// Number of heartbeats of a rank in an iteration.
 const STEPS_AN_ITERATION: u64 = 7;
 
 /// Runs the role of a rank. The arguments are the job name, the position, and the number of ranks.

@@ -24,8 +24,9 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// Settings that all runs share.
 pub struct Stage<'a> {
     pub lab: &'a Lab,
-    /// Nodes that work from the beginning, with the number of ranks of each. `spares` are the spare nodes.
+    /// Nodes that work from the beginning, with the number of ranks of each.
     pub hosts: Vec<Host>,
+    /// Spare nodes.
     pub spares: Vec<Host>,
     /// Arguments of the benchmark in addition to those of every run.
     pub benchmark: Vec<String>,

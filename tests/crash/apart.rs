@@ -348,7 +348,8 @@ fn an_earlier_run_has_left_the_result_of_a_test_that_the_node_comes_to_later() {
 }
 
 /// A node stops before it has written its manifest. Its DIR has two checkpoints; the second is complete by the manifests of other
-/// nodes. The next start lists the second on this node too, and removes the first: DIR needs room for two checkpoints only.
+/// nodes. The next start writes the manifest of the second on this node too, and removes the first: DIR needs room for two
+/// checkpoints only.
 #[test]
 fn a_node_without_its_manifest_keeps_no_third_checkpoint() {
     let scene = Apart::new(2, 2, &["--helpers", "off"]);
@@ -362,8 +363,8 @@ fn a_node_without_its_manifest_keeps_no_third_checkpoint() {
     scene.finish();
 }
 
-/// Two of four nodes could not store the result. The other two nodes prove that it belongs to the present run, so no checkpoint
-/// is removed for it. Without these checkpoints, the other nodes could not resume.
+/// Two of four nodes could not store the result of the test. The result on the other two nodes counts, since these nodes also
+/// have a checkpoint of the present run. So the next start, without memory, does not compute the test again.
 #[test]
 fn a_result_that_not_all_nodes_could_keep() {
     let scene = Apart::new(2, 2, &[]);
@@ -514,8 +515,8 @@ mod rest {
         }
     }
 
-    /// The run resumes after a fault at each step of a recovery from storage. The DIR of a node is lost before and after the
-    /// fault.
+    /// The run resumes after a fault at each step of a recovery from storage. All memory and the DIR of one node are lost before
+    /// the recovery, and again after the fault.
     #[test]
     fn coming_back_survives_a_fault_at_every_step() {
         let steps =

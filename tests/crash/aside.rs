@@ -163,8 +163,8 @@ fn settings_that_helpers_cannot_follow_are_refused() {
 mod rest {
     use super::*;
 
-    /// Recoveries from a save by helpers survive further faults. The seal was written by some or by all ranks, and is withdrawn
-    /// or finished.
+    /// Recoveries from a save by helpers survive further faults. Some or all ranks had sealed the new checkpoint before the first
+    /// fault. The recovery withdraws or commits it.
     #[test]
     fn recoveries_amid_a_save_by_helpers_are_survived() {
         for first in [Point::EncodeEnd, Point::EncodeFound, Point::Sealed, Point::BarrierPassed] {

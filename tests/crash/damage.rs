@@ -20,19 +20,20 @@ fn all_at(place: &str) -> Scene {
     scene
 }
 
-/// Run that was killed while no rank saved, after checkpoint 9. Parity of checkpoints with odd numbers is in part d, so parts b,
-/// d and s are in force.
+/// Returns a run that was killed after checkpoint 9, while no rank saved. The checkpoint is in parts b (copy of the matrix), d
+/// (parity of checkpoints with odd numbers) and s (small state).
 fn computing() -> Scene {
     all_at("committed:*:9")
 }
 
-/// Run that was killed while no rank saved, after checkpoint 8. Parity of checkpoints with even numbers is in part c, so parts b,
-/// c and s are in force.
+/// Returns a run that was killed after checkpoint 8, while no rank saved. The checkpoint is in parts b (copy of the matrix), c
+/// (parity of checkpoints with even numbers) and s (small state).
 fn computing_after_an_even_save() -> Scene {
     all_at("committed:*:8")
 }
 
-/// Run that was killed when all ranks had sealed checkpoint 9 and none had flushed: parts a, d and s are in force.
+/// Returns a run that was killed when all ranks had sealed checkpoint 9. No rank had copied the matrix to part b yet, so the
+/// checkpoint is in parts a (matrix), d (parity) and s (small state).
 fn sealed() -> Scene {
     all_at("barrier-passed:*:9")
 }
@@ -104,7 +105,8 @@ fn results_that_cannot_be_read_cost_their_position_alone() {
     assert_eq!(rebuilt(&ran), Some(vec![1]), "{}", ran.told());
 }
 
-/// A flipped bit in any part never changes the result. If the part is in force, the position is rebuilt.
+/// A flipped bit in any part never changes the result. If the part belongs to the checkpoint from which the run resumes, the
+/// position is rebuilt.
 #[test]
 fn a_flipped_bit_in_every_part() {
     let cases = vec![
@@ -128,8 +130,8 @@ fn a_flipped_bit_in_every_part() {
     }
 }
 
-/// A flipped bit in the head or in the small state never changes the result. Both exist twice, and only one of the two is in
-/// force: some flips cause a rebuild, others do not.
+/// A flipped bit in the header or in the small state never changes the result. Both exist twice, and only one of the two is
+/// valid: some flips cause a rebuild, others do not.
 #[test]
 fn a_flipped_bit_in_the_head_and_in_the_small_state() {
     let mut seen = [false; 2];

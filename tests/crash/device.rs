@@ -41,8 +41,8 @@ fn every_step_of_a_save_is_survived() {
     chain(&on_device(2, 2, &[]), late, 1);
 }
 
-/// Each start fails during the recovery from the previous failure. The position that fails has lost its memory before, so that it
-/// is rebuilt.
+/// The run survives a fault at each step of a recovery. Each start fails during the recovery from the previous failure. The
+/// memory of the position that fails is removed before the start, so that it is rebuilt.
 #[test]
 fn every_step_of_a_recovery_is_survived() {
     let all = Point::between(Point::AgreeBegin, Point::Resumed);

@@ -125,7 +125,7 @@ impl Disk {
     }
 }
 
-/// A checkpoint that only one node has listed does not replace the older checkpoint: the next loss may be this node.
+/// A checkpoint whose manifest exists on one node only does not replace the older checkpoint, since this node may be lost next.
 #[test]
 fn a_checkpoint_that_one_node_alone_has_listed_is_nothing_to_rely_on() {
     let disk = Disk::new(Scene::of(2, 2, LONG).protect(&["--checkpoint", "10"]), true);
@@ -245,7 +245,8 @@ fn a_sound_file_is_believed_and_memory_never() {
     assert!(from_storage(&ran), "{}", ran.told());
 }
 
-/// All nodes fail at once during a save, and nodes with other names resume. A stop then ends on storage and reports this.
+/// All nodes fail at once during a save, and nodes with other names resume. A requested stop then writes a checkpoint to storage
+/// and reports this.
 #[test]
 fn all_nodes_off_and_a_stop() {
     let disk = Disk::new(Scene::of(2, 3, SMALL).protect(&["--checkpoint", "2"]), false);

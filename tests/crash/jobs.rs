@@ -85,8 +85,8 @@ fn results_outlive_all_nodes_that_had_them() {
     assert!(!ran.err.contains("has lost its result"), "{}", ran.told());
 }
 
-/// A sweep resumes from storage in a test of two positions, with a new run id. Four idle positions still have memory of the old
-/// run. The next start resumes from the memory of the new run, although it has fewer positions.
+/// A sweep resumes from storage, with a new run id, in its second test, whose grid has two positions. Four idle ranks still have
+/// memory of the old run. The next start resumes from the memory of the new run, although it has fewer positions.
 #[test]
 fn results_of_idle_nodes_do_not_outweigh_memory_of_the_run_that_went_on() {
     let storage = Storage::within("/dev/shm", false, 1);
@@ -107,8 +107,8 @@ fn results_of_idle_nodes_do_not_outweigh_memory_of_the_run_that_went_on() {
     assert!(results(&ran).contains(&results(&first)[0]), "{}", ran.told());
 }
 
-/// A BLAS rounds differently for other shapes of a call. A restarted run has the bits of a run without saves, although saves
-/// drain the lookahead. The matrix is wide enough that several blocks are multiplied in one call.
+/// With a BLAS, a restarted run has the bits of a run without saves. A BLAS rounds differently if a call has another shape, and
+/// saves end the lookahead early. The matrix is wide enough that several blocks are multiplied in one call.
 #[test]
 fn under_a_blas_a_run_that_goes_on_comes_to_the_same_bits() {
     for depth in ["0", "2"] {
@@ -376,8 +376,8 @@ impl Twins {
     }
 }
 
-/// Runs with one job name on different nodes do not see each other's memory. DIR belongs to the run that claimed it last, and the
-/// other run keeps that run's files.
+/// Two runs with one job name on different nodes do not see each other's memory. DIR belongs to the run that claimed it last. The
+/// other run does not remove the owner's files.
 #[test]
 #[ignore = "needs root"]
 fn the_same_name_on_other_nodes_does_not_take_the_others_checkpoints() {

@@ -109,7 +109,7 @@ pub fn whole(scene: &Stored) -> Vec<PathBuf> {
     whole_in(scene.storage.path(), scene)
 }
 
-/// Returns the account of level two from the JSON document of the run.
+/// Returns the figures of level two for the first test, from the JSON document of the run.
 pub fn account(ran: &Ran) -> Level2 {
     let tests = ran.json().tests;
     let protection = tests[0].outcome.as_ref().unwrap().protection.unwrap();
@@ -187,8 +187,9 @@ pub fn of_first(point: Point) -> bool {
     point.name().starts_with("manifest") || point.name().starts_with("prune")
 }
 
-/// A later run resumed from storage. Then nodes return with the memory of an earlier run, which is further than storage. The
-/// checkpoint that the earlier run writes to storage is further too, so it stays.
+/// A later run resumes from storage, writes a checkpoint, and loses its memory. Then nodes return with the memory of an earlier
+/// run, which has a further boundary. The earlier run writes its checkpoint to storage. The next start keeps this checkpoint,
+/// which has the further boundary, and removes that of the later run.
 #[test]
 fn a_later_run_that_got_less_far_outdates_nothing() {
     let scene = Stored::of(Scene::of(2, 2, LONGER).protect(&["--checkpoint", "1"]), "4");
@@ -211,7 +212,7 @@ fn a_later_run_that_got_less_far_outdates_nothing() {
 }
 
 /// A start resumes from the older of two checkpoints, since the later is damaged, and ends after its first save. The next start
-/// resumes from memory and cannot know which checkpoint was used. So only the used checkpoint may remain on storage.
+/// resumes from memory, and cannot know which checkpoint was used. So only the used checkpoint may be on storage when it begins.
 #[test]
 fn the_checkpoint_that_was_of_use_is_the_one_that_stays() {
     let scene = with_the_later_checkpoint_damaged();
@@ -249,7 +250,8 @@ fn with_dedicated(args: &[&str]) -> Stored {
     Stored::of(scene.protect(&["--parity-layout", "dedicated"]).protect(args), "1")
 }
 
-/// With a rank that stores parity only, the run survives faults during the recovery from storage, and a stop ends on storage.
+/// With a rank that stores parity only, the run survives faults during the recovery from storage. A requested stop writes a
+/// checkpoint to storage.
 #[test]
 fn with_a_rank_for_checksums_coming_back_is_killed_and_a_stop_ends_on_storage() {
     let scene = with_dedicated(&[]);
@@ -1280,7 +1282,7 @@ mod rest {
     }
 
     /// With many process columns, ranks agree less often on whether to save. Checkpoints still reach storage, also after a loss,
-    /// and a stop still ends on storage.
+    /// and a requested stop still writes one.
     #[test]
     fn many_columns_that_ask_seldom_bring_checkpoints_to_storage() {
         for helpers in ["threads", "off"] {

@@ -1,4 +1,4 @@
-//! Tests that fail on purpose: the program without one of its safeguards must not pass. This proves that the faults of the other
+//! Negative controls: a program without one of its safeguards must not survive a fault. This proves that the faults of the other
 //! tests matter.
 //!
 //! Each case runs twice. The complete program must survive; the program without the safeguard must not. Safeguards can be left
@@ -40,7 +40,8 @@ fn survives_a_slow_peer(sabotage: Option<&str>) -> bool {
 }
 
 /// Flips bits in the committed checkpoint of a rank, and checks whether the run survives. The rank has reached the next boundary,
-/// so it has flushed all data. A rank that has not flushed would overwrite the flipped bits at a restart.
+/// so it has finished its flush: the copy of the matrix to the checkpoint. If the flush were unfinished, a restart would repeat
+/// it and overwrite the flipped bits.
 fn survives_a_flipped_byte(sabotage: Option<&str>) -> bool {
     let scene = scene(sabotage);
     scene.inject("iteration:1:9:kill");

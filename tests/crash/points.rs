@@ -28,13 +28,13 @@ fn forward() -> Vec<Point> {
         .collect()
 }
 
-/// Returns the crash points of a recovery in which no position has a flush to finish.
+/// Returns the crash points of a recovery in which no position has to finish a flush, the copy of the matrix to the checkpoint.
 fn backward() -> Vec<Point> {
     let all = Point::between(Point::AgreeBegin, Point::Resumed).iter().copied();
     all.filter(|p| !finishing().contains(p) && !of_level2().contains(p)).collect()
 }
 
-/// Returns the crash points of a recovery in which a position finishes its flush.
+/// Returns the crash points that a position reaches only if it finishes its flush during a recovery.
 fn finishing() -> [Point; 2] {
     [Point::FinishHalf, Point::FinishEnd]
 }

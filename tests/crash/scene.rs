@@ -213,7 +213,7 @@ impl Scene {
         log.lines().filter_map(parse).collect()
     }
 
-    /// Returns a fault that holds the thread that reaches `place`, until [`Self::let_go`] is called.
+    /// Returns a fault that makes the thread that reaches `place` wait there until [`Self::let_go`] is called.
     #[allow(dead_code)] // not in tests/nonstop
     pub fn hang_at(&self, place: &str) -> String {
         format!("{place}:hang={}", self.let_go_file(place).display())
@@ -552,7 +552,7 @@ fn shm(prefix: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the content of all memory files of a job except the heads, which contain heartbeats.
+/// Returns the content of all memory files of a job except the headers (`head`), which contain heartbeats.
 fn contents(job: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let data = |path: &PathBuf| path.extension().is_none_or(|part| part != "head");
     let files = shm(&format!("{job}.")).into_iter().filter(data);

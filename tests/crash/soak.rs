@@ -25,8 +25,8 @@ impl Dice {
     }
 }
 
-/// Returns the crash points at which a random fault may be injected. `again`: an earlier start may have left a checkpoint.
-/// `lost`: a position's memory is lost. `stored`: the run has level two.
+/// Returns the crash points at which a random fault may be injected. `again` is true if an earlier start may have left a
+/// checkpoint. `lost` is true if a position's memory is lost. `stored` is true if the run has level two.
 fn points(again: bool, lost: bool, stored: bool) -> Vec<Point> {
     let of_storage = crate::points::of_level2();
     let of = |point: &Point| match point.name() {

@@ -15,7 +15,7 @@ const RANK: &str = "#!/bin/sh\n\
     rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\n\
     sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status >\"$1/$rank\"\n";
 
-/// Script in place of a remote shell, which runs the command on this machine.
+/// Substitute for a remote shell: a script that runs the command on this machine.
 pub const SHELL: &str = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
 
 pub fn script(dir: &Path, name: &str, text: &str) -> PathBuf {

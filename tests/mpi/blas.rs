@@ -26,8 +26,8 @@ fn built_at(built: PathBuf, how: &[&str]) -> PathBuf {
     built
 }
 
-/// Runs a job in which `library` computes every multiplication. `form` is the form of L1 and of U, so that all kinds of triangles
-/// occur.
+/// Runs a job in which `library` computes every multiplication. `form` is the form in which L1 and U are stored. The tests use
+/// both forms, so that all kinds of triangles occur.
 fn run(library: &str, form: &str) -> Ran {
     let dat = Dat { ns: vec![150], nbs: vec![16], grids: vec![(1, 2)], ..Dat::default() };
     let forms = ["--l1", form, "--u", form];

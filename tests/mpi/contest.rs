@@ -68,7 +68,7 @@ pub fn on_ranks(world: &World) {
     assert!(file().unwrap().is_file());
 }
 
-/// Returns two different engines, so that a contest is short.
+/// Returns two engines. A contest, which measures the speed of each engine, is short with only two.
 fn some_engines() -> Vec<Engine> {
     vec![Engine::possible(params::Engine::Packed)[0], Engine::Blas]
 }

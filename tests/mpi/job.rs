@@ -338,7 +338,7 @@ impl Running {
     }
 
     /// Returns the processes of the ranks, found among the descendants of the launcher. A child that a rank has just forked looks
-    /// like a rank, but has a rank as its parent.
+    /// like a rank. It is left out, since its parent is a rank.
     pub fn ranks(&self) -> Vec<RankProcess> {
         self.processes.ranks()
     }

@@ -40,8 +40,9 @@ impl Part {
         [swap, l1, u, equil, depth, grid, pmap, usize::from(blas_engine)]
     }
 
-    /// Returns the broadcasts and the values of NDIV of this part. Only half of the broadcasts are selected, which change no bit,
-    /// and one NDIV, the same in all parts whose bits are compared. Over all parts, each value meets every other option.
+    /// Returns the broadcasts and the values of NDIV of this part. By default these are half of the broadcasts, which change no
+    /// bit, and one NDIV. NDIV is the same in all parts whose bits are compared. Over all parts, each value meets every value of
+    /// all other options.
     fn dealt(self) -> (Vec<usize>, Vec<usize>) {
         let Part { l1, equil, depth, grid, blas_engine, .. } = self;
         if whole() {

@@ -186,8 +186,8 @@ fn compare(world: &World) {
     }
 }
 
-/// Times stretches of a factorisation, which are ranges of iterations. A stretch ends while rows of the next iteration are being
-/// sent; no message must be left for the next stretch.
+/// Measures the times of stretches of a factorisation, which are ranges of iterations. A stretch ends while rows of the next
+/// iteration are being sent; no message must be left for the next stretch.
 fn leave_early(world: &World, pools: &mut [Pool]) {
     for (depth, grid) in [(1, (4, 1)), (2, (2, 3)), (0, (3, 2))] {
         let params = TestParams { depth, ..problem(97, 8, grid) };
@@ -239,8 +239,8 @@ impl Observer for Panic {
     }
 }
 
-/// Solves systems with checksum columns, and compares the checksums with the sums of the final columns of the matrix. Rows of U
-/// stay as each step has left them, so every step is checked.
+/// Solves systems with checksum columns. Compares the checksums with the weighted sums of the matrix columns after the
+/// factorisation. No later step changes a finished row of U, so the sums check every step.
 fn sums(world: &World) {
     let comm = world.comm();
     let mut pool = Pool::new(1);

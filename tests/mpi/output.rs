@@ -208,7 +208,8 @@ fn tests_run_in_the_references_order() {
     }
 }
 
-/// The results go to the destination that lines 3 and 4 of HPL.dat name, or to the file of `--output`.
+/// The results go to the destination that lines 3 and 4 of HPL.dat name: standard output, standard error or a file. With
+/// `--output FILE` they go to FILE instead.
 #[test]
 fn results_go_where_the_file_says() {
     let dat = |device| Dat { device, file: "results.txt".into(), ..Dat::default() };

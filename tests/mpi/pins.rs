@@ -81,8 +81,8 @@ fn variables_of_openmp_confine_no_rank() {
     assert_eq!(threads.most, 1, "{line}");
 }
 
-/// OpenMP's variables for binding do not move the threads of the pool: each stays at its own core. GNU's OpenMP moves each
-/// calling thread to its first place.
+/// OpenMP's variables for binding do not move the threads of the pool: each stays at its own core. GNU's OpenMP by itself moves
+/// each thread that calls it to the first of its places (in the sense of `OMP_PLACES`).
 #[test]
 fn variables_of_openmp_move_no_thread_of_the_pool() {
     let Some(cores) = cores() else { return };

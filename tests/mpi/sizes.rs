@@ -32,8 +32,8 @@ fn no_lookahead_is_too_deep() {
     }
 }
 
-/// No N is too small: 0, 1, NB - 1, NB, NB + 1, fewer rows than P NB, fewer columns than Q NB, and N < NB. On all grids, so some
-/// ranks have empty parts, and on small grids some ranks have none.
+/// No N is too small: 0, 1, NB - 1, NB, NB + 1, fewer rows than P NB, fewer columns than Q NB. Each N is tested on all grids.
+/// Some ranks then have empty parts, and on small grids some ranks have no position.
 #[test]
 fn no_size_is_too_small() {
     let nb = 7;

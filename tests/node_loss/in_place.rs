@@ -106,8 +106,9 @@ fn a_hung_rank_is_ended_and_replaced_inside_the_job() {
     nothing_left(&lab, &end, &["n1", "n2", "n3", "n4", "n5"]);
 }
 
-/// Cases of a fault while a rank of the other process row sends panel 4 or 5 over a slow network: the point at which the test
-/// makes the network slow, the point of the fault, and the slow node. The last save is at boundary 3.
+/// Cases of a fault in one process row, while a rank of the other process row sends panel 4 or 5 over a slow network. The fields
+/// are the point at which the test makes the network slow, the point of the fault, and the slow node. The last save is at
+/// boundary 3.
 const OVER_A_SLOW_WIRE: &[(&str, &str, &str)] = &[
     ("iteration:0:4", "panel-sent:0:3", "n4"),
     ("iteration:1:5", "panel-sent:1:3", "n3"),

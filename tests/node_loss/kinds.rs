@@ -76,8 +76,8 @@ fn a_node_that_comes_back_empty_is_not_trusted() {
     assert_eq!(end.rebuilt(), [[1]], "{}", end.told());
 }
 
-/// A node with a slow network is reported and kept. Its reply time must be eight times that of other nodes, which is tens of
-/// milliseconds on a busy machine. `tests/fit_nodes.rs` tests nodes that compute slowly.
+/// A node with a slow network is reported and kept. A node counts as slow if its reply time is eight times that of other nodes.
+/// Their reply time is tens of milliseconds on a busy machine. `tests/fit_nodes.rs` tests nodes that compute slowly.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_slow_node_is_named_and_kept() {

@@ -26,8 +26,9 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_skt-hpl");
 /// Timeout of each wait. No awaited event takes longer on a busy machine, not even the end of ranks that hang in MPI_Finalize.
 const TIMEOUT: Duration = Duration::from_secs(200);
 
-/// Arguments of the benchmark: 2 x 2 ranks, one per node. `PROTECTION` forms the groups n1, n2 and n3, n4.
+/// Arguments of the benchmark for 2 x 2 ranks, one per node.
 const PROBLEM: &str = "-n 1250 --nb 16 -p 2 -q 2 --threads 1 --no-preflight --json result.json";
+/// Arguments of the benchmark for checkpoints, with n1 and n2 in one group, n3 and n4 in the other.
 const PROTECTION: &str = "--checkpoint 4 --group 2";
 
 /// Time for which a rank that a test stopped does not count as hung (`--hang-min`).
@@ -104,7 +105,7 @@ impl Stall {
         self.0.with_extension("seen")
     }
 
-    /// Waits until a process is held by an access to a path that hangs.
+    /// Waits until an access of a process to one of these paths hangs.
     pub fn await_access(&self) {
         wait_until("somebody touches what hangs", || self.seen().exists());
     }
@@ -722,19 +723,20 @@ impl Plan {
         second
     }
 
-    /// Starts the run, and waits until a rank has stopped at `place` (`2@point:position:hit`). All other ranks wait for this
-    /// rank, or soon will.
+    /// Starts the run, and waits until a rank has stopped at `place` (`ATTEMPT@POINT:POSITION:HIT`). All other ranks wait for
+    /// this rank, or soon will.
     pub fn hold(self, place: &str) -> Run {
         self.hold_each(&[place])
     }
 
-    /// Starts the run with a stopped rank at each of `places`, reached one after the other. Waits for the first.
+    /// Starts the run with a fault at each of `places` that stops a rank there. The run reaches the places one after the other.
+    /// Waits for the first fault.
     pub fn hold_each(self, places: &[&str]) -> Run {
         self.keep_at(places, "stop")
     }
 
-    /// Starts the run with a hanging rank at each of `places`, for tests that kill the launcher. Daemons of a killed launcher
-    /// continue stopped ranks, and the run would make progress.
+    /// Starts the run with a fault at each of `places` that makes a rank hang there. Waits for the first fault. Tests that kill
+    /// the launcher use it: daemons of a killed launcher would wake stopped ranks.
     pub fn hang_each(self, places: &[&str]) -> Run {
         self.keep_at(places, "hang")
     }
@@ -843,7 +845,7 @@ impl Run {
         self.until(words, |run| run.told().contains(words).then_some(()));
     }
 
-    /// Waits until the fault at `place` (`2@point:position:hit`) is injected.
+    /// Waits until the fault at `place` (`POINT:POSITION:HIT`, with or without `ATTEMPT@` in front) is injected.
     pub fn await_fault(&mut self, place: &str) {
         let place = place.split_once('@').map_or(place, |(_, place)| place);
         let fields: Vec<&str> = place.split(':').collect();

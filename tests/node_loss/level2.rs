@@ -101,8 +101,9 @@ fn a_whole_group_is_lost_and_storage_makes_it_good() {
     assert!(end.errors.contains("the checkpoint was read from"), "{}", end.told());
 }
 
-/// Runs the next job with the job name of the first one. Hosts n5 and n6 are new, and n6 is off. Of the spares, n7 is new, and n1
-/// and n2 have the files of one group, which could not be rebuilt if both were left out.
+/// Runs the next job under the job name of the first one. Its hosts are n5, n6, n3 and n4. Of these, n5 and n6 are new, and n6 is
+/// off. Its spares are n7, which is new, n1 and n2. Nodes n1 and n2 have the files of one group, which cannot be rebuilt without
+/// at least one of them.
 fn next_job(lab: &Lab, level2: &[String]) -> Ended {
     let next = lab.benchmark("next").benchmark_flags(level2);
     std::fs::write(lab.path("hosts"), "n5 slots=1\nn6 slots=1\nn3 slots=1\nn4 slots=1\n").unwrap();

@@ -68,8 +68,8 @@ fn a_trial_that_fails_once_is_no_nodes_fault() {
     assert!(!end.errors.contains("cannot be used"), "{}", end.told());
 }
 
-/// The trial fails because of a spare, but names no node, so the supervisor tries subsets of nodes. During this search, a node
-/// that is in all trials is lost. The other spare is not blamed for this loss.
+/// The trial of MPI before the run fails because of spare n5, but names no node. So the supervisor tries subsets of the nodes.
+/// During this search n1, which is in all trials, is lost. The other spare is not blamed for this loss, and replaces n1.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_lost_while_a_culprit_is_searched_is_replaced() {

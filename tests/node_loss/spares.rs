@@ -147,7 +147,8 @@ mod rest {
         lab.same_x("run", &end);
     }
 
-    /// Ranks of a lost node do not move to the node of the same group, although it has room. Both members would be lost together.
+    /// Ranks of a lost node do not move to the node with the other member of their group, although it has room. One loss would
+    /// then take both members.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn ranks_do_not_go_to_the_node_that_protects_them() {

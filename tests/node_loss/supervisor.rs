@@ -46,8 +46,8 @@ fn a_successor_that_reaches_nobody_can_be_stopped() {
     lab.same_x("run", &end);
 }
 
-/// A second command named the spare n5, which replaced a lost node. After the supervisor dies, the first command, which does not
-/// name n5, takes the run over.
+/// After a loss stops the run, a second command adds the spare n5, which replaces the lost node. Then the supervisor dies. The
+/// first command, which does not name n5, takes the run over and keeps n5.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_that_an_earlier_command_added_is_known_to_the_successor() {
@@ -196,7 +196,7 @@ fn a_second_supervisor_is_refused() {
 mod rest {
     use super::*;
 
-    /// One login of a run fails, and one of its next supervisor, although the node is well. No node is lost.
+    /// One login of the first supervisor fails, and one login of the next supervisor, although the node is well. No node is lost.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_login_that_fails_once_loses_no_node() {

@@ -83,8 +83,8 @@ fn without_a_loss_x_is_bit_for_bit_that_of_the_grid_alone() {
     }
 }
 
-/// Position 2 multiplies when it receives its part of panel 3 from position 0. The next part would come from position 1, which is
-/// lost, and the library refuses to receive it. Position 2 must not take panel 3 for received.
+/// Position 2 receives a part of panel 3 from position 0 while it multiplies. The next part would come from position 1, which is
+/// lost, and the MPI library refuses to receive it. Position 2 must not take panel 3 for received.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_piece_that_is_refused_amid_a_multiplication_has_not_arrived() {
@@ -175,7 +175,7 @@ fn a_stopped_rank_is_replaced_by_checksums() {
 }
 
 /// Rank 0, which writes the report, is lost, and its JSON file is in a folder that has disappeared. The next rank prints the
-/// results once, reports that there is no document, and the results count.
+/// results once, and reports that there is no document. The exit code is 6.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_rank_that_reports_for_another_may_have_no_place_for_it() {
@@ -216,8 +216,8 @@ fn a_sweep_continues_with_the_survivors() {
     assert_eq!([0, 1, 2].map(|t| of(t).losses), [1, 0, 0], "{}", ran.told());
 }
 
-/// A rank is lost while it passes on the verdict of a test. Some ranks know the verdict and are idle in the next test; others do
-/// not know it. All ranks return to the first test, and idle ranks still have their part of it.
+/// A rank is lost while it passes on the verdict of the first test. Some ranks know the verdict and are idle in the second test;
+/// others do not know it. All ranks return to the first test, since idle ranks still have their data of it.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_rank_idle_in_the_next_test_keeps_data_that_this_one_may_need() {
@@ -345,8 +345,8 @@ mod rest {
     }
 
     /// More process columns are lost, one after the other, than there were checksum columns at the start. Between the losses,
-    /// spare ranks and idle ranks of lost columns rebuild checksums. New checksums have positions 6, 7 and so on, after the six
-    /// positions of the grid.
+    /// spare ranks and idle ranks of lost columns rebuild checksums. New checksums have positions 6, 7 and so on, after positions
+    /// 0 to 5 of the 2 x (2+1) grid.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn new_checksums_bear_the_next_loss() {

@@ -1,4 +1,4 @@
-//! Tests of the number of losses that recovery in place survives, and of the ends of other jobs.
+//! Tests of the number of losses that recovery in place survives, and of the end of jobs with more losses.
 
 use std::time::{Duration, Instant};
 

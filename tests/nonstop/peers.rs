@@ -132,10 +132,10 @@ fn after(microseconds: u64, signal: &str) {
     }
 }
 
-/// Work of the ranks of the other tests, described by a variable: `STEP VICTIM ROUND[/MICROSECONDS [SLOW/MICROSECONDS]]`, several
-/// joined by `+`. Each part runs the step in rounds until rank VICTIM of the remaining ranks is killed. It is killed at the
-/// beginning of the round or some microseconds later. Rank SLOW is stopped for a while, beginning so many microseconds after the
-/// beginning of the round.
+/// Work of the ranks that the other tests start. A variable describes it: `STEP VICTIM ROUND[/MICROSECONDS [SLOW/MICROSECONDS]]`,
+/// several parts joined by `+`. In each part, all ranks run the communication step STEP in rounds until they notice a loss. Rank
+/// VICTIM of the remaining ranks is killed in round ROUND, MICROSECONDS after the round begins, or at once. In the same round
+/// rank SLOW, if named, is stopped for a while, beginning so many microseconds after the round begins.
 #[test]
 #[ignore = "what the ranks of the other tests run"]
 fn member() {
@@ -219,8 +219,9 @@ fn asleep(mut world: World) {
     }
 }
 
-/// Kills rank 0 before it sends anything. The other ranks are within a step, which they complete although rank 0 is lost. They
-/// begin half of the broadcasts before the death of rank 0 and half after it; no broadcast may arrive.
+/// Kills rank 0 before it sends anything. The other ranks are within a step (`Steps`), which they complete although rank 0 is
+/// lost. They begin half of the broadcasts before the death of rank 0 and half after it. Asserts that no broadcast counts as
+/// arrived.
 fn refused(mut world: World) {
     const ALL: [Bcast; 6] = [
         Bcast::OneRing,
@@ -399,7 +400,7 @@ fn a_vote_ends_where_one_of_the_voters_has_left() {
     expect("vote 2 3/25000", "left [0, 1, 3, 4] gone [2]");
 }
 
-/// More losses occur than the 8 for which communicators are made at the start.
+/// The remaining ranks continue after more losses than the 8 for which communicators are made at the start.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn many_losses_one_after_the_other() {
@@ -409,7 +410,8 @@ fn many_losses_one_after_the_other() {
     assert!(ran.out.contains(left), "{}", ran.told());
 }
 
-/// The job has more ranks than the bits of one agreement.
+/// Two losses are found in a job with 34 ranks. One agreement of MPI has fewer bits than that, so the ranks need several to find
+/// the lost ranks.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn two_losses_of_many_ranks() {
@@ -418,8 +420,8 @@ fn two_losses_of_many_ranks() {
     assert!(ran.out.contains(", 31, 32] gone [2, 33]"), "{}", ran.told());
 }
 
-/// The ranks survive a loss during a split of a communicator. Open MPI crashes if a process is lost while it creates a
-/// communicator, so a split must not use this function.
+/// The ranks survive a loss during a split of a communicator. Open MPI crashes if a process is lost while MPI creates a
+/// communicator, so `split` must not let MPI create one.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_loss_amid_a_split_crashes_nobody() {

@@ -29,7 +29,8 @@ fn recovery() -> Vec<Point> {
     all.filter(|p| !elsewhere(p)).collect()
 }
 
-/// Returns true if only a recovery that finishes a flush reaches the point.
+/// Returns true if a position reaches the point only when it finishes a flush (the copy of the matrix to the checkpoint) in a
+/// recovery.
 fn finishing(point: &Point) -> bool {
     matches!(point, Point::FinishHalf | Point::FinishEnd)
 }

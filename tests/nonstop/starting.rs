@@ -99,8 +99,9 @@ fn a_slow_start_is_waited_for() {
     scene.expect_finished(running.end());
 }
 
-/// A rank is stopped after MPI has started, before the first roll call, and is ended by the others. Before the first attempt,
-/// this ends the job; within an attempt, the rank is replaced.
+/// A rank is stopped after MPI has started, before the first roll call, and the other ranks end it. In a roll call, which begins
+/// an attempt, the ranks exchange what they know. A stop before the first attempt ends the job. A rank that is stopped within an
+/// attempt is replaced.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_rank_that_is_stopped_before_the_first_roll_call_is_ended() {

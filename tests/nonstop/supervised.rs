@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::job::{PROGRAM, alive, for_a_launcher, mpirun};
 use crate::stopped::stopped;
 
-/// Script in place of a remote shell, which runs the command on this machine.
+/// Substitute for a remote shell: a script that runs the command on this machine.
 const SHELL: &str = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
 
 const LIMIT: Duration = Duration::from_secs(60);

@@ -5,7 +5,7 @@
 use regex::{Regex, RegexBuilder};
 use skt_hpl::base::outcome::Verdict;
 
-/// Patterns for lines that begin with W: the harness, its pattern, and the group of the pattern that contains the rate.
+/// Patterns for lines that begin with W: the harness, its pattern, and the number of the capture group that contains the rate.
 const W_LINE_PATTERNS: [(&str, &str, usize); 4] = [
     ("ReFrame's HPLBase", r"^\S+\s+\d+\s+\d+\s+\d+\s+\d+\s+\d+\.\d+\s+(\d+\.\d+e\+\d+)$", 1),
     ("excalibur-tests", r"^W[R\|C]\S+\s+\d+\s+\d+\s+\d+\s+\d+\s+\d[\d.]+\s+(\d[\d.eE+]+)", 1),

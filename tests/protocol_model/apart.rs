@@ -1,9 +1,9 @@
 //! Model of level two with one DIR per node. A DIR is lost with its node. Each node writes its own manifest, and the files
 //! contain the parity of their group. `recall` recovers the data of lost nodes.
 //!
-//! Claim to prove: if each group has lost at most `losses` nodes since all nodes last listed one checkpoint, the run resumes. It
-//! resumes in spite of any losses of memory at any step. Files that no node's manifest lists are never read, so the model drops
-//! them.
+//! Claim to prove: the run resumes if each group has lost at most `losses` nodes since all nodes last had the manifest of one
+//! checkpoint. It resumes in spite of any losses of memory at any step. Files that no node's manifest lists are never read, so
+//! the model drops them.
 
 use std::collections::BTreeSet;
 
@@ -62,8 +62,8 @@ pub fn best(s: &Sys) -> Option<(Stored, Recall)> {
     })
 }
 
-/// Returns true if the run must be able to resume from storage: all nodes have listed one checkpoint, and each group has since
-/// lost at most one node.
+/// Returns true if the run must be able to resume from storage. For this, all nodes must have had the manifest of one checkpoint.
+/// Each group may since have lost at most one node.
 pub fn bears(s: &Sys) -> bool {
     s.ever && GROUPS.iter().all(|group| group.iter().filter(|&&p| s.ranks[p].bare).count() <= 1)
 }

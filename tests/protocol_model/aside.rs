@@ -2,7 +2,7 @@
 //! positions in two groups.
 //!
 //! `decide` and the claims of headers are the program's own. Data are abstract: each copy and each checksum either is complete
-//! for one checkpoint or is garbage. A save only copies A, and the rank then computes further, so its A is of no use to a
+//! for one checkpoint or is garbage. A save only copies the matrix A, and the rank then changes A further, so A is of no use to a
 //! recovery. The rank's helper encodes the copy later, together with the helper of its peer. After its helper has finished, a
 //! rank seals. After all ranks have sealed, each rank commits.
 //!
@@ -56,8 +56,9 @@ struct Rank {
     /// True if this position's memory was lost and is not rebuilt yet.
     gone: bool,
     lost: bool,
-    /// Checkpoint that the rank's helper is encoding. The next field is the checkpoint that the helper has finished encoding.
+    /// Checkpoint that the rank's helper is encoding.
     helper: Option<CheckpointId>,
+    /// Checkpoint that the rank's helper has finished encoding.
     over: Option<CheckpointId>,
 }
 

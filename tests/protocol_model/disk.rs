@@ -37,7 +37,7 @@ enum Pc {
     Generate,
     Fetch(Checkpoint),
     Compute,
-    /// Has reached a boundary; A stays unchanged until the save ends.
+    /// Has reached a boundary; the matrix A stays unchanged until the save ends.
     Frozen,
     Room,
     Open,
@@ -50,7 +50,7 @@ enum Pc {
 struct Rank {
     pc: Pc,
     claim: Option<Claim>,
-    /// Boundary up to which A is computed.
+    /// Boundary up to which the matrix A is computed.
     a: u8,
     last: Option<Checkpoint>,
     spare: Option<Checkpoint>,

@@ -1,9 +1,9 @@
 //! Model check of the save and recovery protocol: every interleaving of its steps, for four positions in two groups.
 //!
-//! The model calls the same pure functions as the program (`decide`, the header transitions). Only memory is abstract: each of A,
-//! B and the two checksums either is complete for one checkpoint or is garbage. Ranks move one step at a time, in any order. A
-//! rank can die at any step, with or without its memory, and can die again during recovery. A relaunch starts all ranks again. A
-//! node that was given up may return with its old copy.
+//! The model calls the same pure functions as the program (`decide`, the header transitions). Only memory is abstract: each of
+//! the matrix A, its copy B and the two checksums either is complete for one checkpoint or is garbage. Ranks move one step at a
+//! time, in any order. A rank can die at any step, with or without its memory, and can die again during recovery. A relaunch
+//! starts all ranks again. A node that was given up may return with its old copy.
 //!
 //! Invariant: a rank that computes has the checkpoint that all ranks have, and a tolerable loss is never refused. Each broken
 //! variant of the protocol must be caught; otherwise the model proves nothing.

@@ -17,7 +17,7 @@ pub const NOTHING: CheckpointId = CheckpointId { number: 0, made: 0 };
 pub enum Val {
     Garbage,
     Whole(CheckpointId),
-    /// Checksum of this checkpoint in which the part of A that was not saved before counts as zero.
+    /// Checksum of this checkpoint, in which the part of the matrix A that the last save did not copy counts as zero.
     Hole(CheckpointId),
 }
 pub use Val::*;
@@ -33,11 +33,11 @@ pub struct Mem {
     pub run: Run,
 }
 
-/// A run in memory. A start that resumes from storage begins a new run with the next number. `offset` is the boundary before the
-/// run's first checkpoint.
+/// Run to which memory belongs. A start that resumes from storage begins a new run with the next number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Run {
     pub number: u8,
+    /// Boundary before the run's first checkpoint.
     pub offset: u8,
 }
 
@@ -102,19 +102,21 @@ pub struct Rank {
     pub arrived: u8,
     /// True if this position's memory was lost and is not rebuilt yet.
     pub gone: bool,
-    /// True if this position's seal is the target of the recovery: the position finishes its flush first.
+    /// True if the seal of this position is on the target of the recovery. The position then first finishes its flush (copying A
+    /// to B).
     pub finish: bool,
     pub lost: bool,
     /// True if the rank's helper is writing its file.
     pub writing: bool,
-    /// Content of the position's file of the checkpoint with a manifest. `fresh` is the content of its file of the checkpoint
-    /// that is being written.
+    /// Content of the position's file of the checkpoint with a manifest.
     pub file: Option<Val>,
+    /// Content of the position's file of the checkpoint that is being written.
     pub fresh: Option<Val>,
-    /// Content of the DIR of the rank's node. `lists` is the checkpoint whose manifest the node is about to write to this DIR.
+    /// Content of the DIR of the rank's node.
     pub checkpoint_dir: CheckpointDir,
+    /// Checkpoint whose manifest the node is about to write to its DIR.
     pub lists: Option<Stored>,
-    /// True if the rank's node was lost after the last time that all nodes had listed one checkpoint.
+    /// True if the rank's node was lost after all nodes last had the manifest of the same checkpoint.
     pub bare: bool,
 }
 
@@ -139,10 +141,11 @@ pub struct Sys {
     pub run: Run,
     /// Number of runs so far; equal to the number of the newest run.
     pub runs: u8,
-    /// Checkpoint whose files are being written. `listing` is the checkpoint whose files are complete but not listed; `whole` is
-    /// the checkpoint with a manifest.
+    /// Checkpoint whose files are being written.
     pub flight: Option<Stored>,
+    /// Checkpoint whose files are complete, but which has no manifest yet.
     pub listing: Option<Stored>,
+    /// Checkpoint with a manifest.
     pub whole: Option<Stored>,
     /// True if a checkpoint has ever been complete on storage.
     pub ever: bool,
@@ -284,7 +287,7 @@ pub fn peer(rank: usize) -> usize {
     rank ^ 1
 }
 
-/// Returns the order of attempts within the newest run of which one of `copies` is a part.
+/// Returns the order of the attempts of the newest run that is found in `copies`.
 pub fn order<'a>(copies: impl Iterator<Item = &'a Mem> + Clone) -> Order {
     let run = copies.clone().map(|m| m.run.number).max();
     Order::of(copies.filter(|m| Some(m.run.number) == run).map(|m| Trace::of(&m.claim)))

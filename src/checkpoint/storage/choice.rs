@@ -85,14 +85,14 @@ pub struct Known {
     pub launched_before: bool,
 }
 
-/// Empties the inventory of each DIR that has only checkpoints of other problems. Such a DIR may be on a replacement node.
-/// `stocks` has the inventory of each DIR, with the name of its node. An emptied inventory keeps only its greatest number of a
-/// run or start, because a new run's number must be greater. Returns the node and one checkpoint of each emptied DIR, for a
-/// message.
+/// Leaves the checkpoints of a DIR out of the choice if the DIR has only checkpoints of other problems, as the DIR of a
+/// replacement node may. Removes no file. `stocks` has the inventory of each DIR, with the name of its node. Such an inventory
+/// keeps only its greatest number of a run or start, because a new run's number must be greater. Returns the node and one
+/// checkpoint of each such DIR, for a message.
 ///
-/// Inventories are emptied in two cases only. In the first case, there is memory of one of the `tests`, and some DIR would not be
-/// emptied. In the second case, this is a later launch of the run, and the DIRs with checkpoints of the run are at least as many
-/// as the DIRs that would be emptied.
+/// There are two conditions, of which one must be met. Either some position's memory belongs to one of the `tests`, and another
+/// DIR keeps its checkpoints. Or this is a later launch of the run, and at least as many DIRs have checkpoints of the run as are
+/// left out.
 pub fn leave_out_strays(
     stocks: &mut [(String, Inventory)],
     tests: &[u64],

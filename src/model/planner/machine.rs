@@ -123,7 +123,7 @@ impl<'a> Machine<'a> {
         };
         if several {
             guesses.0.push(format!(
-                "two guesses: a recovery takes {RECOVERY_FACTOR} times the encoding of a save, and its flush, as on \
+                "two guesses: a recovery takes {RECOVERY_FACTOR} times the encoding of a save, plus its copying, as on \
                  Tianhe-2; a core generates {} of the matrix a second",
                 show_bytes(GENERATE_BYTES_S)
             ));

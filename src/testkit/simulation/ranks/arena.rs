@@ -206,9 +206,9 @@ pub struct Arena {
     pub ranks: [RankState; MOST],
     pub count: usize,
     pub manner: Manner,
-    /// True if the launcher ends the job.
+    /// True once the launcher has begun to end the job.
     pub ends: bool,
-    /// Exit status of the job if the launcher ends it.
+    /// Exit status of a job that the launcher ends.
     pub status: i32,
     pub hangs: bool,
     /// A forbidden use of MPI by the program, if there was any.

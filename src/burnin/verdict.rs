@@ -26,8 +26,8 @@ const PAIRS: usize = 3;
 /// Probability of a result by chance below which another pass is made, so that one pass does not miss a slow node.
 const LEANS: f64 = 0.05;
 
-/// One of this number of sweeps also measures memory and links. Multiplication needs more repeats, to distinguish a few per cent
-/// from noise.
+/// Number of sweeps from one that also measures memory and links to the next. Multiplication needs more repeats, to distinguish
+/// a few per cent from noise.
 pub const WHOLE_EVERY: usize = 3;
 
 /// Number of sweeps with links beyond the smallest number that can name a node. A slow node is still named if it does not appear

@@ -340,7 +340,7 @@ mod tests {
         );
     }
 
-    /// Share of the four processes of Fig. 8 that only keep checksums: 4/64 and 4/484 beside 60 and 480 that compute, 4/20 in
+    /// Share of the four processes of Fig. 8 that only keep checksums: 4/64 and 4/484 next to 60 and 480 that compute, 4/20 in
     /// groups of 16. With an encoding every 600 s, 1 - 60/64 * 600/601.17646 of the machine is lost in all, and so on.
     #[test]
     fn the_cost_of_dedicated_processes() {

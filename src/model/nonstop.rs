@@ -44,7 +44,7 @@ impl Columns {
         self.q.saturating_add(self.sums)
     }
 
-    /// Memory of a run with R = `sums` checksum columns beside Q = `q` columns, relative to a run without checksums: (Q+R)/Q.
+    /// Memory of a run with R = `sums` checksum columns and Q = `q` columns, relative to a run without checksums: (Q+R)/Q.
     /// The work has the same ratio.
     pub fn factor(self) -> Result<f64> {
         self.check()?;

@@ -35,7 +35,7 @@ impl Supervisor<'_> {
         }
         working.retain(|h| h.slots > 0);
         let slots = working.iter().map(|h| h.slots).max().unwrap_or(1);
-        // Nodes that the first trial has named, if it failed early.
+        // Nodes that the trials have named, if a trial failed early.
         let mut suspects: Option<BTreeSet<String>> = None;
         loop {
             // If a chosen node was lost during a trial, choose again. If a spare was lost, the next trial leaves it out.
@@ -49,8 +49,15 @@ impl Supervisor<'_> {
             if self.any_lost(&all) {
                 continue;
             }
-            if suspects.is_none() && since.elapsed() < WORTH_ANOTHER {
-                suspects = Some(trouble.nodes.iter().map(|n| all[*n].name.clone()).collect());
+            let named: BTreeSet<String> =
+                trouble.nodes.iter().map(|n| all[*n].name.clone()).collect();
+            // Each repetition adds a name, so the number of trials is limited.
+            let accident = match &suspects {
+                None => true,
+                Some(suspects) => !named.is_empty() && named.is_disjoint(suspects),
+            };
+            if accident && since.elapsed() < WORTH_ANOTHER {
+                suspects.get_or_insert_default().extend(named);
                 let what = trouble.what;
                 say!(
                     "skt-hpl run: MPI did not start in a trial, and the trial is repeated: {what}"

@@ -61,8 +61,8 @@ const END_LOOK: Duration = Duration::from_millis(10);
 /// Time that killed processes may take to release memory that is to be removed. Processes with hundreds of gigabytes of private
 /// memory release the private memory first.
 pub const LET_GO_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time for which a process without a handler for the stop signal is spared. It counts from the request, or from the first
-/// sight of a process seen later. A rank that is still starting would die of the signal.
+/// Time for which a process without a handler for the stop signal is spared. It counts from the request, or from the
+/// moment at which a later process is first seen. A rank that is still starting would die of the signal.
 const DEAF_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Number of the connection to the parent. Connections to children count from 1.

@@ -37,10 +37,7 @@ pub fn private_bytes(test: &TestParams, means: Means) -> u128 {
 /// Bytes of device memory that the largest rank of a test needs: its part of [A|b], and the solver's arrays on the device. Zero
 /// without a device that has memory of its own.
 pub fn device_bytes(test: &TestParams, means: Means) -> u128 {
-    match means.device {
-        Device::Cuda => Problem::of(test, means).on_device(),
-        Device::None | Device::Host => 0,
-    }
+    Problem::of(test, means).on_device()
 }
 
 /// Bytes that all ranks of a test need together.

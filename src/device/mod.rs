@@ -193,7 +193,7 @@ pub trait Device: Send + Sync {
 
 /// A device of a node, for a check before a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
+pub struct DeviceFacts {
     pub model: String,
     pub memory_bytes: u64,
     pub free_bytes: u64,
@@ -207,9 +207,9 @@ pub struct Found {
     pub max_clock_mhz: u32,
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for DeviceFacts {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let Found { model, clock_mhz, max_clock_mhz, .. } = self;
+        let DeviceFacts { model, clock_mhz, max_clock_mhz, .. } = self;
         let [all, free] = [self.memory_bytes, self.free_bytes].map(|bytes| bytes >> 20);
         let ecc = if self.corrects_errors { "on" } else { "off" };
         write!(
@@ -220,7 +220,7 @@ impl fmt::Display for Found {
 }
 
 /// Returns all devices of this node that `--device cuda` could use. An error is one sentence without a full stop.
-pub fn survey() -> Result<Vec<Found>, String> {
+pub fn survey() -> Result<Vec<DeviceFacts>, String> {
     cuda::survey::survey().map_err(|why| format!("--device cuda: {why}"))
 }
 

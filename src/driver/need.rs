@@ -142,21 +142,17 @@ impl<'a> Placed<'a> {
             if protected { private_bytes(test, self.means) } else { rank_bytes(test, self.means) };
         let (ranks, dedicated) =
             (settings.ranks(test.p, test.q), settings.dedicated(test.p, test.q));
+        let bytes = |bytes: u128| u64::try_from(bytes).unwrap_or(u64::MAX);
+        let on_device = bytes(device_bytes(test, self.means));
         for (rank, &host) in self.places.iter().take(ranks).enumerate() {
             // A dedicated checksum rank needs only the memory of a process, in addition to its parity.
-            let own = if rank + dedicated < ranks { own } else { PROCESS_BYTES };
-            let own: u64 = own.try_into().unwrap_or(u64::MAX);
-            of_test[host].own_bytes = of_test[host].own_bytes.saturating_add(own);
-        }
-    }
-
-    /// Adds the device memory of a test's ranks to `of_test`, the needs of their hosts.
-    fn add_devices(&self, test: &TestParams, of_test: &mut [Need]) {
-        let bytes = device_bytes(test, self.means).try_into().unwrap_or(u64::MAX);
-        let computing = if bytes == 0 { 0 } else { test.p * test.q };
-        for &host in self.places.iter().take(computing) {
+            let computes = rank + dedicated < ranks;
             let need = &mut of_test[host];
-            (need.device_ranks, need.device_bytes) = (need.device_ranks + 1, bytes);
+            let own = bytes(if computes { own } else { PROCESS_BYTES });
+            need.own_bytes = need.own_bytes.saturating_add(own);
+            if computes && on_device > 0 {
+                (need.device_ranks, need.device_bytes) = (need.device_ranks + 1, on_device);
+            }
         }
     }
 
@@ -231,7 +227,6 @@ pub fn of_hosts(
         let protection = protection.filter(|_| test.n > 0 && test.n < 1 << 30);
         let mut of_test = vec![none; hosts.len()];
         placed.add_own(&test, protection.is_some(), &mut of_test);
-        placed.add_devices(&test, &mut of_test);
         let all = test.p * test.q + loaded.settings.dedicated(test.p, test.q);
         let working = loaded.settings.ranks(test.p, test.q).min(placed.places.len());
         if let Some(protection) = protection.filter(|_| working == all) {

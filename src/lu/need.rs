@@ -141,49 +141,53 @@ impl Problem {
         Self { n, nb, p, q, depth, align, means }
     }
 
+    /// Returns the shape of the local matrix at grid position (`row`, `col`). `None` if the matrix is absurdly large, as sizes
+    /// are not yet validated. Such a matrix fits nowhere, so other buffers do not matter.
+    fn shape(&self, row: usize, col: usize) -> Option<Shape> {
+        const ABSURD: usize = 1 << 30;
+        let nb = self.nb.clamp(1, self.n.saturating_add(1));
+        let grid = ProcessGrid { p: self.p, q: self.q, mapping: Mapping::Row };
+        (self.n <= ABSURD).then(|| Shape::of(self.n, nb, grid, row, col))
+    }
+
+    /// Returns a rank's part of an absurdly large matrix, in bytes.
+    fn absurd_bytes(&self) -> u128 {
+        let n = self.n as u128;
+        let ranks = (self.p as u128).saturating_mul(self.q as u128);
+        (n * n).div_ceil(ranks).saturating_mul(DOUBLE_BYTES)
+    }
+
+    /// Returns the lengths of a rank's arrays, for each engine that may be chosen.
+    fn lengths(&self, shape: &Shape) -> impl Iterator<Item = Lengths> {
+        let Means { engine, threads, device } = self.means;
+        let (align, width) = (self.align.min(SIZE_MOST), shape.nb.min(self.n));
+        Engine::made(engine)
+            .into_iter()
+            .map(move |engine| Lengths::new(shape, self.depth, align, threads, engine))
+            .map(move |lengths| lengths.with_device(device != Device::None, width))
+    }
+
     /// Returns the memory need of the rank at grid position (`row`, `col`).
     pub fn rank(&self, row: usize, col: usize) -> Bytes {
-        // Sizes may be absurdly large, because they are not yet validated. A matrix beyond this limit fits nowhere, so the other
-        // buffers do not matter.
-        const ABSURD: usize = 1 << 30;
-        if self.n > ABSURD {
-            let n = self.n as u128;
-            let ranks = (self.p as u128).saturating_mul(self.q as u128);
-            let share = (n * n).div_ceil(ranks);
-            return Bytes { matrix: share.saturating_mul(DOUBLE_BYTES), beside: 0 };
-        }
-        let nb = self.nb.clamp(1, self.n + 1);
-        let grid = ProcessGrid { p: self.p, q: self.q, mapping: Mapping::Row };
-        let shape = Shape::of(self.n, nb, grid, row, col);
-        let Means { engine, threads, device } = self.means;
-        let (align, width) = (self.align.min(SIZE_MOST), nb.min(self.n));
-        let beside = Engine::made(engine)
-            .into_iter()
-            .map(|engine| Lengths::new(&shape, self.depth, align, threads, engine))
-            .map(|lengths| match device {
-                Device::None => lengths.most_bytes(),
-                Device::Host => lengths.with_device(true, width).most_bytes(),
-                Device::Cuda => {
-                    lengths.with_device(true, width).in_memory_of_the_node().most_bytes()
-                }
-            })
-            .max();
-        let matrix = if device == Device::Cuda { 0 } else { buffer_bytes(shape.len()) };
+        let Some(shape) = self.shape(row, col) else {
+            return Bytes { matrix: self.absurd_bytes(), beside: 0 };
+        };
+        let apart = self.means.device == Device::Cuda;
+        let of_node = |all: Lengths| if apart { all.in_memory_of_the_node() } else { all };
+        let beside = self.lengths(&shape).map(|lengths| of_node(lengths).most_bytes()).max();
+        let matrix = if apart { 0 } else { buffer_bytes(shape.len()) };
         Bytes { matrix, beside: beside.unwrap_or(0) }
     }
 
-    /// Returns the bytes of device memory that the first rank needs. This rank has the largest need.
+    /// Returns the bytes of device memory that the first rank needs. This rank has the largest need. Zero without a device that
+    /// has memory of its own.
     pub fn on_device(&self) -> u128 {
-        let Self { n, p, q, means: Means { engine, threads, .. }, .. } = *self;
-        let nb = self.nb.clamp(1, n.saturating_add(1));
-        let grid = ProcessGrid { p, q, mapping: Mapping::Row };
-        let shape = Shape::of(n, nb, grid, 0, 0);
-        let arrays = Engine::made(engine).into_iter().map(|engine| {
-            let align = self.align.min(SIZE_MOST);
-            let all = Lengths::new(&shape, self.depth, align, threads, engine);
-            let all = all.with_device(true, nb.min(n));
-            all.work_bytes() - all.in_memory_of_the_node().work_bytes()
-        });
+        if self.means.device != Device::Cuda {
+            return 0;
+        }
+        let Some(shape) = self.shape(0, 0) else { return self.absurd_bytes() };
+        let arrays = self.lengths(&shape);
+        let arrays = arrays.map(|all| all.work_bytes() - all.in_memory_of_the_node().work_bytes());
         buffer_bytes(shape.len()) + arrays.max().unwrap_or(0)
     }
 
@@ -227,6 +231,15 @@ mod tests {
 
     fn problem(n: usize, nb: usize, p: usize, q: usize, depth: usize) -> Problem {
         Problem { n, nb, p, q, depth, align: 8, means: MEANS }
+    }
+
+    #[test]
+    fn an_absurd_size_needs_more_device_memory_than_there_is() {
+        let means = Means { device: Device::Cuda, ..MEANS };
+        for n in [1 << 40, usize::MAX] {
+            let problem = Problem { n, nb: 64, p: 2, q: 2, depth: 1, align: 8, means };
+            assert!(problem.on_device() > 1 << 70, "{n}");
+        }
     }
 
     proptest! {

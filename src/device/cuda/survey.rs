@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use super::functions::{Blas, Compiler, Driver, Handle, Management, Status, Usage};
 use super::{NULL, text};
-use crate::device::Found;
+use crate::device::DeviceFacts;
 
 /// Constants of NVML.
 const NOT_SUPPORTED: Status = 3;
@@ -13,7 +13,7 @@ const UNCORRECTED: c_int = 1;
 const SINCE_LOADED: c_int = 0;
 
 /// Returns all devices of this node. An error is a sentence without a full stop: a library is missing, or a call has failed.
-pub fn survey() -> Result<Vec<Found>, String> {
+pub fn survey() -> Result<Vec<DeviceFacts>, String> {
     Driver::open().map_err(|why| format!("{why}: is NVIDIA's driver installed?"))?;
     Blas::open()?;
     Compiler::open()?;
@@ -27,7 +27,7 @@ pub fn survey() -> Result<Vec<Found>, String> {
     (0..count).map(|number| examine(&library, number)).collect()
 }
 
-fn examine(library: &Management, number: c_uint) -> Result<Found, String> {
+fn examine(library: &Management, number: c_uint) -> Result<DeviceFacts, String> {
     let mut device: Handle = NULL;
     let mut usage = Usage::default();
     let (mut ecc, mut after_boot, mut errors) = (0, 0, 0);
@@ -54,7 +54,7 @@ fn examine(library: &Management, number: c_uint) -> Result<Found, String> {
         // SAFETY: the library writes a text of at most this length.
         unsafe { (library.name)(device, at, len as c_uint) }
     };
-    Ok(Found {
+    Ok(DeviceFacts {
         model: text(name),
         memory_bytes: usage.total,
         free_bytes: usage.free,

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::device::Found;
+use crate::device::DeviceFacts;
 use crate::kernels::arithmetic::Rules;
 use crate::shm::Store;
 use crate::supervise::talk::wire::{Facts, WIRE_VERSION};
@@ -150,7 +150,7 @@ pub fn judge(facts: &Facts, unix_ms: u64, held_bytes: u64, expected: &Expected) 
 }
 
 /// Judges the devices of a node, whose ranks share them evenly.
-fn judge_devices(devices: &[Found], need: Option<Need>) -> Vec<Finding> {
+fn judge_devices(devices: &[DeviceFacts], need: Option<Need>) -> Vec<Finding> {
     let mut found = Vec::new();
     if devices.is_empty() {
         found.push(Finding::Problem("--device cuda: the driver finds no device".to_owned()));
@@ -300,13 +300,13 @@ mod tests {
     }
 
     /// Returns what is found on a node with two devices of which the second is changed by `spoil`, for three ranks of 1 GiB.
-    fn found_on_devices(spoil: fn(&mut Found)) -> Vec<Finding> {
-        let one = Found {
+    fn found_on_devices(spoil: fn(&mut DeviceFacts)) -> Vec<Finding> {
+        let one = DeviceFacts {
             model: "M".into(),
             memory_bytes: 4 << 30,
             free_bytes: 2 << 30,
             corrects_errors: true,
-            ..Found::default()
+            ..DeviceFacts::default()
         };
         let mut facts = Facts { devices: Some(Ok(vec![one.clone(), one])), ..good() };
         spoil(&mut facts.devices.as_mut().unwrap().as_mut().unwrap()[1]);
@@ -328,7 +328,7 @@ mod tests {
         );
         for (spoil, words) in [
             (
-                (|device: &mut Found| device.memory_errors = 7) as fn(&mut Found),
+                (|device: &mut DeviceFacts| device.memory_errors = 7) as fn(&mut DeviceFacts),
                 "device 1 (M) had 7 memory error(s)",
             ),
             (|device| device.corrects_errors = false, "device 1 (M) does not correct"),
@@ -348,7 +348,8 @@ mod tests {
         assert_eq!(refused, [Finding::Problem("--device cuda: no library".into())]);
         let none = judged(&facts(Ok(Vec::new())), &expected(1 << 30));
         assert!(matches!(&none[..], [Finding::Problem(why)] if why.contains("finds no device")));
-        let one = Found { free_bytes: 1 << 30, corrects_errors: true, ..Found::default() };
+        let one =
+            DeviceFacts { free_bytes: 1 << 30, corrects_errors: true, ..DeviceFacts::default() };
         let mut expected = expected(1 << 30);
         let need = expected.need.map(|need| Need { device_ranks: 1, device_bytes: 5, ..need });
         expected.need = need;

@@ -100,6 +100,9 @@ pub struct Nodes {
     back_off_ms: u64,
 }
 
+/// Words for a node that has another boot id than before.
+pub const WAS_RESTARTED: &str = "was restarted";
+
 /// Longest time between two calls of `pass` without a suspension. After a longer time, the supervisor itself must have been
 /// suspended.
 const GAP_MS: u64 = 1000;
@@ -219,7 +222,7 @@ impl Nodes {
                     node,
                     kind: FaultKind::NodeRebooted,
                     failed_ms: before.map_or(now_ms, |t| t.heard_ms),
-                    detail: format!("{} was restarted: its memory is empty", self.names[node]),
+                    detail: format!("{} {WAS_RESTARTED}: its memory is empty", self.names[node]),
                 }));
             }
             Some(_) if before.is_some_and(|t| t.closed_ms.is_some()) => {

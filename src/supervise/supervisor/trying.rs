@@ -24,8 +24,8 @@ impl Supervisor<'_> {
     /// Starts MPI on trial on the chosen nodes and the spares. If MPI does not start, finds the nodes at fault. Returns false
     /// if a chosen node was found unfit or was lost, so that nodes must be chosen again.
     ///
-    /// A trial that fails early is repeated once. If both trials name the same nodes, only these are blamed. A node that only
-    /// one trial names by accident would otherwise be missing for the whole run.
+    /// A trial that fails early is repeated until two trials name the same node, or a repetition names none. Otherwise a node
+    /// blamed for an accident would be missing for the whole run.
     pub(super) fn try_mpi(&mut self, hosts: &[Host]) -> anyhow::Result<bool> {
         let mut left = self.settings.ranks;
         let mut working: Vec<Host> = hosts.to_vec();

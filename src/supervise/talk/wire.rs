@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::progress::Progress;
 use super::shell::RemoteShell;
-use crate::device::Found;
+use crate::device::DeviceFacts;
 use crate::kernels::arithmetic::Arithmetic;
 use crate::supervise::judge::thresholds::Thresholds;
 
@@ -295,7 +295,7 @@ pub struct Facts {
     /// Reason why helpers cannot have the processors of `--helper-cores` on this node, if there is one.
     pub helper_cores: Option<String>,
     /// Devices of the node, if the run computes on devices, or the reason why it cannot.
-    pub devices: Option<Result<Vec<Found>, String>>,
+    pub devices: Option<Result<Vec<DeviceFacts>, String>>,
 }
 
 /// State of a checkpoint directory on a node.

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use scenario::Scenario;
-use site::Program;
+use site::Workload;
 use world::{Killed, Simulated, World, Wrong, now_ms};
 
 use super::{Failure, Report, Simulation};
@@ -129,6 +129,7 @@ fn command(
         }
         // A command that is given after the time limit has no limit.
         settings.stop_at_ms = limit_ms.and_then(|at| Some(steady_ms() + at.checked_sub(now_ms())?));
+        let old = world::run_id(&settings.folder);
         let ended = catch_unwind(AssertUnwindSafe(|| supervise(&settings)));
         // After a stop at the time limit, the user gives the command again.
         let mut goes_on =
@@ -151,6 +152,10 @@ fn command(
                     world.again_ms
                 });
                 pause(again_ms.saturating_sub(now_ms()))?;
+                // If the supervisor died before it gave up the old run, the same command does that.
+                let folder = &settings.folder;
+                let is_old = world::run_id(folder) == old && !folder.given_up().exists();
+                settings.discard |= has_discarded && is_old;
                 // After the end of the run, the command would begin another run.
                 if let Some(status) =
                     world::recorded_end(&settings.folder).filter(|&code| code != 75)
@@ -205,10 +210,10 @@ fn check(scenario: &Scenario, world: &World, records: &[Record], status: u8) -> 
             if printed.matches("PASSED").count() == 0 {
                 return Err("the results were not passed on".to_owned());
             }
-            let recorded = |record: &&Record| matches!(record.event, Event::GoneOn { attempt, .. } if attempt == site.attempt_number());
-            let recorded = records.iter().filter(recorded).count();
-            if recorded != site.recoveries() {
-                let really = site.recoveries();
+            let (last, really) = (site.attempt_number(), site.recoveries());
+            let is_of_last = |record: &&Record| matches!(record.event, Event::GoneOn { attempt, .. } if attempt == last);
+            let recorded = records.iter().filter(is_of_last).count();
+            if recorded != really {
                 return Err(format!("{recorded} of {really} recoveries in place were recorded"));
             }
             Ok(())
@@ -219,7 +224,7 @@ fn check(scenario: &Scenario, world: &World, records: &[Record], status: u8) -> 
         // A fault during the search for the node at fault may hit a trial of healthy nodes. Nothing is lost by that.
         6 if scenario.is_cut && site.launches > 0 && site.attempt_number() == TRIAL => Ok(()),
         // The status of another program that fails is the status of the run.
-        1 if scenario.work.program == Program::Other => Ok(()),
+        1 if scenario.work.workload == Workload::Other => Ok(()),
         // If the same fault occurs three times in a row, the supervisor takes it for a bug and stops the run, with status 6 if
         // nothing was computed. This check counts all such faults, in a row or not.
         4 | 6
@@ -240,8 +245,8 @@ fn may_be_a_bug(event: &Event) -> bool {
 }
 
 fn settings(scenario: &Scenario, folder: Folder) -> Settings {
-    let (program, usual) = (scenario.work.program, Thresholds::default());
-    let in_place = program.recovers_in_place();
+    let (workload, usual) = (scenario.work.workload, Thresholds::default());
+    let in_place = workload.recovers_in_place();
     let host = |number: usize| Host::new(format!("n{number}"), scenario.slots);
     let tool = Tool {
         kind: Launcher::Openmpi,
@@ -263,13 +268,13 @@ fn settings(scenario: &Scenario, folder: Folder) -> Settings {
         env: Vec::new(),
         agent: vec!["skt-hpl".to_owned(), "agent".to_owned()],
         folder,
-        job: program.saves().then(|| "simulated".to_owned()),
+        job: workload.saves().then(|| "simulated".to_owned()),
         benchmark: Benchmark {
-            progress_shows: program != Program::Other,
+            progress_shows: workload != Workload::Other,
             in_place,
-            stays_vacant: program == Program::Vacant,
-            groups: if program.saves() { scenario.work.groups.clone() } else { Vec::new() },
-            saves: program.saves(),
+            stays_vacant: workload == Workload::Vacant,
+            groups: if workload.saves() { scenario.work.groups.clone() } else { Vec::new() },
+            saves: workload.saves(),
             ..Benchmark::default()
         },
         thresholds: if in_place { usual.in_place() } else { usual },

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::site::{Program, Work};
+use super::site::{Work, Workload};
 use crate::testkit::simulation::dice::Dice;
 
 /// A fault.
@@ -178,13 +178,13 @@ impl Scenario {
         let spares = dice.below(3) as usize;
         let slots = 1 + dice.below(2) as usize;
         let ranks = nodes * slots;
-        let program = match seed % 11 {
-            4 if nodes > 2 => Program::InPlace { spare_ranks: slots },
-            9 => Program::Vacant,
-            10 => Program::Other,
-            _ => Program::Restarted,
+        let workload = match seed % 11 {
+            4 if nodes > 2 => Workload::InPlace { spare_ranks: slots },
+            9 => Workload::Vacant,
+            10 => Workload::Other,
+            _ => Workload::Restarted,
         };
-        let positions = ranks - program.spare_ranks();
+        let positions = ranks - workload.spare_ranks();
         // Members of a group are on different nodes.
         let size = 2 + dice.below(2) as usize;
         let groups =
@@ -197,10 +197,10 @@ impl Scenario {
             recover_ms: 200 + dice.below(2000),
             // Ranks that recover in place notice a dead rank themselves. Of another program's ranks, the supervisor learns from
             // the launcher alone that one is dead.
-            notices_ms: (!dice.one_in(4) || program != Program::Restarted)
+            notices_ms: (!dice.one_in(4) || workload != Workload::Restarted)
                 .then(|| 50 + dice.below(3000)),
-            lingers: dice.one_in(8) && program != Program::Other,
-            program,
+            lingers: dice.one_in(8) && workload != Workload::Other,
+            workload,
             groups: groups.collect(),
         };
         let login_ms = dice.one_of(&[50, 300, 1000, 2500]);
@@ -224,8 +224,8 @@ impl Scenario {
             travel_ms: (1, 1 + dice.below(20)),
             wait: dice.one_in(2).then_some(Duration::from_secs(60)),
             may_double: dice.one_in(2),
-            trial: seed % 4 == 1 && program != Program::Other,
-            defect: (seed % 12 == 1 && program != Program::Other && spares > 0)
+            trial: seed % 4 == 1 && workload != Workload::Other,
+            defect: (seed % 12 == 1 && workload != Workload::Other && spares > 0)
                 .then_some(seed as usize / 12 % all),
             is_cut: seed % 24 == 13,
             limit_ms: (seed % 13 == 5).then_some(5000 + seed / 13 % 40_000),

@@ -8,6 +8,7 @@ use std::io::Write as _;
 use super::evidence::Evidence;
 use crate::base::clock::unix_ms;
 use crate::shm::header::CheckpointId;
+use crate::supervise::judge::nodes::WAS_RESTARTED;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::start::in_place::{FROM_SCRATCH, Gone, Notice, from_boundary};
@@ -30,9 +31,9 @@ const TAKEN_FOR_DEAD_MS: u64 = 5000;
 /// Position of a rank in the grid, as the supervisor knows it.
 type Position = u32;
 
-/// Program of the ranks, and its way to recover from the loss of a rank.
+/// Kind of program that the ranks run, and its way to recover from the loss of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Program {
+pub(super) enum Workload {
     /// The benchmark, which a new launch resumes from checkpoints.
     Restarted,
     /// The benchmark, with ranks that stand by and take the positions of lost ranks.
@@ -43,18 +44,18 @@ pub(super) enum Program {
     Other,
 }
 
-impl Program {
+impl Workload {
     pub fn saves(self) -> bool {
-        matches!(self, Program::Restarted | Program::InPlace { .. })
+        matches!(self, Workload::Restarted | Workload::InPlace { .. })
     }
 
     pub fn recovers_in_place(self) -> bool {
-        matches!(self, Program::InPlace { .. } | Program::Vacant)
+        matches!(self, Workload::InPlace { .. } | Workload::Vacant)
     }
 
     pub fn spare_ranks(self) -> usize {
         match self {
-            Program::InPlace { spare_ranks } => spare_ranks,
+            Workload::InPlace { spare_ranks } => spare_ranks,
             _ => 0,
         }
     }
@@ -74,7 +75,7 @@ pub(super) struct Work {
     pub notices_ms: Option<u64>,
     /// Whether the launcher stays when all ranks have ended.
     pub lingers: bool,
-    pub program: Program,
+    pub workload: Workload,
     /// Group of each position. Each group survives the loss of one member.
     pub groups: Vec<usize>,
 }
@@ -239,9 +240,9 @@ pub(super) struct Site {
     /// Node on which MPI does not start, or whose ranks cannot connect to others (`is_cut`).
     defect: Option<String>,
     /// True if ranks on the node `defect` start but cannot connect to others.
-    is_cut: bool,
+    pub is_cut: bool,
     /// Time from which the time limit of the run's first command is a reason to end the job.
-    limit_ms: Option<u64>,
+    pub limit_ms: Option<u64>,
     /// Number of the present run: the count of earlier runs that were given up for a new run.
     run: u32,
     /// Nodes that the supervisor has given up.
@@ -309,11 +310,6 @@ impl Site {
         }
     }
 
-    /// Gives the site a node whose ranks cannot connect, and a time limit.
-    pub fn with(self, is_cut: bool, limit_ms: Option<u64>) -> Self {
-        Self { is_cut, limit_ms, ..self }
-    }
-
     pub fn notes(&mut self, what: String) {
         self.log.push(format!("{:>9.3} s  {what}", self.now_ms as f64 / 1e3));
     }
@@ -345,7 +341,7 @@ impl Site {
             && !((begins || why.contains(ASKED_IN_VAIN)) && self.evidence.has_held_since(node, 0))
             && !(begins && in_outage)
             // The memory of a node that was started again is gone, whenever that is noticed.
-            && !(why.contains("was restarted") && self.nodes[node].boots > 0)
+            && !(why.contains(WAS_RESTARTED) && self.nodes[node].boots > 0)
         {
             self.goes_wrong(format!("node {node} was given up without evidence: {why}"));
         }
@@ -490,7 +486,7 @@ impl Site {
 
     /// Makes a rank hang. Does nothing if the ranks run another program, since nobody could notice that.
     pub fn hangs_rank(&mut self, number: usize) {
-        if self.work.program != Program::Other {
+        if self.work.workload != Workload::Other {
             self.fails_rank(number, Health::Hangs, 0);
         }
     }
@@ -578,7 +574,7 @@ impl Site {
         for (number, node) in places.iter().enumerate() {
             on.entry(node.clone()).or_default().push(number);
         }
-        let positions = places.len() - self.work.program.spare_ranks();
+        let positions = places.len() - self.work.workload.spare_ranks();
         let ranks = places.into_iter().enumerate();
         self.attempt = Some(Attempt {
             number,
@@ -718,7 +714,7 @@ impl Site {
 
     /// Passes a request to stop to the ranks of a node.
     pub fn halts(&mut self, name: &str, now: bool) {
-        if self.work.program == Program::Other {
+        if self.work.workload == Workload::Other {
             return;
         }
         let Some(attempt) = &mut self.attempt else { return };
@@ -763,7 +759,7 @@ impl Site {
     fn next_wake_ms(&self) -> Option<u64> {
         let nodes = self.nodes.values().flat_map(|node| [node.frozen_ms, node.apart_ms]);
         let ranks = self.attempt.iter().flat_map(|attempt| &attempt.ranks);
-        let in_place = self.work.program.recovers_in_place();
+        let in_place = self.work.workload.recovers_in_place();
         let stopped = ranks.flat_map(|rank| match rank.health {
             Health::Stopped { from_ms, until_ms } => {
                 let taken_ms = in_place.then_some(from_ms + TAKEN_FOR_DEAD_MS);
@@ -848,7 +844,7 @@ impl Site {
     fn recoverable(&self, attempt: &Attempt) -> Option<Vec<usize>> {
         let computes =
             matches!(attempt.phase, Phase::Stuck { .. }) && attempt.recovers_ms.is_none();
-        if !self.work.program.recovers_in_place() || !attempt.launcher_runs || !computes {
+        if !self.work.workload.recovers_in_place() || !attempt.launcher_runs || !computes {
             return None;
         }
         let mut lost = Vec::new();
@@ -872,8 +868,8 @@ impl Site {
             }
             lost.extend(is_dead.then_some(number));
         }
-        let most = match self.work.program {
-            Program::Vacant => 1usize.saturating_sub(attempt.recoveries),
+        let most = match self.work.workload {
+            Workload::Vacant => 1usize.saturating_sub(attempt.recoveries),
             _ => spare,
         };
         (!lost.is_empty() && lacking <= most).then_some(lost)
@@ -895,16 +891,19 @@ impl Site {
         };
         let notice = Notice {
             lost: lost.iter().map(gone).collect(),
-            noticed_unix_s: unix_ms() as f64 / 1e3,
+            noticed_unix_s: unix_ms().saturating_sub(self.work.rejoin_ms()) as f64 / 1e3,
             agreed_s: 0.0,
-            takers: "other ranks take over".to_owned(),
+            takers: String::new(),
         };
         let saved = attempt.ranks.iter().filter(|rank| !rank.is_out && rank.health == Health::Well);
         let saved =
             saved.filter_map(|rank| self.nodes[&rank.node].memory.get(&rank.position?)?.saved);
         let saved = saved.max();
-        let from =
-            if self.work.program == Program::Vacant { attempt.reached } else { saved.unwrap_or(0) };
+        let from = if self.work.workload == Workload::Vacant {
+            attempt.reached
+        } else {
+            saved.unwrap_or(0)
+        };
         for &number in &lost {
             attempt.ranks[number].is_out = true;
             let Some(position) = attempt.ranks[number].position.take() else { continue };
@@ -973,11 +972,12 @@ impl Site {
     /// Lets the launcher report the dead rank, end the other ranks, and end.
     fn launcher_notices(&mut self) {
         let attempt = self.attempt.as_ref().expect("there is one");
-        let dead = attempt.ranks.iter().find(|rank| rank.health == Health::Dead && !rank.is_out);
-        let words = dead.map(|rank| {
+        let mut ranks = attempt.ranks.iter().enumerate();
+        let dead = ranks.find(|(_, rank)| rank.health == Health::Dead && !rank.is_out);
+        let words = dead.map(|(number, rank)| {
             format!(
-                "mpirun noticed that process rank {} with PID {} on node {} exited on signal 9 (Killed).\n",
-                rank.position.unwrap_or(0), rank.pid, rank.node
+                "mpirun noticed that process rank {number} with PID {} on node {} exited on signal 9 (Killed).\n",
+                rank.pid, rank.node
             )
         });
         self.says(&words.unwrap_or_default());
@@ -1002,7 +1002,7 @@ impl Site {
         let attempt_number = attempt.number;
         let path = attempt.folder.exit(attempt.number);
         fs::write(path, format!("{status}\n")).expect("room in /dev/shm");
-        if self.work.program == Program::Other && status == 0 && attempt_number != TRIAL {
+        if self.work.workload == Workload::Other && status == 0 && attempt_number != TRIAL {
             self.is_done = counts;
         }
         self.notes(format!("the launcher ends with status {status}"));
@@ -1031,7 +1031,7 @@ impl Site {
         let (mut pids, number) = (self.pids, attempt.number);
         let mut attempt = self.attempt.take().expect("one is launched");
         self.take_positions(&mut attempt.ranks);
-        let positions = attempt.ranks.len() - self.work.program.spare_ranks();
+        let positions = attempt.ranks.len() - self.work.workload.spare_ranks();
         let mut saves: Vec<Option<u64>> = vec![None; positions];
         for rank in &attempt.ranks {
             let Some(position) = rank.position else { continue };
@@ -1066,7 +1066,7 @@ impl Site {
             return self.refuses();
         }
         let attempt = self.attempt.as_ref().expect("one is launched");
-        for rank in attempt.ranks.iter().filter(|_| self.work.program != Program::Other) {
+        for rank in attempt.ranks.iter().filter(|_| self.work.workload != Workload::Other) {
             let Some(position) = rank.position else { continue };
             let node = self.nodes.get_mut(&rank.node).expect("ranks run on nodes");
             let memory = Memory { saved: target, pid: rank.pid, run: self.run };
@@ -1148,14 +1148,14 @@ impl Site {
             let Some(position) = rank.position else { continue };
             let node = self.nodes.get_mut(&rank.node).expect("ranks run on nodes");
             if let Some(memory) = node.memory.get_mut(&position)
-                && self.work.program.saves()
+                && self.work.workload.saves()
             {
                 memory.saved = Some(at);
                 holders.push((position, rank.node.clone()));
             }
         }
         // The successor of a supervisor that has recorded no launch removes all memory.
-        if self.work.program.saves() && attempt.is_known() && attempt.run == self.run {
+        if self.work.workload.saves() && attempt.is_known() && attempt.run == self.run {
             self.last_save = Some(Save { iteration: at, at_ms: self.now_ms, holders });
         }
         // Iterations before the save are not repeated.
@@ -1174,7 +1174,7 @@ impl Site {
             let path = attempt.folder.output(attempt.number);
             fs::write(path, RESULT).expect("room in /dev/shm");
             self.notes("all tests are done".to_owned());
-            if self.work.program == Program::Other {
+            if self.work.workload == Workload::Other {
                 return;
             }
             let attempt = self.attempt.as_ref().expect("there is one");

@@ -199,8 +199,8 @@ impl World {
         let names: Vec<String> = (1..=all).map(|number| format!("n{number}")).collect();
         let is_tree = scenario.fanout < names.len();
         let defect = scenario.defect.map(|node| names[node].clone());
-        let site = Site::new(scenario.work.clone(), names.iter().cloned(), is_tree, defect);
-        let site = site.with(scenario.is_cut, scenario.limit_ms);
+        let mut site = Site::new(scenario.work.clone(), names.iter().cloned(), is_tree, defect);
+        (site.is_cut, site.limit_ms) = (scenario.is_cut, scenario.limit_ms);
         let site = Rc::new(RefCell::new(site));
         let agents =
             Agents { site: Rc::clone(&site), agents: HashMap::new(), binary: binary.to_owned() };
@@ -632,6 +632,14 @@ fn has_recorded(folder: &Folder, is_meant: impl Fn(&Event) -> bool) -> bool {
 pub(super) fn recorded_end(folder: &Folder) -> Option<u8> {
     records(folder).iter().rev().find_map(|record| match record.event {
         Event::Finished { code, .. } => Some(code),
+        _ => None,
+    })
+}
+
+/// Returns the id of the run that the journal records.
+pub(super) fn run_id(folder: &Folder) -> Option<String> {
+    records(folder).into_iter().find_map(|record| match record.event {
+        Event::RunStarted { run_id, .. } => Some(run_id),
         _ => None,
     })
 }

@@ -224,8 +224,7 @@ pub fn memory_figure(sizes: &[u64], losses: u64) -> Result<Figure> {
             ],
             categories: sizes.iter().map(u64::to_string).collect(),
         }],
-        note: "Eqs. 6 to 8, where the parity for m losses takes m/(G-m) of the matrix's memory."
-            .into(),
+        note: "Eqs. 6 to 8, with parity of m/(G-m) of the matrix for m losses.".into(),
     })
 }
 

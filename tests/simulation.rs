@@ -42,6 +42,8 @@ const FOUND: &[(Kind, u64)] = &[
     (Kind::Supervisor, 94_000_837),
     // All tests were done when the supervisor was replaced and no node answered: a stop ended the run as unfinished.
     (Kind::Supervisor, 100_404_152),
+    // A spare was lost during the trials of MPI, answered and was chosen again: the supervisor looped.
+    (Kind::Supervisor, 210_000_433),
     // Another program was done, but its status could not be read before a node was lost.
     (Kind::Supervisor, 210_015_750),
     // The ranks recovered in place, but the disk hung: their message could not be read, and the healthy job was ended.

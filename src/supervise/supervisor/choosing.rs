@@ -193,7 +193,8 @@ impl Supervisor<'_> {
         })
     }
 
-    /// Hands the ranks of nodes over to other nodes. Notes each replacement, unless it is already noted.
+    /// Hands the ranks of nodes over to other nodes. Notes each replacement, unless it is already noted and the replacement has
+    /// not been lost since.
     fn replace(&mut self, replaced: Vec<(String, String)>) -> anyhow::Result<()> {
         let mut events = Vec::new();
         for (node, by) in replaced {
@@ -204,7 +205,7 @@ impl Supervisor<'_> {
                 self.take_in(at)?;
             }
             let pair = (node.clone(), by.clone());
-            if self.attempt.replaced.contains(&pair) {
+            if !self.state.lost.contains(&by) && self.attempt.replaced.contains(&pair) {
                 continue;
             }
             self.attempt.replaced.push(pair);

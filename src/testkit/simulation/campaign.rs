@@ -51,7 +51,12 @@ pub struct Tally {
     /// Number of faults, by (kind and phase, result of the launch).
     pub injected: BTreeMap<(String, String), u64>,
     pub failed: Vec<u64>,
+    /// Seed whose run a worker has begun and not ended.
+    begun: Option<u64>,
 }
+
+/// Processor time after which a run counts as endless. No proper run takes a tenth of it.
+const ENDLESS_S: i64 = 20;
 
 impl Campaign {
     /// Runs all seeds, and prints each failure at once. The calling process must have a single thread.
@@ -68,11 +73,18 @@ impl Campaign {
             let mut text = String::new();
             pipe.read_to_string(&mut text).expect("a pipe of our own");
             text.lines().for_each(|line| tally.add(line));
+            if let Some(seed) = tally.begun.take() {
+                show!(
+                    "FAILED: the process that simulated seed {seed} died, or ran for {ENDLESS_S} s\n{}\n",
+                    self.repeat(seed)
+                );
+                tally.fails(seed);
+            }
         }
         let mut status = 0;
         // SAFETY: children of this process.
         while unsafe { libc::wait(&mut status) } > 0 {
-            assert_eq!(status, 0, "a worker has died");
+            assert!(status == 0 || !tally.failed.is_empty(), "a worker has died");
         }
         tally
     }
@@ -88,6 +100,8 @@ impl Campaign {
                 if began.elapsed() >= self.time {
                     return;
                 }
+                tell(&mut told, &format!("begins {seed}\n"));
+                end_after(ENDLESS_S);
                 let line = match stage.run(seed) {
                     Ok(report) => lines(&report),
                     Err(failure) => {
@@ -95,20 +109,40 @@ impl Campaign {
                         format!("failed {seed}\n")
                     }
                 };
-                told.write_all(line.as_bytes()).expect("the parent reads");
+                tell(&mut told, &line);
             }
             family += self.workers * S::FAMILY;
         }
     }
 
     fn print(&self, stage: &mut impl Simulation, seed: u64, failure: &Failure) {
+        end_after(ENDLESS_S);
         let faults: Vec<String> = stage.smallest(seed).iter().map(usize::to_string).collect();
         show!(
-            "FAILED: {failure}\nrepeat: cargo bench --bench simulation --{} --seed {seed} --faults {}\n",
-            self.kind.flag(),
+            "FAILED: {failure}\n{} --faults {}\n",
+            self.repeat(seed),
             if faults.is_empty() { "none".to_owned() } else { faults.join(",") }
         );
     }
+
+    /// Returns the command that repeats the run of a seed.
+    fn repeat(&self, seed: u64) -> String {
+        format!("repeat: cargo bench --bench simulation --{} --seed {seed}", self.kind.flag())
+    }
+}
+
+fn tell(told: &mut File, line: &str) {
+    told.write_all(line.as_bytes()).expect("the parent reads");
+}
+
+/// Lets a signal end this process once it has used `seconds` more of processor time.
+fn end_after(seconds: i64) {
+    let once = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let limit =
+        libc::itimerval { it_interval: once, it_value: libc::timeval { tv_sec: seconds, ..once } };
+    // SAFETY: the call reads a timer of this function.
+    let set = unsafe { libc::setitimer(libc::ITIMER_PROF, &limit, std::ptr::null_mut()) };
+    assert_eq!(set, 0, "no timer: {}", std::io::Error::last_os_error());
 }
 
 fn lines(report: &Report) -> String {
@@ -124,20 +158,30 @@ impl Tally {
         let fields: Vec<&str> = line.split('\t').collect();
         let words: Vec<&str> = line.split(' ').collect();
         match (words[0], &fields[..]) {
+            ("begins", _) => self.begun = Some(words[1].parse().expect("a worker's number")),
             ("run", _) => {
-                self.runs += 1;
+                self.ends_a_run();
                 self.launches += words[1].parse::<u64>().expect("a worker's number");
                 self.steps += words[2].parse::<u64>().expect("a worker's number");
             }
             ("failed", _) => {
-                self.runs += 1;
-                self.failed.push(words[1].parse().expect("a worker's number"));
+                self.fails(words[1].parse().expect("a worker's number"));
             }
             (_, ["injected", what, came_to]) => {
                 *self.injected.entry(((*what).to_owned(), (*came_to).to_owned())).or_default() += 1;
             }
             _ => unreachable!("a worker's line: {line}"),
         }
+    }
+
+    fn ends_a_run(&mut self) {
+        self.runs += 1;
+        self.begun = None;
+    }
+
+    fn fails(&mut self, seed: u64) {
+        self.ends_a_run();
+        self.failed.push(seed);
     }
 
     pub fn faults(&self) -> u64 {

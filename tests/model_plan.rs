@@ -15,8 +15,8 @@ use skt_hpl::config::sources::Layers;
 use skt_hpl::model::fit::{RateModel, fit, read};
 use skt_hpl::model::memory::{Method, RANK_BASE_MOST, Scope, Shape, rank_memory};
 use skt_hpl::model::planner::{
-    Advice, Groups, Inputs, Measured, Mtbf, NamedRoom, Units, calibration_sizes, groups_of, plan,
-    squarest_grid, squarest_with_checksums, squarest_with_dedicated,
+    Advice, Devices, Groups, Inputs, Measured, Mtbf, NamedRoom, Units, calibration_sizes,
+    groups_of, plan, squarest_grid, squarest_with_checksums, squarest_with_dedicated,
 };
 use skt_hpl::parity::{Code, Spread};
 use skt_hpl::shm::Store;
@@ -154,7 +154,7 @@ proptest! {
         nodes in 2u64..40, rpn in 1u64..4, gib in 4.0..40.0f64, losses in 1u64..3,
         method in prop::sample::select(vec![Method::SelfCheckpoint, Method::Double, Method::Single]),
         how in prop::sample::select(ParityLayout::ALL.to_vec()),
-        group in prop::option::of(2u64..20),
+        group in prop::option::of(2u64..20), device_gib in prop::option::of(2.0..100.0f64),
     ) {
         prop_assume!(nodes > losses + 1);
         let group = group.filter(|&g| g <= nodes);
@@ -164,6 +164,7 @@ proptest! {
             method: Some(method),
             layout: how,
             group,
+            devices: device_gib.map(|gib| Devices { memory: gib * GIB, peak: None, link: None }),
             ..quick(nodes, 8, gib * GIB)
         };
         let Ok(advice) = plan(&inputs) else { return Ok(()) };
@@ -180,7 +181,7 @@ proptest! {
             code: if losses > 1 { Code::ReedSolomon } else { Code::Xor },
             losses: losses as usize,
             layout: plan.protection.parity_layout,
-            on_device: false,
+            on_device: device_gib.is_some(),
         };
         let size = Some(plan.protection.group_asked as usize);
         let layout = layout.kept_by(&scheme, size);
@@ -199,7 +200,7 @@ proptest! {
             })
             .max()
             .unwrap() as f64;
-        let ours = plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums;
+        let ours = plan.rank.named();
         // The plan's memory is at most 0.5 % less than the solver's, for small state and digests, and near it. If groups are
         // uneven, the fullest rank may be in a larger group, with smaller parity, than was counted.
         let (under, over) = if plan.protection.group == plan.protection.group_most { (0.005, 0.02) } else { (0.005, 0.10) };
@@ -224,6 +225,7 @@ proptest! {
             nodes: int(0, 50), ranks_per_node: int(1, 10), cores: int(2, 100),
             memory: if small { 64.0 * GIB } else { floats[0] },
             named: NamedRoom { posix: opt(24, 8), sysv: opt(25, 9) },
+            devices: on(26).then(|| Devices { memory: floats[5], peak: opt(27, 2), link: opt(28, 4) }),
             reserve: opt(0, 1), peak_per_core: opt(1, 2), network: opt(2, 3), latency: opt(3, 4), copy: opt(4, 5),
             disk: opt(5, 6), mtbf: on(6).then_some(if on(7) { Mtbf::Node(floats[7]) } else { Mtbf::System(floats[7]) }),
             detect: opt(8, 8), restart: opt(9, 9), process_share: opt(17, 8).map(|s| s % 2.0), in_place: opt(18, 9), spares: on(10).then_some(ints[3]),
@@ -299,7 +301,7 @@ fn memory_is_counted_as_the_solver_counts() {
         depth: test.depth as u64,
     };
     let means = Means { engine: Engine::Auto, threads: 8, device: Device::None };
-    let bare = rank_memory(shape, 8, Method::None, Spread::Rotated, 1, 1).unwrap();
+    let bare = rank_memory(shape, means, Method::None, Spread::Rotated, 1, 1).unwrap();
     let solver = memory_need::rank_bytes(&test, means) - memory_need::PROCESS_BYTES;
     assert_eq!((bare.matrix + bare.work) as u128, solver);
     assert_eq!(
@@ -307,6 +309,54 @@ fn memory_is_counted_as_the_solver_counts() {
         24 << 20,
         "what is planned fits"
     );
+}
+
+/// The matrix fills the memory of the devices, if the nodes have room for two copies of it.
+#[test]
+fn a_plan_for_devices_counts_both_memories() {
+    let devices = |memory, link| Some(Devices { memory, peak: Some(60e12), link: Some(link) });
+    let inputs = Inputs {
+        ranks_per_node: 8,
+        devices: devices(141e9, 50e9),
+        copy: Some(200e9),
+        network: Some(200e9),
+        mtbf: Some(Mtbf::System(HOUR_S / 6.0)),
+        ..quick(16, 112, 4e12)
+    };
+    let advice = plan(&inputs).unwrap();
+    let p = &advice.plan;
+    let test = solver_reads(&advice);
+    let threads = p.threads_per_rank as usize;
+    let means = Means { engine: Engine::Blas, threads, device: Device::Cuda };
+    let on_device = memory_need::device_bytes(&test, means) as f64;
+    assert_eq!(p.rank.on_device, Some(on_device));
+    assert!((0.95..=1.0).contains(&(on_device / p.device_budget.unwrap())), "{on_device}");
+    assert!(p.rank.matrix / 141e9 > 0.95, "{}", p.rank.matrix);
+    assert!(p.node_memory <= p.node_budget);
+    assert_eq!(p.protection.method, Method::Double);
+    let mut layers = Layers::new();
+    layers.toml(advice.skt_toml.as_bytes(), "skt.toml");
+    assert!(layers.diagnostics.is_empty(), "{:?}", layers.diagnostics);
+    assert_eq!(Settings::from(&layers.merged).device, Device::Cuda);
+    // Only methods that go with device memory are compared.
+    assert!(advice.without_restart.is_none());
+    let others = advice.alternatives.iter().map(|other| other.plan.as_ref().unwrap());
+    let methods: Vec<Method> = others.map(|plan| plan.protection.method).collect();
+    assert!(methods.contains(&Method::None) && methods.len() > 2, "{methods:?}");
+    assert!(methods.iter().all(|m| matches!(m, Method::None | Method::Double)), "{methods:?}");
+    // A slower link makes saves dearer.
+    let slow = plan(&Inputs { devices: devices(141e9, 5e9), ..inputs.clone() }).unwrap().plan;
+    assert!(slow.saving.save_cost.unwrap().0 > 1.5 * p.saving.save_cost.unwrap().0);
+    // With less memory, the nodes limit N.
+    let small = plan(&Inputs { memory: 1e12, ..inputs.clone() }).unwrap().plan;
+    assert!(small.rank.on_device.unwrap() < 0.5 * p.rank.on_device.unwrap());
+    let why = |inputs| plan(&inputs).unwrap_err().to_string();
+    let larger = why(Inputs { n: Some(p.shape.n * 2), ..inputs.clone() });
+    assert!(larger.contains("of each device's memory"), "{larger}");
+    let own = why(Inputs { method: Some(Method::SelfCheckpoint), ..inputs.clone() });
+    assert!(own.contains("--method double"), "{own}");
+    let tiny = why(Inputs { devices: devices(1e9, 1e9), ..inputs });
+    assert!(tiny.contains("driver and libraries"), "{tiny}");
 }
 
 #[test]

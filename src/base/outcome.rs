@@ -200,7 +200,7 @@ pub struct Replaced {
 /// Power of the nodes while a test was solved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Power {
-    /// Source of the readings: `command`, `hwmon`, `rapl`, or `mixed` if nodes differ.
+    /// Source of the readings: `command`, `hwmon`, `rapl`, `nvml`, `rapl+nvml`, or `mixed` if nodes differ.
     pub source: String,
     pub nodes: u64,
     pub nodes_measured: u64,

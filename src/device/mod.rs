@@ -224,6 +224,8 @@ pub fn survey() -> Result<Vec<DeviceFacts>, String> {
     cuda::survey::survey().map_err(|why| format!("--device cuda: {why}"))
 }
 
+pub use cuda::survey::Energy;
+
 /// Opens the device of this rank. `ranks` describes the ranks of this node. Returns `None` if the setting is `none`. `seed`
 /// determines the order in which the back end `host` runs its streams. An error is one sentence.
 pub fn open(

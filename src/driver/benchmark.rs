@@ -28,7 +28,7 @@ use crate::base::exit::{Exit, Refusal};
 use crate::base::faults::{self, Point, hit};
 use crate::base::host_name;
 use crate::base::outcome::{Outcome, Power};
-use crate::base::params::{MemoryCheck, TestParams};
+use crate::base::params::{self, MemoryCheck, TestParams};
 use crate::base::terminal::say;
 use crate::base::threads::Pool;
 use crate::base::timeline::Recorder;
@@ -42,7 +42,7 @@ use crate::config::flags::BenchFlags;
 use crate::config::memory_need::{OnNode, Room, TooLarge, enough_ranks, fits};
 use crate::config::settings;
 use crate::device::near::Ranks;
-use crate::device::{self, Device};
+use crate::device::{self, Device, Energy};
 use crate::kernels::{self, Library, preflight, set_library_threads};
 use crate::lu::{Context, Event, Milestone, Observer, Start, own_part, part_on, solve_test};
 use crate::report::machine::Machine;
@@ -965,9 +965,10 @@ impl Job<'_> {
         let first_here = reduced(&self.node, taking_part as u64, Reduce::Min) as usize;
         let measures = takes_part && first_here == self.node.rank();
         let command = settings.power_command.as_deref();
+        let energy = || (settings.device == params::Device::Cuda).then(Energy::open).flatten();
         let tells = settings.terminal_progress && comm.rank() == 0 && own_run_id().is_none();
         Watcher {
-            power: if measures { power::Source::here(command) } else { None },
+            power: if measures { power::Source::here(command, energy) } else { None },
             meter: None,
             measured: None,
             progress_line: (tells && progress_line::watched()).then(ProgressLine::default),

@@ -2,15 +2,15 @@
 //! nodes is reported.
 //!
 //! Sources, in this order: a user's command that prints watts, the node's own meter (ACPI, by hwmon), the processors' energy
-//! counters (RAPL). A node without any source is not measured. If no node is measured, the power is not reported, and there is
-//! a warning only if the user gave a command. Measurements never keep a run from starting or ending: unreadable values are left
-//! out, and a command that hangs is ended.
+//! counters (RAPL) and, if devices compute, the devices' energy counters (NVML). A node without any source is not measured. If no
+//! node is measured, the power is not reported, and there is a warning only if the user gave a command. Measurements never keep a
+//! run from starting or ending: unreadable values are left out, and a command that hangs is ended.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Once;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use crate::base::outcome::Power;
 use crate::base::terminal::say;
 use crate::base::timed_command::ask;
 use crate::comm::{Comm, Reduce};
+use crate::device::Energy;
 
 /// Time between two readings of a node's power.
 const EVERY: Duration = Duration::from_secs(1);
@@ -28,19 +29,25 @@ const EVERY: Duration = Duration::from_secs(1);
 const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 
 /// Source of a node's power readings.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub enum Source {
     /// Command of the user that prints the node's power in watts.
     Command(String),
     /// Files that contain a power in microwatts.
     Hwmon(Vec<PathBuf>),
-    /// Files that contain the energy used so far, in microjoules. Each file has the value after which its counter starts again
-    /// from zero.
-    Rapl(Vec<(PathBuf, u64)>),
+    Counters(Counters),
+}
+
+/// Counters of the energy used so far.
+#[derive(Clone, Default)]
+pub struct Counters {
+    /// Files of the processors' counters, in microjoules. Each file has the value after which its counter starts again from zero.
+    rapl: Vec<(PathBuf, u64)>,
+    devices: Option<Arc<Energy>>,
 }
 
 /// Names of the sources in the JSON document. Ranks exchange the index of a name.
-const NAMES: [&str; 3] = ["command", "hwmon", "rapl"];
+const NAMES: [&str; 5] = ["command", "hwmon", "rapl", "nvml", "rapl+nvml"];
 
 /// Result of one reading of a source: a power, or the values of all energy counters.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,12 +94,17 @@ fn meters(hwmon: &Path) -> Vec<PathBuf> {
 }
 
 impl Source {
-    /// Finds the source of this node's power readings, or returns `None`. `command` is the value of --power-command.
-    pub fn here(command: Option<&str>) -> Option<Source> {
-        Source::under(Path::new("/"), command)
+    /// Finds the source of this node's power readings, or returns `None`. `command` is the value of --power-command. `energy`
+    /// opens the counters of the node's devices, if devices compute.
+    pub fn here(command: Option<&str>, energy: impl FnOnce() -> Option<Energy>) -> Option<Source> {
+        Source::under(Path::new("/"), command, energy)
     }
 
-    fn under(root: &Path, command: Option<&str>) -> Option<Source> {
+    fn under(
+        root: &Path,
+        command: Option<&str>,
+        energy: impl FnOnce() -> Option<Energy>,
+    ) -> Option<Source> {
         if let Some(command) = command {
             return Some(Source::Command(command.to_owned()));
         }
@@ -102,7 +114,7 @@ impl Source {
         }
         // `intel-rapl:0` is a processor, and `intel-rapl:0:1` is a part of it. The processor's counter includes all parts but
         // the memory.
-        let mut counters = Vec::new();
+        let mut rapl = Vec::new();
         for zone in entries(&root.join("sys/class/powercap")) {
             let name = zone.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let parts = name.strip_prefix("intel-rapl:").map_or(0, |rest| rest.split(':').count());
@@ -114,18 +126,21 @@ impl Source {
             };
             let file = zone.join("energy_uj");
             if counts && number(&file).is_some() {
-                counters
-                    .push((file, number(&zone.join("max_energy_range_uj")).unwrap_or(u64::MAX)));
+                rapl.push((file, number(&zone.join("max_energy_range_uj")).unwrap_or(u64::MAX)));
             }
         }
-        (!counters.is_empty()).then_some(Source::Rapl(counters))
+        let counters = Counters { rapl, devices: energy().map(Arc::new) };
+        (!counters.rapl.is_empty() || counters.devices.is_some())
+            .then_some(Source::Counters(counters))
     }
 
     fn code(&self) -> u64 {
         match self {
             Source::Command(_) => 0,
             Source::Hwmon(_) => 1,
-            Source::Rapl(_) => 2,
+            Source::Counters(Counters { devices: None, .. }) => 2,
+            Source::Counters(Counters { rapl, .. }) if rapl.is_empty() => 3,
+            Source::Counters(_) => 4,
         }
     }
 
@@ -136,18 +151,23 @@ impl Source {
                 let all: Option<Vec<u64>> = files.iter().map(|file| microwatts(file)).collect();
                 all.map(|all| Reading::Watts(all.iter().sum::<u64>() as f64 / 1e6))
             }
-            Source::Rapl(files) => {
-                let all: Option<Vec<u64>> = files.iter().map(|(file, _)| number(file)).collect();
-                all.map(Reading::Microjoules)
+            Source::Counters(Counters { rapl, devices }) => {
+                let processors: Option<Vec<u64>> =
+                    rapl.iter().map(|(file, _)| number(file)).collect();
+                let devices =
+                    devices.as_ref().map_or(Some(Vec::new()), |energy| energy.microjoules());
+                Some(Reading::Microjoules([processors?, devices?].concat()))
             }
         }
     }
 
-    /// Returns the values after which energy counters start again from zero, in microjoules; empty for sources without such
-    /// counters.
+    /// Returns the values after which the processors' energy counters start again from zero, in microjoules. The counters of
+    /// devices do not start again.
     fn ranges(&self) -> Vec<u64> {
         match self {
-            Source::Rapl(files) => files.iter().map(|(_, range)| *range).collect(),
+            Source::Counters(Counters { rapl, .. }) => {
+                rapl.iter().map(|(_, range)| *range).collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -180,6 +200,7 @@ impl Tally {
             let joules = match (before, &reading) {
                 (Reading::Watts(a), Reading::Watts(b)) => (a + b) / 2.0 * seconds,
                 (Reading::Microjoules(a), Reading::Microjoules(b)) => {
+                    let ranges = ranges.iter().chain(std::iter::repeat(&u64::MAX));
                     let used = a.iter().zip(b).zip(ranges).map(|((a, b), range)| {
                         if b >= a { b - a } else { range.saturating_sub(*a).saturating_add(*b) }
                     });
@@ -305,6 +326,10 @@ mod tests {
     use super::*;
     use crate::testkit::files::tree;
 
+    fn under(root: &Path, command: Option<&str>) -> Option<Source> {
+        Source::under(root, command, || None)
+    }
+
     const RAPL: [(&str, &str); 8] = [
         ("sys/class/powercap/intel-rapl:0/name", "package-0\n"),
         ("sys/class/powercap/intel-rapl:0/energy_uj", "900\n"),
@@ -319,9 +344,9 @@ mod tests {
 
     #[test]
     fn the_best_source_there_is_is_taken() {
-        assert_eq!(Source::under(tree(&[]).path(), None), None);
+        assert!(under(tree(&[]).path(), None).is_none());
         let rapl = tree(&RAPL);
-        let found = Source::under(rapl.path(), None).unwrap();
+        let found = under(rapl.path(), None).unwrap();
         assert_eq!(found.read(), Some(Reading::Microjoules(vec![900, 7])));
         assert_eq!(found.ranges(), [1000, 1000]);
         let mut all = RAPL.to_vec();
@@ -332,8 +357,8 @@ mod tests {
             ("sys/class/hwmon/hwmon1/power1_average", "250500000\n"),
         ]);
         let both = tree(&all);
-        assert_eq!(Source::under(both.path(), None).unwrap().read(), Some(Reading::Watts(250.5)));
-        let told = Source::under(both.path(), Some("echo 12.5 W")).unwrap();
+        assert_eq!(under(both.path(), None).unwrap().read(), Some(Reading::Watts(250.5)));
+        let told = under(both.path(), Some("echo 12.5 W")).unwrap();
         assert_eq!(told.read(), Some(Reading::Watts(12.5)));
     }
 
@@ -345,12 +370,12 @@ mod tests {
             ("sys/class/hwmon/hwmon1/device/name", "power_meter\n"),
             ("sys/class/hwmon/hwmon1/device/power1_average", "250500000\n"),
         ]);
-        let found = Source::under(tree(&all).path(), None);
-        assert!(matches!(&found, Some(Source::Hwmon(files)) if files.len() == 1), "{found:?}");
+        let found = under(tree(&all).path(), None);
+        assert!(matches!(&found, Some(Source::Hwmon(files)) if files.len() == 1));
         // The meter has no value, so the counters are used.
         all[9] = ("sys/class/hwmon/hwmon1/device/power1_average", "4294967295000\n");
         let silent = tree(&all);
-        assert!(matches!(Source::under(silent.path(), None), Some(Source::Rapl(_))));
+        assert!(matches!(under(silent.path(), None), Some(Source::Counters(_))));
         let file = silent.path().join("sys/class/hwmon/hwmon1/device/power1_average");
         assert_eq!(Source::Hwmon(vec![file]).read(), None);
     }
@@ -373,7 +398,7 @@ mod tests {
             let files: Vec<(&str, &str)> =
                 files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
             let dir = tree(&files);
-            Source::under(dir.path(), None)?.read()
+            under(dir.path(), None)?.read()
         };
         let socket = [
             ("Grace Power Socket 0\n", 100),
@@ -427,7 +452,7 @@ mod tests {
     #[test]
     fn a_stand_in_counter_is_measured_from_beginning_to_end() {
         let dir = tree(&RAPL);
-        let meter = Meter::begin(Source::under(dir.path(), None).unwrap()).unwrap();
+        let meter = Meter::begin(under(dir.path(), None).unwrap()).unwrap();
         std::thread::sleep(Duration::from_secs(1));
         fs::write(dir.path().join("sys/class/powercap/intel-rapl:0/energy_uj"), "950\n").unwrap();
         let Measured { code, tally } = meter.end().unwrap();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{Result, at_least, at_most, finite, positive, refused};
 use super::nonstop::Columns;
-use crate::base::params::{Device, Engine};
+use crate::base::params::Device;
 pub use crate::checkpoint::plan::Scope;
 use crate::lu::need::{Means, Problem};
 use crate::parity::Spread;
@@ -163,7 +163,7 @@ pub fn scope_volume(scope: Scope, n: f64) -> Result<f64> {
 /// checksums of the same size; `matrix` and `checksums` are then averages over all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RankMemory {
-    /// The local part of [A|b].
+    /// The local part of [A|b], in device memory if there is a device.
     pub matrix: f64,
     /// Copies of the matrix.
     pub checkpoint: f64,
@@ -173,11 +173,21 @@ pub struct RankMemory {
     pub work: f64,
     /// Program, libraries, MPI.
     pub base: f64,
+    /// Bytes of device memory: matrix, panels and U. None without a device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_device: Option<f64>,
 }
 
 impl RankMemory {
+    /// Bytes of the node's memory.
     pub fn total(&self) -> f64 {
-        self.matrix + self.checkpoint + self.checksums + self.work + self.base
+        self.named() + self.work + self.base
+    }
+
+    /// Bytes of the node's memory for matrix, copies and checksums.
+    pub fn named(&self) -> f64 {
+        let matrix = if self.on_device.is_some() { 0.0 } else { self.matrix };
+        matrix + self.checkpoint + self.checksums
     }
 }
 
@@ -208,7 +218,7 @@ pub struct Shape {
 /// groups of `g` survive, or the number of checksum columns.
 pub fn rank_memory(
     shape: Shape,
-    threads: u64,
+    means: Means,
     method: Method,
     spread: Spread,
     g: u64,
@@ -228,9 +238,15 @@ pub fn rank_memory(
         q: size(q),
         depth: size(depth),
         align: ALIGN,
-        means: Means { engine: Engine::Auto, threads: size(threads), device: Device::None },
+        means,
     };
     let mut bytes = problem.largest_rank();
+    let on_device = (means.device == Device::Cuda).then(|| problem.on_device() as f64);
+    if on_device.is_some() {
+        // The node's memory has copies of the matrix, but not the matrix.
+        let means = Means { device: Device::None, ..means };
+        bytes.matrix = Problem { means, ..problem }.largest_rank().matrix;
+    }
     if method == Method::Abft {
         // A checksum column has as many local columns as any other, plus that of b.
         let sums = problem.rank(0, problem.q);
@@ -250,8 +266,9 @@ pub fn rank_memory(
         checksums: sums * matrix,
         work: bytes.beside as f64,
         base: RANK_BASE_BYTES,
+        on_device,
     };
-    finite("the memory of a rank", memory.total())?;
+    finite("the memory of a rank", memory.total() + on_device.unwrap_or(0.0))?;
     Ok(memory)
 }
 
@@ -277,7 +294,12 @@ fn copies_and_checksums(method: Method, spread: Spread, g: u64, m: u64) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::params::Engine;
     use proptest::prelude::*;
+
+    fn means(threads: u64) -> Means {
+        Means { engine: Engine::Auto, threads: threads as usize, device: Device::None }
+    }
 
     /// Fig. 10 and the text around it.
     #[test]
@@ -303,7 +325,7 @@ mod tests {
         for (q, sums) in [(1u64, 1u64), (3, 1), (7, 1), (32, 1), (1, 2), (7, 3), (32, 4)] {
             let shape = Shape { n: 192 * q * 20, nb: 192, p: 2, q, depth: 1 };
             let (none, abft) = [Method::None, Method::Abft]
-                .map(|m| rank_memory(shape, 1, m, Spread::Rotated, 1, sums).unwrap())
+                .map(|m| rank_memory(shape, means(1), m, Spread::Rotated, 1, sums).unwrap())
                 .into();
             let share = abft.matrix / (abft.matrix + abft.checksums);
             assert!((share - q as f64 / (q + sums) as f64).abs() < 1e-12, "{q} {sums} {share}");
@@ -343,7 +365,7 @@ mod tests {
         ] {
             let shape = Shape { n, nb: 192, p: 1, q, depth: 1 };
             let foreseen =
-                rank_memory(shape, 3 - q, method, Spread::Rotated, 2, 1).unwrap().total();
+                rank_memory(shape, means(3 - q), method, Spread::Rotated, 2, 1).unwrap().total();
             println!("N={n} 1 x {q} {method:?}: {foreseen} foreseen, {measured} measured");
             assert!((foreseen / measured - 1.0).abs() < 0.01, "{n} {q} {method:?} {foreseen}");
         }
@@ -379,7 +401,7 @@ mod tests {
         #[test]
         fn parts_add_up_to_the_factor(n in 1u64..100_000, nb in 1u64..300, p in 1u64..9, q in 1u64..9, g in 2u64..20) {
             let shape = Shape { n, nb, p, q, depth: 1 };
-            let r = rank_memory(shape, 1, Method::SelfCheckpoint, Spread::Rotated, g, 1).unwrap();
+            let r = rank_memory(shape, means(1), Method::SelfCheckpoint, Spread::Rotated, g, 1).unwrap();
             let factor = memory_factor(Method::SelfCheckpoint, g, 1).unwrap();
             prop_assert!((r.matrix + r.checkpoint + r.checksums - factor * r.matrix).abs() <= 1e-9 * r.total());
             // All ranks together have at least the whole matrix.

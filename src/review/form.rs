@@ -202,6 +202,12 @@ fn power(outcome: &Outcome) -> (Option<f64>, String) {
         "rapl" => {
             "by counters of processors, which only cover processors and memory; Green500 requires whole nodes"
         }
+        "nvml" => {
+            "by counters of devices, which cover no other part; Green500 requires whole nodes"
+        }
+        "rapl+nvml" => {
+            "by counters of processors, memory and devices; Green500 requires whole nodes"
+        }
         "hwmon" => "by the nodes' own meters",
         "command" => "by --power-command",
         _ => "by meters of different kinds on different nodes",

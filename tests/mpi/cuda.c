@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define INVALID 1
 #define NOT_READY 600
@@ -290,6 +291,16 @@ int nvmlDeviceGetTotalEccErrors(void *device, int type, int counter, unsigned lo
     (void)device;
     *errors = 0;
     return type == 1 && counter == 0 ? 0 : 2;
+}
+/* Each device takes 200 W. */
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules)
+{
+    BEGIN("nvmlDeviceGetTotalEnergyConsumption");
+    struct timespec now;
+    (void)device;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    *millijoules = 200000ull * now.tv_sec + now.tv_nsec / 5000;
+    return 0;
 }
 int nvmlDeviceGetClockInfo(void *device, int which, unsigned *mhz) { BEGIN("nvmlDeviceGetClockInfo"); (void)device; *mhz = 1200; return which == 1 ? 0 : 2; }
 int nvmlDeviceGetMaxClockInfo(void *device, int which, unsigned *mhz) { BEGIN("nvmlDeviceGetMaxClockInfo"); (void)device; *mhz = 1980; return which == 1 ? 0 : 2; }

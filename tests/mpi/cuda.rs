@@ -159,6 +159,21 @@ fn a_test_without_memory_is_skipped() {
     }
 }
 
+/// The energy counters of all devices count in the power of their node. If a counter fails, the devices are left out.
+#[test]
+fn the_energy_of_devices_is_counted() {
+    let dat = Dat { ns: vec![600], nbs: vec![32], grids: vec![(1, 1)], ..Dat::default() };
+    let power = |fails: &str| {
+        let ran = on_cuda(&dat, &[]).env("CUDA_FAILS", fails).run().expect_code(0);
+        ran.json().tests[0].outcome.as_ref().unwrap().power.clone()
+    };
+    let measured = power("").unwrap();
+    assert!(["nvml", "rapl+nvml"].contains(&&measured.source[..]), "{measured:?}");
+    assert!(measured.watts > 390.0, "{measured:?}");
+    let without = power("nvmlDeviceGetTotalEnergyConsumption 1 3");
+    assert!(without.is_none_or(|power| power.source == "rapl"));
+}
+
 /// Returns the output of the doctor for a run with `n` on this node's two devices, and whether a problem was found. `fails` is
 /// the value of `CUDA_FAILS`.
 fn examined(n: &str, fails: &str) -> (String, bool) {

@@ -12,9 +12,10 @@ use crate::checkpoint::groups::GROUP_DEFAULT;
 use crate::checkpoint::layout::ParityLayout;
 use crate::cli::this_machine;
 use crate::config::settings;
+use crate::device;
 use crate::model::memory::{Method, Scope};
 use crate::model::nonstop::Columns;
-use crate::model::planner::{Inputs, Mtbf, NamedRoom};
+use crate::model::planner::{Devices, Inputs, Mtbf, NamedRoom};
 
 const MACHINE: &str =
     "The machine (defaults are values of this machine, or guesses that the plan lists)";
@@ -75,6 +76,22 @@ pub(super) struct MachineFlags {
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100_000),
           conflicts_with = "memory")]
     pub(super) nodes_here: u64,
+
+    /// Device of each rank, which computes and whose memory has the matrix: none or cuda
+    #[arg(long, value_name = "DEVICE", default_value = "none", value_parser = ["none", "cuda"])]
+    pub(super) device: String,
+
+    /// Memory of a device [default: the least free memory of a device of this machine]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub(super) device_memory: Option<f64>,
+
+    /// Peak of a device in Tflop/s, in double precision
+    #[arg(long, value_name = "TFLOPS")]
+    pub(super) device_peak: Option<f64>,
+
+    /// Bandwidth of copies between a device and the memory of its node
+    #[arg(long, value_name = "RATE", value_parser = bytes_per_second)]
+    pub(super) device_link: Option<f64>,
 
     /// Memory of a node that is left to the system [default: 5 %, at least 512 MiB]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
@@ -329,7 +346,12 @@ pub(super) fn copy_bandwidth(machine: &MachineFlags, cores: u64) -> Option<f64> 
 pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refusal> {
     let PlanFlags { machine, failures, run, output } = flags;
     let cores = machine.cores.unwrap_or_else(|| take_cores(machine, warnings));
-    let ranks_per_node = machine.ranks_per_node.unwrap_or_else(|| choose_ranks(machine, warnings));
+    let devices = devices(machine, warnings)?;
+    let ranks_per_node = match (machine.ranks_per_node, devices) {
+        (Some(ranks), _) => ranks,
+        (None, Some((count, _))) => count,
+        (None, None) => choose_ranks(machine, warnings),
+    };
     let memory = machine.memory.map_or_else(|| take_memory(machine, warnings), Ok)?;
     // If --memory is given, the nodes differ from this machine, and its shared memory does not count.
     let here = match machine.memory {
@@ -349,6 +371,7 @@ pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<In
         named,
         reserve: machine.reserve,
         peak_per_core: peak,
+        devices: devices.map(|(_, devices)| devices),
         network: machine.network,
         latency: machine.latency,
         copy: machine.copy,
@@ -380,6 +403,38 @@ pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<In
         threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
         seed: output.seed,
     })
+}
+
+/// Returns the number of devices of a node, which is 1 if it is unknown, and their properties. None without devices. Adds a
+/// warning for values that come from this machine.
+fn devices(
+    machine: &MachineFlags,
+    warnings: &mut Vec<String>,
+) -> Result<Option<(u64, Devices)>, Refusal> {
+    if machine.device != "cuda" {
+        let flags = [machine.device_memory, machine.device_peak, machine.device_link];
+        return match flags {
+            [None, None, None] => Ok(None),
+            _ => Err(Refusal::usage("flags of a device need --device cuda")),
+        };
+    }
+    let (count, memory) = if let Some(memory) = machine.device_memory {
+        (1, memory)
+    } else {
+        let found = device::survey().map_err(|why| {
+            Refusal::environment(format!("{why}; give --device-memory to plan for other machines"))
+        })?;
+        let least = found.iter().map(|device| device.free_bytes).min().unwrap_or(0) as f64;
+        warnings.push(format!(
+            "{} device(s) a node with {} of memory each are assumed, as on this machine now; --ranks-per-node and --device-memory \
+             set other values",
+            found.len(),
+            show_bytes(least)
+        ));
+        (found.len() as u64, least)
+    };
+    let peak = machine.device_peak.map(|tflops| tflops * 1e12);
+    Ok(Some((count, Devices { memory, peak, link: machine.device_link })))
 }
 
 /// Returns the number of cores of a node, taken from this machine. Adds a warning that says so.

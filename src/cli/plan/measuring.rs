@@ -86,6 +86,9 @@ fn runs(
     let mut command = template::command(&words, &program, threads as usize)?;
     template::run_this(&mut command, test, sizes);
     command.args(["--threads", &threads.to_string()]);
+    if inputs.devices.is_some() {
+        command.args(["--device", "cuda"]);
+    }
     let mut job = RunningJob::start(&mut command)
         .map_err(|error| template::cannot_start(&command, &error))?;
     let failed = |how: String, job: RunningJob| {

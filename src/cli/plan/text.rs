@@ -65,13 +65,14 @@ fn protection(plan: &Plan) -> String {
     }
 }
 
-/// Returns the share of all nodes' memory that the matrix takes.
+/// Returns the share of the memory of all nodes, or of all devices, that the matrix takes.
 fn matrix_share(plan: &Plan, ranks_per_node: u64) -> f64 {
     let computing = match plan.protection.parity_layout {
         ParityLayout::Dedicated => (plan.shape.p * plan.shape.q) as f64 / plan.ranks as f64,
         _ => 1.0,
     };
-    computing * plan.rank.matrix * ranks_per_node as f64 / plan.node_budget
+    let room = plan.device_budget.unwrap_or(plan.node_budget / ranks_per_node as f64);
+    computing * plan.rank.matrix / room
 }
 
 /// Describes the work of helpers in a save, and whether a core should be kept free for the helpers.
@@ -241,8 +242,16 @@ fn measurements(fit: &Fit, samples: &[Sample]) -> String {
 fn memory(plan: &Plan, ranks_per_node: u64) -> Rows {
     let (taken, budget) = (show_bytes(plan.node_memory), show_bytes(plan.node_budget));
     let mut rows = vec![("memory", format!("{taken} a node, of {budget} that the run may take"))];
+    let mut matrix = plan.rank.matrix;
+    if let (Some(bytes), Some(room)) = (plan.rank.on_device, plan.device_budget) {
+        let [bytes, room, of] = [bytes, room, matrix].map(show_bytes);
+        let text =
+            format!("{bytes} a device, of {room} that the run may take; {of} are the matrix's");
+        rows.insert(0, ("devices", text));
+        matrix = 0.0;
+    }
     for (name, part) in [
-        ("matrix", plan.rank.matrix),
+        ("matrix", matrix),
         ("copies", plan.rank.checkpoint),
         ("checksums", plan.rank.checksums),
         ("work", plan.rank.work),

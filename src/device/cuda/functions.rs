@@ -135,6 +135,7 @@ functions! { Management of &["libnvidia-ml.so.1"];
     errors = "nvmlDeviceGetTotalEccErrors" (Handle, c_int, c_int, *mut u64);
     clock = "nvmlDeviceGetClockInfo" (Handle, c_int, *mut c_uint);
     max_clock = "nvmlDeviceGetMaxClockInfo" (Handle, c_int, *mut c_uint);
+    energy = "nvmlDeviceGetTotalEnergyConsumption" (Handle, *mut u64);
 }
 
 /// Folder of a usual installation. The loader may not search this folder by itself.

@@ -17,6 +17,12 @@ pub fn survey() -> Result<Vec<DeviceFacts>, String> {
     Driver::open().map_err(|why| format!("{why}: is NVIDIA's driver installed?"))?;
     Blas::open()?;
     Compiler::open()?;
+    let (library, devices) = manage()?;
+    devices.into_iter().map(|device| examine(&library, device)).collect()
+}
+
+/// Returns NVML and its handles of all devices of this node.
+fn manage() -> Result<(Management, Vec<Handle>), String> {
     let library = Management::open()?;
     let mut count = 0;
     // SAFETY: the library is initialised first, and fills the value.
@@ -24,17 +30,53 @@ pub fn survey() -> Result<Vec<DeviceFacts>, String> {
         try_call("nvmlInit", (library.init)())?;
         try_call("nvmlDeviceGetCount", (library.count)(&mut count))?;
     }
-    (0..count).map(|number| examine(&library, number)).collect()
+    let handle = |number| {
+        let mut device: Handle = NULL;
+        // SAFETY: the library fills the handle.
+        let status = unsafe { (library.device)(number, &mut device) };
+        try_call("nvmlDeviceGetHandleByIndex", status).map(|()| device)
+    };
+    let devices = (0..count).map(handle).collect::<Result<_, _>>()?;
+    Ok((library, devices))
 }
 
-fn examine(library: &Management, number: c_uint) -> Result<DeviceFacts, String> {
-    let mut device: Handle = NULL;
+/// Energy counters of all devices of this node.
+pub struct Energy {
+    library: Management,
+    devices: Vec<Handle>,
+}
+
+// SAFETY: any thread may call NVML with its handles.
+unsafe impl Send for Energy {}
+// SAFETY: as above.
+unsafe impl Sync for Energy {}
+
+impl Energy {
+    /// Returns `None` if NVML does not count the energy of each device.
+    pub fn open() -> Option<Self> {
+        let (library, devices) = manage().ok()?;
+        let energy = Self { library, devices };
+        energy.microjoules().filter(|counters| !counters.is_empty()).map(|_| energy)
+    }
+
+    /// Returns the energy that each device has used since the driver was loaded. Returns `None` if a device does not answer.
+    pub fn microjoules(&self) -> Option<Vec<u64>> {
+        let read = |&device: &Handle| {
+            let mut millijoules = 0;
+            // SAFETY: the library fills the value.
+            let status = unsafe { (self.library.energy)(device, &mut millijoules) };
+            (status == 0).then_some(millijoules * 1000)
+        };
+        self.devices.iter().map(read).collect()
+    }
+}
+
+fn examine(library: &Management, device: Handle) -> Result<DeviceFacts, String> {
     let mut usage = Usage::default();
     let (mut ecc, mut after_boot, mut errors) = (0, 0, 0);
     let (mut clock, mut max_clock) = (0, 0);
-    // SAFETY: the library fills the handle first, then the values of this device.
+    // SAFETY: the library fills the values.
     let (has_ecc, counts) = unsafe {
-        try_call("nvmlDeviceGetHandleByIndex", (library.device)(number, &mut device))?;
         try_call("nvmlDeviceGetMemoryInfo", (library.memory)(device, &mut usage))?;
         let of = PROCESSOR_CLOCK;
         try_call("nvmlDeviceGetClockInfo", (library.clock)(device, of, &mut clock))?;

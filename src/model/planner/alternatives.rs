@@ -65,7 +65,7 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice) -> Vec<Alternative
     let why = "all memory for the matrix; after any failure the run starts from scratch";
     ideas.push(idea("unprotected", why, with(Method::None)));
     ideas.extend(flatter(machine, &Choice { helpers: taken.helpers, ..*chosen }));
-    ideas.retain(|idea| !idea.choice.runs_as(taken));
+    ideas.retain(|idea| machine.allows(idea.choice.method) && !idea.choice.runs_as(taken));
     let evaluated = |Idea { what, why, choice }| Alternative {
         what,
         why: why.to_owned(),
@@ -95,7 +95,11 @@ fn in_memory(machine: &Machine, chosen: &Choice, helpers: bool) -> Vec<Idea> {
     ideas.extend([
         idea(
             "double checkpoint",
-            "as safe as self-checkpoint, but with two copies: a third of the memory is left",
+            if machine.device.is_some() {
+                "a save stops the ranks for copy and parity"
+            } else {
+                "as safe as self-checkpoint, but with two copies: a third of the memory is left"
+            },
             with(Method::Double),
         ),
         idea(

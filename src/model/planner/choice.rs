@@ -237,8 +237,9 @@ fn sizes_of(
 }
 
 /// Returns the largest block size, of those that perform well, with which each process still has a dozen blocks in each
-/// direction.
-pub(super) fn block_size(n: u64, grid: (u64, u64)) -> u64 {
+/// direction. Devices perform well only with wide blocks.
+pub(super) fn block_size(n: u64, grid: (u64, u64), on_devices: bool) -> u64 {
     let side = n / grid.0.max(grid.1);
-    [192, 128, 96, 64, 32, 16].into_iter().find(|nb| side >= 12 * nb).unwrap_or(8)
+    let wide = on_devices.then_some(512);
+    wide.into_iter().chain([192, 128, 96, 64, 32, 16]).find(|nb| side >= 12 * nb).unwrap_or(8)
 }

@@ -22,7 +22,7 @@ impl Machine<'_> {
     pub(super) fn shape(&self, n: u64, choice: &Choice) -> Shape {
         Shape {
             n,
-            nb: self.inputs.nb.unwrap_or_else(|| block_size(n, choice.grid)),
+            nb: self.inputs.nb.unwrap_or_else(|| block_size(n, choice.grid, self.device.is_some())),
             p: choice.grid.0,
             q: choice.grid.1,
             depth: self.inputs.depth,
@@ -31,9 +31,9 @@ impl Machine<'_> {
 
     /// Memory of the fullest rank at order `n`.
     pub(super) fn rank(&self, n: u64, choice: &Choice) -> Result<RankMemory> {
-        let (shape, threads) = (self.shape(n, choice), self.inputs.threads_per_rank());
+        let (shape, means) = (self.shape(n, choice), self.inputs.means());
         let (group, spread) = (choice.groups.smallest, choice.layout.spread());
-        rank_memory(shape, threads, choice.method, spread, group, choice.borne())
+        rank_memory(shape, means, choice.method, spread, group, choice.borne())
     }
 
     pub(super) fn node_memory(&self, n: u64, choice: &Choice) -> Result<f64> {
@@ -45,10 +45,16 @@ impl Machine<'_> {
         Ok(self.fits_memory(n, choice)? && self.has_place(self.named(n, choice)?))
     }
 
-    /// Whether order `n` fits the memory of a node, without regard to the store.
+    /// Whether order `n` fits the memory of a node and of its devices, without regard to the store.
     pub(super) fn fits_memory(&self, n: u64, choice: &Choice) -> Result<bool> {
         let most = (RANK_BASE_MOST - RANK_BASE_BYTES) * self.inputs.ranks_per_node as f64;
-        Ok(self.node_memory(n, choice)? + most <= self.budget)
+        Ok(self.node_memory(n, choice)? + most <= self.budget && self.fits_device(n, choice)?)
+    }
+
+    /// Whether order `n` fits the memory of the devices.
+    pub(super) fn fits_device(&self, n: u64, choice: &Choice) -> Result<bool> {
+        let rank = self.rank(n, choice)?;
+        Ok(rank.on_device.zip(self.device).is_none_or(|(bytes, device)| bytes <= device.memory))
     }
 
     /// Seconds to encode the whole matrix, and seconds to copy it, for a checkpoint in memory.
@@ -67,7 +73,11 @@ impl Machine<'_> {
             Spread::Apart => dedicated_chain,
             Spread::Copied => localised_ring,
         };
-        Ok((encode(choice.groups.smallest.max(1), choice.losses, data, link)?, data / self.copy))
+        let copy = self.device.map_or(self.copy, |device| {
+            // All devices of a node copy at the same time.
+            self.copy.min(device.link * self.inputs.ranks_per_node as f64)
+        });
+        Ok((encode(choice.groups.smallest.max(1), choice.losses, data, link)?, data / copy))
     }
 
     fn cost(&self, n: u64, choice: &Choice) -> Result<SaveCost> {
@@ -173,7 +183,8 @@ impl Machine<'_> {
     /// Seconds to generate the matrix.
     pub(super) fn regenerate(&self, n: u64) -> f64 {
         let cores = self.inputs.nodes as f64 * self.inputs.cores as f64;
-        8.0 * (n as f64).powi(2) / (cores * GENERATE_BYTES_S)
+        let copied = self.device.map_or(0.0, |device| 1.0 / (device.link * self.ranks as f64));
+        8.0 * (n as f64).powi(2) * (1.0 / (cores * GENERATE_BYTES_S) + copied)
     }
 
     pub(super) fn schedule(&self, n: u64, choice: &Choice) -> Result<(Run, SaveCost, Schedule)> {

@@ -40,6 +40,9 @@ pub struct Plan {
     pub store: Store,
     /// Bytes that the run may take of a node.
     pub node_budget: f64,
+    /// Bytes that the run may take of a device. None without devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_budget: Option<f64>,
     pub rate: RateModel,
     #[serde(flatten)]
     pub pace: Pace,
@@ -221,6 +224,13 @@ impl Machine<'_> {
                     self.more_room()
                 ));
             }
+            Some(n) if !self.fits_device(n, choice)? => {
+                return refused(format!(
+                    "N = {n} needs {} of each device's memory, but the run may take only {} there; the largest N that fits is {most}",
+                    show_bytes(self.rank(n, choice)?.on_device.unwrap_or(0.0)),
+                    show_bytes(self.device.map_or(0.0, |device| device.memory))
+                ));
+            }
             Some(n) => {
                 return refused(format!(
                     "N = {n} needs {} of memory on each node, but the run may take only {} there; the largest N that fits is {most}",
@@ -237,8 +247,10 @@ impl Machine<'_> {
     /// The largest order whose matrix fits the memory of the nodes.
     fn largest_that_fits(&self, choice: &Choice) -> Result<u64> {
         let inputs = self.inputs;
-        // Upper bound of the order: the matrix alone would fill the memory of all nodes.
-        let ceiling = (self.budget * inputs.nodes as f64 / 8.0).sqrt().min(1e12) as u64 + 1;
+        // Upper bound of the order: the matrix alone would fill the memory of all nodes, or of all devices.
+        let nodes = self.budget * inputs.nodes as f64;
+        let all = self.device.map_or(nodes, |device| device.memory * self.ranks as f64);
+        let ceiling = (all / 8.0).sqrt().min(1e12) as u64 + 1;
         let most = self.largest(ceiling, choice, |n| Ok(n == 0 || self.fits(n, choice)?))?;
         if most > 0 {
             return Ok(most);
@@ -347,6 +359,7 @@ impl Machine<'_> {
             rank,
             node_memory: rank.total() * self.inputs.ranks_per_node as f64,
             node_budget: self.budget,
+            device_budget: self.device.map(|device| device.memory),
             store: self.store(self.named(n, choice)?),
             rate: self.rate(choice)?,
             pace,

@@ -6,7 +6,9 @@ use super::super::error::{Result, at_least, at_most, fraction, non_negative, pos
 use super::super::fit::Fit;
 use super::super::memory::{Method, Scope};
 use super::super::nonstop::Columns;
+use crate::base::params::{Device, Engine};
 use crate::checkpoint::layout::ParityLayout;
+use crate::lu::need::Means;
 use crate::parity::code::LOSSES_MAX;
 
 /// Mean time between failures, of a node or of the system.
@@ -41,6 +43,17 @@ impl NamedRoom {
     }
 }
 
+/// Devices that compute, one for each rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Devices {
+    /// Free bytes of a device's memory.
+    pub memory: f64,
+    /// Peak flop/s of a device.
+    pub peak: Option<f64>,
+    /// Bytes/s copied between a device and the memory of its node.
+    pub link: Option<f64>,
+}
+
 /// Inputs of a plan. The planner guesses or chooses inputs that are None.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inputs {
@@ -54,6 +67,7 @@ pub struct Inputs {
     pub reserve: Option<f64>,
     /// Peak flop/s of a core.
     pub peak_per_core: Option<f64>,
+    pub devices: Option<Devices>,
     /// Bytes/s out of a node.
     pub network: Option<f64>,
     /// Latency of a message in seconds.
@@ -107,6 +121,16 @@ pub struct Inputs {
 impl Inputs {
     pub fn threads_per_rank(&self) -> u64 {
         (self.cores / self.ranks_per_node.max(1)).max(1)
+    }
+
+    /// Settings of the solver that determine its memory need.
+    pub(super) fn means(&self) -> Means {
+        let (engine, device) = match self.devices {
+            Some(_) => (Engine::Blas, Device::Cuda),
+            None => (Engine::Auto, Device::None),
+        };
+        let threads = usize::try_from(self.threads_per_rank()).unwrap_or(usize::MAX);
+        Means { engine, threads, device }
     }
 
     /// Number of process columns that keep checksums under method abft.
@@ -200,6 +224,9 @@ impl Inputs {
             ("the network latency", self.latency),
             ("the copying bandwidth", self.copy),
             ("the file system bandwidth", self.disk),
+            ("the memory of a device", self.devices.map(|devices| devices.memory)),
+            ("the peak of a device", self.devices.and_then(|devices| devices.peak)),
+            ("the copying bandwidth of a device", self.devices.and_then(|devices| devices.link)),
             ("the time limit", self.limit),
             ("the time between checkpoints on storage", self.level2_every),
             ("the MTBF", mtbf),

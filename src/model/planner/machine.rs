@@ -2,15 +2,22 @@
 
 use super::super::error::{Result, positive, refused};
 use super::super::fit::RateModel;
+use super::super::memory::Method;
 use super::super::nonstop::IN_PLACE_S;
 use super::choice::{Choice, Units, squarest_grid};
-use super::inputs::{Inputs, Measured, Mtbf};
+use super::inputs::{Devices, Inputs, Measured, Mtbf};
 use crate::base::units::{YEAR_S, show_bytes};
 
 /// Share of a node's memory that is left to the system by default.
 const RESERVE_SHARE: f64 = 0.05;
 /// Smallest number of bytes that are left to the system by default.
 const RESERVE_LEAST: f64 = 512.0 * 1_048_576.0;
+
+/// Bytes of a device's memory that driver and libraries may take, as a guess.
+const DEVICE_BASE: f64 = 1024.0 * 1_048_576.0;
+
+/// Peak flop/s of a core, if it is not given.
+const CORE_PEAK: f64 = 40e9;
 
 /// Seconds to detect a lost node: the node timeout, the time between two heartbeats, and the time to judge the node
 /// (docs/PROTECTION.md).
@@ -34,12 +41,24 @@ pub(super) struct Machine<'a> {
     pub(super) network: f64,
     pub(super) latency: f64,
     pub(super) copy: f64,
+    pub(super) device: Option<DeviceOfRank>,
     pub(super) mtbf_system: f64,
     pub(super) mtbf_node: f64,
     pub(super) detect: f64,
     pub(super) restart: f64,
     pub(super) processes: f64,
     pub(super) in_place: f64,
+}
+
+/// Device of a rank.
+#[derive(Clone, Copy)]
+pub(super) struct DeviceOfRank {
+    /// Bytes that the run may take of the device's memory.
+    pub(super) memory: f64,
+    /// Peak flop/s.
+    pub(super) peak: f64,
+    /// Bytes/s copied between the device and the memory of its node.
+    pub(super) link: f64,
 }
 
 /// Guesses for inputs that were not given, each with a warning if it matters to the plan.
@@ -65,6 +84,25 @@ impl Guesses<'_> {
                 (node, node / nodes)
             }
         }
+    }
+
+    fn device(&mut self, devices: Devices) -> Result<DeviceOfRank> {
+        let memory = devices.memory - DEVICE_BASE;
+        if memory <= 0.0 {
+            return refused(format!(
+                "a device has {} of memory, of which driver and libraries may take {}: nothing remains for the matrix",
+                show_bytes(devices.memory),
+                show_bytes(DEVICE_BASE)
+            ));
+        }
+        let peak = "the peak of a device is a guess: 30 Tflop/s (--device-peak)".into();
+        let link =
+            "the bandwidth of copies from and to a device is a guess: 25 GB/s (--device-link)";
+        Ok(DeviceOfRank {
+            memory,
+            peak: self.of(devices.peak, 30e12, true, peak),
+            link: self.of(devices.link, 25e9, true, link.into()),
+        })
     }
 
     /// Seconds to detect a lost node, to restart, and to continue in place. A warning names guesses only if there are `several`
@@ -117,9 +155,14 @@ impl<'a> Machine<'a> {
         );
         let (mtbf_node, mtbf_system) = guesses.mtbf(inputs);
         let [detect, restart, in_place] = guesses.times_of_a_loss(inputs, several);
+        let device = inputs.devices.map(|devices| guesses.device(devices)).transpose()?;
         let rate = match inputs.measured {
-            Some(measured) => scaled_rate(&measured, ranks, inputs.threads_per_rank(), guesses.0)?,
-            None => guessed_rate(inputs, ranks, network, &mut guesses)?,
+            Some(measured) => {
+                // The threads of a rank do not matter if a device computes.
+                let threads = device.map_or(inputs.threads_per_rank(), |_| measured.threads);
+                scaled_rate(&measured, ranks, threads, guesses.0)?
+            }
+            None => guessed_rate(inputs, ranks, network, device, &mut guesses)?,
         };
         if several {
             guesses.0.push(format!(
@@ -136,6 +179,7 @@ impl<'a> Machine<'a> {
             network,
             latency,
             copy,
+            device,
             mtbf_system: positive("the MTBF of the system", mtbf_system)?,
             mtbf_node: positive("the MTBF of a node", mtbf_node)?,
             detect,
@@ -150,6 +194,11 @@ impl<'a> Machine<'a> {
     pub(super) fn units(&self) -> Units {
         let count = if self.inputs.nodes > 1 { self.inputs.nodes } else { self.ranks };
         Units { count, ranks: self.ranks / count }
+    }
+
+    /// Whether a method can protect the matrix where it lies: device memory goes with method double alone.
+    pub(super) fn allows(&self, method: Method) -> bool {
+        self.device.is_none() || matches!(method, Method::Double | Method::None)
     }
 
     /// Whether there are enough nodes for groups that survive the losses.
@@ -202,23 +251,25 @@ fn guessed_rate(
     inputs: &Inputs,
     ranks: u64,
     network: f64,
+    device: Option<DeviceOfRank>,
     guesses: &mut Guesses,
 ) -> Result<RateModel> {
-    let peak = guesses.of(
-        inputs.peak_per_core,
-        40e9,
-        true,
-        "the peak of a core is a guess: 40 Gflop/s (--peak-per-core)".into(),
-    );
+    // Cores that are left over when the ranks have equally many threads are idle.
+    let threads = inputs.threads_per_rank() as f64;
+    // A device counts as as many cores as it has their peak.
+    let (peak, cores) = if let Some(device) = device {
+        (device.peak, device.peak / CORE_PEAK)
+    } else {
+        let text = "the peak of a core is a guess: 40 Gflop/s (--peak-per-core)".into();
+        (guesses.of(inputs.peak_per_core, CORE_PEAK, true, text) * threads, threads)
+    };
     guesses.0.push(
         "the rate is a guess from peak and network, and may be far off; measure it (--calibrate or --results)"
             .into(),
     );
     let (p, q) = inputs.grid.unwrap_or_else(|| squarest_grid(ranks));
-    // Cores that are left over when the ranks have equally many threads are idle.
-    let threads = inputs.threads_per_rank() as f64;
-    let speed = 0.9 * peak * threads;
+    let speed = 0.9 * peak;
     let bandwidth = network / inputs.ranks_per_node as f64;
     let wire = if ranks > 1 { 6.0 * (3.0 * p as f64 + q as f64) * speed / bandwidth } else { 0.0 };
-    RateModel::new(speed * ranks as f64, 800.0 * (ranks as f64 * threads).sqrt() + wire)
+    RateModel::new(speed * ranks as f64, 800.0 * (ranks as f64 * cores).sqrt() + wire)
 }

@@ -34,7 +34,7 @@ pub use choice::{
     Groups, Units, groups_of, squarest_grid, squarest_with_checksums, squarest_with_dedicated,
 };
 pub use evaluate::{Helpers, Plan, Storing, node_hours};
-pub use inputs::{Inputs, Measured, Mtbf, NamedRoom};
+pub use inputs::{Devices, Inputs, Measured, Mtbf, NamedRoom};
 pub use written::{skt_toml, test_params, usual};
 
 use alternatives::{alternatives, compare};
@@ -73,7 +73,8 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
         hpl_dat: hpl_dat(&test, &[test.n], &title),
         skt_toml: skt_toml(&plan, inputs),
         alternatives: alternatives(&machine, &choice),
-        without_restart: machine.has_groups(&choice).then(|| compare(&machine, &choice)),
+        without_restart: (machine.has_groups(&choice) && machine.device.is_none())
+            .then(|| compare(&machine, &choice)),
         plan,
         warnings,
         simulated,
@@ -84,7 +85,17 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
 fn choose(machine: &Machine) -> Result<Choice> {
     let inputs = machine.inputs;
     let alone = inputs.nodes == 1;
-    let method = inputs.method.unwrap_or(if alone { Method::None } else { Method::SelfCheckpoint });
+    let method = inputs.method.unwrap_or(match inputs.devices {
+        _ if alone => Method::None,
+        Some(_) => Method::Double,
+        None => Method::SelfCheckpoint,
+    });
+    if !machine.allows(method) {
+        return refused(
+            "a matrix in device memory can be saved by method double alone: give --method double or --method none, or leave \
+             --device out",
+        );
+    }
     let layout = if method.in_memory() { inputs.layout } else { ParityLayout::Striped };
     let grid = choose_grid(machine, method, layout)?;
     if inputs.helpers && method != Method::Double {

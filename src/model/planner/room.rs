@@ -22,8 +22,7 @@ impl Machine<'_> {
         if !choice.method.saves() {
             return Ok(0.0);
         }
-        let rank = self.rank(n, choice)?;
-        Ok((rank.matrix + rank.checkpoint + rank.checksums) * self.inputs.ranks_per_node as f64)
+        Ok(self.rank(n, choice)?.named() * self.inputs.ranks_per_node as f64)
     }
 
     /// Bytes of /dev/shm that the files of MPI leave to the ranks of a node.

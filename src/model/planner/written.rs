@@ -46,6 +46,9 @@ pub fn skt_toml(plan: &Plan, inputs: &Inputs) -> String {
     let Protected { method, scope, group_asked, losses, parity_layout, .. } = plan.protection;
     let mut text = String::from("# written by skt-hpl plan\n");
     text += &format!("threads = {}\n", plan.threads_per_rank);
+    if inputs.devices.is_some() {
+        text += "device = \"cuda\"\n";
+    }
     if method.saves() {
         text += &format!(
             "\n[checkpoint]\n\

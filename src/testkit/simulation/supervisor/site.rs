@@ -466,6 +466,13 @@ impl Site {
         self.attempt.iter_mut().for_each(|attempt| attempt.excused_ms = u64::MAX);
     }
 
+    /// Records that the supervisor dies after it has recorded a fault of the present attempt. Its successor ends the job until
+    /// `until_ms`.
+    pub fn is_decided(&mut self, until_ms: u64) {
+        let decided = self.attempt.iter_mut().filter(|attempt| attempt.is_known());
+        decided.for_each(|attempt| attempt.excused_ms = attempt.excused_ms.max(until_ms));
+    }
+
     pub fn attempt_number(&self) -> u32 {
         self.attempt.as_ref().map_or(0, |attempt| attempt.number)
     }

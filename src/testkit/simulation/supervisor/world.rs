@@ -358,6 +358,10 @@ impl World {
                     site.is_unrecorded();
                 }
                 self.again_ms = now_ms + again_ms;
+                let is_fault = |event: &Event| matches!(event, Event::Fault { attempt: it, .. } if *it == attempt);
+                if has_recorded(&self.folder, is_fault) {
+                    site.is_decided(self.again_ms + FIRST_CALLS_MS);
+                }
                 return false;
             }
         }

@@ -50,6 +50,13 @@ const FOUND: &[(Kind, u64)] = &[
     (Kind::Supervisor, 220_006_730),
     // A rank hung in place while its node's agent was started again: a healthy rank that waited for it was ended.
     (Kind::Supervisor, 260_010_172),
+    // A node was cut off, and answered again while the disk hung, before its loss could be recorded: the job was ended.
+    (Kind::Supervisor, 303_000_697),
+    (Kind::Supervisor, 304_005_152),
+    // The job recovered in place after a fault was recorded, and completed without a supervisor: the loss was not recorded.
+    (Kind::Supervisor, 303_023_202),
+    // A long broadcast, whose sender died: in the simulation, a later message overtook one that was lost.
+    (Kind::Ranks, 102_003_005),
     // Method double, code sum: parity encoded again after a rebuild up to rounding did not match its digests.
     (Kind::Ranks, 6_000_614),
 ];

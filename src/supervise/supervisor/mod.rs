@@ -267,6 +267,8 @@ impl Supervisor<'_> {
         if let Some(mut job) = left {
             let zero_counts = self.believes_zero()?;
             if let Some((code, why, all_done)) = self.completed(&mut job, zero_counts)? {
+                // The job may have recovered in place after the last supervisor had noted a fault.
+                self.note_recovered(&job)?;
                 self.finish(&mut job, code, all_done)?;
                 return over(code, why);
             }

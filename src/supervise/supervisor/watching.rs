@@ -263,7 +263,7 @@ impl Supervisor<'_> {
 
     /// Notes the losses that the ranks have recovered in place since the last call, as the launcher's files report. If ranks
     /// resume at an earlier iteration, returns the furthest point before the loss.
-    fn note_recovered(&mut self, job: &Job) -> anyhow::Result<Option<Front>> {
+    pub(super) fn note_recovered(&mut self, job: &Job) -> anyhow::Result<Option<Front>> {
         let mut reached = None;
         // A supervisor that takes a run over reads all losses of the attempt, and skips those that are already noted.
         while let Some((it, read_ms)) =

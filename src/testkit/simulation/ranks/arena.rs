@@ -608,13 +608,14 @@ impl Arena {
         self.free = place;
     }
 
-    /// Returns the index of the first message that matches and that no receive has matched before; None if there is none.
+    /// Returns the index of the first message that matches and that no receive has matched before; None if there is none. The
+    /// message may have lost its content: messages do not overtake each other.
     pub fn find(&self, to: usize, on: usize, from: usize, tag: c_int) -> Option<u32> {
         let mut place = self.ranks[to].inbox;
         while place != NONE {
             let message = &self.messages[place as usize];
             let fits = (message.on, message.from, message.tag) == (on as u32, from as u32, tag);
-            if fits && !message.matched && message.stage != Stage::Void {
+            if fits && !message.matched {
                 return Some(place);
             }
             place = message.next;

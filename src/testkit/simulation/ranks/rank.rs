@@ -215,6 +215,7 @@ impl Rank {
                             }
                             // The sender was lost before the message was complete.
                             Stage::Void if arena.knows(self.me, from) => Some(FAILED),
+                            Stage::Void if arena.is_revoked(on, self.me) => Some(REVOKED),
                             Stage::Void | Stage::Free | Stage::Announced | Stage::Wanted => None,
                         },
                         None if arena.knows(self.me, from) => Some(FAILED),
@@ -333,7 +334,8 @@ impl Transport for Rank {
         self.progress();
         let from = self.arena().member(on, from);
         let arena = self.arena();
-        if arena.find(self.me, on, from, tag).is_some() {
+        let found = arena.find(self.me, on, from, tag);
+        if found.is_some_and(|place| arena.message(place).stage != Stage::Void) {
             return Ok(true);
         }
         self.refusal(on, from)?;

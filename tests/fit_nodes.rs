@@ -346,6 +346,34 @@ fn a_burn_in_names_the_node_that_computes_wrong_and_runs_hpl() {
     assert_eq!(wrong[0]["nodes"], serde_json::json!(["n2"]));
 }
 
+/// A burn-in of devices names each device by its node and number. It measures no links and runs no HPL.
+#[test]
+#[ignore = "needs root"]
+fn a_burn_in_of_devices_names_those_that_compute_wrong() {
+    let lab = Lab::up("devices", 0, "200m");
+    std::fs::write(lab.dir.path().join("hosts"), "n1 slots=2\nn2 slots=1\nn3 slots=1\n").unwrap();
+    let burnin = |more: &[&str]| {
+        let mut command = lab.command("burnin", false);
+        command.env("SKT_FAULT_PRODUCT", "n2");
+        command.args(["--state", "state", "--time", "1s", "--slot", "1ms", "--json", "found.json"]);
+        command.args(["--device", "host"]).args(more).output().unwrap()
+    };
+    let out = burnin(&["--no-hpl"]);
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert_eq!(out.status.code(), Some(7), "{text}{}", errors(&out));
+    assert!(text.contains("FOUND: n2 device 0 computes wrong"), "{text}");
+    let document = std::fs::read(lab.dir.path().join("found.json")).unwrap();
+    let document: Value = serde_json::from_slice(&document).unwrap();
+    let nodes = document["nodes"].as_array().unwrap();
+    let names: Vec<&str> = nodes.iter().map(|node| node["node"].as_str().unwrap()).collect();
+    assert_eq!(names, ["n1 device 0", "n1 device 1", "n2 device 0", "n3 device 0"]);
+    assert_eq!(nodes[1]["host"], "n1", "{document}");
+    assert!(nodes.iter().all(|node| node["memory"]["median"].as_f64().unwrap() > 1e6));
+    assert_eq!(document["links"], serde_json::json!([]));
+    let out = burnin(&[]);
+    assert!(errors(&out).contains("--no-hpl"), "{}", errors(&out));
+}
+
 /// A burn-in that is interrupted during a measurement or during a run of HPL leaves nothing behind on any node.
 #[test]
 #[ignore = "needs root"]

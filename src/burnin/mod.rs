@@ -6,6 +6,7 @@
 
 pub mod chance;
 pub mod document;
+mod on_device;
 pub mod probe;
 pub mod rounds;
 pub mod samples;

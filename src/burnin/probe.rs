@@ -1,4 +1,4 @@
-//! Work of the ranks of a burn-in, one rank on each node. The ranks measure in turns, and report to rank 0.
+//! Work of the ranks of a burn-in, one rank on each node, or for each device. The ranks measure in turns, and report to rank 0.
 //!
 //! A rank that waits for its turn sleeps, so that virtual nodes of one machine do not disturb each other by waiting. Between
 //! turns all ranks synchronise by messages to rank 0. Rank 0 prints the ranks that it waits for, so a node that hangs is named.
@@ -9,10 +9,12 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use xxhash_rust::xxh3::Xxh3;
 
+use super::on_device::DeviceProbe;
 use super::rounds::{self, machines, turns};
 use super::samples::{Absent, Here, Passage, Said, Sweep, absent};
 use super::verdict::WHOLE_EVERY;
@@ -20,6 +22,7 @@ use crate::base::params;
 use crate::base::repeated::Repeated;
 use crate::base::threads::Pool;
 use crate::comm::{Comm, die};
+use crate::device::near::Ranks;
 use crate::kernels::{Engine, Multiplication, Squares, one_library_thread_each};
 use crate::shm::copying::Copying;
 
@@ -54,11 +57,15 @@ pub struct Extent {
     pub threads: usize,
     /// Duration of each measurement.
     pub slot: Duration,
+    /// Device that each rank measures in place of its node.
+    pub device: params::Device,
 }
 
 impl fmt::Display for Extent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{},{},{},{}", self.sweeps, self.rounds, self.threads, self.slot.as_millis())
+        let Self { sweeps, rounds, threads, slot, device } = self;
+        let device = device.to_possible_value().expect("no device is hidden");
+        write!(f, "{sweeps},{rounds},{threads},{},{}", slot.as_millis(), device.get_name())
     }
 }
 
@@ -67,12 +74,14 @@ impl FromStr for Extent {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let numbers: Vec<usize> = text.split(',').filter_map(|word| word.parse().ok()).collect();
-        match numbers[..] {
-            [sweeps, rounds, threads, slot_ms] => {
-                Ok(Self { sweeps, rounds, threads, slot: Duration::from_millis(slot_ms as u64) })
+        let (numbers, device) = text.rsplit_once(',').unwrap_or_default();
+        let numbers: Vec<usize> = numbers.split(',').filter_map(|word| word.parse().ok()).collect();
+        match (&numbers[..], params::Device::from_str(device, false)) {
+            (&[sweeps, rounds, threads, slot_ms], Ok(device)) => {
+                let slot = Duration::from_millis(slot_ms as u64);
+                Ok(Self { sweeps, rounds, threads, slot, device })
             }
-            _ => Err("four numbers are needed: sweeps, rounds, threads, milliseconds".to_owned()),
+            _ => Err("needed are sweeps, rounds, threads, milliseconds and a device".to_owned()),
         }
     }
 }
@@ -125,8 +134,8 @@ impl Watch {
 /// Measures on all ranks together. `here` describes this node without its engine. Rank 0 passes its reports to `say`.
 pub fn run(comm: &Comm, extent: &Extent, here: Here, say: fn(&Said)) {
     let (me, nodes) = (comm.rank(), comm.size());
-    let mut node = Node::new(here.threads);
-    let here = Here { engine: node.engine.name().to_owned(), ..here };
+    let mut part = Part::open(comm, extent.device, here.threads);
+    let here = Here { engine: part.engine().to_owned(), ..here };
     let told = serde_json::to_vec(&here).expect("plain values have a JSON form");
     let read =
         |text: Vec<u8>| serde_json::from_slice(&text).expect("what a rank wrote can be read");
@@ -149,10 +158,10 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: fn(&Said)) {
         for turn in &alone {
             meet(comm, &std::mem::take(&mut playing), say);
             if turn.contains(&me) {
-                let (rate, product) = node.multiply(extent.slot, whole);
+                let (rate, product) = part.multiply(extent.slot, whole);
                 own.multiply.push(rate);
                 if whole {
-                    own.memory.push(node.copy(extent.slot));
+                    own.memory.push(part.copy(extent.slot));
                     own.products.push(product ^ u64::from(spoilt));
                 }
             }
@@ -242,6 +251,48 @@ fn tell(comm: &Comm, own: Sweep, watch: &Watch, say: fn(&Said)) -> Option<Sweep>
         sweep.passages.extend(theirs.passages);
     }
     Some(sweep)
+}
+
+/// Part of a node that a rank measures.
+enum Part {
+    /// Processors and memory.
+    Node(Node),
+    Device(Box<DeviceProbe>),
+}
+
+impl Part {
+    /// Opens the device of this rank, or starts the threads. If that is not possible, ends the job. Collective call.
+    fn open(comm: &Comm, device: params::Device, threads: usize) -> Self {
+        let node = comm.split_by_node();
+        // The ranks of a node take its devices in order.
+        let ranks = Ranks { memories: vec![None; node.size()], own: node.rank() };
+        match DeviceProbe::open(device, &ranks) {
+            Ok(Some(device)) => Self::Device(Box::new(device)),
+            Ok(None) => Self::Node(Node::new(threads)),
+            Err(why) => die(6, &why),
+        }
+    }
+
+    fn engine(&self) -> &str {
+        match self {
+            Self::Node(node) => node.engine.name(),
+            Self::Device(device) => device.name(),
+        }
+    }
+
+    fn multiply(&mut self, slot: Duration, wanted: bool) -> (f64, u64) {
+        match self {
+            Self::Node(node) => node.multiply(slot, wanted),
+            Self::Device(device) => device.multiply(slot, wanted),
+        }
+    }
+
+    fn copy(&mut self, slot: Duration) -> f64 {
+        match self {
+            Self::Node(node) => node.copy(slot),
+            Self::Device(device) => device.copy(slot),
+        }
+    }
 }
 
 /// Engine and threads with which a rank measures its node. Each measurement allocates its memory again, so the median does not
@@ -394,9 +445,12 @@ mod tests {
     #[test]
     fn an_extent_arrives_as_it_was_sent() {
         let slot = Duration::from_millis(80);
-        let extent = Extent { sweeps: 21, rounds: 3, threads: 0, slot };
+        let device = params::Device::Cuda;
+        let extent = Extent { sweeps: 21, rounds: 3, threads: 0, slot, device };
         assert_eq!(extent.to_string().parse(), Ok(extent));
-        assert!("21,3,x,80".parse::<Extent>().is_err());
+        for bad in ["21,3,x,80,none", "21,3,0,80", "21,3,0,80,gpu", ""] {
+            assert!(bad.parse::<Extent>().is_err(), "{bad}");
+        }
     }
 
     #[test]

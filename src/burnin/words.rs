@@ -66,12 +66,12 @@ pub fn sentence(slow: &Slow, names: &[String]) -> String {
 pub fn advice(slow: &Slow, names: &[String]) -> String {
     match (slow.what, slow.place) {
         (What::Multiply, _) => {
-            "look on this node for a lower clock (temperature, power limit, governor), for other processes, and for cores that \
-             are switched off"
+            "look there for a lower clock (temperature, power limit, governor), for other processes, and for cores that are \
+             switched off"
         }
         (What::Memory, _) => {
-            "look on this node for a missing or slow memory module, for different firmware settings (NUMA, interleaving), and \
-             for other processes"
+            "look there for a missing or slow memory module, for different firmware settings (NUMA, interleaving), for other \
+             processes, and for a device with a slower link than others"
         }
         (_, Place::Port(_)) => {
             "change this node's cable, look at the error counters and the negotiated speed of its adapter and of its port at the \
@@ -116,8 +116,7 @@ pub const TORN_ADVICE: &str = "burn in each of the named nodes together with two
      use the named nodes";
 
 /// Advice for a node that computes wrong.
-pub const WRONG_ADVICE: &str =
-    "take the node out of service, and test its memory and its processor";
+pub const WRONG_ADVICE: &str = "take it out of service, and test its memory and its processor";
 
 #[cfg(test)]
 mod tests {

@@ -22,6 +22,7 @@ use super::run;
 use crate::base::clock::unix_ms;
 use crate::base::exit::{Exit, Refusal};
 use crate::base::host_name;
+use crate::base::params::Device;
 use crate::base::units::{duration, some_time};
 use crate::burnin::document::{self, Document, Finding};
 use crate::burnin::probe::{self, Extent};
@@ -80,6 +81,13 @@ pub struct BurninFlags {
     #[arg(long, value_name = "TIME", value_parser = some_time, default_value = "80ms", help_heading = COMPARING)]
     pub slot: Duration,
 
+    /// Compare devices in place of nodes and links.
+    ///
+    /// The number of devices of a node is its number of slots in the host file. HPL runs on devices with `skt-hpl run --device`.
+    #[arg(long, value_name = "DEVICE", value_enum, default_value_t = Device::None, requires = "no_hpl",
+          help_heading = COMPARING)]
+    pub device: Device,
+
     /// Compare only nodes and links, without HPL runs
     #[arg(long, conflicts_with = "bench", help_heading = COMPARING)]
     pub no_hpl: bool,
@@ -101,7 +109,8 @@ pub fn run(flags: &BurninFlags) -> ExitCode {
     burn_in(flags).map_or_else(|refusal| super::say_refusal("burnin", refusal), Exit::into)
 }
 
-/// Runs one rank of a pass, which measures this node and its links. A pass has one rank on each node.
+/// Runs one rank of a pass, which measures this node and its links, or a device. A pass has one rank on each node, or for each
+/// device.
 pub fn rank(extent: &Extent) -> ExitCode {
     // Open MPI binds each rank of a small job to a single core. Without this call, all other cores would not be measured.
     crate::base::cores::take_all();
@@ -143,13 +152,19 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
     let json = flags.json.clone().map(Some);
     check_bench(&flags.bench)?;
     let nodes = flags.nodes.some_nodes(Duration::ZERO)?;
-    let hosts: Vec<Host> =
-        nodes.hosts.iter().chain(&nodes.spares).map(|h| Host::new(&h.name, 1)).collect();
-    if hosts.len() < 2 {
-        let why = "a single node has no peers for a comparison: name two or more nodes";
+    let ranks = |host: &Host| if flags.device == Device::None { 1 } else { host.slots };
+    let hosts = nodes.hosts.iter().chain(&nodes.spares);
+    let hosts: Vec<Host> = hosts.map(|host| Host::new(&host.name, ranks(host))).collect();
+    let names = names_of(&hosts, flags.device);
+    if names.len() < 2 {
+        let why = match flags.device {
+            Device::None => "a single node has no peers for a comparison: name two or more nodes",
+            _ => {
+                "a single device has no peers for a comparison: state the devices of each node (`n1 slots=8`)"
+            }
+        };
         return Err(Refusal::usage(why));
     }
-    let names = names_of(&hosts);
     run::usable(&flags.nodes.launcher()?.0, &flags.state)?;
     Folder::new(&flags.state).prepare().map_err(Refusal::environment)?;
     json_flag::ready(&json, [])?;
@@ -159,7 +174,8 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         bandwidth: flags.bandwidth_tolerance,
         latency: flags.latency_tolerance,
     };
-    if let Some(words) = pass::too_short(names.len(), flags.time, flags.slot) {
+    let short = pass::too_short(names.len(), flags.time, flags.slot);
+    if let Some(words) = short.filter(|_| flags.device == Device::None) {
         tell!("skt-hpl burnin: {words}");
     }
     let mut document = Document::new(tolerance, names.len(), unix_ms() / 1000);
@@ -202,8 +218,15 @@ fn refuse_problems(nodes: &NodeFlags) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn names_of(hosts: &[Host]) -> Vec<String> {
-    hosts.iter().map(|host| host.name.clone()).collect()
+/// Returns the names of the nodes, or of all devices of the nodes.
+fn names_of(hosts: &[Host], device: Device) -> Vec<String> {
+    let of = |host: &Host| -> Vec<String> {
+        match device {
+            Device::None => vec![host.name.clone()],
+            _ => (0..host.slots).map(|number| format!("{} device {number}", host.name)).collect(),
+        }
+    };
+    hosts.iter().flat_map(of).collect()
 }
 
 /// Measures further passes as long as the verdict needs them. Returns the refusal of a pass that could not be measured; `None` if

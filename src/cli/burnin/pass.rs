@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::{BurninFlags, INTERRUPTED, names_of};
 use crate::base::clock::unix_ms;
 use crate::base::exit::Refusal;
+use crate::base::params::Device;
 use crate::base::units::show_seconds;
 use crate::burnin::document::{self, Document};
 use crate::burnin::probe::Extent;
@@ -58,7 +59,8 @@ fn extent(nodes: usize, time: Duration, threads: usize, slot: Duration) -> Exten
     let whole = (sweeps / WHOLE_EVERY) as f64;
     let slots = time.as_secs_f64() * PART / slot.as_secs_f64().max(1e-3) / whole;
     let rounds = ((slots - ALONE_SLOTS * (WHOLE_EVERY + 1) as f64) / GAME_SLOTS).max(1.0) as usize;
-    Extent { sweeps, rounds: rounds.min(all_rounds(nodes)), threads, slot }
+    let rounds = rounds.min(all_rounds(nodes));
+    Extent { sweeps, rounds, threads, slot, device: Device::None }
 }
 
 /// Returns the smallest number of measurements of a link in a pass.
@@ -104,9 +106,13 @@ pub fn measure(
 ) -> Result<Pass, Refusal> {
     let began = Instant::now();
     let number = document.sweeps.len() + 1;
-    let extent = extent(hosts.len(), flags.time, flags.cores, flags.slot);
+    let names = names_of(hosts, flags.device);
+    let mut extent = extent(names.len(), flags.time, flags.cores, flags.slot);
+    if flags.device != Device::None {
+        (extent.device, extent.rounds) = (flags.device, 0);
+    }
     let run_id = format!("burnin-{}-{}", std::process::id(), unix_ms());
-    let pass = Measuring { flags, shell, hosts, number, run_id, extent };
+    let pass = Measuring { flags, shell, hosts, names: &names, number, run_id, extent };
     let said = pass.listen(&mut pass.start()?)?;
     let mut here = Vec::new();
     let mut sweeps = Vec::new();
@@ -118,8 +124,7 @@ pub fn measure(
         }
     }
     let engines: Vec<String> = here.iter().map(|node| node.engine.clone()).collect();
-    let judged = judge(hosts.len(), &sweeps, &engines, &document.tolerance);
-    let names = names_of(hosts);
+    let judged = judge(names.len(), &sweeps, &engines, &document.tolerance);
     document.sweeps.push(sweeps.len());
     document.nodes = document::nodes(&names, &here, &sweeps, &judged);
     document.links = document::links(&names, &sweeps, &judged);
@@ -131,15 +136,16 @@ struct Measuring<'a> {
     flags: &'a BurninFlags,
     shell: &'a RemoteShell,
     hosts: &'a [Host],
+    names: &'a [String],
     number: usize,
     run_id: String,
     extent: Extent,
 }
 
 impl Measuring<'_> {
-    /// Starts the job of the pass, with one rank on each node.
+    /// Starts the job of the pass, with one rank on each node, or for each device.
     fn start(&self) -> Result<Job, Refusal> {
-        let Self { flags, shell, hosts, number, run_id, extent } = self;
+        let Self { flags, shell, hosts, names, number, run_id, extent } = self;
         let (tool, extra) = flags.nodes.launcher()?;
         let own = own_program()?.to_string_lossy().into_owned();
         let dir = std::path::absolute(flags.state.join(format!("pass-{number}")));
@@ -155,7 +161,7 @@ impl Measuring<'_> {
             tool: &tool,
             room: Room::Enough,
             hosts,
-            ranks: hosts.len(),
+            ranks: names.len(),
             run_id,
             attempt: 0,
             command: &command,
@@ -228,7 +234,7 @@ impl Measuring<'_> {
             (Some((absent, seconds)), _) => format!(
                 "{} stopped answering in the middle of the measurements: waited for {seconds} s{complaint}; skt-hpl doctor \
                  names the nodes that still answer",
-                words::absent(absent, &names_of(self.hosts))
+                words::absent(absent, self.names)
             ),
             (None, true) => format!(
                 "nothing was measured for {} s{complaint}; skt-hpl doctor checks whether MPI starts over these nodes",

@@ -53,6 +53,10 @@ const FOUND: &[(Kind, u64)] = &[
     // A node was cut off, and answered again while the disk hung, before its loss could be recorded: the job was ended.
     (Kind::Supervisor, 303_000_697),
     (Kind::Supervisor, 304_005_152),
+    // A node was judged lost while the job was stopped, answered again after an outage, and was given up after the stop.
+    (Kind::Supervisor, 260_006_282),
+    // All nodes were switched off, and the one that booted had been judged lost before the others: it was not called.
+    (Kind::Supervisor, 306_009_950),
     // The job recovered in place after a fault was recorded, and completed without a supervisor: the loss was not recorded.
     (Kind::Supervisor, 303_023_202),
     // A long broadcast, whose sender died: in the simulation, a later message overtook one that was lost.

@@ -370,6 +370,8 @@ impl Nodes {
             trouble.closed_ms.get_or_insert(now_ms);
             judged.push(Judged::Redial { node: *node });
         }
+        // A node that was judged lost before may be the first to answer.
+        judged.extend(self.lost.iter().map(|&node| Judged::Redial { node }));
     }
 }
 

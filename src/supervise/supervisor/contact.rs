@@ -241,7 +241,7 @@ impl Supervisor<'_> {
             .retain(|loss| loss.kind == FaultKind::NodeRebooted || !nodes.knows(loss.node));
         // Each node is called once, unless it answers again within the same batch. A call would end a connection that works
         // again.
-        redialled.retain(|node| self.nodes.is_in_trouble(*node));
+        redialled.retain(|node| self.nodes.is_in_trouble(*node) || self.nodes.is_alone());
         if !redialled.is_empty() {
             // All nodes are called in a single step, so that the calls are spread evenly over the agents.
             self.cluster.call(&Vec::from_iter(redialled));

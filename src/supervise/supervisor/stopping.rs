@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::Supervisor;
 use crate::base::clock::Instant;
 use crate::base::faults::{Sabotage, sabotaged};
+use crate::supervise::judge::nodes::Loss;
 use crate::supervise::remember::events::{Event, FaultKind};
 use crate::supervise::remember::io_thread::Answer;
 use crate::supervise::start::job::Job;
@@ -114,10 +115,15 @@ impl Supervisor<'_> {
         let mut counts = BTreeMap::new();
         let mut failed = Vec::new();
         let mut looked = begun;
-        while !waiting.is_empty() && !sabotaged(Sabotage::LeavesRanks) {
+        // A node that was judged lost may answer again while other nodes are waited for.
+        while waiting.keys().any(|node| self.judged_lost(*node).is_none())
+            && !sabotaged(Sabotage::LeavesRanks)
+        {
             match self.hear(END_LOOK)? {
                 Some((node, News::Ended { id: of, ended }))
-                    if of == id && waiting.remove(&node).is_some() =>
+                    if of == id
+                        && self.judged_lost(node).is_none()
+                        && waiting.remove(&node).is_some() =>
                 {
                     counts.insert(node, ended);
                 }
@@ -140,11 +146,6 @@ impl Supervisor<'_> {
                 }
                 _ => {}
             }
-            for loss in &self.contact.losses {
-                if waiting.remove(&loss.node).is_some() {
-                    failed.push((loss.node, loss.detail.clone()));
-                }
-            }
             self.is_to_halt()?;
             if enough(self) {
                 break;
@@ -166,9 +167,16 @@ impl Supervisor<'_> {
                 !late
             });
         }
-        let unasked = waiting.into_keys().map(|node| (node, "it does not answer".to_string()));
-        failed.extend(unasked);
+        failed.extend(waiting.into_keys().map(|node| {
+            let why = self.judged_lost(node).map_or("it does not answer", |loss| &loss.detail);
+            (node, why.to_owned())
+        }));
         Ok((counts, failed))
+    }
+
+    /// Returns the loss of a node that was judged lost and has not been declared lost yet.
+    fn judged_lost(&self, node: usize) -> Option<&Loss> {
+        self.contact.losses.iter().find(|loss| loss.node == node)
     }
 
     /// Returns whether a node that was `asked` at this moment to end its processes is late. The time begins again while no node
@@ -181,8 +189,10 @@ impl Supervisor<'_> {
         clean: &BTreeSet<String>,
     ) -> bool {
         let called_for = self.cluster.called_for(node);
-        // If the judge knows a node, the judge decides as long as the node is being called or unresponsive.
+        // If the judge knows a node, the judge decides as long as the node is being called or unresponsive. A node that was judged
+        // lost may answer again.
         let waits = match called_for {
+            _ if self.judged_lost(node).is_some() => true,
             Some(_) => self.nodes.knows(node),
             None => self.nodes.is_in_trouble(node),
         };

@@ -8,6 +8,7 @@ use crate::base::cores;
 use crate::base::exit::Refusal;
 use crate::base::threads::Pool;
 use crate::base::topology::{Layout, Topology};
+use crate::device::{self, DeviceFacts};
 use crate::driver::node_facts::Processor;
 use crate::model::planner::NamedRoom;
 use crate::shm::copying::Copying;
@@ -19,6 +20,15 @@ pub fn memory(advice: &str) -> Result<f64, Refusal> {
     let unknown =
         || Refusal::environment(format!("the free memory of this machine is not known{advice}"));
     room::available_bytes().map(|b| b as f64).ok_or_else(unknown)
+}
+
+/// Returns the devices of this machine that `--device cuda` could use, at least one.
+pub fn devices() -> Result<Vec<DeviceFacts>, Refusal> {
+    let found = device::survey().map_err(Refusal::environment)?;
+    if found.is_empty() {
+        return Err(Refusal::environment("--device cuda: the driver finds no device"));
+    }
+    Ok(found)
 }
 
 /// Returns the free bytes for persistent shared memory, separately for POSIX and System V.

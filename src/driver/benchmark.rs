@@ -310,7 +310,7 @@ fn begin_history(comm: &Comm, prerequisites: Option<&Prerequisites>) -> Recovery
 
 /// Finds the NUMA node to which each rank of a node is bound, so that each rank can choose a device near its memory. Collective
 /// call.
-fn ranks_of(node: &Comm) -> Ranks {
+pub fn ranks_of(node: &Comm) -> Ranks {
     const UNKNOWN: u64 = u64::MAX;
     let topology = Topology::here();
     let memories = cores::bound_to().iter().map(|&cpu| topology.memory_of(cpu));

@@ -56,9 +56,28 @@ pub fn time_stretches(
     pool: &mut Pool,
 ) -> io::Result<Vec<f64>> {
     let params = context.params;
-    let mut local = own_part(context)?;
+    let generator = Generator::new(params.rng, params.seed, params.n);
+    let Some(device) = &context.device else {
+        let mut local = own_part(context)?;
+        let mut work = work_arrays(context, pool)?;
+        local.generate(&generator, pool);
+        return Ok(time_each(context, local.pointer(), stretches, &mut work, pool));
+    };
+    let mut local = part_on(device, context)?;
     let mut work = work_arrays(context, pool)?;
-    local.generate(&Generator::new(params.rng, params.seed, params.n), pool);
+    let to = Matrix::new(local.pointer(), local.shape.ld);
+    generate_on(device.as_ref(), context, &generator, to, &mut work, pool);
+    Ok(time_each(context, local.pointer(), stretches, &mut work, pool))
+}
+
+/// Returns the seconds that each range of iterations takes on the slowest rank, for the generated local matrix `a`.
+fn time_each(
+    context: &Context,
+    a: *mut f64,
+    stretches: &[Range<usize>],
+    work: &mut Work,
+    pool: &mut Pool,
+) -> Vec<f64> {
     let mut seconds = Vec::with_capacity(stretches.len());
     for stretch in stretches {
         let mut watch = Watch { stretch: stretch.clone(), began: 0.0, took: None };
@@ -67,13 +86,18 @@ pub fn time_stretches(
         let mut clock = Clock::start();
         // SAFETY: the pointer is the whole local matrix, which is used nowhere else.
         unsafe {
-            factorise(context, local.pointer(), from, &mut work, pool, &mut clock, &mut watch);
+            factorise(context, a, from, work, pool, &mut clock, &mut watch);
+        }
+        if let Some(device) = &context.device {
+            for stream in [Stream::Panel, Stream::Rows, Stream::Update] {
+                device.finish(stream);
+            }
         }
         let mut took = [watch.took.unwrap_or_else(|| clock.elapsed() - watch.began)];
         context.grid.all_reduce(&mut took, Reduce::Max);
         seconds.push(took[0]);
     }
-    Ok(seconds)
+    seconds
 }
 
 /// Returns the seconds that a grid of one rank takes to factor its first panel, with all threads or on the device. The result is

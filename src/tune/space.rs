@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::params::{Bcast, Fact, Mapping, Swap, TestParams};
+use crate::base::params::{Bcast, Device, Fact, Mapping, Swap, TestParams};
 use crate::model::planner::usual;
 
 /// Parameters with which a job starts: layout of ranks and threads on the nodes, and the BLAS.
@@ -12,6 +12,9 @@ pub struct Layout {
     pub threads: usize,
     /// BLAS that replaces the linked BLAS; None for the linked BLAS.
     pub blas: Option<String>,
+    /// Device of each rank.
+    #[serde(default)]
+    pub device: Device,
 }
 
 /// A candidate: all parameters with which the problem can be run.
@@ -35,10 +38,15 @@ pub struct Domain {
     /// Grids that the user allows; empty if all grids are allowed.
     pub grids: Vec<(usize, usize)>,
     pub blas: Vec<Option<String>>,
+    #[serde(default)]
+    pub device: Device,
 }
 
 /// Block sizes that usually give good rates, the most promising first.
 pub const USUAL_NBS: [usize; 6] = [256, 192, 384, 128, 320, 512];
+
+/// Block sizes that usually give good rates on devices, the most promising first.
+pub const DEVICE_NBS: [usize; 5] = [512, 384, 768, 256, 1024];
 
 /// Returns the grids P x Q of `ranks` ranks that are worth a try. Grids with P <= Q come in order, the most square first. Only
 /// the most square grid with more rows than columns is included, as the third at the latest.
@@ -74,7 +82,8 @@ impl Domain {
         for (b, blas) in self.blas.iter().enumerate() {
             for (r, &ranks_per_node) in self.ranks_per_node.iter().enumerate() {
                 let threads = (self.cores / ranks_per_node).max(1);
-                let layout = Layout { ranks_per_node, threads, blas: blas.clone() };
+                let (blas, device) = (blas.clone(), self.device);
+                let layout = Layout { ranks_per_node, threads, blas, device };
                 let ranks = self.nodes * ranks_per_node;
                 let asked = self.grids.iter().copied().filter(|(p, q)| p * q == ranks);
                 let grids = if self.grids.is_empty() { grids(ranks) } else { asked.collect() };
@@ -194,6 +203,7 @@ mod tests {
                 nb_is_free: true,
                 grids: Vec::new(),
                 blas: vec![None],
+                device: Device::None,
             }
         }
     }

@@ -187,6 +187,24 @@ fn examined(n: &str, fails: &str) -> (String, bool) {
     (String::from_utf8_lossy(&done.stdout).into_owned(), !done.status.success())
 }
 
+/// Without --device-memory, a plan takes the number and the free memory of this node's devices.
+#[test]
+fn a_plan_takes_the_devices_of_this_node() {
+    let plan = |fails: &str| {
+        Command::new(env!("CARGO_BIN_EXE_skt-hpl"))
+            .args(["plan", "--device", "cuda", "--runs", "0"])
+            .env("LD_LIBRARY_PATH", libraries())
+            .env("CUDA_FAILS", fails)
+            .output()
+            .unwrap()
+    };
+    let told = String::from_utf8_lossy(&plan("").stderr).into_owned();
+    // The stand-in's devices have less memory than driver and libraries may take.
+    assert!(told.contains("a device has 512.00 MiB of memory, of which driver"), "{told}");
+    let told = String::from_utf8_lossy(&plan("nvmlInit 1 9").stderr).into_owned();
+    assert!(told.contains("nvmlInit failed with status 9 of NVML; give --device-memory"), "{told}");
+}
+
 #[test]
 fn the_doctor_examines_devices() {
     let (told, _) = examined("1000", "");

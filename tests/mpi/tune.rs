@@ -109,6 +109,27 @@ fn a_search_without_n_goes_on_whatever_memory_is_free() {
     assert!(dat.lines().nth(5).unwrap().starts_with("696"), "{dat}");
 }
 
+/// A search with a device times the matrix in device memory. The run that it finds takes place there, too.
+#[test]
+fn a_search_with_a_device_finds_a_run_on_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let flags = ["--budget", "4s", "--nb", "24,32", "--device", "host"];
+    let out = tune_small(dir, &flags).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let all = measured(dir);
+    assert!(all.iter().all(|one| one["engine"] == "blas"), "{all:?}");
+    assert!(all.iter().any(|one| one["found"]["seconds"].as_f64().is_some()), "{all:?}");
+    let settings = fs::read_to_string(dir.join("skt.toml")).unwrap();
+    assert!(settings.contains("device = \"host\""), "{settings}");
+    let out = for_launch(dir).args(["--json", "run.json"]).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success() && text.contains("PASSED"), "{text}\n{out:?}");
+    let run: serde_json::Value =
+        serde_json::from_slice(&fs::read(dir.join("run.json")).unwrap()).unwrap();
+    assert!(run.to_string().contains("in place of a device"), "{run}");
+}
+
 #[test]
 fn a_failed_measurement_is_reported() {
     let folder = tempfile::tempdir().unwrap();

@@ -12,7 +12,6 @@ use crate::checkpoint::groups::GROUP_DEFAULT;
 use crate::checkpoint::layout::ParityLayout;
 use crate::cli::this_machine;
 use crate::config::settings;
-use crate::device;
 use crate::model::memory::{Method, Scope};
 use crate::model::nonstop::Columns;
 use crate::model::planner::{Devices, Inputs, Mtbf, NamedRoom};
@@ -421,7 +420,7 @@ fn devices(
     let (count, memory) = if let Some(memory) = machine.device_memory {
         (1, memory)
     } else {
-        let found = device::survey().map_err(|why| {
+        let found = this_machine::devices().map_err(|Refusal { why, .. }| {
             Refusal::environment(format!("{why}; give --device-memory to plan for other machines"))
         })?;
         let least = found.iter().map(|device| device.free_bytes).min().unwrap_or(0) as f64;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::kept::{KEPT, Kept, Measured};
 use super::table::Table;
 use super::trials::{Told, Trial};
+use super::written::device_flag;
 use crate::base::output_target;
 use crate::cli::running_job::{Interrupted, Next, RunningJob, TIMEOUT};
 use crate::cli::template;
@@ -95,7 +96,7 @@ impl Jobs {
         let text = serde_json::to_vec(trials).expect("plain values have a JSON form");
         fs::write(&self.trials, text)
             .map_err(|error| format!("cannot write {}: {error}", self.trials.display()))?;
-        let Layout { ranks_per_node: each, threads, blas } = layout;
+        let Layout { ranks_per_node: each, threads, blas, device } = layout;
         let ranks = self.kept.domain.nodes * each;
         let words = template::words(&self.kept.launcher, ranks, *each, *threads);
         let mut command =
@@ -105,6 +106,7 @@ impl Jobs {
         if let Some(blas) = blas {
             command.args(["--blas", blas]);
         }
+        command.args(device_flag(*device));
         Ok(command)
     }
 

@@ -26,12 +26,13 @@ use super::template::own_program;
 use super::this_machine;
 use crate::base::cores;
 use crate::base::exit::{Exit, Refusal};
+use crate::base::params::Device;
 use crate::base::topology::Topology;
 use crate::base::units::{seconds, show_seconds};
 use crate::supervise::signals::{asked_by_signal, listen_to_signals};
 use crate::tune::estimate::{self, Care};
 use crate::tune::search::search;
-use crate::tune::space::{Domain, USUAL_NBS, layouts};
+use crate::tune::space::{DEVICE_NBS, Domain, USUAL_NBS, layouts};
 
 const SEARCH: &str = "The search";
 
@@ -51,6 +52,10 @@ pub struct TuneFlags {
     /// Cores of each node [default: the cores of this machine]
     #[arg(long, value_name = "COUNT", help_heading = "The problem")]
     cores: Option<usize>,
+
+    /// Device of each rank, which keeps the matrix in its memory
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = Device::None, help_heading = "The problem")]
+    device: Device,
 
     /// Time of the search
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "20min", help_heading = SEARCH)]
@@ -194,9 +199,18 @@ fn wanted(flags: &TuneFlags) -> Result<usize, Refusal> {
             n => Ok(n),
         };
     }
-    let memory = this_machine::memory("; give -n")?;
+    let memory = match flags.device {
+        Device::Cuda => {
+            let devices = this_machine::devices()?;
+            devices.iter().map(|device| device.free_bytes).sum::<u64>() as f64
+        }
+        _ => this_machine::memory("; give -n")?,
+    };
     Ok((0.8 * memory * flags.nodes as f64 / 8.0).sqrt() as usize)
 }
+
+/// Peak flop/s of a device, as a guess.
+const DEVICE_PEAK: f64 = 30e12;
 
 /// Largest total number of cores that --nodes and --cores may give: a hundred times the cores of the largest machine.
 const CORES_MOST: usize = 1 << 30;
@@ -230,10 +244,11 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
         None => (this_machine::layout().ranks, Topology::here().memories_of(cores::bound_to())),
         Some(cores) => (Topology::even(cores, 1).layout().ranks, 1),
     };
-    let mut ranks_per_node = if flags.ranks_per_node.is_empty() {
-        layouts(cores, &[suits, memories, 1, 2 * suits, cores])
-    } else {
-        flags.ranks_per_node.clone()
+    let mut ranks_per_node = match flags.device {
+        _ if !flags.ranks_per_node.is_empty() => flags.ranks_per_node.clone(),
+        Device::None => layouts(cores, &[suits, memories, 1, 2 * suits, cores]),
+        Device::Cuda => vec![this_machine::devices()?.len()],
+        Device::Host => vec![1],
     };
     if flags.ranks_per_node.is_empty() {
         // The grids of -p and -q determine further numbers of ranks.
@@ -245,22 +260,36 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
         }
     }
     let (free, nbs) = (flags.nb.is_empty(), flags.nb.clone());
-    let nbs = if free { USUAL_NBS.to_vec() } else { nbs };
-    let peak = this_machine::peak_per_core().unwrap_or(3e10);
-    let n = trial_size(wanted(flags)?, nbs[0], cores * flags.nodes, peak, flags.budget);
+    let nbs = match flags.device {
+        _ if !free => nbs,
+        Device::Cuda => DEVICE_NBS.to_vec(),
+        _ => USUAL_NBS.to_vec(),
+    };
+    let mut peak = cores as f64 * this_machine::peak_per_core().unwrap_or(3e10);
+    if flags.device == Device::Cuda {
+        peak = ranks_per_node[0] as f64 * DEVICE_PEAK;
+    }
+    let n = trial_size(
+        wanted(flags)?,
+        nbs[0],
+        cores * flags.nodes,
+        peak * flags.nodes as f64,
+        flags.budget,
+    );
     let mut blas: Vec<Option<String>> = vec![None];
     blas.extend(flags.blas.iter().cloned().map(Some));
-    Ok(Domain { n, nodes: flags.nodes, cores, ranks_per_node, nbs, nb_is_free: free, grids, blas })
+    let (nodes, device) = (flags.nodes, flags.device);
+    Ok(Domain { n, nodes, cores, ranks_per_node, nbs, nb_is_free: free, grids, blas, device })
 }
 
 /// Returns the order of the matrix whose parts are timed. The order is `wanted`, or smaller if too few trials of `wanted` fit in
-/// `budget` seconds. Blocks have size `nb`, and all `cores` together are used, with `peak` flop/s each.
+/// `budget` seconds. Blocks have size `nb`. All `cores` together generate the matrix, and `peak` is the flop/s of the machine.
 fn trial_size(wanted: usize, nb: usize, cores: usize, peak: f64, budget: f64) -> usize {
     /// Number of trials that a search should have time for.
     const TRIALS: f64 = 60.0;
     /// Seconds for each trial that the start of its job takes.
     const START_S: f64 = 0.3;
-    let rate = 0.7 * peak * cores as f64;
+    let rate = 0.7 * peak;
     let generating = 2e8 * cores as f64;
     let seconds = |n: f64| {
         let whole = 2.0 / 3.0 * n.powi(3) / rate;
@@ -348,6 +377,7 @@ fn differences(kept: &Kept, asked: &Kept) -> Vec<String> {
         ("N of the trials, by --budget", was.n.to_string(), is.n.to_string()),
         ("--nodes", was.nodes.to_string(), is.nodes.to_string()),
         ("--cores", was.cores.to_string(), is.cores.to_string()),
+        ("--device", format!("{:?}", was.device), format!("{:?}", is.device)),
         ("--ranks-per-node", list(&was.ranks_per_node), list(&is.ranks_per_node)),
         ("--nb", nbs(was), nbs(is)),
         ("-p and -q", grids(was), grids(is)),
@@ -365,7 +395,7 @@ mod tests {
     /// Four nodes of 64 cores with AVX-512 at 2.5 GHz. Each of 60 trials generates a matrix and times 0.23 % of a run.
     #[test]
     fn a_large_matrix_is_tried_as_it_is_where_its_trials_fit() {
-        let size = |n, minutes: f64| trial_size(n, USUAL_NBS[0], 256, 80e9, 60.0 * minutes);
+        let size = |n, minutes: f64| trial_size(n, USUAL_NBS[0], 256, 256.0 * 80e9, 60.0 * minutes);
         assert_eq!(size(500_000, 20.0), 500_000);
         assert_eq!(size(200_000, 20.0), 200_000);
         let less = size(500_000, 5.0);

@@ -199,7 +199,12 @@ mod tests {
     use crate::tune::space::{Candidate, Layout};
 
     pub(in crate::cli::tune) fn candidate(nb: usize) -> Candidate {
-        let layout = Layout { ranks_per_node: 2, threads: 3, blas: None };
+        let layout = Layout {
+            ranks_per_node: 2,
+            threads: 3,
+            blas: None,
+            device: crate::base::params::Device::None,
+        };
         Candidate { layout, test: usual(12_000, nb, (1, 2)) }
     }
 

@@ -9,11 +9,13 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::base::exit::{Exit, Refusal};
-use crate::base::params::{Engine, Pinning, SplitUpdate, TestParams};
+use crate::base::params::{Device, Engine, Pinning, SplitUpdate, TestParams};
 use crate::base::terminal::{put, say};
 use crate::base::threads::Pool;
 use crate::comm::{Comm, World, set_phase};
+use crate::device;
 use crate::driver::agreement::{self, Proposal};
+use crate::driver::benchmark::ranks_of;
 use crate::driver::contest;
 use crate::driver::pins;
 use crate::kernels::{self, preflight, set_library_threads};
@@ -32,6 +34,10 @@ pub struct TrialsFlags {
     /// BLAS in place of the linked one
     #[arg(long, value_name = "LIBRARY")]
     blas: Option<String>,
+
+    /// Device of each rank
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = Device::None)]
+    device: Device,
 }
 
 /// Factorisation of which some parts are timed. Each element of `stretches` is a range of iterations.
@@ -88,13 +94,18 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
     let node = comm.split_by_node();
     // Threads are pinned as in the run whose parts are timed.
     let pins = pins::decide(comm, flags.threads, true, Pinning::Auto);
-    let mut proposal =
-        Proposal::new(comm.rank(), Engine::Auto, true, flags.threads, pins.is_ok(), None, None);
+    let device = device::open(flags.device, &ranks_of(&node), comm.rank() as u64);
+    let name = device.as_ref().ok().and_then(Option::as_ref).map(|device| device.name());
+    // A device needs operands in the layouts of this engine.
+    let engine = if flags.device == Device::None { Engine::Auto } else { Engine::Blas };
+    let (rank, threads) = (comm.rank(), flags.threads);
+    let mut proposal = Proposal::new(rank, engine, true, threads, pins.is_ok(), None, name);
+    let device = proposal.needs(device.map_err(Refusal::environment)).flatten();
     proposal.needs(chosen.map_err(Refusal::environment));
     let pool = proposal.needs(pins::pool(flags.threads, &pins));
     // Without a pool the ranks refuse the work together, and until then a pool of one thread is enough.
     let mut pool = pool.unwrap_or_else(|| Pool::new(1));
-    let agreed = agreement::agree(comm, proposal, Engine::Auto, false)?;
+    let agreed = agreement::agree(comm, proposal, engine, false)?;
     let tests: Vec<TestParams> = trials.iter().map(|trial| trial.test.clone()).collect();
     let asked = contest::Asked { tests: &tests, computes: true, turns: false };
     let (engines, _) = contest::decide(comm, &node, asked, &agreed.engines, &mut pool);
@@ -109,7 +120,10 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
             tell(comm, &Told::Engine(engine.name().to_owned()));
         }
         let context = Context::new(comm, test, engine, order, position);
-        let timed = context.map(|context| time_stretches(&context, stretches, &mut pool));
+        let timed = context.map(|mut context| {
+            context.device.clone_from(&device);
+            time_stretches(&context, stretches, &mut pool)
+        });
         // Rank 0 has a position in every grid.
         match timed {
             Some(Ok(seconds)) => tell(comm, &Told::Seconds(seconds)),

@@ -5,10 +5,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use clap::ValueEnum;
 use nix::unistd::geteuid;
 
 use super::kept::KEPT;
 use crate::base::exit::Refusal;
+use crate::base::params::Device;
 use crate::cli::json_flag;
 use crate::cli::template;
 use crate::comm::World;
@@ -21,7 +23,7 @@ use crate::tune::space::{Candidate, Layout};
 
 /// Returns the shell command that starts the run of the best candidate, with the user's `launcher` words.
 pub fn launch_text(launcher: &str, best: &Candidate, nodes: usize, program: &Path) -> String {
-    let Layout { ranks_per_node, threads, blas } = &best.layout;
+    let Layout { ranks_per_node, threads, blas, device } = &best.layout;
     let mut words = template::words(launcher, nodes * ranks_per_node, *ranks_per_node, *threads);
     if let Some(first) = words.first_mut() {
         *first = template::from_any_folder(first);
@@ -35,7 +37,17 @@ pub fn launch_text(launcher: &str, best: &Candidate, nodes: usize, program: &Pat
     words.extend(
         blas.iter().flat_map(|blas| ["--blas".to_owned(), template::from_any_folder(blas)]),
     );
+    words.extend(device_flag(*device));
     quote_all(&words)
+}
+
+/// Returns the flag that selects a device; nothing for none.
+pub fn device_flag(device: Device) -> Option<String> {
+    (device != Device::None).then(|| format!("--device={}", name_of(device)))
+}
+
+fn name_of(device: Device) -> String {
+    device.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Returns lines of a shell script with which srun gives each rank a core for each of its threads. Returns an empty text for
@@ -99,10 +111,13 @@ pub fn write(
     program: &Path,
     nodes: usize,
 ) -> Result<Vec<&'static str>, Refusal> {
-    let Layout { threads, blas, .. } = &tuned.best.layout;
+    let Layout { threads, blas, device, .. } = &tuned.best.layout;
     let mut settings = format!("# Found by skt-hpl tune.\nthreads = {threads}\n");
     if let Some(blas) = blas {
         settings += &format!("blas = {}\n", toml::Value::String(template::from_any_folder(blas)));
+    }
+    if *device != Device::None {
+        settings += &format!("device = \"{}\"\n", name_of(*device));
     }
     let launch = launch_text(launcher, &tuned.best, nodes, program);
     let cores = cores_text(launcher, *threads);

@@ -189,8 +189,8 @@ impl Supervisor<'_> {
         clean: &BTreeSet<String>,
     ) -> bool {
         let called_for = self.cluster.called_for(node);
-        // If the judge knows a node, the judge decides as long as the node is being called or unresponsive. A node that was judged
-        // lost may answer again.
+        // If the judge knows a node, the judge decides as long as the node is being called or unresponsive. A node that was
+        // judged lost may answer again.
         let waits = match called_for {
             _ if self.judged_lost(node).is_some() => true,
             Some(_) => self.nodes.knows(node),

@@ -28,6 +28,8 @@ pub struct Document {
     pub sweeps_least: usize,
     pub nodes: Vec<NodeFigures>,
     pub links: Vec<LinkFigures>,
+    /// True if devices were compared, and no links.
+    pub of_devices: bool,
     pub hpl: Vec<HplRun>,
     pub findings: Vec<Finding>,
 }
@@ -330,7 +332,7 @@ impl Document {
     /// Writes whether the measurements suffice to name a slow node or link, and whether nothing was found.
     fn write_conclusion(&self, text: &mut String) {
         let measured = self.sweeps.first().copied().unwrap_or(0);
-        let of_links = self.links_measured();
+        let of_links = if self.of_devices { usize::MAX } else { self.links_measured() };
         let least = self.sweeps_least;
         if measured < least {
             let _ = writeln!(
@@ -349,9 +351,10 @@ impl Document {
                  {least} measurements are needed to name a slow link: give more --time"
             );
         } else if self.findings.is_empty() {
+            let what = if self.of_devices { "no device is" } else { "no node and no link is" };
             let _ = writeln!(
                 text,
-                "nothing was found: no node and no link is slower than its peers beyond the tolerance"
+                "nothing was found: {what} slower than its peers beyond the tolerance"
             );
         }
     }

@@ -10,6 +10,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::base::params;
 use crate::base::threads::Pool;
+use crate::comm::die;
 use crate::device::near::Ranks;
 use crate::device::{self, Buffer, Device, Pinned, Stream};
 use crate::kernels::{Engine, LowerBlock, Matrix, UpperBlock};
@@ -42,6 +43,15 @@ pub struct DeviceProbe {
 impl DeviceProbe {
     /// Opens the device of a rank, and fills the operands. Each rank of a node gets another device. An error is one sentence.
     pub fn open(choice: params::Device, ranks: &Ranks) -> Result<Option<Self>, String> {
+        if choice == params::Device::Cuda {
+            let (found, taken) = (device::survey()?.len(), ranks.memories.len());
+            if found != taken {
+                return Err(format!(
+                    "{} has {found} device(s), but {taken} slot(s) in the host file: each device is a slot",
+                    crate::base::host_name()
+                ));
+            }
+        }
         let Some(device) = device::open(choice, ranks, 1)? else { return Ok(None) };
         let side = if choice == params::Device::Cuda { SIDE } else { SIDE_OF_TESTS };
         Self::new(device, side).map(Some).map_err(|why| why.to_string())
@@ -53,10 +63,7 @@ impl DeviceProbe {
             (buffer(side * NB)?, buffer(NB * side)?, buffer(side * side)?);
         let pinned = || Pinned::touched(Some(&device), COPIED.min(side * side), &mut Pool::new(1));
         let (mut here, back) = (pinned()?, pinned()?);
-        // A device's rate depends on the numbers.
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-        here.as_mut_slice()
-            .fill_with(|| (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64 - 0.5);
+        here.as_mut_slice().fill_with(number());
         let probe = Self { device, side, lower, upper, product, here, back };
         probe.fill(&probe.lower, side * NB);
         probe.fill(&probe.upper, NB * side);
@@ -135,9 +142,15 @@ impl DeviceProbe {
         self.device.finish(Stream::Panel);
     }
 
-    /// Copies to the device and back for the time `slot`, and returns the bytes per second.
+    /// Copies to the device and back for the time `slot`, and returns the bytes per second. The node's memory is allocated again,
+    /// so the median of several measurements does not depend on one allocation.
     pub fn copy(&mut self, slot: Duration) -> f64 {
         let len = self.copied();
+        let pinned = || Pinned::touched(Some(&self.device), len, &mut Pool::new(1));
+        let (here, back) = (pinned(), pinned());
+        let pair = here.and_then(|here| Ok((here, back?)));
+        (self.here, self.back) = pair.unwrap_or_else(|why| die(6, &why.to_string()));
+        self.here.as_mut_slice().fill_with(number());
         let (began, mut copied) = (Instant::now(), 0);
         while began.elapsed() < slot {
             self.fill(&self.product, len);
@@ -146,6 +159,12 @@ impl DeviceProbe {
         }
         copied as f64 / began.elapsed().as_secs_f64()
     }
+}
+
+/// Returns a function that returns different numbers. A device's rate depends on the numbers.
+fn number() -> impl FnMut() -> f64 {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    move || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64 - 0.5
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use super::verdict::WHOLE_EVERY;
 use crate::base::params;
 use crate::base::repeated::Repeated;
 use crate::base::threads::Pool;
-use crate::comm::{Comm, die};
+use crate::comm::{Comm, die, die_in_turn};
 use crate::device::near::Ranks;
 use crate::kernels::{Engine, Multiplication, Squares, one_library_thread_each};
 use crate::shm::copying::Copying;
@@ -269,7 +269,7 @@ impl Part {
         match DeviceProbe::open(device, &ranks) {
             Ok(Some(device)) => Self::Device(Box::new(device)),
             Ok(None) => Self::Node(Node::new(threads)),
-            Err(why) => die(6, &why),
+            Err(why) => die_in_turn(6, &why),
         }
     }
 

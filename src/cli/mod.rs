@@ -160,9 +160,12 @@ fn wants_overview(arguments: &[String], definition: &Command) -> bool {
 }
 
 /// Options that few users need. `--help` lists these options, and `-h` does not.
-const ADVANCED: [&str; 21] = [
+const ADVANCED: [&str; 24] = [
     "align",
     "device",
+    "device-link",
+    "device-memory",
+    "device-peak",
     "encode",
     "equil",
     "fanout",

@@ -364,7 +364,7 @@ pub struct Overrides {
     /// Command that prints the watts of its node.
     ///
     /// Each node runs the command once a second during the solve. By default a node reads its own meter, or else the counters of
-    /// its processors.
+    /// its processors and devices.
     #[arg(long, value_name = "COMMAND", help_heading = RUN)]
     pub power_command: Option<String>,
 

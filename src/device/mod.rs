@@ -219,9 +219,14 @@ impl fmt::Display for DeviceFacts {
     }
 }
 
-/// Returns all devices of this node that `--device cuda` could use. An error is one sentence without a full stop.
+/// Returns the devices of this node that `--device cuda` could use. If a variable of CUDA hides devices, the first of the node's
+/// devices are returned. An error is one sentence without a full stop.
 pub fn survey() -> Result<Vec<DeviceFacts>, String> {
-    cuda::survey::survey().map_err(|why| format!("--device cuda: {why}"))
+    let mut found = cuda::survey::survey().map_err(|why| format!("--device cuda: {why}"))?;
+    if let Ok(visible) = std::env::var("CUDA_VISIBLE_DEVICES") {
+        found.truncate(visible.split(',').filter(|one| !one.is_empty()).count());
+    }
+    Ok(found)
 }
 
 pub use cuda::survey::Energy;

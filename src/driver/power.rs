@@ -202,7 +202,12 @@ impl Tally {
                 (Reading::Microjoules(a), Reading::Microjoules(b)) => {
                     let ranges = ranges.iter().chain(std::iter::repeat(&u64::MAX));
                     let used = a.iter().zip(b).zip(ranges).map(|((a, b), range)| {
-                        if b >= a { b - a } else { range.saturating_sub(*a).saturating_add(*b) }
+                        match range {
+                            _ if b >= a => b - a,
+                            // A counter that does not start again was reset.
+                            &u64::MAX => 0,
+                            range => range.saturating_sub(*a).saturating_add(*b),
+                        }
                     });
                     used.map(|microjoules| microjoules as f64 / 1e6).sum()
                 }

@@ -34,6 +34,7 @@ use crate::shm::room;
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::signals::asked_by_signal;
 use crate::supervise::start::hosts::Host;
+use crate::supervise::start::room::maps;
 use crate::supervise::talk::processes::kernel;
 use crate::supervise::talk::shell::RemoteShell;
 
@@ -83,7 +84,8 @@ pub struct BurninFlags {
 
     /// Compare devices in place of nodes and links.
     ///
-    /// The number of devices of a node is its number of slots in the host file. HPL runs on devices with `skt-hpl run --device`.
+    /// The slots of a node in the host file are its devices. --time has no effect. HPL runs on devices with `skt-hpl run
+    /// --device`.
     #[arg(long, value_name = "DEVICE", value_enum, default_value_t = Device::None, requires = "no_hpl",
           help_heading = COMPARING)]
     pub device: Device,
@@ -156,6 +158,10 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
     let hosts = nodes.hosts.iter().chain(&nodes.spares);
     let hosts: Vec<Host> = hosts.map(|host| Host::new(&host.name, ranks(host))).collect();
     let names = names_of(&hosts, flags.device);
+    if flags.device != Device::None && maps(&flags.nodes.launcher()?.1) {
+        let why = "--launcher-args maps ranks, but with --device each node's ranks must follow each other, so that devices can be named";
+        return Err(Refusal::usage(why));
+    }
     if names.len() < 2 {
         let why = match flags.device {
             Device::None => "a single node has no peers for a comparison: name two or more nodes",
@@ -179,6 +185,7 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         tell!("skt-hpl burnin: {words}");
     }
     let mut document = Document::new(tolerance, names.len(), unix_ms() / 1000);
+    document.of_devices = flags.device != Device::None;
     let first = pass::measure(flags, &nodes.shell, &hosts, &mut document)?;
     if !flags.no_hpl {
         let until = flags.time.saturating_sub(first.took);

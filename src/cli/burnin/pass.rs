@@ -92,8 +92,10 @@ pub fn too_short(nodes: usize, time: Duration, slot: Duration) -> Option<String>
 
 /// Returns the time for which rank 0 may print nothing before the pass is given up. Rank 0 prints at the end of each sweep, and a
 /// sweep may take twice its planned time.
-fn timeout(extent: &Extent) -> Duration {
-    let slots = GAME_SLOTS * extent.rounds as f64 + ALONE_SLOTS;
+fn timeout(extent: &Extent, hosts: &[Host]) -> Duration {
+    // The devices of a node are measured in turn.
+    let turns = hosts.iter().map(|host| host.slots).max().unwrap_or(1);
+    let slots = GAME_SLOTS * extent.rounds as f64 + ALONE_SLOTS * turns as f64;
     TIMEOUT + extent.slot.mul_f64(2.0 * slots)
 }
 
@@ -181,7 +183,7 @@ impl Measuring<'_> {
     /// Listens to rank 0 until all sweeps are measured, and ends the job.
     fn listen(&self, job: &mut Job) -> Result<Vec<Said>, Refusal> {
         let Self { number, run_id, extent, .. } = self;
-        let timeout = timeout(extent);
+        let timeout = timeout(extent, self.hosts);
         let shown = stderr().is_terminal();
         let mut listener = Listener::default();
         let mut said: Vec<Said> = Vec::new();
@@ -238,7 +240,7 @@ impl Measuring<'_> {
             ),
             (None, true) => format!(
                 "nothing was measured for {} s{complaint}; skt-hpl doctor checks whether MPI starts over these nodes",
-                timeout(&self.extent).as_secs()
+                timeout(&self.extent, self.hosts).as_secs()
             ),
             (None, false) => format!(
                 "the measurements ended after {measured} of {} sweeps{complaint}; skt-hpl doctor checks whether MPI starts over \
@@ -264,8 +266,8 @@ mod tests {
         assert!((5..100).contains(&many.rounds), "{many:?}");
         assert!(of(1000, 86_400).rounds == 999);
         // A sweep of 999 rounds of 120 ms is over before it counts as late.
-        assert!(timeout(&of(1000, 86_400)) > Duration::from_secs(200));
-        assert!(timeout(&of(4, 600)) < TIMEOUT + Duration::from_secs(2));
+        assert!(timeout(&of(1000, 86_400), &[]) > Duration::from_secs(200));
+        assert!(timeout(&of(4, 600), &[]) < TIMEOUT + Duration::from_secs(2));
     }
 
     /// Checks the warning for a time in which a pass measures links too seldom to name a slow link. The time that the warning

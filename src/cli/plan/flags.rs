@@ -180,7 +180,7 @@ pub(super) struct ChoiceFlags {
     #[arg(long, value_name = "DEPTH", default_value_t = 1)]
     pub(super) depth: u64,
 
-    /// Checkpoint method: self, double, single, abft, disk or none [default: self, on one node none]
+    /// Checkpoint method: self, double, single, abft, disk or none [default: self, on devices double, on one node none]
     #[arg(long, value_name = "METHOD")]
     pub(super) method: Option<Method>,
 
@@ -418,19 +418,31 @@ fn devices(
         };
     }
     let (count, memory) = if let Some(memory) = machine.device_memory {
+        if machine.ranks_per_node.is_none() {
+            warnings
+                .push("one device a node is assumed; --ranks-per-node sets another number".into());
+        }
         (1, memory)
     } else {
         let found = this_machine::devices().map_err(|Refusal { why, .. }| {
             Refusal::environment(format!("{why}; give --device-memory to plan for other machines"))
         })?;
+        let count = found.len() as u64 / machine.nodes_here;
+        let ranks = machine.ranks_per_node.unwrap_or(count);
+        if ranks == 0 || ranks > count {
+            return Err(Refusal::usage(format!(
+                "each rank needs a device: there are {} device(s) here for {} node(s) with {ranks} rank(s) each",
+                found.len(),
+                machine.nodes_here
+            )));
+        }
         let least = found.iter().map(|device| device.free_bytes).min().unwrap_or(0) as f64;
         warnings.push(format!(
-            "{} device(s) a node with {} of memory each are assumed, as on this machine now; --ranks-per-node and --device-memory \
-             set other values",
-            found.len(),
+            "{count} device(s) a node with {} of memory each are assumed, as on this machine now; --ranks-per-node and \
+             --device-memory set other values",
             show_bytes(least)
         ));
-        (found.len() as u64, least)
+        (count, least)
     };
     let peak = machine.device_peak.map(|tflops| tflops * 1e12);
     Ok(Some((count, Devices { memory, peak, link: machine.device_link })))

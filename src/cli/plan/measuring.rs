@@ -21,7 +21,9 @@ use crate::supervise::signals::{asked_by_signal, listen_no_more, listen_to_signa
 pub(super) fn guessed_half(inputs: &Inputs, ranks: u64, threads: u64) -> Option<f64> {
     let quick = Inputs { simulate: 0, limit: None, n: None, ..inputs.clone() };
     let planned = planner::plan(&quick).ok()?.plan;
-    let all = inputs.nodes * inputs.ranks_per_node * inputs.threads_per_rank();
+    // The threads of a rank do not matter if a device computes.
+    let each = inputs.devices.map_or(inputs.threads_per_rank(), |_| threads);
+    let all = inputs.nodes * inputs.ranks_per_node * each;
     planned.rate.scaled(all, ranks.saturating_mul(threads)).ok().map(|rate| rate.n_half)
 }
 
@@ -40,7 +42,8 @@ pub(super) fn calibrate(
     // A plan without measurements gives the sizes that fit and, roughly, the rate.
     let rough =
         planner::plan(&Inputs { simulate: 0, limit: None, n: None, ..inputs.clone() })?.plan;
-    let nb = inputs.nb.unwrap_or(192.min(rough.shape.nb));
+    let usual = if inputs.devices.is_some() { 512 } else { 192 };
+    let nb = inputs.nb.unwrap_or(rough.shape.nb.min(usual));
     let sizes = calibration_sizes(&rough.rate, nb, rough.shape.n, time / REPEATS as f64)?;
     let sizes: Vec<usize> = sizes.into_iter().map(|n| n as usize).collect();
     let sizes = sizes.repeat(REPEATS);

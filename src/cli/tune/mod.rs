@@ -41,7 +41,7 @@ const SEARCH: &str = "The search";
 pub struct TuneFlags {
     /// Order of the matrix.
     ///
-    /// The default fills four fifths of the free memory. A resumed search keeps its order.
+    /// The default fills four fifths of the free memory, with --device of the devices' memory. A resumed search keeps its order.
     #[arg(short, long, value_name = "N", help_heading = "The problem")]
     n: Option<usize>,
 
@@ -76,7 +76,8 @@ pub struct TuneFlags {
     /// Try only these numbers of ranks a node.
     ///
     /// By default the search tries the number that suits the node's caches, twice this number, one for each NUMA node, a single
-    /// rank, and one for each core. With -p and -q it also tries the numbers that fill these grids.
+    /// rank, and one for each core; with --device one for each device. With -p and -q it also tries the numbers that fill these
+    /// grids.
     #[arg(long, value_name = "COUNT", value_delimiter = ',', help_heading = SEARCH)]
     ranks_per_node: Vec<usize>,
 
@@ -201,12 +202,21 @@ fn wanted(flags: &TuneFlags) -> Result<usize, Refusal> {
     }
     let memory = match flags.device {
         Device::Cuda => {
-            let devices = this_machine::devices()?;
-            devices.iter().map(|device| device.free_bytes).sum::<u64>() as f64
+            let (devices, free) = devices(flags)?;
+            devices as f64 * free
         }
         _ => this_machine::memory("; give -n")?,
     };
     Ok((0.8 * memory * flags.nodes as f64 / 8.0).sqrt() as usize)
+}
+
+/// Returns the smallest number of a node's devices that a layout of the search uses, and the least free memory of a device.
+fn devices(flags: &TuneFlags) -> Result<(usize, f64), Refusal> {
+    let found = this_machine::devices()?;
+    let of_grids = flags.p.iter().zip(&flags.q).map(|(p, q)| p.saturating_mul(*q) / flags.nodes);
+    let fewest = flags.ranks_per_node.iter().copied().chain(of_grids).min();
+    let free = found.iter().map(|device| device.free_bytes).min().unwrap_or(0);
+    Ok((fewest.unwrap_or(usize::MAX).clamp(1, found.len()), free as f64))
 }
 
 /// Peak flop/s of a device, as a guess.
@@ -267,7 +277,7 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
     };
     let mut peak = cores as f64 * this_machine::peak_per_core().unwrap_or(3e10);
     if flags.device == Device::Cuda {
-        peak = ranks_per_node[0] as f64 * DEVICE_PEAK;
+        peak = devices(flags)?.0 as f64 * DEVICE_PEAK;
     }
     let n = trial_size(
         wanted(flags)?,

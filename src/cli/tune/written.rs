@@ -84,7 +84,10 @@ fn job_text(
     minutes: u64,
 ) -> String {
     let Layout { ranks_per_node, threads, .. } = layout;
-    let hint = hint.map_or_else(String::new, |hint| format!("#SBATCH --hint={hint}\n"));
+    let mut hint = hint.map_or_else(String::new, |hint| format!("#SBATCH --hint={hint}\n"));
+    if layout.device == Device::Cuda {
+        hint += &format!("#SBATCH --gpus-per-node={ranks_per_node}\n");
+    }
     format!(
         "#!/bin/bash\n#SBATCH --job-name=hpl\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node={ranks_per_node}\n\
          #SBATCH --cpus-per-task={threads}\n{hint}#SBATCH --exclusive\n#SBATCH --mem=0\n\

@@ -135,11 +135,6 @@ impl Nodes {
         self.trouble.contains_key(&node)
     }
 
-    /// Whether the node has answered, and is neither lost nor in trouble now.
-    pub fn answers(&self, node: usize) -> bool {
-        self.knows(node) && !self.is_in_trouble(node)
-    }
-
     /// Whether no node answers. The supervisor may then miss events.
     pub fn is_alone(&self) -> bool {
         self.alone_since_ms.is_some()

@@ -133,17 +133,6 @@ impl Watch {
         self.broken(self.ranks.breakage(kind, failed_ms, Some(node), detail))
     }
 
-    /// Continues the watch if the attempt was `end`ed by the loss of a node, and the node `answers` again. Returns whether the
-    /// watch continues.
-    pub fn continues(&mut self, end: &End, answers: impl Fn(usize) -> bool) -> bool {
-        let is_of_node =
-            |it: &&Breakage| matches!(it.kind, FaultKind::NodeUnresponsive | FaultKind::NodeGone);
-        let broken = if let End::Broken(breakage) = end { Some(breakage) } else { None };
-        let node = broken.filter(is_of_node).and_then(|breakage| breakage.node);
-        self.over = !node.is_some_and(answers);
-        !self.over
-    }
-
     fn broken(&mut self, breakage: Breakage) -> Vec<Verdict> {
         self.over = true;
         vec![Verdict::Over(End::Broken(breakage))]

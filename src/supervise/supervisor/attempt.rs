@@ -148,14 +148,8 @@ impl Supervisor<'_> {
         self.status.attempt = self.state.attempts;
         self.display.echo.again();
         self.watch = new_watch(self.settings, &self.cluster);
-        let end = loop {
-            let end = self.watch(&mut job)?;
-            self.hear_out(&mut job)?;
-            // During a wait for the disk, a lost node may have answered again.
-            if !self.watch.continues(&end, |node| self.nodes.answers(node)) {
-                break end;
-            }
-        };
+        let end = self.watch(&mut job)?;
+        self.hear_out(&mut job)?;
         job.forward(&mut self.display.echo);
         let zero_counts =
             !matches!(end, End::Exit { code: Some(0), .. }) || self.believes_zero()?;
@@ -248,6 +242,7 @@ impl Supervisor<'_> {
             }
         };
         if let Some(status) = completed {
+            self.note_recovered(job)?;
             self.finish(job, status, true)?;
             return over(status, format!("{}; afterwards {detail}", finished_words(status)));
         }

@@ -205,10 +205,10 @@ impl Supervisor<'_> {
                 self.take_in(at)?;
             }
             let pair = (node.clone(), by.clone());
-            if !self.state.lost.contains(&by) && self.attempt.replaced.contains(&pair) {
+            let is_known = self.attempt.replaced.contains(&pair);
+            if is_known && !self.state.lost.contains(&by) {
                 continue;
             }
-            self.attempt.replaced.push(pair);
             match problems {
                 Some(problems) if problems.is_empty() => {
                     self.print(&format!("{by} has files of the checkpoint that this run resumes from, and {node} has none"));
@@ -220,7 +220,10 @@ impl Supervisor<'_> {
                 }
                 _ => {}
             }
-            self.ranks.members.hand_over(&node, &by);
+            if !is_known {
+                self.attempt.replaced.push(pair);
+                self.ranks.members.hand_over(&node, &by);
+            }
             events.push(Event::Replaced { node, by });
         }
         self.note_all(events)

@@ -201,7 +201,7 @@ impl Supervisor<'_> {
                 judged.extend(self.nodes.hear_lost(at_ms, node, answers));
                 continue;
             }
-            if answers && self.nodes.is_in_trouble(node) {
+            if answers && (self.nodes.is_in_trouble(node) || self.judged_lost(node).is_some()) {
                 self.contact.heard_again.push(node);
             }
             judged.extend(self.nodes.hear(at_ms, node, report));

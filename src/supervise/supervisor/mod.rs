@@ -267,8 +267,6 @@ impl Supervisor<'_> {
         if let Some(mut job) = left {
             let zero_counts = self.believes_zero()?;
             if let Some((code, why, all_done)) = self.completed(&mut job, zero_counts)? {
-                // The job may have recovered in place after the last supervisor had noted a fault.
-                self.note_recovered(&job)?;
                 self.finish(&mut job, code, all_done)?;
                 return over(code, why);
             }
@@ -289,7 +287,11 @@ impl Supervisor<'_> {
         self.look_once_more(job)?;
         let end = self.watch.exit(steady_ms(), Some(code.into()));
         match verdict(end, &self.facts(job, true)) {
-            Next::Over { code, why, all_done } => Ok(Some((code, why, all_done))),
+            Next::Over { code, why, all_done } => {
+                // The job may have recovered in place after the last supervisor had noted a fault.
+                self.note_recovered(job)?;
+                Ok(Some((code, why, all_done)))
+            }
             Next::Resumable { .. } | Next::Fault { .. } => Ok(None),
         }
     }

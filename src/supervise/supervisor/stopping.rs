@@ -134,7 +134,9 @@ impl Supervisor<'_> {
                 }
                 // For a node that `nodes` knows, the judge itself has it called again.
                 Some((node, News::Closed(why)))
-                    if !self.nodes.knows(node) && waiting.contains_key(&node) =>
+                    if !self.nodes.knows(node)
+                        && self.judged_lost(node).is_none()
+                        && waiting.contains_key(&node) =>
                 {
                     // The node is called a second time, in case only the connection failed.
                     if called.insert(node) {
@@ -175,7 +177,7 @@ impl Supervisor<'_> {
     }
 
     /// Returns the loss of a node that was judged lost and has not been declared lost yet.
-    fn judged_lost(&self, node: usize) -> Option<&Loss> {
+    pub(super) fn judged_lost(&self, node: usize) -> Option<&Loss> {
         self.contact.losses.iter().find(|loss| loss.node == node)
     }
 

@@ -81,7 +81,7 @@ impl Supervisor<'_> {
         loop {
             self.show_progress();
             let news = self.hear(timing.timeout())?;
-            let mut verdicts = self.see_nodes(&timing.placed)?;
+            let mut verdicts = self.see_nodes(&timing)?;
             if let Some((node, News::Beat(beat))) = news
                 && timing.placed.contains(&node)
             {
@@ -162,15 +162,19 @@ impl Supervisor<'_> {
     }
 
     /// Tells the watch which nodes answer again and which are lost.
-    fn see_nodes(&mut self, placed: &BTreeSet<usize>) -> anyhow::Result<Vec<Verdict>> {
+    fn see_nodes(&mut self, timing: &Timing) -> anyhow::Result<Vec<Verdict>> {
         let now = steady_ms();
         let mut verdicts = Vec::new();
         for node in std::mem::take(&mut self.contact.heard_again) {
             self.watch.ranks.heard_again(now, node);
         }
+        // While the launcher's files are being read, the next step waits, and a node that was judged lost may answer again.
+        if timing.looking.is_some() {
+            return Ok(verdicts);
+        }
         let mut broken = false;
         for loss in std::mem::take(&mut self.contact.losses) {
-            if !placed.contains(&loss.node) {
+            if !timing.placed.contains(&loss.node) {
                 self.lose(loss.node, &loss.detail)?;
             } else if !broken {
                 broken = true;

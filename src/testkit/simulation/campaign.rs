@@ -69,9 +69,18 @@ impl Campaign {
         let pipes: Vec<File> =
             (0..self.workers).map(|worker| apart(|told| work(worker, told))).collect();
         let mut tally = Tally::default();
-        for mut pipe in pipes {
+        // A worker whose pipe is full would wait.
+        let read = |mut pipe: File| {
             let mut text = String::new();
             pipe.read_to_string(&mut text).expect("a pipe of our own");
+            text
+        };
+        let texts: Vec<String> = std::thread::scope(|scope| {
+            let readers: Vec<_> =
+                pipes.into_iter().map(|pipe| scope.spawn(move || read(pipe))).collect();
+            readers.into_iter().map(|reader| reader.join().expect("a reader")).collect()
+        });
+        for text in texts {
             text.lines().for_each(|line| tally.add(line));
             if let Some(seed) = tally.begun.take() {
                 show!(
@@ -116,10 +125,11 @@ impl Campaign {
     }
 
     fn print(&self, stage: &mut impl Simulation, seed: u64, failure: &Failure) {
+        show!("FAILED: {failure}");
         end_after(ENDLESS_S);
         let faults: Vec<String> = stage.smallest(seed).iter().map(usize::to_string).collect();
         show!(
-            "FAILED: {failure}\n{} --faults {}\n",
+            "{} --faults {}\n",
             self.repeat(seed),
             if faults.is_empty() { "none".to_owned() } else { faults.join(",") }
         );

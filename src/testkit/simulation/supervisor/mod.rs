@@ -222,7 +222,11 @@ fn check(scenario: &Scenario, world: &World, records: &[Record], status: u8) -> 
         4 if site.has_refused => Ok(()),
         6 if world.refused_first => Ok(()),
         // A fault during the search for the node at fault may hit a trial of healthy nodes. Nothing is lost by that.
-        6 if scenario.is_cut && site.launches > 0 && site.attempt_number() == TRIAL => Ok(()),
+        6 | 75
+            if scenario.defect.is_some() && site.launches > 0 && site.attempt_number() == TRIAL =>
+        {
+            Ok(())
+        }
         // The status of another program that fails is the status of the run.
         1 if scenario.work.workload == Workload::Other => Ok(()),
         // If the same fault occurs three times in a row, the supervisor takes it for a bug and stops the run, with status 6 if

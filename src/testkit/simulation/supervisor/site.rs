@@ -466,8 +466,13 @@ impl Site {
         self.attempt.iter_mut().for_each(|attempt| attempt.excused_ms = u64::MAX);
     }
 
-    /// Records that the supervisor dies after it has recorded a fault of the present attempt. Its successor ends the job until
-    /// `until_ms`.
+    /// Returns whether the node has ranks of the present attempt.
+    pub fn runs_on(&self, node: &str) -> bool {
+        self.attempt.as_ref().is_some_and(|attempt| attempt.hosts.iter().any(|host| host == node))
+    }
+
+    /// Records that the supervisor dies after it has recorded a fault of the present attempt and the loss of one of its nodes.
+    /// Its successor ends the job until `until_ms`.
     pub fn is_decided(&mut self, until_ms: u64) {
         let decided = self.attempt.iter_mut().filter(|attempt| attempt.is_known());
         decided.for_each(|attempt| attempt.excused_ms = attempt.excused_ms.max(until_ms));

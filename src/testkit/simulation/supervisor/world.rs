@@ -359,7 +359,9 @@ impl World {
                 }
                 self.again_ms = now_ms + again_ms;
                 let is_fault = |event: &Event| matches!(event, Event::Fault { attempt: it, .. } if *it == attempt);
-                if has_recorded(&self.folder, is_fault) {
+                let is_loss = |event: &Event| matches!(event, Event::NodeLost { node, .. } if site.runs_on(node));
+                let folder = &self.folder;
+                if has_recorded(folder, is_fault) && has_recorded(folder, is_loss) {
                     site.is_decided(self.again_ms + FIRST_CALLS_MS);
                 }
                 return false;

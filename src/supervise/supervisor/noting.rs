@@ -15,7 +15,7 @@ use crate::supervise::start::job::Job;
 use crate::supervise::talk::cluster::News;
 
 /// Time after which a slow disk is reported.
-const DISK_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const DISK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Interval at which a wait checks for its result.
 const LOOK: Duration = Duration::from_millis(5);
@@ -86,12 +86,16 @@ impl Supervisor<'_> {
             self.keep_status();
             if !told && since.elapsed() > DISK_TIMEOUT {
                 told = true;
-                self.print(&format!(
-                    "{}: the disk is slow; the supervisor's next step waits for it, the ranks do not",
-                    self.settings.folder.path().display()
-                ));
+                self.print_slow_disk();
             }
         }
+    }
+
+    pub(super) fn print_slow_disk(&mut self) {
+        self.print(&format!(
+            "{}: the disk is slow; the supervisor's next step waits for it, the ranks do not",
+            self.settings.folder.path().display()
+        ));
     }
 
     /// Reports once that records cannot be written, and once that they can be written again.

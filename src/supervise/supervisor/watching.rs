@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 
+use super::noting::DISK_TIMEOUT;
 use super::{Settings, Supervisor};
 use crate::base::clock::{Instant, steady_ms};
 use crate::supervise::judge::ending::End;
@@ -52,6 +53,8 @@ struct Timing {
     looked: Instant,
     /// Time since which the I/O thread has been reading the files, if it still reads.
     looking: Option<Instant>,
+    /// Whether the user was told that this takes long.
+    slow_disk_told: bool,
     /// Time from which the benchmark has had nothing left to do.
     done_since: Option<Instant>,
     ticked: Instant,
@@ -81,7 +84,7 @@ impl Supervisor<'_> {
         loop {
             self.show_progress();
             let news = self.hear(timing.timeout())?;
-            let mut verdicts = self.see_nodes(&timing)?;
+            let mut verdicts = self.see_nodes(&mut timing)?;
             if let Some((node, News::Beat(beat))) = news
                 && timing.placed.contains(&node)
             {
@@ -145,6 +148,7 @@ impl Supervisor<'_> {
             aim: self.state.progress.aim,
             looked: now,
             looking: None,
+            slow_disk_told: false,
             done_since: None,
             ticked: now,
         })
@@ -162,14 +166,18 @@ impl Supervisor<'_> {
     }
 
     /// Tells the watch which nodes answer again and which are lost.
-    fn see_nodes(&mut self, timing: &Timing) -> anyhow::Result<Vec<Verdict>> {
+    fn see_nodes(&mut self, timing: &mut Timing) -> anyhow::Result<Vec<Verdict>> {
         let now = steady_ms();
         let mut verdicts = Vec::new();
         for node in std::mem::take(&mut self.contact.heard_again) {
             self.watch.ranks.heard_again(now, node);
         }
         // While the launcher's files are being read, the next step waits, and a node that was judged lost may answer again.
-        if timing.looking.is_some() {
+        if let Some(since) = timing.looking {
+            let is_slow = !self.contact.losses.is_empty() && since.elapsed() > DISK_TIMEOUT;
+            if is_slow && !std::mem::replace(&mut timing.slow_disk_told, true) {
+                self.print_slow_disk();
+            }
             return Ok(verdicts);
         }
         let mut broken = false;
@@ -190,7 +198,7 @@ impl Supervisor<'_> {
 
     /// Takes in the launcher's files after the I/O thread has read them.
     fn read_files(&mut self, job: &mut Job, timing: &mut Timing) -> anyhow::Result<()> {
-        timing.looking = None;
+        (timing.looking, timing.slow_disk_told) = (None, false);
         if job.forward(&mut self.display.echo) {
             self.display.line_shown = false;
         }

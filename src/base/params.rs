@@ -204,6 +204,17 @@ pub enum Device {
     Host,
 }
 
+impl Device {
+    /// Returns the name that the value has on the command line and in `skt.toml`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Device::None => "none",
+            Device::Cuda => "cuda",
+            Device::Host => "host",
+        }
+    }
+}
+
 /// Parameters of a test: the problem, the grid and every algorithmic choice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TestParams {

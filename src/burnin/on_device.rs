@@ -63,7 +63,7 @@ impl DeviceProbe {
             (buffer(side * NB)?, buffer(NB * side)?, buffer(side * side)?);
         let pinned = || Pinned::touched(Some(&device), COPIED.min(side * side), &mut Pool::new(1));
         let (mut here, back) = (pinned()?, pinned()?);
-        here.as_mut_slice().fill_with(number());
+        here.as_mut_slice().fill_with(numbers());
         let probe = Self { device, side, lower, upper, product, here, back };
         probe.fill(&probe.lower, side * NB);
         probe.fill(&probe.upper, NB * side);
@@ -150,7 +150,7 @@ impl DeviceProbe {
         let (here, back) = (pinned(), pinned());
         let pair = here.and_then(|here| Ok((here, back?)));
         (self.here, self.back) = pair.unwrap_or_else(|why| die(6, &why.to_string()));
-        self.here.as_mut_slice().fill_with(number());
+        self.here.as_mut_slice().fill_with(numbers());
         let (began, mut copied) = (Instant::now(), 0);
         while began.elapsed() < slot {
             self.fill(&self.product, len);
@@ -161,8 +161,8 @@ impl DeviceProbe {
     }
 }
 
-/// Returns a function that returns different numbers. A device's rate depends on the numbers.
-fn number() -> impl FnMut() -> f64 {
+/// Returns a function that returns different numbers, always the same ones. The rate of a multiplication depends on its numbers.
+pub(super) fn numbers() -> impl FnMut() -> f64 {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     move || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64 - 0.5
 }

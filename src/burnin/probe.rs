@@ -10,11 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::on_device::DeviceProbe;
+use super::on_device::{DeviceProbe, numbers};
 use super::rounds::{self, machines, turns};
 use super::samples::{Absent, Here, Passage, Said, Sweep, absent};
 use super::verdict::WHOLE_EVERY;
@@ -64,8 +62,7 @@ pub struct Extent {
 impl fmt::Display for Extent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sweeps, rounds, threads, slot, device } = self;
-        let device = device.to_possible_value().expect("no device is hidden");
-        write!(f, "{sweeps},{rounds},{threads},{},{}", slot.as_millis(), device.get_name())
+        write!(f, "{sweeps},{rounds},{threads},{},{}", slot.as_millis(), device.name())
     }
 }
 
@@ -316,8 +313,7 @@ impl Node {
     /// Multiplies for the time `slot`, and returns the operations per second. If `wanted`, also returns a digest of the product
     /// of the matrices.
     fn multiply(&mut self, slot: Duration, wanted: bool) -> (f64, u64) {
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-        let mut number = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
+        let mut number = numbers();
         let mut multiplication = Multiplication::new(
             &[self.engine],
             NB,

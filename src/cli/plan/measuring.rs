@@ -42,8 +42,7 @@ pub(super) fn calibrate(
     // A plan without measurements gives the sizes that fit and, roughly, the rate.
     let rough =
         planner::plan(&Inputs { simulate: 0, limit: None, n: None, ..inputs.clone() })?.plan;
-    let usual = if inputs.devices.is_some() { 512 } else { 192 };
-    let nb = inputs.nb.unwrap_or(rough.shape.nb.min(usual));
+    let nb = rough.shape.nb;
     let sizes = calibration_sizes(&rough.rate, nb, rough.shape.n, time / REPEATS as f64)?;
     let sizes: Vec<usize> = sizes.into_iter().map(|n| n as usize).collect();
     let sizes = sizes.repeat(REPEATS);

@@ -29,6 +29,8 @@ use crate::base::exit::{Exit, Refusal};
 use crate::base::params::Device;
 use crate::base::topology::Topology;
 use crate::base::units::{seconds, show_seconds};
+use crate::device::DeviceFacts;
+use crate::model::planner::DEVICE_PEAK;
 use crate::supervise::signals::{asked_by_signal, listen_to_signals};
 use crate::tune::estimate::{self, Care};
 use crate::tune::search::search;
@@ -115,8 +117,7 @@ pub fn run(flags: &TuneFlags) -> ExitCode {
 }
 
 fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
-    let domain = domain(flags)?;
-    let wanted = wanted(flags)?;
+    let (domain, wanted) = domain(flags)?;
     let program = flags.program.clone().map_or_else(own_program, Ok)?;
     // From here on a signal does not end this process at once: the search first ends its job and removes its folder.
     listen_to_signals().map_err(Refusal::environment)?;
@@ -192,41 +193,47 @@ fn order(flags: &TuneFlags, wanted: usize, nb: usize) -> usize {
 }
 
 /// Returns the order of the matrix for which the search finds parameters: the user's N, or a matrix that fills four fifths of the
-/// free memory.
-fn wanted(flags: &TuneFlags) -> Result<usize, Refusal> {
+/// free memory, of the `devices` if there are any.
+fn wanted(flags: &TuneFlags, devices: Option<Devices>) -> Result<usize, Refusal> {
     if let Some(n) = flags.n {
         return match n {
             0 => Err(Refusal::usage("-n 0 leaves nothing to tune: give 1 or more")),
             n => Ok(n),
         };
     }
-    let memory = match flags.device {
-        Device::Cuda => {
-            let (devices, free) = devices(flags)?;
-            devices as f64 * free
-        }
-        _ => this_machine::memory("; give -n")?,
+    let memory = match devices {
+        Some(Devices { used, free_bytes }) => used as f64 * free_bytes as f64,
+        None => this_machine::memory("; give -n")?,
     };
     Ok((0.8 * memory * flags.nodes as f64 / 8.0).sqrt() as usize)
 }
 
-/// Returns the smallest number of a node's devices that a layout of the search uses, and the least free memory of a device.
-fn devices(flags: &TuneFlags) -> Result<(usize, f64), Refusal> {
-    let found = this_machine::devices()?;
-    let of_grids = flags.p.iter().zip(&flags.q).map(|(p, q)| p.saturating_mul(*q) / flags.nodes);
-    let fewest = flags.ranks_per_node.iter().copied().chain(of_grids).min();
-    let free = found.iter().map(|device| device.free_bytes).min().unwrap_or(0);
-    Ok((fewest.unwrap_or(usize::MAX).clamp(1, found.len()), free as f64))
+/// Devices of a node in a search.
+#[derive(Clone, Copy)]
+struct Devices {
+    /// Smallest number of devices that a layout of the search uses.
+    used: usize,
+    /// Least free memory of a device.
+    free_bytes: u64,
 }
 
-/// Peak flop/s of a device, as a guess.
-const DEVICE_PEAK: f64 = 30e12;
+impl Devices {
+    fn of(flags: &TuneFlags, found: &[DeviceFacts]) -> Self {
+        let grids = flags.p.iter().zip(&flags.q);
+        let of_grids = grids.map(|(p, q)| p.saturating_mul(*q) / flags.nodes);
+        let fewest = flags.ranks_per_node.iter().copied().chain(of_grids).min();
+        Self {
+            used: fewest.unwrap_or(found.len()).clamp(1, found.len()),
+            free_bytes: found.iter().map(|device| device.free_bytes).min().unwrap_or(0),
+        }
+    }
+}
 
 /// Largest total number of cores that --nodes and --cores may give: a hundred times the cores of the largest machine.
 const CORES_MOST: usize = 1 << 30;
 
-/// Returns the values among which the search chooses, from the flags and this machine.
-fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
+/// Returns the values among which the search chooses, from the flags and this machine, and the order of the matrix to run.
+fn domain(flags: &TuneFlags) -> Result<(Domain, usize), Refusal> {
     let cores = flags.cores.unwrap_or_else(cores::count);
     let positive = |numbers: &[usize]| numbers.iter().all(|&number| number > 0);
     let numbers = [&flags.nb, &flags.p, &flags.q, &flags.ranks_per_node];
@@ -254,11 +261,13 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
         None => (this_machine::layout().ranks, Topology::here().memories_of(cores::bound_to())),
         Some(cores) => (Topology::even(cores, 1).layout().ranks, 1),
     };
-    let mut ranks_per_node = match flags.device {
+    let found = (flags.device == Device::Cuda).then(this_machine::devices).transpose()?;
+    let devices = found.as_ref().map(|found| Devices::of(flags, found));
+    let mut ranks_per_node = match (flags.device, &found) {
         _ if !flags.ranks_per_node.is_empty() => flags.ranks_per_node.clone(),
-        Device::None => layouts(cores, &[suits, memories, 1, 2 * suits, cores]),
-        Device::Cuda => vec![this_machine::devices()?.len()],
-        Device::Host => vec![1],
+        (_, Some(found)) => vec![found.len()],
+        (Device::None, None) => layouts(cores, &[suits, memories, 1, 2 * suits, cores]),
+        (_, None) => vec![1],
     };
     if flags.ranks_per_node.is_empty() {
         // The grids of -p and -q determine further numbers of ranks.
@@ -270,26 +279,24 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
         }
     }
     let (free, nbs) = (flags.nb.is_empty(), flags.nb.clone());
-    let nbs = match flags.device {
+    let nbs = match devices {
         _ if !free => nbs,
-        Device::Cuda => DEVICE_NBS.to_vec(),
-        _ => USUAL_NBS.to_vec(),
+        Some(_) => DEVICE_NBS.to_vec(),
+        None => USUAL_NBS.to_vec(),
     };
-    let mut peak = cores as f64 * this_machine::peak_per_core().unwrap_or(3e10);
-    if flags.device == Device::Cuda {
-        peak = devices(flags)?.0 as f64 * DEVICE_PEAK;
-    }
-    let n = trial_size(
-        wanted(flags)?,
-        nbs[0],
-        cores * flags.nodes,
-        peak * flags.nodes as f64,
-        flags.budget,
-    );
+    let peak = match devices {
+        Some(Devices { used, .. }) => used as f64 * DEVICE_PEAK,
+        None => cores as f64 * this_machine::peak_per_core().unwrap_or(3e10),
+    };
+    let wanted = wanted(flags, devices)?;
+    let n =
+        trial_size(wanted, nbs[0], cores * flags.nodes, peak * flags.nodes as f64, flags.budget);
     let mut blas: Vec<Option<String>> = vec![None];
     blas.extend(flags.blas.iter().cloned().map(Some));
     let (nodes, device) = (flags.nodes, flags.device);
-    Ok(Domain { n, nodes, cores, ranks_per_node, nbs, nb_is_free: free, grids, blas, device })
+    let domain =
+        Domain { n, nodes, cores, ranks_per_node, nbs, nb_is_free: free, grids, blas, device };
+    Ok((domain, wanted))
 }
 
 /// Returns the order of the matrix whose parts are timed. The order is `wanted`, or smaller if too few trials of `wanted` fit in
@@ -387,7 +394,7 @@ fn differences(kept: &Kept, asked: &Kept) -> Vec<String> {
         ("N of the trials, by --budget", was.n.to_string(), is.n.to_string()),
         ("--nodes", was.nodes.to_string(), is.nodes.to_string()),
         ("--cores", was.cores.to_string(), is.cores.to_string()),
-        ("--device", format!("{:?}", was.device), format!("{:?}", is.device)),
+        ("--device", was.device.name().to_owned(), is.device.name().to_owned()),
         ("--ranks-per-node", list(&was.ranks_per_node), list(&is.ranks_per_node)),
         ("--nb", nbs(was), nbs(is)),
         ("-p and -q", grids(was), grids(is)),

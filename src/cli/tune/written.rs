@@ -5,7 +5,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use clap::ValueEnum;
 use nix::unistd::geteuid;
 
 use super::kept::KEPT;
@@ -43,11 +42,7 @@ pub fn launch_text(launcher: &str, best: &Candidate, nodes: usize, program: &Pat
 
 /// Returns the flag that selects a device; nothing for none.
 pub fn device_flag(device: Device) -> Option<String> {
-    (device != Device::None).then(|| format!("--device={}", name_of(device)))
-}
-
-fn name_of(device: Device) -> String {
-    device.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    (device != Device::None).then(|| format!("--device={}", device.name()))
 }
 
 /// Returns lines of a shell script with which srun gives each rank a core for each of its threads. Returns an empty text for
@@ -120,7 +115,7 @@ pub fn write(
         settings += &format!("blas = {}\n", toml::Value::String(template::from_any_folder(blas)));
     }
     if *device != Device::None {
-        settings += &format!("device = \"{}\"\n", name_of(*device));
+        settings += &format!("device = \"{}\"\n", device.name());
     }
     let launch = launch_text(launcher, &tuned.best, nodes, program);
     let cores = cores_text(launcher, *threads);

@@ -16,6 +16,9 @@ const RESERVE_LEAST: f64 = 512.0 * 1_048_576.0;
 /// Bytes of a device's memory that driver and libraries may take, as a guess.
 const DEVICE_BASE: f64 = 1024.0 * 1_048_576.0;
 
+/// Peak flop/s of a device, if it is not given.
+pub const DEVICE_PEAK: f64 = 30e12;
+
 /// Peak flop/s of a core, if it is not given.
 const CORE_PEAK: f64 = 40e9;
 
@@ -100,7 +103,7 @@ impl Guesses<'_> {
             "the bandwidth of copies from and to a device is a guess: 25 GB/s (--device-link)";
         Ok(DeviceOfRank {
             memory,
-            peak: self.of(devices.peak, 30e12, true, peak),
+            peak: self.of(devices.peak, DEVICE_PEAK, true, peak),
             link: self.of(devices.link, 25e9, true, link.into()),
         })
     }

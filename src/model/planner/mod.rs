@@ -35,6 +35,7 @@ pub use choice::{
 };
 pub use evaluate::{Helpers, Plan, Storing, node_hours};
 pub use inputs::{Devices, Inputs, Measured, Mtbf, NamedRoom};
+pub use machine::DEVICE_PEAK;
 pub use written::{skt_toml, test_params, usual};
 
 use alternatives::{alternatives, compare};

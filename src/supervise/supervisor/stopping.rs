@@ -193,11 +193,11 @@ impl Supervisor<'_> {
         let called_for = self.cluster.called_for(node);
         // If the judge knows a node, the judge decides as long as the node is being called or unresponsive. A node that was
         // judged lost may answer again.
-        let waits = match called_for {
-            _ if self.judged_lost(node).is_some() => true,
-            Some(_) => self.nodes.knows(node),
-            None => self.nodes.is_in_trouble(node),
-        };
+        let waits = self.judged_lost(node).is_some()
+            || match called_for {
+                Some(_) => self.nodes.knows(node),
+                None => self.nodes.is_in_trouble(node),
+            };
         // If no node can be reached, no node is late.
         if self.nodes.is_alone() || waits {
             *asked = Instant::now();

@@ -64,7 +64,8 @@ impl Supervisor<'_> {
         let Some(rules) = self.settings.benchmark.rounding else { return };
         self.ranks.rounding = self.state.rounding.clone().or_else(|| {
             let placed = self.state.placed.iter().filter_map(|h| self.cluster.find(&h.name));
-            let nodes = placed.map(|at| &self.cluster.nodes[at]).filter(|n| n.lost.is_none());
+            let nodes = placed.map(|at| &self.cluster.nodes[at]);
+            let nodes = nodes.filter(|node| node.lost.is_none() || node.returned);
             rules.rounding(
                 nodes.filter_map(|n| n.facts.as_ref()).map(|(facts, _)| &facts.arithmetic),
             )

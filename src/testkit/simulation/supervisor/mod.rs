@@ -16,13 +16,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use scenario::Scenario;
-use site::Workload;
+use scenario::{Scenario, Special};
+use site::{RANK_BYTES, Workload};
 use world::{Killed, Simulated, World, Wrong, now_ms};
+
+use nix::sys::signal::{SigHandler, Signal, signal};
 
 use super::{Failure, Report, Simulation};
 use crate::base::clock::{self, steady_ms};
+use crate::base::params::Engine;
 use crate::base::simulated;
+use crate::kernels::arithmetic::Rules;
+use crate::shm::Store;
+use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::policy::{MAX_RESTARTS, SAME_FAULT_MAX};
 use crate::supervise::judge::thresholds::Thresholds;
 use crate::supervise::machine;
@@ -68,6 +74,8 @@ impl Office {
     pub fn new(trace: Option<File>) -> Self {
         simulated::begin(&Simulated);
         machine::simulate(&Simulated);
+        // SAFETY: no handler is installed. A write to a full disk is then an error, and not the end of this process.
+        unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) }.expect("a known signal");
         let folder = PathBuf::from(format!("/dev/shm/skt-office-{}", std::process::id()));
         Self { folder, binary: binary_digest(), trace }
     }
@@ -145,6 +153,10 @@ fn command(
                 settings.discard = true;
                 pause(1000)?;
             }
+            // The first launch had no room on the disk.
+            Ok(Err(_)) if World::with(|world| world.full_ms > 0 && !world.has_launched()) => {
+                return Ok(6);
+            }
             Ok(Err(error)) => return Err(format!("the supervisor gives up: {error:#}")),
             Err(thrown) if thrown.is::<Killed>() => {
                 let again_ms = World::with(|world| {
@@ -213,14 +225,18 @@ fn check(scenario: &Scenario, world: &World, records: &[Record], status: u8) -> 
             let (last, really) = (site.attempt_number(), site.recoveries());
             let is_of_last = |record: &&Record| matches!(record.event, Event::GoneOn { attempt, .. } if attempt == last);
             let recorded = records.iter().filter(is_of_last).count();
-            if recorded != really {
+            // While the disk is full, nothing is recorded.
+            if recorded != really && now_ms() >= world.full_ms {
                 return Err(format!("{recorded} of {really} recoveries in place were recorded"));
             }
             Ok(())
         }
         75 | 6 if site.blameless() < scenario.nodes => Ok(()),
         4 if site.has_refused => Ok(()),
-        6 if world.refused_first => Ok(()),
+        // Without room at the first launch nothing is lost, and the run ends.
+        5 if site.has_refused && site.attempt_number() == 1 => Ok(()),
+        6 if world.refused_first || world.full_ms > 0 && !world.has_launched() => Ok(()),
+        75 if scenario.special == Some(Special::NoLaunch) => Ok(()),
         // A fault during the search for the node at fault may hit a trial of healthy nodes. Nothing is lost by that.
         6 | 75
             if scenario.defect.is_some() && site.launches > 0 && site.attempt_number() == TRIAL =>
@@ -233,7 +249,8 @@ fn check(scenario: &Scenario, world: &World, records: &[Record], status: u8) -> 
         // nothing was computed. This check counts all such faults, in a row or not.
         4 | 6
             if records.iter().filter(|record| may_be_a_bug(&record.event)).count()
-                >= SAME_FAULT_MAX =>
+                >= SAME_FAULT_MAX
+                && !has_only_a_sick_node(scenario) =>
         {
             Ok(())
         }
@@ -244,6 +261,13 @@ fn check(scenario: &Scenario, world: &World, records: &[Record], status: u8) -> 
     }
 }
 
+/// Returns whether the only fault is that of a sick node, which a spare can replace.
+fn has_only_a_sick_node(scenario: &Scenario) -> bool {
+    matches!(scenario.special, Some(Special::Sick { .. }))
+        && scenario.faults.is_empty()
+        && scenario.spares > 0
+}
+
 fn may_be_a_bug(event: &Event) -> bool {
     matches!(event, Event::Fault { kind, .. } if kind.may_be_a_bug())
 }
@@ -252,6 +276,10 @@ fn settings(scenario: &Scenario, folder: Folder) -> Settings {
     let (workload, usual) = (scenario.work.workload, Thresholds::default());
     let in_place = workload.recovers_in_place();
     let host = |number: usize| Host::new(format!("n{number}"), scenario.slots);
+    let named_bytes = scenario.slots as u64 * RANK_BYTES;
+    let need = || Need { named_bytes, ..Need::none(Store::Posix) };
+    let needs = (1..=scenario.nodes).map(|number| (format!("n{number}"), need()));
+    let rules = Rules { engine: Engine::Auto, preflight: false, told: false, named: false };
     let tool = Tool {
         kind: Launcher::Openmpi,
         program: "mpirun".into(),
@@ -279,6 +307,8 @@ fn settings(scenario: &Scenario, folder: Folder) -> Settings {
             stays_vacant: workload == Workload::Vacant,
             groups: if workload.saves() { scenario.work.groups.clone() } else { Vec::new() },
             saves: workload.saves(),
+            needs: needs.filter(|_| scenario.special == Some(Special::Room)).collect(),
+            rounding: matches!(scenario.special, Some(Special::Alien { .. })).then_some(rules),
             ..Benchmark::default()
         },
         thresholds: if in_place { usual.in_place() } else { usual },
@@ -292,7 +322,9 @@ fn settings(scenario: &Scenario, folder: Folder) -> Settings {
         stop_timeout: Duration::from_secs(60),
         rank_bytes: None,
         trial: scenario.trial,
-        progress_every: Duration::ZERO,
+        progress_every: Duration::from_secs(
+            10 * u64::from(scenario.special == Some(Special::Lines)),
+        ),
         discard: false,
     }
 }

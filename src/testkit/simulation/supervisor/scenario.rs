@@ -82,6 +82,15 @@ pub(super) enum Fault {
         for_ms: u64,
         full: bool,
     },
+    /// Another user's files fill the shared memory of a node.
+    Fills {
+        node: usize,
+        for_ms: u64,
+    },
+    /// The disk of the run's folder is full: no file there can be written.
+    FullDisk {
+        for_ms: u64,
+    },
 }
 
 impl Fault {
@@ -107,7 +116,21 @@ impl Fault {
             Fault::Request { .. } => "halt by request",
             Fault::OffTogether { .. } => "two nodes off",
             Fault::Refuses { .. } => "launches refused",
+            Fault::Fills { .. } => "node full",
+            Fault::FullDisk { .. } => "disk full",
         }
+    }
+
+    /// Returns whether the fault ends the supervisor, or makes it end the run.
+    fn ends_command(&self) -> bool {
+        matches!(
+            self,
+            Fault::Supervisor { .. }
+                | Fault::Halt
+                | Fault::HaltTwice { .. }
+                | Fault::HaltAgain
+                | Fault::Request { .. }
+        )
     }
 
     /// Returns the time for which the fault lasts.
@@ -118,6 +141,8 @@ impl Fault {
             | Fault::Freeze { for_ms, .. }
             | Fault::RankStops { for_ms, .. }
             | Fault::Disk { for_ms }
+            | Fault::FullDisk { for_ms }
+            | Fault::Fills { for_ms, .. }
             | Fault::Refuses { for_ms, .. } => for_ms,
             Fault::Supervisor { again_ms } | Fault::HaltTwice { again_ms } => again_ms,
             Fault::Off { back_ms, .. } => back_ms.unwrap_or(0),
@@ -128,6 +153,26 @@ impl Fault {
 
 /// Time in which a fault is noticed, and the job is stopped and restarted, including all pauses of the supervisor.
 const RECOVERED_MS: u64 = 90_000;
+
+/// Property that few seeds have. It is drawn by the seed's remainder, so that the faults of seeds without it stay the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Special {
+    /// In each attempt a rank dies on the node `node`, `after_ms` after the ranks began to compute.
+    Sick { node: usize, after_ms: u64 },
+    /// The user states the memory that ranks need, and other users fill nodes.
+    Room,
+    /// Identical bits are promised, and the node computes others.
+    Alien { node: usize },
+    /// The disk of the run's folder is full for a time.
+    FullDisk,
+    /// No launch succeeds for longer than the supervisor tries again.
+    NoLaunch,
+    /// Progress lines are printed.
+    Lines,
+}
+
+/// Divisor of the remainder that decides about [`Special`].
+const SPECIAL_OF: u64 = 41;
 
 /// Time of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +204,7 @@ pub(super) struct Scenario {
     pub limit_ms: Option<u64>,
     /// True if the command has `--new` when it is given again.
     pub discards: bool,
+    pub special: Option<Special>,
     pub work: Work,
     pub faults: Vec<(When, Fault)>,
 }
@@ -230,6 +276,7 @@ impl Scenario {
             is_cut: seed % 24 == 13,
             limit_ms: (seed % 13 == 5).then_some(5000 + seed / 13 % 40_000),
             discards: seed % 6 == 4,
+            special: None,
             work,
             faults,
         };
@@ -237,7 +284,62 @@ impl Scenario {
             let at_ms = if dice.one_in(2) { at_ms } else { dice.below(time_ms) };
             scenario.faults.push((When::At(at_ms), rare(dice, all)));
         }
+        scenario.specialise(time_ms, dice);
         scenario
+    }
+
+    /// Gives the scenario the property that its seed has, if any, with the faults that belong to it.
+    fn specialise(&mut self, time_ms: u64, dice: &mut Dice) {
+        let all = self.nodes + self.spares;
+        let node = dice.below(all as u64) as usize;
+        let saves = self.work.workload.saves();
+        match self.seed % SPECIAL_OF {
+            0 | 5 | 10 => {
+                let node = node % self.nodes;
+                self.special = Some(Special::Sick { node, after_ms: dice.below(time_ms / 2) });
+                if dice.one_in(2) {
+                    self.faults.clear();
+                }
+            }
+            1 | 6 | 11 | 16 if saves => {
+                self.special = Some(Special::Room);
+                for _ in 0..1 + dice.below(2) {
+                    let node = dice.below(all as u64) as usize;
+                    let for_ms = 1000 + dice.below(120_000);
+                    self.faults
+                        .push((When::At(dice.below(time_ms)), Fault::Fills { node, for_ms }));
+                }
+            }
+            3 | 8 if saves && (self.nodes > 2 || node >= self.nodes) => {
+                self.special = Some(Special::Alien { node });
+            }
+            7 | 12 => {
+                self.special = Some(Special::FullDisk);
+                // Without its journal, a run cannot be resumed by another command.
+                self.faults.retain(|(_, fault)| !fault.ends_command());
+                (self.limit_ms, self.discards) = (None, false);
+                let for_ms = 1000 + dice.below(60_000);
+                let at_ms = 10_000 + dice.below(time_ms);
+                self.faults.push((When::At(at_ms), Fault::FullDisk { for_ms }));
+            }
+            9 => {
+                self.special = Some(Special::NoLaunch);
+                let at_ms = 10_000 + dice.below(time_ms);
+                let for_ms = 290_000 + dice.below(60_000);
+                self.faults.push((When::At(at_ms), Fault::Refuses { for_ms, full: false }));
+                let rank = dice.below(self.ranks() as u64) as usize;
+                self.faults.push((When::At(at_ms + 1), Fault::RankDies { rank }));
+            }
+            17 => self.special = Some(Special::Lines),
+            _ => {}
+        }
+        let shows_defect = self
+            .special
+            .is_some_and(|special| matches!(special, Special::Sick { .. } | Special::Alien { .. }));
+        if shows_defect {
+            // One defect is enough.
+            self.defect = None;
+        }
     }
 
     pub fn with_faults(&self, kept: &[usize]) -> Self {
@@ -256,8 +358,10 @@ impl Scenario {
         let job_ms = work.start_ms + work.recover_ms + work.iterations * work.step_ms;
         let lasts_ms: u64 = self.faults.iter().map(|(_, fault)| fault.lasts_ms()).sum();
         let wait_ms = self.wait.map_or(0, |wait| wait.as_millis() as u64);
+        let is_sick = matches!(self.special, Some(Special::Sick { .. }));
         let extra = [self.discards, self.trial, self.is_cut, self.limit_ms.is_some()];
-        let begins = 1 + extra.into_iter().map(u64::from).sum::<u64>();
+        let extra = extra.into_iter().chain([is_sick; 5]);
+        let begins = 1 + extra.map(u64::from).sum::<u64>();
         (begins + self.faults.len() as u64) * (job_ms + RECOVERED_MS + wait_ms) + lasts_ms
     }
 }

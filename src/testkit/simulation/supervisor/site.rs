@@ -18,9 +18,9 @@ use crate::supervise::talk::progress::{Doing, Progress};
 use crate::supervise::talk::wire::{Beat, Free, Which};
 
 /// Bytes of shared memory of a rank.
-const RANK_BYTES: u64 = 1 << 20;
+pub(super) const RANK_BYTES: u64 = 1 << 20;
 /// Bytes of the whole memory of a node.
-const NODE_BYTES: u64 = 1 << 34;
+pub(super) const NODE_BYTES: u64 = 1 << 34;
 
 /// Time from one call of a node to the next while no node answers, including the duration of the call.
 const CALLS_MS: u64 = 20_000;
@@ -105,6 +105,8 @@ struct Node {
     frozen_ms: u64,
     /// Time until which the node is cut off from other nodes.
     apart_ms: u64,
+    /// Time until which other users' files fill the node's shared memory.
+    filled_ms: u64,
     memory: BTreeMap<Position, Memory>,
 }
 
@@ -216,6 +218,8 @@ struct Attempt {
     recovers_ms: Option<u64>,
     /// Time up to which a fault of a rank is a reason to end the job.
     excused_ms: u64,
+    /// Time at which a rank dies on the node `sick`.
+    dies_ms: Option<u64>,
     halt: Option<bool>,
 }
 
@@ -243,6 +247,10 @@ pub(super) struct Site {
     pub is_cut: bool,
     /// Time from which the time limit of the run's first command is a reason to end the job.
     pub limit_ms: Option<u64>,
+    /// Node on which a rank dies in each attempt, and the time from the beginning of the computation to the death.
+    sick: Option<(String, u64)>,
+    /// Node that computes other bits than the others.
+    pub alien: Option<String>,
     /// Number of the present run: the count of earlier runs that were given up for a new run.
     run: u32,
     /// Nodes that the supervisor has given up.
@@ -289,6 +297,8 @@ impl Site {
             defect,
             is_cut: false,
             limit_ms: None,
+            sick: None,
+            alien: None,
             run: 0,
             given_up: BTreeSet::new(),
             work,
@@ -308,6 +318,34 @@ impl Site {
             wrong: None,
             log: Vec::new(),
         }
+    }
+
+    /// Makes a node sick: in each attempt a rank dies there, `after_ms` after the ranks began to compute.
+    pub fn sickens(&mut self, node: &str, after_ms: u64) {
+        self.evidence.condemns(node, 0, u64::MAX / 2);
+        self.sick = Some((node.to_owned(), after_ms));
+    }
+
+    /// Makes a node compute other bits than the others.
+    pub fn alienates(&mut self, node: &str) {
+        self.evidence.condemns(node, 0, u64::MAX / 2);
+        self.alien = Some(node.to_owned());
+    }
+
+    /// Fills the shared memory of a node with other users' files.
+    pub fn fills(&mut self, name: &str, until_ms: u64) {
+        self.evidence.condemns(name, self.now_ms, until_ms);
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.filled_ms = node.filled_ms.max(until_ms);
+        }
+    }
+
+    /// Returns the free memory of a node.
+    pub fn free(&self, name: &str) -> Free {
+        let node = &self.nodes[name];
+        let left = NODE_BYTES - node.memory.len() as u64 * RANK_BYTES;
+        let shm_bytes = if self.now_ms < node.filled_ms { 0 } else { left };
+        Free { shm_bytes, memory_bytes: left, ..Free::default() }
     }
 
     pub fn notes(&mut self, what: String) {
@@ -563,6 +601,9 @@ impl Site {
         self.notes(format!("launch {number} on {}", names.join(" ")));
         let places = hosts.iter().flat_map(|(name, slots)| std::iter::repeat_n(name, *slots));
         let places: Vec<String> = places.take(ranks).cloned().collect();
+        if let Some(alien) = self.alien.clone().filter(|alien| names.contains(alien)) {
+            self.goes_wrong(format!("ranks were launched on {alien}, which computes other bits"));
+        }
         if places.len() < ranks {
             self.goes_wrong(format!("{ranks} ranks were launched on {} places", places.len()));
         }
@@ -615,6 +656,7 @@ impl Site {
             resumes_at: 0,
             recovers_ms: None,
             excused_ms: 0,
+            dies_ms: None,
             halt: None,
         });
         for path in [folder.output(number), folder.errors(number)] {
@@ -764,6 +806,7 @@ impl Site {
             Phase::Stuck { .. } | Phase::Over => None,
         };
         let later = self.wakes_ms.into_iter().chain(attempt.notices_ms).chain(attempt.rejoins_ms);
+        let later = later.chain(attempt.dies_ms);
         own.into_iter().chain(later.filter(|ms| *ms > self.now_ms)).min()
     }
 
@@ -807,6 +850,7 @@ impl Site {
             self.settles();
         }
         self.judges_outage();
+        self.sick_rank_dies();
         let Some(attempt) = &self.attempt else { return };
         if attempt.notices_ms.is_some_and(|ms| ms <= now_ms) && attempt.launcher_runs {
             self.launcher_notices();
@@ -838,6 +882,16 @@ impl Site {
             }
             Phase::Ending { until_ms, status } if until_ms <= now_ms => self.is_over(status),
             _ => {}
+        }
+    }
+
+    /// Kills a rank on the sick node, if its time has come.
+    fn sick_rank_dies(&mut self) {
+        let (Some((sick, _)), Some(attempt)) = (&self.sick, &mut self.attempt) else { return };
+        if attempt.dies_ms.take_if(|ms| *ms <= self.now_ms).is_some()
+            && let Some(number) = attempt.ranks.iter().position(|rank| rank.node == *sick)
+        {
+            self.kills_rank(number);
         }
     }
 
@@ -1075,7 +1129,10 @@ impl Site {
             self.goes_wrong("a run that could have been kept has lost its memory".to_owned());
         }
         if too_many {
-            return self.refuses();
+            return self.refuses(4);
+        }
+        if self.lacks_room() {
+            return self.refuses(5);
         }
         let attempt = self.attempt.as_ref().expect("one is launched");
         for rank in attempt.ranks.iter().filter(|_| self.work.workload != Workload::Other) {
@@ -1137,19 +1194,30 @@ impl Site {
         gone.values().all(|gone| *gone <= 1)
     }
 
+    /// Returns whether a rank without memory is on a full node.
+    fn lacks_room(&self) -> bool {
+        let ranks = self.attempt.iter().flat_map(|attempt| &attempt.ranks);
+        let mut without = ranks.filter(|rank| {
+            let memory = &self.nodes[&rank.node].memory;
+            rank.position.is_some_and(|position| !memory.contains_key(&position))
+        });
+        without.any(|rank| self.now_ms < self.nodes[&rank.node].filled_ms)
+    }
+
     /// Refuses to continue: the started ranks cannot reach enough memory.
-    fn refuses(&mut self) {
+    fn refuses(&mut self, status: u8) {
         self.has_refused = true;
-        self.says(&format!("skt-hpl: {}\n", Announcement::Refused { status: 4 }));
+        self.says(&format!("skt-hpl: {}\n", Announcement::Refused { status }));
         self.kills_ranks(|_| true);
         self.attempt.iter_mut().for_each(|attempt| attempt.phase = Phase::Over);
-        self.launcher_ends(4);
+        self.launcher_ends(i32::from(status));
     }
 
     fn computes(&mut self) {
         let since_ms = self.now_ms;
         let attempt = self.attempt.as_mut().expect("there is one");
         attempt.phase = Phase::Computing { from: attempt.resumes_at, since_ms };
+        attempt.dies_ms = self.sick.as_ref().map(|(_, after_ms)| since_ms + after_ms);
     }
 
     /// Saves all ranks at iteration `at`, if the program saves.
@@ -1230,11 +1298,7 @@ impl Site {
             processes: here().count(),
             stopped: here().filter(is_stopped).count(),
             ranks: node.memory.iter().map(|(at, memory)| self.seen(name, *at, memory)).collect(),
-            free: Free {
-                shm_bytes: NODE_BYTES - held,
-                memory_bytes: NODE_BYTES - held,
-                ..Free::default()
-            },
+            free: self.free(name),
             held_bytes: held,
             held_positions: node.memory.len(),
             ..Beat::default()

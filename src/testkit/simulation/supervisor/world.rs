@@ -9,10 +9,13 @@ use std::panic::resume_unwind;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::scenario::{Fault, Scenario, When};
-use super::site::Site;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::scenario::{Fault, Scenario, Special, When};
+use super::site::{NODE_BYTES, Site};
 use crate::base::clock::steady_ms;
 use crate::base::simulated::Simulator;
+use crate::kernels::arithmetic::Arithmetic;
 use crate::supervise::machine::{Connections, Machine, Stream, Work};
 use crate::supervise::remember::events::{Event, ProcessId, Record};
 use crate::supervise::remember::folder::{Folder, HaltRequest, write_whole};
@@ -21,7 +24,7 @@ use crate::supervise::start::launch::Launch;
 use crate::supervise::start::trial::NUMBER as TRIAL;
 use crate::supervise::talk::branch::{Heard, Lines};
 use crate::supervise::talk::relay::Hands;
-use crate::supervise::talk::wire::{Attend, Beat, Facts, Free, Shm, WIRE_VERSION, Which};
+use crate::supervise::talk::wire::{Attend, Beat, Facts, Shm, WIRE_VERSION, Which};
 use crate::testkit::simulated_agents::{self, Manner, OUTSIDE, SimulatedAgents};
 use crate::testkit::simulation::Report;
 use crate::testkit::simulation::dice::Dice;
@@ -88,19 +91,26 @@ impl simulated_agents::Nodes for Agents {
     type Hands = Agent;
 
     fn facts(&mut self, node: &str, _: u64) -> Facts {
-        let bytes = 1 << 34;
+        let bytes = NODE_BYTES;
+        let site = self.site.borrow();
+        let version = if site.alien.as_deref() == Some(node) { "0.2" } else { "0.3" };
         Facts {
             wire: WIRE_VERSION,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             binary: self.binary.clone(),
             host: node.to_owned(),
-            boot: self.site.borrow().boot(node),
+            boot: site.boot(node),
             unix_ms: crate::base::clock::since_1970().as_millis() as u64,
             cores: 4,
             memory_bytes: bytes,
-            free: Free { shm_bytes: bytes, memory_bytes: bytes, ..Free::default() },
+            free: site.free(node),
             shm: Shm { bytes, is_memory: true, device: 0 },
-            remove_ipc: Some(false),
+            remove_ipc: Some(site.alien.is_some()),
+            arithmetic: Arithmetic {
+                engines: vec!["blas".to_owned()],
+                library: format!("BLAS {version}"),
+                ..Arithmetic::default()
+            },
             uid: 1000,
             ..Facts::default()
         }
@@ -125,7 +135,8 @@ pub(super) struct World {
     pub site: Rc<RefCell<Site>>,
     simulated_agents: SimulatedAgents<Agents>,
     heard: VecDeque<(u64, Heard)>,
-    works: BTreeMap<(u64, u64), Work>,
+    /// Work by its time, and whether it uses the disk of the run's folder.
+    works: BTreeMap<(u64, u64), (Work, bool)>,
     order: u64,
     /// Number of connections of all supervisors so far.
     shells: u64,
@@ -135,6 +146,8 @@ pub(super) struct World {
     disk_from_ms: u64,
     /// End of the time in which the disk is stopped.
     disk_ms: u64,
+    /// End of the time in which the disk is full; 0 if it never was.
+    pub full_ms: u64,
     faults: BTreeMap<(u64, u64), Fault>,
     at_record: Vec<(u64, Fault)>,
     names: Vec<String>,
@@ -201,6 +214,11 @@ impl World {
         let defect = scenario.defect.map(|node| names[node].clone());
         let mut site = Site::new(scenario.work.clone(), names.iter().cloned(), is_tree, defect);
         (site.is_cut, site.limit_ms) = (scenario.is_cut, scenario.limit_ms);
+        match scenario.special {
+            Some(Special::Sick { node, after_ms }) => site.sickens(&names[node], after_ms),
+            Some(Special::Alien { node }) => site.alienates(&names[node]),
+            _ => {}
+        }
         let site = Rc::new(RefCell::new(site));
         let agents =
             Agents { site: Rc::clone(&site), agents: HashMap::new(), binary: binary.to_owned() };
@@ -220,6 +238,7 @@ impl World {
             clerks: Vec::new(),
             disk_from_ms: 0,
             disk_ms: 0,
+            full_ms: 0,
             faults: BTreeMap::new(),
             at_record: Vec::new(),
             names,
@@ -351,6 +370,8 @@ impl World {
                 let _ = write_whole(&self.folder.halt(), &request);
             }
             Fault::Refuses { for_ms, full } => self.refuses = (now_ms + for_ms, *full),
+            Fault::Fills { node, for_ms } => site.fills(&self.names[*node], now_ms + for_ms),
+            Fault::FullDisk { for_ms } => self.full_ms = now_ms + for_ms,
             Fault::Supervisor { again_ms } => {
                 let attempt = site.attempt_number();
                 let is_it = |event: &Event| matches!(event, Event::Launched { attempt: it, .. } if *it == attempt);
@@ -415,6 +436,11 @@ impl World {
             self.site.borrow().log.join("\n"),
             said[said.len().saturating_sub(30)..].join("\n")
         )
+    }
+
+    /// Returns whether the job was launched, other than on trial.
+    pub fn has_launched(&self) -> bool {
+        self.site.borrow().attempt_number() != TRIAL
     }
 
     /// Advances the time by one step, or returns an action that must be done outside of the world.
@@ -494,7 +520,7 @@ impl World {
 }
 
 enum Step {
-    Work(Work),
+    Work((Work, bool)),
     On,
     Waited,
     Kill,
@@ -507,8 +533,13 @@ fn pass(until_ms: u64, wants_news: bool) {
         match World::with(|world| world.step(until_ms, wants_news)) {
             Step::On => {}
             Step::Waited => return,
-            Step::Work(work) => {
-                work();
+            Step::Work((work, on_disk)) => {
+                let is_full = on_disk && World::with(|world| now_ms() < world.full_ms);
+                if is_full {
+                    without_room(work)
+                } else {
+                    work()
+                }
                 if !World::with(World::sees_journal) {
                     resume_unwind(Box::new(Killed));
                 }
@@ -517,6 +548,14 @@ fn pass(until_ms: u64, wants_news: bool) {
             Step::Wrong => resume_unwind(Box::new(Wrong)),
         }
     }
+}
+
+/// Does work while no file can grow.
+fn without_room(work: Work) {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_FSIZE).expect("a limit of this process");
+    setrlimit(Resource::RLIMIT_FSIZE, 0, hard).expect("a lower limit");
+    work();
+    setrlimit(Resource::RLIMIT_FSIZE, soft, hard).expect("the limit before");
 }
 
 /// Implementation of the program's interfaces to its machine, for the simulated world.
@@ -572,7 +611,7 @@ impl Machine for Simulated {
                 *last_ms = due_ms;
             }
             world.order += 1;
-            world.works.insert((due_ms, world.order), work);
+            world.works.insert((due_ms, world.order), (work, io_thread.is_some()));
         });
     }
 
@@ -588,7 +627,8 @@ impl Machine for Simulated {
             }
             let mut site = world.site.borrow_mut();
             let is_stop = |event: &Event| matches!(event, Event::Stopped { attempt: it, .. } if *it + 1 == attempt);
-            if attempt > 1 && !has_recorded(folder, is_stop) {
+            // A run continues while its records cannot be written.
+            if attempt > 1 && world.full_ms == 0 && !has_recorded(folder, is_stop) {
                 site.goes_wrong("a launch before its reason was recorded".to_owned());
             }
             let launcher = site.launch(&hosts, ranks, folder, attempt);

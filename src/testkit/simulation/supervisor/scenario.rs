@@ -169,6 +169,10 @@ pub(super) enum Special {
     NoLaunch,
     /// Progress lines are printed.
     Lines,
+    /// The launcher ends with status 0 if it lost a node.
+    FalseZero,
+    /// The run also saves to storage that all nodes share. The second command does not name the first node.
+    Moves,
 }
 
 /// Divisor of the remainder that decides about [`Special`].
@@ -303,6 +307,16 @@ impl Scenario {
             }
             1 | 6 | 11 | 16 if saves => {
                 self.special = Some(Special::Room);
+                if dice.one_in(3) {
+                    // The first ranks die before they have memory, and then there is no room.
+                    let node = dice.below(self.nodes as u64) as usize;
+                    let for_ms = 20_000 + dice.below(400_000);
+                    let faults =
+                        [Fault::Launcher { ranks_stay: false }, Fault::Fills { node, for_ms }];
+                    self.faults = faults.map(|fault| (When::Record(1), fault)).to_vec();
+                    (self.limit_ms, self.discards) = (None, false);
+                    return;
+                }
                 for _ in 0..1 + dice.below(2) {
                     let node = dice.below(all as u64) as usize;
                     let for_ms = 1000 + dice.below(120_000);
@@ -331,6 +345,15 @@ impl Scenario {
                 self.faults.push((When::At(at_ms + 1), Fault::RankDies { rank }));
             }
             17 => self.special = Some(Special::Lines),
+            18 | 19 => self.special = Some(Special::FalseZero),
+            23 | 25
+                if self.work.workload == Workload::Restarted
+                    && self.spares > 0
+                    && !self.discards =>
+            {
+                self.special = Some(Special::Moves);
+                self.faults.push((When::At(dice.below(time_ms)), Fault::Halt));
+            }
             _ => {}
         }
         let shows_defect = self

@@ -235,6 +235,9 @@ impl Attempt {
 /// was judged.
 const ASKED_IN_VAIN: &str = "asked to remove memory";
 
+/// Text of the reason for giving up a node that the new command does not name.
+const UNNAMED: &str = "this command does not name the node";
+
 /// Real state of all nodes and of the job.
 #[derive(Debug)]
 pub(super) struct Site {
@@ -251,6 +254,12 @@ pub(super) struct Site {
     sick: Option<(String, u64)>,
     /// Node that computes other bits than the others.
     pub alien: Option<String>,
+    /// Whether the launcher ends with status 0 if it lost a node.
+    pub hides_losses: bool,
+    /// Whether a fault was injected while a trial of MPI ran.
+    pub trial_was_hit: bool,
+    /// Iteration of the last save in storage that all nodes share: 0 if there is none, `None` without such storage.
+    pub stored: Option<u64>,
     /// Number of the present run: the count of earlier runs that were given up for a new run.
     run: u32,
     /// Nodes that the supervisor has given up.
@@ -299,6 +308,9 @@ impl Site {
             limit_ms: None,
             sick: None,
             alien: None,
+            hides_losses: false,
+            trial_was_hit: false,
+            stored: None,
             run: 0,
             given_up: BTreeSet::new(),
             work,
@@ -380,6 +392,7 @@ impl Site {
             && !(begins && in_outage)
             // The memory of a node that was started again is gone, whenever that is noticed.
             && !(why.contains(WAS_RESTARTED) && self.nodes[node].boots > 0)
+            && !(why.contains(UNNAMED) && self.stored.is_some())
         {
             self.goes_wrong(format!("node {node} was given up without evidence: {why}"));
         }
@@ -514,6 +527,12 @@ impl Site {
     pub fn is_decided(&mut self, until_ms: u64) {
         let decided = self.attempt.iter_mut().filter(|attempt| attempt.is_known());
         decided.for_each(|attempt| attempt.excused_ms = attempt.excused_ms.max(until_ms));
+    }
+
+    /// Returns whether a trial of MPI runs.
+    pub fn is_on_trial(&self) -> bool {
+        let runs = |attempt: &Attempt| attempt.number == TRIAL && attempt.phase != Phase::Over;
+        self.attempt.as_ref().is_some_and(runs)
     }
 
     pub fn attempt_number(&self) -> u32 {
@@ -1046,10 +1065,11 @@ impl Site {
                 rank.pid, rank.node
             )
         });
+        let off = dead.is_some_and(|(_, rank)| self.nodes[&rank.node].is_off);
         self.says(&words.unwrap_or_default());
         let reached = self.reached();
         self.kills_ranks(|rank| reached.contains(&rank.node));
-        self.launcher_ends(137);
+        self.launcher_ends(if off && self.hides_losses { 0 } else { 137 });
     }
 
     fn says(&mut self, words: &str) {
@@ -1068,7 +1088,8 @@ impl Site {
         let attempt_number = attempt.number;
         let path = attempt.folder.exit(attempt.number);
         fs::write(path, format!("{status}\n")).expect("room in /dev/shm");
-        if self.work.workload == Workload::Other && status == 0 && attempt_number != TRIAL {
+        let has_ended = attempt.has_ended && status == 0;
+        if self.work.workload == Workload::Other && has_ended && attempt_number != TRIAL {
             self.is_done = counts;
         }
         self.notes(format!("the launcher ends with status {status}"));
@@ -1105,14 +1126,14 @@ impl Site {
             let memory = memory.filter(|memory| memory.run == self.run);
             saves[position as usize] = memory.and_then(|memory| memory.saved);
         }
-        let target = saves.iter().flatten().max().copied();
-        let mut lost: BTreeMap<usize, usize> = BTreeMap::new();
-        for (position, saved) in saves.iter().enumerate() {
-            if target.is_some() && *saved != target {
-                *lost.entry(self.work.groups[position]).or_default() += 1;
-            }
+        // Ranks with too little in memory resume from storage.
+        let stored = self.stored.filter(|&stored| stored > 0 && self.last_save.is_some());
+        let newest = saves.iter().flatten().max().copied();
+        if stored.is_some() && (newest < stored || self.is_too_much(&saves, newest)) {
+            saves = vec![stored; positions];
         }
-        let too_many = lost.values().any(|lost| *lost > 1);
+        let target = saves.iter().flatten().max().copied();
+        let too_many = self.is_too_much(&saves, target);
         let is_back = self.last_save.as_ref().is_some_and(|save| target < Some(save.iteration));
         for rank in &mut attempt.ranks {
             pids += 1;
@@ -1194,6 +1215,18 @@ impl Site {
         gone.values().all(|gone| *gone <= 1)
     }
 
+    /// Returns whether a group has lost more than it survives. `saves` are the last saves of all positions, of which those at
+    /// `target` can be used.
+    fn is_too_much(&self, saves: &[Option<u64>], target: Option<u64>) -> bool {
+        let mut lost: BTreeMap<usize, usize> = BTreeMap::new();
+        for (position, saved) in saves.iter().enumerate() {
+            if target.is_some() && *saved != target {
+                *lost.entry(self.work.groups[position]).or_default() += 1;
+            }
+        }
+        lost.values().any(|lost| *lost > 1)
+    }
+
     /// Returns whether a rank without memory is on a full node.
     fn lacks_room(&self) -> bool {
         let ranks = self.attempt.iter().flat_map(|attempt| &attempt.ranks);
@@ -1237,6 +1270,7 @@ impl Site {
         // The successor of a supervisor that has recorded no launch removes all memory.
         if self.work.workload.saves() && attempt.is_known() && attempt.run == self.run {
             self.last_save = Some(Save { iteration: at, at_ms: self.now_ms, holders });
+            self.stored = self.stored.map(|_| at);
         }
         // Iterations before the save are not repeated.
         let since_ms = self.now_ms;

@@ -217,6 +217,8 @@ impl World {
         match scenario.special {
             Some(Special::Sick { node, after_ms }) => site.sickens(&names[node], after_ms),
             Some(Special::Alien { node }) => site.alienates(&names[node]),
+            Some(Special::FalseZero) => site.hides_losses = true,
+            Some(Special::Moves) => site.stored = Some(0),
             _ => {}
         }
         let site = Rc::new(RefCell::new(site));
@@ -294,6 +296,7 @@ impl World {
         let now_ms = now_ms();
         let mut site = self.site.borrow_mut();
         site.now_ms = now_ms;
+        site.trial_was_hit |= site.is_on_trial();
         if !matches!(fault, Fault::Boots { .. } | Fault::HaltAgain) {
             self.injected.push(format!("{} while {}", fault.name(), site.doing()));
         }

@@ -59,6 +59,12 @@ const FOUND: &[(Kind, u64)] = &[
     (Kind::Supervisor, 306_009_950),
     // The job recovered in place after a fault was recorded, and completed without a supervisor: the loss was not recorded.
     (Kind::Supervisor, 303_023_202),
+    // All nodes were unreachable at first, so the arithmetic of the run was learned from none: a node with another one was used.
+    (Kind::Supervisor, 12_016),
+    // Another program, under a launcher that hides losses: a relayed heartbeat, older than the node's loss, counted as an answer.
+    (Kind::Supervisor, 430_013_594),
+    // The same; the supervisor died after the loss, the lost node booted, and the new supervisor believed status 0.
+    (Kind::Supervisor, 411_015_384),
     // A long broadcast, whose sender died: in the simulation, a later message overtook one that was lost.
     (Kind::Ranks, 102_003_005),
     // Method double, code sum: parity encoded again after a rebuild up to rounding did not match its digests.

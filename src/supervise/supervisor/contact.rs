@@ -350,21 +350,26 @@ impl Supervisor<'_> {
     }
 
     /// Returns whether status 0 of the launcher means success. With a launcher that hides losses, the benchmark's announcement
-    /// decides instead. For another program, status 0 means success if all its nodes answer.
+    /// decides instead. For another program, status 0 means success if all its nodes answer, and this supervisor has watched
+    /// them to the launcher's end.
     pub(super) fn believes_zero(&mut self) -> anyhow::Result<bool> {
         Ok(!self.settings.tool.hides_losses()
-            || !self.settings.benchmark.progress_shows && self.all_nodes_answer()?)
+            || !self.settings.benchmark.progress_shows
+                && !self.attempt.ended_unseen
+                && self.all_nodes_answer()?)
     }
 
+    /// Ends what the job has left on its nodes. Returns whether all of them answer. Heartbeats would prove less, because an agent
+    /// may pass on a heartbeat that a node has sent before its loss.
     fn all_nodes_answer(&mut self) -> anyhow::Result<bool> {
-        // Older news is not an answer to this request.
-        while self.hear(Duration::ZERO)?.is_some() {}
         let placed = self.state.placed.iter().map(|host| self.cluster.find(&host.name));
         let Some(placed) = placed.collect::<Option<BTreeSet<usize>>>() else {
             return Ok(false);
         };
-        let node_timeout = Duration::from_millis(self.settings.thresholds.node_timeout_ms);
-        self.await_beats(placed, node_timeout, |_, _| ())
+        let placed = Vec::from_iter(placed);
+        let halted = |this: &Self| this.nodes.is_alone() && this.halt.is_some();
+        let (answered, _) = self.end_on(&placed, &BTreeSet::new(), halted)?;
+        Ok(answered.len() == placed.len())
     }
 
     /// Asks all nodes for a heartbeat and waits for those of the `missing` nodes. Passes each heartbeat to `seen`. Returns

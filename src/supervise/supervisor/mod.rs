@@ -112,6 +112,8 @@ struct AttemptState {
     replaced: Vec<(String, String)>,
     /// Working nodes found slow, each with the reason.
     slow: BTreeMap<String, String>,
+    /// Whether the launcher had ended before this supervisor took over. Losses of nodes before the takeover may be unknown.
+    ended_unseen: bool,
 }
 
 /// State of the check whether the nodes have room for the run's memory.
@@ -200,6 +202,7 @@ impl Supervisor<'_> {
         let (mut left, mut adopted) = (None, false);
         if resumed {
             let known = self.knows_job()?;
+            self.attempt.ended_unseen = !self.state.running.is_some_and(is_alive);
             // A node that is being called again after its connection ended counts as well.
             let is_well = |at: usize| self.nodes.knows(at) && !failed.contains_key(&at);
             let mut placed = self.state.placed.iter().map(|host| self.cluster.find(&host.name));

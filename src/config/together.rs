@@ -388,11 +388,6 @@ impl Overrides {
             "give --method double",
         )?;
         refuse_if(
-            self.nonstop == Some(true),
-            "device and nonstop are set, and nonstop does not support a matrix in device memory yet",
-            "leave --nonstop out: a restart resumes from memory",
-        )?;
-        refuse_if(
             self.is_abft(),
             "device is set, and method abft has no checksum columns in device memory",
             "give --method double with --checkpoint auto, or leave --device out",

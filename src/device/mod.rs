@@ -34,6 +34,10 @@ pub enum Stream {
     Update,
 }
 
+impl Stream {
+    const ALL: [Stream; STREAMS] = [Stream::Panel, Stream::Rows, Stream::Update];
+}
+
 /// Number of streams.
 const STREAMS: usize = 3;
 
@@ -316,7 +320,9 @@ unsafe impl Send for Pin {}
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        // SAFETY: the owner of the memory queues no operation on it any more, and has waited for those before.
+        // After the loss of a rank, operations may still be queued.
+        Stream::ALL.into_iter().for_each(|stream| self.device.finish(stream));
+        // SAFETY: the owner of the memory queues no operation on it any more, and those before are complete.
         unsafe { self.device.unpin(self.memory) }
     }
 }

@@ -10,6 +10,7 @@
 //! | `starting` | a rank that dies while MPI starts, which ends the job with a message |
 //! | `level2` | each step to storage and back together with recovery in place; the checkpoint on storage is complete afterwards |
 //! | `halves` | updates in halves: during an exchange, during a panel, and while a waiting rank multiplies |
+//! | `device` | a matrix in device memory: a loss while operations are queued, during a save and a recovery |
 //! | `chance` | ranks killed from outside at random moments, from a printed seed |
 //! | `checksums` | `--method abft`: every step of the solver; losses that checksum columns replace, and refusals |
 //! | `supervised` | a sweep with `--method abft` under `skt-hpl run`: two losses, rebuilt checksums, and the output of `status` |
@@ -38,6 +39,7 @@ mod stopped;
 
 mod chance;
 mod checksums;
+mod device;
 mod halves;
 mod layouts;
 mod level2;

@@ -315,17 +315,7 @@ fn status(ended: Ended) -> Result<i32, String> {
 }
 
 /// Arguments of all runs.
-const COMMON: &[&str] = &[
-    "--threads",
-    "1",
-    "--pin",
-    "off",
-    "--no-preflight",
-    "--engine",
-    "portable",
-    "--json",
-    "run.json",
-];
+const COMMON: &[&str] = &["--threads", "1", "--pin", "off", "--no-preflight", "--json", "run.json"];
 
 /// Returns a readable description of a scenario: the command, and the numbered faults.
 fn described(scenario: &Scenario) -> String {

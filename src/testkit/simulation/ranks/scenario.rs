@@ -79,14 +79,14 @@ fn problem(seed: u64) -> (Vec<String>, (usize, usize)) {
     let depth = dice.below(3);
     let text = format!(
         "-n {n} --nb {nb} -p {p} -q {q} --depth {depth} --bcast {bcast} --pfact {fact} --rfact {fact} --swap {swap} --u {form} \
-         --split-update {halves}"
+         --split-update {halves} --engine portable"
     );
     (words(&text), (p as usize, q as usize))
 }
 
 impl Scenario {
     pub fn of(seed: u64) -> Self {
-        let (solver, (p, q)) = problem(seed);
+        let (mut solver, (p, q)) = problem(seed);
         let mut dice = Dice::new(seed ^ 0xa5a5_0000_0000_0000);
         // Checksum columns work with a lookahead of 0 or 1.
         let deep = solver.windows(2).any(|words| words == ["--depth", "2"]);
@@ -119,6 +119,13 @@ impl Scenario {
         }
         if seed % 11 == 5 && kind == Kind::Restart {
             text = text.replace("--method self", "--method single");
+        }
+        if seed % 13 == 3 && text.contains("--method double") {
+            text += " --device host";
+            solver
+                .iter_mut()
+                .filter(|word| *word == "portable")
+                .for_each(|word| *word = "blas".into());
         }
         let victims: Vec<usize> =
             (0..losses).map(|_| dice.below(positions as u64) as usize).collect();

@@ -30,7 +30,7 @@ mod tune;
 
 use std::process::ExitCode;
 
-use clap::{Arg, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::base::exit::{Exit, Refusal};
 use crate::base::terminal::{print, printed, say};
@@ -159,47 +159,9 @@ fn wants_overview(arguments: &[String], definition: &Command) -> bool {
     !all && !of_subcommand
 }
 
-/// Options that few users need. `--help` lists these options, and `-h` does not.
-const ADVANCED: [&str; 24] = [
-    "align",
-    "device",
-    "device-link",
-    "device-memory",
-    "device-peak",
-    "encode",
-    "equil",
-    "fanout",
-    "hang-factor",
-    "helper-cores",
-    "helpers",
-    "l1",
-    "level2-scope",
-    "memory-name",
-    "orphan-timeout",
-    "parity-code",
-    "rank-memory",
-    "rng",
-    "scope",
-    "slow-after",
-    "slow-factor",
-    "split-update",
-    "store",
-    "u",
-];
-
-/// Hides the advanced options of a command and of its subcommands from `-h`.
-fn with_advanced_hidden(command: Command) -> Command {
-    let hidden = |arg: Arg| {
-        let advanced = arg.get_long().is_some_and(|long| ADVANCED.contains(&long));
-        if advanced { arg.hide_short_help(true) } else { arg }
-    };
-    command.mut_args(hidden).mut_subcommands(with_advanced_hidden)
-}
-
 /// Returns the whole definition of the command line, with the examples and the table of exit statuses.
 pub fn command() -> Command {
-    with_advanced_hidden(Cli::command())
-        .after_help(format!("Examples:\n{EXAMPLES}\n\nExit status:\n{}", Exit::table()))
+    Cli::command().after_help(format!("Examples:\n{EXAMPLES}\n\nExit status:\n{}", Exit::table()))
 }
 
 /// Runs the program.
@@ -311,7 +273,6 @@ fn print_or_refuse(command: &str, answer: Result<String, Refusal>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::ffi::OsString;
     use std::path::Path;
 
@@ -402,17 +363,17 @@ mod tests {
         assert!(!wants(&["run", "-h"]) && !wants(&["help", "run"]) && !wants(&["--help"]));
     }
 
-    /// `-h` and `--help` of a command differ by the advanced options alone. Each advanced option belongs to some command.
+    /// `-h` and `--help` of a command differ by the advanced options alone.
     #[test]
     fn advanced_options_are_hidden_from_the_short_help() {
         let mut definition = command();
-        let mut found = BTreeSet::new();
         let option = |long: &str| format!("--{long} ");
         for sub in definition.get_subcommands_mut().filter(|sub| !sub.is_hide_set()) {
             let (short, long) = (sub.render_help().to_string(), sub.render_long_help().to_string());
-            for name in sub.get_arguments().filter_map(Arg::get_long) {
-                let advanced = ADVANCED.contains(&name);
-                found.extend(advanced.then(|| name.to_owned()));
+            for arg in sub.get_arguments() {
+                let (Some(name), advanced) = (arg.get_long(), arg.is_hide_short_help_set()) else {
+                    continue;
+                };
                 let takes = |help: &str| {
                     help.contains(&option(name)) || help.contains(&format!("--{name}\n"))
                 };
@@ -421,9 +382,6 @@ mod tests {
                 assert_eq!(in_short, !advanced, "{}: --{name}\n{short}", sub.get_name());
             }
         }
-        let of_bench = definition.get_arguments().filter(|arg| arg.is_hide_short_help_set());
-        found.extend(of_bench.filter_map(|arg| arg.get_long().map(str::to_owned)));
-        assert_eq!(found, ADVANCED.map(str::to_owned).into());
     }
 
     /// Every flag of every visible subcommand has a description.

@@ -39,7 +39,7 @@ pub struct NodeFlags {
     ///
     /// If there are more nodes, agents connect to the rest.
     #[arg(long, value_name = "K", default_value_t = FANOUT as u32, help_heading = "Nodes",
-          value_parser = clap::value_parser!(u32).range(2..=1000))]
+          value_parser = clap::value_parser!(u32).range(2..=1000), hide_short_help = true)]
     pub fanout: u32,
 
     /// MPI launcher [default: the launcher of the MPI library to which this program is linked]

@@ -77,13 +77,13 @@ pub struct RunFlags {
     pub export: Vec<String>,
 
     /// Name of the ranks' memory [default: the benchmark's --job; with --program, all memory of this user]
-    #[arg(long, value_name = "NAME", help_heading = "Run")]
+    #[arg(long, value_name = "NAME", hide_short_help = true, help_heading = "Run")]
     pub memory_name: Option<String>,
 
     /// Shared memory that a rank needs, such as 2G [default: computed from the test].
     ///
     /// A spare node must have this much free for each rank that it takes.
-    #[arg(long, value_name = "SIZE", value_parser = whole_bytes, help_heading = "Run")]
+    #[arg(long, value_name = "SIZE", value_parser = whole_bytes, hide_short_help = true, help_heading = "Run")]
     pub rank_memory: Option<u64>,
 
     /// Skip the trial start of MPI before the first launch.
@@ -146,11 +146,12 @@ pub struct DetectionFlags {
     /// Time without a message of the run after which a node ends its ranks.
     ///
     /// The node ends its ranks only if these ranks also made no progress for this time.
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = flag_time(ORPHAN_TIMEOUT_MS))]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = flag_time(ORPHAN_TIMEOUT_MS),
+          hide_short_help = true)]
     pub orphan_timeout: Duration,
 
     /// Factor X: a rank hangs if an iteration takes X times its usual time
-    #[arg(long, value_name = "X", default_value_t = Thresholds::default().hang_factor)]
+    #[arg(long, value_name = "X", default_value_t = Thresholds::default().hang_factor, hide_short_help = true)]
     pub hang_factor: f64,
 
     /// Shortest time without progress after which a rank counts as hanging.
@@ -172,11 +173,13 @@ pub struct DetectionFlags {
     /// Factor X: a node is slow if its ranks take X times as long as ranks of other nodes for the same work.
     ///
     /// The supervisor names slow nodes.
-    #[arg(long, value_name = "X", default_value_t = Thresholds::default().pace_factor, value_parser = more_than_one)]
+    #[arg(long, value_name = "X", default_value_t = Thresholds::default().pace_factor, value_parser = more_than_one,
+          hide_short_help = true)]
     pub slow_factor: f64,
 
     /// Time for which a node must be slow before the supervisor names it
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = flag_time(Thresholds::default().pace_ms))]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = flag_time(Thresholds::default().pace_ms),
+          hide_short_help = true)]
     pub slow_after: Duration,
 }
 

@@ -95,7 +95,7 @@ struct ProtectionFlags {
     checksum_columns: Option<u64>,
 
     /// Part of the matrix that a save covers: whole, side or corner [default: corner]
-    #[arg(long, value_name = "SCOPE", conflicts_with = "work")]
+    #[arg(long, value_name = "SCOPE", conflicts_with = "work", hide_short_help = true)]
     scope: Option<Scope>,
 
     /// Time between saves [default: the optimum for this MTBF and cost]

@@ -271,7 +271,7 @@ pub struct Overrides {
     pub threshold: Option<f64>,
 
     /// Random number generator of the matrix [default: hpl]
-    #[arg(long, value_name = "NAME", ignore_case = true, help_heading = PROBLEM)]
+    #[arg(long, value_name = "NAME", ignore_case = true, hide_short_help = true, help_heading = PROBLEM)]
     pub rng: Option<Rng>,
 
     /// Seed of the random numbers [default: 100, as in the reference HPL]
@@ -311,19 +311,20 @@ pub struct Overrides {
     pub swap_threshold: Option<usize>,
 
     /// Storage of the panel's triangle L1 (line 28)
-    #[arg(long, value_name = "FORM", ignore_case = true, help_heading = ALGORITHM)]
+    #[arg(long, value_name = "FORM", ignore_case = true, hide_short_help = true, help_heading = ALGORITHM)]
     pub l1: Option<Form>,
 
     /// Storage of the row panel U (line 29)
-    #[arg(long, value_name = "FORM", ignore_case = true, help_heading = ALGORITHM)]
+    #[arg(long, value_name = "FORM", ignore_case = true, hide_short_help = true, help_heading = ALGORITHM)]
     pub u: Option<Form>,
 
     /// Equilibration in the exchange `long`: process rows solve for even shares of U (line 30)
-    #[arg(long, value_name = "BOOL", value_parser = BoolishValueParser::new(), help_heading = ALGORITHM)]
+    #[arg(long, value_name = "BOOL", value_parser = BoolishValueParser::new(),
+          hide_short_help = true, help_heading = ALGORITHM)]
     pub equil: Option<bool>,
 
     /// Alignment of work arrays, in doubles (line 31)
-    #[arg(long, value_name = "DOUBLES", value_parser = count::<SIZE_MOST>, help_heading = ALGORITHM)]
+    #[arg(long, value_name = "DOUBLES", value_parser = count::<SIZE_MOST>, hide_short_help = true, help_heading = ALGORITHM)]
     pub align: Option<usize>,
 
     /// Threads of each rank [default: one for each core of the rank].
@@ -345,14 +346,14 @@ pub struct Overrides {
     pub engine: Option<Engine>,
 
     /// Accelerator that keeps the matrix in its memory and updates the matrix there [default: none]
-    #[arg(long, value_name = "NAME", ignore_case = true, help_heading = RUN)]
+    #[arg(long, value_name = "NAME", ignore_case = true, hide_short_help = true, help_heading = RUN)]
     pub device: Option<Device>,
 
     /// Split the trailing update in two halves, to exchange rows during the multiplication [default: auto].
     ///
     /// The rows of one half travel between process rows while the other half is multiplied. The results are the same to the last
     /// bit.
-    #[arg(long, value_name = "WHEN", ignore_case = true, help_heading = RUN)]
+    #[arg(long, value_name = "WHEN", ignore_case = true, hide_short_help = true, help_heading = RUN)]
     pub split_update: Option<SplitUpdate>,
 
     /// Use this BLAS in place of the linked one: a file, or a name that the loader finds.
@@ -396,11 +397,11 @@ pub struct Overrides {
     /// Part of the matrix that a save covers [default: corner].
     ///
     /// `corner`: the rows and columns that can have changed. `side`: these columns in full height. `whole`: everything.
-    #[arg(long, value_name = "NAME", value_parser = scope(), help_heading = PROTECT)]
+    #[arg(long, value_name = "NAME", value_parser = scope(), hide_short_help = true, help_heading = PROTECT)]
     pub scope: Option<Scope>,
 
     /// Arithmetic of the parity [default: xor; reed-solomon for more than one loss]
-    #[arg(long, value_name = "NAME", value_parser = parity_code(), help_heading = PROTECT)]
+    #[arg(long, value_name = "NAME", value_parser = parity_code(), hide_short_help = true, help_heading = PROTECT)]
     pub parity_code: Option<Code>,
 
     /// Losses that each group survives [default: 1]
@@ -427,11 +428,11 @@ pub struct Overrides {
     ///
     /// `reduce`: by MPI_Reduce. `pipelined`: segments travel round the group. `helper`: as pipelined, by a helper of each rank
     /// while the rank computes. This needs --method double. A save then stops the ranks only for the copy.
-    #[arg(long, value_name = "NAME", value_parser = encode(), help_heading = PROTECT)]
+    #[arg(long, value_name = "NAME", value_parser = encode(), hide_short_help = true, help_heading = PROTECT)]
     pub encode: Option<Encoding>,
 
     /// Kind of the persistent shared memory [default: posix]
-    #[arg(long, value_name = "NAME", value_parser = store(), help_heading = PROTECT)]
+    #[arg(long, value_name = "NAME", value_parser = store(), hide_short_help = true, help_heading = PROTECT)]
     pub store: Option<Store>,
 
     /// Name of this run's memory and checkpoints.
@@ -463,21 +464,21 @@ pub struct Overrides {
     ///
     /// `shared`: all nodes see one folder. `node`: each node has a folder of its own, which is lost with the node. The parity of
     /// each group then lies next to the data, and restores at most as many lost nodes of the group as --losses says.
-    #[arg(long, value_name = "NAME", value_parser = level2_scope(), help_heading = PROTECT)]
+    #[arg(long, value_name = "NAME", value_parser = level2_scope(), hide_short_help = true, help_heading = PROTECT)]
     pub level2_scope: Option<DirScope>,
 
     /// Way to write checkpoints to storage [default: threads].
     ///
     /// `threads`: a thread of each rank writes while the rank computes. `off`: all ranks wait at each save that goes to storage.
     /// This suits nodes on which a helper would slow the ranks down more than this wait.
-    #[arg(long, value_name = "NAME", value_parser = helpers(), help_heading = PROTECT)]
+    #[arg(long, value_name = "NAME", value_parser = helpers(), hide_short_help = true, help_heading = PROTECT)]
     pub helpers: Option<Helpers>,
 
     /// Processors of each node for the helpers alone, by the system's numbers: 7,15 or 60-63.
     ///
     /// Nothing else of this run uses the cores of these processors. By default a helper runs on any processor that its rank may
     /// use.
-    #[arg(long, value_name = "LIST", value_parser = List::from_str, help_heading = PROTECT)]
+    #[arg(long, value_name = "LIST", value_parser = List::from_str, hide_short_help = true, help_heading = PROTECT)]
     pub helper_cores: Option<List>,
 
     /// File of failure domains: lines `host domain` or `rank:R domain` [default: each node is one]

@@ -87,7 +87,7 @@ pub struct BurninFlags {
     /// The slots of a node in the host file are its devices. --time has no effect. HPL runs on devices with `skt-hpl run
     /// --device`.
     #[arg(long, value_name = "DEVICE", value_enum, default_value_t = Device::None, requires = "no_hpl",
-          help_heading = COMPARING)]
+          hide_short_help = true, help_heading = COMPARING)]
     pub device: Device,
 
     /// Compare only nodes and links, without HPL runs

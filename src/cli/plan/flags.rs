@@ -77,19 +77,19 @@ pub(super) struct MachineFlags {
     pub(super) nodes_here: u64,
 
     /// Device of each rank, which computes and whose memory has the matrix: none or cuda
-    #[arg(long, value_name = "DEVICE", default_value = "none", value_parser = ["none", "cuda"])]
+    #[arg(long, value_name = "DEVICE", default_value = "none", value_parser = ["none", "cuda"], hide_short_help = true)]
     pub(super) device: String,
 
     /// Memory of a device [default: the least free memory of a device of this machine]
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, hide_short_help = true)]
     pub(super) device_memory: Option<f64>,
 
     /// Peak of a device in Tflop/s, in double precision
-    #[arg(long, value_name = "TFLOPS")]
+    #[arg(long, value_name = "TFLOPS", hide_short_help = true)]
     pub(super) device_peak: Option<f64>,
 
     /// Bandwidth of copies between a device and the memory of its node
-    #[arg(long, value_name = "RATE", value_parser = bytes_per_second)]
+    #[arg(long, value_name = "RATE", value_parser = bytes_per_second, hide_short_help = true)]
     pub(super) device_link: Option<f64>,
 
     /// Memory of a node that is left to the system [default: 5 %, at least 512 MiB]
@@ -185,7 +185,7 @@ pub(super) struct ChoiceFlags {
     pub(super) method: Option<Method>,
 
     /// Part of the matrix that a save covers: whole, side or corner
-    #[arg(long, value_name = "SCOPE", default_value = "corner")]
+    #[arg(long, value_name = "SCOPE", default_value = "corner", hide_short_help = true)]
     pub(super) scope: Scope,
 
     #[arg(long, value_name = "COUNT",
@@ -206,7 +206,8 @@ pub(super) struct ChoiceFlags {
     ///
     /// `pipelined`: segments travel round the group. `helper`: a helper of each rank computes the parity while the rank computes.
     /// This needs method double.
-    #[arg(long, value_name = "NAME", default_value = "pipelined", value_parser = ["pipelined", "helper"])]
+    #[arg(long, value_name = "NAME", default_value = "pipelined", value_parser = ["pipelined", "helper"],
+          hide_short_help = true)]
     pub(super) encode: String,
 
     /// Process columns that hold checksums, 1 to 4 [default: 1].

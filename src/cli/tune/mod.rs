@@ -56,7 +56,8 @@ pub struct TuneFlags {
     cores: Option<usize>,
 
     /// Device of each rank, which keeps the matrix in its memory
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = Device::None, help_heading = "The problem")]
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = Device::None,
+          hide_short_help = true, help_heading = "The problem")]
     device: Device,
 
     /// Time of the search

@@ -1,47 +1,7 @@
-//! Checks on a whole HPL.dat. The file must be finished, and its comments should be on the lines of the values that they
-//! describe. The reference HPL should split the file into the same lines as this program.
+//! Checks on a whole HPL.dat. Its comments should be on the lines of the values that they describe, and the reference HPL should
+//! split the file into the same lines as this program.
 
 use super::dat_values::LINES;
-use super::diagnostic::Diagnostic;
-
-/// Returns an error if the file has marks of a merge with conflicts, or of a template that was not filled in. This single error
-/// replaces an error for every line. Returns `None` if the file has no such marks.
-pub fn unfinished(bytes: &[u8], origin: &str) -> Option<Diagnostic> {
-    let text = String::from_utf8_lossy(bytes);
-    let numbered = || text.lines().enumerate().map(|(at, line)| (at + 1, line));
-    let begins = |mark: &str| numbered().find(|(_, line)| line.starts_with(mark));
-    if let (Some((line, text)), Some((end, _))) = (begins("<<<<<<<"), begins(">>>>>>>"))
-        && line < end
-    {
-        let fault =
-            Diagnostic::error(origin, "the file contains both sides of a merge with conflicts")
-                .at(line, 1, text.chars().count(), text)
-                .help("keep one side: no line may begin with <<<<<<<, ======= or >>>>>>>");
-        return Some(fault);
-    }
-    // Titles are free text, and so is the text after a value.
-    let in_place_of_a_value = |line: &str| {
-        let line = line.trim_start();
-        let word = line.split_whitespace().next().unwrap_or_default();
-        let named = |mark: char| {
-            let inner = word.strip_prefix(mark).and_then(|rest| rest.strip_suffix(mark));
-            inner.is_some_and(|name| {
-                !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-            })
-        };
-        ["{{", "{%", "${", "$(", "<%"].iter().any(|mark| line.starts_with(mark))
-            || named('@')
-            || named('%')
-    };
-    // Line 3 is not searched: it names a file, and is read only if line 4 selects a file.
-    let (line, text) =
-        numbered().skip(3).take(LINES - 3).find(|(_, line)| in_place_of_a_value(line))?;
-    let what = "the line has a placeholder of a template in place of a value";
-    let fault = Diagnostic::error(origin, what)
-        .at(line, 1, text.chars().count(), text)
-        .help("run the program that fills in this template, or write the values");
-    Some(fault)
-}
 
 /// Shift of the comments of an HPL.dat against the values that they describe. Lines count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +115,6 @@ pub fn other_line(bytes: &[u8]) -> Option<OtherLine> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::diagnostic::Span;
 
     const SHIPPED: &str = "title\nmore\nHPL.out output file name (if any)\n6 device out\n1 # of problems sizes (N)\n29 Ns\n\
         1 # of NBs\n4 NBs\n0 PMAP process mapping\n1 # of process grids (P x Q)\n2 Ps\n2 Qs\n16.0 threshold\n\
@@ -164,38 +123,15 @@ mod tests {
         0 BCASTs (0=1rg)\n1 # of lookahead depth\n1 DEPTHs (>=0)\n2 SWAP (0=bin-exch)\n64 swapping threshold\n\
         0 L1 in form\n0 U in form\n1 Equilibration (0=no)\n8 memory alignment in double (> 0)\n";
 
-    fn unfinished(bytes: &[u8]) -> Option<Span> {
-        super::unfinished(bytes, "HPL.dat").map(|fault| fault.span.unwrap())
-    }
-
     fn lines(text: &str) -> Vec<String> {
         text.lines().map(str::to_owned).collect()
     }
 
     #[test]
-    fn an_ordinary_file_is_finished_and_in_step() {
-        assert_eq!(unfinished(SHIPPED.as_bytes()), None);
+    fn an_ordinary_file_is_in_step() {
         assert_eq!(out_of_step(&lines(SHIPPED)), None);
-        for bare in ["", "1\n2\n3\n", "<<<<<<<\n", "{{ title }}\n${x}\n6\n"] {
-            assert_eq!((unfinished(bare.as_bytes()), out_of_step(&lines(bare))), (None, None));
-        }
-        // A ruler below the title, and marks of a template in a comment.
-        let odd = SHIPPED.replace("more", "=======").replace("29 Ns", "29 ${money} {{braces}}");
-        assert_eq!(unfinished(odd.as_bytes()), None);
-    }
-
-    #[test]
-    fn conflicts_and_templates_are_one_fault() {
-        let merged = SHIPPED.replace("29 Ns", "<<<<<<< HEAD\n29 Ns\n=======\n30 Ns\n>>>>>>> other");
-        let found = unfinished(merged.as_bytes()).unwrap();
-        assert_eq!((found.line, found.text.as_str()), (6, "<<<<<<< HEAD"));
-        for mark in ["{{ n }}", "${N}", "<%= n %>", "@N@", "%SIZE%", "  {% n %}"] {
-            let template = SHIPPED.replace("29 Ns", &format!("{mark} Ns"));
-            assert_eq!(unfinished(template.as_bytes()).map(|f| f.line), Some(6), "{mark}");
-        }
-        for value in ["@", "%", "@ N@", "29 @N@"] {
-            let text = SHIPPED.replace("29 Ns", value);
-            assert_eq!(unfinished(text.as_bytes()), None, "{value}");
+        for bare in ["", "1\n2\n3\n", "{{ title }}\n${x}\n6\n"] {
+            assert_eq!(out_of_step(&lines(bare)), None);
         }
     }
 

@@ -8,9 +8,9 @@ use skt_hpl::checkpoint::layout::ParityLayout;
 use skt_hpl::checkpoint::plan::{Buffers, Layout, Scheme};
 use skt_hpl::checkpoint::protocol;
 use skt_hpl::checkpoint::when::Interval;
-use skt_hpl::config::dat_reader::{self, Given};
+use skt_hpl::config::dat_reader;
 use skt_hpl::config::memory_need::{self, Means};
-use skt_hpl::config::settings::Settings;
+use skt_hpl::config::settings::{Overrides, Settings};
 use skt_hpl::config::sources::Layers;
 use skt_hpl::model::fit::{RateModel, fit, read};
 use skt_hpl::model::memory::{Method, RANK_BASE_MOST, Scope, Shape, rank_memory};
@@ -29,7 +29,7 @@ fn quick(nodes: u64, cores: u64, memory: f64) -> Inputs {
 /// Reads the HPL.dat of a plan as the solver does. Asserts that there is no diagnostic and exactly one test, and returns this
 /// test.
 fn solver_reads(advice: &Advice) -> TestParams {
-    let read = dat_reader::read(advice.hpl_dat.as_bytes(), "HPL.dat", Given::default());
+    let read = dat_reader::read(advice.hpl_dat.as_bytes(), "HPL.dat", &Overrides::default());
     assert!(read.diagnostics.is_empty(), "{:?}\n{}", read.diagnostics, advice.hpl_dat);
     assert_eq!(advice.hpl_dat.lines().count(), 31);
     let mut tests = read.dat.tests(Rng::Hpl, 100);

@@ -11,7 +11,7 @@ use clap::Args;
 
 use crate::base::exit::Exit;
 use crate::config::choices::Choice;
-use crate::config::dat_reader::{self, Given};
+use crate::config::dat_reader;
 use crate::config::diagnostic::{Diagnostic, Severity};
 use crate::config::hpl_dat::HplDat;
 use crate::config::memory_need::{grid_bytes, human, rank_bytes};
@@ -124,7 +124,7 @@ fn replaced(name: &str) -> Vec<Diagnostic> {
 }
 
 fn check_dat(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
-    let mut read = dat_reader::read(bytes, name, Given::default());
+    let mut read = dat_reader::read(bytes, name, &Overrides::default());
     read.diagnostics.extend(replaced(name));
     read.diagnostics.extend(read.dat.too_many());
     let text = if read.has_errors() {

@@ -12,16 +12,7 @@ use super::dat_shape::{self, OtherLine, REFERENCE_LINE_MAX, Why};
 use super::dat_values::{ANY, LINES, MOST, Reader, plural};
 use super::diagnostic::{Diagnostic, Severity};
 use super::hpl_dat::{HplDat, Output};
-
-/// Values of HPL.dat that settings give: each field is true if a setting gives this value. HPL.dat may lack the lines of these
-/// values at its end.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Given {
-    pub n: bool,
-    pub nb: bool,
-    pub p: bool,
-    pub q: bool,
-}
+use super::settings::Overrides;
 
 /// Result of reading an HPL.dat. For a faulty value, `dat` contains the default.
 #[derive(Clone, Debug)]
@@ -36,9 +27,9 @@ impl Read {
     }
 }
 
-/// Reads the bytes of an HPL.dat. `origin` is the file's name in diagnostics. The file may lack the values that settings give,
-/// which `given` shows.
-pub fn read(bytes: &[u8], origin: &str, given: Given) -> Read {
+/// Reads the bytes of an HPL.dat. `origin` is the file's name in diagnostics. At its end, the file may lack the lines of values
+/// that the settings `given` replace.
+pub fn read(bytes: &[u8], origin: &str, given: &Overrides) -> Read {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         let fault = Diagnostic::error(origin, "the file is UTF-16 text")
             .allowed("plain text (ASCII or UTF-8)")
@@ -96,7 +87,7 @@ impl Reader<'_> {
         None
     }
 
-    fn grids(&mut self, given: Given) -> Option<Vec<(usize, usize)>> {
+    fn grids(&mut self, given: &Overrides) -> Option<Vec<(usize, usize)>> {
         let want = self.count(10, "process grids")?;
         let ps = self.sizes(11, want, "P", 1..=ANY);
         let qs = self.sizes(12, want, "Q", 1..=ANY);
@@ -105,8 +96,8 @@ impl Reader<'_> {
             None if missing => Some(vec![1; want]),
             other => other,
         };
-        let ps = fill(ps, given.p && self.line(11).is_none())?;
-        let qs = fill(qs, given.q && self.line(12).is_none())?;
+        let ps = fill(ps, given.p.is_some() && self.line(11).is_none())?;
+        let qs = fill(qs, given.q.is_some() && self.line(12).is_none())?;
         Some(ps.into_iter().zip(qs).collect())
     }
 
@@ -177,7 +168,7 @@ impl Reader<'_> {
         Some(value != 0)
     }
 
-    fn all(&mut self, given: Given) -> HplDat {
+    fn all(&mut self, given: &Overrides) -> HplDat {
         self.end_of_file(given);
         let default = HplDat::default();
         HplDat {
@@ -267,16 +258,16 @@ impl Reader<'_> {
     }
 
     /// Adds a single diagnostic for all lines that are missing at the end of the file.
-    fn end_of_file(&mut self, given: Given) {
+    fn end_of_file(&mut self, given: &Overrides) {
         let have = self.lines.len();
         if have >= LINES {
             return;
         }
         let needed = [
-            (given.n, 6, "the problem sizes N (lines 5 and 6)"),
-            (given.nb, 8, "the block sizes NB (lines 7 and 8)"),
-            (given.p, 11, "the grids' P (lines 10 and 11)"),
-            (given.q, 12, "the grids' Q (line 12)"),
+            (given.n.is_some(), 6, "the problem sizes N (lines 5 and 6)"),
+            (given.nb.is_some(), 8, "the block sizes NB (lines 7 and 8)"),
+            (given.p.is_some(), 11, "the grids' P (lines 10 and 11)"),
+            (given.q.is_some(), 12, "the grids' Q (line 12)"),
         ];
         let lacking: Vec<&str> = needed
             .iter()
@@ -407,7 +398,7 @@ mod tests {
     }
 
     fn read_text(text: &str) -> Read {
-        read(text.as_bytes(), "HPL.dat", Given::default())
+        read(text.as_bytes(), "HPL.dat", &Overrides::default())
     }
 
     /// Returns the single diagnostic of a file, and checks its severity and place.
@@ -631,7 +622,7 @@ mod tests {
     #[test]
     fn a_file_that_nobody_has_finished_is_refused() {
         for (line, text) in [(6, "<<<<<<< HEAD\n29\n=======\n30\n>>>>>>> b"), (8, "{{ nb }} NBs")] {
-            let read = read(file(&[(line, text)]).as_bytes(), "HPL.dat", Given::default());
+            let read = read(file(&[(line, text)]).as_bytes(), "HPL.dat", &Overrides::default());
             let first = read.diagnostics.iter().find(|d| d.is_error()).unwrap();
             assert_eq!(first.span.as_ref().unwrap().line, line, "{first}");
         }
@@ -642,7 +633,7 @@ mod tests {
         let whole = file(&[]);
         let lines: Vec<&str> =
             whole.lines().enumerate().filter(|(at, _)| *at != 17).map(|(_, l)| l).collect();
-        let read = read(lines.join("\n").as_bytes(), "HPL.dat", Given::default());
+        let read = read(lines.join("\n").as_bytes(), "HPL.dat", &Overrides::default());
         let told = read.diagnostics.iter().find(|d| d.message.contains("belongs to line"));
         let told = told.unwrap_or_else(|| panic!("{:?}", read.diagnostics));
         assert_eq!(told.span.as_ref().unwrap().line, 18, "{told}");
@@ -694,17 +685,23 @@ mod tests {
 
     #[test]
     fn sizes_and_grids_have_no_default_unless_given_elsewhere() {
-        let all = Given { n: true, nb: true, p: true, q: true };
+        let all = Overrides {
+            n: Some(vec![100]),
+            nb: Some(vec![10]),
+            p: Some(vec![1]),
+            q: Some(vec![1]),
+            ..Overrides::default()
+        };
         for have in 0..12 {
             let text = SHIPPED[..have].join("\n");
             let got = read_text(&text);
             assert_eq!(got.diagnostics.len(), 1, "{have}: {:#?}", got.diagnostics);
             assert!(got.has_errors());
-            let with = read(text.as_bytes(), "HPL.dat", all);
+            let with = read(text.as_bytes(), "HPL.dat", &all);
             assert!(!with.has_errors(), "{have}: {:#?}", with.diagnostics);
         }
-        let q_alone = Given { q: true, ..Given::default() };
-        let got = read(SHIPPED[..11].join("\n").as_bytes(), "f", q_alone);
+        let q_alone = Overrides { q: Some(vec![1]), ..Overrides::default() };
+        let got = read(SHIPPED[..11].join("\n").as_bytes(), "f", &q_alone);
         assert!(!got.has_errors());
         assert_eq!(got.dat.grids, [(2, 1), (1, 1), (4, 1)]);
     }
@@ -742,14 +739,14 @@ mod tests {
     fn other_encodings_are_told() {
         let utf16: Vec<u8> =
             b"\xff\xfe".iter().copied().chain(file(&[]).bytes().flat_map(|b| [b, 0])).collect();
-        let got = read(&utf16, "f", Given::default());
+        let got = read(&utf16, "f", &Overrides::default());
         assert_eq!(got.diagnostics.len(), 1);
         assert!(got.diagnostics[0].message.contains("UTF-16"));
         // Latin-1 in the free text causes no diagnostic.
         let mut latin = file(&[(5, "4   Gr")]).into_bytes();
         let at = latin.windows(2).position(|w| w == b"Gr").unwrap();
         latin.splice(at..at + 2, *b"Gr\xf6\xdfen");
-        let got = read(&latin, "f", Given::default());
+        let got = read(&latin, "f", &Overrides::default());
         assert_eq!((got.diagnostics, got.dat), (vec![], shipped()));
     }
 
@@ -839,7 +836,7 @@ mod tests {
         /// No bytes make the reader panic, and every diagnostic can be shown.
         #[test]
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            let got = read(&bytes, "f", Given::default());
+            let got = read(&bytes, "f", &Overrides::default());
             for one in &got.diagnostics {
                 prop_assert!(!one.to_string().is_empty());
             }

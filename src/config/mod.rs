@@ -30,7 +30,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::bounded_read::bytes_up_to;
 use crate::base::params::TestParams;
-use dat_reader::Given;
 use diagnostic::{Diagnostic, Diagnostics, Severity};
 use hpl_dat::{HplDat, Output};
 use settings::{CONFIG_DEFAULT, Overrides, Settings};
@@ -202,14 +201,7 @@ impl<'a> Input<'a> {
         let overrides = &layers.merged;
         let settings = Settings::from(overrides);
         let path = self.folder.join(&settings.dat);
-        let given = Given {
-            n: overrides.n.is_some(),
-            nb: overrides.nb.is_some(),
-            p: overrides.p.is_some(),
-            q: overrides.q.is_some(),
-        };
-        let named = overrides.dat.is_some();
-        let Some(mut dat) = read_dat(&path, given, named, &mut found) else {
+        let Some(mut dat) = read_dat(&path, overrides, &mut found) else {
             return Err(Diagnostics(found));
         };
         let fault = overrides.apply(&mut dat).err().or_else(|| dat.too_many());
@@ -229,11 +221,11 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Reads HPL.dat from `path`, and adds errors and warnings to `found`. Returns `None` if a fault is an error. `named` is true if
-/// the user gave the file's name. If it is false, the file may be missing if settings give all values without a default.
-fn read_dat(path: &Path, given: Given, named: bool, found: &mut Vec<Diagnostic>) -> Option<HplDat> {
-    let all_given = given.n && given.nb && given.p && given.q;
-    if !named && all_given && path.symlink_metadata().is_err() {
+/// Reads HPL.dat from `path`, and adds errors and warnings to `found`. Returns `None` if a fault is an error. If the user did not
+/// name the file, it may be missing if the settings `given` have all values without a default.
+fn read_dat(path: &Path, given: &Overrides, found: &mut Vec<Diagnostic>) -> Option<HplDat> {
+    let all_given = [&given.n, &given.nb, &given.p, &given.q].iter().all(|list| list.is_some());
+    if given.dat.is_none() && all_given && path.symlink_metadata().is_err() {
         // The user named no file, and the flags need none.
         return Some(HplDat::default());
     }

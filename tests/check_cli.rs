@@ -443,7 +443,7 @@ fn the_example_of_settings_is_complete_and_right() {
         .map(|(key, _)| if key == "every" { "checkpoint" } else { key }.to_owned())
         .collect();
     shown.sort();
-    let mut keys = skt_hpl::config::sources::Layers::new().keys;
+    let mut keys = skt_hpl::config::sources::Layers::default().keys;
     keys.sort();
     assert_eq!(shown, keys);
     let ran = Case::new().file("all.toml", entries.join("\n")).run(&["check", "all.toml"]);
@@ -572,7 +572,7 @@ fn help_man_page_and_completions_come_from_the_one_definition() {
     let help = case.run(&["--help"]);
     let man = case.run(&["man"]);
     assert_eq!((help.code, man.code), (0, 0));
-    let layers = skt_hpl::config::sources::Layers::new();
+    let layers = skt_hpl::config::sources::Layers::default();
     for key in &layers.keys {
         // The pattern must match the whole flag, not the beginning of a longer flag.
         let described = Regex::new(&format!(r"(?m)^ +(-\w, )?--{key}(\[| |$)")).unwrap();

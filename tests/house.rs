@@ -230,7 +230,7 @@ fn settings() -> String {
          also stand in a table `[checkpoint]`, in which `checkpoint` may be called `every`. `-h` leaves out the advanced settings;\n\
          `--help` lists all. Flags of the subcommands: `skt-hpl man COMMAND | man -l -`.\n",
     );
-    let keys = skt_hpl::config::sources::Layers::new();
+    let keys = skt_hpl::config::sources::Layers::default();
     let command = skt_hpl::cli::command();
     let mut sections: Vec<(&str, String)> = Vec::new();
     // The flags `--help` and `--version` of clap are left out.
@@ -322,7 +322,7 @@ fn the_example_of_settings_names_all_their_words() {
             .extend(words.iter().filter(|word| !named(word)).map(|word| format!("{key}: {word}")));
     }
     assert_eq!(lacking, Vec::<String>::new(), "hpl-configs/skt.toml does not name these");
-    let keys = skt_hpl::config::sources::Layers::new();
+    let keys = skt_hpl::config::sources::Layers::default();
     let absent: Vec<&String> = keys.keys.iter().filter(|key| !found.contains(key)).collect();
     assert_eq!(absent, Vec::<&String>::new(), "hpl-configs/skt.toml has no example of these");
 }

@@ -69,7 +69,7 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
     let room = memory_need::Room { memory: plan.node_budget as u128, huge_pages: None };
     memory_need::fits([test], |_| on, room).unwrap();
     // The solver accepts the settings without a warning, and the settings are those of the plan.
-    let mut layers = Layers::new();
+    let mut layers = Layers::default();
     layers.toml(advice.skt_toml.as_bytes(), "skt.toml");
     assert!(layers.diagnostics.is_empty(), "{:?}\n{}", layers.diagnostics, advice.skt_toml);
     let settings = Settings::from(&layers.merged);
@@ -334,7 +334,7 @@ fn a_plan_for_devices_counts_both_memories() {
     assert!(p.rank.matrix / 141e9 > 0.95, "{}", p.rank.matrix);
     assert!(p.node_memory <= p.node_budget);
     assert_eq!(p.protection.method, Method::Double);
-    let mut layers = Layers::new();
+    let mut layers = Layers::default();
     layers.toml(advice.skt_toml.as_bytes(), "skt.toml");
     assert!(layers.diagnostics.is_empty(), "{:?}", layers.diagnostics);
     assert_eq!(Settings::from(&layers.merged).device, Device::Cuda);
@@ -786,7 +786,7 @@ fn ranks_for_checksums_alone_are_set_aside() {
     for line in ["group = 16", "parity-layout = \"dedicated\""] {
         assert!(advice.skt_toml.contains(line), "{}", advice.skt_toml);
     }
-    let mut layers = Layers::new();
+    let mut layers = Layers::default();
     layers.toml(advice.skt_toml.as_bytes(), "skt.toml");
     let settings = Settings::from(&layers.merged);
     assert_eq!(settings.ranks(4, 4), 17);

@@ -55,7 +55,7 @@ fn is_toml(path: &Path) -> bool {
 }
 
 fn check_toml(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
-    let mut layers = Layers::new();
+    let mut layers = Layers::default();
     layers.toml(bytes, name);
     let mut text = format!("{name}: settings of skt-hpl\n\n");
     let merged = &layers.merged;

@@ -155,7 +155,7 @@ impl<'a> Input<'a> {
 
     /// Merges the settings of the file, the environment and the flags. Later sources win. The result also has all faults found.
     pub fn layers(&self) -> Layers {
-        let mut layers = Layers::new();
+        let mut layers = Layers::default();
         let path = self.config();
         // A broken link is a file that exists but cannot be read.
         if self.config.is_some() || path.symlink_metadata().is_ok() {

@@ -87,12 +87,6 @@ pub struct Layers {
 
 impl Default for Layers {
     fn default() -> Layers {
-        Layers::new()
-    }
-}
-
-impl Layers {
-    pub fn new() -> Layers {
         let command = Overrides::augment_args(Command::new("settings"))
             .no_binary_name(true)
             .disable_help_flag(true);
@@ -101,7 +95,9 @@ impl Layers {
         let (merged, unasked) = (Overrides::default(), Vec::new());
         Layers { command, keys, merged, unasked, diagnostics: Vec::new() }
     }
+}
 
+impl Layers {
     /// Returns a line for each source that sets any settings, except the command line. From these lines a user who copies a
     /// folder, or has forgotten an `export`, sees the origin of a value. `dat` is the file of tests, whose lines some settings
     /// replace. With `lines_alone`, only settings that replace such lines are listed.
@@ -174,16 +170,16 @@ impl Layers {
     }
 
     /// Parses the text of the setting `key` with the flag's parser.
-    fn parsed(&mut self, key: &str, text: &OsStr) -> Result<ArgMatches, Fault> {
+    fn parsed(&mut self, key: &str, text: &OsStr) -> Result<ArgMatches, clap::Error> {
         let mut flag = OsString::from(format!("--{key}="));
         flag.push(text);
-        self.command.try_get_matches_from_mut([flag]).map_err(|error| Fault::from_clap(&error))
+        self.command.try_get_matches_from_mut([flag])
     }
 
     /// Parses the text of the setting `key`, and replaces the present value.
-    fn set(&mut self, key: &str, text: &OsStr) -> Result<(), Fault> {
+    fn set(&mut self, key: &str, text: &OsStr) -> Result<(), clap::Error> {
         let matches = self.parsed(key, text)?;
-        self.merged.update_from_arg_matches(&matches).map_err(|error| Fault::from_clap(&error))
+        self.merged.update_from_arg_matches(&matches)
     }
 
     /// Replaces the values of all earlier sources by those of `flags`. The flags are already parsed.
@@ -288,9 +284,9 @@ impl Layers {
         // Each diagnostic points at a wrong item, not at the whole list.
         let mut wrong = false;
         for (item, span) in &items {
-            if let Err(fault) = self.parsed(name, OsStr::new(item)) {
+            if let Err(error) = self.parsed(name, OsStr::new(item)) {
                 wrong = true;
-                let diagnostic = fault.diagnostic(file.origin, name, item);
+                let diagnostic = refused(&error, file.origin, name, item);
                 self.diagnostics.push(file.point(diagnostic, span.clone()));
             }
         }
@@ -299,8 +295,8 @@ impl Layers {
         }
         match self.set(name, OsStr::new(&text)) {
             Ok(()) => self.comes_from(name, Source::File(file.origin.to_owned())),
-            Err(fault) => {
-                let diagnostic = fault.diagnostic(file.origin, name, &text);
+            Err(error) => {
+                let diagnostic = refused(&error, file.origin, name, &text);
                 self.diagnostics.push(file.point(diagnostic, value.span()));
             }
         }
@@ -334,10 +330,10 @@ impl Layers {
             }
             match self.set(&key, &value) {
                 Ok(()) => self.comes_from(&key, Source::Variable),
-                Err(fault) => {
+                Err(error) => {
                     let origin = format!("environment variable {name}");
                     let text = value.to_string_lossy();
-                    self.diagnostics.push(fault.diagnostic(&origin, &key, &text));
+                    self.diagnostics.push(refused(&error, &origin, &key, &text));
                 }
             }
         }
@@ -367,7 +363,7 @@ pub fn env_name(key: &str) -> String {
 /// Returns the variables of settings that belong to a single run and not to a machine. A program that starts a run of another
 /// problem removes these variables from the run's environment.
 pub fn variables_of_own_runs() -> Vec<String> {
-    let layers = Layers::new();
+    let layers = Layers::default();
     let own =
         layers.command.get_arguments().filter(|arg| !is_of_the_machine(arg.get_help_heading()));
     own.filter_map(|arg| arg.get_long().map(env_name)).collect()
@@ -384,40 +380,30 @@ fn speaks_of(text: &str, key: &str) -> bool {
             .any(|(at, _)| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '-'))
 }
 
-/// Reason why the parser of a flag refused a value.
-struct Fault {
-    /// The refused value, which may be one element of a list; `None` if the parser does not report the value.
-    read: Option<String>,
-    allowed: String,
-}
-
-impl Fault {
-    fn from_clap(error: &clap::Error) -> Fault {
-        let strings = |kind| match error.get(kind) {
-            Some(ContextValue::Strings(values)) => values.clone(),
-            Some(ContextValue::String(value)) => vec![value.clone()],
-            _ => Vec::new(),
-        };
-        let words = strings(ContextKind::ValidValue);
-        let allowed = if !words.is_empty() {
-            or_list(&words)
-        } else if let Some(source) = std::error::Error::source(error) {
-            match source.to_string().as_str() {
-                // Clap's text names the mistake and not the allowed values.
-                "value was not a boolean" => "true or false".to_owned(),
-                words => words.to_owned(),
-            }
-        } else {
-            "a value (see `skt-hpl --help`)".to_owned()
-        };
-        Fault { read: strings(ContextKind::InvalidValue).into_iter().next(), allowed }
-    }
-
-    fn diagnostic(self, origin: &str, key: &str, text: &str) -> Diagnostic {
-        Diagnostic::error(origin, format!("`{key}` cannot have this value"))
-            .read(self.read.unwrap_or_else(|| text.to_owned()))
-            .allowed(self.allowed)
-    }
+/// Returns the diagnostic of a value that the parser of a flag refused with `error`. `text` is the value of the setting `key`.
+fn refused(error: &clap::Error, origin: &str, key: &str, text: &str) -> Diagnostic {
+    let strings = |kind| match error.get(kind) {
+        Some(ContextValue::Strings(values)) => values.clone(),
+        Some(ContextValue::String(value)) => vec![value.clone()],
+        _ => Vec::new(),
+    };
+    let words = strings(ContextKind::ValidValue);
+    let allowed = if !words.is_empty() {
+        or_list(&words)
+    } else if let Some(source) = std::error::Error::source(error) {
+        match source.to_string().as_str() {
+            // Clap's text names the mistake and not the allowed values.
+            "value was not a boolean" => "true or false".to_owned(),
+            words => words.to_owned(),
+        }
+    } else {
+        "a value (see `skt-hpl --help`)".to_owned()
+    };
+    // The refused value may be one element of a list. Not every parser reports it.
+    let read = strings(ContextKind::InvalidValue).into_iter().next();
+    Diagnostic::error(origin, format!("`{key}` cannot have this value"))
+        .read(read.unwrap_or_else(|| text.to_owned()))
+        .allowed(allowed)
 }
 
 /// Returns a scalar of a TOML file as the text of a flag. Returns `None` for a date, a list and a table.
@@ -481,13 +467,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn toml(text: &str) -> Layers {
-        let mut layers = Layers::new();
+        let mut layers = Layers::default();
         layers.toml(text.as_bytes(), "skt.toml");
         layers
     }
 
     fn env(vars: &[(&str, &str)]) -> Layers {
-        let mut layers = Layers::new();
+        let mut layers = Layers::default();
         layers.env(vars.iter().map(|(n, v)| (OsString::from(n), OsString::from(v))));
         layers
     }
@@ -496,7 +482,7 @@ mod tests {
     fn a_run_of_another_problem_keeps_what_is_said_of_the_machine() {
         let own = variables_of_own_runs();
         let has = |key: &str| own.contains(&env_name(key));
-        for key in Layers::new().keys.iter().filter(|key| replaces_a_line(key)) {
+        for key in Layers::default().keys.iter().filter(|key| replaces_a_line(key)) {
             assert!(has(key), "{key}");
         }
         for key in ["json", "progress", "timing", "rng", "seed", "checkpoint", "level2", "nonstop"]
@@ -582,7 +568,7 @@ mod tests {
             Some("a whole number from 1 to 2147483647 is needed")
         );
         assert_eq!(layers.diagnostics[2].allowed.as_deref(), Some("hpl or xoshiro"));
-        let mut layers = Layers::new();
+        let mut layers = Layers::default();
         layers.toml(b"timing = \"maybe\"\nseed = \"abc\"\n", "x");
         assert_eq!(layers.diagnostics[0].allowed.as_deref(), Some("true or false"));
         assert!(
@@ -602,7 +588,7 @@ mod tests {
         let layers = toml("nb = 1\nnb = 2\n");
         let (_, at) = only(&layers);
         assert_eq!(at.unwrap().0, 2);
-        let mut layers = Layers::new();
+        let mut layers = Layers::default();
         layers.toml(b"nb = 1\nn = '\xff'", "skt.toml");
         let (one, at) = only(&layers);
         assert_eq!(at, Some((2, 6, 1)), "{one}");
@@ -680,7 +666,7 @@ mod tests {
         assert_eq!(layers.told("a.dat", false), told);
         let mut layers = toml("n = 5\n");
         layers.flags(&Overrides { n: Some(vec![1]), ..Overrides::default() });
-        assert_eq!((layers.told("x", false), Layers::new().told("x", false)), (vec![], vec![]));
+        assert_eq!((layers.told("x", false), Layers::default().told("x", false)), (vec![], vec![]));
     }
 
     #[test]
@@ -706,7 +692,7 @@ mod tests {
         let fields = serde_json::to_value(Overrides::default()).unwrap();
         let mut fields: Vec<String> =
             fields.as_object().unwrap().keys().map(|k| k.replace('_', "-")).collect();
-        let mut keys = Layers::new().keys.to_vec();
+        let mut keys = Layers::default().keys.to_vec();
         fields.sort();
         keys.sort();
         assert_eq!(fields, keys);

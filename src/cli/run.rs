@@ -24,6 +24,7 @@ use crate::config::Loaded;
 use crate::config::flags::BenchFlags;
 use crate::config::processors::List;
 use crate::config::settings::Restart;
+use crate::config::sources::nearest;
 use crate::driver::need::{self, Needs};
 use crate::kernels::Library;
 use crate::kernels::arithmetic::Rules;
@@ -262,12 +263,6 @@ fn usage(error: clap::Error, own: &Command, bench: &Command) -> Refusal {
         }
     }
     Refusal::usage(own.clone().error(ErrorKind::UnknownArgument, why))
-}
-
-/// Returns the name that is most similar to `word`, the first of equally similar names; None if no name is similar.
-fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a String>) -> Option<&'a String> {
-    let distance = |name: &&String| strsim::damerau_levenshtein(name, word);
-    names.min_by_key(distance).filter(|name| distance(name) <= 1 + word.chars().count() / 3)
 }
 
 /// Parses the benchmark's flags that were given to the command `own`.

@@ -342,17 +342,21 @@ impl Layers {
     /// Suggests the setting whose name is most similar to `name` ("did you mean X?"). If no name is similar, lists all settings.
     /// `spell` writes a name as the source does.
     fn nearest(&self, name: &str, spell: impl Fn(&str) -> String) -> String {
-        let near = self.keys.iter().map(|key| (strsim::damerau_levenshtein(key, name), key)).min();
-        match near {
-            Some((distance, key)) if distance <= 1 + name.chars().count() / 3 => {
-                format!("did you mean {}?", spell(key))
-            }
-            _ => {
+        match nearest(name, &self.keys) {
+            Some(key) => format!("did you mean {}?", spell(key)),
+            None => {
                 let all: Vec<String> = self.keys.iter().map(|key| spell(key)).collect();
                 format!("the settings are {}", all.join(", "))
             }
         }
     }
+}
+
+/// Returns the name that is most similar to `word`, the first of equally similar names; `None` if no name is similar.
+pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a String>) -> Option<&'a String> {
+    let distance = |name: &&String| strsim::damerau_levenshtein(name, word);
+    let near = names.into_iter().min_by_key(distance);
+    near.filter(|name| distance(name) <= 1 + word.chars().count() / 3)
 }
 
 /// Returns the environment variable of a setting: `SKT_SWAP_THRESHOLD` for `swap-threshold`.

@@ -170,21 +170,10 @@ pub fn atoi(text: &[u8]) -> i32 {
         Some(b'+') => (false, &text[1..]),
         _ => (false, text),
     };
-    let mut value: i64 = 0;
-    for b in digits.iter().take_while(|b| b.is_ascii_digit()) {
-        let digit = i64::from(b - b'0');
-        let step = value.checked_mul(10);
-        value = match if negative {
-            step.and_then(|v| v.checked_sub(digit))
-        } else {
-            step.and_then(|v| v.checked_add(digit))
-        } {
-            Some(v) => v,
-            None if negative => return i64::MIN as i32,
-            None => return i64::MAX as i32,
-        };
-    }
-    value as i32
+    let digits = digits.iter().take_while(|b| b.is_ascii_digit());
+    let shifted = |value: i128, b: &u8| value.saturating_mul(10).saturating_add((b - b'0').into());
+    let value = digits.fold(0, shifted) * if negative { -1 } else { 1 };
+    value.clamp(i64::MIN.into(), i64::MAX.into()) as i32
 }
 
 /// Returns the result of C's `atof` for a word: the longest beginning of the word that is a number, or 0.

@@ -7,6 +7,7 @@
 pub mod chance;
 pub mod document;
 mod on_device;
+mod part;
 pub mod probe;
 pub mod rounds;
 pub mod samples;

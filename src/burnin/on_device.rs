@@ -2,12 +2,11 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use xxhash_rust::xxh3::Xxh3;
 
+use super::part::{Part, numbers, per_second};
 use crate::base::params;
 use crate::base::threads::Pool;
 use crate::comm::die;
@@ -75,11 +74,6 @@ impl DeviceProbe {
         COPIED.min(self.side * self.side)
     }
 
-    /// Describes the device and its libraries.
-    pub fn name(&self) -> &str {
-        self.device.name()
-    }
-
     /// Fills the first `len` doubles of device memory with the numbers in the node's memory, which may repeat.
     fn fill(&self, buffer: &Buffer, len: usize) {
         for at in (0..len).step_by(self.copied()) {
@@ -101,22 +95,6 @@ impl DeviceProbe {
         // SAFETY: the blocks have these sizes, and live until the multiplication has ended.
         unsafe { self.device.multiply(Stream::Update, lower, upper, 0..side, product) };
         self.device.finish(Stream::Update);
-    }
-
-    /// Multiplies for the time `slot`, and returns the operations per second. If `wanted`, also returns a digest of the product
-    /// of the matrices.
-    pub fn multiply(&mut self, slot: Duration, wanted: bool) -> (f64, u64) {
-        self.fill(&self.product, self.side * self.side);
-        // The first run warms up the device, and is not timed.
-        self.run();
-        let digest = if wanted { self.digest() } else { 0 };
-        let (began, mut times) = (Instant::now(), 0.0);
-        while began.elapsed() < slot {
-            self.run();
-            times += 1.0;
-        }
-        let each = 2.0 * (self.side * self.side * NB) as f64;
-        (times * each / began.elapsed().as_secs_f64(), digest)
     }
 
     /// Returns a digest of the product.
@@ -141,30 +119,41 @@ impl DeviceProbe {
         unsafe { self.device.copy_2d(Stream::Panel, from, to, 1, len) };
         self.device.finish(Stream::Panel);
     }
+}
 
-    /// Copies to the device and back for the time `slot`, and returns the bytes per second. The node's memory is allocated again,
-    /// so the median of several measurements does not depend on one allocation.
-    pub fn copy(&mut self, slot: Duration) -> f64 {
+impl Part for DeviceProbe {
+    fn engine(&self) -> &str {
+        self.device.name()
+    }
+
+    fn multiply(&mut self, slot: Duration, wanted: bool) -> (f64, u64) {
+        self.fill(&self.product, self.side * self.side);
+        // The first run warms up the device, and is not timed.
+        self.run();
+        let digest = if wanted { self.digest() } else { 0 };
+        let each = 2.0 * (self.side * self.side * NB) as f64;
+        let rate = per_second(slot, || {
+            self.run();
+            each
+        });
+        (rate, digest)
+    }
+
+    /// Copies to the device and back. The node's memory is allocated again, so the median of several measurements does not depend
+    /// on one allocation.
+    fn copy(&mut self, slot: Duration) -> f64 {
         let len = self.copied();
         let pinned = || Pinned::touched(Some(&self.device), len, &mut Pool::new(1));
         let (here, back) = (pinned(), pinned());
         let pair = here.and_then(|here| Ok((here, back?)));
         (self.here, self.back) = pair.unwrap_or_else(|why| die(6, &why.to_string()));
         self.here.as_mut_slice().fill_with(numbers());
-        let (began, mut copied) = (Instant::now(), 0);
-        while began.elapsed() < slot {
+        per_second(slot, || {
             self.fill(&self.product, len);
             self.copy_back(0, len);
-            copied += 2 * len * size_of::<f64>();
-        }
-        copied as f64 / began.elapsed().as_secs_f64()
+            (2 * len * size_of::<f64>()) as f64
+        })
     }
-}
-
-/// Returns a function that returns different numbers, always the same ones. The rate of a multiplication depends on its numbers.
-pub(super) fn numbers() -> impl FnMut() -> f64 {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-    move || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64 - 0.5
 }
 
 #[cfg(test)]

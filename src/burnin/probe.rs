@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::on_device::{DeviceProbe, numbers};
+use super::on_device::DeviceProbe;
+use super::part::{Part, numbers, per_second};
 use super::rounds::{self, machines, turns};
 use super::samples::{Absent, Here, Passage, Said, Sweep, absent};
 use super::verdict::WHOLE_EVERY;
@@ -131,7 +132,7 @@ impl Watch {
 /// Measures on all ranks together. `here` describes this node without its engine. Rank 0 passes its reports to `say`.
 pub fn run(comm: &Comm, extent: &Extent, here: Here, say: fn(&Said)) {
     let (me, nodes) = (comm.rank(), comm.size());
-    let mut part = Part::open(comm, extent.device, here.threads);
+    let mut part = open(comm, extent.device, here.threads);
     let here = Here { engine: part.engine().to_owned(), ..here };
     let told = serde_json::to_vec(&here).expect("plain values have a JSON form");
     let read =
@@ -250,45 +251,15 @@ fn tell(comm: &Comm, own: Sweep, watch: &Watch, say: fn(&Said)) -> Option<Sweep>
     Some(sweep)
 }
 
-/// Part of a node that a rank measures.
-enum Part {
-    /// Processors and memory.
-    Node(Node),
-    Device(Box<DeviceProbe>),
-}
-
-impl Part {
-    /// Opens the device of this rank, or starts the threads. If that is not possible, ends the job. Collective call.
-    fn open(comm: &Comm, device: params::Device, threads: usize) -> Self {
-        let node = comm.split_by_node();
-        // The ranks of a node take its devices in order.
-        let ranks = Ranks { memories: vec![None; node.size()], own: node.rank() };
-        match DeviceProbe::open(device, &ranks) {
-            Ok(Some(device)) => Self::Device(Box::new(device)),
-            Ok(None) => Self::Node(Node::new(threads)),
-            Err(why) => die_in_turn(6, &why),
-        }
-    }
-
-    fn engine(&self) -> &str {
-        match self {
-            Self::Node(node) => node.engine.name(),
-            Self::Device(device) => device.name(),
-        }
-    }
-
-    fn multiply(&mut self, slot: Duration, wanted: bool) -> (f64, u64) {
-        match self {
-            Self::Node(node) => node.multiply(slot, wanted),
-            Self::Device(device) => device.multiply(slot, wanted),
-        }
-    }
-
-    fn copy(&mut self, slot: Duration) -> f64 {
-        match self {
-            Self::Node(node) => node.copy(slot),
-            Self::Device(device) => device.copy(slot),
-        }
+/// Opens the device of this rank, or starts the threads. If that is not possible, ends the job. Collective call.
+fn open(comm: &Comm, device: params::Device, threads: usize) -> Box<dyn Part> {
+    let node = comm.split_by_node();
+    // The ranks of a node take its devices in order.
+    let ranks = Ranks { memories: vec![None; node.size()], own: node.rank() };
+    match DeviceProbe::open(device, &ranks) {
+        Ok(Some(device)) => Box::new(device),
+        Ok(None) => Box::new(Node::new(threads)),
+        Err(why) => die_in_turn(6, &why),
     }
 }
 
@@ -309,9 +280,13 @@ impl Node {
         one_library_thread_each(&mut pool);
         Self { engine: ours.unwrap_or(Engine::Blas), pool }
     }
+}
 
-    /// Multiplies for the time `slot`, and returns the operations per second. If `wanted`, also returns a digest of the product
-    /// of the matrices.
+impl Part for Node {
+    fn engine(&self) -> &str {
+        self.engine.name()
+    }
+
     fn multiply(&mut self, slot: Duration, wanted: bool) -> (f64, u64) {
         let mut number = numbers();
         let mut multiplication = Multiplication::new(
@@ -331,25 +306,17 @@ impl Node {
                 digest.update(&value.to_bits().to_le_bytes());
             }
         }
-        let began = Instant::now();
-        let mut times = 0.0;
-        while began.elapsed() < slot {
+        let rate = per_second(slot, || {
             multiplication.run(self.engine, &mut self.pool);
-            times += 1.0;
-        }
-        let rate = times * multiplication.flops() / began.elapsed().as_secs_f64();
+            multiplication.flops()
+        });
         (rate, digest.digest())
     }
 
-    /// Copies for the time `slot`, and returns the bytes per second of all threads together.
     fn copy(&mut self, slot: Duration) -> f64 {
         let mut copying =
             Copying::new(COPY_WORDS, &mut self.pool).unwrap_or_else(|why| die(6, &why.to_string()));
-        let (began, mut bytes) = (Instant::now(), 0);
-        while began.elapsed() < slot {
-            bytes += copying.run(&mut self.pool);
-        }
-        bytes as f64 / began.elapsed().as_secs_f64()
+        per_second(slot, || copying.run(&mut self.pool) as f64)
     }
 }
 

@@ -593,21 +593,16 @@ pub struct Settings {
     /// Number of threads of each rank; `None`: one thread for each core of the rank.
     pub threads: Option<usize>,
     pub pin: Pinning,
-    #[serde(default)]
     pub memory_check: MemoryCheck,
     pub engine: Engine,
-    #[serde(default)]
     pub device: Device,
-    #[serde(default)]
     pub split_update: SplitUpdate,
     /// BLAS library that replaces the linked one (`--blas`); `None`: the linked BLAS.
     pub blas: Option<String>,
     pub preflight: bool,
     /// Command that prints a node's power, in place of the node's own meters.
-    #[serde(default)]
     pub power_command: Option<String>,
     /// True if a progress line may be shown on a terminal, because no setting turns the progress on or off.
-    #[serde(default)]
     pub terminal_progress: bool,
     pub protection: Protection,
 }
@@ -719,10 +714,8 @@ pub struct Saves {
     /// Number of positions in a group; `None`: the default number.
     pub group: Option<usize>,
     pub encode: Encoding,
-    #[serde(default)]
     pub helpers: Helpers,
     /// Processors of each node that are reserved for helpers; `None`: helpers have no processors of their own.
-    #[serde(default)]
     pub helper_cores: Option<List>,
     pub store: Store,
     pub job: String,
@@ -738,7 +731,6 @@ pub struct Level2 {
     pub dir: PathBuf,
     /// Interval between two checkpoints on storage, in saves or in seconds.
     pub every: Interval,
-    #[serde(default)]
     pub scope: DirScope,
 }
 

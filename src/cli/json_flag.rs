@@ -77,7 +77,7 @@ fn cannot_write(file: &Path, error: &io::Error) -> Refusal {
 
 /// Refuses `file`, which the flag `flag` names, if it is one of the files in `read`. Writing such a file would destroy its
 /// content.
-fn spares<'a>(
+pub fn spares<'a>(
     flag: &str,
     file: &Path,
     read: impl IntoIterator<Item = &'a PathBuf>,

@@ -56,12 +56,8 @@ fn report(flags: &ReportFlags) -> Result<String, Refusal> {
             text.map_err(|error| Refusal::bad_input(format!("{}: {error}", path.display())))?;
         material.add(&name, &text).map_err(Refusal::bad_input)?;
     }
-    let read = |to: &&PathBuf| files.iter().any(|path| same_file(path, to));
-    if let Some(file) = flags.output.as_ref().filter(read) {
-        let file = file.display();
-        return Err(Refusal::bad_input(format!(
-            "this command reads {file}, whose content would be lost: name another file for --output"
-        )));
+    if let Some(file) = &flags.output {
+        json_flag::spares("--output", file, &files)?;
     }
     let mut words = text::text(&material, flags.rpeak);
     if let Some(file) = &flags.output {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use nix::sys::resource::{Resource, setrlimit};
+use serde::Serialize;
 
 use super::burnin;
 use super::stored_checkpoints;
@@ -83,21 +84,14 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
     if let Some(name) = &flags.look_at_blas {
         // Some libraries end the process that loads them. The caller expects that, and a core file would be useless.
         let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
-        let told = serde_json::to_string(&preflight::look(name));
-        // The answer has a line of its own, even if the library prints something.
-        show!("\n{}", told.expect("plain values have a JSON form"));
-        return ExitCode::SUCCESS;
+        return answer(&preflight::look(name));
     }
     if flags.look_at_devices {
-        let told = serde_json::to_string(&device::survey());
-        show!("\n{}", told.expect("plain values have a JSON form"));
-        return ExitCode::SUCCESS;
+        return answer(&device::survey());
     }
     let job = flags.job.clone().unwrap_or_default();
     if let Some(dir) = &flags.look_at_level2 {
-        let told = serde_json::to_string(&stored_checkpoints::room(dir, &job, flags.own));
-        show!("{}", told.expect("plain values have a JSON form"));
-        return ExitCode::SUCCESS;
+        return answer(&stored_checkpoints::room(dir, &job, flags.own));
     }
     // An agent that is started again during a run must answer at once. Storage may hang, and ranks use the devices, so the agent
     // checks neither.
@@ -110,6 +104,14 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
         // The supervisor has ended, so the error cannot be reported.
         Err(_) => Exit::Environment.into(),
     }
+}
+
+/// Prints the answer of an agent that does not serve, as JSON. The answer has a line of its own, even if a library has printed
+/// something.
+fn answer(found: &impl Serialize) -> ExitCode {
+    let found = serde_json::to_string(found).expect("plain values have a JSON form");
+    show!("\n{found}");
+    ExitCode::SUCCESS
 }
 
 /// Starts MPI for a trial, as a rank of the trial's job. The rank prints its node and the /dev/shm that it sees, and prints them

@@ -1,7 +1,7 @@
 //! Running job that a command of this program has started. The command reads the lines of the job's ranks, with a timeout for
 //! each line. When the value is dropped, all processes of the job are ended.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use super::template::cannot_start;
 use crate::supervise::signals::{asked_again, asked_by_signal};
 
 /// Time that a launcher has to end its ranks on all nodes. After this time the launcher is killed.
@@ -19,9 +20,8 @@ pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval between checks for a signal.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Error: a signal has asked this process to stop.
-#[derive(Debug)]
-pub struct Interrupted;
+/// Error text of a wait during which a signal has asked this process to stop.
+const INTERRUPTED: &str = "interrupted by a signal; the job was ended";
 
 /// Result of waiting for a line of a job's output.
 #[derive(Debug, PartialEq)]
@@ -41,18 +41,18 @@ pub struct RunningJob {
 }
 
 impl RunningJob {
-    pub fn start(command: &mut Command) -> io::Result<Self> {
+    pub fn start(command: &mut Command) -> Result<Self, String> {
         // The launcher gets a process group of its own. If it is a script, its children then end together with it.
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         // MPICH's launcher reads its standard input. A process outside the terminal's group is stopped if that is the terminal.
         command.stdin(Stdio::null());
-        let mut child = command.spawn()?;
+        let mut child = command.spawn().map_err(|error| cannot_start(command, &error))?;
         let (lines, errors) = (lines_of(&mut child), errors_of(&mut child));
         Ok(Self { child, lines, errors })
     }
 
     /// Waits for the next line of the job's output, for at most `timeout`.
-    pub fn next(&self, timeout: Duration) -> Result<Next, Interrupted> {
+    pub fn next(&self, timeout: Duration) -> Result<Next, String> {
         let mut waited = Duration::ZERO;
         // Only the time in `recv_timeout` is counted: the time for which Ctrl-Z stops this process is no waiting time.
         while waited < timeout {
@@ -62,7 +62,7 @@ impl RunningJob {
                 Err(RecvTimeoutError::Timeout) => waited += LOOK,
             }
             if asked_by_signal() {
-                return Err(Interrupted);
+                return Err(INTERRUPTED.to_owned());
             }
         }
         Ok(Next::Timeout)
@@ -70,7 +70,7 @@ impl RunningJob {
 
     /// Waits for the launcher's end, for at most `timeout`. Returns the launcher's exit status; None if the launcher has not
     /// ended.
-    pub fn ended(&mut self, timeout: Duration) -> Result<Option<ExitStatus>, Interrupted> {
+    pub fn ended(&mut self, timeout: Duration) -> Result<Option<ExitStatus>, String> {
         let mut waited = Duration::ZERO;
         loop {
             // An error means that another part of this process has already received the status.
@@ -78,7 +78,7 @@ impl RunningJob {
                 return Ok(Some(status));
             }
             if asked_by_signal() {
-                return Err(Interrupted);
+                return Err(INTERRUPTED.to_owned());
             }
             if waited >= timeout {
                 return Ok(None);

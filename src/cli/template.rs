@@ -118,10 +118,9 @@ pub fn run_this(command: &mut Command, test: &TestParams, ns: &[usize]) {
 }
 
 /// Returns the error that the launcher itself could not be started.
-pub fn cannot_start(command: &Command, error: &std::io::Error) -> Refusal {
+pub fn cannot_start(command: &Command, error: &std::io::Error) -> String {
     let first = command.get_program().to_string_lossy();
-    let why = format!("cannot start `{first}`: {error}; name another with --launch-command");
-    Refusal::environment(why)
+    format!("cannot start `{first}`: {error}; name another with --launch-command")
 }
 
 /// Returns the last six lines of `said` that are not blank. `said` is the standard error output of a job.
@@ -237,8 +236,7 @@ mod tests {
         let mut none =
             command(&words("/no/such/launcher -n {ranks}", 1, 1, 1), Path::new("x"), 1).unwrap();
         let error = none.spawn().unwrap_err();
-        let Refusal { exit, why } = cannot_start(&none, &error);
-        assert_eq!(exit, Exit::Environment);
+        let why = cannot_start(&none, &error);
         assert!(why.contains("/no/such/launcher") && why.contains("--launch-command"), "{why}");
     }
 

@@ -91,25 +91,23 @@ fn runs(
     if inputs.devices.is_some() {
         command.args(["--device", "cuda"]);
     }
-    let mut job = RunningJob::start(&mut command)
-        .map_err(|error| template::cannot_start(&command, &error))?;
+    let mut job = RunningJob::start(&mut command).map_err(Refusal::environment)?;
     let failed = |how: String, job: RunningJob| {
         let said = template::last_lines(&job.troubles());
         Err(Refusal::environment(format!("the calibration failed ({how}):\n{said}")))
     };
-    let interrupted = |_| Refusal::environment("interrupted by a signal");
     // The timeout is at least twenty times the expected time of all runs.
     let timeout = TIMEOUT + Duration::try_from_secs_f64(20.0 * time).unwrap_or(TIMEOUT);
     let unheard = || format!("the job printed nothing for {} s and was ended", timeout.as_secs());
     let mut said = String::new();
     loop {
-        match job.next(timeout).map_err(interrupted)? {
+        match job.next(timeout).map_err(Refusal::environment)? {
             Next::Line(line) => said = said + &line + "\n",
             Next::End => break,
             Next::Timeout => return failed(unheard(), job),
         }
     }
-    match job.ended(timeout).map_err(interrupted)? {
+    match job.ended(timeout).map_err(Refusal::environment)? {
         Some(status) if status.success() => Ok(read(&said)),
         Some(status) => failed(status.to_string(), job),
         None => failed(unheard(), job),

@@ -11,7 +11,7 @@ use super::table::Table;
 use super::trials::{Told, Trial};
 use super::written::device_flag;
 use crate::base::output_target;
-use crate::cli::running_job::{Interrupted, Next, RunningJob, TIMEOUT};
+use crate::cli::running_job::{Next, RunningJob, TIMEOUT};
 use crate::cli::template;
 use crate::tune::estimate::{self, Care};
 use crate::tune::search::{Found, Lab, Stage};
@@ -54,11 +54,6 @@ struct Cut {
     engine: String,
     /// Seconds since the last report of the job.
     spent: f64,
-}
-
-/// Returns the error text of a search that a signal has stopped.
-fn interrupted(_: Interrupted) -> String {
-    "interrupted by a signal; the job was ended".into()
 }
 
 impl Jobs {
@@ -168,14 +163,13 @@ impl Jobs {
     ) -> Result<Option<Cut>, String> {
         let trials: Vec<Trial> = places.iter().map(|&place| trial(round[place], care)).collect();
         let mut command = self.command(layout, &trials)?;
-        let mut job = RunningJob::start(&mut command)
-            .map_err(|error| template::cannot_start(&command, &error).why)?;
+        let mut job = RunningJob::start(&mut command)?;
         let mut since = Instant::now();
         let (mut engine, mut began) = (String::new(), false);
         let mut timeout = self.timeout;
         let (mut told, mut late) = (0, false);
         while told < places.len() {
-            let line = match job.next(timeout).map_err(interrupted)? {
+            let line = match job.next(timeout)? {
                 Next::Line(line) => line,
                 Next::End => break,
                 Next::Timeout => {
@@ -203,7 +197,7 @@ impl Jobs {
             let job_ended = false;
             self.keep(Measured { candidate, care, found: one, spent, engine, why, job_ended })?;
         }
-        let status = if late { None } else { job.ended(timeout).map_err(interrupted)? };
+        let status = if late { None } else { job.ended(timeout)? };
         if told == places.len() {
             if status.is_none() {
                 self.spent += since.elapsed().as_secs_f64();

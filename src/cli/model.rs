@@ -18,7 +18,7 @@ use crate::model::ModelError;
 use crate::model::cores::{self, Paces};
 use crate::model::encoding::{self, Code, Link};
 use crate::model::figures;
-use crate::model::fit::{best_of_each, fit, read};
+use crate::model::fit::{Fit, best_of_each, fit, read};
 use crate::model::helpers;
 use crate::model::interval;
 use crate::model::memory::{Method, available_fraction, memory_factor};
@@ -339,6 +339,16 @@ pub(super) fn read_all<T>(
     Ok(all)
 }
 
+/// Describes the fit of the rate over N.
+pub(super) fn fit_words(fit: &Fit) -> String {
+    format!(
+        "{} for large N, half of this rate at N = {:.0}; the fit is off by {:.1} % at most",
+        show_flops(fit.model.r_inf),
+        fit.model.n_half,
+        100.0 * fit.worst
+    )
+}
+
 fn many_cores(
     results: &[PathBuf],
     cores: &[u64],
@@ -413,13 +423,7 @@ fn efficiency(results: &[PathBuf], sizes: &[u64], peak: Option<f64>) -> Result<A
             show_flops(fit.model.rate(s.n)?)
         );
     }
-    let _ = writeln!(
-        text,
-        "\n{} for large N, half of this rate at N = {:.0}; the fit is off by {:.1} % at most",
-        show_flops(fit.model.r_inf),
-        fit.model.n_half,
-        100.0 * fit.worst
-    );
+    let _ = writeln!(text, "\n{}", fit_words(&fit));
     if let Some(p) = peak {
         let e = fit.model.efficiency(p)?;
         let _ = writeln!(text, "E(N) = N / ({:.4} N + {:.1})", e.a, e.b);

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use crate::base::units::{show_bytes, show_flops, show_seconds};
 use crate::checkpoint::layout::ParityLayout;
+use crate::cli::model::fit_words;
 use crate::model::fit::{Fit, Sample};
 use crate::model::memory::Method;
 use crate::model::nonstop::Columns;
@@ -228,14 +229,7 @@ fn measurements(fit: &Fit, samples: &[Sample]) -> String {
         let (seconds, rate) = (show_seconds(sample.seconds), show_flops(sample.rate));
         let _ = writeln!(t, "  N {:>9}  {seconds:>10}  {rate}", sample.n);
     }
-    let _ = writeln!(
-        t,
-        "  fitted: {} for large N, half of this rate at N = {:.0}; the fit is off by {:.1} % at most",
-        show_flops(fit.model.r_inf),
-        fit.model.n_half,
-        100.0 * fit.worst
-    );
-    t
+    t + &format!("  fitted: {}\n", fit_words(fit))
 }
 
 /// Returns rows on the memory that the run takes on a node, and its parts.

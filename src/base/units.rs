@@ -188,6 +188,11 @@ pub fn show_seconds(s: f64) -> String {
     }
 }
 
+/// Formats a count with its noun: `1 rank`, `2 ranks`.
+pub fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Formats an amount of memory, in binary units.
 pub fn show_bytes(b: f64) -> String {
     let mut value = b;

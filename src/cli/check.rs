@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::base::exit::Exit;
+use crate::base::units::counted;
 use crate::config::choices::Choice;
 use crate::config::dat_reader;
 use crate::config::diagnostic::{Diagnostic, Severity};
@@ -198,8 +199,6 @@ fn explain(dat: &HplDat, name: &str) -> String {
 /// Returns a text with the number of tests in the file, and with the ranks and the memory that these tests need.
 fn explain_cost(dat: &HplDat) -> String {
     let settings = Settings::default();
-    let tests = dat.test_count();
-    let ranks = dat.ranks_needed();
     let means = settings.means(settings.threads.unwrap_or(1));
     let largest = dat
         .largest_tests(settings.rng, settings.seed)
@@ -209,9 +208,9 @@ fn explain_cost(dat: &HplDat) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "{tests} test{}, on at least {ranks} rank{}.",
-        if tests == 1 { "" } else { "s" },
-        if ranks == 1 { "" } else { "s" },
+        "{}, on at least {}.",
+        counted(dat.test_count() as usize, "test"),
+        counted(dat.ranks_needed(), "rank"),
     );
     let _ = writeln!(
         text,

@@ -9,10 +9,11 @@ use std::path::PathBuf;
 
 use super::dat_line::{self, Real, Token};
 use super::dat_shape::{self, OtherLine, REFERENCE_LINE_MAX, Why};
-use super::dat_values::{ANY, LINES, MOST, Reader, plural};
+use super::dat_values::{ANY, LINES, MOST, Reader};
 use super::diagnostic::{Diagnostic, Severity};
 use super::hpl_dat::{HplDat, Output};
 use super::settings::Overrides;
+use crate::base::units::counted;
 
 /// Result of reading an HPL.dat. For a faulty value, `dat` contains the default.
 #[derive(Clone, Debug)]
@@ -238,10 +239,12 @@ impl Reader<'_> {
         let start = line.chars().take_while(|c| c.is_whitespace()).count();
         let token =
             Token { column: start + 1, len: line.trim().chars().count(), text: String::new() };
-        let lines = |count: usize| format!("{count} line{}", plural(count));
         let why = match shift.belongs.checked_sub(shift.at) {
-            Some(missing) => format!("{} above this line may be missing", lines(missing)),
-            None => format!("{} above this line may be too many", lines(shift.at - shift.belongs)),
+            Some(missing) => format!("{} above this line may be missing", counted(missing, "line")),
+            None => format!(
+                "{} above this line may be too many",
+                counted(shift.at - shift.belongs, "line")
+            ),
         };
         let warning = self
             .diagnose(

@@ -11,6 +11,7 @@ use super::choices::Choice;
 use super::dat_line::{self, Piece, Token};
 use super::diagnostic::{Diagnostic, Severity};
 use crate::base::params::SIZE_MOST;
+use crate::base::units::counted;
 
 /// Range of the values that a size may have.
 pub type Within = RangeInclusive<i128>;
@@ -129,7 +130,7 @@ impl<'a> Reader<'a> {
                     let read = Some(&token.text).filter(|text| !text.is_empty());
                     self.diagnose(Severity::Error, no, &token, message)
                         .read(read.map_or("the end of the line", |text| text))
-                        .allowed(format!("{want} whole number{}, then free text", plural(want)))
+                        .allowed(format!("{}, then free text", counted(want, "whole number")))
                         .reference(misread.to_string())
                 }
             };
@@ -328,10 +329,6 @@ fn cover(values: &[(i128, Token)]) -> Token {
     let (first, last) = (&values[0].1, &values[values.len() - 1].1);
     let len = last.column + last.len - first.column;
     Token { column: first.column, len, text: String::new() }
-}
-
-pub fn plural(count: usize) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 /// Returns true if line `no` of HPL.dat is a list. On such a line, numbers beyond the announced count look like values.

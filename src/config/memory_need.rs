@@ -7,6 +7,7 @@ use std::convert::Infallible;
 
 use crate::base::bisection::last_that_holds;
 use crate::base::params::{Device, TestParams};
+use crate::base::units::counted;
 pub use crate::lu::need::Means;
 use crate::lu::need::Problem;
 
@@ -162,10 +163,9 @@ impl TooLarge {
             _ => "no N fits: use fewer ranks on this node".to_owned(),
         };
         format!(
-            "needs {}{of_what} on this node ({} rank{}), which has {} available; {most}{advice}",
+            "needs {}{of_what} on this node ({}), which has {} available; {most}{advice}",
             human(self.needed_bytes),
-            self.ranks_on_node,
-            if self.ranks_on_node == 1 { "" } else { "s" },
+            counted(self.ranks_on_node, "rank"),
             human(self.available_bytes),
         )
     }

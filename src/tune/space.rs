@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::base::params::{Bcast, Device, Fact, Mapping, Swap, TestParams};
+use crate::base::units::counted;
 use crate::model::planner::usual;
 
 /// Parameters with which a job starts: layout of ranks and threads on the nodes, and the BLAS.
@@ -177,13 +178,12 @@ pub fn words(candidate: &Candidate) -> String {
     let Candidate { layout, test } = candidate;
     let blas = layout.blas.as_ref().map(|blas| format!(", {blas}")).unwrap_or_default();
     format!(
-        "NB {:>3}  {} x {}  {}  {} thread{} a rank{blas}",
+        "NB {:>3}  {} x {}  {}  {} a rank{blas}",
         test.nb,
         test.p,
         test.q,
         crate::report::text::variant(test),
-        layout.threads,
-        if layout.threads == 1 { "" } else { "s" },
+        counted(layout.threads, "thread"),
     )
 }
 

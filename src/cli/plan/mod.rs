@@ -19,6 +19,7 @@ use self::written::{start, write_files};
 use super::{json_flag, this_machine};
 use crate::base::exit::Refusal;
 use crate::base::topology::Layout;
+use crate::base::units::counted;
 use crate::model::fit::{Sample, best_of_each, fit};
 use crate::model::planner::{self, Inputs, Measured};
 
@@ -30,12 +31,8 @@ fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
     let output = &flags.output;
     if output.show_ranks {
         let Layout { ranks, threads } = layout(&flags.machine);
-        let s = |n| if n == 1 { "" } else { "s" };
-        return Ok(format!(
-            "{ranks} rank{} a node, {threads} thread{} a rank\n",
-            s(ranks),
-            s(threads)
-        ));
+        let (ranks, threads) = (counted(ranks, "rank"), counted(threads, "thread"));
+        return Ok(format!("{ranks} a node, {threads} a rank\n"));
     }
     if output.free_memory {
         let free = this_machine::memory("")?;

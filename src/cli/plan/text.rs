@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::base::units::{show_bytes, show_flops, show_seconds};
+use crate::base::units::{counted, show_bytes, show_flops, show_seconds};
 use crate::checkpoint::layout::ParityLayout;
 use crate::cli::model::fit_words;
 use crate::model::fit::{Fit, Sample};
@@ -183,14 +183,13 @@ pub(super) fn describe(
     measured: Option<(&Fit, &[Sample])>,
 ) -> String {
     let plan = &advice.plan;
-    let several = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let mut t = format!(
         "{} with {} and {} each; {} a node, {} a rank\n",
-        several(inputs.nodes, "node"),
+        counted(inputs.nodes as usize, "node"),
         show_bytes(inputs.memory),
-        several(inputs.cores, "core"),
-        several(inputs.ranks_per_node, "rank"),
-        several(plan.threads_per_rank, "thread"),
+        counted(inputs.cores as usize, "core"),
+        counted(inputs.ranks_per_node as usize, "rank"),
+        counted(plan.threads_per_rank as usize, "thread"),
     );
     if let Some((fit, samples)) = measured {
         t += &measurements(fit, samples);

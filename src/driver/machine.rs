@@ -17,7 +17,7 @@ pub fn gather(comm: &Comm, node: &Comm, device: Option<&dyn Device>) -> Machine 
     let colour = (node.rank() == 0).then_some(0);
     // Rank 0 is the first rank of its node, and therefore the first of these leaders.
     let Some(leaders) = comm.split(colour, comm.rank()) else { return machine };
-    machine = Machine::node(node_facts::here(node.size(), device));
+    machine.kinds.push(node_facts::here(node.size(), device));
     let (me, mut step) = (leaders.rank(), 1);
     while step < leaders.size() {
         if me & step != 0 {

@@ -107,11 +107,6 @@ impl Kind {
 }
 
 impl Machine {
-    /// Returns a machine of a single node.
-    pub fn node(kind: Kind) -> Self {
-        Self { kinds: vec![kind] }
-    }
-
     /// Adds the nodes of `other`, the machine of another part of the job.
     pub fn join(&mut self, other: Machine) {
         for kind in other.kinds {
@@ -160,21 +155,23 @@ mod tests {
     use proptest::prelude::*;
 
     fn node(host: &str, processor: &str, memory: u64, clock: u64) -> Machine {
-        Machine::node(Kind {
-            make: Make {
-                processor: processor.into(),
-                cores: 4,
-                flops_per_cycle: Some(16),
-                ..Make::default()
-            },
-            memory_bytes_min: memory,
-            memory_bytes_max: memory,
-            clock_seen_mhz_min: Some(clock),
-            clock_seen_mhz_max: Some(clock),
-            ranks_min: 2,
-            ranks_max: 2,
-            hosts: vec![host.into()],
-        })
+        Machine {
+            kinds: vec![Kind {
+                make: Make {
+                    processor: processor.into(),
+                    cores: 4,
+                    flops_per_cycle: Some(16),
+                    ..Make::default()
+                },
+                memory_bytes_min: memory,
+                memory_bytes_max: memory,
+                clock_seen_mhz_min: Some(clock),
+                clock_seen_mhz_max: Some(clock),
+                ranks_min: 2,
+                ranks_max: 2,
+                hosts: vec![host.into()],
+            }],
+        }
     }
 
     #[test]

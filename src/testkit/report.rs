@@ -65,32 +65,34 @@ pub fn times() -> Times {
 pub fn machine() -> Machine {
     let mut machine = Machine::default();
     for host in ["n1", "n2"] {
-        machine.join(Machine::node(Kind {
-            make: Make {
-                processor: "Example 9000".into(),
-                architecture: "x86_64".into(),
-                sockets: 2,
-                cores: 16,
-                hardware_threads: 32,
-                numa_nodes: 2,
-                flops_per_cycle: Some(32),
-                clock_base_mhz: Some(2000),
-                clock_max_mhz: Some(3500),
-                governor: Some("performance".into()),
-                network: vec!["InfiniBand 200 Gb/sec (4X HDR)".into()],
-                system: "Debian GNU/Linux 12 (bookworm)".into(),
-                kernel: "6.1.0".into(),
-                blas: "BLIS 0.9.0, skx kernels".into(),
-                device: None,
-            },
-            memory_bytes_min: 128 << 30,
-            memory_bytes_max: 128 << 30,
-            clock_seen_mhz_min: Some(1900),
-            clock_seen_mhz_max: Some(3400),
-            ranks_min: 3,
-            ranks_max: 3,
-            hosts: vec![host.into()],
-        }));
+        machine.join(Machine {
+            kinds: vec![Kind {
+                make: Make {
+                    processor: "Example 9000".into(),
+                    architecture: "x86_64".into(),
+                    sockets: 2,
+                    cores: 16,
+                    hardware_threads: 32,
+                    numa_nodes: 2,
+                    flops_per_cycle: Some(32),
+                    clock_base_mhz: Some(2000),
+                    clock_max_mhz: Some(3500),
+                    governor: Some("performance".into()),
+                    network: vec!["InfiniBand 200 Gb/sec (4X HDR)".into()],
+                    system: "Debian GNU/Linux 12 (bookworm)".into(),
+                    kernel: "6.1.0".into(),
+                    blas: "BLIS 0.9.0, skx kernels".into(),
+                    device: None,
+                },
+                memory_bytes_min: 128 << 30,
+                memory_bytes_max: 128 << 30,
+                clock_seen_mhz_min: Some(1900),
+                clock_seen_mhz_max: Some(3400),
+                ranks_min: 3,
+                ranks_max: 3,
+                hosts: vec![host.into()],
+            }],
+        });
     }
     machine
 }

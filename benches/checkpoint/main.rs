@@ -162,7 +162,7 @@ impl<'a> Conductor<'a> {
     fn memory(&mut self) -> Result<(), String> {
         let mut rows = Vec::new();
         for (grid, group) in [((1, 2), 2), ((1, 3), 3), ((2, 2), 4)] {
-            for method in Method::IN_MEMORY {
+            for method in [Method::SelfCheckpoint, Method::Double, Method::Single] {
                 let scheme = Scheme { method, ..XOR };
                 let work = Work::Saves { rounds: 0 };
                 // Blocks are small, since the formula does not know of ranks that have a block more.

@@ -34,17 +34,6 @@ pub struct Arrival {
     found: Vec<Vec<Found>>,
 }
 
-/// Returns the results of finished tests in this node's memory, of any run, without duplicates.
-pub fn results(memory_store: &MemoryStore) -> Vec<Entry> {
-    let mut all: Vec<Entry> = Vec::new();
-    for entry in ledgers(memory_store).into_iter().flat_map(|(_, entries)| entries) {
-        if !all.contains(&entry) {
-            all.push(entry);
-        }
-    }
-    all
-}
-
 /// Largest value of all ranks. None if no rank has a value.
 fn largest(world: &impl World, mine: Option<u64>) -> Option<u64> {
     let flipped = mine.map_or(NOTHING, |value| NOTHING - 1 - value.min(NOTHING - 1));

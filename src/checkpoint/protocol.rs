@@ -44,9 +44,6 @@ impl Method {
     pub const ALL: [Method; 4] =
         [Method::SelfCheckpoint, Method::Double, Method::Single, Method::Disk];
 
-    /// Methods that keep checkpoints in memory.
-    pub const IN_MEMORY: [Method; 3] = [Method::SelfCheckpoint, Method::Double, Method::Single];
-
     pub fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|method| *method as u8 == byte)
     }

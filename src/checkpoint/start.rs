@@ -388,7 +388,6 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         pool: &mut Pool,
         make_group: impl Fn(&W, usize, usize, &[usize]) -> G,
     ) -> Result<Started<W, G>, StartError> {
-        let begin = Instant::now();
         config.scheme.check()?;
         let (me, scheme) = (world.rank(), config.scheme);
         assert_eq!(world.size(), test.layout.positions(), "one rank for each position");
@@ -450,8 +449,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
         this.started = Instant::now();
         this.scheduler = Scheduler::new(config.interval, origin.boundary(), 0.0);
-        let seconds = begin.elapsed().as_secs_f64();
-        Ok(Started { checkpointer: this, a, on_device: buffer, origin, crowded, seconds })
+        Ok(Started { checkpointer: this, a, on_device: buffer, origin, crowded })
     }
 
     /// Restores the matrix from the source on which all ranks have agreed. If the matrix must be generated, only returns

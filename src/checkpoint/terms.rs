@@ -122,7 +122,6 @@ pub struct Started<W, G> {
     /// Failure domains that have more members of one group than the group can lose, each with the number of these members. This
     /// happens if ranks have replaced a lost node on a node with other members of their group, in this test or an earlier one.
     pub crowded: Vec<(String, usize)>,
-    pub seconds: f64,
 }
 
 /// Reason why a test cannot begin; the same on every rank.

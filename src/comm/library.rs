@@ -15,7 +15,6 @@ use crate::base::dynamic::Opened;
 pub trait Transport: Sync {
     /// Returns the number of this rank.
     fn rank(&self) -> usize;
-    fn ranks(&self) -> usize;
     fn node(&self) -> usize;
     /// Returns whether the job continues without a lost rank, as under `mpirun --with-ft ulfm`.
     fn survives(&self) -> bool;

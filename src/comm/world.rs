@@ -15,7 +15,6 @@ use super::loss::{self, Line, Lost, READY};
 use super::ulfm::library_version;
 use super::wire::Reduce;
 use super::{turn, ulfm};
-use crate::base::clock;
 use crate::base::repeated::Repeated;
 
 /// MPI and the remaining ranks of the job. Made once; dropping it finalises MPI.
@@ -198,15 +197,6 @@ impl World {
     /// Returns the first line of the MPI library's description of itself.
     pub fn library() -> String {
         library_version()
-    }
-
-    /// Returns the time on MPI's clock in seconds. Only differences between two such times are meaningful.
-    pub fn seconds() -> f64 {
-        if library::simulated().is_some() {
-            return clock::since_1970().as_secs_f64();
-        }
-        // SAFETY: the call has no arguments, and MPI is initialised.
-        unsafe { ffi::RSMPI_Wtime() }
     }
 }
 

@@ -92,11 +92,6 @@ impl Ledger {
         head[24..32].copy_from_slice(&seal.to_le_bytes());
         true
     }
-
-    /// Removes all records.
-    pub fn clear(&mut self) {
-        self.region.bytes_mut().fill(0);
-    }
 }
 
 fn digest(head: &[u8], body: &[u8]) -> u64 {
@@ -122,7 +117,7 @@ mod tests {
         let tests: Vec<u32> = ledger.entries().iter().map(|e| e.test).collect();
         assert_eq!(tests, [0, 1, 2]);
         assert_eq!(ledger.entries()[2], entry(2, "third, and longer"));
-        ledger.clear();
+        ledger.region.bytes_mut().fill(0);
         assert!(ledger.entries().is_empty());
     }
 

@@ -189,10 +189,6 @@ impl Inventory {
     pub fn latest(&self) -> Option<u128> {
         self.latest_run().max(self.owner)
     }
-
-    pub fn holds(&self, key: Key) -> bool {
-        self.whole.iter().any(|about| about.key() == key)
-    }
 }
 
 #[cfg(test)]

@@ -277,10 +277,6 @@ impl Transport for Rank {
         self.me
     }
 
-    fn ranks(&self) -> usize {
-        self.arena().count
-    }
-
     fn node(&self) -> usize {
         self.me
     }

@@ -4,7 +4,7 @@ use mpi::ffi;
 
 use super::abort::die;
 use super::check::check;
-use super::communicator::{CHUNK, Comm, chunks_mut};
+use super::communicator::{Comm, chunks_mut, parts};
 use super::wire::{Reduce, Wire};
 use super::{by_messages, library, loss, subset, turn};
 
@@ -132,20 +132,18 @@ impl Comm {
         if self.by_messages() {
             return by_messages::reduce(self, data, result, root, op);
         }
-        let mut done = 0;
-        loop {
-            let part = (data.len() - done).min(CHUNK);
+        for part in parts(data.len()) {
             let into = if self.rank() == root {
-                result[done..done + part].as_mut_ptr()
+                result[part.clone()].as_mut_ptr()
             } else {
                 std::ptr::null_mut()
             };
             // SAFETY: both ranges were just checked. Ranks other than the root pass no result.
             let rc = turn::with(|| unsafe {
                 ffi::MPI_Reduce(
-                    data[done..done + part].as_ptr().cast(),
+                    data[part.clone()].as_ptr().cast(),
                     into.cast(),
-                    part as i32,
+                    part.len() as i32,
                     T::datatype(),
                     op.op(),
                     root as i32,
@@ -153,10 +151,6 @@ impl Comm {
                 )
             });
             check(rc, "combining values of all ranks at the root");
-            done += part;
-            if done == data.len() {
-                return;
-            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Communicators, and the messages between the ranks of a communicator.
 
 use std::borrow::Borrow;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::base::clock::{self, Instant};
 use crate::base::heartbeat;
 
 /// Maximum number of elements in a message. Longer messages are divided, because MPI counts elements with a C int.
-pub(super) const CHUNK: usize = 1 << 30;
+const CHUNK: usize = 1 << 30;
 
 /// A communicator: an ordered set of ranks that exchange messages.
 pub struct Comm {
@@ -188,7 +189,7 @@ impl Comm {
         if Self::one_by_one() {
             return self.exchange::<T>(Some((data, to)), None, tag);
         }
-        for part in chunks(data) {
+        for part in parts(data.len()).map(|part| &data[part]) {
             // SAFETY: the slice is valid for the given length.
             let rc = turn::with(|| unsafe {
                 ffi::MPI_Send(
@@ -309,25 +310,12 @@ impl Comm {
         tag: i32,
         pending: &mut Pending,
     ) {
-        let mut done = 0;
-        loop {
-            let part = (len - done).min(CHUNK);
-            let mut request = library::handle(0);
+        for part in parts(len) {
+            let (content, address) = (content::<T>(part.len()), self.address(to, tag));
             // SAFETY: the part is within the range that the caller ensures.
-            let rc = unsafe {
-                library::start_send(
-                    data.add(done).cast(),
-                    content::<T>(part),
-                    self.address(to, tag),
-                    &mut request,
-                )
-            };
-            let begun = check_on(self.on, rc, "beginning to send a message");
-            pending.push(begun.then_some(request), self.peer(to), self.on);
-            done += part;
-            if done == len {
-                return;
-            }
+            let begun =
+                unsafe { library::start_send(data.add(part.start).cast(), content, address) };
+            pending.push(begun, self.peer(to), self.on, "beginning to send a message");
         }
     }
 
@@ -343,25 +331,12 @@ impl Comm {
         tag: i32,
         pending: &mut Pending,
     ) {
-        let mut done = 0;
-        loop {
-            let part = (len - done).min(CHUNK);
-            let mut request = library::handle(0);
+        for part in parts(len) {
+            let (content, address) = (content::<T>(part.len()), self.address(from, tag));
             // SAFETY: the part is within the range that the caller ensures.
-            let rc = unsafe {
-                library::start_recv(
-                    data.add(done).cast(),
-                    content::<T>(part),
-                    self.address(from, tag),
-                    &mut request,
-                )
-            };
-            let begun = check_on(self.on, rc, "beginning to receive a message");
-            pending.push(begun.then_some(request), self.peer(from), self.on);
-            done += part;
-            if done == len {
-                return;
-            }
+            let begun =
+                unsafe { library::start_recv(data.add(part.start).cast(), content, address) };
+            pending.push(begun, self.peer(from), self.on, "beginning to receive a message");
         }
     }
 }
@@ -383,26 +358,23 @@ impl Drop for Comm {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if let Some(on) = self.survives().filter(|_| !self.requests.is_empty()) {
+        if let Some(on) = self.on.filter(|_| loss::unwinds() && !self.requests.is_empty()) {
             loss::abandon(on.raw, &mut self.requests, &self.peers);
         }
     }
 }
 
 impl Pending {
-    /// Returns the communicator of the messages if a lost peer is survived; otherwise `None`.
-    fn survives(&self) -> Option<On> {
-        self.on.filter(|_| loss::unwinds())
-    }
-
-    /// Adds the request of a message to or from `peer`. `request` is `None` if the library has refused the message.
-    fn push(&mut self, request: Option<ffi::MPI_Request>, peer: i32, on: On) {
+    /// Adds the request of a message to or from `peer`, which the call `what` has begun or refused.
+    fn push(&mut self, begun: Result<ffi::MPI_Request, i32>, peer: i32, on: On, what: &str) {
         debug_assert!(self.requests.is_empty() || self.on == Some(on));
         self.peers.truncate(self.requests.len());
-        self.failed |= request.is_none();
-        if let Some(request) = request {
-            self.requests.push(request);
-            self.peers.push(peer);
+        match begun {
+            Ok(request) => {
+                self.requests.push(request);
+                self.peers.push(peer);
+            }
+            Err(rc) => self.failed |= !check_on(on, rc, what),
         }
         self.on = Some(on);
     }
@@ -410,58 +382,44 @@ impl Pending {
     /// Waits until all messages have completed. If a message has failed because of a lost rank, leaves the attempt as soon as no
     /// step is in progress.
     pub fn wait(&mut self) {
-        if let Some(on) = self.survives() {
+        let Some(on) = self.on else { return };
+        let survives = loss::unwinds();
+        if survives {
             loss::wait_through(on, &self.requests);
         }
         if !self.requests.is_empty() {
-            let survives = self.survives().is_some();
             let rc = library::wait_all(&mut self.requests, survives);
-            self.failed |= !self.check(rc, "waiting for messages");
+            self.failed |= !check_on(on, rc, "waiting for messages");
             self.requests.clear();
         }
-        if let Some(on) = self.on.filter(|_| self.failed) {
+        if self.failed {
             loss::look_until_left(on);
         }
     }
 
     /// Returns whether all messages have completed and no message has failed. Lets MPI make progress.
     pub fn test(&mut self) -> bool {
-        if self.requests.is_empty() && !self.failed {
+        let Some(on) = self.on.filter(|_| self.failed || !self.requests.is_empty()) else {
             return true;
-        }
-        if let Some(on) = self.survives()
-            && (self.failed || !self.requests.iter().all(|&request| library::is_through(request)))
-        {
+        };
+        let (survives, mut over) = (loss::unwinds(), false);
+        let through = |&request: &ffi::MPI_Request| library::is_through(request);
+        if survives && (self.failed || !self.requests.iter().all(through)) {
             loss::look(on);
             return false;
         }
-        let (survives, mut over) = (self.survives().is_some(), false);
         let rc = library::test_all(&mut self.requests, survives, &mut over);
-        self.failed |= !self.check(rc, "testing messages");
+        self.failed |= !check_on(on, rc, "testing messages");
         if over {
             self.requests.clear();
         }
         over && !self.failed
     }
-
-    /// Ends the job if `rc` says that the call `what` has failed. If a lost peer is survived and made the call fail, unwinds to
-    /// [`World::attempt`](super::World::attempt) instead. Returns false if the loss was only recorded, because this rank must
-    /// first complete a step of its group.
-    fn check(&self, rc: i32, what: &str) -> bool {
-        match self.survives() {
-            Some(on) => check_on(on, rc, what),
-            None => {
-                check(rc, what);
-                true
-            }
-        }
-    }
 }
 
-/// Returns `data` in parts that MPI can count. Empty data give one empty part, because an empty message is sent, too.
-fn chunks<T>(data: &[T]) -> impl Iterator<Item = &[T]> {
-    let empty = data.is_empty().then_some(data);
-    empty.into_iter().chain(data.chunks(CHUNK))
+/// Divides `len` elements into parts that MPI can count. No elements give one empty part, because an empty message is sent, too.
+pub(super) fn parts(len: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..len.max(1)).step_by(CHUNK).map(move |first| first..len.min(first + CHUNK))
 }
 
 /// Returns `data` in parts that MPI can count. Empty data give one empty part, because an empty message is received, too.

@@ -107,14 +107,9 @@ pub(super) fn handle<H: Copy>(number: usize) -> H {
     unsafe { std::ptr::from_ref(&number).cast::<H>().read_unaligned() }
 }
 
-fn code<T>(result: Result<T, c_int>, into: impl FnOnce(T)) -> c_int {
-    match result {
-        Ok(value) => {
-            into(value);
-            ffi::MPI_SUCCESS as c_int
-        }
-        Err(code) => code,
-    }
+/// Returns `value` if `rc` is the return code of a successful call; otherwise `rc`.
+fn checked<T>(rc: c_int, value: T) -> Result<T, c_int> {
+    if rc == ffi::MPI_SUCCESS as c_int { Ok(value) } else { Err(rc) }
 }
 
 /// Communicator of a message, and the number (series) that distinguishes the message's set of ranks on this communicator.
@@ -142,58 +137,61 @@ pub(super) struct Content {
     pub datatype: ffi::MPI_Datatype,
 }
 
-/// Begins to send the elements at `data`, and sets `request`. Returns the return code.
+/// Begins to send the elements at `data`. Returns the request, or the return code of an error.
 ///
 /// The elements must stay valid and unchanged until the message has ended.
 pub(super) unsafe fn start_send(
     data: *const c_void,
     content: Content,
     to: Address,
-    request: &mut ffi::MPI_Request,
-) -> c_int {
+) -> Result<ffi::MPI_Request, c_int> {
     if let Some(transport) = simulated() {
         let bytes = content.count * content.each;
         // SAFETY: ensured by the caller.
         let begun =
             unsafe { transport.start_send(number(to.raw), data.cast(), bytes, to.peer, to.tag) };
-        return code(begun, |begun| *request = handle(begun));
+        return begun.map(handle);
     }
+    let mut request = handle(0);
     // SAFETY: ensured by the caller.
-    turn::with(|| unsafe {
+    let rc = turn::with(|| unsafe {
         let Content { count, datatype, .. } = content;
-        ffi::MPI_Isend(data, count as c_int, datatype, to.peer, to.tag, to.raw, request)
-    })
+        ffi::MPI_Isend(data, count as c_int, datatype, to.peer, to.tag, to.raw, &mut request)
+    });
+    checked(rc, request)
 }
 
-/// Begins to receive the elements at `data`, and sets `request`. Returns the return code.
+/// Begins to receive the elements at `data`. Returns the request, or the return code of an error.
 ///
 /// The elements must stay valid and untouched until the message has ended.
 pub(super) unsafe fn start_recv(
     data: *mut c_void,
     content: Content,
     from: Address,
-    request: &mut ffi::MPI_Request,
-) -> c_int {
+) -> Result<ffi::MPI_Request, c_int> {
     if let Some(transport) = simulated() {
         let bytes = content.count * content.each;
         // SAFETY: ensured by the caller.
         let begun = unsafe {
             transport.start_recv(number(from.raw), data.cast(), bytes, from.peer, from.tag)
         };
-        return code(begun, |begun| *request = handle(begun));
+        return begun.map(handle);
     }
+    let mut request = handle(0);
     // SAFETY: ensured by the caller.
-    turn::with(|| unsafe {
+    let rc = turn::with(|| unsafe {
         let Content { count, datatype, .. } = content;
-        ffi::MPI_Irecv(data, count as c_int, datatype, from.peer, from.tag, from.raw, request)
-    })
+        ffi::MPI_Irecv(data, count as c_int, datatype, from.peer, from.tag, from.raw, &mut request)
+    });
+    checked(rc, request)
 }
 
 /// Tests whether a message from the address `from` can be received, and sets `there` to the result. Returns the return code.
 pub(super) fn has_word(from: Address, there: &mut bool) -> c_int {
     if let Some(transport) = simulated() {
         let found = transport.has_word(number(from.raw), from.peer, from.tag);
-        return code(found, |found| *there = found);
+        *there = found == Ok(true);
+        return found.err().unwrap_or(ffi::MPI_SUCCESS as c_int);
     }
     let mut flag = 0;
     // SAFETY: the communicator is valid, and the status is not requested.
@@ -416,10 +414,7 @@ pub(super) fn shrink(raw: ffi::MPI_Comm) -> Result<(ffi::MPI_Comm, c_int), c_int
     // SAFETY: one communicator is in use, and the other was just made.
     unsafe {
         let mut made = ffi::RSMPI_COMM_NULL;
-        let rc = turn::with(|| (needed().shrink)(raw, &mut made));
-        if rc != ffi::MPI_SUCCESS as c_int {
-            return Err(rc);
-        }
+        checked(turn::with(|| (needed().shrink)(raw, &mut made)), ())?;
         let mut size = 0;
         ffi::MPI_Comm_size(made, &mut size);
         Ok((made, size))

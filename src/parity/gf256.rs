@@ -49,8 +49,6 @@ pub fn inverse(a: u8) -> u8 {
 pub enum Engine {
     Portable,
     #[cfg(target_arch = "x86_64")]
-    Ssse3,
-    #[cfg(target_arch = "x86_64")]
     Avx2,
     #[cfg(target_arch = "x86_64")]
     Gfni,
@@ -62,9 +60,6 @@ pub fn engines() -> Vec<Engine> {
     let mut found = vec![Engine::Portable];
     #[cfg(target_arch = "x86_64")]
     {
-        if is_x86_feature_detected!("ssse3") {
-            found.push(Engine::Ssse3);
-        }
         if is_x86_feature_detected!("avx2") {
             found.push(Engine::Avx2);
         }
@@ -95,8 +90,6 @@ pub fn mul_add_with(engine: Engine, c: u8, src: &[u8], dst: &mut [u8]) {
         Engine::Portable => portable(c, src, dst),
         // SAFETY: the caller takes the engine from engines(), which lists an engine only if the processor has its instructions.
         #[cfg(target_arch = "x86_64")]
-        Engine::Ssse3 => unsafe { x86::ssse3(c, src, dst) },
-        #[cfg(target_arch = "x86_64")]
         Engine::Avx2 => unsafe { x86::avx2(c, src, dst) },
         #[cfg(target_arch = "x86_64")]
         Engine::Gfni => unsafe { x86::gfni(c, src, dst) },
@@ -125,31 +118,6 @@ fn portable(c: u8, src: &[u8], dst: &mut [u8]) {
 mod x86 {
     use super::{halves, mul, portable};
     use std::arch::x86_64::*;
-
-    /// Computes `dst ^= c * src`, 16 bytes at a time.
-    ///
-    /// # Safety
-    /// The processor has SSSE3, and both slices have the same length.
-    #[target_feature(enable = "ssse3")]
-    pub unsafe fn ssse3(c: u8, src: &[u8], dst: &mut [u8]) {
-        let (low, high) = halves(c);
-        let whole = src.len() / 16 * 16;
-        // SAFETY: every access is below `whole`, which is at most the length of both slices.
-        unsafe {
-            let low = _mm_loadu_si128(low.as_ptr().cast());
-            let high = _mm_loadu_si128(high.as_ptr().cast());
-            let mask = _mm_set1_epi8(15);
-            for i in (0..whole).step_by(16) {
-                let s = _mm_loadu_si128(src.as_ptr().add(i).cast());
-                let d = dst.as_mut_ptr().add(i).cast();
-                let l = _mm_shuffle_epi8(low, _mm_and_si128(s, mask));
-                let h = _mm_shuffle_epi8(high, _mm_and_si128(_mm_srli_epi64(s, 4), mask));
-                let sum = _mm_xor_si128(_mm_xor_si128(l, h), _mm_loadu_si128(d));
-                _mm_storeu_si128(d, sum);
-            }
-        }
-        portable(c, &src[whole..], &mut dst[whole..]);
-    }
 
     /// Computes `dst ^= c * src`, 32 bytes at a time.
     ///

@@ -72,15 +72,6 @@ impl MemoryError {
     }
 }
 
-enum Owner {
-    /// Mapping of a file, or of private memory. `file` is None for private memory and for a file that was closed. An open header
-    /// file carries the lock that shows a live process.
-    Mapped {
-        file: Option<File>,
-    },
-    SysV,
-}
-
 /// Mapped memory. Dropping a region unmaps its memory. Persistent shared memory stays until its name is removed.
 pub struct Region {
     /// First byte of the caller's range.
@@ -89,7 +80,9 @@ pub struct Region {
     /// Range mapped by the system, which may begin before `base` and end after it.
     map_base: NonNull<u8>,
     map_len: usize,
-    owner: Owner,
+    /// Mapped file. None for private memory, for a System V segment, and for a file that was closed. An open header file carries
+    /// the lock that shows a live process.
+    file: Option<File>,
 }
 
 // SAFETY: a region is a plain range of memory, valid until drop in whatever thread owns it; shared
@@ -112,7 +105,7 @@ impl Region {
             })?;
         // SAFETY: the range was mapped just above. Advice may be refused; nothing depends on it.
         unsafe { libc::madvise(base.as_ptr().cast(), map_len, libc::MADV_HUGEPAGE) };
-        Ok(Self { base, len, map_base: base, map_len, owner: Owner::Mapped { file: None } })
+        Ok(Self { base, len, map_base: base, map_len, file: None })
     }
 
     /// Maps zeroed memory of this process alone, and touches all pages. Use it for memory whose first use is timed: the first
@@ -165,13 +158,7 @@ impl Region {
             unsafe { libc::munmap(place.as_ptr().cast(), map_len) };
             return Err(error);
         }
-        Ok(Self {
-            base: place,
-            len,
-            map_base: place,
-            map_len,
-            owner: Owner::Mapped { file: Some(file) },
-        })
+        Ok(Self { base: place, len, map_base: place, map_len, file: Some(file) })
     }
 
     /// Allocates the pages of memory that was just created and is empty, as huge pages if the kernel gives some.
@@ -196,16 +183,11 @@ impl Region {
 
     /// Closes the file, for callers that keep many regions open and would exceed the limit of open files.
     pub(super) fn close_file(&mut self) {
-        if let Owner::Mapped { file } = &mut self.owner {
-            *file = None;
-        }
+        self.file = None;
     }
 
     pub(super) fn file(&self) -> Option<&File> {
-        match &self.owner {
-            Owner::Mapped { file } => file.as_ref(),
-            Owner::SysV => None,
-        }
+        self.file.as_ref()
     }
 
     /// Maps the first page of the region's file for the life of the process. Returns None if the region has no file, or if
@@ -243,7 +225,7 @@ impl Region {
             len,
             map_base: attached,
             map_len: skip + len,
-            owner: Owner::SysV,
+            file: None,
         }
     }
 
@@ -355,17 +337,9 @@ impl Drop for LastingPage {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the range is exactly the one that was mapped or attached, and nothing else unmaps or detaches it.
-        unsafe {
-            match self.owner {
-                Owner::Mapped { .. } => {
-                    libc::munmap(self.map_base.as_ptr().cast(), self.map_len);
-                }
-                Owner::SysV => {
-                    libc::shmdt(self.map_base.as_ptr().cast());
-                }
-            }
-        }
+        // SAFETY: the range is exactly the one that was mapped or attached, and nothing else unmaps or detaches it. Unmapping a
+        // System V segment detaches it.
+        unsafe { libc::munmap(self.map_base.as_ptr().cast(), self.map_len) };
     }
 }
 

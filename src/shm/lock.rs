@@ -104,7 +104,8 @@ pub(super) fn take(file: &File, name: &str, timeout: Duration) -> Result<(), Mem
         Holder::Unseen => began.elapsed() < timeout.min(UNSEEN_ENDS_WITHIN),
         _ => false,
     };
-    try_until(|| try_lock(file), who, pause, waits).map_err(|holder| {
+    // The kernel drops the lock when the process has ended.
+    try_until(|| file.try_lock().is_ok(), who, pause, waits).map_err(|holder| {
         let by = match holder {
             Holder::Living(pid) | Holder::Ending(pid) => described(pid),
             Holder::Stuck(pid) => format!("{}, which was killed and {STUCK}", described(pid)),
@@ -159,11 +160,6 @@ fn try_until(
         }
         pause(&now);
     }
-}
-
-fn try_lock(file: &File) -> bool {
-    // The kernel drops the lock when the process has ended.
-    file.try_lock().is_ok()
 }
 
 /// Returns true if a process has the exclusive lock. Otherwise takes a shared lock for a moment, which several processes may have

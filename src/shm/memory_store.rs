@@ -206,17 +206,8 @@ impl MemoryStore {
 
     /// Flips all bits of one byte of a part, as an injected fault. Returns false if there is no such byte.
     pub fn flip(&self, position: u32, part: Part, offset: usize) -> bool {
-        let open = || match self.file(position, part) {
-            None => sysv::open(&self.name(position, part), true).ok(),
-            Some((path, page)) => {
-                let file = private_file().open(&path).ok()?;
-                let len = file.metadata().ok()?.len() as usize;
-                Region::map_file(file, len, len.max(1).next_multiple_of(page), true, &path).ok()
-            }
-        };
-        let Some(mut region) = open().filter(|region| offset < region.len()) else { return false };
-        region.bytes_mut()[offset] ^= 0xff;
-        true
+        let Ok(mut region) = self.open(position, part) else { return false };
+        region.bytes_mut().get_mut(offset).map(|byte| *byte ^= 0xff).is_some()
     }
 
     /// Removes the name of a part. The memory is freed when the last process unmaps it. Returns true if the name existed.

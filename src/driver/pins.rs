@@ -13,9 +13,9 @@
 //! trials of `tune` choose the processors before a rank has its pool. No result depends on the choice.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::agreement::{Extent, gathered, reduced};
@@ -89,53 +89,36 @@ fn has_time(ranks: &[Has], me: usize, topology: &Topology) -> bool {
 }
 
 /// Reason why a rank's threads are not pinned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Loose {
+    #[error("--pin off")]
     Unwanted,
-    /// The system does not report the rank's processors.
+    #[error("the system does not report the cores of this rank")]
     Unknown,
-    /// The rank's container has less processor time than its cores have.
+    #[error("the rank's container gets less processor time than the rank's cores have")]
     Limited,
     /// Another rank is bound to some of this rank's processors, but the two ranks' sets of processors differ.
+    #[error("another rank is bound to some of this rank's cores, but not to all")]
     Overlapping,
     /// The ranks that share these processors together have neither one thread for each core, nor one thread for each hardware
     /// thread.
-    Uneven {
-        threads: usize,
-        cores: usize,
-    },
+    #[error(
+        "{} on {}, which is neither one for each core nor one for each hardware thread",
+        number(*threads, "thread"), number(*cores, "core")
+    )]
+    Uneven { threads: usize, cores: usize },
+    #[error("the system does not allow pinning")]
     Refused,
     /// The rank does not compute, but another rank with the same processors computes.
+    #[error("the rank does not compute, and other ranks on this node do")]
     StandsBy,
 }
 
-impl fmt::Display for Loose {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            Loose::Unwanted => f.write_str("--pin off"),
-            Loose::Unknown => f.write_str("the system does not report the cores of this rank"),
-            Loose::Limited => f.write_str(
-                "the rank's container gets less processor time than the rank's cores have",
-            ),
-            Loose::Overlapping => {
-                f.write_str("another rank is bound to some of this rank's cores, but not to all")
-            }
-            &Loose::Uneven { threads, cores } => {
-                let number = |n: usize, what: &str| match n {
-                    1 => format!("1 {what}"),
-                    n => format!("{n} {what}s"),
-                };
-                let (threads, cores) = (number(threads, "thread"), number(cores, "core"));
-                write!(
-                    f,
-                    "{threads} on {cores}, which is neither one for each core nor one for each hardware thread"
-                )
-            }
-            Loose::Refused => f.write_str("the system does not allow pinning"),
-            Loose::StandsBy => {
-                f.write_str("the rank does not compute, and other ranks on this node do")
-            }
-        }
+/// Writes a number of things: `1 core`, `2 cores`.
+fn number(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
     }
 }
 

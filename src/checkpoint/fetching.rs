@@ -78,7 +78,7 @@ impl<'a> Opened<'a> {
 
     /// Reads the digests of an open file. With `parity`, the file must contain digests of parity, too. Returns an error if the
     /// sizes in the file differ from `buffers`.
-    fn of(source: Source<'a>, buffers: Buffers, parity: bool) -> Result<Self, String> {
+    fn of(mut source: Source<'a>, buffers: Buffers, parity: bool) -> Result<Self, String> {
         let front = &source.front;
         let wanted = [buffers.rows, buffers.cols, buffers.ld, buffers.vouch_words(parity)];
         let found = [front.rows, front.cols, front.ld, front.vouch_words];
@@ -96,7 +96,7 @@ impl<'a> Opened<'a> {
         &self.vouch.words()[..self.buffers.state_words()]
     }
 
-    fn rows(&self, into: Option<&mut [u8]>, half: impl FnMut()) -> Result<(), String> {
+    fn rows(&mut self, into: Option<&mut [u8]>, half: impl FnMut()) -> Result<(), String> {
         let (cols, tiles) = (self.buffers.cols, self.buffers.data_tiles());
         let table = &self.vouch.words()[self.buffers.state_words()..];
         let sound =
@@ -104,7 +104,7 @@ impl<'a> Opened<'a> {
         self.source.rows(into, sound, half)
     }
 
-    fn parity(&self, into: Option<&mut [u8]>) -> Result<(), String> {
+    fn parity(&mut self, into: Option<&mut [u8]>) -> Result<(), String> {
         let Buffers { parity_rows: count, pitch, .. } = self.buffers;
         let table = &self.vouch.words()[self.buffers.vouch_words(false)..];
         let tiles = self.buffers.parity_tiles();
@@ -240,7 +240,7 @@ impl Apart {
                     let (layout, scheme) = (&test.layout, &config.scheme);
                     let buffers = buffers_then(layout, scheme, group, position, ld, state_bytes);
                     let buffers = buffers.map_err(|why| source.wrong(&why))?;
-                    let opened = Opened::of(source, buffers, true)?;
+                    let mut opened = Opened::of(source, buffers, true)?;
                     opened.rows(None, || {}).and_then(|()| opened.parity(None))
                 });
                 damage.extend(read.err().map(|why| Damage(reader.dir_id, position, why)));
@@ -278,7 +278,7 @@ pub(super) fn look(
     let (ld, state_bytes) = (config.ld, config.state_bytes);
     let buffers = Buffers::new(&test.layout, &[me], me, ld, &without_parity, state_bytes);
     let seen = || {
-        let opened = Opened::new(stored, buffers, me)?;
+        let mut opened = Opened::new(stored, buffers, me)?;
         if whole { opened.rows(None, || {}) } else { Ok(()) }
     };
     // A dedicated checksum rank has no file on shared storage.
@@ -360,7 +360,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             (Some(_), (_, data)) => bytes_mut(data.expect(TWO_COPIES)),
         };
         let mut read = || {
-            let opened = Opened::new(stored, buffers, me)?;
+            let mut opened = Opened::new(stored, buffers, me)?;
             fetched.state = state_of(opened.state_words());
             opened.rows(Some(&mut *data), || hit(Point::FetchHalf, me))
         };
@@ -397,7 +397,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             };
             let mut state = vec![0; then.state_words()];
             let read = exchange_files(world, stored, &plan, |source| {
-                let opened = Opened::of(source, then, true)?;
+                let mut opened = Opened::of(source, then, true)?;
                 state.copy_from_slice(opened.state_words());
                 opened.rows(Some(bytes_mut(data)), || hit(Point::FetchHalf, me))?;
                 if plan.needs_parity(me) { opened.parity(Some(bytes_mut(parity))) } else { Ok(()) }
@@ -480,10 +480,10 @@ fn exchange_files<W: World>(
             (true, true) => taken = stored.open(position).and_then(&mut take),
             (true, false) => send_file(world, &stored.path(position), position),
             (false, true) => {
-                let coming = Coming::new(world, reader.rank);
+                let mut coming = Coming::new(world, reader.rank);
                 let name =
                     PathBuf::from(format!("p{position} on the node of position {}", reader.rank));
-                taken = Source::over(Box::new(&coming), &name, stored.about, position as u32)
+                taken = Source::over(Box::new(&mut coming), &name, stored.about, position as u32)
                     .and_then(&mut take);
                 coming.drain();
             }

@@ -1,7 +1,6 @@
 //! Transfer of a file, piece by piece, from a rank whose node has it to the rank that needs it. `fetching` thus reads a file of
 //! another node like a local file. The receiver receives all pieces, even those that it does not need.
 
-use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -45,15 +44,11 @@ pub(super) fn send_file(world: &impl World, path: &Path, to: usize) {
     }
 }
 
-/// File that another rank is sending.
+/// File that another rank is sending, and its last piece that has arrived.
 pub(super) struct Coming<'a, W> {
     world: &'a W,
     from: usize,
-    piece: RefCell<Piece>,
-}
-
-struct Piece {
-    room: Region,
+    piece: Region,
     /// Offset of the piece in the file.
     start: u64,
     count: u64,
@@ -61,49 +56,44 @@ struct Piece {
     failed: bool,
 }
 
-impl Piece {
-    fn next(&mut self, world: &impl World, from: usize) {
+impl<'a, W: World> Coming<'a, W> {
+    pub(super) fn new(world: &'a W, from: usize) -> Self {
+        Self { world, from, piece: room(), start: 0, count: 0, last: false, failed: false }
+    }
+
+    fn next(&mut self) {
         self.start += self.count;
-        world.receive(self.room.words_mut(), from);
-        let head = self.room.words()[0];
+        self.world.receive(self.piece.words_mut(), self.from);
+        let head = self.piece.words()[0];
         self.count = head & !(LAST | FAILED);
         (self.last, self.failed) = (head & LAST != 0, head & FAILED != 0);
     }
-}
-
-impl<'a, W: World> Coming<'a, W> {
-    pub(super) fn new(world: &'a W, from: usize) -> Self {
-        let piece = Piece { room: room(), start: 0, count: 0, last: false, failed: false };
-        Self { world, from, piece: RefCell::new(piece) }
-    }
 
     /// Receives all remaining pieces, because the sender sends all of them.
-    pub(super) fn drain(&self) {
-        let mut piece = self.piece.borrow_mut();
-        while !piece.last {
-            piece.next(self.world, self.from);
+    pub(super) fn drain(&mut self) {
+        while !self.last {
+            self.next();
         }
     }
 }
 
-impl<W: World> Feed for &Coming<'_, W> {
-    fn read_exact_at(&self, mut into: &mut [u8], mut at: u64) -> io::Result<()> {
-        let mut piece = self.piece.borrow_mut();
-        assert!(at >= piece.start, "files are read forward");
+impl<W: World> Feed for &mut Coming<'_, W> {
+    fn read_exact_at(&mut self, mut into: &mut [u8], mut at: u64) -> io::Result<()> {
+        assert!(at >= self.start, "files are read forward");
         while !into.is_empty() {
-            if piece.failed {
+            if self.failed {
                 return Err(io::Error::other("the node that has the file cannot read it"));
             }
-            if at < piece.start + piece.count {
-                let from = (at - piece.start) as usize;
-                let count = into.len().min(piece.count as usize - from);
+            if at < self.start + self.count {
+                let from = (at - self.start) as usize;
+                let count = into.len().min(self.count as usize - from);
                 let (now, later) = into.split_at_mut(count);
-                now.copy_from_slice(&piece.room.bytes()[8 + from..][..count]);
+                now.copy_from_slice(&self.piece.bytes()[8 + from..][..count]);
                 (into, at) = (later, at + count as u64);
-            } else if piece.last {
+            } else if self.last {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             } else {
-                piece.next(self.world, self.from);
+                self.next();
             }
         }
         Ok(())
@@ -118,15 +108,15 @@ mod tests {
     use crate::testkit::thread_ranks::{Post, ThreadWorld};
 
     /// Runs both ends of a transfer as threads. `take` reads from the receiver.
-    fn between(path: &Path, take: impl FnOnce(&Coming<ThreadWorld>) + Send) {
+    fn between(path: &Path, take: impl FnOnce(&mut Coming<ThreadWorld>) + Send) {
         let post = Arc::new(Post::default());
         std::thread::scope(|scope| {
             let world = ThreadWorld::new(post.clone(), 0, 2);
             scope.spawn(move || send_file(&world, path, 1));
             let world = ThreadWorld::new(post.clone(), 1, 2);
             scope.spawn(move || {
-                let coming = Coming::new(&world, 0);
-                take(&coming);
+                let mut coming = Coming::new(&world, 0);
+                take(&mut coming);
                 coming.drain();
             });
         });
@@ -139,7 +129,7 @@ mod tests {
         for length in [0, 7, PIECE_WORDS * 8, 2 * PIECE_WORDS * 8 + 4096 + 3] {
             let bytes: Vec<u8> = (0..length).map(|i| (i * 31 % 251) as u8).collect();
             std::fs::write(&path, &bytes).unwrap();
-            between(&path, |coming| {
+            between(&path, |mut coming| {
                 let mut read = vec![0; length];
                 let (front, rest) = read.split_at_mut(length / 3);
                 coming.read_exact_at(front, 0).unwrap();
@@ -149,7 +139,7 @@ mod tests {
                 assert!(coming.read_exact_at(&mut [0], length as u64).is_err());
             });
             // A receiver may skip parts of the file, or read none of it.
-            between(&path, |coming| {
+            between(&path, |mut coming| {
                 if length > 4096 {
                     let mut byte = [0];
                     coming.read_exact_at(&mut byte, (length - 1) as u64).unwrap();
@@ -157,7 +147,7 @@ mod tests {
                 }
             });
         }
-        between(&dir.path().join("gone"), |coming| {
+        between(&dir.path().join("gone"), |mut coming| {
             let why = coming.read_exact_at(&mut [0], 0).unwrap_err().to_string();
             assert!(why.contains("cannot read it"), "{why}");
         });

@@ -18,11 +18,11 @@ const CHUNK_BYTES: usize = 4 << 20;
 /// Origin of the bytes of a position's file: a local file, or another rank.
 pub trait Feed {
     /// Reads bytes from offset `at`. Callers read at ascending offsets.
-    fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()>;
+    fn read_exact_at(&mut self, into: &mut [u8], at: u64) -> io::Result<()>;
 }
 
 impl Feed for File {
-    fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
+    fn read_exact_at(&mut self, into: &mut [u8], at: u64) -> io::Result<()> {
         FileExt::read_exact_at(self, into, at)
     }
 }
@@ -66,7 +66,7 @@ impl Source<'static> {
 impl<'a> Source<'a> {
     /// Opens a file whose bytes come from `feed`. Error texts name `path`.
     pub fn over(
-        feed: Box<dyn Feed + 'a>,
+        mut feed: Box<dyn Feed + 'a>,
         path: &Path,
         about: &About,
         position: u32,
@@ -87,7 +87,7 @@ impl<'a> Source<'a> {
     }
 
     /// Reads the small state and the digests of the rows.
-    pub fn vouch(&self) -> Result<Region, String> {
+    pub fn vouch(&mut self) -> Result<Region, String> {
         let words = self.front.vouch_words as usize;
         let mut region = Region::anonymous(words * 8).map_err(|e| self.wrong(&e))?;
         let into = region.bytes_mut();
@@ -102,7 +102,7 @@ impl<'a> Source<'a> {
     /// Reads the matrix into `target`, or only checks the matrix if `target` is None. Calls `sound` with the number and the words
     /// of each row, and fails if `sound` returns false. Calls `half` midway.
     pub fn rows(
-        &self,
+        &mut self,
         target: Option<&mut [u8]>,
         sound: impl FnMut(usize, &[u64]) -> bool,
         half: impl FnMut(),
@@ -115,7 +115,7 @@ impl<'a> Source<'a> {
     /// of `pitch` words. The parity of the small state follows as one row, with number `count`. Fails if `sound` returns false
     /// for a row.
     pub fn check(
-        &self,
+        &mut self,
         target: Option<&mut [u8]>,
         count: usize,
         pitch: usize,
@@ -139,7 +139,7 @@ impl<'a> Source<'a> {
     }
 
     fn read(
-        &self,
+        &mut self,
         what: &str,
         Rows { at, count: rows, ld }: Rows,
         mut target: Option<&mut [u8]>,
@@ -195,7 +195,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn read(path: &Path, about: &About, position: u32) -> Result<Vec<u64>, String> {
-        let source = Source::open(path, about, position)?;
+        let mut source = Source::open(path, about, position)?;
         let vouch = source.vouch()?;
         let mut into = Region::anonymous(source.front.data_words() as usize * 8).unwrap();
         let sound = |row: usize, line: &[u64]| digest(line) == vouch.words()[row];
@@ -237,7 +237,7 @@ mod tests {
         let bytes = parity.bytes();
         write_new(&path, &front, &vouch, [data.bytes(), bytes]).unwrap();
         assert!(read(&path, &front.about, 0).unwrap() == data.words());
-        let source = Source::open(&path, &front.about, 0).unwrap();
+        let mut source = Source::open(&path, &front.about, 0).unwrap();
         let mut into = Region::anonymous(words * 8).unwrap();
         let mut seen = Vec::new();
         let note = |row: usize, line: &[u64]| {
@@ -264,12 +264,12 @@ mod tests {
         let none = Front { check: check(0), ..front.clone() };
         write_new(&path, &none, &vouch, [data.bytes(), &[]]).unwrap();
         assert!(read(&path, &front.about, 0).unwrap() == data.words());
-        let source = Source::open(&path, &front.about, 0).unwrap();
+        let mut source = Source::open(&path, &front.about, 0).unwrap();
         source.check(Some(&mut []), 0, 40, |_, _| false).unwrap();
         // A file with parity only: thirty rows of 40 words, and no words for the small state.
         let alone = Front { rows: 0, cols: 0, ld: 0, check: check(1200), ..front };
         write_new(&path, &alone, &vouch, [&[], data.bytes()]).unwrap();
-        let source = Source::open(&path, &alone.about, 0).unwrap();
+        let mut source = Source::open(&path, &alone.about, 0).unwrap();
         source.rows(Some(&mut []), |_, _| false, || panic!("there is no midway")).unwrap();
         let mut into = Region::anonymous(1200 * 8).unwrap();
         let mut rows = 0;

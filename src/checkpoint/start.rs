@@ -28,8 +28,8 @@ use crate::checkpoint::storage::{About, DirScope};
 use crate::device::{Buffer, Device};
 use crate::parity::GroupComm;
 use crate::parity::exchange::Coder;
-use crate::shm::header::{CheckpointId, Claim, Doing, Head, Header, HeaderFault, Mark, Stage};
-use crate::shm::{Hold, MemoryError, MemoryStore, Part, Region};
+use crate::shm::header::{CheckpointId, Claim, Doing, Header, HeaderFault, Mark, Stage};
+use crate::shm::{MemoryError, MemoryStore, Part, Region};
 
 /// Registers the functions with which injected faults damage or remove this job's memory.
 fn arm(memory_store: &MemoryStore) {
@@ -44,76 +44,69 @@ fn arm(memory_store: &MemoryStore) {
     }
 }
 
-/// Memory of this position as a start finds it.
-struct Here {
-    /// Lock on the position. None only if the position could not be locked.
-    hold: Option<Hold>,
-    head: Option<Head>,
-    /// Facts about this rank and its memory, which all ranks receive.
-    fact: Fact,
-}
-
-impl Here {
-    /// Locks the position and reads its header. An error is the same on all ranks.
-    fn look<W: World>(world: &W, config: &Config) -> Result<Self, StartError> {
-        let me = world.rank();
-        // Rank 0 locks first. So if two runs with one name begin at the same moment, one run gets all positions.
-        let mut hold = None;
-        let mut opened = Ok(None);
-        for turn in [true, false] {
-            if (me == 0) == turn {
-                match config.memory_store.hold(me as u32) {
-                    Ok(held) => hold = Some(held),
-                    Err(error) => opened = Err(error),
-                }
-            }
-            let refused = matches!(opened, Err(MemoryError::InUse { .. }));
-            if turn && world.first_says(u64::from(refused)) != 0 {
-                break;
+/// Locks this position and reads its header. Returns its memory, and the facts about this rank and its memory, which all ranks
+/// receive. An error is the same on all ranks.
+fn look_at_position<'a, W: World>(
+    world: &W,
+    config: &'a Config,
+) -> Result<(PositionMemory<'a>, Fact), StartError> {
+    let me = world.rank();
+    // Rank 0 locks first. So if two runs with one name begin at the same moment, one run gets all positions.
+    let mut hold = None;
+    let mut opened = Ok(None);
+    for turn in [true, false] {
+        if (me == 0) == turn {
+            match config.memory_store.hold(me as u32) {
+                Ok(held) => hold = Some(held),
+                Err(error) => opened = Err(error),
             }
         }
-        // Reads this position's header, then exchanges problems with all other ranks.
-        if let Some(hold) = &hold {
-            opened = open_head(hold);
+        let refused = matches!(opened, Err(MemoryError::InUse { .. }));
+        if turn && world.first_says(u64::from(refused)) != 0 {
+            break;
         }
-        let is_taken = |error: &&MemoryError| matches!(error, MemoryError::InUse { .. });
-        let taken = opened.as_ref().err().filter(is_taken).map(ToString::to_string);
-        if let Some(text) = world.troubles(taken) {
-            return Err(StartError::Taken(text));
-        }
-        let mut fact = Fact {
-            run: config.run,
-            unix_ms: clock::since_1970().as_millis() as u64,
-            domain: config.domain.clone(),
-            node: config.node.clone(),
-            leader: config.leader as u64,
-            trouble: String::new(),
-            unread: false,
-            header: None,
-        };
-        let mut head = None;
-        match opened {
-            Ok(None) => {}
-            Ok(Some(open)) => {
-                match open.header {
-                    Ok(header) => fact.header = Some(header),
-                    Err(fault) => {
-                        fact.unread = !matches!(fault, HeaderFault::Blank | HeaderFault::Short(_));
-                        fact.trouble = format!("a header, but {fault}");
-                    }
-                }
-                // A header of another version of the program is not changed.
-                if !fact.unread {
-                    open.head.tick(Doing::Starting, 0);
-                    open.head.take_pulse();
-                }
-                head = Some(open.head);
-            }
-            // Memory that cannot be opened is lost. If creating it again fails, too, that error explains the problem.
-            Err(error) => fact.trouble = error.to_string(),
-        }
-        Ok(Self { hold, head, fact })
     }
+    // Reads this position's header, then exchanges problems with all other ranks.
+    if let Some(hold) = &hold {
+        opened = open_head(hold);
+    }
+    let is_taken = |error: &&MemoryError| matches!(error, MemoryError::InUse { .. });
+    let taken = opened.as_ref().err().filter(is_taken).map(ToString::to_string);
+    if let Some(text) = world.troubles(taken) {
+        return Err(StartError::Taken(text));
+    }
+    let mut fact = Fact {
+        run: config.run,
+        unix_ms: clock::since_1970().as_millis() as u64,
+        domain: config.domain.clone(),
+        node: config.node.clone(),
+        leader: config.leader as u64,
+        trouble: String::new(),
+        unread: false,
+        header: None,
+    };
+    let mut head = None;
+    match opened {
+        Ok(None) => {}
+        Ok(Some(open)) => {
+            match open.header {
+                Ok(header) => fact.header = Some(header),
+                Err(fault) => {
+                    fact.unread = !matches!(fault, HeaderFault::Blank | HeaderFault::Short(_));
+                    fact.trouble = format!("a header, but {fault}");
+                }
+            }
+            // A header of another version of the program is not changed.
+            if !fact.unread {
+                open.head.tick(Doing::Starting, 0);
+                open.head.take_pulse();
+            }
+            head = Some(open.head);
+        }
+        // Memory that cannot be opened is lost. If creating it again fails, too, that error explains the problem.
+        Err(error) => fact.trouble = error.to_string(),
+    }
+    Ok((PositionMemory::new(&config.memory_store, me, hold, head), fact))
 }
 
 /// Checkpoints on storage; the same on every rank.
@@ -394,10 +387,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         arm(&config.memory_store);
         let terms = Terms { config: &config, test: &test };
 
-        let here = Here::look(&world, &config)?;
+        let (mut memory, fact) = look_at_position(&world, &config)?;
         hit(Point::AgreeBegin, me);
-        let known = Known::new(world.gather(&here.fact), &test, &config)?;
-        let mut memory = PositionMemory::new(&config.memory_store, me, here.hold, here.head);
+        let known = Known::new(world.gather(&fact), &test, &config)?;
         let agreement = Agreement::reach(&world, terms, known, &mut memory, pool)?;
 
         let Setup { groups, losses, .. } = &agreement.setup;

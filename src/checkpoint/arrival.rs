@@ -179,9 +179,7 @@ impl Arrival {
         let all: Vec<Lying> = memory.into_iter().chain(files).collect();
         assign(positions, self.ranks, &all)
     }
-}
 
-impl Arrival {
     /// Assigns the positions in test `test` to the ranks that are left after a loss. Each rank with a position keeps the
     /// position. Spare ranks take the other positions, if possible on a node with the memory of the position. Returns None if
     /// there are too few spare ranks.

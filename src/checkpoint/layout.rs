@@ -143,7 +143,10 @@ fn lines(
         of_columns[column].push(position);
     }
     let [columns, rows] = [("columns", of_columns), ("rows", of_rows)].map(|(name, lines)| {
-        let groups: Groups = lines.iter().flat_map(|line| runs(line, wanted, least)).collect();
+        // Each row or column is cut into runs of neighbours of equal size. A run has at most `wanted` members, unless some run would
+        // then have fewer than `least` members.
+        let runs = |line: &Vec<_>| even_runs(line, count_of_even(line.len(), wanted, least, 1));
+        let groups: Groups = lines.iter().flat_map(runs).collect();
         match trouble(&groups, domains, least) {
             None => Ok(groups),
             Some(why) => Err(format!("the {name} cannot be groups: {why}")),
@@ -157,12 +160,6 @@ fn lines(
             Err(GroupError::NoLines { p: layout.p, q: layout.q, losses, columns, rows })
         }
     }
-}
-
-/// Cuts a row or column of the grid into runs of neighbours of equal size. A run has at most `wanted` members, unless some run
-/// would then have fewer than `least` members.
-fn runs(line: &[usize], wanted: usize, least: usize) -> Vec<Vec<usize>> {
-    even_runs(line, count_of_even(line.len(), wanted, least, 1))
 }
 
 /// Divides the grid's positions into as many groups as the layout has dedicated positions for. Then adds `losses` dedicated

@@ -11,7 +11,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::plan::{Buffers, Corner, STATE_ROW_WORDS, TILE_WORDS};
-use super::protocol::Method;
 use crate::base::faults::{Point, Sabotage, hit, sabotaged};
 use crate::base::heartbeat;
 use crate::base::threads::{PanelThreads, Pool};
@@ -192,9 +191,6 @@ impl Saved {
     /// the two can differ, without the range `coming`, which the next encoding writes.
     pub fn carry_checksum(&mut self, number: u64, stale: Reach, coming: Reach, pool: &mut Pool) {
         let (pitch, parity_rows) = (self.buffers.pitch, self.buffers.parity_rows);
-        if self.buffers.method != Method::SelfCheckpoint {
-            return;
-        }
         let (Some(c), Some(d)) = (&mut self.c, &mut self.d) else { return };
         let (from, to) = match number % 2 {
             1 => (c, d),

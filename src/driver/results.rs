@@ -44,8 +44,6 @@ pub struct Reports {
     file: Option<File>,
     /// Setting that says where `out` writes: a file or a standard stream.
     output: Output,
-    /// Name of the target of `out` in messages.
-    place: String,
     text: TextReport,
     /// Text of all results so far. If the output file turns out to be incomplete at the end, this text goes to standard error.
     results: String,
@@ -205,7 +203,6 @@ impl Reports {
             out,
             file,
             output: dat.output.clone(),
-            place: name_of(&dat.output),
             text,
             results: String::new(),
             text_lost: false,
@@ -228,7 +225,7 @@ impl Reports {
         let written = this.out.write_all(head.as_bytes()).and_then(|()| this.out.flush());
         written.map_err(|e| {
             let why = why(&dat.output, &e);
-            cannot(&e, format!("the results cannot be written to {}: {why}", this.place))
+            cannot(&e, format!("the results cannot be written to {}: {why}", name_of(&dat.output)))
         })?;
         Ok(this)
     }
@@ -316,7 +313,7 @@ impl Reports {
         say(format_args!(
             "the results cannot be written to {}: {}. Further results go to standard error. The run will \
              end with status {}",
-            self.place,
+            name_of(&self.output),
             why(&self.output, error),
             Exit::Environment.code()
         ));

@@ -44,56 +44,36 @@ pub fn inverse(a: u8) -> u8 {
     TABLES.exp[255 - TABLES.log[a as usize] as usize]
 }
 
-/// Method to multiply many bytes by one constant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Engine {
-    Portable,
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    #[cfg(target_arch = "x86_64")]
-    Gfni,
-}
+/// Function of `c`, `src` and `dst` that computes `dst ^= c * src`, byte by byte. Both slices have the same length.
+type Engine = fn(u8, &[u8], &mut [u8]);
 
 /// Lists the engines that this processor can run, slowest first.
-pub fn engines() -> Vec<Engine> {
+fn engines() -> Vec<Engine> {
     #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
-    let mut found = vec![Engine::Portable];
+    let mut found: Vec<Engine> = vec![portable];
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx2") {
-            found.push(Engine::Avx2);
+            // SAFETY: the processor has AVX2, as was just checked, and both slices have the same length.
+            found.push(|c, src, dst| unsafe { x86::avx2(c, src, dst) });
         }
         if is_x86_feature_detected!("gfni")
             && is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
         {
-            found.push(Engine::Gfni);
+            // SAFETY: the processor has these instructions, as was just checked, and both slices have the same length.
+            found.push(|c, src, dst| unsafe { x86::gfni(c, src, dst) });
         }
     }
     found
 }
 
-fn fastest() -> Engine {
-    static FASTEST: OnceLock<Engine> = OnceLock::new();
-    *FASTEST.get_or_init(|| *engines().last().expect("the portable engine is always listed"))
-}
-
-/// Computes `dst ^= c * src`, byte by byte.
+/// Computes `dst ^= c * src`, byte by byte, with the fastest engine.
 pub fn mul_add(c: u8, src: &[u8], dst: &mut [u8]) {
-    mul_add_with(fastest(), c, src, dst);
-}
-
-/// Computes `dst ^= c * src` with a given engine, which must be one of [`engines`].
-pub fn mul_add_with(engine: Engine, c: u8, src: &[u8], dst: &mut [u8]) {
+    static FASTEST: OnceLock<Engine> = OnceLock::new();
     assert_eq!(src.len(), dst.len());
-    match engine {
-        Engine::Portable => portable(c, src, dst),
-        // SAFETY: the caller takes the engine from engines(), which lists an engine only if the processor has its instructions.
-        #[cfg(target_arch = "x86_64")]
-        Engine::Avx2 => unsafe { x86::avx2(c, src, dst) },
-        #[cfg(target_arch = "x86_64")]
-        Engine::Gfni => unsafe { x86::gfni(c, src, dst) },
-    }
+    let fastest = || *engines().last().expect("the portable engine is always listed");
+    FASTEST.get_or_init(fastest)(c, src, dst);
 }
 
 /// Returns the products of `c` with the 16 low half-bytes and with the 16 high half-bytes.
@@ -209,12 +189,12 @@ mod tests {
     #[test]
     fn every_engine_multiplies_every_byte_by_every_constant() {
         let src: Vec<u8> = (0..=255u8).chain(0..77).collect();
-        for engine in engines() {
+        for (number, engine) in engines().into_iter().enumerate() {
             for c in 0..=255u8 {
                 let mut dst: Vec<u8> = src.iter().rev().copied().collect();
                 let expected: Vec<u8> = dst.iter().zip(&src).map(|(d, s)| d ^ mul(c, *s)).collect();
-                mul_add_with(engine, c, &src, &mut dst);
-                assert_eq!(dst, expected, "{engine:?} {c}");
+                engine(c, &src, &mut dst);
+                assert_eq!(dst, expected, "engine {number}, {c}");
             }
         }
     }

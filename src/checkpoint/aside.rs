@@ -17,7 +17,7 @@
 //! may call it (MPI_THREAD_MULTIPLE). Runs that do not need this start MPI without it. A waiting helper polls and sleeps, so that
 //! it takes no core from the ranks.
 
-use super::level2::{ENCODED, Level2};
+use super::level2::Level2;
 use super::protocol::Method;
 use super::save::{Checkpointer, SavePlan};
 use super::saved::Coding;
@@ -55,16 +55,6 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             Encoded { saved, root }
         });
         self.unfinished = Some(Unfinished { checkpoint, boundary, stores, helper });
-    }
-
-    /// Returns the bit `ENCODED`, with which rank 0 tells all ranks to check the helpers that encode. Returns zero if no helper
-    /// encodes, or if this rank's helper is not done. With `now`, an unfinished helper counts as done, because the ranks will
-    /// wait for it.
-    pub(super) fn wishes_of_helpers(&self, now: bool) -> u64 {
-        match &self.unfinished {
-            Some(unfinished) if now || unfinished.helper.is_over() => ENCODED,
-            _ => 0,
-        }
     }
 
     /// Checks the helpers that encode. All ranks call this at a boundary at which rank 0 has requested a check. A rank whose

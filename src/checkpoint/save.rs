@@ -148,10 +148,15 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         if let Some(level2) = self.level2.as_mut().filter(|level2| level2.alone.is_none()) {
             mine |= level2.wishes(save, elapsed);
         }
-        mine |= self.wishes_of_helpers(now);
-        if self.unfinished.as_ref().is_some_and(|unfinished| unfinished.stores) {
+        if let Some(unfinished) = &self.unfinished {
+            // For a stop, the ranks will wait for their helpers.
+            if now || unfinished.helper.is_over() {
+                mine |= ENCODED;
+            }
             // Only one checkpoint at a time goes to storage, and the unfinished one comes first.
-            mine &= !STORE;
+            if unfinished.stores {
+                mine &= !STORE;
+            }
         }
         if mine == 0 && self.is_quiet() {
             let free = |pace_s| self.scheduler.free(boundary, elapsed, bytes as f64, pace_s);

@@ -7,8 +7,8 @@
 //! will write leaves a file whose name contains the start's number. The start with the greatest number owns the folder. A start
 //! checks that it owns the folder before it writes a manifest or a result, or removes a file.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -697,9 +697,7 @@ fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn read_sealed<T: for<'de> serde::Deserialize<'de>>(path: &Path) -> Result<T, String> {
-    let mut text = Vec::new();
-    let read = File::open(path).and_then(|mut file| file.read_to_end(&mut text));
-    read.map_err(|e| cannot("read", path, e))?;
+    let text = fs::read(path).map_err(|e| cannot("read", path, e))?;
     record::unseal(&text).map_err(|fault| format!("{}: {fault}", path.display()))
 }
 
@@ -1078,7 +1076,7 @@ mod tests {
         let one = about(1, 0, 1, 10);
         store(&checkpoint_dir, &one);
         let path = checkpoint_dir.position(one.key(), 1);
-        File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
         let why = conclude(&checkpoint_dir, &one).unwrap_err().to_string();
         assert!(why.contains("p1") && why.contains("position 1"), "{why}");
         fs::remove_file(&path).unwrap();

@@ -13,6 +13,7 @@ use crate::base::topology::Topology;
 use crate::device::Device;
 use crate::kernels::Library;
 use crate::report::machine::{Kind, Make};
+use crate::shm::room::of_meminfo;
 
 /// Describes this node, on which `ranks` ranks of the job run.
 pub fn here(ranks: usize, device: Option<&dyn Device>) -> Kind {
@@ -38,7 +39,7 @@ fn under(root: &Path, share: Option<Given>) -> Kind {
     let topology = Topology::under(root);
     let (sockets, cores, hardware_threads) = counts(&topology, share);
     let clocks = || processor.clocks_mhz.iter().copied();
-    let memory = read("proc/meminfo").as_deref().and_then(memory_total).unwrap_or(0);
+    let memory = read("proc/meminfo").and_then(|text| of_meminfo(&text, "MemTotal:")).unwrap_or(0);
     Kind {
         make: Make {
             processor: processor.name,
@@ -144,11 +145,6 @@ fn counts(topology: &Topology, share: Option<Given>) -> (u64, u64, u64) {
     let alone = processors.len() - own.hardware_threads();
     let (cores, threads) = (own.cores() + alone, processors.len());
     (own.sockets().max(1) as u64, cores.min(time) as u64, threads.min(time) as u64)
-}
-
-fn memory_total(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
 fn pretty_name(release: &str) -> Option<String> {

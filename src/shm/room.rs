@@ -120,7 +120,8 @@ fn sysv_left(root: &Path) -> Option<SysVLeft> {
 
 /// Returns the bytes that can still be allocated, from the system's files below `root`. None if the system reports no figure.
 fn available_under(root: &Path) -> Option<u64> {
-    let machine = read(root, "proc/meminfo").as_deref().and_then(mem_available);
+    let machine =
+        read(root, "proc/meminfo").and_then(|meminfo| of_meminfo(&meminfo, "MemAvailable:"));
     let groups = read(root, "proc/self/cgroup").unwrap_or_default();
     let folders = group_folders(&groups).into_iter();
     let limited = folders.filter_map(|folder| left_in(&root.join(folder)));
@@ -150,9 +151,9 @@ fn in_own_memories(root: &Path) -> Option<u64> {
     allowed.intersection(&all).map(free).sum()
 }
 
-/// `MemAvailable` of /proc/meminfo, in bytes.
-fn mem_available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+/// Returns a field of /proc/meminfo, such as `MemTotal:`, in bytes.
+pub fn of_meminfo(meminfo: &str, field: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(field))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }

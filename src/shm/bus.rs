@@ -12,6 +12,8 @@ use std::io::{Cursor, Write};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+
 use super::header::Head;
 use super::names::Named;
 use super::part::Part;
@@ -139,14 +141,10 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut 
 
 /// Installs the handler of SIGBUS. Must be called after MPI has installed its own handlers.
 pub fn install() {
-    // SAFETY: a plain system call. The handler only does what a handler may do.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = on_fault as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        libc::sigemptyset(&mut action.sa_mask);
-        libc::sigaction(libc::SIGBUS, &action, null_mut());
-    }
+    let handler = SigHandler::SigAction(on_fault);
+    let action = SigAction::new(handler, SaFlags::SA_ONSTACK, SigSet::empty());
+    // SAFETY: the handler only does what a handler may do.
+    let _ = unsafe { sigaction(Signal::SIGBUS, &action) };
 }
 
 #[cfg(test)]

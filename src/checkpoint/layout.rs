@@ -143,8 +143,8 @@ fn lines(
         of_columns[column].push(position);
     }
     let [columns, rows] = [("columns", of_columns), ("rows", of_rows)].map(|(name, lines)| {
-        // Each row or column is cut into runs of neighbours of equal size. A run has at most `wanted` members, unless some run would
-        // then have fewer than `least` members.
+        // Each row or column is cut into runs of neighbours of equal size. A run has at most `wanted` members, unless some run
+        // would then have fewer than `least` members.
         let runs = |line: &Vec<_>| even_runs(line, count_of_even(line.len(), wanted, least, 1));
         let groups: Groups = lines.iter().flat_map(runs).collect();
         match trouble(&groups, domains, least) {

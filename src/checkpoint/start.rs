@@ -44,6 +44,20 @@ fn arm(memory_store: &MemoryStore) {
     }
 }
 
+/// Facts about a rank without any memory.
+fn fact_of(config: &Config) -> Fact {
+    Fact {
+        run: config.run,
+        unix_ms: clock::since_1970().as_millis() as u64,
+        domain: config.domain.clone(),
+        node: config.node.clone(),
+        leader: config.leader as u64,
+        trouble: String::new(),
+        unread: false,
+        header: None,
+    }
+}
+
 /// Locks this position and reads its header. Returns its memory, and the facts about this rank and its memory, which all ranks
 /// receive. An error is the same on all ranks.
 fn look_at_position<'a, W: World>(
@@ -75,16 +89,7 @@ fn look_at_position<'a, W: World>(
     if let Some(text) = world.troubles(taken) {
         return Err(StartError::Taken(text));
     }
-    let mut fact = Fact {
-        run: config.run,
-        unix_ms: clock::since_1970().as_millis() as u64,
-        domain: config.domain.clone(),
-        node: config.node.clone(),
-        leader: config.leader as u64,
-        trouble: String::new(),
-        unread: false,
-        header: None,
-    };
+    let mut fact = fact_of(config);
     let mut head = None;
     match opened {
         Ok(None) => {}

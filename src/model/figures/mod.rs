@@ -10,6 +10,8 @@ mod who_encodes;
 
 pub use unified::waste_panel;
 
+use unified::{gain_figure, waste_figure};
+
 use super::efficiency::{TOP10_JUNE_2017, with_fraction_at_least};
 use super::encoding::{Code, Link, chain_best, localised, stable_storage, tree};
 use super::error::{Result, positive, refused};
@@ -20,99 +22,72 @@ use super::measured::{
     TABLE_3, TIANHE_2_DETECT_S, TIANHE_2_RECOVER_S, TIANHE_2_RESTART_S, TIANHE_2_SAVE_S,
 };
 use super::memory::{Method, Scope, available_fraction, scope_volume};
-use super::platforms::{Edition, Machine, Platform};
+use super::platforms::Machine::{ExascaleFat, ExascaleSlim, KComputer, Titan};
 use super::plot::{Axis, Figure, Panel, Series};
 use super::reliability::LongRun;
 use super::simulate::{End, Outcome, Summary};
 use crate::base::units::HOUR_S;
 
-/// Every preset: its name and its content.
-const PRESETS: [&str; 29] = [
-    "self-4 efficiency of HPL over N and its fit (self-checkpoint, Fig. 4; your own runs: `skt-hpl model efficiency --results FILE`)",
-    "self-5 efficiency of ten large machines with all, half and a third of their memory (self-checkpoint, Fig. 5)",
-    "self-10 memory left to the application by method and group size (self-checkpoint, Fig. 10)",
-    "self-11 efficiency and reliability under short MTBF (self-checkpoint, Fig. 11)",
-    "self-12 probability to finish a long run (self-checkpoint, Fig. 12)",
-    "self-14 volume of all checkpoints by scope (self-checkpoint, Fig. 14 and eqs. 17 to 20)",
-    "self-16 efficiency with all memory and with the part that self-checkpoint leaves (self-checkpoint, Fig. 16)",
-    "self-17 rate over the share of the memory that the matrix fills (self-checkpoint, Fig. 17)",
-    "self-table-3 rate and memory of ABFT, BLCR, SCR and self-checkpoint (self-checkpoint, Table 3)",
-    "self-groups gain and cost of larger groups (self-checkpoint, section 4.3)",
-    "encoding time to encode with tree, chain, one-dimensional and localised schemes (encoding, sections 3, 4)",
-    "encoding-8 encoding and recovery of four losses, and the cost of processes that only keep checksums (encoding, Fig. 8)",
-    "helpers share of the machine lost with and without a helper core (helpers, section 5.1)",
-    "helpers-4 encoding inline or by a helper, also for HPL (helpers, Figs. 4 to 6)",
-    "unified-2 groups, their save and read times, and growth of checkpoints (unified, Table 2)",
-    "unified-3 groups and growth of checkpoints of the 3D stencil (unified, Table 3)",
-    "unified-8a waste over MTBF, current machines (unified, Fig. 8a)",
-    "unified-8b waste over MTBF, exascale machines, C = 1000 s (unified, Fig. 8b)",
-    "unified-8c waste over MTBF, exascale machines, C = 100 s (unified, Fig. 8c)",
-    "unified-9 waste over MTBF, 3D stencil by grouping (unified, Fig. 9)",
-    "unified-10 gain of hierarchical protocols by rho, lambda, alpha: Titan (unified, Fig. 10)",
-    "unified-11 gain of hierarchical protocols by rho, lambda, alpha: K computer (unified, Fig. 11)",
-    "unified-12 gain of hierarchical protocols by rho, lambda, alpha: Exascale-Slim, C = 1000 s (unified, Fig. 12)",
-    "unified-13 gain of hierarchical protocols by rho, lambda, alpha: Exascale-Fat, C = 1000 s (unified, Fig. 13)",
-    "unified-14 gain of hierarchical protocols by rho, lambda, alpha: Exascale-Slim, C = 100 s (unified, Fig. 14)",
-    "unified-15 gain of hierarchical protocols by rho, lambda, alpha: Exascale-Fat, C = 100 s (unified, Fig. 15)",
-    "hpl waste of HPL on all four machines: coordinated saves to storage, hierarchical protocols, and self-checkpoint in memory",
-    "nonstop efficiency over MTBF and over Q: self-checkpoint with restarts and in place, and checksum columns",
-    "replacement data rebuilt over the moment of a loss, and time over N, by ABFT recovery and hot replacement (hot-replacement, sections III, V)",
+/// Builder of a figure with the parameters of its paper.
+type Builder = fn() -> Result<Figure>;
+
+/// Every preset: its name, its builder and its content.
+#[rustfmt::skip] // one row for each figure
+const PRESETS: [(&str, Builder, &str); 29] = [
+    ("self-4", table_3_figure,
+        "efficiency of HPL over N and its fit (self-checkpoint, Fig. 4; your own runs: `skt-hpl model efficiency --results FILE`)"),
+    ("self-5", top10_figure, "efficiency of ten large machines with all, half and a third of their memory (self-checkpoint, Fig. 5)"),
+    ("self-10", || memory_figure(&[2, 3, 4, 8, 16], 1), "memory left to the application by method and group size (self-checkpoint, Fig. 10)"),
+    ("self-11", short_mtbf_figure, "efficiency and reliability under short MTBF (self-checkpoint, Fig. 11)"),
+    ("self-12", || reliability_figure(LongRun::figure_12(100.0 * HOUR_S)), "probability to finish a long run (self-checkpoint, Fig. 12)"),
+    ("self-14", scope_figure, "volume of all checkpoints by scope (self-checkpoint, Fig. 14 and eqs. 17 to 20)"),
+    ("self-16", self_checkpoint::figure_16, "efficiency with all memory and with the part that self-checkpoint leaves (self-checkpoint, Fig. 16)"),
+    ("self-17", self_checkpoint::figure_17, "rate over the share of the memory that the matrix fills (self-checkpoint, Fig. 17)"),
+    ("self-table-3", self_checkpoint::table_3, "rate and memory of ABFT, BLCR, SCR and self-checkpoint (self-checkpoint, Table 3)"),
+    ("self-groups", self_checkpoint::group_figure, "gain and cost of larger groups (self-checkpoint, section 4.3)"),
+    ("encoding", || encoding_figure(ASSUMED_LINK, 25e6, 4),
+        "time to encode with tree, chain, one-dimensional and localised schemes (encoding, sections 3, 4)"),
+    ("encoding-8", who_encodes::dedicated_figure,
+        "encoding and recovery of four losses, and the cost of processes that only keep checksums (encoding, Fig. 8)"),
+    ("helpers", || helpers_figure(&[8, 16, 32], 1.0, 10.0), "share of the machine lost with and without a helper core (helpers, section 5.1)"),
+    ("helpers-4", who_encodes::helpers_compared, "encoding inline or by a helper, also for HPL (helpers, Figs. 4 to 6)"),
+    ("unified-2", unified::table2, "groups, their save and read times, and growth of checkpoints (unified, Table 2)"),
+    ("unified-3", unified::table3, "groups and growth of checkpoints of the 3D stencil (unified, Table 3)"),
+    ("unified-8a", || waste_figure("Waste on current machines", [Titan, KComputer], None), "waste over MTBF, current machines (unified, Fig. 8a)"),
+    ("unified-8b", || waste_figure("Waste at exascale, C = 1000 s", [ExascaleSlim, ExascaleFat], Some(1000.0)),
+        "waste over MTBF, exascale machines, C = 1000 s (unified, Fig. 8b)"),
+    ("unified-8c", || waste_figure("Waste at exascale, C = 100 s", [ExascaleSlim, ExascaleFat], Some(100.0)),
+        "waste over MTBF, exascale machines, C = 100 s (unified, Fig. 8c)"),
+    ("unified-9", unified::waste_3d_figure, "waste over MTBF, 3D stencil by grouping (unified, Fig. 9)"),
+    ("unified-10", || gain_figure(Titan, None), "gain of hierarchical protocols by rho, lambda, alpha: Titan (unified, Fig. 10)"),
+    ("unified-11", || gain_figure(KComputer, None), "gain of hierarchical protocols by rho, lambda, alpha: K computer (unified, Fig. 11)"),
+    ("unified-12", || gain_figure(ExascaleSlim, Some(1000.0)),
+        "gain of hierarchical protocols by rho, lambda, alpha: Exascale-Slim, C = 1000 s (unified, Fig. 12)"),
+    ("unified-13", || gain_figure(ExascaleFat, Some(1000.0)),
+        "gain of hierarchical protocols by rho, lambda, alpha: Exascale-Fat, C = 1000 s (unified, Fig. 13)"),
+    ("unified-14", || gain_figure(ExascaleSlim, Some(100.0)),
+        "gain of hierarchical protocols by rho, lambda, alpha: Exascale-Slim, C = 100 s (unified, Fig. 14)"),
+    ("unified-15", || gain_figure(ExascaleFat, Some(100.0)),
+        "gain of hierarchical protocols by rho, lambda, alpha: Exascale-Fat, C = 100 s (unified, Fig. 15)"),
+    ("hpl", unified::hpl_figure,
+        "waste of HPL on all four machines: coordinated saves to storage, hierarchical protocols, and self-checkpoint in memory"),
+    ("nonstop", nonstop::nonstop_figure, "efficiency over MTBF and over Q: self-checkpoint with restarts and in place, and checksum columns"),
+    ("replacement", nonstop::replacement_figure,
+        "data rebuilt over the moment of a loss, and time over N, by ABFT recovery and hot replacement (hot-replacement, sections III, V)"),
 ];
 
 /// Name and content of every preset.
 pub fn presets() -> impl Iterator<Item = (&'static str, &'static str)> {
-    PRESETS.iter().filter_map(|preset| preset.split_once(' '))
+    PRESETS.iter().map(|(name, _, content)| (*name, *content))
 }
 
 /// Builds the figure `name` with the parameters of the papers.
 pub fn preset(name: &str) -> Result<Figure> {
-    let recovered = |m| Platform::of(m, Edition::Recovered);
-    let exascale = |c: f64| {
-        [Machine::ExascaleSlim, Machine::ExascaleFat]
-            .map(|m| (m, recovered(m).with_checkpoint(Some(c))))
-    };
-    match name {
-        "self-4" => {
-            // Sizes that ran without a save or checksums.
-            let samples = [0, 5, 4].map(|i| Sample::of(TABLE_3[i].n, TABLE_3[i].seconds));
-            rate_figure(&samples, fit(&samples, None)?.model, None)
-        }
-        "self-5" => top10_figure(),
-        "self-10" => memory_figure(&[2, 3, 4, 8, 16], 1),
-        "self-11" => short_mtbf_figure(),
-        "self-12" => reliability_figure(LongRun::figure_12(100.0 * HOUR_S)),
-        "self-14" => scope_figure(),
-        "self-16" => self_checkpoint::figure_16(),
-        "self-17" => self_checkpoint::figure_17(),
-        "self-table-3" => self_checkpoint::table_3(),
-        "self-groups" => self_checkpoint::group_figure(),
-        "encoding" => encoding_figure(ASSUMED_LINK, 25e6, 4),
-        "encoding-8" => who_encodes::dedicated_figure(),
-        "helpers-4" => who_encodes::helpers_compared(),
-        "helpers" => helpers_figure(&[8, 16, 32], 1.0, 10.0),
-        "unified-2" => unified::table2(),
-        "unified-3" => unified::table3(),
-        "unified-8a" => unified::waste_figure(
-            "Waste on current machines",
-            &[Machine::Titan, Machine::KComputer].map(|m| (m, recovered(m))),
-        ),
-        "unified-8b" => unified::waste_figure("Waste at exascale, C = 1000 s", &exascale(1000.0)),
-        "unified-8c" => unified::waste_figure("Waste at exascale, C = 100 s", &exascale(100.0)),
-        "unified-9" => unified::waste_3d_figure(),
-        "unified-10" => unified::gain_figure(Machine::Titan, None),
-        "unified-11" => unified::gain_figure(Machine::KComputer, None),
-        "unified-12" => unified::gain_figure(Machine::ExascaleSlim, Some(1000.0)),
-        "unified-13" => unified::gain_figure(Machine::ExascaleFat, Some(1000.0)),
-        "unified-14" => unified::gain_figure(Machine::ExascaleSlim, Some(100.0)),
-        "unified-15" => unified::gain_figure(Machine::ExascaleFat, Some(100.0)),
-        "hpl" => unified::hpl_figure(),
-        "nonstop" => nonstop::nonstop_figure(),
-        "replacement" => nonstop::replacement_figure(),
-        _ => {
-            let names: Vec<&str> = presets().map(|(name, _)| name).collect();
-            refused(format!("there is no figure `{name}`; the figures are {}", names.join(", ")))
-        }
+    if let Some((_, build, _)) = PRESETS.iter().find(|(preset, ..)| *preset == name) {
+        return build();
     }
+    let names: Vec<&str> = presets().map(|(name, _)| name).collect();
+    refused(format!("there is no figure `{name}`; the figures are {}", names.join(", ")))
 }
 
 /// Link assumed where a paper states no speeds for its network or machine: 20 us, 120 MB/s, and arithmetic at 1 GB/s.
@@ -177,6 +152,12 @@ pub fn rate_figure(samples: &[Sample], model: RateModel, peak: Option<f64>) -> R
         )],
         note: "Model of eq. 2. Fitted by least squares over the relative error of the time.".into(),
     })
+}
+
+/// Rate of the original HPL over N, in the rows of Table 3 that ran without a save or checksums.
+fn table_3_figure() -> Result<Figure> {
+    let samples = [0, 5, 4].map(|i| Sample::of(TABLE_3[i].n, TABLE_3[i].seconds));
+    rate_figure(&samples, fit(&samples, None)?.model, None)
 }
 
 fn top10_figure() -> Result<Figure> {

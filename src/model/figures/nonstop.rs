@@ -13,9 +13,6 @@ use super::super::plot::{Axis, Figure, Panel, Series};
 use super::{ASSUMED_LINK, dashed, even, line, spread, through};
 use crate::base::units::HOUR_S;
 
-/// No checksum column is rebuilt: no rank waits, and the ranks left of a lost column are too few for a new column.
-const NEVER: Renewing = Renewing::NEVER;
-
 fn one(q: u64) -> Columns {
     Columns { q, sums: 1 }
 }
@@ -46,9 +43,11 @@ pub(super) fn nonstop_figure() -> Result<Figure> {
             vec![
                 line("self, restarts", &minutes, |m| ways.by_restarts(m * 60.0))?,
                 line("self, in place", &minutes, |m| ways.in_place(at(m)))?,
-                line("checksums, Q = 31", &minutes, |m| ways.by_checksums(one(31), NEVER, at(m)))?,
+                line("checksums, Q = 31", &minutes, |m| {
+                    ways.by_checksums(one(31), Renewing::NEVER, at(m))
+                })?,
                 dashed("checksums, Q = 127", &minutes, |m| {
-                    ways.by_checksums(one(127), NEVER, at(m))
+                    ways.by_checksums(one(127), Renewing::NEVER, at(m))
                 })?,
             ],
         ));
@@ -68,7 +67,7 @@ fn over_columns(ways: &Ways) -> Result<Panel> {
     let columns = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
     let left = |hours: f64| {
         let failing = Failing { mtbf: hours * HOUR_S, processes: 1.0 };
-        move |q: f64| ways.by_checksums(one(q as u64), NEVER, failing)
+        move |q: f64| ways.by_checksums(one(q as u64), Renewing::NEVER, failing)
     };
     Ok(Panel::new(
         "checksums, if all failures end only a process",

@@ -10,16 +10,24 @@ use super::super::protocols::Validity;
 use super::{bars, line, spread};
 use crate::base::units::YEAR_S;
 
+/// Returns the machine whose properties give Table 2, with `seconds` to write all memory; None leaves the machine's own time.
+fn recovered(machine: Machine, seconds: Option<f64>) -> Platform {
+    Platform::of(machine, Edition::Recovered).with_checkpoint(seconds)
+}
+
+/// Returns one panel for each machine.
+fn each_machine(panel: impl Fn(Machine, &Platform) -> Result<Panel>) -> Result<Vec<Panel>> {
+    Machine::ALL.iter().map(|&machine| panel(machine, &recovered(machine, None))).collect()
+}
+
 /// Table 2 as bars; the table of the figure contains the numbers.
 pub(super) fn table2() -> Result<Figure> {
     let rows = Application::Stencil2d.groupings();
-    let mut panels = Vec::new();
-    for machine in Machine::ALL {
-        let p = Platform::of(machine, Edition::Recovered);
-        let number = |grouping: &Grouping| groups(Application::Stencil2d, *grouping, &p);
-        let beta = |app| move |grouping: &Grouping| growth(app, *grouping, &p);
-        panels.push(Panel {
-            title: format!("{} (q_min = {})", machine.name(), smallest_group(&p)?),
+    let panel = |machine: Machine, p: &Platform| {
+        let number = |grouping: &Grouping| groups(Application::Stencil2d, *grouping, p);
+        let beta = |app| move |grouping: &Grouping| growth(app, *grouping, p);
+        Ok(Panel {
+            title: format!("{} (q_min = {})", machine.name(), smallest_group(p)?),
             x: Axis::linear("grouping"),
             y: Axis::log("value").within(1e-5, 1e6),
             series: vec![
@@ -30,35 +38,33 @@ pub(super) fn table2() -> Result<Figure> {
                 bars("beta product", rows, beta(Application::MatrixProduct))?,
             ],
             categories: rows.iter().map(|g| g.name().into()).collect(),
-        });
-    }
+        })
+    };
     Ok(Figure {
         title: "Parameters of all machines and groupings".into(),
-        panels,
+        panels: each_machine(panel)?,
         note: "Computed from inputs that reproduce the paper's Table 2. Its Table 1 has other inputs: see docs/MODELS.md.".into(),
     })
 }
 
 pub(super) fn table3() -> Result<Figure> {
-    let mut panels = Vec::new();
-    for machine in Machine::ALL {
-        let p = Platform::of(machine, Edition::Recovered);
-        let rows = [Grouping::HierarchIo, Grouping::HierarchIoLine, Grouping::HierarchPort];
-        let app = Application::Stencil3d;
-        panels.push(Panel {
+    let rows = [Grouping::HierarchIo, Grouping::HierarchIoLine, Grouping::HierarchPort];
+    let app = Application::Stencil3d;
+    let panel = |machine: Machine, p: &Platform| {
+        Ok(Panel {
             title: machine.name().into(),
             x: Axis::linear("grouping (HIERARCH-IO: planes)"),
             y: Axis::log("value").within(1e-4, 1e6),
             series: vec![
-                bars("G", &rows, |grouping| groups(app, *grouping, &p))?,
-                bars("beta 3D-stencil", &rows, |grouping| growth(app, *grouping, &p))?,
+                bars("G", &rows, |grouping| groups(app, *grouping, p))?,
+                bars("beta 3D-stencil", &rows, |grouping| growth(app, *grouping, p))?,
             ],
             categories: rows.iter().map(|g| g.name().into()).collect(),
-        });
-    }
+        })
+    };
     Ok(Figure {
         title: "Parameters of the 3D stencil".into(),
-        panels,
+        panels: each_machine(panel)?,
         note: "beta is computed with b^4, which reproduces the paper's table; its formula has b^3. For Titan the table has \
                658 lines, but the formula gives 704.".into(),
     })
@@ -102,12 +108,18 @@ fn unbounded_panel(title: String, app: Application, platform: &Platform) -> Resu
     waste_panel(title, app, platform, Defaults::default(), Validity::Unbounded)
 }
 
-pub(super) fn waste_figure(title: &str, machines: &[(Machine, Platform)]) -> Result<Figure> {
+/// Figure of the waste on two machines, with `seconds` to write all memory.
+pub(super) fn waste_figure(
+    title: &str,
+    machines: [Machine; 2],
+    seconds: Option<f64>,
+) -> Result<Figure> {
     let mut panels = Vec::new();
-    for (machine, platform) in machines {
+    for machine in machines {
+        let platform = recovered(machine, seconds);
         for app in [Application::Stencil2d, Application::MatrixProduct, Application::Stencil3d] {
             let title = format!("{}, {}", machine.name(), app.name());
-            panels.push(unbounded_panel(title, app, platform)?);
+            panels.push(unbounded_panel(title, app, &platform)?);
         }
     }
     Ok(Figure { title: title.into(), panels, note: UNBOUNDED.into() })
@@ -120,7 +132,7 @@ pub(super) fn waste_3d_figure() -> Result<Figure> {
         (Machine::ExascaleSlim, Some(100.0)),
         (Machine::ExascaleFat, Some(100.0)),
     ] {
-        let platform = Platform::of(machine, Edition::Recovered).with_checkpoint(seconds);
+        let platform = recovered(machine, seconds);
         panels.push(unbounded_panel(machine.name().into(), Application::Stencil3d, &platform)?);
     }
     Ok(Figure {
@@ -147,7 +159,7 @@ const SCENARIOS: [(Application, Grouping); 7] = [
 /// Figure of the waste that the hierarchical protocol saves compared with the coordinated one: three panels a scenario, with
 /// three values of a parameter in each.
 pub(super) fn gain_figure(machine: Machine, seconds: Option<f64>) -> Result<Figure> {
-    let platform = Platform::of(machine, Edition::Recovered).with_checkpoint(seconds);
+    let platform = recovered(machine, seconds);
     let base = Defaults::default();
     let years = spread(1.0, 100.0, 100);
     let rho = |v| (format!("rho = {v}"), Defaults { rho: v, ..base });
@@ -190,17 +202,10 @@ pub(super) fn gain_figure(machine: Machine, seconds: Option<f64>) -> Result<Figu
 }
 
 pub(super) fn hpl_figure() -> Result<Figure> {
-    let mut panels = Vec::new();
-    for machine in Machine::ALL {
-        let platform = Platform::of(machine, Edition::Recovered);
-        panels.push(waste_panel(
-            machine.name().into(),
-            Application::Hpl,
-            &platform,
-            Defaults::default(),
-            Validity::FirstOrder,
-        )?);
-    }
+    let (app, defaults) = (Application::Hpl, Defaults::default());
+    let panels = each_machine(|machine, platform| {
+        waste_panel(machine.name().into(), app, platform, defaults, Validity::FirstOrder)
+    })?;
     Ok(Figure {
         title: "HPL: coordinated saves to storage, hierarchical protocols, and self-checkpoint in memory".into(),
         panels,

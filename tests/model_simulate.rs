@@ -13,6 +13,9 @@ use skt_hpl::model::simulate::{
 };
 use skt_hpl::model::{interval, protocols::Protocol};
 
+/// Nodes that practically never fail.
+const NEVER: Failures = Failures::Exponential { mtbf: 1e300 };
+
 fn system(nodes: u64) -> System {
     System {
         nodes,
@@ -319,7 +322,7 @@ fn spreading_groups_over_racks_saves_the_run() {
             domains: Some(Domains { size: 32, mtbf: 32.0 * 10_000.0 }),
             ..system(1024)
         },
-        failures: Failures::Never,
+        failures: NEVER,
         limit: None,
     };
     let together = summary(&scenario(Placement::Neighbours), 500);
@@ -368,7 +371,7 @@ proptest! {
         if schedule.saves() > 10_000 { return Ok(()); }
         let mtbf = floats[4];
         let failures = match some >> 8 & 3 {
-            0 => Failures::Never,
+            0 => NEVER,
             1 => Failures::Exponential { mtbf },
             2 => Failures::Weibull { mtbf, shape: 0.3 + (ints[4] % 30) as f64 / 10.0, age: Age::Stationary },
             _ => Failures::Weibull { mtbf, shape: floats[5], age: Age::Same(floats[6]) },
@@ -477,7 +480,7 @@ fn valid() -> impl Strategy<Value = Scenario> {
             let (law, rarely, shape, age) = failing;
             let mtbf = time * rarely * size as f64;
             let failures = match law {
-                0 => Failures::Never,
+                0 => NEVER,
                 1 => Failures::Exponential { mtbf },
                 2 => Failures::Weibull { mtbf, shape, age: Age::Stationary },
                 _ => Failures::Weibull { mtbf, shape, age: Age::Same(age * mtbf) },
@@ -556,7 +559,7 @@ proptest! {
             prop_assert!(o.in_place == 0 || going_on.in_place.is_some() && going_on.processes > 0.0, "{o:?}");
             prop_assert!(o.from_scratch == 0 || method == Method::Abft, "{o:?}");
             prop_assert!(o.renewed == 0 || going_on.renew.is_some(), "{o:?}");
-            if scenario.failures == Failures::Never && scenario.system.domains.is_none() {
+            if scenario.failures == NEVER && scenario.system.domains.is_none() {
                 prop_assert!(o.failures == 0 && o.time.lost == 0.0 || o.end == End::Late, "{o:?}");
             }
         }

@@ -359,7 +359,6 @@ impl FailureFlags {
             Failures::Exponential { mtbf } | Failures::Weibull { mtbf, .. } => {
                 mtbf / self.nodes.max(1) as f64
             }
-            Failures::Never => f64::MAX,
         };
         let of_domains = |d: Domains| self.nodes.div_ceil(d.size.max(1)) as f64 / d.mtbf;
         1.0 / mtbf + self.domains().map_or(0.0, of_domains)

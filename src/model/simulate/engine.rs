@@ -676,7 +676,7 @@ mod tests {
                 schedule: Schedule::periodic(100.0, 100.0, 0.0, 0.0).unwrap(),
                 method,
                 system: System { going_on, ..system() },
-                failures: Failures::Never,
+                failures: Failures::Exponential { mtbf: 1e300 },
                 limit: None,
             };
             scenario.check().unwrap_err().to_string()
@@ -738,7 +738,7 @@ mod tests {
                     domains: Some(Domains { size, mtbf: 1.0 }),
                     ..system()
                 },
-                failures: Failures::Never,
+                failures: Failures::Exponential { mtbf: 1e300 },
                 limit: None,
             };
             let plan = Plan::new(&scenario);

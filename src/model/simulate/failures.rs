@@ -91,7 +91,6 @@ impl Trace {
 /// Distribution of failures.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Failures {
-    Never,
     /// Mean seconds between failures of one node.
     Exponential {
         mtbf: f64,
@@ -108,7 +107,7 @@ pub enum Failures {
 impl Failures {
     pub fn check(&self) -> Result<()> {
         match self {
-            Failures::Never | Failures::Trace(_) => Ok(()),
+            Failures::Trace(_) => Ok(()),
             Failures::Exponential { mtbf } => positive("the MTBF of a node", *mtbf).map(drop),
             Failures::Weibull { mtbf, shape, age } => {
                 positive("the MTBF of a node", *mtbf)?;
@@ -311,7 +310,6 @@ pub struct Source<'a> {
 }
 
 enum Kind<'a> {
-    Never,
     /// Poisson process: a replaced node fails like any other.
     Poisson {
         mtbf: f64,
@@ -352,7 +350,6 @@ impl<'a> Source<'a> {
         let mixed = seed ^ index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(mixed);
         let kind = match failures {
-            Failures::Never => Kind::Never,
             Failures::Exponential { mtbf } => Kind::Poisson { mtbf: *mtbf, time: 0.0 },
             Failures::Weibull { mtbf, shape, age } => {
                 let eta = mtbf / (ln_gamma(1.0 + 1.0 / shape)).exp();
@@ -409,7 +406,6 @@ impl<'a> Source<'a> {
         let rng = &mut self.rng;
         let nodes = self.nodes;
         self.next_node = match &mut self.kind {
-            Kind::Never => None,
             Kind::Poisson { mtbf, time } => {
                 *time += exponential(rng) * *mtbf / nodes as f64;
                 Some((*time, below(rng, nodes)))

@@ -269,7 +269,7 @@ fn answer(flags: &SimulateFlags) -> Result<String, Refusal> {
     let threads = simulation_threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
     let outcomes = simulate(&scenario, *runs, *seed, threads)?;
-    let summary = summarise(&outcomes)?;
+    let summary = summarise(&outcomes);
     if let Some(file) = svg {
         json_flag::write(file, &simulation_figure(&outcomes, &summary, scenario.limit).svg())?;
     }

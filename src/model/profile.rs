@@ -100,7 +100,7 @@ pub enum Every {
 /// A run divided into segments. The last segment has no save.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
-    pub segments: Vec<Segment>,
+    pub(super) segments: Vec<Segment>,
 }
 
 /// Largest number of saves in a run. A larger number is taken for an error in the inputs.

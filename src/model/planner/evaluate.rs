@@ -443,7 +443,7 @@ impl Machine<'_> {
             limit: inputs.limit,
         };
         let outcomes = simulate::simulate(&scenario, runs, inputs.seed, inputs.threads)?;
-        simulate::summarise(&outcomes).map(Some)
+        Ok(Some(simulate::summarise(&outcomes)))
     }
 }
 

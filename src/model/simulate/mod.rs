@@ -200,14 +200,6 @@ impl Scenario {
         non_negative("the restart time", s.restart)?;
         non_negative("the recovery time", s.recover)?;
         non_negative("the regeneration time", s.regenerate)?;
-        if self.schedule.segments.is_empty() {
-            return refused("the run has no work");
-        }
-        for g in &self.schedule.segments {
-            non_negative("the work of a segment", g.work)?;
-            non_negative("the encoding time of a segment", g.encode)?;
-            non_negative("the flushing time of a segment", g.flush)?;
-        }
         positive("the work of the run", self.schedule.work())?;
         s.going_on.check(self.method)?;
         if let Some(columns) = s.going_on.columns {

@@ -3,7 +3,6 @@
 use serde::Serialize;
 
 use super::{End, Outcome};
-use crate::model::error::{Result, refused};
 
 /// A mean and the half-width of its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -13,17 +12,13 @@ pub struct Mean {
 }
 
 impl Mean {
+    /// Mean of at least one value.
     fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
         let n = values.clone().count() as f64;
-        if n == 0.0 {
-            return Self { value: 0.0, confidence: 0.0 };
-        }
         let value = values.clone().sum::<f64>() / n;
-        let variance = if n > 1.0 {
-            values.map(|v| (v - value) * (v - value)).sum::<f64>() / (n - 1.0)
-        } else {
-            0.0
-        };
+        let squares = values.map(|v| (v - value) * (v - value)).sum::<f64>();
+        // A single value has no variance.
+        let variance = squares / (n - 1.0).max(1.0);
         Self { value, confidence: 1.96 * (variance / n).sqrt() }
     }
 
@@ -117,11 +112,8 @@ pub struct Summary {
 
 pub const QUANTILES: [f64; 7] = [0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99];
 
-/// Summarises the results of runs.
-pub fn summarise(outcomes: &[Outcome]) -> Result<Summary> {
-    if outcomes.is_empty() {
-        return refused("there are no runs to summarise");
-    }
+/// Summarises the results of runs, of which there is at least one.
+pub fn summarise(outcomes: &[Outcome]) -> Summary {
     let finished = || outcomes.iter().filter(|o| o.end == End::Finished);
     let ended = |end| outcomes.iter().filter(|o| o.end == end).count();
     let mut walls: Vec<f64> = finished().map(|o| o.wall).collect();
@@ -129,7 +121,7 @@ pub fn summarise(outcomes: &[Outcome]) -> Result<Summary> {
     let n = outcomes.len() as f64;
     let mean = |f: fn(&Outcome) -> f64| outcomes.iter().map(f).sum::<f64>() / n;
     let some = !walls.is_empty();
-    Ok(Summary {
+    Summary {
         runs: outcomes.len(),
         finished: Share::of(walls.len(), outcomes.len()),
         late: ended(End::Late),
@@ -156,7 +148,7 @@ pub fn summarise(outcomes: &[Outcome]) -> Result<Summary> {
             restart: mean(|o| o.time.restart),
             recover: mean(|o| o.time.recover),
         },
-    })
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Tools for tests and benchmarks: simulated agents and nodes, ranks as threads, the papers' formulas, and the model of hot
 //! replacement. Also samples of machines, headers and files, refused system calls, and a full file system. No run needs them.
 
+mod crash_points;
 #[cfg(test)]
 pub mod denied;
 #[cfg(test)]

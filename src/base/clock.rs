@@ -80,19 +80,6 @@ pub fn since_1970() -> Duration {
     }
 }
 
-/// Returns the time since 1970 by a clock that nobody sets while this process lives. The clock starts from the wall clock.
-pub fn steady_since_1970() -> Duration {
-    static BEGINNING: OnceLock<(std::time::Instant, Duration)> = OnceLock::new();
-    match simulator() {
-        None => {
-            let (since, began) =
-                BEGINNING.get_or_init(|| (std::time::Instant::now(), since_1970()));
-            *began + since.elapsed()
-        }
-        Some(simulator) => SIMULATION_BEGINS + simulator.steady(),
-    }
-}
-
 /// Returns the milliseconds since the Unix epoch, by the wall clock. Processes exchange times of this kind.
 pub fn unix_ms() -> u64 {
     since_1970().as_millis() as u64
@@ -101,7 +88,16 @@ pub fn unix_ms() -> u64 {
 /// Returns the milliseconds since the Unix epoch, by a clock that nobody sets while this process lives. The clock starts from the
 /// wall clock. Durations and time limits use this clock, so that setting the wall clock does not change them.
 pub fn steady_ms() -> u64 {
-    steady_since_1970().as_millis() as u64
+    static BEGINNING: OnceLock<(std::time::Instant, Duration)> = OnceLock::new();
+    let time = match simulator() {
+        None => {
+            let (since, began) =
+                BEGINNING.get_or_init(|| (std::time::Instant::now(), since_1970()));
+            *began + since.elapsed()
+        }
+        Some(simulator) => SIMULATION_BEGINS + simulator.steady(),
+    };
+    time.as_millis() as u64
 }
 
 /// Sleeps for `how_long`, in simulated time if this process is simulated.

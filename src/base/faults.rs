@@ -21,7 +21,6 @@
 //! - `corrupt=<part>:<offset>`: a flipped byte in a named part of the position memory.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -286,12 +285,6 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} hit {} {:?}", self.point.name(), self.hit, self.action)
-    }
-}
-
 impl FromStr for Fault {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -481,7 +474,9 @@ fn inject_if_due(point: Point, position: usize) {
 }
 
 fn announce(fault: &Fault, position: usize) {
-    let line = format!("skt-hpl: fault at position {position}: {fault}\n");
+    let Fault { point, hit, action, .. } = fault;
+    let name = point.name();
+    let line = format!("skt-hpl: fault at position {position}: {name} hit {hit} {action:?}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
     if let Ok(path) = std::env::var("SKT_FAULT_LOG")
         && let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path)

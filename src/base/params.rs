@@ -113,9 +113,7 @@ impl Rng {
 }
 
 /// Binding of threads to processors.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pinning {
     /// If each thread of the node's ranks has a core and no core is left over
@@ -126,9 +124,7 @@ pub enum Pinning {
 }
 
 /// Treatment of tests that need more memory than a node seems to have.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryCheck {
     /// Skip tests that do not fit; refuse the whole run if no test fits, or if the run is protected
@@ -141,9 +137,7 @@ pub enum MemoryCheck {
 }
 
 /// Splitting of the trailing update in two halves: the rows of one half are exchanged while the other half is multiplied.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum SplitUpdate {
     /// Split each update whose halves take long enough to multiply
@@ -156,9 +150,7 @@ pub enum SplitUpdate {
 }
 
 /// Code that multiplies in the trailing update.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
     /// The fastest on this machine

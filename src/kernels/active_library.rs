@@ -2,8 +2,8 @@
 
 use std::sync::Mutex;
 
+use super::loaded;
 use super::operands::{Matrix, Operand, Size};
-use super::{ffi, loaded};
 use crate::base::cores;
 use crate::base::threads::Pool;
 
@@ -36,7 +36,7 @@ fn first_product() {
     let (a, b, mut c) = ([0.0; N * N], [0.0; N * N], [0.0; N * N]);
     // SAFETY: each matrix is N x N, with columns of N elements.
     unsafe {
-        ffi::gemm(
+        loaded::active().calls.gemm(
             Size::new(N, N, N),
             1.0,
             Operand::plain(a.as_ptr(), N),

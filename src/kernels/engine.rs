@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::cache::{self, copy_by_rows};
-use super::ffi;
+use super::loaded::active;
 use super::micro::{self, Isa, Kernel};
 use super::operands::{Matrix, Operand, Size, Strided, Strides};
 use super::routines::Solve;
@@ -228,7 +228,7 @@ impl Engine {
                         Strides { row: 1, col } => Operand::plain(b.at, col),
                         Strides { row, .. } => Operand::transposed(b.at, row),
                     };
-                    ffi::gemm(size, -1.0, Operand::plain(l, a.ld), b, a);
+                    active().calls.gemm(size, -1.0, Operand::plain(l, a.ld), b, a);
                 }
             }
         }
@@ -261,9 +261,11 @@ impl Engine {
                 Engine::Blas => {
                     let l = Matrix::new(l, b.ld);
                     match form {
-                        Form::Transposed => ffi::trsm(Solve::LEFT_LOWER, n, cols, l, b),
+                        Form::Transposed => active().calls.trsm(Solve::LEFT_LOWER, n, cols, l, b),
                         // Row-major matrices are transposes to the BLAS.
-                        Form::NotTransposed => ffi::trsm(Solve::RIGHT_UPPER, cols, n, l, b),
+                        Form::NotTransposed => {
+                            active().calls.trsm(Solve::RIGHT_UPPER, cols, n, l, b)
+                        }
                     }
                 }
             }
@@ -404,7 +406,7 @@ impl UpperBlock {
                         Form::NotTransposed => Solve::RIGHT_UPPER,
                         Form::Transposed => Solve::RIGHT_LOWER_TRANSPOSED,
                     };
-                    ffi::trsm(solve, n, k, triangle, u);
+                    active().calls.trsm(solve, n, k, triangle, u);
                 }
             }
         }
@@ -508,7 +510,7 @@ impl LowerBlock {
                 }
                 Engine::Blas => {
                     // Row-major C is C^T to the BLAS: C^T -= U^T L^T.
-                    ffi::gemm(
+                    active().calls.gemm(
                         Size::new(cols.len(), rows.len(), self.k),
                         -1.0,
                         Operand::plain(u.data.add(cols.start), u.cols),

@@ -147,11 +147,15 @@ impl Calls {
         }
     }
 
-    /// Computes C(m x n) += alpha op(A) op(B).
+    /// Computes C(m x n) += alpha op(A)(m x k) op(B)(k x n). Dimensions are below 2^31, because no side of a rank's part of a
+    /// matrix is longer.
     ///
     /// # Safety
-    /// As for [`super::ffi::gemm`].
+    /// The pointers must span the matrices that the sizes and leading dimensions describe, and C must not overlap A or B.
     pub unsafe fn gemm(&self, size: Size, alpha: f64, a: Operand, b: Operand, c: Matrix<*mut f64>) {
+        if size.is_empty() {
+            return;
+        }
         let (of_a, of_b, a, b) = (a.transposed, b.transposed, a.matrix, b.matrix);
         let [m, n, k] = [size.m, size.n, size.k].map(int);
         let [lda, ldb, ldc] = [a.ld, b.ld, c.ld].map(int);
@@ -196,7 +200,7 @@ impl Calls {
     /// Solves with a unit triangle `t` for the `m x n` right-hand sides `b`, in place.
     ///
     /// # Safety
-    /// As for [`super::ffi::gemm`].
+    /// As for [`Calls::gemm`]. The triangle has order `m`, or order `n` if it is on the right.
     pub(super) unsafe fn trsm(
         &self,
         solve: Solve,
@@ -205,6 +209,9 @@ impl Calls {
         t: Matrix<*const f64>,
         b: Matrix<*mut f64>,
     ) {
+        if m == 0 || n == 0 {
+            return;
+        }
         let [m, n, ldt, ldb] = [m, n, t.ld, b.ld].map(int);
         // SAFETY: ensured by the caller.
         unsafe {

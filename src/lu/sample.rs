@@ -12,13 +12,11 @@ use super::clock::Clock;
 use super::context::Context;
 use super::observer::{Event, Observer};
 use super::schedule::factorise;
-use super::test::generate_on;
-use super::work::Work;
+use super::test::generate;
 use crate::base::threads::Pool;
 use crate::comm::Reduce;
 use crate::device::Stream;
-use crate::kernels::Matrix;
-use crate::matrix::Generator;
+use crate::matrix::{Local, Storage};
 
 /// Observer that measures the time of a range of iterations, and ends the factorisation after this range.
 struct Watch {
@@ -55,29 +53,22 @@ pub fn time_stretches(
     stretches: &[Range<usize>],
     pool: &mut Pool,
 ) -> io::Result<Vec<f64>> {
-    let params = context.params;
-    let generator = Generator::new(params.rng, params.seed, params.n);
-    let Some(device) = &context.device else {
-        let mut local = own_part(context)?;
-        let mut work = work_arrays(context, pool)?;
-        local.generate(&generator, pool);
-        return Ok(time_each(context, local.pointer(), stretches, &mut work, pool));
-    };
-    let mut local = part_on(device, context)?;
-    let mut work = work_arrays(context, pool)?;
-    let to = Matrix::new(local.pointer(), local.shape.ld);
-    generate_on(device.as_ref(), context, &generator, to, &mut work, pool);
-    Ok(time_each(context, local.pointer(), stretches, &mut work, pool))
+    match &context.device {
+        None => time_each(context, own_part(context)?, stretches, pool),
+        Some(device) => time_each(context, part_on(device, context)?, stretches, pool),
+    }
 }
 
-/// Returns the seconds that each range of iterations takes on the slowest rank, for the generated local matrix `a`.
-fn time_each(
+/// Returns the seconds that each range of iterations takes on the slowest rank, in the memory `local`.
+fn time_each<S: Storage>(
     context: &Context,
-    a: *mut f64,
+    mut local: Local<S>,
     stretches: &[Range<usize>],
-    work: &mut Work,
     pool: &mut Pool,
-) -> Vec<f64> {
+) -> io::Result<Vec<f64>> {
+    let work = &mut work_arrays(context, pool)?;
+    generate(context, &mut local, work, pool);
+    let a = local.pointer();
     let mut seconds = Vec::with_capacity(stretches.len());
     for stretch in stretches {
         let mut watch = Watch { stretch: stretch.clone(), began: 0.0, took: None };
@@ -97,7 +88,7 @@ fn time_each(
         context.grid.all_reduce(&mut took, Reduce::Max);
         seconds.push(took[0]);
     }
-    seconds
+    Ok(seconds)
 }
 
 /// Returns the seconds that a grid of one rank takes to factor its first panel, with all threads or on the device. The result is
@@ -111,37 +102,31 @@ pub fn time_panel(mut context: Context, tries: usize, pool: &mut Pool) -> io::Re
     let params = context.params;
     assert!(params.p * params.q == 1, "the grid has one rank");
     context.shape = context.shape.first_columns(context.width(0));
-    let mut work = work_arrays(&context, pool)?;
-    let generator = Generator::new(params.rng, params.seed, params.n);
-    let time = |a: *mut f64, work: &mut Work, pool: &mut Pool| {
-        let (panel, mut clock) = (&mut work.panels[0], Clock::start());
-        panel.begin(&context, 0);
+    match &context.device {
+        None => time_tries(&context, own_part(&context)?, tries, pool),
+        Some(device) => time_tries(&context, part_on(device, &context)?, tries, pool),
+    }
+}
+
+/// Returns the shortest time of `tries` factorisations of the first panel, in the memory `local`.
+fn time_tries<S: Storage>(
+    context: &Context,
+    mut local: Local<S>,
+    tries: usize,
+    pool: &mut Pool,
+) -> io::Result<f64> {
+    let work = &mut work_arrays(context, pool)?;
+    let mut shortest = f64::INFINITY;
+    for _ in 0..tries {
+        generate(context, &mut local, work, pool);
+        let (a, panel, mut clock) = (local.pointer(), &mut work.panels[0], Clock::start());
+        panel.begin(context, 0);
         // SAFETY: the pointer is the local matrix, which is used nowhere else.
-        pool.together(|threads| unsafe {
-            work.factor.run(&context, panel, a, threads, &mut clock);
-        });
+        pool.together(|threads| unsafe { work.factor.run(context, panel, a, threads, &mut clock) });
         if let Some(device) = &context.device {
             device.finish(Stream::Panel);
         }
-        clock.elapsed()
-    };
-    let mut shortest = f64::INFINITY;
-    match &context.device {
-        None => {
-            let mut local = own_part(&context)?;
-            for _ in 0..tries {
-                local.generate(&generator, pool);
-                shortest = shortest.min(time(local.pointer(), &mut work, pool));
-            }
-        }
-        Some(device) => {
-            let mut local = part_on(device, &context)?;
-            for _ in 0..tries {
-                let to = Matrix::new(local.pointer(), local.shape.ld);
-                generate_on(device.as_ref(), &context, &generator, to, &mut work, pool);
-                shortest = shortest.min(time(local.pointer(), &mut work, pool));
-            }
-        }
+        shortest = shortest.min(clock.elapsed());
     }
     Ok(shortest)
 }

@@ -17,7 +17,7 @@ use crate::base::outcome::{Outcome, Times, Verdict, combined};
 use crate::base::threads::Pool;
 use crate::base::timeline::Timeline;
 use crate::comm::{Reduce, Wire, set_phase};
-use crate::device::{Device, Stream};
+use crate::device::Stream;
 use crate::kernels::Matrix;
 use crate::matrix::{Generator, Local, Shape, Storage, generate_columns};
 use xxhash_rust::xxh3::Xxh3;
@@ -44,19 +44,12 @@ pub fn solve_test<S: Storage, O: Observer>(
     pool: &mut Pool,
     observer: &mut O,
 ) -> io::Result<Option<Outcome>> {
-    let generator = generator(context);
     forget_resident_peak();
     let mut work = work_arrays(context, pool)?;
     if start == Start::Fresh {
         set_phase("generating the matrix");
         observer.observe(Event::Reached(Milestone::Generating));
-        match context.device.as_deref() {
-            Some(device) => {
-                let to = Matrix::new(local.pointer(), local.shape.ld);
-                generate_on(device, context, &generator, to, &mut work, pool);
-            }
-            None => local.generate(&generator, pool),
-        }
+        generate(context, local, &mut work, pool);
         observer.observe(Event::Reached(Milestone::Generated));
     }
     let a = local.pointer();
@@ -85,16 +78,17 @@ pub fn solve_test<S: Storage, O: Observer>(
     Ok(Some(conclude(context, timer, &mut Some(work), x, pool, observer)))
 }
 
-/// Generates this rank's part of the matrix in the memory of `device`, from address `to` on. The processor generates columns by
-/// the width of a panel at a time, and copies them to the device.
-pub(super) fn generate_on(
-    device: &dyn Device,
+/// Generates this rank's part of the matrix. If the part is in the memory of a device, the processor generates columns by the
+/// width of a panel at a time, and copies them to the device.
+pub(super) fn generate<S: Storage>(
     context: &Context,
-    generator: &Generator,
-    to: Matrix<*mut f64>,
+    local: &mut Local<S>,
     work: &mut Work,
     pool: &mut Pool,
 ) {
+    let generator = &generator(context);
+    let Some(device) = &context.device else { return local.generate(generator, pool) };
+    let (a, ld) = (local.pointer(), local.shape.ld);
     let Shape { n, nb, rows, cols, .. } = context.shape;
     let (room, width) = (work.factor.room(), nb.min(n).max(1));
     for first in (0..cols).step_by(width) {
@@ -105,7 +99,7 @@ pub(super) fn generate_on(
             .expect("the slice has `rows` times `len` elements");
         generate_columns(&context.shape, some, generator, view.view_mut(), pool);
         let from = Matrix::new(view.as_ptr(), len);
-        let to = Matrix::new(to.at.wrapping_add(first), to.ld);
+        let to = Matrix::new(a.wrapping_add(first), ld);
         // SAFETY: nothing else uses these columns of the matrix yet. The copy ends before the room is written again.
         unsafe { device.copy_2d(Stream::Panel, from, to, rows, len) };
         device.finish(Stream::Panel);

@@ -118,16 +118,11 @@ pub fn fit(samples: &[Sample], n_half: Option<f64>) -> Result<Fit> {
         // Rows (R, R/N) x = 1 with x = (1/R_inf, N_half/R_inf); scaled so that the products neither overflow nor underflow.
         let r0 = samples.iter().map(|s| s.rate).fold(0.0, f64::max);
         let n0 = first;
-        let (mut aa, mut ab, mut bb, mut a1, mut b1) = (0.0, 0.0, 0.0, 0.0, 0.0);
-        for s in samples {
-            let u = s.rate / r0;
-            let v = u * n0 / s.n;
-            aa += u * u;
-            ab += u * v;
-            bb += v * v;
-            a1 += u;
-            b1 += v;
-        }
+        let sum = |term: fn(f64, f64) -> f64| -> f64 {
+            samples.iter().map(|s| term(s.rate / r0, s.rate / r0 * n0 / s.n)).sum()
+        };
+        let (aa, ab, bb) = (sum(|u, _| u * u), sum(|u, v| u * v), sum(|_, v| v * v));
+        let (a1, b1) = (sum(|u, _| u), sum(|_, v| v));
         let det = aa * bb - ab * ab;
         let (x, y) = ((a1 * bb - b1 * ab) / det, (aa * b1 - ab * a1) / det);
         if det.is_finite() && det > 0.0 && x > 0.0 && y >= 0.0 {

@@ -215,33 +215,32 @@ impl Machine<'_> {
             ));
         }
         let most = self.largest_that_fits(choice)?;
-        let n = match inputs.n {
-            Some(n) if self.fits(n, choice)? => n,
-            Some(n) if self.fits_memory(n, choice)? => {
-                return refused(format!(
-                    "N = {n} keeps {} in shared memory of each node, and {}; the largest N that fits is {most}",
-                    show_bytes(self.named(n, choice)?),
-                    self.more_room()
-                ));
-            }
-            Some(n) if !self.fits_device(n, choice)? => {
-                return refused(format!(
-                    "N = {n} needs {} of each device's memory, but the run may take only {} there; the largest N that fits is {most}",
-                    show_bytes(self.rank(n, choice)?.on_device.unwrap_or(0.0)),
-                    show_bytes(self.device.map_or(0.0, |device| device.memory))
-                ));
-            }
-            Some(n) => {
-                return refused(format!(
-                    "N = {n} needs {} of memory on each node, but the run may take only {} there; the largest N that fits is {most}",
-                    show_bytes(self.node_memory(n, choice)?),
-                    show_bytes(self.budget)
-                ));
-            }
-            None => most,
-        };
+        let n = inputs.n.unwrap_or(most);
+        if let Some(why) = self.obstacle(n, choice)? {
+            return refused(format!("N = {n} {why}; the largest N that fits is {most}"));
+        }
         let n = inputs.limit.map_or(Ok(n), |limit| self.within(limit, n, choice))?;
         self.work_out(n, choice)
+    }
+
+    /// Returns the reason why order `n` does not fit the machine; None if it fits.
+    fn obstacle(&self, n: u64, choice: &Choice) -> Result<Option<String>> {
+        if self.fits(n, choice)? {
+            return Ok(None);
+        }
+        if self.fits_memory(n, choice)? {
+            let (named, room) = (show_bytes(self.named(n, choice)?), self.more_room());
+            return Ok(Some(format!("keeps {named} in shared memory of each node, and {room}")));
+        }
+        let (needs, most, place) = match self.device {
+            Some(device) if !self.fits_device(n, choice)? => {
+                let needs = self.rank(n, choice)?.on_device.unwrap_or(0.0);
+                (needs, device.memory, "of each device's memory")
+            }
+            _ => (self.node_memory(n, choice)?, self.budget, "of memory on each node"),
+        };
+        let (needs, most) = (show_bytes(needs), show_bytes(most));
+        Ok(Some(format!("needs {needs} {place}, but the run may take only {most} there")))
     }
 
     /// The largest order whose matrix fits the memory of the nodes.

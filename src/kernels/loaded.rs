@@ -1,8 +1,8 @@
 //! The BLAS that the program calls: the linked library, or another library that is named at the start of the program.
 //!
-//! The engine `blas` calls this library. [`load`] must be called before any routine of the library. The library may have Fortran's
-//! names or only those of C, with or without a suffix for 64-bit integers. Its integers may have 32 or 64 bits. A call that is
-//! harmless with either width detects the width. A small product is checked before the library is used.
+//! The engine `blas` calls this library. [`load`] must be called before any routine of the library. The library may have
+//! Fortran's names or only those of C, with or without a suffix for 64-bit integers. Its integers may have 32 or 64 bits. A
+//! call that is harmless with either width detects the width. A small product is checked before the library is used.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::fs::File;

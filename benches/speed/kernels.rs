@@ -10,7 +10,7 @@ use skt_hpl::base::params;
 use skt_hpl::base::threads::{Pool, Shareable};
 use skt_hpl::kernels::processor::Level;
 use skt_hpl::kernels::{
-    Engine, Loaded, LowerBlock, Matrix, Operand, Size, UpperBlock, choice, gemm,
+    Engine, Loaded, LowerBlock, Matrix, Operand, Size, UpperBlock, active, choice,
     set_library_threads,
 };
 use skt_hpl::matrix::HugeBuffer;
@@ -176,7 +176,7 @@ impl Multiplication {
             // SAFETY: the buffers have these sizes, and are borrowed for the call.
             unsafe {
                 let (a, b) = (Operand::plain(a, side), Operand::plain(b, k));
-                gemm(Size::new(side, side, k), -1.0, a, b, Matrix::new(c, side));
+                active().calls.gemm(Size::new(side, side, k), -1.0, a, b, Matrix::new(c, side));
             }
         })
     }

@@ -26,7 +26,7 @@ compile_error!("skt-hpl needs a BLAS: build with the feature `blis` (the default
 static CHOSEN: OnceLock<Loaded> = OnceLock::new();
 
 /// Returns the BLAS in use: the library that [`load`] has loaded, or the linked library if [`load`] was not called.
-pub(super) fn active() -> &'static Loaded {
+pub fn active() -> &'static Loaded {
     static LINKED: OnceLock<Loaded> = OnceLock::new();
     CHOSEN.get().unwrap_or_else(|| LINKED.get_or_init(Loaded::linked))
 }

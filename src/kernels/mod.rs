@@ -25,7 +25,7 @@ pub use active_library::{one_library_thread_each, set_library_threads};
 pub use cache::{ask_for, copy_by_rows, leading_dimension};
 pub use engine::{Engine, LowerBlock, TriangleBlock, UpperBlock};
 pub use library::Library;
-pub use loaded::{Loaded, load};
+pub use loaded::{Loaded, active, load};
 pub use micro::COMMON_UNIT;
 pub use multiplication::{Multiplication, Squares};
 pub use operands::{Matrix, Operand, Size, Strided, Strides};

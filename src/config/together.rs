@@ -672,7 +672,6 @@ mod tests {
         for (set, word) in [
             (Overrides { checkpoint, ..host.clone() }, "double"),
             (Overrides { checkpoint, method: disk, level2, ..host.clone() }, "double"),
-            (Overrides { nonstop: Some(true), ..saves }, "nonstop"),
             (Overrides { method: abft, ..host.clone() }, "abft"),
             (Overrides { engine: Some(Engine::Packed), ..host.clone() }, "engine"),
         ] {
@@ -682,6 +681,7 @@ mod tests {
                 apply(&Overrides { device, ..set.clone() }).unwrap();
             }
         }
+        apply(&Overrides { nonstop: Some(true), ..saves }).unwrap();
         let off = Some(Saving::Off);
         apply(&Overrides { checkpoint: off, engine: Some(Engine::Blas), ..host }).unwrap();
     }

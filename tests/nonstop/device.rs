@@ -1,4 +1,5 @@
-//! Tests of recovery in place with the matrix in device memory. Operations may be queued on the device when a loss ends an attempt.
+//! Tests of recovery in place with the matrix in device memory. Operations may be queued on the device when a loss ends an
+//! attempt.
 
 use skt_hpl::base::faults::Point;
 

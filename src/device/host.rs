@@ -421,6 +421,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::device::Pin;
 
     const ALL: [Stream; STREAMS] = [Stream::Panel, Stream::Rows, Stream::Update];
 
@@ -533,6 +534,30 @@ mod tests {
             }
             assert_eq!(got, sent);
             assert!(host.state().memories.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_pinning_ends_after_the_operations_that_use_it() {
+        for seed in 0..20 {
+            let device: Arc<dyn Device> = Arc::new(Host::new(seed));
+            let memory = device.allocate(3).unwrap();
+            let sent = [1.0, 2.0, 3.0];
+            let mut got = [0.0; 3];
+            let pin = |array: *const f64| {
+                Pin::new(&device, NonNull::new(array.cast_mut()).unwrap(), 3).unwrap()
+            };
+            let pins = [pin(sent.as_ptr()), pin(got.as_ptr())];
+            let there = Matrix::new(memory.as_ptr(), 3);
+            // SAFETY: the arrays live until the memory is freed.
+            unsafe {
+                device.copy_2d(Stream::Rows, Matrix::new(sent.as_ptr(), 3), there, 1, 3);
+                let from = Matrix::new(there.at.cast_const(), 3);
+                device.copy_2d(Stream::Rows, from, Matrix::new(got.as_mut_ptr(), 3), 1, 3);
+                drop(pins);
+                assert_eq!(got, sent);
+                device.free(memory);
+            }
         }
     }
 

@@ -286,13 +286,6 @@ impl Ranks {
         self.ranks.get(&position).map(|rank| (rank.node, rank.pid))
     }
 
-    /// Counts all remaining ranks as making progress now, because their wait for a dead rank does not count against them.
-    pub fn get_on(&mut self, now_ms: u64) {
-        self.ranks.values_mut().for_each(|rank| rank.changed_at(now_ms, self.computing_ms));
-        self.latest_ms = Some(now_ms);
-        self.sum_all_up();
-    }
-
     /// Notes that all ranks resume at an earlier iteration.
     pub fn set_back(&mut self, now_ms: u64, iteration: u64) {
         self.foremost = self.foremost.min(iteration);
@@ -514,7 +507,8 @@ impl Ranks {
         self.sum_all_up();
     }
 
-    /// Moves all noted moments forward by `gap_ms`, a time in which no node could be heard, so that this time does not count.
+    /// Moves all noted moments forward by `gap_ms`, so that this time does not count: no node could be heard, or the ranks waited
+    /// for a dead rank.
     pub fn forgive(&mut self, gap_ms: u64) {
         let later = |at: &mut u64| *at += gap_ms;
         self.on.values_mut().for_each(|state| later(&mut state.heard_ms));
@@ -641,8 +635,7 @@ mod tests {
         let mut done = seen(1, 2, 5, 'R');
         done.doing = Doing::Done;
         type Event = fn(&mut Ranks, Progress);
-        let kept: [Event; 5] = [
-            |ranks, _| ranks.get_on(2500),
+        let kept: [Event; 4] = [
             |ranks, _| ranks.heard_again(2500, 1),
             |ranks, _| ranks.forgive(60_000),
             |ranks, done| _ = ranks.beat(2500, 1, &[done]),
@@ -669,11 +662,8 @@ mod tests {
     #[test]
     fn time_in_which_nobody_could_be_seen_makes_nobody_idle() {
         type Event = fn(&mut Ranks);
-        let events: [Event; 3] = [
-            |ranks| ranks.forgive(60_000),
-            |ranks| ranks.get_on(61_000),
-            |ranks| ranks.heard_again(61_000, 1),
-        ];
+        let events: [Event; 2] =
+            [|ranks| ranks.forgive(60_000), |ranks| ranks.heard_again(61_000, 1)];
         for (at, event) in events.iter().enumerate() {
             let mut ranks = one_is_through();
             event(&mut ranks);

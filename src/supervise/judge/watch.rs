@@ -79,7 +79,7 @@ impl Watch {
     /// which it hung.
     pub fn gone_on(&mut self, now_ms: u64) -> Option<u64> {
         let (_, breakage) = self.ending.take()?;
-        self.ranks.get_on(now_ms);
+        self.ranks.forgive(now_ms.saturating_sub(breakage.failed_ms));
         Some(breakage.failed_ms)
     }
 

@@ -2,7 +2,6 @@
 //!
 //! Long steps of the supervisor call these functions to learn whether to continue.
 
-use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use super::Supervisor;
@@ -12,24 +11,6 @@ use crate::supervise::remember::folder::{Folder, HaltRequest, read_whole};
 use crate::supervise::remember::io_thread::{Answer, IoThread};
 use crate::supervise::signals::{asked_again, asked_by_signal};
 use crate::supervise::tell::status::Activity;
-
-/// Request that is in a run's folder before this supervisor works on the run. It was meant for an earlier supervisor.
-pub(super) struct OldRequest(Option<(u64, i64, i64)>);
-
-impl OldRequest {
-    pub(super) fn of(folder: &Folder) -> Self {
-        // Each request is a new file, so inode and time tell whether it is the same.
-        let meta = std::fs::metadata(folder.halt()).ok();
-        Self(meta.map(|meta| (meta.ino(), meta.mtime(), meta.mtime_nsec())))
-    }
-
-    /// Removes the request, unless a new one has replaced it.
-    pub(super) fn remove(self, folder: &Folder) {
-        if self.0.is_some() && self.0 == Self::of(folder).0 {
-            let _ = std::fs::remove_file(folder.halt());
-        }
-    }
-}
 
 pub(super) struct Halt {
     pub(super) why: String,
@@ -134,30 +115,5 @@ impl Supervisor<'_> {
         // A wait for the next regular save has no time limit.
         let late = !halt.after_checkpoint && halt.since.elapsed() > self.settings.stop_timeout;
         Ok(late.then(|| format!("{}, without a new save: the ranks did not react", halt.why)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::supervise::remember::folder::write_whole;
-
-    #[test]
-    fn a_request_that_comes_while_a_supervisor_starts_is_its_own() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::new(dir.path());
-        let request = HaltRequest { after_checkpoint: false, at_ms: None };
-        OldRequest::of(&folder).remove(&folder);
-        write_whole(&folder.halt(), &request).unwrap();
-        let before = OldRequest::of(&folder);
-        write_whole(&folder.halt(), &request).unwrap();
-        before.remove(&folder);
-        assert!(folder.halt().exists(), "it came meanwhile");
-        OldRequest::of(&folder).remove(&folder);
-        assert!(!folder.halt().exists(), "it was there before");
-        let before = OldRequest::of(&folder);
-        write_whole(&folder.halt(), &request).unwrap();
-        before.remove(&folder);
-        assert!(folder.halt().exists());
     }
 }

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use anyhow::{Context as _, anyhow, bail};
 
 use super::contact::Contact;
-use super::halting::{OldRequest, Requests};
+use super::halting::Requests;
 use super::telling::Display;
 use super::watching::new_watch;
 use super::{AttemptState, RanksKnown, RoomDoubts, Settings, Supervisor, ThisProcess};
@@ -52,10 +52,9 @@ impl Run {
                 folder.status().display()
             );
         }
-        // Once the journal is locked, a request of `skt-hpl halt` is for this supervisor.
-        let before = OldRequest::of(folder);
         let (journal, records) = Journal::open(&folder.journal())?;
-        before.remove(folder);
+        // A request of `skt-hpl halt` was for an earlier supervisor. Before the lock, it could be for one that still works.
+        let _ = std::fs::remove_file(folder.halt());
         listen_to_signals()?;
         let io_thread = IoThread::new("I/O")?;
         let journal_writer = JournalWriter::new(journal)?;

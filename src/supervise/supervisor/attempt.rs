@@ -108,8 +108,7 @@ impl Supervisor<'_> {
                 return over(STATUS_RESUMABLE, why);
             }
             self.idle(START_PAUSE)?;
-            let lost = |host: &Host| self.state.lost.contains(&host.name);
-            if hosts.iter().any(lost) || self.is_to_halt()?.is_some() {
+            if self.any_lost(hosts) || self.is_to_halt()?.is_some() {
                 return Ok(None);
             }
         };

@@ -3,7 +3,7 @@
 //! The restart loop calls [`Supervisor::try_mpi`] once the nodes are chosen. The loss of a node ends a trial, because MPI would
 //! wait for that node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ impl Supervisor<'_> {
             if trouble.nodes.iter().any(is_suspect) {
                 trouble.nodes.retain(is_suspect);
             }
-            let culprits = self.whose_fault(&working, &spares, &trouble)?;
+            let culprits = self.whose_fault(&all, working.len(), &trouble)?;
             // If a node was lost during the search, its result is not used.
             if self.any_lost(&all) {
                 continue;
@@ -84,14 +84,15 @@ impl Supervisor<'_> {
                 );
                 return over(STATUS_ENVIRONMENT, why);
             }
-            for (name, what) in &culprits {
-                say!("skt-hpl run: {name} cannot be used: MPI does not start there: {what}");
-                if let Some(at) = self.cluster.find(name) {
-                    self.cluster.nodes[at].unfit =
-                        Some(format!("MPI does not start there: {what}"));
+            let what = format!("MPI does not start there: {}", trouble.what);
+            for at in &culprits {
+                let name = &all[*at].name;
+                say!("skt-hpl run: {name} cannot be used: {what}");
+                if let Some(node) = self.cluster.find(name) {
+                    self.cluster.nodes[node].unfit = Some(what.clone());
                 }
             }
-            if hosts.iter().any(|h| culprits.iter().any(|(name, _)| *name == h.name)) {
+            if culprits.iter().any(|at| *at < working.len()) {
                 return Ok(false);
             }
         }
@@ -104,92 +105,65 @@ impl Supervisor<'_> {
         others.filter(|name| self.is_fit(name)).map(|name| Host::new(name, slots)).collect()
     }
 
-    fn any_lost(&self, hosts: &[Host]) -> bool {
+    /// Returns whether a node of `hosts` is lost.
+    pub(super) fn any_lost(&self, hosts: &[Host]) -> bool {
         hosts.iter().any(|host| self.state.lost.contains(&host.name))
     }
 
-    /// Returns the nodes at fault for the `trouble` of a trial on all nodes of `working` and `spares`, each with its failure.
+    /// Returns the nodes at fault for the `trouble` of a trial on `all` nodes. The first `working` of these are to compute, the
+    /// others are spares.
     fn whose_fault(
         &mut self,
-        working: &[Host],
-        spares: &[Host],
+        all: &[Host],
+        working: usize,
         trouble: &Trouble,
-    ) -> anyhow::Result<Vec<(String, String)>> {
-        let all = [working, spares].concat();
+    ) -> anyhow::Result<Vec<usize>> {
         if !trouble.nodes.is_empty() {
-            let named = trouble.nodes.iter().map(|n| (all[*n].name.clone(), trouble.what.clone()));
-            return Ok(named.collect());
+            return Ok(trouble.nodes.clone());
         }
         // If the trouble names no node, smaller and smaller sets of the nodes are tried.
-        if !spares.is_empty() {
-            let without_spares = self.trial(working)?;
-            if self.any_lost(working) {
-                return Ok(Vec::new());
-            }
-            if without_spares.is_ok() {
-                let suspects = working.len()..all.len();
-                let found = self.find_culprits(&all, suspects, Some(0), trouble)?;
-                // If no spare is found to fail alone, all spares are blamed.
-                let each =
-                    || spares.iter().map(|s| (s.name.clone(), trouble.what.clone())).collect();
-                return Ok(if found.is_empty() { each() } else { found });
-            }
+        if working < all.len() && self.trial(&all[..working])?.is_ok() {
+            let spares = working..all.len();
+            let found = self.find_culprits(all, spares.clone(), Some(0))?;
+            // If no spare is found to fail alone, all spares are blamed.
+            return Ok(if found.is_empty() { spares.collect() } else { found });
         }
-        if working.len() == 1 {
+        if working == 1 {
             return Ok(Vec::new());
         }
-        self.find_culprits(working, 0..working.len(), None, trouble)
+        self.find_culprits(all, 0..working, None)
     }
 
-    /// Returns the hosts that make a trial fail with this `trouble`, each with its failure. The host `good` is known to be well.
+    /// Returns the `suspects` among `hosts` that make a trial fail. The host `good` is known to be well.
     fn find_culprits(
         &mut self,
         hosts: &[Host],
         suspects: Range<usize>,
         good: Option<usize>,
-        trouble: &Trouble,
-    ) -> anyhow::Result<Vec<(String, String)>> {
-        // Of several failed trials with a node, the error of the one with the fewest nodes is kept.
-        let mut said: BTreeMap<usize, (usize, String)> = BTreeMap::new();
+    ) -> anyhow::Result<Vec<usize>> {
         let suspects: Vec<usize> = suspects.collect();
         let found = Search::culprits(&suspects, good, |set| {
             let part: Vec<Host> = set.iter().map(|n| hosts[*n].clone()).collect();
             let result = self.trial(&part).map_err(Some)?;
             // The loss of a node ends the search, because the trial shows nothing about the other nodes.
-            if self.any_lost(&part) {
-                return Err(None);
-            }
-            if let Err(trouble) = &result {
-                for node in set {
-                    if said.get(node).is_none_or(|(size, _)| *size >= set.len()) {
-                        said.insert(*node, (set.len(), trouble.what.clone()));
-                    }
-                }
-            }
-            Ok(result.is_ok())
+            if self.any_lost(&part) { Err(None) } else { Ok(result.is_ok()) }
         });
-        let culprits = match found {
-            Ok(culprits) => culprits,
-            Err(None) => Vec::new(),
-            Err(Some(error)) => return Err(error),
-        };
-        // A culprit found by elimination may not have been in a failed trial of its own.
-        let words = |n: usize| said.get(&n).map_or(&trouble.what, |(_, what)| what).clone();
-        Ok(culprits.into_iter().map(|n| (hosts[n].name.clone(), words(n))).collect())
+        match found {
+            Ok(culprits) => Ok(culprits),
+            Err(None) => Ok(Vec::new()),
+            Err(Some(error)) => Err(error),
+        }
     }
 
     /// Makes one trial with a rank on every slot of the hosts.
     fn trial(&mut self, hosts: &[Host]) -> anyhow::Result<Result<(), Trouble>> {
         let settings = self.settings;
-        let mut nodes = Vec::new();
-        for (at, host) in hosts.iter().enumerate() {
-            let node = self.cluster.find(&host.name).map(|n| &self.cluster.nodes[n]);
-            let Some((facts, _)) = node.and_then(|n| n.facts.as_ref()) else {
-                let what = "its agent has not answered".to_string();
-                return Ok(Err(Trouble { nodes: vec![at], what }));
-            };
-            nodes.push((host.name.clone(), Place::of(facts)));
-        }
+        let place = |host: &Host| {
+            let (facts, _) = self.cluster.nodes[self.cluster.find(&host.name)?].facts.as_ref()?;
+            Some((host.name.clone(), Place::of(facts)))
+        };
+        let nodes: Option<Vec<_>> = hosts.iter().map(place).collect();
+        let nodes = nodes.context("a node of the trial has not answered")?;
         let dir = std::path::absolute(settings.folder.path())?;
         let ranks = hosts.iter().map(|h| h.slots).sum();
         let plan = LaunchPlan { ranks, command: &[], ..self.launch_plan(hosts, &dir, 0) };
@@ -205,11 +179,9 @@ impl Supervisor<'_> {
             }
             self.idle(Duration::from_millis(20))?;
             // The trial would wait for the ranks of a lost node until its own timeout.
-            let lost = |host: &Host| self.state.lost.contains(&host.name);
-            let lost = hosts.iter().position(lost);
-            if lost.is_some() || self.is_to_halt()?.is_some() {
-                let what = "it was lost meanwhile".to_string();
-                break Err(Trouble { nodes: Vec::from_iter(lost), what });
+            if self.any_lost(hosts) || self.is_to_halt()?.is_some() {
+                let what = "a node was lost meanwhile".to_string();
+                break Err(Trouble { nodes: Vec::new(), what });
             }
         };
         // The trial's processes on this machine must end before anything else of the run is started.

@@ -7,7 +7,6 @@ pub mod first_calls;
 pub mod fitness;
 pub mod hang;
 pub mod logins;
-pub mod members;
 pub mod node_files;
 pub mod nodes;
 pub mod pace;

@@ -2,7 +2,6 @@
 //!
 //! The restart loop calls [`Supervisor::choose_nodes`] before every launch. A newly chosen node is watched from then on.
 
-use std::cell::LazyCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
@@ -170,10 +169,6 @@ impl Supervisor<'_> {
         let placed: HashSet<&str> = self.state.placed.iter().map(|h| h.name.as_str()).collect();
         let nodes = self.cluster.nodes.iter().map(|n| n.host.clone());
         let spares: Vec<Host> = nodes.filter(|h| !placed.contains(h.name.as_str())).collect();
-        let unknown = LazyCell::new(|| {
-            let all = self.settings.benchmark.groups.len() as u32;
-            self.groups_of(&self.ranks.members.unknown(&self.state.placed, all))
-        });
         place(&Situation {
             placed: &self.state.placed,
             spares: &spares,
@@ -184,10 +179,7 @@ impl Supervisor<'_> {
             rank_bytes: self.ranks.bytes,
             files: &|name| files.get(name).cloned().unwrap_or_default(),
             begins,
-            groups: &|name| match self.ranks.members.of(name) {
-                Some(positions) => self.groups_of(positions),
-                None => LazyCell::force(&unknown).clone(),
-            },
+            groups: &|name| self.groups_of(self.ranks.members.get(name)),
             // Before the first launch the placement uses only the given nodes and spares, with the given numbers of ranks.
             may_double: self.settings.may_double && !begins,
             may_wait: self.settings.wait.is_some(),
@@ -223,7 +215,8 @@ impl Supervisor<'_> {
             }
             if !is_known {
                 self.attempt.replaced.push(pair);
-                self.ranks.members.hand_over(&node, &by);
+                let moved = self.ranks.members.remove(&node).unwrap_or_default();
+                self.ranks.members.entry(by.clone()).or_default().extend(moved);
             }
             events.push(Event::Replaced { node, by });
         }
@@ -255,22 +248,24 @@ impl Supervisor<'_> {
         told.iter().map(|(name, _)| (*name).to_owned()).zip(found).collect()
     }
 
-    fn groups_of(&self, positions: &BTreeSet<u32>) -> BTreeSet<usize> {
+    /// Returns the groups of these positions, or none if the positions are unknown.
+    fn groups_of(&self, positions: Option<&BTreeSet<u32>>) -> BTreeSet<usize> {
         let group =
             |position: &u32| self.settings.benchmark.groups.get(*position as usize).copied();
-        positions.iter().filter_map(group).collect()
+        positions.into_iter().flatten().filter_map(group).collect()
     }
 
-    /// Notes the positions of a node's ranks, in case the node is lost.
+    /// Notes the positions of a node's ranks, in case the node is lost. A heartbeat without ranks does not show that the node has
+    /// none.
     pub(super) fn see_members(&mut self, node: usize, ranks: &[Progress]) {
         let all = self.settings.benchmark.groups.len();
         let positions = ranks.iter().map(|rank| rank.position);
-        let positions = positions.filter(|position| (*position as usize) < all);
+        let mut positions = positions.filter(|position| (*position as usize) < all).peekable();
         let node = &self.cluster.nodes[node].host.name;
         // Nearly every heartbeat repeats the known positions, so these are compared first.
-        let told = self.ranks.members.of(node).map(|told| told.iter().copied());
-        if !told.is_some_and(|told| told.eq(positions.clone())) {
-            self.ranks.members.learn(node, positions.collect());
+        let known = self.ranks.members.get(node).map(|known| known.iter().copied());
+        if positions.peek().is_some() && !known.is_some_and(|known| known.eq(positions.clone())) {
+            self.ranks.members.insert(node.clone(), positions.collect());
         }
     }
 

@@ -17,7 +17,7 @@ mod telling;
 mod trying;
 mod watching;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -32,7 +32,6 @@ use crate::base::clock::{Instant, steady_ms};
 use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::judge::ending::{Next, STATUS_ENVIRONMENT, STATUS_RESUMABLE, verdict};
 use crate::supervise::judge::fitness::Need;
-use crate::supervise::judge::members::Members;
 use crate::supervise::judge::nodes::Nodes;
 use crate::supervise::judge::watch::Watch;
 use crate::supervise::remember::events::{Event, ProcessId, Record};
@@ -96,8 +95,9 @@ struct RanksKnown {
     bytes: Option<u64>,
     /// Whether a launcher of this run has started ranks.
     seen: bool,
-    /// Positions of each node's ranks.
-    members: Members,
+    /// Positions of each node's ranks, by the node's name, as far as they are known. If a survivor is to take the ranks of a lost
+    /// node, `policy` keeps members of one group apart.
+    members: BTreeMap<String, BTreeSet<u32>>,
     /// Arithmetic of the run, once nodes have reported theirs.
     rounding: Option<String>,
 }

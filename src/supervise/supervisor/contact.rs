@@ -32,8 +32,6 @@ const REPEAT_FIRST: Duration = Duration::from_secs(3);
 /// State of the calls to nodes, and news of nodes that the supervisor has not acted on yet.
 #[derive(Default)]
 pub(super) struct Contact {
-    /// Set once all nodes have been called.
-    pub(super) all_called: bool,
     /// Nodes that are no longer called during the first calls, each with the reason.
     pub(super) given_up: BTreeMap<usize, String>,
     /// Time at which nodes were last judged.

@@ -112,7 +112,6 @@ impl Supervisor<'_> {
                 format!("{why}; files of the old run stay there: {command} removes them")
             };
             lines.extend(failed.iter().map(|(node, why)| (*node, stays(why))));
-            self.contact.all_called = true;
             self.await_beats(self.cluster.up(), BEAT_TIMEOUT, |_, _| ())?;
             let up = Vec::from_iter(self.cluster.up());
             let cleared = self.clear(&up, |this| this.halt.is_some())?.into_iter();

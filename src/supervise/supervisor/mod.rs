@@ -196,7 +196,6 @@ impl Supervisor<'_> {
         let runs =
             self.knows_job()? && self.recorded_end(!self.settings.tool.hides_losses())?.is_none();
         let failed = self.first_contact(runs)?;
-        self.contact.all_called = true;
         self.status.doing.clear();
         let Some(failed) = failed else { return self.halted_at_first(resumed) };
         let (mut left, mut adopted) = (None, false);

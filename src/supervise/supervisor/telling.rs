@@ -94,17 +94,14 @@ impl Supervisor<'_> {
         self.print(&text);
     }
 
-    /// Returns a note on a node that is being called and is not lost: for how long its agent has not answered. Returns `None`
-    /// for other nodes. During the first calls a node also counts as called between a failed call and the next call.
+    /// Returns a note on a node whose agent does not answer and that is not lost. Such a node is being called, or will be soon.
     fn called(&self, at: usize) -> Option<String> {
-        let is_down = self.cluster.nodes[at].lost.is_none() && !self.cluster.nodes[at].up;
-        match self.cluster.called_for(at).filter(|_| is_down) {
-            Some(so_long) => {
-                Some(format!("its agent has not answered for {} s", so_long.as_secs()))
-            }
-            None => (is_down && !self.contact.all_called)
-                .then(|| "its agent has not answered yet".to_owned()),
-        }
+        let node = &self.cluster.nodes[at];
+        let words = match self.cluster.called_for(at) {
+            Some(so_long) => format!("its agent has not answered for {} s", so_long.as_secs()),
+            None => "its agent does not answer yet".to_owned(),
+        };
+        (node.lost.is_none() && !node.up).then_some(words)
     }
 
     /// Returns the role of a node that is not being called, and a note on the node.

@@ -97,16 +97,12 @@ impl<T> Answer<T> {
     /// Returns the answer, or `None` as long as the work is not done. Panics if there will never be an answer: the run can resume
     /// after a panic, but not during an endless wait.
     pub fn here(&self) -> Option<T> {
-        self.here_or(|| panic!("an I/O thread ended before its work was done"))
-    }
-
-    /// Returns the answer, or `None` as long as the work is not done, or the result of `otherwise` if there will never be an
-    /// answer.
-    pub fn here_or(&self, otherwise: impl FnOnce() -> T) -> Option<T> {
         match self.0.try_recv() {
             Ok(answer) => Some(answer),
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(otherwise()),
+            Err(TryRecvError::Disconnected) => {
+                panic!("an I/O thread ended before its work was done")
+            }
         }
     }
 }

@@ -173,7 +173,7 @@ pub fn run(asked: &Asked) -> io::Result<()> {
             }
         }
         let done =
-            agent.ending.as_ref().and_then(|ending| Some((ending.id, ending.count.here_or(|| 0)?)));
+            agent.ending.as_ref().and_then(|ending| Some((ending.id, ending.count.here()?)));
         if let Some((id, ended)) = done {
             (agent.ending, agent.census_at) = (None, None);
             agent.known.clear();

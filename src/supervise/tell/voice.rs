@@ -5,18 +5,15 @@
 //! for the remaining output at the end.
 
 use std::io::{Write, stderr, stdout};
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use crate::base::closed;
 pub use crate::supervise::machine::Stream;
 use crate::supervise::machine::simulated;
 use crate::supervise::remember::io_thread::IoThread;
 
-/// Returns the thread that writes, or `None` if it cannot be started.
-fn writer() -> Option<&'static IoThread> {
-    static WRITER: OnceLock<Option<IoThread>> = OnceLock::new();
-    WRITER.get_or_init(|| IoThread::new("voice").ok()).as_ref()
-}
+/// The thread that writes, or `None` if it cannot be started.
+static WRITER: LazyLock<Option<IoThread>> = LazyLock::new(|| IoThread::new("voice").ok());
 
 /// Reason of the first failed write to standard output.
 static LOST: OnceLock<String> = OnceLock::new();
@@ -47,7 +44,7 @@ pub fn say(stream: Stream, bytes: Vec<u8>) {
     if let Some(machine) = simulated() {
         return machine.prints(stream, &bytes);
     }
-    match writer() {
+    match &*WRITER {
         Some(writer) => drop(writer.ask(move || say_now(stream, &bytes))),
         None => say_now(stream, &bytes),
     }
@@ -56,7 +53,7 @@ pub fn say(stream: Stream, bytes: Vec<u8>) {
 /// Waits until all output has been written, or has failed to be written.
 pub fn all_said() {
     if simulated().is_none()
-        && let Some(writer) = writer()
+        && let Some(writer) = &*WRITER
     {
         writer.ask(|| ()).wait();
     }

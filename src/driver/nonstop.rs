@@ -141,7 +141,7 @@ impl Process {
     fn end(&self) {
         let own = Self::own();
         if self.of == own.of && self.id != own.id && processes::is_alive(self.id) {
-            processes::send(self.id.pid, Signal::SIGKILL, |_| processes::is_alive(self.id));
+            processes::send(self.id.pid, Signal::SIGKILL);
             let until = Instant::now() + ENDS_WITHIN;
             while processes::is_alive(self.id) && Instant::now() < until {
                 clock::sleep(Duration::from_millis(2));

@@ -172,8 +172,7 @@ pub fn run(asked: &Asked) -> io::Result<()> {
                 agent.known.remove(&pid);
             }
         }
-        let done =
-            agent.ending.as_ref().and_then(|ending| Some((ending.id, ending.count.here()?)));
+        let done = agent.ending.as_ref().and_then(|ending| Some((ending.id, ending.count.here()?)));
         if let Some((id, ended)) = done {
             (agent.ending, agent.census_at) = (None, None);
             agent.known.clear();
@@ -267,23 +266,18 @@ impl Hands for Agent {
     }
 
     fn end_rank(&mut self, which: Which, below: u32) {
-        let is = |pid: u32, environ: &[u8]| match which {
-            Which::Process(number) => pid == number,
-            Which::Launched(rank) => {
-                let number = rank.to_string();
-                processes::variable(environ, OPEN_MPI_RANK_VAR) == Some(number.as_bytes())
-            }
-        };
-        let still = |pid| {
-            processes::environ(pid).is_some_and(|environ| {
-                processes::is_of(&environ, &self.run_id)
-                    && processes::attempt_of(&environ).is_some_and(|attempt| attempt < below)
-                    && is(pid, &environ)
-            })
-        };
         for pid in processes::of_run(&self.run_id) {
-            if still(pid) {
-                processes::send(pid, Signal::SIGKILL, still);
+            let Some(environ) = processes::environ(pid) else { continue };
+            let is_meant = match which {
+                Which::Process(number) => pid == number,
+                Which::Launched(rank) => {
+                    let number = rank.to_string();
+                    processes::variable(&environ, OPEN_MPI_RANK_VAR) == Some(number.as_bytes())
+                }
+            };
+            let is_before = processes::attempt_of(&environ).is_some_and(|attempt| attempt < below);
+            if is_meant && is_before && processes::is_of(&environ, &self.run_id) {
+                processes::send(pid, Signal::SIGKILL);
             }
         }
     }
@@ -306,8 +300,9 @@ impl Hands for Agent {
             seen.max(asked).elapsed() <= DEAF_TIMEOUT
         };
         for pid in ranks {
-            if processes::catches(pid, signal) || !starts(pid) {
-                processes::send(pid, signal, |p| processes::belongs(p, &self.run_id));
+            let catches = processes::catches(pid, signal) || !starts(pid);
+            if catches && processes::belongs(pid, &self.run_id) {
+                processes::send(pid, signal);
             }
         }
     }

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
@@ -216,34 +216,10 @@ impl Watched {
     }
 }
 
-/// Signals the process `pid` if `still` returns true: it is still the intended process. `still` is called after the descriptor is
-/// opened, so the pid cannot pass to another process in between. Returns whether the signal was sent.
-pub fn send(pid: u32, signal: Signal, still: impl Fn(u32) -> bool) -> bool {
-    // Without a descriptor the pid is used: kernels before 5.3 have no such descriptors, a container's filter may refuse them
-    // with any error, and the limit of open files may be reached.
-    let by_number = || kill(Pid::from_raw(pid as i32), signal).is_ok();
-    match descriptor(pid) {
-        Ok(process) => {
-            let (fd, nothing) = (process.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
-            let send = || {
-                // SAFETY: a plain system call on a descriptor that is open; no further information is passed.
-                let sent = unsafe {
-                    libc::syscall(libc::SYS_pidfd_send_signal, fd, signal as i32, nothing, 0)
-                };
-                Errno::result(sent)
-            };
-            still(pid)
-                && match send() {
-                    Ok(_) => true,
-                    // The process has ended, and its pid may belong to another process.
-                    Err(Errno::ESRCH) => false,
-                    Err(_) => by_number(),
-                }
-        }
-        // There is no such process.
-        Err(Errno::ESRCH) => false,
-        Err(_) => still(pid) && by_number(),
-    }
+/// Signals a process, and returns whether the signal was sent. The caller has just checked that `pid` is the intended process. A
+/// pid is given to another process only after all other pids, so not in the moment between check and signal.
+pub fn send(pid: u32, signal: Signal) -> bool {
+    kill(Pid::from_raw(pid as i32), signal).is_ok()
 }
 
 /// Returns the folder in /tmp, of some megabytes, that Open MPI's processes of a job share on this node. Folders that belong to
@@ -339,7 +315,7 @@ pub fn end_run(run_id: &str) -> usize {
         for pid in left {
             leave.extend(left_by(pid));
             // The process may have ended by itself in between.
-            if send(pid, Signal::SIGKILL, |pid| belongs(pid, run_id)) {
+            if belongs(pid, run_id) && send(pid, Signal::SIGKILL) {
                 ended.insert(pid);
             }
         }
@@ -368,7 +344,7 @@ pub fn end_predecessors(run_id: &str, node: &str) {
                 .all(|(w, m)| *w == m.as_bytes());
         if is_agent && (born(pid), pid) < mine {
             // The process may have ended by itself in between, or belong to another user.
-            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+            send(pid, Signal::SIGKILL);
         }
     }
 }
@@ -379,7 +355,6 @@ pub(crate) use tests::script;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testkit::denied::denied;
     use std::os::fd::AsRawFd;
     use std::process::{Child, Command};
 
@@ -601,34 +576,6 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(found, [true, false]);
-    }
-
-    /// The system call filter of a container may be older than the calls for descriptors, and refuse these.
-    #[test]
-    fn without_a_descriptor_a_process_is_signalled_by_its_number() {
-        let calls = [libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal];
-        let errors = [libc::EPERM, libc::ENOSYS, libc::EMFILE];
-        for (call, errno) in calls.iter().flat_map(|call| errors.map(|errno| (*call, errno))) {
-            let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-            let pid = child.id();
-            denied(call, &[], errno, move || {
-                assert!(!send(pid, Signal::SIGKILL, |_| false), "somebody else's");
-                assert!(send(pid, Signal::SIGKILL, |_| true), "{call} {errno}");
-            });
-            assert!(!child.wait().unwrap().success());
-            denied(call, &[], errno, move || assert!(!send(pid, Signal::SIGKILL, |_| true)));
-        }
-    }
-
-    #[test]
-    fn only_the_process_that_is_meant_is_signalled() {
-        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let pid = child.id();
-        assert!(!send(pid, Signal::SIGKILL, |_| false));
-        assert!(child.try_wait().unwrap().is_none(), "it was another one");
-        assert!(send(pid, Signal::SIGKILL, |p| p == pid));
-        child.wait().unwrap();
-        assert!(!send(pid, Signal::SIGKILL, |_| true), "there is none any more");
     }
 
     #[test]

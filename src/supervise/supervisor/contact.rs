@@ -75,13 +75,7 @@ impl Supervisor<'_> {
                 _ => {}
             }
             for loss in std::mem::take(&mut self.contact.losses) {
-                // If only one node had answered, its loss is no outage for `judge::nodes`.
-                let rebooted = loss.kind == FaultKind::NodeRebooted;
-                if !rebooted && runs && self.nobody_answers(&asked, &calls, Some(loss.node)) {
-                    calls.loses_heartbeat(steady_ms(), loss.node, loss.detail);
-                } else {
-                    self.contact.given_up.insert(loss.node, loss.detail);
-                }
+                self.contact.given_up.insert(loss.node, loss.detail);
             }
             if looked.elapsed() < FIRST_LOOK {
                 continue;
@@ -93,7 +87,7 @@ impl Supervisor<'_> {
             }
             let now_ms = steady_ms();
             let nobody =
-                runs && calls.open().next().is_some() && self.nobody_answers(&asked, &calls, None);
+                runs && calls.open().next().is_some() && self.nobody_answers(&asked, &calls);
             if !nobody && calls.one_answers(now_ms) {
                 heard = Some(looked);
                 if std::mem::take(&mut told) {
@@ -146,10 +140,9 @@ impl Supervisor<'_> {
         Ok(Some(std::mem::take(&mut self.contact.given_up)))
     }
 
-    /// Returns whether no node of `asked` answers now. `lost` is a node that has just been judged lost. Nodes that have answered
-    /// may have become unresponsive since.
-    fn nobody_answers(&self, asked: &[usize], calls: &FirstCalls, lost: Option<usize>) -> bool {
-        let unresponsive = calls.open().chain(self.contact.given_up.keys().copied()).chain(lost);
+    /// Returns whether no node of `asked` answers now. Nodes that have answered may have become unresponsive since.
+    fn nobody_answers(&self, asked: &[usize], calls: &FirstCalls) -> bool {
+        let unresponsive = calls.open().chain(self.contact.given_up.keys().copied());
         let unresponsive: BTreeSet<usize> = unresponsive.chain(self.nodes.in_trouble()).collect();
         self.nodes.none_answers(asked, unresponsive)
     }

@@ -99,17 +99,14 @@ impl Supervisor<'_> {
         let redial = REDIAL_TIMEOUT.max((2 * self.cluster.logins.slowest()).min(node_timeout));
         let id = self.cluster.next_end();
         let begun = Instant::now();
-        let (up, down): (Vec<usize>, Vec<usize>) =
-            nodes.iter().partition(|node| self.cluster.nodes[**node].up);
+        let up: Vec<usize> =
+            nodes.iter().copied().filter(|node| self.cluster.nodes[*node].up).collect();
         // For each node, the moment at which it was asked, or, if it is not connected, at which the attempts to ask it began.
         let mut waiting: BTreeMap<usize, Instant> =
             nodes.iter().map(|node| (*node, begun)).collect();
-        // News of ended connections in the backlog is dropped, because `down` already has these nodes.
-        self.backlog
-            .retain(|(node, news)| !waiting.contains_key(node) || !matches!(news, News::Closed(_)));
         // Bytes of memory that each node has last reported.
         let mut held: BTreeMap<usize, u64> = BTreeMap::new();
-        let mut called: BTreeSet<usize> = down.into_iter().collect();
+        let mut called = BTreeSet::new();
         self.cluster.ask_end(&up, id, clean);
         self.cluster.call_new();
         let mut counts = BTreeMap::new();

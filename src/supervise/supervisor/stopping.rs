@@ -10,7 +10,7 @@ use super::Supervisor;
 use crate::base::clock::Instant;
 use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::judge::nodes::Loss;
-use crate::supervise::remember::events::{Event, FaultKind};
+use crate::supervise::remember::events::Event;
 use crate::supervise::remember::io_thread::Answer;
 use crate::supervise::start::job::Job;
 use crate::supervise::talk::agent::LET_GO_TIMEOUT;
@@ -58,12 +58,7 @@ impl Supervisor<'_> {
         let late = |this: &Self| this.halt.is_some() || over && Instant::now() >= until;
         let (ended, failed) =
             self.end_on(&asked, &clean, |this| this.nodes.is_alone() && late(this))?;
-        // A node that was rebooted has answered.
-        let rebooted = |node: &usize| {
-            let mut losses = self.contact.losses.iter();
-            losses.any(|loss| loss.node == *node && loss.kind == FaultKind::NodeRebooted)
-        };
-        let unresponsive = failed.iter().map(|(node, _)| *node).filter(|node| !rebooted(node));
+        let unresponsive = failed.iter().map(|(node, _)| *node);
         let nobody = self.nodes.is_alone() || self.nodes.none_answers(&asked, unresponsive);
         let mut unreachable = self.state.lost.clone();
         unreachable

@@ -13,7 +13,7 @@ use crate::base::clock::{Instant, steady_ms};
 use crate::supervise::judge::ending::End;
 use crate::supervise::judge::ranks::Step;
 use crate::supervise::judge::watch::{Verdict, Watch};
-use crate::supervise::remember::events::{Event, FaultKind};
+use crate::supervise::remember::events::Event;
 use crate::supervise::start::job::{Announced, Job};
 use crate::supervise::talk::cluster::{Cluster, News};
 use crate::supervise::talk::progress::{Progress, words};
@@ -187,9 +187,8 @@ impl Supervisor<'_> {
             } else if !broken {
                 broken = true;
                 verdicts.extend(self.watch.loses(loss));
-            } else if loss.kind != FaultKind::NodeGone {
-                // A single loss ends the attempt. The other nodes are declared lost when the attempt is stopped. Nodes whose
-                // connection ended are called once more then.
+            } else {
+                // A single loss ends the attempt. The other nodes are declared lost when the attempt is stopped.
                 self.contact.losses.push(loss);
             }
         }
